@@ -139,7 +139,7 @@ AT_RUN_TIME: Final = {
     "transforms/java/time_parse.py": {"_quickened"},
     # Written by the author of a route.
     "transforms/java/regex.py": {"_compiled"},
-    "transforms/java/regex_classes.py": {"_known"},
+    "transforms/java/regex_classes.py": {"_named_set"},
     "transforms/properties.py": {"sink_mistakes"},
 }
 """Functions that compile what depends on data; all other expressions are read from the sources and tested."""

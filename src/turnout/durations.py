@@ -11,7 +11,7 @@ _DURATION = re.compile(rf"([0-9]+(?:\.[0-9]+)?)({'|'.join(SECONDS_BY_UNIT)})")
 
 
 def parse_duration(text: str) -> float | None:
-    """Return the seconds of a duration such as ``250ms``, ``1.5m`` or ``7d``; None if it is none.
+    """Return the seconds of a duration such as ``250ms``, ``1.5m`` or ``7d``; None for other texts.
 
     >>> [parse_duration(text) for text in ("250ms", "1.5m", "7d", "7", "-1s")]
     [0.25, 90.0, 604800.0, None, None]

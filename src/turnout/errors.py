@@ -29,9 +29,10 @@ reason of nats-server, ``turnout.nats.protocol.errors`` one per answer of JetStr
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from typing import Final, Self
+from dataclasses import replace
+from typing import Final
 
+from turnout.mistakes import MOST_MISTAKES, Mistake, shortened
 from turnout.secrets import masked_url
 
 __all__ = [
@@ -57,32 +58,13 @@ __all__ = [
     "TurnoutError",
 ]
 
-MOST_MISTAKES: Final = 50
-"""Mistakes that one error lists; a file with thousands of them is wrong as a whole."""
-_MAX_VALUE_CHARACTERS: Final = 500
-_LONGEST_PATH: Final = 200
-_LONGEST_MESSAGE: Final = 1000
-
-
-def shortened(text: str, most: int = _MAX_VALUE_CHARACTERS) -> str:
-    """Return a text of *most* characters at most: of a longer one the beginning and the end, with logins masked.
-
-    >>> shortened("found '" + "x" * 5000 + "', expected a number", 60)
-    "found 'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxx [...] xpected a number"
-    """
-    if len(text) <= most:
-        return text
-    # Half a login could not be found again.
-    text = masked_url(text)
-    mark = " [...] "
-    end = most // 3 - len(mark) + 3
-    return text if len(text) <= most else f"{text[: most - end - len(mark)]}{mark}{text[-end:]}"
+_MAX_MESSAGE_CHARACTERS: Final = 1000
 
 
 def message_of(failure: BaseException) -> str:
     """Return the message of an error as it is shown: without logins, and of bounded length."""
     text = masked_url(str(failure))
-    return text if isinstance(failure, _MistakesError) else shortened(text, _LONGEST_MESSAGE)
+    return text if isinstance(failure, _MistakesError) else shortened(text, _MAX_MESSAGE_CHARACTERS)
 
 
 class TurnoutError(Exception):
@@ -140,32 +122,6 @@ class ConditionError(TurnoutError, ValueError):
         super().__init__(message)
         self.text = text
         self.position = position
-
-
-@dataclass(frozen=True, slots=True)
-class Mistake:
-    """Mistake in a configuration.
-
-    Attributes:
-        path: the place, as its author would name it: ``transforms.late.type`` or ``sink.servers[0]``.
-        problem: the fault, with the value found and the expected form.
-        line: the line of the file, from 1, where one is known.
-
-    >>> str(Mistake("sink.servers[0]", "found 'nats', expected a URL", line=7))
-    "sink.servers[0]: found 'nats', expected a URL (line 7)"
-    """
-
-    path: str
-    problem: str
-    line: int | None = None
-
-    def __str__(self) -> str:
-        path = shortened(self.path, _LONGEST_PATH) or "(the whole)"
-        return f"{path}: {shortened(self.problem)}" + (f" (line {self.line})" if self.line else "")
-
-    def shortened(self) -> Self:
-        """Return the same with a path and a problem of bounded length."""
-        return replace(self, path=shortened(self.path, _LONGEST_PATH), problem=shortened(self.problem))
 
 
 class _MistakesError(TurnoutError, ValueError):

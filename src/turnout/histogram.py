@@ -50,13 +50,13 @@ class Histogram:
         >>> (Histogram.of(0.004, 90) + Histogram.of(0.2, 10)).quantile(0.95)
         0.175
         """
-        wanted = share * self.count
+        rank = share * self.count
         below = 0
         for bucket, count in enumerate(self.counts):
-            if count and below + count >= wanted:
+            if count and below + count >= rank:
                 low = BOUNDS[bucket - 1] if bucket else 0.0
                 high = BOUNDS[bucket] if bucket < len(BOUNDS) else low
-                return round(low + (high - low) * max(0.0, wanted - below) / count, 9)
+                return round(low + (high - low) * max(0.0, rank - below) / count, 9)
             below += count
         return None
 

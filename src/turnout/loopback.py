@@ -19,7 +19,7 @@ def is_loopback(host: str) -> bool:
 
 
 def host_of(address: str) -> str:
-    """The host of ``host:port``.
+    """Return the host of ``host:port``.
 
     >>> host_of("[::1]:8080"), host_of("db.example:8080")
     ('::1', 'db.example')

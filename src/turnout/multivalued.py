@@ -28,7 +28,7 @@ Metadata: TypeAlias = Mapping[str, Texts]
 
 
 def split_kind(name: str) -> tuple[str, str]:
-    """Split a key or a path from the kind that it ends with; the kind is empty where it ends with none.
+    """Split a key or a path into its name and its kind, which is empty if it has none.
 
     >>> split_kind("total:number"), split_kind("dc:title"), split_kind("total")
     (('total', 'number'), ('dc:title', ''), ('total', ''))
@@ -87,17 +87,17 @@ def seen_texts(metadata: Metadata, key: str) -> Texts | None:
 
 
 def by_leaf_keys(metadata: Metadata, keys: Collection[str]) -> Metadata:
-    """Return metadata with what leaves see under those of *keys* that are no metadata keys; itself without any."""
+    """Return the metadata with the values of those *keys* that are not metadata keys; unchanged without any."""
     special = [key for key in keys if not is_plain_key(key)]
     if not special or isinstance(metadata, Expanded):
         return metadata
-    seen = {key: seen_texts(metadata, key) for key in special}
+    texts_by_key = {key: seen_texts(metadata, key) for key in special}
     own = {key: texts for key, texts in metadata.items() if is_plain_key(key)}
-    return Expanded(own | {key: texts for key, texts in seen.items() if texts is not None})
+    return Expanded(own | {key: texts for key, texts in texts_by_key.items() if texts is not None})
 
 
 def texts_or_none(texts: Iterable[str | None]) -> Texts | None:
-    """Return the different texts of several values, the first `MAX_VALUES`; one alone as it is, None without any.
+    """Return the first `MAX_VALUES` distinct texts; a single one as a plain text, None without any.
 
     >>> texts_or_none(["a", None, "b", "a"]), texts_or_none(["a", "a"]), texts_or_none([None])
     (('a', 'b'), 'a', None)

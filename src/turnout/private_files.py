@@ -108,5 +108,5 @@ def private_file(file: Path) -> Path:
 
 
 def append_privately(file: Path) -> BinaryIO:
-    """The file opened to be appended to, made for its owner only where it is missing."""
+    """Open a file for appending; a new one is readable by its owner only."""
     return os.fdopen(os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "ab")

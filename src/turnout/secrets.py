@@ -56,7 +56,7 @@ def _ends_with_scheme(text: str) -> bool:
 
 
 def _without_login(found: re.Match[str]) -> str:
-    """A word with a mask in place of ``name:password`` before its last ``@``."""
+    """Return a word with a mask in place of ``name:password`` before its last ``@``."""
     login, at, host = found[0].rpartition("@")
     colon = _COLON.search(login, max(login.rfind(between) for between in _BETWEEN_VALUES) + 1)
     if not at or colon is None:

@@ -27,8 +27,8 @@ def nearest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
     names = (name for name in islice(known, _MOST_NAMES) if name != word and len(name) <= 2 * _MAX_CHARACTERS)
     lowered = {name.lower(): name for name in names}
     slips = [name for name in lowered if _one_slip(word.lower(), name)]
-    near = slips or difflib.get_close_matches(word.lower(), list(lowered), n=1, cutoff=cutoff)
-    return lowered[near[0]] if near else None
+    guesses = slips or difflib.get_close_matches(word.lower(), list(lowered), n=1, cutoff=cutoff)
+    return lowered[guesses[0]] if guesses else None
 
 
 def _one_slip(word: str, name: str) -> bool:
@@ -51,8 +51,8 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     >>> did_you_mean("strem", ["stream", "subject"]), did_you_mean("zebra", ["stream", "subject"])
     ('; did you mean "stream"?', '')
     """
-    near = nearest(word, known)
-    return f'; did you mean "{near}"?' if near else ""
+    guess = nearest(word, known)
+    return f'; did you mean "{guess}"?' if guess else ""
 
 
 def guesses(names: Iterable[str], known: Iterable[str]) -> Iterator[tuple[str, str]]:

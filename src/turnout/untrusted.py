@@ -19,7 +19,7 @@ _DIGITS = 20
 
 
 def decimal(text: bytes | str, largest: int = _UNSIGNED) -> int | None:
-    """The number that *text* is in ASCII digits and nothing else; None where it is none, or above *largest*.
+    """Parse a number of ASCII digits only; None for other texts, and for a number above *largest*.
 
     int() alone accepts more, and raises for thousands of digits:
 

@@ -26,8 +26,8 @@ from turnout.routes import Route
 from turnout.rpc.caller import Caller
 from turnout.runtime.endpoints import adapter_of
 from turnout.server.config import ServerConfig
+from turnout.server.minutes import MinutePace
 from turnout.server.serving import RouteServer
-from turnout.server.state import MinutePace
 from turnout.server.supervisor import Phase
 from turnout.subscriptions.index import Index
 
@@ -103,7 +103,7 @@ def scene(url: str, folder: Path, **more: Any) -> Iterator[RouteServer]:
         server.routes.pause("returns", who="ann")
         wait_for(lambda: server.routes.entry("billing").status.phase is Phase.FAILED)
         wait_for(lambda: server.routes.entry("returns").status.phase is Phase.PAUSED)
-        server.parts.survey.look()
+        server.parts.survey.measure()
         yield server
 
 

@@ -198,7 +198,7 @@ def test_a_thousand_routes_that_tell_of_their_counts_do_not_have_the_page_asked_
     until(driver, lambda _: listening() >= 2)
     for number in range(40):
         for route in range(50):
-            server.parts.events._hand_on(Event("route.progress", f"route-{route}", time.time(), {"batch": number}))
+            server.parts.events._send(Event("route.progress", f"route-{route}", time.time(), {"batch": number}))
         time.sleep(0.1)
     until(driver, lambda _: driver.execute_script("return window.told") == 2000)
     until(driver, lambda _: driver.execute_script("return window.asked") >= 1)

@@ -21,7 +21,7 @@ from turnout.history.case_outcome import CaseOutcome, ending_of
 from turnout.history.diff import Diff
 from turnout.history.differences import Cost, Differences
 from turnout.history.examples import RecordPosition
-from turnout.history.outcome_watch import Ended
+from turnout.history.outcome_watch import EndedRecord
 from turnout.routes import Route
 from turnout.subscriptions import Subscription
 from turnout.subscriptions.index import Index
@@ -211,9 +211,9 @@ def test_who_filtered_a_record() -> None:
 
     compared = differences("same", "filters by another name", rows)
 
-    failed = Ended("dead_lettered", "VALUE_CONVERTER")
+    failed = EndedRecord("dead_lettered", "VALUE_CONVERTER")
     assert compared.matrix.counts == {
-        (Ended("filtered", "old"), Ended("filtered", "stale")): 1,
+        (EndedRecord("filtered", "old"), EndedRecord("filtered", "stale")): 1,
         (failed, failed): 1,
     }
     assert (compared.matrix.outcomes, compared.matrix.stages, compared.changed) == (0, 1, 1)

@@ -197,7 +197,7 @@ def test_a_transform_that_does_not_say_what_it_moves_hides_all_content_around_it
     """Before it, since a later mask may be of any field; behind it and the mask, since it may have made copies."""
     record = Record("orders.1", {"other": SECRET}, key=SECRET)
     for hidden in hidden_by_stage(route_of("type: Silent$Value", "card").chain):
-        seen = hidden.seen(record)
+        seen = hidden.masked(record)
         assert (seen["topic"], seen["key"], seen["value"]) == ("orders.1", HIDDEN, HIDDEN)
 
 
@@ -206,7 +206,7 @@ def test_a_transform_that_says_what_it_moves_is_followed() -> None:
     """Other fields are shown, and behind the mask all of them."""
     places = hidden_by_stage(route_of("type: Telling$Value", "card").chain)
 
-    assert places[0].seen(Record("t", {"secret": SECRET, "n": 1}))["value"] == {"secret": HIDDEN, "n": 1}
+    assert places[0].masked(Record("t", {"secret": SECRET, "n": 1}))["value"] == {"secret": HIDDEN, "n": 1}
     assert not places[-1]
 
 
@@ -223,7 +223,7 @@ def test_a_mask_with_a_predicate_hides_the_field_behind_it_too() -> None:
     """Records that the predicate leaves out go out as they are."""
     route = route_of("type: MaskField$Value, fields: pan, predicate: {type: HasHeaderKey, name: A}", "card")
 
-    assert hidden_by_stage(route.chain)[-1].seen(Record("t", {"pan": SECRET}))["value"] == {"pan": HIDDEN}
+    assert hidden_by_stage(route.chain)[-1].masked(Record("t", {"pan": SECRET}))["value"] == {"pan": HIDDEN}
 
 
 @pytest.mark.parametrize(

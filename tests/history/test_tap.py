@@ -150,7 +150,7 @@ sink: {{format: nats, servers: "nats://127.0.0.1"}}
 """
     chain = Route.parse(text, {}).chain
 
-    assert hidden_by_stage(chain)[0].seen(Record("t", {"payload": {"card": "4929"}}))["value"] == hidden["value"]
+    assert hidden_by_stage(chain)[0].masked(Record("t", {"payload": {"card": "4929"}}))["value"] == hidden["value"]
     # The copy in the key is not masked by the route.
     assert bool(hidden_by_stage(chain)[2]) == ("ValueToKey" in stages)
 

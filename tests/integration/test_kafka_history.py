@@ -293,7 +293,7 @@ def test_rest(broker: KafkaBroker, tmp_path: Path, turnout: Any) -> None:  # noq
     assert scene.run(turnout)["dead_lettered"] == 8
     bench = Bench(tmp_path / "routes")
     bench.write("rested", scene.file.read_text(encoding="utf-8").replace("n:int32", "n:string"))
-    bench.routes.look()
+    bench.routes.scan()
     client, letters = client_of(bench), "/v1/routes/rested/dead-letters"
 
     try:

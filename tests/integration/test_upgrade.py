@@ -32,7 +32,8 @@ from turnout.embedded import NatsServer
 from turnout.engine.counts import Counts
 from turnout.nats.wire import Connection, Publisher
 from turnout.routes import Route
-from turnout.server.state import MinutePace, State
+from turnout.server.minutes import MinutePace
+from turnout.server.state import State
 from turnout.spark.running import job
 from turnout.subscriptions import Subscription, open_store
 

@@ -113,7 +113,7 @@ class Bench:
     def start(self, *names: str) -> None:
         for name in names:
             self.write(name)
-        self.routes.look()
+        self.routes.scan()
         for name in names:
             self.wait_phase(name, Phase.RUNNING)
             self.run_of(name)

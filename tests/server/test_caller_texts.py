@@ -130,11 +130,11 @@ def test_a_written_text_stays_a_callers_when_the_server_starts_again(opened: Ben
     opened.close()
     opened.variables = ()
     opened.open()
-    opened.routes.look()
+    opened.routes.scan()
     assert "--route-variables" in opened.routes.entry("new").mistakes[0].problem
 
     opened.write("new", route_text("new", more="cluster: ${ALLOWED} # mine"))
-    opened.routes.look()
+    opened.routes.scan()
     assert opened.run_of("new", 2).route.cluster == "eu"
 
 
@@ -142,7 +142,7 @@ def test_an_operators_file_names_what_it_wants_and_a_put_of_the_same_text_too(op
     """A console that writes what it has read changes nothing; another text is the caller's."""
     text = route_text("own", more="cluster: ${NATS_PW}")
     opened.write("own", text)
-    opened.routes.look()
+    opened.routes.scan()
     client = client_of(opened)
 
     assert opened.run_of("own").route.cluster == "hunter2"
@@ -151,7 +151,7 @@ def test_an_operators_file_names_what_it_wants_and_a_put_of_the_same_text_too(op
     assert (changed.status_code, "hunter" in changed.text) == (422, False)
     opened.close()
     opened.open()
-    opened.routes.look()
+    opened.routes.scan()
     assert opened.routes.entry("own").mistakes == ()
 
 
@@ -179,7 +179,7 @@ def test_a_reader_cannot_guess_secrets_by_the_changes(opened: Bench) -> None:
     client = client_of(opened, authenticator=Tokens())
     text = route_text("new").replace("stream: IN", "stream: IN, user: u, password: right")
     opened.write("new", text)
-    opened.routes.look()
+    opened.routes.scan()
     opened.run_of("new")
 
     def changes(token: str, password: str, stream: str = "IN") -> list[str]:

@@ -24,10 +24,10 @@ def test_listeners_hear_what_was_kept_and_then_what_happens(tmp_path: Path) -> N
             if event.id is not None:
                 heard.append(event.id)
             if event.id == 3:
-                await asyncio.to_thread(events.tell, "four", "r", {})
+                await asyncio.to_thread(events.publish, "four", "r", {})
                 await asyncio.to_thread(events.progress, "r", {"counts": {}})
                 await asyncio.to_thread(events.progress, "r", {"counts": {}})
-                await asyncio.to_thread(events.tell, "five", "r", {})
+                await asyncio.to_thread(events.publish, "five", "r", {})
             if event.kind == "five":
                 events.close()
         return heard, kinds
@@ -35,7 +35,7 @@ def test_listeners_hear_what_was_kept_and_then_what_happens(tmp_path: Path) -> N
     with State(tmp_path) as state:
         events = Events(state)
         for kind in ("one", "two", "three"):
-            events.tell(kind, "r", {})
+            events.publish(kind, "r", {})
 
         heard, kinds = asyncio.run(asyncio.wait_for(listen(), 30))
 
@@ -68,10 +68,10 @@ def test_a_listener_that_stops_reading_holds_a_bounded_number(tmp_path: Path) ->
         events.progress("r", {})
         first = asyncio.ensure_future(anext(listening))
         await asyncio.sleep(0)
-        events.tell("first", "r", {})
+        events.publish("first", "r", {})
         await first
         for _ in range(3_000):
-            events._hand_on(Event("more", "r", 0.0, {}))
+            events._send(Event("more", "r", 0.0, {}))
         await asyncio.sleep(0)
         (listener,) = events._listeners
         held = listener._queue.qsize()

@@ -31,7 +31,7 @@ def streams(nats_server: NatsServer) -> Iterator[Streams]:
 
 def start(bench: Bench, streams: Streams) -> None:
     bench.write("a", ROUTE.format(url=streams.url, source=streams.source))
-    bench.routes.look()
+    bench.routes.scan()
     bench.run_of("a")
 
 
@@ -39,17 +39,17 @@ def test_the_lag_is_what_the_checkpoint_has_not_done(bench: Bench, streams: Stre
     """Records by stream, and the age of the oldest of them."""
     start(bench, streams)
     streams.publish([(f"a.{n}", b"x", ()) for n in range(10)])
-    bench.survey.look()
+    bench.survey.measure()
     all_of_them = bench.survey.lag("a")
     folder = bench.routes.entry("a").checkpoint
     assert folder is not None
     checkpoint(folder, f'{{"{streams.source}": 8}}')
-    bench.survey.look()
+    bench.survey.measure()
     three = bench.survey.lag("a")
     checkpoint(folder.with_name("new"), f'{{"{streams.source}": 11}}')
     folder.rename(folder.with_name("old"))
     folder.with_name("new").rename(folder)
-    bench.survey.look()
+    bench.survey.measure()
 
     assert all_of_them is not None
     assert all_of_them.records == {streams.source: 10}
@@ -66,10 +66,10 @@ def test_two_streams_in_one_text_are_two(bench: Bench, streams: Streams) -> None
     """As in the route: each stream has its own lag, and its own positions."""
     text = ROUTE.format(url=streams.url, source=f'"{streams.source}, {streams.sink}"')
     bench.write("a", text)
-    bench.routes.look()
+    bench.routes.scan()
     bench.run_of("a")
     streams.publish([("a", b"x", ())])
-    bench.survey.look()
+    bench.survey.measure()
     lag = bench.survey.lag("a")
 
     assert lag is not None
@@ -82,7 +82,7 @@ def test_ready_is_red_while_a_server_or_a_stream_is_away(bench: Bench, streams: 
     client = client_of(bench)
     start(bench, streams)
     assert client.get("/ready").json()["problems"] == {"routes": "the server is starting"}
-    bench.survey.look()
+    bench.survey.measure()
     assert client.get("/ready").status_code == 200
     bench.write(
         "b",
@@ -93,10 +93,10 @@ def test_ready_is_red_while_a_server_or_a_stream_is_away(bench: Bench, streams: 
     bench.write(
         "d", "name: d\nsource: {format: kafka, servers: '127.0.0.1:1', topics: x}\nsink: {format: json, path: x}\n"
     )
-    bench.routes.look()
+    bench.routes.scan()
     for name in "bcd":
         bench.run_of(name)
-    bench.survey.look()
+    bench.survey.measure()
     answer = client.get("/ready")
 
     assert answer.status_code == 503
@@ -107,7 +107,7 @@ def test_ready_is_red_while_a_server_or_a_stream_is_away(bench: Bench, streams: 
     for name in "bcd":
         bench.routes.pause(name, who="ann")
         bench.wait_phase(name, Phase.PAUSED)
-    bench.survey.look()
+    bench.survey.measure()
     assert client.get("/ready").status_code == 200
 
 
@@ -116,7 +116,7 @@ def test_a_process_that_cannot_run_routes_any_more_is_not_live(bench: Bench) -> 
     client = client_of(bench)
     assert client.get("/live").status_code == 200
     bench.runner.lives = False
-    bench.parts.health.look()
+    bench.parts.health.check()
 
     assert (client.get("/live").status_code, client.get("/ready").status_code) == (503, 503)
 
@@ -136,7 +136,7 @@ def test_a_message_is_explained_by_its_place(bench: Bench, streams: Streams) -> 
     """Stream and sequence; an empty position and an unknown stream have their own errors."""
     mapping = f'mappings: {{"{streams.subject("a.*")}": "{streams.out("a.{{wildcard(1)}}")}"}}\n'
     bench.write("a", ROUTE.format(url=streams.url, source=streams.source) + mapping)
-    bench.routes.look()
+    bench.routes.scan()
     bench.run_of("a")
     streams.publish([("a.1", b'{"n": 1}', [("Kind", "odd")])])
     client = client_of(bench)

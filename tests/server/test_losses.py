@@ -65,7 +65,7 @@ def test_everybody_is_told(bench, client) -> None:
     counts = {"lossy": Counts(read=200, discarded=200), "fine": Counts(read=200, delivered=200, messages=200)}
     for name, more in counts.items():
         bench.state.add_counts(name, more, time.time() - 60)
-    bench.losses.look()
+    bench.losses.check()
 
     answers = {name: client.get(f"/v1/routes/{name}").json() for name in counts}
     metrics = bench.metrics.text().decode()

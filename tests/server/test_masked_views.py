@@ -322,7 +322,7 @@ def test_why_a_route_failed_does_not_quote_a_record(bench: Bench, caplog: pytest
     bench.close()
     bench.open()
     bench.write("cards", ROUTE.format(url="nats://127.0.0.1:1", store="memory://"))
-    bench.routes.look()
+    bench.routes.scan()
     bench.wait_phase("cards", Phase.FAILED)
     client = console_of(bench)
 

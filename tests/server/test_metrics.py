@@ -190,7 +190,7 @@ def test_task_slots(bench: Bench) -> None:
     """The number of slots, those used by open splits, and the waiting route; the route reports this itself."""
     bench.write("a", route_text("a"))
     bench.write("b", route_text("b"))
-    bench.routes.look()
+    bench.routes.scan()
     bench.runner.used = SlotUse(2, taken=("a",), waiting=("b",))
     text = bench.metrics.text().decode()
 

@@ -82,7 +82,7 @@ def test_a_file_that_cannot_be_taken_now_is_taken_later(bench: Bench, monkeypatc
     assert str(bench.routes.entry("a").mistakes[0].problem).startswith("cannot be taken: ZeroDivisionError")
 
     monkeypatch.undo()
-    bench.routes.look()
+    bench.routes.scan()
     bench.run_of("a")
     assert bench.routes.entry("a").mistakes == ()
 
@@ -127,7 +127,7 @@ def test_rounds_of_mutated_files_leave_a_healthy_route_alone(bench: Bench, round
             part = bench.folder / f".{number}"
             part.write_bytes(_mutated(healthy, chance) if chance.random() < 0.9 else healthy)
             part.replace(path)
-        bench.routes.look()
+        bench.routes.scan()
 
         there = {file for file in bench.folder.iterdir() if file.suffix == ".yaml"}
         entries = [entry for entry in bench.routes.entries() if entry.file.path in there]

@@ -20,11 +20,11 @@ def test_added_changed_and_removed_files_are_started_restarted_and_stopped(bench
     bench.write("a", route_text("a", more="mappings: {x: y}"))
     bench.write("b", route_text("b") + "# a comment\n")
 
-    bench.routes.look()
+    bench.routes.scan()
     changed = bench.run_of("a", 2)
     (bench.folder / "b.yaml").unlink()
     for _ in range(2):
-        bench.routes.look()
+        bench.routes.scan()
 
     assert len(changed.route.mappings) == 1
     assert len(bench.runner.runs["b"]) == 1
@@ -38,10 +38,10 @@ def test_a_file_that_is_missed_once_is_not_gone(bench: Bench) -> None:
     bench.start("a")
     bench.routes.pause("a", who="ann")
     (bench.folder / "a.yaml").unlink()
-    bench.routes.look()
+    bench.routes.scan()
     bench.write("a")
-    bench.routes.look()
-    bench.routes.look()
+    bench.routes.scan()
+    bench.routes.scan()
 
     assert bench.state.paused("a") is not None
     bench.wait_phase("a", Phase.PAUSED)
@@ -52,7 +52,7 @@ def test_a_renamed_file_is_the_same_route(bench: Bench) -> None:
     bench.start("a")
     (bench.folder / "a.yaml").rename(bench.folder / "z.yaml")
     for _ in range(3):
-        bench.routes.look()
+        bench.routes.scan()
 
     assert bench.routes.entry("a").file.path.name == "z.yaml"
     assert len(bench.runner.runs["a"]) == 1
@@ -64,14 +64,14 @@ def test_a_wrong_file_shows_its_mistakes_and_leaves_the_version_before_alone(ben
     bench.write("a", route_text("a", more="unknwon: 1"))
     bench.write("new", "name: new\nsource: nothing\n")
     bench.write("not-yaml", "{")
-    bench.routes.look()
+    bench.routes.scan()
 
     assert (bench.phase("a"), bench.phase("new"), bench.phase("not-yaml")) == ("running", "invalid", "invalid")
     assert "unknwon" in str(bench.routes.entry("a").mistakes[0])
     assert not bench.run_of("a").stop.is_set()
     bench.write("a")
     bench.write("new")
-    bench.routes.look()
+    bench.routes.scan()
     bench.run_of("new")
     assert bench.routes.entry("a").mistakes == ()
 
@@ -81,7 +81,7 @@ def test_a_file_that_cannot_be_read_any_more_stops_nothing(bench: Bench) -> None
     bench.start("a")
     (bench.folder / "a.yaml").write_bytes(b"\xff")
     for _ in range(3):
-        bench.routes.look()
+        bench.routes.scan()
 
     assert "not UTF-8" in str(bench.routes.entry("a").mistakes[0])
     assert not bench.run_of("a").stop.is_set()
@@ -91,13 +91,13 @@ def test_two_files_of_one_name_are_one_route_and_a_mistake(bench: Bench) -> None
     """The second waits until the first is gone."""
     bench.start("a")
     bench.write("copy", route_text("a", more="mappings: {x: y}"))
-    bench.routes.look()
+    bench.routes.scan()
 
     assert [entry.name for entry in bench.routes.entries()] == ["a", "a@copy.yaml"]
     assert "a.yaml already" in str(bench.routes.entry("a@copy.yaml").mistakes[0])
     (bench.folder / "a.yaml").unlink()
     for _ in range(3):
-        bench.routes.look()
+        bench.routes.scan()
     wait_for(lambda: len(bench.runner.runs["a"]) == 2)
     assert [entry.file.path.name for entry in bench.routes.entries()] == ["copy.yaml"]
 
@@ -106,7 +106,7 @@ def test_what_the_runner_cannot_run_is_a_mistake(bench: Bench) -> None:
     """For example properties of a JVM that is already running."""
     bench.runner.refused["a"] = "belongs to the server"
     bench.write("a")
-    bench.routes.look()
+    bench.routes.scan()
 
     assert (bench.phase("a"), bench.runner.runs["a"]) == (Phase.INVALID, [])
 
@@ -115,14 +115,14 @@ def test_an_unsafe_change_of_a_file_is_parked_until_somebody_confirms(bench: Ben
     """The previous version continues, also after a restart of the server; then the checkpoint is renamed."""
     bench.start("a")
     bench.write("a", route_text("a", stream="OTHER"))
-    bench.routes.look()
+    bench.routes.scan()
     pending = bench.routes.entry("a").pending
     assert pending is not None
     assert [change.change for change in pending.changes if not change.safe] == ["source.stream"]
     assert not bench.run_of("a").stop.is_set()
     bench.close()
     bench.open()
-    bench.routes.look()
+    bench.routes.scan()
     assert bench.run_of("a", 2).route.source.options()["stream"] == "IN"
     folder = bench.routes.entry("a").checkpoint
     assert folder is not None
@@ -155,7 +155,7 @@ def test_an_outage_does_not_park_a_route(bench: Bench) -> None:
     """It waits for its server, however long that is away."""
     bench.runner.broken["a"] = ConnectionLostError("no server of nats://u:secret@h:1 answers")
     bench.write("a")
-    bench.routes.look()
+    bench.routes.scan()
     bench.run_of("a", 8)
     wait_for(lambda: bench.phase("a") is Phase.WAITING)
     assert "secret" not in bench.routes.entry("a").status.reason
@@ -196,7 +196,7 @@ def test_checkpoints_lie_where_the_server_keeps_them(tmp_path: Path) -> None:
     try:
         bench.write("a", route_text("a"))
         bench.write("b", route_text("b", more=f"checkpoint: {own}"))
-        bench.routes.look()
+        bench.routes.scan()
 
         assert {name: bench.routes.entry(name).checkpoint for name in "ab"} == {"a": checkpoints / "a", "b": own}
         assert bench.routes.changes(bench.routes.check(route_text("a"))) == []
@@ -211,9 +211,9 @@ def test_a_pause_outlives_the_server(bench: Bench) -> None:
     bench.wait_phase("a", Phase.PAUSED)
     bench.close()
     bench.open()
-    bench.routes.look()
+    bench.routes.scan()
     bench.write("a", route_text("a", more="mappings: {x: y}"))
-    bench.routes.look()
+    bench.routes.scan()
     with pytest.raises(ConflictError, match="resume it"):
         bench.routes.restart("a")
 
@@ -238,7 +238,7 @@ def test_offsets_are_reset_while_paused_and_hold_for_the_next_checkpoint(bench: 
     assert bench.routes.offsets("a") == Offsets(None, {})
     bench.close()
     bench.open()
-    bench.routes.look()
+    bench.routes.scan()
     bench.routes.resume("a")
 
     assert bench.run_of("a", 2).route.source.options()["startingOffsets"] == "7"
@@ -282,7 +282,7 @@ def test_a_put_writes_what_can_be_used_and_nothing_else(bench: Bench) -> None:
     assert (bench.folder / "new.yaml").stat().st_mode & 0o077 == 0
     assert [revision.who for revision in bench.state.revisions("a")] == ["ann", "file"]
     bench.run_of("new")
-    bench.routes.look()
+    bench.routes.scan()
     assert len(bench.runner.runs["new"]) == 1
 
 
@@ -291,7 +291,7 @@ def test_a_route_that_comes_back_waits_for_its_last_micro_batch(bench: Bench) ->
     bench.start("a")
     bench.routes.delete("a", who="ann")
     bench.write("a")
-    bench.routes.look()
+    bench.routes.scan()
 
     bench.run_of("a", 2)
     assert not (bench.folder / "b.yaml").exists()
@@ -301,7 +301,7 @@ def test_single_files_have_no_folder_for_new_routes(tmp_path: Path) -> None:
     """A file that holds another route is not overwritten either."""
     bench = Bench(tmp_path / "r")
     bench.write("taken", route_text("other"))
-    bench.routes.look()
+    bench.routes.scan()
     with pytest.raises(ConflictError, match="holds another route"):
         bench.routes.put("taken", route_text("taken"), who="ann")
     bench.routes._files._paths = [bench.folder / "taken.yaml"]

@@ -60,7 +60,7 @@ def test_who_may_read_may_not_write_and_sees_no_secrets(bench: Bench) -> None:
     """Only callers with write permission see the complete text of a route."""
     client = client_of(bench, authenticator=Readers())
     bench.write("a", route_text("a").replace("stream: IN", "stream: IN, user: ann, password: hunter2"))
-    bench.routes.look()
+    bench.routes.scan()
     requests = [("PUT", "/v1/routes/a"), ("DELETE", "/v1/routes/a"), ("POST", "/v1/subscriptions")]
     requests += [("POST", f"/v1/routes/a/{what}") for what in ("pause", "resume", "restart")]
     requests += [("PUT", "/v1/routes/a/offsets"), ("PUT", "/connectors/a/pause"), ("POST", "/connectors/a/restart")]

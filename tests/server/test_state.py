@@ -10,7 +10,8 @@ from turnout.engine.counts import Counts
 from turnout.errors import TurnoutError
 from turnout.server.config import RetentionPart
 from turnout.server.loss_counts import Losses
-from turnout.server.state import MinutePace, Reset, State
+from turnout.server.minutes import MinutePace
+from turnout.server.state import Reset, State
 
 
 def opened(folder: Path, now: float = 1e9, **retention: object) -> State:

@@ -120,7 +120,7 @@ def test_places_of_kafka_are_checked(bench: Bench) -> None:
     broker = 'format: kafka, servers: "127.0.0.1:1"'
     kafka = f"name: k\nsource: {{{broker}, topics: [t]}}\nsink: {{{broker}}}\n"
     bench.write("k", kafka)
-    bench.routes.look()
+    bench.routes.scan()
     bench.routes.pause("k", who="ann")
     client = client_of(bench)
     for to in ({"t": 1}, {"t": {"x": 1}}, {"t": {"0": 2**63}}, {"t": {"0": True}}, {"t": {str(2**31): 0}}):

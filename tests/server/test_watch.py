@@ -22,10 +22,10 @@ def test_a_folder_has_routes_and_other_things(tmp_path: Path) -> None:
 
     files = Files([tmp_path], config=tmp_path / "mine.yaml")
 
-    assert [path.name for path in files.look()] == ["a.yaml", "b.yml"]
+    assert [path.name for path in files.scan()] == ["a.yaml", "b.yml"]
     assert files.folder == tmp_path
     assert Files([tmp_path / "c.json"]).folder is None
-    assert [path.name for path in Files([tmp_path / "c.json"]).look()] == ["c.json"]
+    assert [path.name for path in Files([tmp_path / "c.json"]).scan()] == ["c.json"]
 
 
 def test_a_change_of_a_file_or_of_one_that_it_names_is_another_digest(tmp_path: Path) -> None:
@@ -33,16 +33,16 @@ def test_a_change_of_a_file_or_of_one_that_it_names_is_another_digest(tmp_path: 
     route = tmp_path / "a.yaml"
     route.write_text("transforms: chain.json\n")
     files = Files([tmp_path])
-    digests = [files.look()[route].digest]
+    digests = [files.scan()[route].digest]
     (tmp_path / "chain.json").write_text("{}")
-    digests.append(files.look()[route].digest)
+    digests.append(files.scan()[route].digest)
     stamp = (tmp_path / "chain.json").stat()
     (tmp_path / "chain.json").write_text('{"a": 1}')
     os.utime(tmp_path / "chain.json", ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
-    digests.append(files.look()[route].digest)
+    digests.append(files.scan()[route].digest)
 
     assert len(set(digests)) == 3
-    assert files.look()[route].digest == digest_of(route.read_text(), tmp_path)
+    assert files.scan()[route].digest == digest_of(route.read_text(), tmp_path)
 
 
 def test_what_cannot_be_read_is_told_and_what_is_gone_is_not_there(tmp_path: Path) -> None:
@@ -52,12 +52,12 @@ def test_what_cannot_be_read_is_told_and_what_is_gone_is_not_there(tmp_path: Pat
     (tmp_path / "c.yaml").mkdir()
     files = Files([tmp_path])
 
-    assert [(file.path.name, file.problem) for file in files.look().values()] == [
+    assert [(file.path.name, file.problem) for file in files.scan().values()] == [
         ("a.yaml", "is not UTF-8: the byte at 0"),
         ("c.yaml", "cannot be read: Is a directory"),
     ]
     (tmp_path / "a.yaml").write_text(ROUTE)
-    assert files.look()[tmp_path / "a.yaml"].problem == ""
+    assert files.scan()[tmp_path / "a.yaml"].problem == ""
 
 
 def test_a_look_at_files_that_have_not_changed_parses_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,8 +68,8 @@ def test_a_look_at_files_that_have_not_changed_parses_none(tmp_path: Path, monke
     parsed: list[str] = []
     monkeypatch.setattr(watch, "load", lambda text: (parsed.append(text), load(text))[1])
 
-    files.look()
+    files.scan()
     first = len(parsed)
-    files.look()
+    files.scan()
 
     assert (first, len(parsed)) == (3, 3)

@@ -8,7 +8,7 @@ import pytest
 
 from turnout.errors import ConfigError
 from turnout.subscriptions import open_store
-from turnout.subscriptions.address import beside, existing, url_problem
+from turnout.subscriptions.address import existing, url_problem, with_absolute_paths
 
 HERE = Path("/routes")
 
@@ -25,7 +25,7 @@ HERE = Path("/routes")
 )
 def test_files_start_from_a_folder(url: str, expected: str) -> None:
     """Relative names get whole, all else stays."""
-    assert beside(url, HERE) == expected
+    assert with_absolute_paths(url, HERE) == expected
 
 
 def test_who_reads_makes_no_store(tmp_path: Path) -> None:

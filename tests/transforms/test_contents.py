@@ -103,7 +103,7 @@ def test_views_hide_what_is_masked_in_another_form() -> None:
         {"type": "MaskField$Value", "fields": "card"},
     )
 
-    assert hidden_by_stage(opened)[0].seen(Record("t", {"a": "[17]"}))["value"] == {"a": "***"}
+    assert hidden_by_stage(opened)[0].masked(Record("t", {"a": "[17]"}))["value"] == {"a": "***"}
     assert hidden_by_stage(taken)[0].hides(("headers", "Pan"))
 
 

@@ -48,7 +48,7 @@ def analyze(
     snapshot = _snapshot(store, route, timeout)
     if spark and route is None:
         raise ConfigError([Mistake("--spark", "expected --against: without records there is nothing to match")])
-    count = _here if not spark else partial(_in_tasks, master)
+    count = _local_traffic if not spark else partial(_in_tasks, master)
     analysis = _analysis(snapshot, route, partial(count, begin=begin, end=end), server, hottest)
     if as_json:
         typer.echo(json_text(analysis.as_dict(), indent=1))
@@ -87,7 +87,7 @@ def _analysis(
     )
 
 
-def _here(snapshot: Snapshot, route: Route, anchors: AnchorTraffic, *, begin: str, end: str | None) -> Traffic:
+def _local_traffic(snapshot: Snapshot, route: Route, anchors: AnchorTraffic, *, begin: str, end: str | None) -> Traffic:
     """Count the subscriptions' traffic in this process."""
     from turnout.cli.source_range import records_between
     from turnout.engine import Program

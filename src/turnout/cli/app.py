@@ -93,8 +93,8 @@ def _written() -> bool:
     try:
         sys.stdout.flush()
     except BrokenPipeError:
-        with Path(os.devnull).open("wb") as nothing:
-            os.dup2(nothing.fileno(), sys.stdout.fileno())
+        with Path(os.devnull).open("wb") as null_file:
+            os.dup2(null_file.fileno(), sys.stdout.fileno())
         return False
     return True
 
@@ -117,8 +117,10 @@ def main() -> None:
         sys.stderr.write(f"turnout: {printable(message_of(failure))}\n")
         sys.exit(exit_code_of(failure))
     except (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError) as failure:
-        why = "no such file" if isinstance(failure, FileNotFoundError) else (failure.strerror or str(failure)).lower()
-        sys.stderr.write(f"turnout: {printable(str(failure.filename))}: {why}\n")
+        reason = (
+            "no such file" if isinstance(failure, FileNotFoundError) else (failure.strerror or str(failure)).lower()
+        )
+        sys.stderr.write(f"turnout: {printable(str(failure.filename))}: {reason}\n")
         sys.exit(WRONG_REQUEST)
 
 

@@ -98,9 +98,9 @@ class _Run:
         for name in self.names:
             # Time that one does not need is the next one's.
             due += self._share(name, runner.SHARES)
-            left = None if self.budget is None else begun + due - time.monotonic()
-            rows = runner.rows(name, self.options, left)
-            found = [self._told(name, row) for row in (file.recorded(name, self.options, rows) if file else rows)]
+            remaining = None if self.budget is None else begun + due - time.monotonic()
+            rows = runner.rows(name, self.options, remaining)
+            found = [self._reported(name, row) for row in (file.recorded(name, self.options, rows) if file else rows)]
             every += [{"benchmark": name, **_flat(row)} for row in found]
             if not self.as_json:
                 _print(name, found)
@@ -115,7 +115,7 @@ class _Run:
         total = sum(shares[other] for other in self.names)
         return (self.budget or 0) * (shares[name] / total if total else 1 / len(self.names))
 
-    def _told(self, name: str, row: JsonObject) -> JsonObject:
+    def _reported(self, name: str, row: JsonObject) -> JsonObject:
         """Print each result immediately: the whole takes minutes."""
         what = (
             f"{row['rows_per_second']:,.0f}/s" if row["status"] == "measured" else f"{row['status']}: {row['reason']}"
@@ -137,8 +137,8 @@ def _print(name: str, rows: list[JsonObject]) -> None:
     extras = dict.fromkeys(figure for row in rows for figure in row.get("figures", {}))
     table = Table(title=f"turnout bench {name}")
     for heading in (*_COLUMNS, *extras):
-        left = heading in ("case", "baseline", "records")
-        table.add_column(heading, justify="left" if left else "right", no_wrap=heading == "case")
+        left_aligned = heading in ("case", "baseline", "records")
+        table.add_column(heading, justify="left" if left_aligned else "right", no_wrap=heading == "case")
     for row in flat:
         table.add_row(*(_cell(row.get(heading)) for heading in (*_COLUMNS, *extras)))
     Console(width=None if sys.stdout.isatty() else 200).print(table)

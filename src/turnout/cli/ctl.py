@@ -87,8 +87,8 @@ def list_(
 def _routes(client: ServerClient, state: str | None) -> Iterator[JsonObject]:
     cursor = ""
     while True:
-        asked = {"limit": _ON_PAGE, "cursor": cursor, **({} if state is None else {"state": state})}
-        page = client.call("GET", f"/v1/routes?{urlencode(asked)}")
+        query = {"limit": _ON_PAGE, "cursor": cursor, **({} if state is None else {"state": state})}
+        page = client.call("GET", f"/v1/routes?{urlencode(query)}")
         yield from page["items"]
         if not (cursor := page["cursor"]):
             return
@@ -97,15 +97,15 @@ def _routes(client: ServerClient, state: str | None) -> Iterator[JsonObject]:
 def _lines(route: JsonObject) -> Iterator[str]:
     """Yield a line of a route, and one for each thing that is wrong with it."""
     counts, lag = route["counts"], route["lag"]
-    behind = "" if lag is None else f"  {sum(lag['records'].values()):,} behind"
+    lag_text = "" if lag is None else f"  {sum(lag['records'].values()):,} behind"
     numbers = (
         f"{counts['read']:,} read, {counts['delivered']:,} delivered, {counts['dead_lettered']:,} dead-lettered, "
         f"{counts['undeliverable']:,} undeliverable"
     )
-    yield f"{route['name']}  {route['state']}{behind}  {numbers}"
+    yield f"{route['name']}  {route['state']}{lag_text}  {numbers}"
     mistakes = [f"{mistake['path']}: {mistake['problem']}" for mistake in route["mistakes"]]
-    for why in filter(None, (route["reason"], route["problem"], *route["losses"], *mistakes)):
-        yield f"    {why}"
+    for line_text in filter(None, (route["reason"], route["problem"], *route["losses"], *mistakes)):
+        yield f"    {line_text}"
 
 
 def pause(context: typer.Context, routes: Names, as_json: AsJson = False) -> None:
@@ -165,7 +165,7 @@ def offsets(
 
 
 def _position(text: str) -> object:
-    """Return a sequence as a number and an object as one; words and times as they are."""
+    """Parse a sequence or a JSON object; return words and times unchanged."""
     try:
         position = json.loads(text)
     except (ValueError, RecursionError):
@@ -190,8 +190,8 @@ def tap(
     as_json: Annotated[bool, typer.Option("--json", help="Print a line of JSON for each record.")] = False,
 ) -> None:
     """Watch the records of a route before and after a stage; the run is not disturbed."""
-    asked = {"stage": stage, "where": where, "rate": rate, **({} if start is None else {"start": start})}
-    path = f"/v1/tap/{quote(route, safe='')}?{urlencode(asked)}"
+    query = {"stage": stage, "where": where, "rate": rate, **({} if start is None else {"start": start})}
+    path = f"/v1/tap/{quote(route, safe='')}?{urlencode(query)}"
     shown = 0
     events = context.obj.client().events(path)
     with contextlib.suppress(KeyboardInterrupt), contextlib.closing(events):

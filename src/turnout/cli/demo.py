@@ -118,7 +118,7 @@ def _demo(
             result = demo.run(master=master, stop=stop, on_progress=display)
         if shown == "webhooks":
             return _deliver(cast("WebhookDemo", demo), result, stop, screen, as_json=as_json)
-    _tell(screen, result, as_json=as_json)
+    _print_result(screen, result, as_json=as_json)
     return result.conserved
 
 
@@ -126,7 +126,7 @@ def _deliver(demo: WebhookDemo, result: DemoResult, stop: threading.Event, scree
     """Deliver the messages stored by the run, and compare them with those of the endpoint."""
     screen.print(f"delivering {result.ledger.messages:,} messages; the endpoint fails one request in ten")
     hooks = demo.deliver(stop)
-    _tell(screen, result, as_json=as_json, more={"webhooks": hooks.as_dict()})
+    _print_result(screen, result, as_json=as_json, more={"webhooks": hooks.as_dict()})
     received, counts = hooks.receiver, hooks.counts
     screen.print(
         f"{received.requests:,} requests, {received.refused:,} of them refused and {counts.delivered:,} taken: "
@@ -163,7 +163,7 @@ def _kafka(limit: int | None, subscriptions: int, *, keep: bool, master: str, as
         screen.print(f"{demo.subscriptions:,} subscriptions stored; starting Spark ({master})")
         with run_display(screen, "flights-kafka") as display:
             result = demo.run(master=master, stop=stop, on_progress=display)
-    _tell(screen, result, as_json=as_json)
+    _print_result(screen, result, as_json=as_json)
     return result.conserved
 
 
@@ -179,7 +179,7 @@ def _run_and_show(demo: Demo, master: str, stop: threading.Event, screen: Consol
         server = resources.enter_context(showing(text, store, demo.work, master=master, on_progress=display))
         result = demo.checked(server.result(stop))
         display.close()
-        _tell(screen, result, as_json=as_json)
+        _print_result(screen, result, as_json=as_json)
         typer.echo(f"the console shows it at {server.url} until Ctrl-C", err=as_json)
         server.serve(stop)
     return result
@@ -196,18 +196,18 @@ def _run_live(
     def ready() -> None:
         screen.print(f"ready: {live.count:,} flights follow, {RATE:,} a second")
 
-    def told(said: Fields) -> None:
+    def show(report: Fields) -> None:
         # Redrawn in place on a terminal.
-        screen.print(_percentiles(said), end="\r" if screen.is_terminal else "\n", soft_wrap=True)
+        screen.print(_percentiles(report), end="\r" if screen.is_terminal else "\n", soft_wrap=True)
 
-    result = live.run(master=master, stop=stop, on_ready=ready, on_second=told)
+    result = live.run(master=master, stop=stop, on_ready=ready, on_second=show)
     ages = result.ages
-    _tell(screen, result.demo, as_json=as_json, more={"rate": RATE, "latency": ages})
+    _print_result(screen, result.demo, as_json=as_json, more={"rate": RATE, "latency": ages})
     screen.print(_percentiles({"all": ages}), soft_wrap=True)
     return result.demo
 
 
-def _percentiles(said: Fields) -> str:
+def _percentiles(report: Fields) -> str:
     """Return the ages of messages as a line.
 
     >>> age = {"count": 1200, "p50_ms": 3.21, "p99_ms": 9.5, "max_ms": 12.0}
@@ -220,13 +220,13 @@ def _percentiles(said: Fields) -> str:
         name: ", ".join(f"{key.removesuffix('_ms')} {ages[key]:.1f}" for key in ("p50_ms", "p99_ms", "max_ms")) + " ms"
         if ages["count"]
         else "none"
-        for name, ages in said.items()
+        for name, ages in report.items()
     }
     last = f"; in the last second {texts['last']}" if "last" in texts else ""
-    return f"{said['all']['count']:,} delivered: {texts['all']}{last}"
+    return f"{report['all']['count']:,} delivered: {texts['all']}{last}"
 
 
-def _tell(screen: Console, result: DemoResult, *, as_json: bool, more: Fields | None = None) -> None:
+def _print_result(screen: Console, result: DemoResult, *, as_json: bool, more: Fields | None = None) -> None:
     _show(screen, result)
     if as_json:
         typer.echo(json.dumps({**_json(result), **(more or {})}, indent=1))

@@ -73,7 +73,7 @@ def diff(
         old, new = _versions(versions, git, (old_subscriptions, new_subscriptions), resources, moments)
         old, new = (replace(version, route=in_time(version.route, timeout)) for version in (old, new))
         report = _compared(old, new, (start, end), moments, examples=examples, master=master, log=spark_log)
-    _tell(report, html, as_json=as_json)
+    _print_report(report, html, as_json=as_json)
     if threshold is not None and threshold.holds(report.differences.totals):
         typer.echo(f"turnout: {threshold.text} holds", err=True)
         raise typer.Exit(FAILED)
@@ -140,7 +140,7 @@ def _compared(
     with needs_spark():
         from turnout.cli.run import log_beside
         from turnout.spark.history.diff import diff
-        from turnout.spark.history.recorded import RecordSpan, ask, same_source
+        from turnout.spark.history.recorded import RecordSpan, check_source, same_source
         from turnout.spark.session.build import route_session
         from turnout.startup import block_pandas_import
 
@@ -150,7 +150,7 @@ def _compared(
     same_source(old.route.source, new.route.source)
     for version in (old, new):
         check_store(version.route)
-    ask(new.route)
+    check_source(new.route)
     with route_session(new.route, master=master, log=log or log_beside(new.route, None)) as spark:
         names = old.name, new.name
         return diff(
@@ -165,7 +165,7 @@ def _compared(
         ).report
 
 
-def _tell(report: DiffReport, html: Path | None, *, as_json: bool) -> None:
+def _print_report(report: DiffReport, html: Path | None, *, as_json: bool) -> None:
     from turnout.history.html_report import page
     from turnout.history.report import report_json, report_lines
 

@@ -9,7 +9,7 @@ from turnout.terminal import json_text
 
 if TYPE_CHECKING:
     from turnout.engine.change_event import ChangeEvent
-    from turnout.engine.explain import Asked, LeafReport, RecordExplanation, SentMessage, Subscriber
+    from turnout.engine.explain import LeafReport, RecordExplanation, RequestedSubscription, SentMessage, Subscriber
     from turnout.engine.mapping_report import Mapped
     from turnout.engine.stages import StageReport
 
@@ -75,13 +75,13 @@ def change_lines(name: str, before: object, after: object) -> Iterator[str]:
     if isinstance(before, dict) and isinstance(after, dict):
         for field in dict.fromkeys((*before, *after)):
             if field not in after:
-                yield f"    - {name}.{field}: {_shown(before[field])}"
+                yield f"    - {name}.{field}: {_readable(before[field])}"
             elif field not in before:
-                yield f"    + {name}.{field}: {_shown(after[field])}"
+                yield f"    + {name}.{field}: {_readable(after[field])}"
             elif before[field] != after[field]:
-                yield f"    ~ {name}.{field}: {_shown(before[field])} → {_shown(after[field])}"
+                yield f"    ~ {name}.{field}: {_readable(before[field])} → {_readable(after[field])}"
         return
-    yield f"    ~ {name}: {_shown(before)} → {_shown(after)}"
+    yield f"    ~ {name}: {_readable(before)} → {_readable(after)}"
 
 
 def _mapping(mapped: Mapped) -> Iterator[str]:
@@ -104,7 +104,7 @@ def _leaf(leaf: LeafReport) -> str:
     return f"    {leaf.test}; {leaf.key} is {'missing' if leaf.value is None else repr(leaf.value)}"
 
 
-def _answer_lines(answer: Asked) -> Iterator[str]:
+def _answer_lines(answer: RequestedSubscription) -> Iterator[str]:
     name = answer.subscription
     if answer.wants is None:
         yield f"asked   {name}: the record did not reach the matching"
@@ -126,13 +126,13 @@ def _answer_lines(answer: Asked) -> Iterator[str]:
 def _message(message: SentMessage) -> Iterator[str]:
     kind = "dead    " if message.dead_letter else "sent    "
     sink = f" in {message.sink}" if message.sink else ""
-    whose = f" for {message.subscription}" if message.subscription else ""
-    yield f"{kind}{message.topic}{sink}{whose}, id {message.id or 'none'}"
+    subscription_text = f" for {message.subscription}" if message.subscription else ""
+    yield f"{kind}{message.topic}{sink}{subscription_text}, id {message.id or 'none'}"
     if message.projected:
         yield f"    projected: {'null' if message.value is None else message.value}"
     if message.dead_letter:
         yield from (f"    {name}: {value}" for name, value in message.headers)
 
 
-def _shown(value: object) -> str:
+def _readable(value: object) -> str:
     return json_text(value)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from turnout.routes.drafts import Draft
     from turnout.subscriptions import Subscription
     from turnout.subscriptions.eventbridge import EventRule
-    from turnout.subscriptions.sigma import LeftRule
+    from turnout.subscriptions.sigma import SkippedRule
 
 _MAX_RULES = 4 << 20
 """Bytes of a file of rules."""
@@ -88,8 +88,8 @@ def sigma(
 
     turnout import sigma rules/linux --to 'alerts.{level}' --output alerts.jsonl
     """
-    taken, left = _sigma_subscriptions(paths, to or ["alerts.{level}"], logsource=logsource)
-    raise typer.Exit(_write_subscriptions(taken, left, output, force=force, as_json=as_json))
+    subscriptions, unsupported = _sigma_subscriptions(paths, to or ["alerts.{level}"], logsource=logsource)
+    raise typer.Exit(_write_subscriptions(subscriptions, unsupported, output, force=force, as_json=as_json))
 
 
 def eventbridge(
@@ -105,37 +105,39 @@ def eventbridge(
 
     turnout import eventbridge rules.json --to 'events.{name}' --output rules.jsonl
     """
-    taken, left = _event_subscriptions(paths, to or ["events.{name}"])
-    raise typer.Exit(_write_subscriptions(taken, left, output, force=force, as_json=as_json))
+    subscriptions, unsupported = _event_subscriptions(paths, to or ["events.{name}"])
+    raise typer.Exit(_write_subscriptions(subscriptions, unsupported, output, force=force, as_json=as_json))
 
 
-def _event_subscriptions(paths: list[Path], destinations: list[str]) -> tuple[list[Subscription], list[LeftRule]]:
+def _event_subscriptions(paths: list[Path], destinations: list[str]) -> tuple[list[Subscription], list[SkippedRule]]:
     """Return the rules as subscriptions, named after them or their file, and the omitted ones."""
     from turnout.file_reading import read_file
     from turnout.subscriptions.eventbridge import PatternError, rules_of
-    from turnout.subscriptions.sigma import LeftRule
+    from turnout.subscriptions.sigma import SkippedRule
 
-    taken: list[Subscription] = []
-    left: list[LeftRule] = []
+    subscriptions: list[Subscription] = []
+    unsupported: list[SkippedRule] = []
     for path in paths:
         try:
             rules = list(rules_of(json.loads(read_file(path, max_bytes=_MAX_RULES))))
         except PatternError as problem:
-            left.append(LeftRule(path, problem.path, problem.reason))
+            unsupported.append(SkippedRule(path, problem.path, problem.reason))
         except (OSError, ValueError, RecursionError) as problem:
-            left.append(LeftRule(path, "", f"is no JSON: {problem}"))
+            unsupported.append(SkippedRule(path, "", f"is no JSON: {problem}"))
         else:
             for rule in rules:
                 for found in _subscriptions_of_rule(rule, path, destinations):
-                    (left if isinstance(found, LeftRule) else taken).append(found)  # type: ignore[arg-type]
-    return taken, left
+                    (unsupported if isinstance(found, SkippedRule) else subscriptions).append(found)  # type: ignore[arg-type]
+    return subscriptions, unsupported
 
 
-def _subscriptions_of_rule(rule: EventRule, file: Path, destinations: list[str]) -> Iterator[Subscription | LeftRule]:
+def _subscriptions_of_rule(
+    rule: EventRule, file: Path, destinations: list[str]
+) -> Iterator[Subscription | SkippedRule]:
     """Yield a subscription for each input that the rule's targets have, of several named after the first such."""
     from turnout.subscriptions.eventbridge import PatternError
     from turnout.subscriptions.input_transformer import projection_of
-    from turnout.subscriptions.sigma import LeftRule
+    from turnout.subscriptions.sigma import SkippedRule
 
     name = rule.name or file.stem
     inputs: dict[str, str] = {}
@@ -144,7 +146,7 @@ def _subscriptions_of_rule(rule: EventRule, file: Path, destinations: list[str])
         try:
             inputs.setdefault(projection_of(target, name), id_)
         except PatternError as problem:
-            yield LeftRule(file, f"{name}: Targets[{number}].{problem.path}", problem.reason)
+            yield SkippedRule(file, f"{name}: Targets[{number}].{problem.path}", problem.reason)
     if not rule.targets:
         inputs = {"": ""}
     for project, id_ in inputs.items():
@@ -153,29 +155,34 @@ def _subscriptions_of_rule(rule: EventRule, file: Path, destinations: list[str])
 
 def _event_subscription(
     rule: EventRule, file: Path, destinations: list[str], project: str, target: str
-) -> Subscription | LeftRule:
+) -> Subscription | SkippedRule:
     from turnout.errors import SubscriptionInvalidError
     from turnout.subscriptions import Subscription
     from turnout.subscriptions.eventbridge import PatternError, condition_of
     from turnout.subscriptions.rules import check
-    from turnout.subscriptions.sigma import LeftRule
+    from turnout.subscriptions.sigma import SkippedRule
 
     name = rule.name or file.stem
     if target:
         name = f"{name}.{target}"
-    made = [destination.replace("{name}", name) for destination in destinations]
+    topics = [destination.replace("{name}", name) for destination in destinations]
     try:
-        subscription = Subscription(made, condition_of(rule.pattern), {"name": name}, name, project=project)
+        subscription = Subscription(topics, condition_of(rule.pattern), {"name": name}, name, project=project)
         check(subscription)
     except PatternError as problem:
-        return LeftRule(file, f"{name}: {problem.path}".removesuffix(": "), problem.reason)
+        return SkippedRule(file, f"{name}: {problem.path}".removesuffix(": "), problem.reason)
     except SubscriptionInvalidError as problem:
-        return LeftRule(file, name, str(problem))
+        return SkippedRule(file, name, str(problem))
     return subscription
 
 
 def _write_subscriptions(
-    taken: list[Subscription], left: list[LeftRule], output: Path | None, *, force: bool, as_json: bool
+    subscriptions: list[Subscription],
+    unsupported: list[SkippedRule],
+    output: Path | None,
+    *,
+    force: bool,
+    as_json: bool,
 ) -> int:
     """Write subscriptions, and report the omitted ones; return 1 if none was converted, else 0."""
     from turnout.conditions import leaves
@@ -183,47 +190,48 @@ def _write_subscriptions(
 
     if as_json:
         shown = {
-            "subscriptions": [subscription_to_json(subscription) for subscription in taken],
-            "keys": sorted({leaf.key for subscription in taken for leaf in leaves(subscription.condition)}),
+            "subscriptions": [subscription_to_json(subscription) for subscription in subscriptions],
+            "keys": sorted({leaf.key for subscription in subscriptions for leaf in leaves(subscription.condition)}),
             "left": [
-                {"file": str(rule.file), "path": rule.path, "reason": rule.reason, "line": rule.line} for rule in left
+                {"file": str(rule.file), "path": rule.path, "reason": rule.reason, "line": rule.line}
+                for rule in unsupported
             ],
         }
         typer.echo(json_text(shown, indent=1))
     else:
-        lines = "".join(f"{json_text(subscription_to_json(subscription))}\n" for subscription in taken)
+        lines = "".join(f"{json_text(subscription_to_json(subscription))}\n" for subscription in subscriptions)
         if output is None:
             typer.echo(lines, nl=False)
         else:
             write_new({output: lines}, force=force)
-        typer.echo(printable_lines([f"left   {rule}" for rule in left]), err=True, nl=bool(left))
-        typer.echo(f"{len(taken):,} rules taken, {len(left):,} left", err=True)
-    return DONE if taken else FAILED
+        typer.echo(printable_lines([f"left   {rule}" for rule in unsupported]), err=True, nl=bool(unsupported))
+        typer.echo(f"{len(subscriptions):,} rules taken, {len(unsupported):,} left", err=True)
+    return DONE if subscriptions else FAILED
 
 
 def _sigma_subscriptions(
     paths: list[Path], destinations: list[str], *, logsource: bool
-) -> tuple[list[Subscription], list[LeftRule]]:
+) -> tuple[list[Subscription], list[SkippedRule]]:
     """Return the rules as subscriptions, and the omitted ones; of several rules with one id the first is converted."""
     from turnout.errors import SubscriptionInvalidError
-    from turnout.subscriptions.sigma import LeftRule, read_file, rule_files
+    from turnout.subscriptions.sigma import SkippedRule, read_file, rule_files
 
-    taken: list[Subscription] = []
-    left: list[LeftRule] = []
+    subscriptions: list[Subscription] = []
+    unsupported: list[SkippedRule] = []
     ids: set[str] = set()
     for found in (rule for file in rule_files(paths) for rule in read_file(file)):
-        if isinstance(found, LeftRule):
-            left.append(found)
+        if isinstance(found, SkippedRule):
+            unsupported.append(found)
         elif found.id in ids:
-            left.append(LeftRule(found.file, "id", f"another rule has the id {found.id!r}"))
+            unsupported.append(SkippedRule(found.file, "id", f"another rule has the id {found.id!r}"))
         else:
             try:
-                taken.append(found.subscription(destinations, with_logsource=logsource))
+                subscriptions.append(found.subscription(destinations, with_logsource=logsource))
             except SubscriptionInvalidError as problem:
-                left.append(LeftRule(found.file, "", str(problem)))
+                unsupported.append(SkippedRule(found.file, "", str(problem)))
             else:
                 ids |= {found.id} - {""}
-    return taken, left
+    return subscriptions, unsupported
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +258,7 @@ class _DraftFile:
         else:
             if self.output is None:
                 typer.echo(printable_on_terminal(text), nl=False)
-            _tell(draft, mistakes)
+            _print_draft(draft, mistakes)
         return FAILED if mistakes else DONE
 
 
@@ -260,17 +268,17 @@ def write_new(files: dict[Path, str], *, force: bool) -> None:
     Raises:
         ConfigError: one is there already, and is not to be written over.
     """
-    there = [file for file in files if file.exists()]
-    if there and not force:
-        raise ConfigError([Mistake(str(file), "is there already: --force writes over it") for file in there])
+    existing = [file for file in files if file.exists()]
+    if existing and not force:
+        raise ConfigError([Mistake(str(file), "is there already: --force writes over it") for file in existing])
     for file, text in files.items():
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, encoding="utf-8")
 
 
-def _tell(draft: Draft, mistakes: tuple[Mistake, ...]) -> None:
+def _print_draft(draft: Draft, mistakes: tuple[Mistake, ...]) -> None:
     lines = [f"taken  {name} → {path}" for name, path in draft.taken]
-    lines += [f"left   {name}: {why}" for name, why in draft.left]
+    lines += [f"left   {name}: {reason}" for name, reason in draft.left]
     lines += [f"wrong  {mistake}" for mistake in mistakes]
     sys.stderr.write("".join(f"{line}\n" for line in lines))
 

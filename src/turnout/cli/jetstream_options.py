@@ -74,7 +74,7 @@ class JetStreamAccess:
     timeout: float
 
     def open(self) -> AbstractAsyncContextManager[JetStream]:
-        """A connection; its errors go to standard error.
+        """Return a connection; its errors go to standard error.
 
         Raises:
             ConfigError: an option cannot be, or names a file that cannot be read.
@@ -169,6 +169,6 @@ def show(text: str) -> None:
 
 
 def follow(work: Coroutine[Any, Any, None]) -> None:
-    """Do what Ctrl-C ends in order: it is no error here."""
+    """Run work that Ctrl-C ends without an error."""
     with contextlib.suppress(KeyboardInterrupt):
         asyncio.run(work)

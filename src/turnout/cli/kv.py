@@ -33,7 +33,7 @@ class _Work:
     as_json: bool
 
     def do(self, work: Callable[[JetStream], Awaitable[None]], *, follows: bool = False) -> None:
-        """Connect, work, and close; what *follows* something is ended by Ctrl-C in order."""
+        """Connect, run *work* and close; Ctrl-C ends work that *follows* without an error."""
 
         async def whole() -> None:
             async with self.access.open() as js:
@@ -49,7 +49,7 @@ class _Work:
 
         self.do(open_it, follows=follows)
 
-    def tell(self, facts: dict[str, object], plain: str) -> None:
+    def print(self, facts: dict[str, object], plain: str) -> None:
         """Print one line of output, as JSON or as plain text."""
         typer.echo(json_text(facts) if self.as_json else plain)
 
@@ -92,7 +92,7 @@ def create_bucket(
     ttl: Annotated[float | None, typer.Option(help="Seconds after which entries expire.")] = None,
     memory: Annotated[bool, typer.Option("--memory", help="Keep it in memory, not in files.")] = False,
 ) -> None:
-    """Make a bucket; the same one again is no error."""
+    """Create a bucket; succeed if an equal one exists."""
     from turnout.nats.jetstream import StorageType
     from turnout.nats.jetstream.kv import KeyValueConfig
 
@@ -101,7 +101,7 @@ def create_bucket(
 
     async def work(js: JetStream) -> None:
         await js.create_key_value(config)
-        context.obj.tell({"bucket": bucket}, bucket)
+        context.obj.print({"bucket": bucket}, bucket)
 
     context.obj.do(work)
 
@@ -111,7 +111,7 @@ def delete_bucket(context: typer.Context, bucket: Bucket) -> None:
 
     async def work(js: JetStream) -> None:
         await js.delete_key_value(bucket)
-        context.obj.tell({"deleted": bucket}, bucket)
+        context.obj.print({"deleted": bucket}, bucket)
 
     context.obj.do(work)
 
@@ -121,7 +121,7 @@ def buckets(context: typer.Context) -> None:
 
     async def work(js: JetStream) -> None:
         for name in sorted(await js.key_value_names()):
-            context.obj.tell({"bucket": name}, printable(name))
+            context.obj.print({"bucket": name}, printable(name))
 
     context.obj.do(work)
 
@@ -131,7 +131,7 @@ def put(context: typer.Context, bucket: Bucket, key: Key, value: Value, ttl: Ttl
 
     async def work(kv: KeyValue) -> None:
         revision = await kv.put(key, _value(value), ttl=ttl)
-        context.obj.tell({"key": key, "revision": revision}, str(revision))
+        context.obj.print({"key": key, "revision": revision}, str(revision))
 
     context.obj.with_bucket(bucket, work)
 
@@ -141,7 +141,7 @@ def create(context: typer.Context, bucket: Bucket, key: Key, value: Value, ttl: 
 
     async def work(kv: KeyValue) -> None:
         revision = await kv.create(key, _value(value), ttl=ttl)
-        context.obj.tell({"key": key, "revision": revision}, str(revision))
+        context.obj.print({"key": key, "revision": revision}, str(revision))
 
     context.obj.with_bucket(bucket, work)
 
@@ -157,7 +157,7 @@ def update(
 
     async def work(kv: KeyValue) -> None:
         new_revision = await kv.update(key, _value(value), revision)
-        context.obj.tell({"key": key, "revision": new_revision}, str(new_revision))
+        context.obj.print({"key": key, "revision": new_revision}, str(new_revision))
 
     context.obj.with_bucket(bucket, work)
 
@@ -168,7 +168,7 @@ def get(context: typer.Context, bucket: Bucket, key: Key, revision: Revision = N
     async def work(kv: KeyValue) -> None:
         entry = await kv.get(key, revision=revision)
         value = entry.value.decode("utf-8", "backslashreplace")
-        context.obj.tell(_facts(entry), printable_on_terminal(value))
+        context.obj.print(_facts(entry), printable_on_terminal(value))
 
     context.obj.with_bucket(bucket, work)
 
@@ -178,7 +178,7 @@ def delete(context: typer.Context, bucket: Bucket, key: Key, revision: Revision 
 
     async def work(kv: KeyValue) -> None:
         await kv.delete(key, revision=revision)
-        context.obj.tell({"deleted": key}, key)
+        context.obj.print({"deleted": key}, key)
 
     context.obj.with_bucket(bucket, work)
 
@@ -188,7 +188,7 @@ def purge(context: typer.Context, bucket: Bucket, key: Key, revision: Revision =
 
     async def work(kv: KeyValue) -> None:
         await kv.purge(key, revision=revision)
-        context.obj.tell({"purged": key}, key)
+        context.obj.print({"purged": key}, key)
 
     context.obj.with_bucket(bucket, work)
 
@@ -202,7 +202,7 @@ def keys(
 
     async def work(kv: KeyValue) -> None:
         for key in sorted(await kv.keys(*(patterns or ()))):
-            context.obj.tell({"key": key}, printable(key))
+            context.obj.print({"key": key}, printable(key))
 
     context.obj.with_bucket(bucket, work)
 
@@ -212,7 +212,7 @@ def history(context: typer.Context, bucket: Bucket, key: Key) -> None:
 
     async def work(kv: KeyValue) -> None:
         for entry in await kv.history(key):
-            context.obj.tell(_facts(entry), _line(entry))
+            context.obj.print(_facts(entry), _line(entry))
 
     context.obj.with_bucket(bucket, work)
 
@@ -237,7 +237,7 @@ def watch(
                 except RequestTimeoutError:
                     return
                 if entry is not None:
-                    context.obj.tell(_facts(entry), _line(entry))
+                    context.obj.print(_facts(entry), _line(entry))
                 elif once:
                     return
 

@@ -60,7 +60,7 @@ def map_(
     except SubjectError as failure:
         if not as_json:
             raise
-        _say(json.dumps({"errors": _errors(failure)}, indent=1))
+        _print(json.dumps({"errors": _errors(failure)}, indent=1))
         raise typer.Exit(WRONG_REQUEST) from None
 
 
@@ -86,7 +86,7 @@ def _lines() -> Iterator[str]:
         yield decode(line.rstrip(b"\r\n"))
 
 
-def _say(text: str) -> None:
+def _print(text: str) -> None:
     """Print text on standard output; surrogate escapes are written as the original bytes."""
     sys.stdout.flush()
     sys.stdout.buffer.write(printable_on_terminal(text).encode("utf-8", "surrogateescape") + b"\n")
@@ -127,7 +127,7 @@ def _try_transform(source: str, destination: str, subjects: Iterable[str], *, st
         back = transform.reverse()
         reverse = None if back is None else {"source": back.source, "destination": back.destination}
         head = {"source": transform.source, "destination": destination, "strict": strict, "reverse": reverse}
-        _say(json.dumps({**head, "results": results}, indent=1))
+        _print(json.dumps({**head, "results": results}, indent=1))
         return all(result["mapped"] is not None for result in results)
     count = failed = 0
     for subject in subjects:
@@ -135,9 +135,9 @@ def _try_transform(source: str, destination: str, subjects: Iterable[str], *, st
         mapped = result["mapped"]
         count += 1
         failed += mapped is None
-        _say(f"{subject} -> {mapped}" if mapped is not None else f"{subject}: {result['error']}")
+        _print(f"{subject} -> {mapped}" if mapped is not None else f"{subject}: {result['error']}")
     if not count:
-        _say(f"{transform}: a valid transform")
+        _print(f"{transform}: a valid transform")
     return not failed
 
 
@@ -198,35 +198,35 @@ def _explain_table(
     explanations = (explain(table, subject, cluster) for subject in subjects)
     if as_json:
         head = {"file": str(file), "account": account, "cluster": cluster, "mappings": len(table)}
-        _say(json.dumps({**head, "results": [_as_json(explanation) for explanation in explanations]}, indent=1))
+        _print(json.dumps({**head, "results": [_as_json(explanation) for explanation in explanations]}, indent=1))
         return
     count = 0
     for explanation in explanations:
         count += 1
         _show(explanation)
     if not count:
-        _say(f"{file}: {len(table)} valid mappings")
+        _print(f"{file}: {len(table)} valid mappings")
 
 
 def _show(explanation: MappingExplanation) -> None:
     """Print an explanation as text."""
     if explanation.mapping is None:
-        _say(f"{explanation.subject}: no mapping matches, the subject is unchanged")
+        _print(f"{explanation.subject}: no mapping matches, the subject is unchanged")
     else:
         where = (
             f"the destinations for cluster {explanation.group!r}" if explanation.group else "the default destinations"
         )
-        _say(f"{explanation.subject}: the mapping of {explanation.mapping.source!r}, {where}")
+        _print(f"{explanation.subject}: the mapping of {explanation.mapping.source!r}, {where}")
         for outcome in explanation.outcomes:
             target = "lost" if outcome.subject is None else f"{outcome.subject}  ({outcome.destination})"
             added = ", added to make 100%" if outcome.completed else ""
-            _say(f"  {outcome.share:3d}%  {target}{added}")
-        for destination, why in explanation.skipped:
-            _say(f"    0%  {destination}: {why}")
-    for source, why in explanation.others[:_SHOWN_SUBJECTS]:
-        _say(f"  not {source!r}: {why}")
+            _print(f"  {outcome.share:3d}%  {target}{added}")
+        for destination, reason in explanation.skipped:
+            _print(f"    0%  {destination}: {reason}")
+    for source, reason in explanation.others[:_SHOWN_SUBJECTS]:
+        _print(f"  not {source!r}: {reason}")
     if len(explanation.others) > _SHOWN_SUBJECTS:
-        _say(f"  and {len(explanation.others) - _SHOWN_SUBJECTS} more; --json lists them all")
+        _print(f"  and {len(explanation.others) - _SHOWN_SUBJECTS} more; --json lists them all")
 
 
 def _as_json(explanation: MappingExplanation) -> JsonObject:
@@ -238,8 +238,8 @@ def _as_json(explanation: MappingExplanation) -> JsonObject:
             {"destination": o.destination, "subject": o.subject, "share": o.share, "completed": o.completed}
             for o in explanation.outcomes
         ],
-        "not_chosen": [{"destination": destination, "why": why} for destination, why in explanation.skipped],
-        "not_taken": [{"source": source, "why": why} for source, why in explanation.others],
+        "not_chosen": [{"destination": destination, "why": reason} for destination, reason in explanation.skipped],
+        "not_taken": [{"source": source, "why": reason} for source, reason in explanation.others],
     }
 
 

@@ -90,13 +90,13 @@ class _Answers:
         from turnout.routes.drafts import SampledStream, Starter, route_name, sink_of, source_of
 
         reading = source_of(self._answer(source, "Where records come from", _FROM))
-        sampled = self._look(reading, sample) if reading["format"] in ("nats", "kafka") else SampledStream()
-        near = reading["servers"] if reading["format"] == "nats" else "nats://127.0.0.1:4222"
-        writing = sink_of(self._answer(to, "Where messages go", near))
-        taken = self._look(writing, 0).subjects if "stream" in writing else ()
+        sampled = self._sample(reading, sample) if reading["format"] in ("nats", "kafka") else SampledStream()
+        proposal = reading["servers"] if reading["format"] == "nats" else "nats://127.0.0.1:4222"
+        writing = sink_of(self._answer(to, "Where messages go", proposal))
+        sink_subjects = self._sample(writing, 0).subjects if "stream" in writing else ()
         proposed = str(reading.get("stream", "route")).lower()
         called = route_name(self._answer(name, "What the route is called", proposed))
-        return Starter(called, reading, writing, sampled, taken)
+        return Starter(called, reading, writing, sampled, sink_subjects)
 
     def note(self, text: str) -> None:
         """Add a note, not a mistake."""
@@ -109,7 +109,7 @@ class _Answers:
         shown = masked_url(proposed) == proposed
         return str(typer.prompt(question, default=proposed, show_default=shown, err=True))
 
-    def _look(self, end: dict[str, object], sample: int) -> SampledStream:
+    def _sample(self, end: dict[str, object], sample: int) -> SampledStream:
         from turnout.routes.drafts import SampledMessage, SampledStream
         from turnout.routes.endpoints import KafkaSource, NatsSource
         from turnout.runtime.endpoints import adapter_of

@@ -71,7 +71,7 @@ def visible_counts(counts: Counts) -> list[tuple[str, int]]:
 
 
 def counts_table(title: str, counts: Counts) -> Table:
-    """A table with a row for each count."""
+    """Return a table with a row for each count."""
     table = Table(title=title, title_justify="left", show_header=False)
     table.add_column()
     table.add_column(justify="right")

@@ -88,9 +88,9 @@ def _lines(report: RedriveReport) -> Iterator[str]:
     words = _WOULD if report.dry_run else _DID
     groups = report.groups()
     for stage, reason, outcomes in groups[:_SHOWN_REASONS]:
-        why = "matched by no subscription" if stage is None else f"{stage}: {reason}"
+        cause = "matched by no subscription" if stage is None else f"{stage}: {reason}"
         ends = ", ".join(f"{count:,} {words[outcome]}" for outcome, count in outcomes.items())
-        yield f"{outcomes.total():>8,}  {why}"
+        yield f"{outcomes.total():>8,}  {cause}"
         yield f"          {ends}"
     if len(groups) > _SHOWN_REASONS:
         yield f"          … {len(groups):,} reasons; --json has all of them"

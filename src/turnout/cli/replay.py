@@ -129,14 +129,14 @@ def _as_json(result: ReplayResult) -> JsonObject:
 def _show(result: ReplayResult) -> None:
     console().print(counts_table(result.plan.route.name, result.counts))
     if result.by_subscription is not None:
-        typer.echo(printable_lines(_would(result.by_subscription)))
+        typer.echo(printable_lines(_expected_counts(result.by_subscription)))
         for note in result.notes:
             typer.echo(printable_lines([f"note: {note}"]))
     elif result.stopped:
         typer.echo(f"stopped: the same command continues it, as does --id {result.plan.replay.id}", err=True)
 
 
-def _would(by_subscription: Mapping[str | None, int]) -> Iterator[str]:
+def _expected_counts(by_subscription: Mapping[str | None, int]) -> Iterator[str]:
     """Yield the expected numbers of messages, for the subscriptions with most."""
     total = sum(by_subscription.values())
     yield f"would deliver {total:,} messages"

@@ -66,11 +66,13 @@ def _run(loaded: Route, *, once: bool, master: str, checkpoint: str | None, spar
     _log_to_standard_error()
     screen = console(quiet=form != "text")
     # A Spark Connect server has its own, and its checkpoint is not on this machine.
-    here = None if is_connect(master) else checkpoint_here(loaded, checkpoint)
+    local_checkpoint = None if is_connect(master) else checkpoint_here(loaded, checkpoint)
     log = spark_log or (None if is_connect(master) else log_beside(loaded, checkpoint))
     with (
         # A run that ends by itself has no lag to keep.
-        lag_watch(loaded, here if form == "text" and not (once or loaded.trigger.available_now) else None) as lag,
+        lag_watch(
+            loaded, local_checkpoint if form == "text" and not (once or loaded.trigger.available_now) else None
+        ) as lag,
         run_display(screen, loaded.name, lag) as display,
     ):
         display.waits_for(StartupStep.SERVERS)
@@ -137,7 +139,7 @@ def _print_progress(progress: Progress) -> None:
 
 
 def result_json(result: RunResult) -> dict[str, object]:
-    """The result as ``--json`` prints it."""
+    """Return the result as ``--json`` prints it."""
     return {
         "counts": result.counts.as_dict(),
         **result.counts.flow.as_dict(),

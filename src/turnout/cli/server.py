@@ -68,7 +68,7 @@ def _serve(paths: list[Path], config_file: Path | None, timeout: float | None, *
         raise MissingExtraError("server", absent.name or "fastapi") from absent
 
     block_pandas_import()
-    file = config_file or _beside(paths[0])
+    file = config_file or _config_in(paths[0])
     config = ServerConfig.load(file, os.environ, **flags)
     if config.store is not None:
         config = config.model_copy(update={"store": store_url_of(config.store, timeout)})
@@ -79,7 +79,7 @@ def _serve(paths: list[Path], config_file: Path | None, timeout: float | None, *
         server.wait(stop)
 
 
-def _beside(path: Path) -> Path | None:
-    """The configuration in a folder of routes."""
+def _config_in(path: Path) -> Path | None:
+    """Return the configuration in a folder of routes."""
     file = (path if path.is_dir() else path.parent) / _CONFIG
     return file if file.is_file() else None

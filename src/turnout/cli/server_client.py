@@ -113,8 +113,8 @@ class ServerClient:
         except urllib.error.HTTPError as refused:
             raise self._refusal(refused) from None
         except OSError as failure:
-            why = getattr(failure, "reason", failure)
-            raise ConnectionLostError(f"{self.url} cannot be reached: {why}") from None
+            reason = getattr(failure, "reason", failure)
+            raise ConnectionLostError(f"{self.url} cannot be reached: {reason}") from None
 
     def _refusal(self, refused: urllib.error.HTTPError) -> TurnoutError:
         """Return the error of an answer, with the sentence that the server gives."""

@@ -21,7 +21,7 @@ def stop_on_signals() -> Iterator[threading.Event]:
 
     Python runs handlers in the main thread, when that thread runs. It may wait for the event just then: a handler that
     set it would wait for its lock for ever. If the system gives the signal to another thread, of which gRPC has some,
-    the main thread does not even wake up. So a thread of its own hears of signals by the descriptor that Python's C
+    the main thread does not even wake up. So a thread of its own gets signals by the descriptor that Python's C
     code writes to, whichever thread gets them.
     """
     stop = threading.Event()
@@ -30,12 +30,12 @@ def stop_on_signals() -> Iterator[threading.Event]:
     def give_back(number: int, _frame: FrameType | None) -> None:
         signal.signal(number, usual[number])
 
-    hears, tells = socket.socketpair()
-    with hears, tells:
-        tells.setblocking(False)
-        listener = threading.Thread(target=_listen, args=(hears, stop), name="turnout-signals", daemon=True)
+    receiver, sender = socket.socketpair()
+    with receiver, sender:
+        sender.setblocking(False)
+        listener = threading.Thread(target=_listen, args=(receiver, stop), name="turnout-signals", daemon=True)
         listener.start()
-        before = signal.set_wakeup_fd(tells.fileno(), warn_on_full_buffer=False)
+        before = signal.set_wakeup_fd(sender.fileno(), warn_on_full_buffer=False)
         for number in _SIGNALS:
             usual[number] = signal.signal(number, give_back)
         try:
@@ -44,12 +44,12 @@ def stop_on_signals() -> Iterator[threading.Event]:
             for signal_, handler in usual.items():
                 signal.signal(signal_, handler)
             signal.set_wakeup_fd(before)
-            tells.shutdown(socket.SHUT_WR)
+            sender.shutdown(socket.SHUT_WR)
             listener.join()
 
 
-def _listen(hears: socket.socket, stop: threading.Event) -> None:
+def _listen(receiver: socket.socket, stop: threading.Event) -> None:
     """Set the event after one of the signals' numbers is received; end after the other socket is closed."""
-    while numbers := hears.recv(64):
+    while numbers := receiver.recv(64):
         if any(number in _SIGNALS for number in numbers):
             stop.set()

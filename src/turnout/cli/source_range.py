@@ -29,8 +29,8 @@ def records_between(route: Route, begin: str, end: str | None, option: str = "--
     first, last = position_of("--from", begin), position_of("--to", "latest" if end is None else end)
     with adapter_of(source).history() as history:
         for stream in history.streams:
-            held = history.bounds(stream)
-            start, stop = (min(history.resolve(stream, bound), held.next) for bound in (first, last))
-            start = max(start, held.first)
+            bounds = history.bounds(stream)
+            start, stop = (min(history.resolve(stream, bound), bounds.next) for bound in (first, last))
+            start = max(start, bounds.first)
             if stop > start:
                 yield from history.read(stream, start, stop)

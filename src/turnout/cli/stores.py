@@ -36,8 +36,8 @@ def store_url_of(url: str | None, timeout: float | None = None) -> str:
     """Return the given URL, the environment's or the default, with *timeout* as its timeout."""
     from turnout.subscriptions.address import store_url, with_timeout
 
-    known = store_url(os.environ, DEFAULT_STORE) if url is None else url
-    return known if timeout is None else with_timeout(known, timeout)
+    url_or_default = store_url(os.environ, DEFAULT_STORE) if url is None else url
+    return url_or_default if timeout is None else with_timeout(url_or_default, timeout)
 
 
 def loaded_route(file: Path, timeout: float | None) -> Route:

@@ -50,7 +50,7 @@ def start(text: str, now: datetime) -> ConsumerConfig:
 
 
 def json_line(message: Message) -> str:
-    """A message as a JSON object; a payload that is not UTF-8 is given in base64."""
+    """Return a message as a JSON object; a payload that is not UTF-8 is given in base64."""
     fields: dict[str, object] = {
         "subject": message.subject,
         "sequence": message.sequence,
@@ -90,13 +90,13 @@ def tail(
 
     async def follow_stream() -> None:
         async with access.open() as js, await js.ordered(subject, stream=stream, config=config) as messages:
-            async for message in _some(messages, count, wait):
+            async for message in _limited(messages, count, wait):
                 typer.echo(show(message))
 
     follow(follow_stream())
 
 
-async def _some(messages: OrderedSubscription, count: int | None, wait: float | None) -> AsyncIterator[Message]:
+async def _limited(messages: OrderedSubscription, count: int | None, wait: float | None) -> AsyncIterator[Message]:
     """Yield up to *count* messages, until no message arrives within *wait* seconds."""
     from turnout.nats.jetstream.errors import RequestTimeoutError
 

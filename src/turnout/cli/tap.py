@@ -75,5 +75,5 @@ def _lines(tapped: Tapped) -> Iterator[str]:
         shown = {name: tapped.before[name] for name in ("key", "value", "headers") if tapped.before[name]}
         yield f"    {json_text(shown)}"
     for message in tapped.messages:
-        whose = f" for {message.subscription}" if message.subscription else ""
-        yield f"    → {message.topic}{whose}{', set aside' if message.dead_letter else ''}"
+        subscription_text = f" for {message.subscription}" if message.subscription else ""
+        yield f"    → {message.topic}{subscription_text}{', set aside' if message.dead_letter else ''}"

@@ -27,7 +27,7 @@ def token(
 
     if tenant != EVERY_TENANT:
         check_tenant(tenant)
-    unknown = sorted(set(right or ()) - {str(known) for known in Right})
+    unknown = sorted(set(right or ()) - {str(right_name) for right_name in Right})
     if unknown:
         raise SubscriptionInvalidError(f"--right: expected {', '.join(Right)}, found {', '.join(map(repr, unknown))}")
     written, entry = new_token()

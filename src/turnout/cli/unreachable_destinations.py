@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from turnout.routes import Route
     from turnout.subscriptions import Subscription
 
-Whose = dict[str, list[str]]
+Subscribers = dict[str, list[str]]
 """Destination → the subscriptions that have it."""
 
 
-def unread_at(server: str, subscriptions: Iterable[Subscription]) -> Whose:
+def unread_at(server: str, subscriptions: Iterable[Subscription]) -> Subscribers:
     """Return the destinations that no stream of this server captures; a sink's name before a subject is ignored.
 
     Raises:
@@ -30,33 +30,35 @@ def unread_at(server: str, subscriptions: Iterable[Subscription]) -> Whose:
     with Connection.open(server) as connection:
         subjects = _split(stored_subjects(connection))
     unread = {
-        name: ids for name, ids in _whose(subscriptions).items() if not _is_read(name.rpartition(":")[2], subjects)
+        name: ids
+        for name, ids in _subscribers(subscriptions).items()
+        if not _is_read(name.rpartition(":")[2], subjects)
     }
     return dict(sorted(unread.items()))
 
 
-def unread_of(route: Route, subscriptions: Iterable[Subscription]) -> Whose:
+def unread_of(route: Route, subscriptions: Iterable[Subscription]) -> Subscribers:
     """Return the destinations that no stream captures at the route's NATS sinks; other sinks are not checked.
 
     Raises:
         TurnoutError: a server cannot be queried.
     """
     addresses = Addresses(_knowing(route))
-    whose = _whose(subscriptions)
-    return {name: whose[name] for name in sorted(whose) if addresses.of(name).problem is not None}
+    subscribers = _subscribers(subscriptions)
+    return {name: subscribers[name] for name in sorted(subscribers) if addresses.of(name).problem is not None}
 
 
 def _knowing(route: Route) -> Route:
     stored = {name: adapter_of(sink).stored_topics() for name, sink in route.sinks.items()}
-    return replace(route, stored={name: tuple(sorted(some)) for name, some in stored.items() if some is not None})
+    return replace(route, stored={name: tuple(sorted(names)) for name, names in stored.items() if names is not None})
 
 
-def _whose(subscriptions: Iterable[Subscription]) -> Whose:
-    whose: defaultdict[str, list[str]] = defaultdict(list)
+def _subscribers(subscriptions: Iterable[Subscription]) -> Subscribers:
+    subscribers: defaultdict[str, list[str]] = defaultdict(list)
     for subscription in subscriptions:
         for destination in dict.fromkeys(subscription.destinations):
-            whose[destination].append(subscription.id)
-    return whose
+            subscribers[destination].append(subscription.id)
+    return subscribers
 
 
 def _is_read(subject: str, patterns: tuple[frozenset[str], tuple[str, ...]]) -> bool:

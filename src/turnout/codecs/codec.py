@@ -36,7 +36,7 @@ class Codec(Protocol):
         ...
 
     def decode(self, rows: Positions, texts: Sequence[bytes | None]) -> Decoded:
-        """The values of these rows of a batch; one that cannot be read has an error and is in no block.
+        """Return the values of these rows of a batch; one that cannot be read has an error and is in no block.
 
         Args:
             rows: the index of each text in the batch, ascending.
@@ -45,7 +45,7 @@ class Codec(Protocol):
         ...
 
     def encode(self, block: Block) -> list[bytes | None]:
-        """The bytes of each value of the block, in its order.
+        """Return the bytes of each value of the block, in its order.
 
         Raises:
             RecordError: no value of the block can be written.
@@ -54,7 +54,7 @@ class Codec(Protocol):
         ...
 
     def schema(self) -> Schema | None:
-        """The schema that every value read has; None where values are schemaless or bring their own."""
+        """Return the schema that every value read has; None where values are schemaless or bring their own."""
         ...
 
 
@@ -195,10 +195,10 @@ def with_tombstones(
         return read(rows, texts) if len(texts) else ([], {})
     absent = np.fromiter((text is None for text in texts), np.bool_, len(texts))
     nulls = Block(rows[absent], schema)
-    there = [text for text in texts if text is not None]
-    if not there:
+    present = [text for text in texts if text is not None]
+    if not present:
         return [nulls], {}
-    blocks, errors = read(rows[~absent], there)
+    blocks, errors = read(rows[~absent], present)
     return [*blocks, nulls], errors
 
 

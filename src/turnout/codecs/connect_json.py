@@ -98,7 +98,7 @@ class ConnectJson:
         return attempt(texts, errors)
 
     def schema(self) -> Schema | None:
-        """The schema that was given."""
+        """Return the schema that was given."""
         return self._schema
 
     def _payloads(self, block: Block) -> Written:
@@ -141,7 +141,7 @@ class ConnectJson:
         return blocks
 
     def _sorted(self, texts: Sequence[bytes]) -> tuple[dict[bytes, _SchemaGroup], dict[int, RecordError]]:
-        """The payloads by their schema's text, and the faults by index."""
+        """Return the payloads by their schema's text, and the faults by index."""
         groups: dict[bytes, _SchemaGroup] = {}
         errors: dict[int, RecordError] = {}
         head, schema = self._last

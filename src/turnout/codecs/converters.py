@@ -35,7 +35,7 @@ class Converters:
 
 
 def converters_of(properties: Mapping[str, str | None]) -> Converters:
-    """The formats of ``key.converter`` and ``value.converter`` with their settings.
+    """Return the formats of ``key.converter`` and ``value.converter`` with their settings.
 
     >>> properties = {"value.converter": "org.apache.kafka.connect.json.JsonConverter", "key.converter": "a.b.C"}
     >>> converters = converters_of({**properties, "value.converter.schemas.enable": "false"})
@@ -56,18 +56,18 @@ def _format_of(name: str, properties: Mapping[str, str | None], mistakes: list[M
     setting = properties.get(name)
     if setting is None:
         return None
-    known = {kind.class_name: kind for kind in kinds().values() if kind.connect is not None}
-    kind = _by_alias(known).get(setting.strip())
+    by_class = {kind.class_name: kind for kind in kinds().values() if kind.connect is not None}
+    kind = _by_alias(by_class).get(setting.strip())
     if kind is None:
-        mistakes.append(Mistake(name, _unknown(setting.strip(), known)))
+        mistakes.append(Mistake(name, _unknown(setting.strip(), by_class)))
         return None
     prefix = name + "."
-    given = {
+    codec_properties = {
         option.removeprefix(prefix): (value or "").strip()
         for option, value in properties.items()
         if option.startswith(prefix) and option.removeprefix(prefix) not in _WITHOUT_EFFECT
     }
-    settings, problems = _settings(kind.connect or (), given)
+    settings, problems = _settings(kind.connect or (), codec_properties)
     mistakes += [Mistake(prefix + option, problem) for option, problem in problems.items()]
     if kind.from_connect is not None:
         try:
@@ -79,23 +79,23 @@ def _format_of(name: str, properties: Mapping[str, str | None], mistakes: list[M
     return Format(kind.name, **{option: value for option, value in settings.items() if option in named})
 
 
-def _by_alias(known: Mapping[str, CodecKind]) -> dict[str, CodecKind]:
+def _by_alias(by_class: Mapping[str, CodecKind]) -> dict[str, CodecKind]:
     """Return formats by all names that a Connect worker takes for a class: also without package and ``Converter``."""
     return {
         alias: kind
-        for name, kind in known.items()
+        for name, kind in by_class.items()
         for simple in [name.rpartition(".")[2]]
         for alias in (name, simple, simple.removesuffix("Converter"))
     }
 
 
-def _settings(properties: Sequence[Setting], given: Mapping[str, str]) -> tuple[dict[str, object], dict[str, str]]:
+def _settings(properties: Sequence[Setting], texts: Mapping[str, str]) -> tuple[dict[str, object], dict[str, str]]:
     """Return the values of a converter's properties, and the problems by property; a bad value counts as not given."""
     by_name = {setting.name: setting for setting in properties}
     listed = ", ".join(by_name)
     values: dict[str, object] = {}
     problems: dict[str, str] = {}
-    for option, value in given.items():
+    for option, value in texts.items():
         if option not in by_name:
             unknown = f"is not understood; known here are {listed}"
             problems[option] = unknown if by_name else "the converter has no settings"
@@ -107,8 +107,8 @@ def _settings(properties: Sequence[Setting], given: Mapping[str, str]) -> tuple[
     return values, problems
 
 
-def _unknown(class_name: str, known: Iterable[str]) -> str:
+def _unknown(class_name: str, class_names: Iterable[str]) -> str:
     simple = class_name.rpartition(".")[2]
-    near = nearest(simple, [name.rpartition(".")[2] for name in known])
-    hint = f" (did you mean {near}?)" if near else ""
-    return f"no converter {class_name!r} is known{hint}; there are {', '.join(known)}"
+    guess = nearest(simple, [name.rpartition(".")[2] for name in class_names])
+    hint = f" (did you mean {guess}?)" if guess else ""
+    return f"no converter {class_name!r} is known{hint}; there are {', '.join(class_names)}"

@@ -89,7 +89,7 @@ class _Token(NamedTuple):
 
 
 def parse_ddl(text: str) -> Declared:
-    """The struct that a list of columns declares, or ``STRUCT<…>``; each is optional unless it is ``NOT NULL``.
+    """Return the struct that a list of columns declares, or ``STRUCT<…>``; each is optional unless it is ``NOT NULL``.
 
     Raises:
         DdlError: when it cannot be read; names the place and what was expected.
@@ -242,20 +242,20 @@ class _DdlParser:
         return self.next.kind == "word" and self.next.text.upper() == word
 
     def _take_word(self, word: str) -> bool:
-        taken = self._is(word)
-        self.at += taken
-        return taken
+        matches = self._is(word)
+        self.at += matches
+        return matches
 
     def _take_mark(self, mark: str) -> bool:
-        taken = self.next.kind == "mark" and self.next.text == mark
-        self.at += taken
-        return taken
+        matches = self.next.kind == "mark" and self.next.text == mark
+        self.at += matches
+        return matches
 
     def _mark(self, mark: str) -> None:
         if not self._take_mark(mark):
             raise self._unexpected(repr(mark))
 
-    def _unexpected(self, expected: str, near: str | None = None) -> DdlError:
+    def _unexpected(self, expected: str, guess: str | None = None) -> DdlError:
         token = repr(self.next.text) if self.next.kind != "end" else "the end"
-        hint = f"; did you mean {near}?" if near else ""
+        hint = f"; did you mean {guess}?" if guess else ""
         return DdlError(f"found {token}, expected {expected}{hint}", self.next.position)

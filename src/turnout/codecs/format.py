@@ -35,9 +35,11 @@ class Format:
 
     def __init__(self, format: str = "raw", **settings: object) -> None:  # noqa: A002 - its name everywhere
         """A format with settings, as their codec takes them: in names, dots may be written as underscores."""
-        known = {one.argument: one for one in (kind_of(format).settings if format in format_names() else None) or ()}
-        defaults = {one.name: one.default for one in known.values()}
-        by_name = {known[name].name if name in known else name: value for name, value in settings.items()}
+        by_argument = {
+            one.argument: one for one in (kind_of(format).settings if format in format_names() else None) or ()
+        }
+        defaults = {one.name: one.default for one in by_argument.values()}
+        by_name = {by_argument[name].name if name in by_argument else name: value for name, value in settings.items()}
         object.__setattr__(self, "format", format)
         object.__setattr__(
             self,
@@ -59,17 +61,17 @@ class Format:
         settings = dict(config or {})
         name = settings.pop("format", "raw")
         try:
-            return cls(name, **_known(name).read(settings, BUILTIN.values()))
+            return cls(name, **_kind_named(name).read(settings, BUILTIN.values()))
         except ConfigError as failure:
             mistakes = [Mistake(f"{path}.{mistake.path}", mistake.problem) for mistake in failure.mistakes]
             raise ConfigError(mistakes, what=f"bad {path.rpartition('.')[2]} format") from failure.__cause__
 
 
-def _known(name: object) -> CodecKind:
+def _kind_named(name: object) -> CodecKind:
     if isinstance(name, str) and name in format_names():
         return kind_of(name)
-    known = format_names()
-    problem = f"expected one of {', '.join(known)}, found {name!r}{did_you_mean(str(name), known)}"
+    names = format_names()
+    problem = f"expected one of {', '.join(names)}, found {name!r}{did_you_mean(str(name), names)}"
     raise ConfigError([Mistake("format", problem)])
 
 

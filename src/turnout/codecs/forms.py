@@ -188,7 +188,7 @@ def _time_number(moment: int) -> int:
 
 
 def _number(value: Decimal) -> Decimal:
-    """The decimal itself: its text is that of ``BigDecimal.toString``."""
+    """Return the decimal itself: its text is that of ``BigDecimal.toString``."""
     if not isinstance(value, Decimal):
         raise RecordError(f"expected a decimal, found {value!r}")
     # Java has no negative zero here.
@@ -196,7 +196,7 @@ def _number(value: Decimal) -> Decimal:
 
 
 def _unscaled(value: Decimal, scale: int) -> bytes:
-    """The shortest bytes, big-endian, of a decimal's integer."""
+    """Return the shortest bytes, big-endian, of a decimal's integer."""
     if value.as_tuple().exponent != -scale:
         raise RecordError(f"expected a decimal of the scale {scale}, found {value}")
     number = int(value.scaleb(scale, EXACT))
@@ -248,14 +248,14 @@ def builtin_of(value: Value) -> Value:
 
 
 def finite(value: float) -> float | str:
-    """The number; Java's name of one that JSON has no number for."""
+    """Return the number; Java's name of one that JSON has no number for."""
     if math.isfinite(value):
         return value
     return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
 
 
 def single(value: float) -> float | str:
-    """The shortest decimal number that means the same in single precision."""
+    """Return the shortest decimal number that means the same in single precision."""
     return float(str(np.float32(value))) if math.isfinite(value) else finite(value)
 
 

@@ -131,21 +131,23 @@ class CodecKind:
         except Exception as failure:
             raise ConfigError([Mistake("format", f"{self.name} refuses its settings: {failure}")]) from failure
 
-    def read(self, given: Mapping[str, object], others: Collection[CodecKind] = ()) -> dict[str, object]:
+    def read(self, settings: Mapping[str, object], others: Collection[CodecKind] = ()) -> dict[str, object]:
         """Return the route's settings that differ from their defaults.
 
         Args:
-            given: the route's settings besides the format, in either spelling.
+            settings: the route's settings besides the format, in either spelling.
             others: formats whose settings are named where they are given to this one.
 
         Raises:
             ConfigError: lists every setting that is wrong, or none of this format.
         """
         if self.settings is None:
-            return {str(name): value for name, value in given.items()}
-        left, found, mistakes = dict(given), dict[str, object](), list[Mistake]()
+            return {str(name): value for name, value in settings.items()}
+        remaining, found, mistakes = dict(settings), dict[str, object](), list[Mistake]()
         for setting in self.settings:
-            written = [left.pop(name) for name in dict.fromkeys((setting.name, setting.camel)) if name in left]
+            written = [
+                remaining.pop(name) for name in dict.fromkeys((setting.name, setting.camel)) if name in remaining
+            ]
             if not written or (written[0] is None and setting.default is None):
                 continue
             try:
@@ -155,12 +157,12 @@ class CodecKind:
                 continue
             if value != setting.default:
                 found[setting.name] = value
-        mistakes += self._foreign(left, others)
+        mistakes += self._foreign(remaining, others)
         if mistakes:
             raise ConfigError(mistakes)
         return found
 
-    def _foreign(self, given: Mapping[str, object], others: Collection[CodecKind]) -> Iterator[Mistake]:
+    def _foreign(self, settings: Mapping[str, object], others: Collection[CodecKind]) -> Iterator[Mistake]:
         """Yield a mistake for each setting that this format does not have; null may be left by a template."""
         owners: dict[str, list[str]] = {}
         nullable = {one.name for kind in others for one in kind.settings or () if one.default is None}
@@ -168,8 +170,8 @@ class CodecKind:
             for name in _spellings(kind.settings or ()):
                 owners.setdefault(name, []).append(kind.name)
         known = ("format", *_spellings(self.settings or ()))
-        for name in map(str, given):
-            if given.get(name) is None and name in nullable:
+        for name in map(str, settings):
+            if settings.get(name) is None and name in nullable:
                 continue
             owned = name in owners
             guess = f", but of {' and '.join(owners[name])}" if owned else did_you_mean(name, known)
@@ -180,13 +182,13 @@ def _spellings(settings: Iterable[Setting]) -> list[str]:
     return list(dict.fromkeys(name for setting in settings for name in (setting.name, setting.camel)))
 
 
-def file_names(settings: Iterable[Setting], given: Mapping[str, object]) -> Iterator[tuple[str, str]]:
+def file_names(settings: Iterable[Setting], values: Mapping[str, object]) -> Iterator[tuple[str, str]]:
     """Yield each given setting that names a file, in its spelling, with the name.
 
     >>> list(file_names([Setting("schema", "a file", str, file=True)], {"schema": "flight.proto", "message": "Flight"}))
     [('schema', 'flight.proto')]
     """
     for name in _spellings(setting for setting in settings if setting.file):
-        value = given.get(name)
+        value = values.get(name)
         if isinstance(value, str):
             yield name, value

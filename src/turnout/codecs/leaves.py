@@ -122,7 +122,7 @@ def _slow_float(text: bytes) -> float:
 
 
 def _slow_string(text: bytes) -> str:
-    """The text; of anything else its JSON, as it is written."""
+    """Return a text unchanged, and the JSON of any other value as it is written."""
     if text[:1] == b'"':
         return str(_parsed(text, "a string"))
     try:
@@ -168,7 +168,7 @@ def _moment_reader(read: Callable[[str], Moment], expected: str) -> Slow:
 
 
 def _slow_timestamp(text: bytes) -> Moment:
-    """A text, or seconds as Spark has them."""
+    """Return a text, or seconds as Spark has them."""
     if text[:1] == b'"':
         moment: Moment = _text_timestamp(text)
         return moment
@@ -183,7 +183,7 @@ _slow_date = _moment_reader(read_date, "a date in ISO 8601")
 
 
 def _decimal(scale: int, digits: int) -> Slow:
-    """A number, or a text with one, rounded to the scale."""
+    """Return a number, or a text with one, rounded to the scale."""
     expected = f"a decimal of {digits} digits, {scale} of them after the point"
     unit = Decimal(1).scaleb(-scale)
     context = Context(prec=digits, rounding=ROUND_HALF_UP)
@@ -201,7 +201,7 @@ def _decimal(scale: int, digits: int) -> Slow:
 
 
 def _number(text: bytes) -> Decimal:
-    """The number that a JSON number is, or a text, which may group its digits by commas."""
+    """Return the number that a JSON number is, or a text, which may group its digits by commas."""
     if text[:1] == b'"':
         digits = str(json_of(text)).replace(",", "")
         if "_" in digits or digits != digits.strip():
@@ -233,7 +233,7 @@ def _plain(schema: Schema) -> Node:
 
 
 def declared_leaf(schema: Schema, digits: int) -> Node:
-    """A value as a declared type has it: times in ISO 8601, decimals as numbers."""
+    """Return a value as a declared type has it: times in ISO 8601, decimals as numbers."""
     if schema.logical == DECIMAL:
         # msgspec's own reader of decimals is more lenient than it may be.
         return slow_node(_decimal(schema.scale, digits))
@@ -245,7 +245,7 @@ def declared_leaf(schema: Schema, digits: int) -> Node:
 
 
 def wire_leaf(schema: Schema, _digits: int) -> Node:
-    """A value as JsonConverter writes it: times as numbers, decimals as the bytes of their unscaled integer."""
+    """Return a value as JsonConverter writes it: times as numbers, decimals as the bytes of their unscaled integer."""
     logical = schema.logical
     if logical == DECIMAL:
         scale = schema.scale

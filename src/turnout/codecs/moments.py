@@ -36,13 +36,13 @@ _offset = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::?(\d{2})(?::?(\d{2}))?)
 
 
 def moment_of(time: datetime) -> Moment:
-    """The moment of a time; one without a zone is in UTC."""
+    """Return the moment of a time; one without a zone is in UTC."""
     since = (time if time.tzinfo is not None else time.replace(tzinfo=UTC)) - EPOCH
     return Moment(since.days * MILLISECONDS_PER_DAY + since.seconds * 1000 + since.microseconds // 1000)
 
 
 def day_of(day: date) -> Moment:
-    """The moment at which a day begins."""
+    """Return the moment at which a day begins."""
     return Moment((day.toordinal() - _FIRST_DAY) * MILLISECONDS_PER_DAY)
 
 
@@ -68,7 +68,7 @@ def read_timestamp(text: str) -> Moment:
 
 
 def read_date(text: str) -> Moment:
-    """The day that a text begins with, as the moment of its midnight.
+    """Return the day that a text begins with, as the moment of its midnight.
 
     Raises:
         ValueError: when there is none.
@@ -80,7 +80,7 @@ def read_date(text: str) -> Moment:
 
 
 def _days(parts: dict[str, str | None]) -> int:
-    """The days from 1970 to a date of the Gregorian calendar, which is taken to have no beginning."""
+    """Return the days from 1970 to a date of the Gregorian calendar, which is taken to have no beginning."""
     year, month, day = int(parts["year"] or 0), int(parts["month"] or 1), int(parts["day"] or 1)
     # A date's days repeat every 400 years, of which Python's calendar has 25.
     cycle, within = divmod(year - 2000, 400)
@@ -88,16 +88,16 @@ def _days(parts: dict[str, str | None]) -> int:
 
 
 def _zone_offset(zone: str | None, local: int) -> int:
-    """The milliseconds that a zone is ahead of UTC at its local time."""
+    """Return the milliseconds that a zone is ahead of UTC at its local time."""
     if zone in (None, "Z", "UTC", "GMT", "UT"):
         return 0
     match = _offset(str(zone))
     if match is not None:
         hours, minutes, seconds = (int(part or 0) for part in match.groups()[1:])
-        ahead = (hours * 60 + minutes) * 60 + seconds
-        if ahead > 18 * 3600 or minutes > 59 or seconds > 59:
+        offset_seconds = (hours * 60 + minutes) * 60 + seconds
+        if offset_seconds > 18 * 3600 or minutes > 59 or seconds > 59:
             raise ValueError(zone)
-        return (ahead if match[1] == "+" else -ahead) * 1000
+        return (offset_seconds if match[1] == "+" else -offset_seconds) * 1000
     try:
         offset = ZoneInfo(str(zone)).utcoffset((EPOCH + timedelta(milliseconds=local)).replace(tzinfo=None))
     except (OSError, LookupError, OverflowError) as failure:
@@ -111,7 +111,7 @@ def timestamps_as_text(column: Sequence[int | None]) -> list[str | None]:
 
 
 def dates_as_text(column: Sequence[int | None]) -> list[str | None]:
-    """The days of moments: ``2013-01-01``; nulls stay null."""
+    """Return the days of moments: ``2013-01-01``; nulls stay null."""
     return _by_distinct(column, lambda moments: [text and text[:-14] for text in _timestamps(moments)])
 
 

@@ -69,7 +69,7 @@ class PreciseMoment(Moment):
 
 
 class Extension(bytes):
-    """Content of an extension whose type is not known here; it is written as it was read.
+    """Extension of an unknown type, which is written as it was read.
 
     Attributes:
         kind: the extension's type, from -128 to 127.

@@ -72,7 +72,7 @@ def field_names(names: Sequence[str]) -> tuple[list[str], dict[str, str]] | None
 
 
 def struct_node(nodes: Mapping[str, Node]) -> Node:
-    """An object with these fields, as a dict."""
+    """Return an object with these fields, as a dict."""
     kind = _struct_type(nodes)
     slow = _slow_struct(nodes)
     if kind is None:
@@ -232,7 +232,7 @@ def _or_default(column: ConvertColumn | None, default: Value) -> ConvertColumn:
 
 
 def each(convert: Convert) -> Callable[[Column], NewColumn]:
-    """A column of the results of *convert* for each value except nulls."""
+    """Return a column of the results of *convert* for each value except nulls."""
     return lambda values: [None if value is None else convert(value) for value in values]
 
 

@@ -33,7 +33,7 @@ class Notation(Protocol):
         ...
 
     def decode(self, content: bytes | None) -> Value:
-        """Return the notation of these bytes; the bytes themselves if there is none."""
+        """Return the notation of these bytes; the bytes themselves if they cannot be decoded."""
         ...
 
 

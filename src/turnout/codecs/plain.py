@@ -77,7 +77,7 @@ class Number:
             raise RecordError(f"{value!r} is no {self.type}: {failure}") from failure
 
     def schema(self) -> Schema:
-        """An optional number."""
+        """Return an optional number."""
         return Schema(self.type, True)
 
 
@@ -113,7 +113,7 @@ class Boolean:
         return encode_each(block, write)
 
     def schema(self) -> Schema:
-        """An optional boolean."""
+        """Return an optional boolean."""
         return _OPTIONAL_BOOLEAN
 
 
@@ -137,7 +137,7 @@ class String:
         return encode_each(block, lambda value: _java_text(value, schema).encode("utf-8", "replace"))
 
     def schema(self) -> Schema:
-        """An optional string."""
+        """Return an optional string."""
         return _OPTIONAL_STRING
 
 
@@ -234,7 +234,7 @@ def _kind(value: Value, schema: Schema | None) -> str:
 
 
 def _java_text(value: Value, schema: Schema | None) -> str:
-    """A value as Java's ``toString`` has it, but times in ISO 8601."""
+    """Return a value as Java's ``toString`` has it, but times in ISO 8601."""
     if value is None:
         return "null"
     if isinstance(value, dict):

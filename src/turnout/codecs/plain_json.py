@@ -79,9 +79,9 @@ class TypedJson:
         blocks, errors = self._reader.read(rows, texts)
         again = {row: text for row in errors if (text := _with_texts(texts[int(np.searchsorted(rows, row))]))}
         if again:
-            more, still = self._reader.read(np.array(list(again), np.intp), list(again.values()))
+            more, failed = self._reader.read(np.array(list(again), np.intp), list(again.values()))
             blocks += more
-            errors = {row: error for row, error in errors.items() if row not in again or row in still}
+            errors = {row: error for row, error in errors.items() if row not in again or row in failed}
         return [block if block.kind != "null" else block.nulls(None) for block in blocks], errors
 
     def encode(self, block: Block) -> list[bytes | None]:
@@ -89,7 +89,7 @@ class TypedJson:
         return attempt(*encode_json(block))
 
     def schema(self) -> Schema | None:
-        """The declared struct."""
+        """Return the declared struct."""
         return self._schema
 
 

@@ -158,7 +158,7 @@ class Reader:
         return cls(schema, node, nodes)
 
     def read(self, rows: Positions, texts: Sequence[bytes]) -> Decoded:
-        """The blocks of these payloads; a null has the schema, too."""
+        """Return the blocks of these payloads; a null has the schema, too."""
         members, failed = ([], list(range(len(texts)))) if self._strict is None else self._strictly(self._strict, texts)
         blocks = self._blocks(np.delete(rows, failed) if failed else rows, members)
         if not failed:
@@ -266,10 +266,10 @@ def _checked(member: DynamicValue, check: Convert) -> DynamicValue:
 def _read_all(read: Callable[[bytes], Value], texts: Sequence[bytes], members: NewColumn) -> list[int]:
     """Append the readable values to *members*; return the indices of the other texts."""
     failed: list[int] = []
-    left, before = iter(texts), len(members)
+    remaining, before = iter(texts), len(members)
     while len(members) - before + len(failed) < len(texts):
         try:
-            members.extend(map(read, left))
+            members.extend(map(read, remaining))
         except _UNREADABLE:
             # Earlier values are kept, and the iterator is behind it.
             failed.append(len(members) - before + len(failed))

@@ -55,17 +55,17 @@ class Shapes:
         together: dict[tuple[str, ...], list[int]] = {}
         for at, shape in enumerate(map(tuple, members)):
             together.setdefault(shape, []).append(at)
-        few: list[int] = []
+        rare_rows: list[int] = []
         for shape, row_ids in together.items():
             if len(row_ids) < _MIN_COLUMN_OBJECTS:
-                few += row_ids
+                rare_rows += row_ids
             else:
                 self._open(shape, [indexes[at] for at in row_ids], [members[at] for at in row_ids])
-        if len(few) == len(members):
+        if len(rare_rows) == len(members):
             self._leave(indexes, members)
             return
-        few.sort()
-        self._leave([indexes[at] for at in few], [members[at] for at in few])
+        rare_rows.sort()
+        self._leave([indexes[at] for at in rare_rows], [members[at] for at in rare_rows])
 
     def blocks(self, rows: Positions) -> list[Block]:
         """Return all added values, in blocks by shape.
@@ -89,11 +89,11 @@ class Shapes:
         if not shape:
             self._leave(indexes, members)
             return
-        known = self._columns.get(shape)
-        if known is None:
-            known = self._columns[shape] = ([], [[] for _ in shape])
-        known[0].extend(indexes)
-        for column, values in zip(known[1], zip(*map(_values, members), strict=True), strict=True):
+        columns = self._columns.get(shape)
+        if columns is None:
+            columns = self._columns[shape] = ([], [[] for _ in shape])
+        columns[0].extend(indexes)
+        for column, values in zip(columns[1], zip(*map(_values, members), strict=True), strict=True):
             column.extend(values)
 
     def _leave(self, indexes: Sequence[int], members: Column) -> None:

@@ -34,14 +34,14 @@ _encode_lines = _encoder.encode_lines
 
 
 def encode_json(block: Block) -> Written:
-    """The values as JSON without their schema: every field, nulls too; a null itself is a tombstone."""
+    """Return the values as JSON without their schema: every field, nulls too; a null itself is a tombstone."""
     if block.kind == "null":
         return [None] * len(block), {}
     return texts_of(block, json_form)
 
 
 def texts_of(block: Block, form_of: Callable[[Schema | None], Form]) -> Written:
-    """The JSON texts of values that are no nulls.
+    """Return the JSON texts of values that are no nulls.
 
     Args:
         block: of objects or plain values.
@@ -73,7 +73,7 @@ def _has_text_names(members: Sequence[Mapping[object, object]]) -> bool:
 
 
 def _member_texts(members: Sequence[JsonObject], errors: dict[int, RecordError]) -> list[bytes | None]:
-    """The JSON texts of schemaless objects that were never put into columns."""
+    """Return the JSON texts of schemaless objects that were never put into columns."""
     try:
         texts = _lines(iter(members))
     except _UNWRITABLE:
@@ -92,7 +92,7 @@ def _forms_of(block: Block, form_of: Callable[[Schema | None], Form]) -> Mapping
 
 
 def _formed(column: Column, form: Form, errors: dict[int, RecordError]) -> Column:
-    """The column as its form has it; null where a value has none."""
+    """Return the column as its form has it; null where a value has none."""
     if form.column is None:
         return column
     try:
@@ -125,7 +125,7 @@ def _objects(count: int, columns: Columns, errors: dict[int, RecordError]) -> li
 
 
 def _lines(values: Iterator[msgspec.Struct] | Iterator[JsonObject]) -> list[bytes | None]:
-    """The text of each value; some at a time are written into one buffer, in which no text has a line's end."""
+    """Return the text of each value; some at a time are written into one buffer, in which no text has a line's end."""
     texts: list[bytes | None] = []
     while chunk := list(islice(values, _CHUNK)):
         texts += _encode_lines(chunk).split(b"\n")
@@ -135,11 +135,11 @@ def _lines(values: Iterator[msgspec.Struct] | Iterator[JsonObject]) -> list[byte
 
 @lru_cache(maxsize=256)
 def _outgoing(names: tuple[str, ...]) -> Callable[..., msgspec.Struct] | None:
-    """A struct that is written as an object with these names; None where msgspec refuses one."""
-    known = field_names(names)
-    if known is None or len(set(names)) < len(names):
+    """Return a struct that is written as an object with these names; None where msgspec refuses one."""
+    renames = field_names(names)
+    if renames is None or len(set(names)) < len(names):
         return None
-    own, rename = known
+    own, rename = renames
     return msgspec.defstruct("Written", own, rename=rename, gc=False)
 
 

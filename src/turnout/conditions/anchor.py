@@ -158,7 +158,7 @@ def _folded(pieces: tuple[Piece, ...], ignore_case: bool) -> tuple[Piece, ...]:
 def _of_pieces(
     pieces: tuple[Piece, ...], partial: bool, ignore_case: bool, *, every_run: bool = True
 ) -> list[tuple[Kind, Iterable[str]]]:
-    """The texts of each kind that the pieces allow; without *every_run* only those not implied by another."""
+    """Return the texts of each kind that the pieces allow; without *every_run* only those not implied by another."""
     if not pieces:
         return [(Kind("=", 0, partial, ignore_case), ("",))]
     first, last = pieces[0], pieces[-1]
@@ -185,7 +185,7 @@ def _of_pieces(
 
 @lru_cache(maxsize=4)
 def _kinds(partial: bool, ignore_case: bool) -> tuple[tuple[Kind, ...], tuple[Kind, ...], Kind]:
-    """The kinds of a beginning and of an end, by how long the text is, and that of runs of characters."""
+    """Return the kinds of a beginning and of an end, by how long the text is, and that of runs of characters."""
     cuts = [max([length for length in _LENGTHS if length <= size], default=0) for size in range(_MAX_LENGTH + 1)]
     begins = tuple(Kind("^", length, partial, ignore_case) for length in cuts)
     ends = tuple(Kind("$", length, partial, ignore_case) for length in cuts)
@@ -194,7 +194,7 @@ def _kinds(partial: bool, ignore_case: bool) -> tuple[tuple[Kind, ...], tuple[Ki
 
 
 def grams(text: str) -> set[str]:
-    """Every run of three characters in the text."""
+    """Return every run of three characters in the text."""
     return {text[start : start + GRAM] for start in range(len(text) - GRAM + 1)}
 
 
@@ -234,7 +234,7 @@ def prober(kind: Kind) -> Callable[[str], Collection[str]]:
 
 
 def _of_text(kind: Kind) -> Callable[[str], Collection[str]]:
-    """The probes of one text, lexemes and folding left aside."""
+    """Return the probes of one text, lexemes and folding left aside."""
     length = kind.length
     match kind.op:
         case "=":

@@ -36,7 +36,7 @@ class SeenLeaf:
 
     @classmethod
     def of(cls, leaf: Leaf, metadata: Metadata) -> SeenLeaf:
-        """The leaf evaluated for a message."""
+        """Return the leaf evaluated for a message."""
         return cls(leaf, text_at(metadata, leaf.key), evaluate(leaf, metadata))
 
 
@@ -59,7 +59,7 @@ class Blame:
 
 
 def true_leaves(condition: Condition, metadata: Metadata) -> tuple[SeenLeaf, ...]:
-    """The leaves that are true of a message, negated ones included, left to right.
+    """Return the leaves that are true of a message, negated ones included, left to right.
 
     >>> from turnout.conditions import parse
     >>> [seen.leaf.key for seen in true_leaves(parse("city:Oulu OR NOT status:done OR n>5"), {"city": "Oulu"})]
@@ -110,8 +110,8 @@ def _one_by_one(condition: Condition, metadata: Metadata, repeated: _Changes) ->
     """Yield the changes after a greedy choice for each repeated test, in two passes."""
     decided: dict[Leaf, bool] = {}
     for test in (*repeated, *repeated):
-        ways = [(turned, _Search(metadata, decided | {test: turned}).of(condition)) for turned in (False, True)]
-        possible = [(len(changes), turned) for turned, changes in ways if changes is not None]
+        outcomes = [(turned, _Search(metadata, decided | {test: turned}).of(condition)) for turned in (False, True)]
+        possible = [(len(changes), turned) for turned, changes in outcomes if changes is not None]
         decided[test] = min(possible)[1] if possible else False
     changes = _Search(metadata, decided).of(condition)
     if changes is not None:
@@ -131,18 +131,18 @@ class _Search:
         self._decided = decided
 
     def of(self, condition: Condition) -> _Changes | None:
-        """The tests to turn around so that the condition is true, the decided ones among them."""
-        changes, _ = self._ways(condition)
+        """Return the tests to turn around so that the condition is true, the decided ones among them."""
+        changes, _ = self._outcomes(condition)
         if changes is None:
             return None
         return (*(test for test, turned in self._decided.items() if turned), *changes)
 
-    def _ways(self, condition: Condition) -> tuple[_Changes | None, _Changes | None]:
+    def _outcomes(self, condition: Condition) -> tuple[_Changes | None, _Changes | None]:
         """Return the changes that make the condition true, and false; None for an impossible outcome."""
         if not isinstance(condition, Group):
             return self._leaf(condition)
-        ways = [self._ways(child) for child in condition.children]
-        true, false = [way[0] for way in ways], [way[1] for way in ways]
+        outcomes = [self._outcomes(child) for child in condition.children]
+        true, false = [outcome[0] for outcome in outcomes], [outcome[1] for outcome in outcomes]
         match condition.logic:
             case Logic.AND:
                 holds, fails = _together(true), _cheapest(false)
@@ -167,23 +167,23 @@ def _test_of(leaf: Leaf) -> Leaf:
 def _together(changes: list[_Changes | None]) -> _Changes | None:
     """Return all changes joined; None if one of them is impossible."""
     joined: _Changes = ()
-    for some in changes:
-        if some is None:
+    for part in changes:
+        if part is None:
             return None
-        joined += some
+        joined += part
     return joined
 
 
 def _cheapest(changes: list[_Changes | None]) -> _Changes | None:
-    return min((some for some in changes if some is not None), key=len, default=None)
+    return min((part for part in changes if part is not None), key=len, default=None)
 
 
 def _exactly_one(true: list[_Changes | None], false: list[_Changes | None]) -> _Changes | None:
-    ways = [_together([*false[:at], some, *false[at + 1 :]]) for at, some in enumerate(true)]
-    return _cheapest(ways)
+    choices = [_together([*false[:at], change, *false[at + 1 :]]) for at, change in enumerate(true)]
+    return _cheapest(choices)
 
 
 def _none_or_two(true: list[_Changes | None], false: list[_Changes | None]) -> _Changes | None:
     """Return the cheapest changes for no true child, or for at least two; other children do not matter then."""
-    cheap = sorted((some for some in true if some is not None), key=len)[:2]
+    cheap = sorted((change for change in true if change is not None), key=len)[:2]
     return _cheapest([_together(false), _together(list(cheap)) if len(cheap) == 2 else None])

@@ -58,7 +58,7 @@ COMPARISONS: dict[str, Callable[[float, float], bool]] = {
 
 @singledispatch
 def check_of(leaf: Leaf) -> Check:
-    """The leaf as data."""
+    """Return the leaf as data."""
     raise TypeError(f"not a leaf: {leaf!r}")
 
 
@@ -97,7 +97,7 @@ def _(leaf: Element) -> Check:
 
 
 def shape(pattern: str) -> tuple[str, str]:
-    """The cheapest operation that decides the pattern, and the text it needs."""
+    """Return the cheapest operation that decides the pattern, and the text it needs."""
     if "*" not in pattern and "?" not in pattern and "\\" not in pattern:
         return "=", pattern
     return shape_of(parse_pattern(pattern), pattern)

@@ -29,7 +29,7 @@ _OBJECT = (dict, Mapping)
 
 
 def encode(condition: Condition) -> Json:
-    """The condition as JSON; `decode` gives an equal one back, with the same ids and dialects.
+    """Return the condition as JSON; `decode` gives an equal one back, with the same ids and dialects.
 
     >>> from turnout.conditions import parse
     >>> encode(parse("NOT city:Oulu"))
@@ -51,7 +51,7 @@ def encode(condition: Condition) -> Json:
 
 
 def decode(data: object, path: str = "condition") -> Condition:
-    """The condition that the JSON describes.
+    """Return the condition that the JSON describes.
 
     Raises:
         ConditionError: for anything else; the message begins with the place, as in
@@ -81,7 +81,7 @@ def decode(data: object, path: str = "condition") -> Condition:
 
 
 def _opened(data: object, path: str) -> tuple[str, JsonMapping]:
-    """The kind of a node, checked to be a known one, and its body."""
+    """Return the kind of a node, checked to be a known one, and its body."""
     if not isinstance(data, _OBJECT):
         raise _wrong(path, f"expected an object, found {_described(data)}")
     if len(data) != 1:
@@ -98,8 +98,8 @@ def _opened(data: object, path: str) -> tuple[str, JsonMapping]:
 def _examine(name: str, value: object, fields: Mapping[str, tuple[type, ...]], path: str) -> None:
     """Raise for a field that the quick check did not accept, if it is wrong."""
     if name not in fields:
-        known = ", ".join(sorted(fields))
-        raise _wrong(f"{path}.{name}", f"unknown field{_hint(name, fields)}; there are {known}")
+        names = ", ".join(sorted(fields))
+        raise _wrong(f"{path}.{name}", f"unknown field{_hint(name, fields)}; there are {names}")
     types = fields[name]
     if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
         expected = " or ".join(_NAMES[type_] for type_ in types)
@@ -116,8 +116,8 @@ def _group(body: JsonMapping, path: str) -> Condition:
     written = body.get("logic", Logic.AND)
     logic = _LOGICS.get(written)
     if logic is None:
-        known = ", ".join(f"{logic} or {number}" for number, logic in enumerate(Logic))
-        raise _wrong(f"{path}.logic", f"expected {known}, found {written!r}")
+        names = ", ".join(f"{logic} or {number}" for number, logic in enumerate(Logic))
+        raise _wrong(f"{path}.logic", f"expected {names}, found {written!r}")
     try:
         children = tuple([decode(child, f"{path}.group[{n}]") for n, child in enumerate(body.get("group", ()))])
     except RecursionError:
@@ -155,9 +155,9 @@ def _described(value: object) -> str:
     return "a list" if isinstance(value, list) else repr(value)
 
 
-def _hint(name: object, known: Mapping[str, object]) -> str:
-    near = nearest(str(name), known)
-    return f" (did you mean {near!r}?)" if near else ""
+def _hint(name: object, names: Mapping[str, object]) -> str:
+    guess = nearest(str(name), names)
+    return f" (did you mean {guess!r}?)" if guess else ""
 
 
 def _wrong(path: str, problem: str, *, text: str = "", position: int | None = None) -> ConditionError:

@@ -15,7 +15,8 @@ from turnout.conditions.evaluate import evaluate
 from turnout.conditions.model import Condition, leaves
 from turnout.conditions.text import parse
 from turnout.multivalued import ANY_KEY, Expanded, Metadata, Texts, metadata_key, split_kind, texts_or_none
-from turnout.records.paths import EACH, PathError, leaf_texts, parse_elements
+from turnout.records.path_texts import leaf_texts
+from turnout.records.paths import EACH, PathError, parse_elements
 from turnout.records.text import kind_of_type, text_of
 from turnout.records.types import DynamicValue
 
@@ -24,7 +25,7 @@ _LONG, _MOST_CACHED = 1 << 12, 1 << 18
 
 
 def element_holds(where: str, value: str) -> bool:
-    """Return True if a condition is true of an element, or of one of an array's elements; of no value that is no JSON.
+    """Return True if a condition holds for an element, or for one of an array; False for a value that is not JSON.
 
     >>> [element_holds("sku:A* AND n>2", text) for text in ('{"sku": "A1", "n": 3}', '{"sku": "A1", "n": 1}', "A1")]
     [True, False, False]

@@ -124,12 +124,12 @@ def _(leaf: Element, value: str) -> bool:
 
 
 def parsed_number(value: str) -> float | None:
-    """The number that a value is, None if it is none; white space around it is not forgiven."""
+    """Parse a number, without white space around it; None if the text is not one."""
     return float(value) if _NUMBER.fullmatch(value) else None
 
 
 def parsed_numbers(values: Sequence[str]) -> list[float]:
-    """The number that each value is, NaN for one that is none; in less time than one after another.
+    """Parse many numbers at once; NaN for a text that is not one.
 
     >>> parsed_numbers(["7", "-1e3", " 7", "nan"])
     [7.0, -1000.0, nan, nan]
@@ -141,7 +141,7 @@ def parsed_numbers(values: Sequence[str]) -> list[float]:
 
 
 def address_text(value: str) -> str | None:
-    """An IP address as text that sorts: the version, then its bits in hexadecimal; None if it is none."""
+    """Return an IP address as text that sorts: the version, then its bits in hexadecimal; None for other texts."""
     # The standard library takes a zone ("fe80::1%eth0"); an address in a message has no interface.
     if "%" in value:
         return None
@@ -154,7 +154,7 @@ def address_text(value: str) -> str | None:
 
 @lru_cache(maxsize=4096)
 def address_prefix(value: str, length: int) -> str:
-    """The version of an IP address and its first *length* bits, as text; "" if it is none, or has fewer bits.
+    """Return the version and first *length* bits of an IP address as text; "" for other texts and shorter addresses.
 
     >>> address_prefix("10.1.2.3", 8), address_prefix("10.1.2.3", 0), address_prefix("10.1.2", 8)
     ('4:a', '4:0', '')
@@ -187,7 +187,7 @@ _ADDRESS_BEGINS = frozenset("0123456789abcdefABCDEF:")
 
 @lru_cache(maxsize=4096)
 def network_span(network: str) -> tuple[str, str]:
-    """The first and the last address of a network, as `address_text` writes them."""
+    """Return the first and the last address of a network, as `address_text` writes them."""
     net = ip_network(network)
     return (
         f"{net.version}:{net.network_address.packed.hex()}",

@@ -47,7 +47,7 @@ class Explanation:
                 yield from child.decisive
 
     def lines(self, indent: int = 0) -> Iterator[str]:
-        """The explanation as text, a line for each node, children indented."""
+        """Yield the explanation as text, a line for each node, children indented."""
         mark = "+" if self.holds else "-"
         name = format_condition(self.condition) if not self.children else _name(self.condition)
         yield f"{'  ' * indent}{mark} {name}: {self.reason}"
@@ -59,7 +59,7 @@ class Explanation:
 
 
 def explain(condition: Condition, metadata: Metadata) -> Explanation:
-    """The truth of the condition for this metadata, and of each node in it.
+    """Return the truth of the condition for this metadata, and of each node in it.
 
     >>> from turnout.conditions import parse
     >>> explanation = explain(parse("city:Oulu AND total>500"), {"city": "Oulu", "total": "120"})
@@ -69,7 +69,7 @@ def explain(condition: Condition, metadata: Metadata) -> Explanation:
     [(True, "'city' is 'Oulu'"), (False, "'total' is '120'")]
     """
     if not isinstance(condition, Group):
-        observation = f"{condition.key!r} {_seen(values_at(metadata, condition.key))}"
+        observation = f"{condition.key!r} {_describe_values(values_at(metadata, condition.key))}"
         return Explanation(condition, evaluate(condition, metadata), observation)
     children = tuple(explain(child, metadata) for child in condition.children)
     true = sum(child.holds for child in children)
@@ -77,12 +77,12 @@ def explain(condition: Condition, metadata: Metadata) -> Explanation:
     return Explanation(condition, evaluate(condition, metadata), reason, children)
 
 
-def _seen(values: tuple[str, ...]) -> str:
+def _describe_values(values: tuple[str, ...]) -> str:
     """Describe the value under a key."""
     if len(values) < 2:
         return f"is {values[0]!r}" if values else "is missing"
-    left = len(values) - _SHOWN_VALUES
-    return f"has {', '.join(map(repr, values[:_SHOWN_VALUES]))}" + (f" and {left} more" if left > 0 else "")
+    remaining = len(values) - _SHOWN_VALUES
+    return f"has {', '.join(map(repr, values[:_SHOWN_VALUES]))}" + (f" and {remaining} more" if remaining > 0 else "")
 
 
 def _name(condition: Condition) -> str:

@@ -66,7 +66,7 @@ class LeafKind:
         return self.leaf(*starmap(get, self._defaults))
 
     def values(self, leaf: Leaf) -> Iterator[tuple[str, Any]]:
-        """The leaf's own fields as plain values by name, in order."""
+        """Yield the leaf's own fields as plain values by name, in order."""
         for name, attribute, _, _ in self.fields:
             value = getattr(leaf, attribute)
             # An operator is a kind of str; formats are given its plain text.
@@ -99,7 +99,7 @@ _BY_CLASS = {(kind.leaf, kind.implied.get("tree", False)): kind for kind in KIND
 
 
 def kind_of(leaf: Leaf) -> LeafKind:
-    """The row of a leaf; of a pattern, that of its dialect.
+    """Return the row of a leaf; of a pattern, that of its dialect.
 
     Raises:
         TypeError: it is no leaf.

@@ -107,9 +107,9 @@ class Compare:
         try:
             object.__setattr__(self, "op", Operator(self.op))
         except ValueError:
-            known = " ".join(Operator)
+            operators = " ".join(Operator)
             raise ConditionError(
-                f"no comparison is written {self.op!r}; there are {known}", text=str(self.op)
+                f"no comparison is written {self.op!r}; there are {operators}", text=str(self.op)
             ) from None
         try:
             number = float(self.number)
@@ -256,7 +256,7 @@ Condition: TypeAlias = Group | Leaf
 
 
 def nodes(condition: Condition) -> Iterator[Condition]:
-    """Every node of the tree, parents before their children, left to right.
+    """Yield every node of the tree, parents before their children, left to right.
 
     >>> from turnout.conditions import parse
     >>> [type(node).__name__ for node in nodes(parse("city:Oulu AND (total>5 OR urgent exists)"))]
@@ -269,7 +269,7 @@ def nodes(condition: Condition) -> Iterator[Condition]:
 
 
 def leaves(condition: Condition) -> Iterator[Leaf]:
-    """Every leaf of the tree, left to right.
+    """Yield every leaf of the tree, left to right.
 
     >>> from turnout.conditions import parse
     >>> [leaf.key for leaf in leaves(parse("city:Oulu AND (total>5 OR NOT urgent exists)"))]
@@ -287,7 +287,7 @@ def leaves(condition: Condition) -> Iterator[Leaf]:
 
 
 def with_ids(condition: Condition, new_id: Callable[[], str]) -> Condition:
-    """The same condition with an id on each node that had none.
+    """Return the same condition with an id on each node that had none.
 
     >>> from itertools import count
     >>> from turnout.conditions import parse

@@ -44,7 +44,7 @@ def check_pattern(pattern: str, *, tree: bool = False) -> None:
 
 @lru_cache(maxsize=8192)
 def parse_pattern(pattern: str, *, tree: bool = False) -> tuple[Piece, ...]:
-    """The pattern's pieces: no two texts in a row, and no two ``*`` in a row."""
+    """Return the pattern's pieces: no two texts in a row, and no two ``*`` in a row."""
     return pieces_of(pattern, tree=tree)
 
 
@@ -56,7 +56,7 @@ def pieces_of(pattern: str, *, tree: bool = False) -> tuple[Piece, ...]:
 
 
 def _parse_by_character(pattern: str, *, tree: bool) -> tuple[Piece, ...]:
-    """The pieces of a pattern with escapes, or of the kiwi tree dialect."""
+    """Return the pieces of a pattern with escapes, or of the kiwi tree dialect."""
     pieces: list[Piece] = []
     text: list[str] = []
 
@@ -97,12 +97,12 @@ _PIECES: dict[str, Piece] = {"*": ANY, "?": ONE}
 
 
 def escape(text: str) -> str:
-    """The pattern that matches *text* and nothing else."""
+    """Return the pattern that matches *text* and nothing else."""
     return re.sub(r"([\\*?])", r"\\\1", text)
 
 
 def fold(text: str) -> str:
-    """The text as it is compared where case does not matter.
+    """Return the text as it is compared where case does not matter.
 
     Lower case, with the final sigma as any other: Python and Java agree on this for every character.
     """
@@ -208,7 +208,7 @@ def _regex_of(part: tuple[Piece, ...]) -> re.Pattern[str]:
 
 
 def lexemes(value: str) -> list[str]:
-    r"""The value's words: maximal runs of letters, marks, decimal digits and ``_`` in Unicode's sense.
+    r"""Return the value's words: maximal runs of letters, marks, decimal digits and ``_`` in Unicode's sense.
 
     That is Java's ``[\p{L}\p{M}\p{Nd}_]+``. Python's ``\w`` would split words at combining marks.
     """

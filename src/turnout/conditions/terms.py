@@ -61,7 +61,7 @@ class _Cover(NamedTuple):
 
 
 def terms_of(condition: Condition, cost: Cost, *, several: bool = False) -> tuple[Term, ...]:
-    """The disjoint terms of the condition; none if it can never be true.
+    """Return the disjoint terms of the condition; none if it can never be true.
 
     Args:
         condition: any condition.
@@ -73,7 +73,7 @@ def terms_of(condition: Condition, cost: Cost, *, several: bool = False) -> tupl
         return (_plain(condition.children, cost),)
     cover = _cover(condition, True, cost)
     if cover is None:
-        return _alone(condition)
+        return _single_term(condition)
     terms: list[Term] = []
     total = 0
     before: list[Leaf] = []
@@ -83,7 +83,7 @@ def terms_of(condition: Condition, cost: Cost, *, several: bool = False) -> tupl
             terms.append(term)
             total += len(term.checks) + (sum(1 for _ in leaves(term.rest)) if term.rest else 0)
             if total > MAX_CHECKS:
-                return _alone(condition)
+                return _single_term(condition)
         before.append(test)
     return tuple(terms)
 
@@ -128,7 +128,7 @@ def _plain(children: tuple[Condition, ...], cost: Cost) -> Term:
     return Term(access, tuple(checks))
 
 
-def _alone(condition: Condition) -> tuple[Term, ...]:
+def _single_term(condition: Condition) -> tuple[Term, ...]:
     """Return a single term for the whole condition, without a lookup anchor."""
     parts = list(conjuncts(condition))
     rest = _conjunction([part for part in parts if isinstance(part, Group)])
@@ -156,7 +156,7 @@ def _term(condition: Condition, test: Leaf, anchor: Anchor, before: list[Leaf], 
 
 
 def conjuncts(condition: Condition) -> Iterator[Condition]:
-    """The conditions that all have to be true, with plain conjunctions opened up."""
+    """Yield the conditions that all have to be true, with plain conjunctions opened up."""
     if isinstance(condition, Group) and not condition.negated:
         if condition.logic is Logic.AND or len(condition.children) == 1:
             for child in condition.children:
@@ -170,7 +170,7 @@ def conjuncts(condition: Condition) -> Iterator[Condition]:
 
 
 def disjuncts(condition: Condition) -> Iterator[Condition]:
-    """The conditions, at least one of which has to be true, with plain alternatives expanded."""
+    """Yield the conditions, at least one of which has to be true, with plain alternatives expanded."""
     if isinstance(condition, Group) and not condition.negated:
         if condition.logic is Logic.OR or len(condition.children) == 1:
             for child in condition.children:
@@ -205,11 +205,11 @@ def _cover(condition: Condition, truth: bool, cost: Cost) -> _Cover | None:
         case (Logic.OR, True) | (Logic.AND, False) | (Logic.XOR, True):
             return _union(of_children)
     # Not exactly one: none at all, or at least two, and those two are still one when any child is left out.
-    none = _best(of_children)
+    none_true = _best(of_children)
     true = [_cover(child, True, cost) for child in condition.children]
     costliest = max(range(len(true)), key=lambda n: float("inf") if (clause := true[n]) is None else clause.cost)
     several = _union(true[:costliest] + true[costliest + 1 :])
-    return _union([none, several])
+    return _union([none_true, several])
 
 
 def _best(covers: list[_Cover | None]) -> _Cover | None:
@@ -242,7 +242,7 @@ class _KnownTruths:
         self.several = several
 
     def of_value(self, test: Leaf) -> bool | None:
-        """The outcome that the known value forces on a test; None where it forces none."""
+        """Return the outcome of a test that follows from the known value; None if nothing follows."""
         if test.key != self.key:
             return None
         if isinstance(test, Exists):
@@ -265,21 +265,21 @@ class _KnownTruths:
             settled = _exactly_one(children)
         else:
             deciding = condition.logic is Logic.OR
-            left = [child for child in children if not isinstance(child, bool)]
-            settled = deciding if deciding in children else _group(condition.logic, left, empty=not deciding)
+            undecided = [child for child in children if not isinstance(child, bool)]
+            settled = deciding if deciding in children else _group(condition.logic, undecided, empty=not deciding)
         if not condition.negated:
             return settled
         return not settled if isinstance(settled, bool) else inverse(settled)
 
 
 def _exactly_one(children: list[Condition | bool]) -> Condition | bool:
-    left = [child for child in children if not isinstance(child, bool)]
+    undecided = [child for child in children if not isinstance(child, bool)]
     true = children.count(True)
     if true > 1:
         return False
     if true == 1:
-        return _group(Logic.AND, [inverse(child) for child in left], empty=True)
-    return _group(Logic.XOR, left, empty=False)
+        return _group(Logic.AND, [inverse(child) for child in undecided], empty=True)
+    return _group(Logic.XOR, undecided, empty=False)
 
 
 def _group(logic: Logic, children: list[Condition], *, empty: bool) -> Condition | bool:

@@ -123,7 +123,7 @@ class _ConditionReader:
         self.skip()
         return self.take(_WORD[word]) is not None
 
-    def must(self, pattern: re.Pattern[str], expected: str) -> str:
+    def require(self, pattern: re.Pattern[str], expected: str) -> str:
         self.skip()
         match = self.take(pattern)
         if match is None:
@@ -161,7 +161,7 @@ class _ConditionReader:
         return _not(condition) if negated else condition
 
     def parenthesis(self) -> Condition:
-        """The group in parentheses, from before the first."""
+        """Return the group in parentheses, from before the first."""
         if self.open == MAX_DEPTH:
             raise self.expected(f"at most {MAX_DEPTH} open parentheses")
         self.at += 1
@@ -182,7 +182,7 @@ class _ConditionReader:
             return self.built(begin, self.element)
         if self.text.startswith("!", begin):
             raise self.wrong("a negation is written NOT: '!' begins no key (in a name, quote it)", begin)
-        key = self.must(_KEY, "a key, '(' or NOT")
+        key = self.require(_KEY, "a key, '(' or NOT")
         if key.upper() in _WORD:
             raise self.expected("a key, '(' or NOT", begin)
         signed = self.at
@@ -197,10 +197,10 @@ class _ConditionReader:
         return condition if sign.group(1) is None else _not(condition)
 
     def element(self) -> Condition:
-        """The leaf about one element of an array, from behind its parenthesis."""
+        """Return the leaf about one element of an array, from behind its parenthesis."""
         if self.open == MAX_DEPTH:
             raise self.expected(f"at most {MAX_DEPTH} open parentheses")
-        key = _key_read(self.must(_ELEMENT_KEY, "the key of an array"))
+        key = _key_read(self.require(_ELEMENT_KEY, "the key of an array"))
         self.skip()
         if not self.text.startswith(",", self.at):
             raise self.expected("',' and a condition about an element")
@@ -215,15 +215,15 @@ class _ConditionReader:
         return Element(key, format_condition(inner))
 
     def item(self, form: re.Pattern[str], expectation: str, leaf: Callable[[str], Condition]) -> Condition:
-        """The leaf of the next pattern of several."""
+        """Return the leaf of the next pattern of several."""
         begin = self.at
-        written = self.must(form, expectation)
+        written = self.require(form, expectation)
         if written.upper() in _WORD:
             raise self.expected(expectation, begin)
         return self.built(begin, lambda: leaf(written))
 
     def built(self, begin: int, leaf: Callable[[], Condition]) -> Condition:
-        """The leaf; an error about its value, which begins at *begin*, gets the position in the whole text."""
+        """Return the leaf; an error about its value, which begins at *begin*, gets the position in the whole text."""
         try:
             return leaf()
         except ConditionError as problem:
@@ -232,7 +232,7 @@ class _ConditionReader:
             raise self.wrong(str(problem), begin + (problem.position or 0)) from problem
 
     def test(self, key: str, sign: str) -> Condition:
-        """The leaf of this key, from behind its sign."""
+        """Return the leaf of this key, from behind its sign."""
         if sign in _FLAGS:
             flags = self.take(_FLAGS[sign])
             written = flags.group(1) if flags else ""
@@ -243,28 +243,28 @@ class _ConditionReader:
         if sign == "in":
             self.skip()
             listed = self.text.startswith("(", self.at)
-            return self.items(key) if listed else Cidr(key, self.must(_VALUE, "a network, as in 10.0.0.0/8"))
+            return self.items(key) if listed else Cidr(key, self.require(_VALUE, "a network, as in 10.0.0.0/8"))
         if sign == "exists":
             return Exists(key)
         if sign == "=~":
-            return Regex(key, _unquoted(self.must(_PATTERN, "a regular expression")))
+            return Regex(key, _unquoted(self.require(_PATTERN, "a regular expression")))
         self.skip()
         at = self.at
-        compared = Compare(key, Operator(sign.removeprefix("!")), self.number(self.must(_VALUE, "a number"), at))
+        compared = Compare(key, Operator(sign.removeprefix("!")), self.number(self.require(_VALUE, "a number"), at))
         return _not(compared) if sign == "!=" else compared
 
     def patterns(self, leaf: Callable[[str], Condition]) -> Condition:
         """Parse a pattern as a leaf, or a group of leaves."""
         self.skip()
         if not self.text.startswith("(", self.at):
-            return leaf(self.must(_PATTERN, 'a pattern ("" for the empty one)'))
+            return leaf(self.require(_PATTERN, 'a pattern ("" for the empty one)'))
         self.outer = leaf
         group = self.parenthesis()
         self.outer = None
         return group
 
     def items(self, key: str) -> Condition:
-        """The leaves of a list in parentheses, one of which has to be true."""
+        """Return the leaves of a list in parentheses, one of which has to be true."""
         leaves: list[Condition] = []
         separator = "("
         while self.text.startswith(separator, self.at):
@@ -296,7 +296,7 @@ class _ConditionReader:
 
 
 def _item(key: str, written: str) -> Condition:
-    """The leaf of an item of a list: an address or a network if it reads as one, else a pattern."""
+    """Return the leaf of an item of a list: an address or a network if it reads as one, else a pattern."""
     try:
         ip_interface(written)
     except ValueError:
@@ -309,7 +309,7 @@ def _not(condition: Condition) -> Condition:
 
 
 def _key_read(written: str) -> str:
-    """The key of leaves: in quotes it is the name of a metadata key, whatever its characters."""
+    """Return the key of leaves: in quotes it is the name of a metadata key, whatever its characters."""
     return leaf_key(_unquoted(written)) if written.startswith('"') else written
 
 
@@ -318,7 +318,7 @@ def _unquoted(written: str) -> str:
 
 
 def format_condition(condition: Condition) -> str:
-    """The condition as text, which `parse` reads as an equal one.
+    """Return the condition as text, which `parse` reads as an equal one.
 
     A group of one child is written as that child, which means the same; ids have no text.
 

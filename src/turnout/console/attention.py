@@ -22,8 +22,8 @@ def needs(entry: RouteEntry, parts: Parts) -> str:
         return f"its file has mistakes: {entry.mistakes[0]}"
     if entry.pending is not None:
         return "its file needs a new checkpoint: confirm it on its page"
-    if (lost := parts.losses.report(entry.name).problems) and status.phase is not Phase.PAUSED:
-        return lost[0]
+    if (problems := parts.losses.report(entry.name).problems) and status.phase is not Phase.PAUSED:
+        return problems[0]
     lag = parts.survey.lag(entry.name)
     if status.phase is Phase.RUNNING and lag is not None and (lag.seconds or 0.0) > _LATE_SECONDS:
         return f"it is {span(lag.seconds)} behind"

@@ -12,7 +12,8 @@ from turnout.console.flow_counts import RecentTraffic, recent_of
 from turnout.console.formatting import number, rate, span
 from turnout.console.period import Period
 from turnout.engine.counts import Counts
-from turnout.server.state import MinuteCounts, MinutePace, State
+from turnout.server.minutes import MinuteCounts, MinutePace
+from turnout.server.state import State
 
 _LOSSES: Final = (("dead-lettered", "dead_lettered"), ("discarded", "discarded"), ("undeliverable", "undeliverable"))
 _STAGES: Final = 6
@@ -48,7 +49,7 @@ def activity_of(state: State, route: str, period: Period) -> Activity:
 def _of_counts(counts: Sequence[MinuteCounts], total: Counts, period: Period) -> list[Chart]:
     steps = _every_step(counts, period)
     delivery = [(one.at, one.counts.flow.delivery) for one in counts]
-    waits = [_series(name, [(at, took.quantile(share)) for at, took in delivery]) for name, share in _QUANTILES]
+    waits = [_series(name, [(at, times.quantile(share)) for at, times in delivery]) for name, share in _QUANTILES]
     throughput = [_rates("in", steps, "read"), _rates("out", steps, "messages")]
     return [
         _chart("Records in, messages out", throughput, period, rate),

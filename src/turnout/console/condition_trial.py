@@ -36,7 +36,7 @@ class Trial:
 
     Attributes:
         records: number of tested records.
-        gone: number of records that were filtered, lost or failed before they were matched.
+        dropped: number of records that were filtered, lost or failed before they were matched.
         matched: number of records that match.
         hits: the last of them.
         times: times of the tested records that have one, in seconds since the epoch.
@@ -44,7 +44,7 @@ class Trial:
     """
 
     records: int
-    gone: int
+    dropped: int
     matched: int
     hits: tuple[Hit, ...]
     times: Sequence[float] = ()
@@ -67,7 +67,7 @@ def trial_of(route: Route, condition: Condition, count: int, *, masked: bool = F
     program = Program.of(route)
     index = Index.of([Subscription(["trial"], condition, {}, "trial")])
     keys = sorted({leaf.key for leaf in leaves(condition)})
-    records = gone = matched = 0
+    records = dropped = matched = 0
     hits: list[Hit] = []
     times: list[float] = []
     matched_times: list[float] = []
@@ -76,7 +76,7 @@ def trial_of(route: Route, condition: Condition, count: int, *, masked: bool = F
         alive = transformed.alive
         columns = program.metadata.columns(transformed, alive, keys)
         rows = index.match(columns, len(alive)).rows.tolist()
-        records, gone, matched = records + len(batch), gone + len(batch) - len(alive), matched + len(rows)
+        records, dropped, matched = records + len(batch), dropped + len(batch) - len(alive), matched + len(rows)
         # In microseconds; of the whole batch, whose first and last record bound the picture.
         stored = transformed.by_row(transformed.timestamps, np.arange(len(batch)))
         times += [at / 1e6 for at in stored if at is not None]
@@ -85,4 +85,4 @@ def trial_of(route: Route, condition: Condition, count: int, *, masked: bool = F
         for row in rows[-_SHOWN_HITS:]:
             at = int(alive[row])
             hits.append(Hit(str(record_origins[at]), readable_texts(texts_of(columns, row))))
-    return Trial(records, gone, matched, tuple(reversed(hits[-_SHOWN_HITS:])), times, matched_times)
+    return Trial(records, dropped, matched, tuple(reversed(hits[-_SHOWN_HITS:])), times, matched_times)

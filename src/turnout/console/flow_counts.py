@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from turnout.engine.counts import Counts
-from turnout.server.state import MinuteCounts, State
+from turnout.server.minutes import MinuteCounts
+from turnout.server.state import State
 
 HOUR = 3600
 _RECENT_SECONDS = 60
@@ -33,7 +34,7 @@ class RecentTraffic:
     sent: Sequence[float]
 
     def rate(self, count: str) -> float:
-        """The recent rate a second of a count, by its name."""
+        """Return the recent rate a second of a count, by its name."""
         value: int = getattr(self.recent, count)
         return value / self.recent_seconds
 

@@ -16,7 +16,7 @@ _DROPS = {MAPPING: ("lost", "lost by weight"), MATCH: ("unmatched", "unmatched")
 
 
 def picture_of(route: Route, traffic: RecentTraffic) -> Markup:
-    """The picture of a route's flow over the time of *traffic*."""
+    """Return the picture of a route's flow over the time of *traffic*."""
     total = traffic.total
     outcomes = (
         f"{total.read:,} read, {total.filtered:,} filtered,"
@@ -29,7 +29,7 @@ def picture_of(route: Route, traffic: RecentTraffic) -> Markup:
 
 
 def steps_of(route: Route, traffic: RecentTraffic) -> list[FlowStep]:
-    """The steps from source to sinks.
+    """Return the steps from source to sinks.
 
     Keys and values are decoded in one step. What fails at the sinks leaves in front of them, so that what reaches them
     is what was delivered.
@@ -58,10 +58,10 @@ def _step(index: int, parts: list[tuple[tuple[str, ...], str, str]], route: Rout
         return FlowStep(name, kind)
     following = parts[index + 1][0][0]
     failed, failed_rate = traffic.failed(*stages)
-    came, came_rate = traffic.taken(stages[0])
+    taken, taken_rate = traffic.taken(stages[0])
     onward, rate = traffic.taken(following)
     # A version of the route that lacked a stage has counted nothing there.
-    dropped, dropped_rate = max(0, came - failed - onward), max(0.0, came_rate - failed_rate - rate)
+    dropped, dropped_rate = max(0, taken - failed - onward), max(0.0, taken_rate - failed_rate - rate)
     branches = list(_dropped(stages[0], kind, dropped, dropped_rate))
     if failed:
         branches.append(Branch("failed", "dead letters" if route.dead_letter else "discarded", failed, failed_rate))

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 
 def number(value: float | None) -> str:
-    """A number with separators, shortened from a million on.
+    """Return a number with separators, shortened from a million on.
 
     >>> number(12345), number(2_500_000), number(None)
     ('12,345', '2.5 M', '–')
@@ -38,7 +38,7 @@ def rate(value: float | None) -> str:
 
 
 def span(seconds: float | None) -> str:
-    """A span of time in its two largest units.
+    """Return a span of time in its two largest units.
 
     >>> span(0.0034), span(0.25), span(59), span(3700), span(200000), span(None)
     ('3.4 ms', '0.2 s', '59 s', '1 h 1 min', '2 d 7 h', '–')
@@ -63,7 +63,7 @@ def ago(at: float | None) -> str:
 
 
 def moment(at: float | None) -> str:
-    """A moment in UTC.
+    """Return a moment in UTC.
 
     >>> moment(0.0), moment(None)
     ('1970-01-01 00:00:00 UTC', '–')
@@ -72,7 +72,7 @@ def moment(at: float | None) -> str:
 
 
 def pretty(value: object) -> str:
-    """A plain value as JSON over several lines; a text as it is."""
+    """Return a value as indented JSON, and a text unchanged."""
     return value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False)
 
 

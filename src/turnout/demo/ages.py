@@ -48,7 +48,7 @@ class Ages:
 
     def __init__(self) -> None:
         self._ages = array("d")
-        self._told = 0
+        self._reported_count = 0
         self._steps = np.zeros(_STEPS, np.int64)
 
     def take(self, frames: bytes | bytearray | memoryview, now: float) -> None:
@@ -60,8 +60,8 @@ class Ages:
 
         Those of all are taken from counts: to sort millions of ages would delay the messages that arrive meanwhile.
         """
-        ages = np.frombuffer(self._ages, np.float64)[self._told :].copy()
-        self._told = len(self._ages)
+        ages = np.frombuffer(self._ages, np.float64)[self._reported_count :].copy()
+        self._reported_count = len(self._ages)
         if len(ages):
             steps = np.log(np.maximum(ages, _LEAST_SECONDS) / _LEAST_SECONDS) / _LOG_STEP
             self._steps += np.bincount(np.minimum(steps.astype(np.int64), _STEPS - 1), minlength=_STEPS)
@@ -93,9 +93,9 @@ def listen(url: str, subject: str) -> None:
     with Connection.open(url) as connection:
         connection.subscribe(subject)
         connection.ping()
-        _say("ready")
+        _print("ready")
         memory, filled = bytearray(1 << 20), 0
-        heard = told = time.monotonic()
+        heard = reported = time.monotonic()
         while not ended.is_set() or time.monotonic() < heard + _QUIET_SECONDS:
             memory = with_room(memory, filled)
             with memoryview(memory) as view:
@@ -103,11 +103,11 @@ def listen(url: str, subject: str) -> None:
             now = time.time()
             if count:
                 heard, filled = time.monotonic(), filled + count
-                filled = _taken(connection, ages, memory, filled, now)
-            if time.monotonic() >= told + _EVERY_SECONDS:
-                told = time.monotonic()
-                _say(json.dumps(ages.second()))
-    _say(json.dumps({"all": ages.summary()}))
+                filled = _take_frames(connection, ages, memory, filled, now)
+            if time.monotonic() >= reported + _EVERY_SECONDS:
+                reported = time.monotonic()
+                _print(json.dumps(ages.second()))
+    _print(json.dumps({"all": ages.summary()}))
 
 
 def _set_at_end_of_input(ended: threading.Event) -> None:
@@ -115,18 +115,18 @@ def _set_at_end_of_input(ended: threading.Event) -> None:
     ended.set()
 
 
-def _taken(connection: Connection, ages: Ages, memory: bytearray, filled: int, now: float) -> int:
+def _take_frames(connection: Connection, ages: Ages, memory: bytearray, filled: int, now: float) -> int:
     """Take the whole frames of a buffer; return how many bytes are left, now at its beginning."""
     located = locate(memory, filled)
     for line in located.lines:
         connection.control(line)
     ages.take(memory[: located.consumed], now)
-    left = filled - located.consumed
-    memory[:left] = memory[located.consumed : filled]
-    return left
+    remaining = filled - located.consumed
+    memory[:remaining] = memory[located.consumed : filled]
+    return remaining
 
 
-def _say(line: str) -> None:
+def _print(line: str) -> None:
     sys.stdout.write(line + "\n")
     sys.stdout.flush()
 

@@ -108,8 +108,8 @@ def showing(
     )
     watched: list[_Watched] = []
 
-    def watching(config: ServerConfig, state: Path, known: list[Route]) -> Runner:
-        watched.append(_Watched(runner_of(config, state, known), on_progress))
+    def watching(config: ServerConfig, state: Path, entries: list[Route]) -> Runner:
+        watched.append(_Watched(runner_of(config, state, entries), on_progress))
         return watched[0]
 
     with RouteServer(config, [routes], runner_of=watching, pages=add_console) as server:

@@ -100,11 +100,11 @@ def generated(count: int, *, seed: int = SEED, limit: int | None = None) -> Iter
     """
     draw = random.Random(seed)  # noqa: S311 - reproducible on purpose
     # A masked tail number has no header to match, so an interest in one would never match.
-    known = [flight for flight in flights(limit) if "tailnum" in flight and flight["carrier"] != "B6"]
+    candidates = [flight for flight in flights(limit) if "tailnum" in flight and flight["carrier"] != "B6"]
     kinds = sorted(_KINDS)
     for number in range(count):
         kind = kinds[number % len(kinds)]
-        condition = _KINDS[kind](draw.choice(known), draw.choice(known))
+        condition = _KINDS[kind](draw.choice(candidates), draw.choice(candidates))
         yield Subscription(
             destinations=(f"deliver.desk.{number % _DESKS}",),
             condition=condition,

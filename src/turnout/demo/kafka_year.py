@@ -66,8 +66,8 @@ def encode(flight: Mapping[str, Any], schema_id: int) -> bytes:
     >>> encode({"year": 2013}, 7)[:8].hex(" ")
     '00 00 00 00 07 02 ba 1f'
     """
-    known = {name: value for name in (*_NUMBERS, *_TEXTS) if (value := flight.get(name)) is not None}
-    datum = {name: str(value) if name in _TEXTS else int(value) for name, value in known.items()}
+    fields = {name: value for name in (*_NUMBERS, *_TEXTS) if (value := flight.get(name)) is not None}
+    datum = {name: str(value) if name in _TEXTS else int(value) for name, value in fields.items()}
     written = io.BytesIO()
     schemaless_writer(written, _PARSED, datum)
     (framed,) = frame(schema_id, [written.getvalue()])
@@ -127,14 +127,14 @@ class KafkaDemo(YearDemo):
         Raises:
             TurnoutError: the broker refused one, or *stop* was set before the end.
         """
-        begun, left = time.monotonic(), messages(self.limit)
+        begun, remaining = time.monotonic(), messages(self.limit)
         schema_id = self.registry.register(SCHEMA)
         with KafkaAdmin(self.options) as admin:
             admin.create_topic(SOURCE, _PARTITIONS, {})
         with KafkaProducer(self.options) as producer:
-            while some := list(islice(left, _BATCH_RECORDS)):
-                producer.publish(_batch(some, schema_id), _refused)
-                self.published += len(some)
+            while batch := list(islice(remaining, _BATCH_RECORDS)):
+                producer.publish(_batch(batch, schema_id), _refused)
+                self.published += len(batch)
                 on_progress(self.published)
                 check_stop(stop)
             producer.flush()
@@ -153,7 +153,7 @@ class KafkaDemo(YearDemo):
             list(pool.map(lambda topic: admin.create_topic(topic, 1, {}), (*self.destinations, DEAD)))
 
     def route(self) -> Route:
-        """The route, with this demo's broker, registry and store."""
+        """Return the route, with this demo's broker, registry and store."""
         return Route.load(bundled("examples") / "flights-kafka.yaml", self.variables)
 
     def ledger(self) -> Ledger:
@@ -164,19 +164,19 @@ class KafkaDemo(YearDemo):
         return Ledger(source, sum(counts.values()), None, dead, tuple(largest))
 
 
-def _batch(some: Sequence[FlightMessage], schema_id: int) -> KafkaMessages:
+def _batch(batch: Sequence[FlightMessage], schema_id: int) -> KafkaMessages:
     return KafkaMessages(
-        [SOURCE] * len(some),
-        list(_values(some, schema_id)),
-        [message.subject.encode() for message in some],
-        [[(name, text.encode()) for name, text in message.headers] for message in some],
+        [SOURCE] * len(batch),
+        list(_values(batch, schema_id)),
+        [message.subject.encode() for message in batch],
+        [[(name, text.encode()) for name, text in message.headers] for message in batch],
     )
 
 
-def _values(some: Sequence[FlightMessage], schema_id: int) -> Iterator[bytes]:
+def _values(batch: Sequence[FlightMessage], schema_id: int) -> Iterator[bytes]:
     """Yield the values of flights; truncated JSON becomes truncated Avro."""
     whole = b""
-    for message in some:
+    for message in batch:
         try:
             whole = encode(json.loads(message.payload), schema_id)
         except ValueError:

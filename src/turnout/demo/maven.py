@@ -25,7 +25,7 @@ _EXCLUSION = "<exclusion><groupId>{}</groupId><artifactId>*</artifactId></exclus
 
 
 def resolve_jars(coordinates: Sequence[str], without: Sequence[str] = ()) -> list[Path]:
-    """The jars of *coordinates* (``group:artifact:version``) and of their dependencies, in the local repository.
+    """Return the jars of *coordinates* (``group:artifact:version``) and of their dependencies, in the local repository.
 
     Results are cached as long as the jars exist.
 

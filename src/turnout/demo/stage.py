@@ -29,7 +29,7 @@ def streams() -> list[dict[str, object]]:
 def publish_flights(
     connection: Connection, limit: int | None, on_progress: Callable[[int], None], stop: threading.Event
 ) -> int:
-    """Publish the flights and await every acknowledgement; gives how many messages the stream stored.
+    """Publish the flights, await every acknowledgement, and return the number of stored messages.
 
     Raises:
         StreamError: the server refused one.

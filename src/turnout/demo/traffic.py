@@ -64,10 +64,10 @@ class Traffic:
         ender.start()
         summary: Fields = {"count": 0}
         for line in self._lines(listener):
-            said = json.loads(line)
-            summary = said["all"]
-            if on_second is not None and "last" in said:
-                on_second(said)
+            report = json.loads(line)
+            summary = report["all"]
+            if on_second is not None and "last" in report:
+                on_second(report)
         ender.join(_PATIENCE_SECONDS)
         for process in (self._publisher, listener):
             if process.wait(_PATIENCE_SECONDS) and not (stop is not None and stop.is_set()):

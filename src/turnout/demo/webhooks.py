@@ -87,7 +87,7 @@ class WebhookDemo(Demo):
         self.subscriptions = len(_INTERESTS)
 
     def route(self) -> Route:
-        """The route, with a webhooks block; the endpoint's URL is known while it is served."""
+        """Return the route, with a webhooks block; the endpoint's URL is known while it is served."""
         return replace(super().route(), webhooks=self._webhooks("http://127.0.0.1/"))
 
     def _webhooks(self, url: str) -> WebhooksPart:

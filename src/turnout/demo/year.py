@@ -65,8 +65,8 @@ def read_ledger(connection: Connection) -> Ledger:
     states = {name: stream_info(connection, name)["state"] for name in ("FLIGHTS", "DELIVERIES", "DEAD")}
     records: set[bytes] = set()
     topics: Counter[str] = Counter()
-    everything = Range("DELIVERIES", 1, states["DELIVERIES"]["last_seq"] + 1)
-    for batch in PullReader(connection, everything).batches():
+    whole_stream = Range("DELIVERIES", 1, states["DELIVERIES"]["last_seq"] + 1)
+    for batch in PullReader(connection, whole_stream).batches():
         # An id is <stream>:<sequence>:<hash>; the first two parts name the record.
         records.update(key.rpartition(b":")[0] for key in batch.column("key").to_pylist())
         topics.update(batch.column("topic").to_pylist())
@@ -113,7 +113,7 @@ class DemoResult:
 
 
 def route_file() -> Path:
-    """The example route."""
+    """Return the example route."""
     return bundled("examples") / _ROUTE
 
 
@@ -148,7 +148,7 @@ class YearDemo(ABC):
 
     @abstractmethod
     def route(self) -> Route:
-        """The route, with this demo's servers and store."""
+        """Return the route, with this demo's servers and store."""
 
     @abstractmethod
     def ledger(self) -> Ledger:
@@ -240,7 +240,7 @@ class Demo(YearDemo):
             store.close()
 
     def route(self) -> Route:
-        """The route, with this demo's server and store."""
+        """Return the route, with this demo's server and store."""
         return Route.load(route_file(), self.variables)
 
     def ledger(self) -> Ledger:

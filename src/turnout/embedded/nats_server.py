@@ -28,7 +28,7 @@ _TRIES = 100
 
 
 def free_port() -> int:
-    """A loopback TCP port that was free a moment ago.
+    """Return a loopback TCP port that was free a moment ago.
 
     It is below the ports of outgoing connections, so that none of them takes it while a server restarts.
     """
@@ -57,14 +57,14 @@ def find_nats_server() -> Path:
         TurnoutError: when there is none; the message names the cure.
     """
     # Not resolved: a venv's python is a link into the base installation, the wheel's script is beside the link.
-    beside = Path(sys.executable).parent / "nats-server"
+    neighbour = Path(sys.executable).parent / "nats-server"
     on_path = shutil.which("nats-server")
-    candidates = {path for path in (beside, Path(on_path) if on_path else None) if path and path.exists()}
+    candidates = {path for path in (neighbour, Path(on_path) if on_path else None) if path and path.exists()}
     versions = {path: _version(path) for path in candidates}
     usable = [path for path, version in versions.items() if version > (0,)]
     if not usable:
         raise TurnoutError('no nats-server was found: install "turnout[demo]", or put nats-server on PATH')
-    return max(usable, key=lambda path: (versions[path], path == beside))
+    return max(usable, key=lambda path: (versions[path], path == neighbour))
 
 
 def _die_with_parent() -> None:

@@ -115,7 +115,7 @@ class Counts:
         return Counts(*numbers, flow=self.flow - other.flow)
 
     def as_dict(self) -> dict[str, int]:
-        """The numbers by name."""
+        """Return the numbers by name."""
         return {name: getattr(self, name) for name in NUMBERS}
 
     @classmethod

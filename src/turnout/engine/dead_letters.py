@@ -151,7 +151,7 @@ def _reasons(route: Route, chosen: ArrowBatch, rejections: Sequence[Rejection]) 
 
 
 def _seals(secret: str, headers: ArrowArray, values: Sequence[bytes | None]) -> list[str]:
-    """The seal of each letter."""
+    """Return the seal of each letter."""
     return [
         seal(secret, [(header["key"], header["value"]) for header in pairs], value)
         for pairs, value in zip(headers.to_pylist(), values, strict=True)

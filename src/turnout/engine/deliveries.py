@@ -129,7 +129,7 @@ class Fanout:
         self._feeds_alone: set[int] = set()
 
     def of(self, sent: _index.Deliveries, rows: RowIds) -> OutgoingDeliveries:
-        """The deliveries of some matches.
+        """Return the deliveries of some matches.
 
         Args:
             sent: deliveries of the index.
@@ -223,9 +223,9 @@ class OwnTopics:
         self._wrong: dict[str | None, str] = {}
 
     def of(self, rows: RowIds, topics: Sequence[str | None]) -> OutgoingDeliveries:
-        """A delivery for each of some records."""
+        """Return a delivery for each of some records."""
         self._learn(set(topics))
-        none = np.full(len(rows), NO_SUBSCRIPTION, np.int64)
+        no_subscriptions = np.full(len(rows), NO_SUBSCRIPTION, np.int64)
         suffixes = [None if topic is None else self._suffixes[topic] for topic in topics]
         texts, sinks = topics, None
         if self._addresses.named:
@@ -236,7 +236,13 @@ class OwnTopics:
         if self._wrong:
             problems = {at: self._wrong[topic] for at, topic in enumerate(topics) if topic in self._wrong}
         return OutgoingDeliveries(
-            rows, pa.array(texts, pa.string()), pa.array(suffixes, pa.string()), sinks, none, none, problems
+            rows,
+            pa.array(texts, pa.string()),
+            pa.array(suffixes, pa.string()),
+            sinks,
+            no_subscriptions,
+            no_subscriptions,
+            problems,
         )
 
     def _learn(self, topics: set[str | None]) -> None:

@@ -44,7 +44,7 @@ class LeafReport:
 
     @classmethod
     def of(cls, checked: SeenLeaf) -> LeafReport:
-        """The report of a leaf."""
+        """Return the report of a leaf."""
         return cls(format_condition(checked.leaf), checked.leaf.key, checked.value, checked.holds)
 
 
@@ -62,7 +62,7 @@ class Subscriber:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RequestedSubscription:
     """Subscription that the explanation was requested for, and its result.
 
     Attributes:
@@ -127,7 +127,7 @@ class RecordExplanation:
     mapped: Mapped | None
     metadata: Mapping[str, str]
     wanted: tuple[Subscriber, ...]
-    asked: Asked | None
+    asked: RequestedSubscription | None
     outcome: str
     failure: Failure | None
     messages: tuple[SentMessage, ...]
@@ -135,11 +135,11 @@ class RecordExplanation:
 
     @property
     def change(self) -> ChangeEvent | None:
-        """The record's value as a change event of Debezium; None if it is none."""
+        """Return the record's value as a change event of Debezium; None for other values."""
         return change_event(self.record.get("value"))
 
     def as_dict(self) -> JsonObject:
-        """The same as plain values, for JSON."""
+        """Return the same as plain values, for JSON."""
         change = self.change
         return {**asdict(self), "change": None if change is None else asdict(change)}
 
@@ -251,15 +251,15 @@ def _subscriber(subscription: Subscription, metadata: Metadata) -> Subscriber:
     return Subscriber(subscription.id, tuple(subscription.destinations), tuple(map(LeafReport.of, leaves)))
 
 
-def _blame_report(subscription: Subscription, watch: _RecordWatch) -> Asked:
+def _blame_report(subscription: Subscription, watch: _RecordWatch) -> RequestedSubscription:
     text = format_condition(subscription.condition)
     if not watch.matched:
-        return Asked(subscription.id, text, None, None)
+        return RequestedSubscription(subscription.id, text, None, None)
     now = milliseconds_now()
     inactive = subscription.inactive(now if watch.time is None else watch.time, now)
     answer = blame(subscription.condition, watch.metadata)
     blamed = None if answer.leaves is None else tuple(map(LeafReport.of, answer.leaves))
-    return Asked(subscription.id, text, blamed == () and not inactive, blamed, answer.exact, inactive)
+    return RequestedSubscription(subscription.id, text, blamed == () and not inactive, blamed, answer.exact, inactive)
 
 
 def _messages(program: Program, trace: Trace) -> list[SentMessage]:

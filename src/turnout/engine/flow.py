@@ -42,13 +42,13 @@ class Stages:
     @classmethod
     def of(cls, route: Route) -> Stages:
         """Return the stages of a route."""
-        taken = set(_OWN)
+        names = set(_OWN)
         transforms = []
         for stage in route.chain.stages:
             name = stage.name
-            while name in taken:
+            while name in names:
                 name = f"transforms.{name}"
-            taken.add(name)
+            names.add(name)
             transforms.append(name)
         parts = (
             (MAPPING, len(route.mappings) > 0),
@@ -56,7 +56,7 @@ class Stages:
             (SINK, True),
             (DEAD_LETTER, route.dead_letter is not None),
         )
-        return cls(tuple(transforms), tuple(name for name, there in parts if there))
+        return cls(tuple(transforms), tuple(name for name, is_present in parts if is_present))
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -59,11 +59,11 @@ class LineageHeaders:
 
     def _with_lineage(self, headers: ArrowArray, rows: RowIds, consumed: Consumed, revision: int | None) -> ArrowArray:
         marked = Headers.of_arrow(headers)
-        everything = np.arange(len(rows))
-        marked.append(everything, ROUTE, None, [self._route] * len(rows))
+        all_rows = np.arange(len(rows))
+        marked.append(all_rows, ROUTE, None, [self._route] * len(rows))
         if revision is not None:
-            marked.append(everything, REVISION, None, [f"{revision}"] * len(rows))
+            marked.append(all_rows, REVISION, None, [f"{revision}"] * len(rows))
         sources = pc.replace_substring_regex(origins(consumed.batch).take(pa.array(rows)), "[\r\n]", "?").to_pylist()
-        known = [number for number, source in enumerate(sources) if source is not None]
-        marked.append(everything[known], SOURCE, None, [sources[number] for number in known])
-        return marked.to_arrow(everything)
+        with_source = [number for number, source in enumerate(sources) if source is not None]
+        marked.append(all_rows[with_source], SOURCE, None, [sources[number] for number in with_source])
+        return marked.to_arrow(all_rows)

@@ -9,7 +9,7 @@ from turnout.subjects.mapping import MappingTable, Share, SubjectMapping
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class ChosenMapping:
     """The mapping that a topic takes.
 
     Attributes:
@@ -23,13 +23,13 @@ class Chosen:
     share: Share | None
 
 
-def chosen_by(table: MappingTable, cluster: str | None, topic: str, draw: float) -> Chosen | None:
-    """The mapping that *topic* takes with this draw; None where nothing maps it."""
+def chosen_by(table: MappingTable, cluster: str | None, topic: str, draw: float) -> ChosenMapping | None:
+    """Return the mapping that *topic* takes with this draw; None where nothing maps it."""
     mapping = table.find(topic)
     if mapping is None:
         return None
     group = cluster if cluster and cluster in mapping.groups else ""
-    return Chosen(mapping, group, mapping.choose(cluster, draw))
+    return ChosenMapping(mapping, group, mapping.choose(cluster, draw))
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +65,6 @@ def mapped_by(route: Route, topic: str, draw: float, mapped: str | None) -> Mapp
     shares = chosen.mapping.group(route.cluster)
     share = chosen.share
     weight = 100 - sum(each.weight for each in shares) if share is None else share.weight
-    drawn = weight < 100 or any(each.transform.is_random for each in shares)
+    is_random = weight < 100 or any(each.transform.is_random for each in shares)
     destination = None if share is None else share.transform.destination
-    return Mapped(topic, chosen.mapping.source, chosen.group, destination, weight, draw, drawn, mapped)
+    return Mapped(topic, chosen.mapping.source, chosen.group, destination, weight, draw, is_random, mapped)

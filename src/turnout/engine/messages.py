@@ -119,7 +119,7 @@ class Messages:
         return Messages(self.topics.take(chosen), self.ids.take(chosen), self.sinks[indices], everything, records)
 
     def column(self, name: str) -> ArrowArray:
-        """A column of the records, with an entry for each message."""
+        """Return a column of the records, with an entry for each message."""
         column = self.records.column(name)
         if len(self.rows) == len(column) and bool((self.rows == np.arange(len(self.rows))).all()):
             return column
@@ -167,7 +167,7 @@ def _context(headers: ArrowArray) -> ArrowArray:
 def record_columns(
     batch: ArrowBatch, rows: Sequence[int], values: Binaries, headers: ArrowArray, keys: Binaries
 ) -> ArrowBatch:
-    """The columns of `RECORDS` of some records.
+    """Return the columns of `RECORDS` of some records.
 
     Args:
         batch: the record batch as it was read, which has their positions.

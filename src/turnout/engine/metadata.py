@@ -19,18 +19,8 @@ from turnout.multivalued import (
 )
 from turnout.multivalued import Metadata as Texted
 from turnout.records import Batch, Block, Positions, Schema
-from turnout.records.paths import (
-    ADDRESS,
-    PREFIX,
-    ListedPath,
-    PathError,
-    element_texts_at,
-    has_elements,
-    is_prefix,
-    leaf_texts_at,
-    listed_path,
-    texts_at,
-)
+from turnout.records.path_texts import element_texts_at, leaf_texts_at, texts_at
+from turnout.records.paths import ADDRESS, PREFIX, ListedPath, PathError, has_elements, is_prefix, listed_path
 from turnout.records.text import iso_of, kind_of_type, text_of
 from turnout.subscriptions.index import Column, Index
 
@@ -60,7 +50,7 @@ class Metadata:
         self._reads: dict[str, _Read] = {}
 
     def columns(self, batch: Batch, rows: Positions, keys: Sequence[str]) -> dict[str, Column]:
-        """A column for each key, with an entry for each of *rows*, which are all alive, in order."""
+        """Return a column for each key, with an entry for each of *rows*, which are all alive, in order."""
         return {key: self._column(batch, rows, key) for key in keys}
 
     def _column(self, batch: Batch, rows: Positions, key: str) -> Column:
@@ -201,7 +191,7 @@ _TYPES = {"string": str, "int8": int, "int16": int, "int32": int, "int64": int}
 
 
 def texts_of(columns: Mapping[str, Column], number: int) -> Texted:
-    """The metadata of one record, as a condition's reference reads it."""
+    """Return the metadata of one record, as a condition's reference reads it."""
     texts: dict[str, Texts] = {}
     for key, column in columns.items():
         value = column.values[number]

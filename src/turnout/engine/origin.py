@@ -49,9 +49,11 @@ def message_ids(batch: ArrowBatch, rows: RowIds, suffixes: Strings) -> Strings:
     """
     if len(rows) > _MAX_JOINED_RECORDS:
         return pc.binary_join_element_wise(origins(batch).take(pa.array(rows)), suffixes, "")
-    known = origins(batch).to_pylist()
+    record_origins = origins(batch).to_pylist()
     pairs = zip(rows.tolist(), suffixes.to_pylist(), strict=True)
-    ids = [None if known[row] is None or suffix is None else known[row] + suffix for row, suffix in pairs]
+    ids = [
+        None if record_origins[row] is None or suffix is None else record_origins[row] + suffix for row, suffix in pairs
+    ]
     return pa.array(ids, pa.string())
 
 
@@ -70,5 +72,5 @@ def suffix(*parts: str) -> str:
 
 
 def dead_suffix(route: str, *delivery: str) -> str:
-    """The suffix of a dead letter's id; of one delivery's, it has the subscription and the destination in it."""
+    """Return the suffix of a dead letter's id; of one delivery's, it has the subscription and the destination in it."""
     return suffix(route, "dead", *delivery)

@@ -67,21 +67,21 @@ def outcome_of_rejected(route: Route) -> Outcome:
 
 
 def outcomes_of(
-    route: Route, records: Batch, lost: RowIds, unmatched: RowIds, rejected: RowIds, delivered: RowIds
+    route: Route, records: Batch, lost_rows: RowIds, unmatched: RowIds, rejected: RowIds, delivered: RowIds
 ) -> Outcomes:
     """Return the outcomes of a batch. A record in none of the groups has none, -1, and its run's counts do not add up.
 
     Args:
         route: the route.
         records: records of the batch, after all stages.
-        lost: rows that the weights of mappings drop.
+        lost_rows: rows that the weights of mappings drop.
         unmatched: rows that no subscription matches.
         rejected: rows without messages because of failures; takes precedence over *unmatched*.
         delivered: rows with at least one message.
     """
     outcomes = np.full(len(records), -1, np.int8)
     outcomes[records.outcomes == FILTERED] = Outcome.FILTERED
-    outcomes[lost] = Outcome.LOST_BY_WEIGHT
+    outcomes[lost_rows] = Outcome.LOST_BY_WEIGHT
     outcomes[unmatched] = Outcome.UNMATCHED
     outcomes[rejected] = outcome_of_rejected(route)
     outcomes[delivered] = Outcome.DELIVERED

@@ -100,7 +100,7 @@ class Program:
 
     @classmethod
     def of(cls, route: Route, replay: Replay | None = None) -> Program:
-        """The program of a route."""
+        """Return the program of a route."""
         return cls(route, replay)
 
     def __reduce__(self) -> tuple[object, ...]:

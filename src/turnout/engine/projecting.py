@@ -57,14 +57,16 @@ def project(
     values: list[bytes | None] = []
     problems = dict(deliveries.problems)
     for text, indices in index.projections(deliveries.subscriptions[own]):
-        mine = own[indices]
-        distinct, codes = np.unique(deliveries.rows[mine], return_inverse=True)
+        own_indices = own[indices]
+        distinct, codes = np.unique(deliveries.rows[own_indices], return_inverse=True)
         bodies, errors = bodies_of(Expression(text), records, distinct)
-        numbers[mine] = codes + len(rows)
+        numbers[own_indices] = codes + len(rows)
         rows += distinct.tolist()
         values += bodies
         if errors:
-            wrong = ((number, errors.get(code)) for number, code in zip(mine.tolist(), codes.tolist(), strict=True))
+            wrong = (
+                (number, errors.get(code)) for number, code in zip(own_indices.tolist(), codes.tolist(), strict=True)
+            )
             problems |= {number: f"has no message by its projection: {error}" for number, error in wrong if error}
     return replace(deliveries, problems=problems, bodies=numbers if rows else None), Projections(rows, values)
 

@@ -48,9 +48,9 @@ class Replay:
         records = messages.records
         at = records.schema.get_field_index("headers")
         headers = Headers.of_arrow(records.column(at))
-        everything = np.arange(records.num_rows)
-        headers.append(everything, REPLAY, None, [self.id] * records.num_rows)
-        records = records.set_column(at, records.schema.field(at), headers.to_arrow(everything))
+        all_rows = np.arange(records.num_rows)
+        headers.append(all_rows, REPLAY, None, [self.id] * records.num_rows)
+        records = records.set_column(at, records.schema.field(at), headers.to_arrow(all_rows))
         return Messages(messages.topics, ids, messages.sinks, messages.rows, records)
 
 

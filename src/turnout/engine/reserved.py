@@ -51,5 +51,5 @@ def without_reserved(batch: ArrowBatch) -> tuple[ArrowBatch, int]:
     if not found:
         return batch, 0
     bad = pc.is_in(names, value_set=pa.array(found, names.type)).to_numpy(zero_copy_only=False)
-    kept = without(headers.cast(ARROW), bad)
-    return batch.set_column(index, pa.field("headers", ARROW), kept), int(np.count_nonzero(bad))
+    headers_left = without(headers.cast(ARROW), bad)
+    return batch.set_column(index, pa.field("headers", ARROW), headers_left), int(np.count_nonzero(bad))

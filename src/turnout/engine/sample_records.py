@@ -171,7 +171,7 @@ def _microseconds(moment: date) -> int:
 
 
 def record_batch(records: Sequence[SampleRecord]) -> ArrowBatch:
-    """The records as a record batch, with the column ``stream`` where the first is from one."""
+    """Return the records as a record batch, with the column ``stream`` where the first is from one."""
     columns = {
         "topic": pa.array([record.topic for record in records], pa.string()),
         "partition": pa.array([record.partition for record in records], pa.int32()),

@@ -119,7 +119,7 @@ def _answer(guard: Guard, records: Batch) -> PredicateAnswer:
 
 
 def predicate_text(predicate: Predicate) -> str:
-    """A predicate with its options."""
+    """Return a predicate with its options."""
     return f"Condition({format_condition(predicate.tree)})" if isinstance(predicate, Condition) else repr(predicate)
 
 
@@ -137,7 +137,7 @@ def _operands(predicate: Predicate, records: Batch) -> dict[str, str | None]:
 
 
 def record_as_json(record: Record) -> JsonObject:
-    """A record as plain JSON."""
+    """Return a record as plain JSON."""
     return {
         "topic": record.topic,
         "partition": record.partition,
@@ -158,6 +158,6 @@ def record_as_json(record: Record) -> JsonObject:
 
 
 def _as_read(records: Batch, consumed: Consumed) -> JsonObject:
-    """The only record of a batch before anything was decoded."""
+    """Return the only record of a batch before anything was decoded."""
     parts = {"topic": consumed.topics[0], "key": readable(consumed.keys[0]), "value": readable(consumed.values[0])}
     return {**record_as_json(records.record(0)), **parts}

@@ -14,8 +14,8 @@ from typing import Final
 from turnout.conditions import Condition
 from turnout.conditions.pattern import parse_pattern
 from turnout.engine.subject_bounds import (
-    Asked,
     SubjectForm,
+    TopicRequirement,
     asked_of,
     minimal_filters,
     narrowed,
@@ -64,11 +64,11 @@ class SubjectFilters:
         self.digest = hashlib.sha256(facts.encode(errors="surrogatepass")).hexdigest()
         self._known: dict[str, frozenset[str]] = {}
 
-    def asked(self, condition: Condition) -> Asked | None:
+    def asked(self, condition: Condition) -> TopicRequirement | None:
         """Return a condition's requirement on topics; None if it can be true for any."""
         return asked_of(condition, self.keys)
 
-    def of(self, questions: Iterable[Asked | None]) -> tuple[str, ...] | None:
+    def of(self, questions: Iterable[TopicRequirement | None]) -> tuple[str, ...] | None:
         """Return the fewest filters that miss no record whose topic meets one of the requirements.
 
         Returns:
@@ -88,7 +88,7 @@ class SubjectFilters:
         chosen = minimal_filters(filters, own, MOST_FILTERS)
         return None if own <= set(chosen) else chosen
 
-    def _filters(self, question: Asked) -> frozenset[str]:
+    def _filters(self, question: TopicRequirement) -> frozenset[str]:
         if isinstance(question, str):
             if question not in self._known:
                 glob = glob_of(parse_pattern(question))
@@ -98,14 +98,14 @@ class SubjectFilters:
             return self._known[question]
         kind, parts = question
         filters = [self._filters(part) for part in parts]
-        return frozenset().union(*filters) if kind == "any" else reduce(_both, filters)
+        return frozenset().union(*filters) if kind == "any" else reduce(_intersection, filters)
 
 
-def _both(some: frozenset[str], others: frozenset[str]) -> frozenset[str]:
+def _intersection(ones: frozenset[str], others: frozenset[str]) -> frozenset[str]:
     """Return filters of the subjects common to both; of many filters, the smaller set: it covers more, but is fast."""
-    if len(some) * len(others) > MOST_FILTERS**2:
-        return min(some, others, key=len)
-    return frozenset(shared for a in some for b in others if (shared := common(a, b)) is not None)
+    if len(ones) * len(others) > MOST_FILTERS**2:
+        return min(ones, others, key=len)
+    return frozenset(shared for a in ones for b in others if (shared := common(a, b)) is not None)
 
 
 def subject_filters(route: Route, conditions: Iterable[Condition], own: Sequence[str]) -> tuple[str, ...]:

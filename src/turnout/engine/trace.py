@@ -151,8 +151,8 @@ def _addressed(ended: BatchOutcome, index: Index | None) -> tuple[list[str | Non
     of_index = np.flatnonzero(sent.subscriptions != NO_SUBSCRIPTION)
     if index is None or not len(of_index):
         return ids, destinations
-    known = index.subscription_ids(sent.subscriptions[of_index]).to_pylist()
+    subscriptions = index.subscription_ids(sent.subscriptions[of_index]).to_pylist()
     texts = index.destinations(sent.destinations[of_index]).to_pylist()
-    for number, id_, text in zip(of_index.tolist(), known, texts, strict=True):
+    for number, id_, text in zip(of_index.tolist(), subscriptions, texts, strict=True):
         ids[number], destinations[number] = id_, text
     return ids, destinations

@@ -150,6 +150,6 @@ def _encode_of_records(
     if headers and headers.has(codec.header).any():
         headers.drop((codec.header,), block.rows)
     if encoded.headers is not None:
-        there = [index for index, header in enumerate(encoded.headers) if header]
-        headers.append(block.rows[there], codec.header, None, [encoded.headers[index] for index in there])
+        with_header = [index for index, header in enumerate(encoded.headers) if header]
+        headers.append(block.rows[with_header], codec.header, None, [encoded.headers[index] for index in with_header])
     return encoded.texts, encoded.errors

@@ -78,9 +78,9 @@ class Expression:
         Raises:
             RecordError: it has none for this record, or would take too much.
         """
-        known = self.references
-        iterations = known.iterations(inputs.longest_list)
-        work = (inputs.longest_text * known.growth + inputs.size) * iterations
+        references = self.references
+        iterations = references.iterations(inputs.longest_list)
+        work = (inputs.longest_text * references.growth + inputs.size) * iterations
         if work > MAX_WORK:
             raise RecordError(
                 f"the expression would take too much: the record has a list or object of {inputs.longest_list:,} items "
@@ -93,18 +93,18 @@ class Expression:
             raise RecordError(_reason(error)) from None
         if kind == "ERROR":
             raise RecordError(_reason(value))
-        return _taken(value)
+        return _as_plain(value)
 
 
-def _taken(value: Any) -> Any:
+def _as_plain(value: Any) -> Any:
     kind = type(value)
     if kind is str or kind is int or kind is float or kind is bool or value is None:
         return value
     if kind is list:
-        return [_taken(item) for item in value]
+        return [_as_plain(item) for item in value]
     if kind is dict:
         # The library gives the entries in an order of their hashes.
-        return {name: _taken(item) for name, item in sorted(value.items(), key=lambda entry: str(entry[0]))}
+        return {name: _as_plain(item) for name, item in sorted(value.items(), key=lambda entry: str(entry[0]))}
     if kind is bytearray or kind is bytes:
         return bytes(value)
     if kind is datetime:

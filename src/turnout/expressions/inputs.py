@@ -65,7 +65,7 @@ class Inputs:
         self.longest_text = 0
         self.longest_list = 0
 
-    def add(self, variable: str, value: object, schema: Schema | None = None, wanted: Wanted = ALL) -> None:
+    def add(self, variable: str, value: object, schema: Schema | None = None, required: Wanted = ALL) -> None:
         """Add a variable.
 
         Date objects become texts of ISO 8601; decimals, and integers of more than 64 bits, doubles.
@@ -74,14 +74,14 @@ class Inputs:
             variable: its name.
             value: its value.
             schema: schema of the value.
-            wanted: the fields that expressions name; the others are left out.
+            required: the fields that expressions name; the others are left out.
 
         Raises:
             RecordError: the value is nested too deep, or has a text that UTF-8 cannot hold.
         """
-        self.values[variable] = self._plain(value, schema, MAX_DEPTH, wanted)
+        self.values[variable] = self._plain(value, schema, MAX_DEPTH, required)
 
-    def _plain(self, value: Any, schema: Schema | None, depth: int, wanted: Wanted = ALL) -> Any:
+    def _plain(self, value: Any, schema: Schema | None, depth: int, required: Wanted = ALL) -> Any:
         self.size += _NODE
         kind = type(value)
         if kind is str:
@@ -95,9 +95,9 @@ class Inputs:
         if depth == 0:
             raise RecordError(f"the record has more than {MAX_DEPTH} lists and objects inside each other")
         if isinstance(value, Struct):
-            return self._object(value.fields, value.schema, depth - 1, wanted)
+            return self._object(value.fields, value.schema, depth - 1, required)
         if isinstance(value, dict):
-            return self._object(value, schema, depth - 1, wanted)
+            return self._object(value, schema, depth - 1, required)
         if isinstance(value, list | tuple):
             self.longest_list = max(self.longest_list, len(value))
             inner = None if schema is None else schema.values
@@ -108,9 +108,9 @@ class Inputs:
             return bytearray(value)
         return _double(value) if isinstance(value, Decimal | float) else self._text(str(value))
 
-    def _object(self, value: dict[Any, Any], schema: Schema | None, depth: int, wanted: Wanted) -> dict[Any, Any]:
-        if wanted is not ALL:
-            fields = {name: inside for name, inside in wanted.items() if name in value}
+    def _object(self, value: dict[Any, Any], schema: Schema | None, depth: int, required: Wanted) -> dict[Any, Any]:
+        if required is not ALL:
+            fields = {name: inside for name, inside in required.items() if name in value}
             return {
                 name: self._plain(value[name], _schema_of(schema, name), depth, inside)
                 for name, inside in fields.items()

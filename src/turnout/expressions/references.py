@@ -108,7 +108,7 @@ def _has_literal_pattern(tokens: list[tuple[str, str]], index: int) -> bool:
 
 
 def _path(tokens: list[tuple[str, str]], index: int) -> tuple[str, ...]:
-    """Return a variable with the fields behind it, as far as they are named by texts; a method is no field."""
+    """Return a variable with the fields selected from it by constant names; a method is not a field."""
     path = [tokens[index][1]]
     index += 1
     while True:

@@ -43,19 +43,19 @@ def accept(suite: Suite, route: Route, results: Iterable[CaseResult]) -> int:
     Raises:
         TurnoutError: the file cannot be rewritten so; it is left as it is.
     """
-    mine = [result for result in results if not result.passed and result.case.file == suite.file]
-    text = accepted(suite.file.read_text(encoding="utf-8"), mine)
+    of_suite = [result for result in results if not result.passed and result.case.file == suite.file]
+    text = accepted(suite.file.read_text(encoding="utf-8"), of_suite)
     again = Suite.parse(text, route, suite.file, suite.prefix)
     now = [] if again is None else [replace(case, expect=None, line=None) for case in again.cases]
     if again is None or now != [replace(case, expect=None, line=None) for case in suite.cases]:
         raise TurnoutError(f"{suite.file} is written in a way that cannot be edited safely: edit it by hand")
-    paths = {result.case.path for result in mine}
+    paths = {result.case.path for result in of_suite}
     changed = [case for case in again.cases if case.path in paths]
     failed = run_cases(route, changed).failed
     if failed:
         raise TurnoutError(f"{_location(failed[0].case)}: cannot be rewritten so that it passes: edit it by hand")
     replace_file(suite.file.resolve(), text)
-    return len(mine)
+    return len(of_suite)
 
 
 def _location(case: Case) -> str:
@@ -86,15 +86,15 @@ def _edits(text: str, root: yaml.Node, result: CaseResult) -> Iterator[_Edit]:
     expect = result.case.expect
     node = _child(case, "expect")
     if node is None:
-        yield _inserted(text, case, _fresh(result.ending))
+        yield _inserted(text, case, _expectation(result.ending))
         return
     if expect is None or any(difference.path == "outcome" for difference in result.differences):
-        yield _rewritten(text, node, _fresh(result.ending))
+        yield _rewritten(text, node, _expectation(result.ending))
         return
     parts = dict.fromkeys(_part(difference) for difference in result.differences)
     for part in parts:
-        mine = [difference for difference in result.differences if _part(difference) == part]
-        yield from _of_part(text, node, part, mine, result)
+        differences = [difference for difference in result.differences if _part(difference) == part]
+        yield from _of_part(text, node, part, differences, result)
 
 
 def _part(difference: Difference) -> str:
@@ -162,7 +162,7 @@ def _now(part: str, ending: CaseOutcome) -> object:
     return getattr(ending, part)
 
 
-def _fresh(ending: CaseOutcome) -> JsonObject:
+def _expectation(ending: CaseOutcome) -> JsonObject:
     """Return a complete expectation for the outcome of a record."""
     parts: JsonObject = {"outcome": ending.outcome}
     if ending.stage is not None:
@@ -195,7 +195,7 @@ def _child(node: yaml.Node, name: str) -> yaml.Node | None:
 
 
 def _find(node: yaml.Node, path: str, part: str) -> yaml.Node | None:
-    """The node of a difference's path below its part; None where the path names none for sure."""
+    """Return the node of a difference's path below its part; None where the path names none for sure."""
     rest = path.removeprefix(part)
     if not rest:
         return node
@@ -253,7 +253,7 @@ def _rewritten(text: str, node: yaml.Node, value: JsonObject) -> _Edit:
 
 
 def _inserted(text: str, case: yaml.Node, expect: JsonObject) -> _Edit:
-    """An edit that adds an expectation behind a case's record."""
+    """Return an edit that adds an expectation behind a case's record."""
     record = _child(case, "record")
     assert isinstance(case, yaml.MappingNode)
     assert record is not None

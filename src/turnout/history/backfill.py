@@ -20,7 +20,7 @@ from turnout.history.ranges import StreamRange
 from turnout.history.replay_plan import ReplayPlan
 from turnout.nats.wire.positions import StreamPosition, position_of
 from turnout.routes import Route
-from turnout.runtime.backfill.ledger import BackfillLedger, Missed
+from turnout.runtime.backfill.ledger import BackfillLedger, MissedRange
 from turnout.runtime.backfill.seams import Positions, matched_before, seam_of
 from turnout.runtime.endpoints import SourceHistory, adapter_of
 from turnout.runtime.preflight import preflight
@@ -51,7 +51,7 @@ class BackfillPart:
         end: position behind it.
     """
 
-    rows: Sequence[Missed]
+    rows: Sequence[MissedRange]
     plan: ReplayPlan
     stream: str
     end: int
@@ -73,7 +73,7 @@ def next_part(route: Route, checkpoint: Path, ledger: BackfillLedger) -> Backfil
     assert route.subscriptions is not None
     resolve_seams(checkpoint, ledger)
     reached = matched_before(checkpoint)
-    groups: dict[tuple[str, int, int], list[Missed]] = {}
+    groups: dict[tuple[str, int, int], list[MissedRange]] = {}
     if any(row.next is None or _streams_left(row, reached) for row in ledger.rows if row.live is not None):
         with adapter_of(route.source_with_history("from")).history() as history:
             _resolve_positions(route, history, ledger)
@@ -114,7 +114,7 @@ def _resolve_positions(route: Route, history: SourceHistory, ledger: BackfillLed
             ledger.remove(row.number)
 
 
-def _streams_left(row: Missed, reached: Positions) -> list[tuple[str, int]]:
+def _streams_left(row: MissedRange, reached: Positions) -> list[tuple[str, int]]:
     """Return the streams with deliverable records, and the position behind them."""
     if row.live is None or row.next is None:
         return []
@@ -122,15 +122,15 @@ def _streams_left(row: Missed, reached: Positions) -> list[tuple[str, int]]:
     return [(stream, until) for stream, until in sorted(untils.items()) if row.next.get(stream, 0) < until]
 
 
-def _range(row: Missed, stream: str, until: int, history: SourceHistory) -> tuple[str, int, int]:
+def _range(row: MissedRange, stream: str, until: int, history: SourceHistory) -> tuple[str, int, int]:
     """Return the next range of a row; deleted positions are skipped."""
     assert row.next is not None
-    held = history.bounds(stream).first if stream in history.streams else until
-    first = min(max(row.next.get(stream, 0), held), until)
+    first_held = history.bounds(stream).first if stream in history.streams else until
+    first = min(max(row.next.get(stream, 0), first_held), until)
     return stream, first, min(until, first + _PART_SEQUENCES)
 
 
-def _enabled(url: str, rows: Sequence[Missed], ledger: BackfillLedger) -> Snapshot:
+def _enabled(url: str, rows: Sequence[MissedRange], ledger: BackfillLedger) -> Snapshot:
     """Return the subscriptions that can be served; deleted ones are forgotten, and disabled ones wait."""
     store = open_store(existing(url))
     found: dict[str, Subscription] = {}
@@ -147,7 +147,7 @@ def _enabled(url: str, rows: Sequence[Missed], ledger: BackfillLedger) -> Snapsh
 
 
 def _part(
-    route: Route, checkpoint: Path, rows: Sequence[Missed], range_: StreamRange, chosen: Snapshot
+    route: Route, checkpoint: Path, rows: Sequence[MissedRange], range_: StreamRange, chosen: Snapshot
 ) -> BackfillPart:
     own = route.source.filters
     filters = subject_filters(route, [one.condition for one in chosen.subscriptions], own)

@@ -65,10 +65,10 @@ def ending_of(trace: Trace, row: int, route: Route) -> CaseOutcome:
     ]
     # What subscriptions compute is each one's own: the case is about the record.
     whole = [number for number in messages if number not in trace.projected]
-    key, value, headers = _sent(trace, whole[0]) if whole else _left(trace, row, notations)
+    key, value, headers = _sent(trace, whole[0]) if whole else _transformed_parts(trace, row, notations)
     if key is None and not dead:
         # JetStream's messages have no key: compare the result of the transforms.
-        key = _left(trace, row, notations)[0]
+        key = _transformed_parts(trace, row, notations)[0]
     return CaseOutcome(
         outcome.label,
         failure.stage if failure else None,
@@ -98,7 +98,7 @@ def _sent(trace: Trace, message: int) -> _Parts:
     return key, value, tuple((header["key"], text_of(header["value"])) for header in pairs or ())
 
 
-def _left(trace: Trace, row: int, notations: tuple[Notation, Notation]) -> _Parts:
+def _transformed_parts(trace: Trace, row: int, notations: tuple[Notation, Notation]) -> _Parts:
     """Return key, value and headers after the transforms; of a record that is not alive, the headers only."""
     record = trace.records.record(row)
     headers = tuple((name, text) for name, text in record_as_json(record)["headers"])

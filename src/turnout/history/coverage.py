@@ -50,7 +50,7 @@ class Coverage:
         return (item for item in self.items if not item.reached)
 
     def of_kind(self, kind: Kind) -> Sequence[Item]:
-        """The items of one kind."""
+        """Return the items of one kind."""
         return [item for item in self.items if item.kind == kind]
 
     @classmethod
@@ -144,10 +144,12 @@ class CoverageWatch(Watch):
                 # Nothing was written for these clusters: their topics stay as they are, or are lost.
                 continue
             where = f", {group}" if group else ""
-            lost = 100 - sum(share.weight for share in shares)
+            lost_percent = 100 - sum(share.weight for share in shares)
             for share in shares:
                 destination = share.transform.destination
                 name = f"{source} → {destination} ({share.weight} %{where})"
                 yield Item("mapping", name, (source, group, destination) in self._shares)
-            if lost:
-                yield Item("mapping", f"{source} → lost ({lost} %{where})", (source, group, None) in self._shares)
+            if lost_percent:
+                yield Item(
+                    "mapping", f"{source} → lost ({lost_percent} %{where})", (source, group, None) in self._shares
+                )

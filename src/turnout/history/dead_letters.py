@@ -136,7 +136,7 @@ def read(
     reason: str | None = None,
     done: bool = False,
 ) -> list[DeadLetter]:
-    """The dead letters of a route, in the order in which they were set aside.
+    """Return the dead letters of a route, in the order in which they were set aside.
 
     Args:
         route: the route.
@@ -157,9 +157,9 @@ def read(
     with box.history() as history:
         for stream in history.streams:
             first, limits[stream] = (history.resolve(stream, bound) for bound in bounds)
-            held = history.bounds(stream)
+            available = history.bounds(stream)
             # Notes follow the letters that they are of.
-            rows += list(_rows(history.read(stream, max(first, held.first), held.next)))
+            rows += list(_rows(history.read(stream, max(first, available.first), available.next)))
     letters = of_messages(rows, route, box)
     before = (letter for letter in letters if letter.sequence < limits[letter.stream])
     return [letter for letter in before if (done or not letter.done) and is_wanted(letter, stage, reason)]
@@ -180,7 +180,7 @@ def of_messages(rows: Iterable[Fields], route: Route, box: LetterBox) -> list[De
         box: location of the messages.
     """
     sources = route.source.streams
-    letters, noted = [], _Noted(box)
+    letters, noted = [], _RedriveMarks(box)
     for row in rows:
         headers = LetterHeaders.of(row)
         if headers.block.get(CONNECTOR) != route.name:
@@ -193,7 +193,7 @@ def of_messages(rows: Iterable[Fields], route: Route, box: LetterBox) -> list[De
     return [noted.of(letter) for letter in letters]
 
 
-class _Noted:
+class _RedriveMarks:
     """Marks of redrives among dead letters, by stream and sequence.
 
     Args:
@@ -270,8 +270,11 @@ class DeadLetterGroup:
 
 def grouped(letters: Iterable[DeadLetter]) -> list[DeadLetterGroup]:
     """Return letters grouped by stage and reason, the largest group first."""
-    known: dict[tuple[str | None, str | None], list[int]] = {}
+    times_by_reason: dict[tuple[str | None, str | None], list[int]] = {}
     for letter in letters:
-        known.setdefault((letter.stage, letter.reason), []).append(letter.stored)
-    counts = Counter({key: len(moments) for key, moments in known.items()})
-    return [DeadLetterGroup(*key, count, min(known[key]), max(known[key])) for key, count in counts.most_common()]
+        times_by_reason.setdefault((letter.stage, letter.reason), []).append(letter.stored)
+    counts = Counter({key: len(moments) for key, moments in times_by_reason.items()})
+    return [
+        DeadLetterGroup(*key, count, min(times_by_reason[key]), max(times_by_reason[key]))
+        for key, count in counts.most_common()
+    ]

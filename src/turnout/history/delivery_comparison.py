@@ -48,16 +48,16 @@ class SentDeliveries:
         count = len(trace.rows) - trace.letters
         indices, rows = np.arange(count), trace.rows[:count]
         messages = trace.messages
-        whose, where = trace.subscriptions.slice(0, count), messages.topics.slice(0, count)
+        subscriptions, addresses = trace.subscriptions.slice(0, count), messages.topics.slice(0, count)
         if len(labels) > 1 or labels[0]:
             leads = pa.array([f"{label}:" if label else "" for label in labels], pa.string())
-            where = pc.binary_join_element_wise(leads.take(pa.array(messages.sinks[:count])), where, "")
+            addresses = pc.binary_join_element_wise(leads.take(pa.array(messages.sinks[:count])), addresses, "")
         stopped = trace.outcomes == Outcome.STOPPED
         if not stopped.any():
-            return cls(indices, rows, whose, where)
+            return cls(indices, rows, subscriptions, addresses)
         indices = np.flatnonzero(~stopped[rows])
-        kept = pa.array(indices)
-        return cls(indices, rows[indices], whose.take(kept), where.take(kept))
+        sent_indices = pa.array(indices)
+        return cls(indices, rows[indices], subscriptions.take(sent_indices), addresses.take(sent_indices))
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,31 +81,31 @@ class Changed:
 
 
 def changed(old: SentDeliveries, new: SentDeliveries) -> tuple[Changed, Changed, Changed]:
-    """The deliveries that are gained, lost and moved.
+    """Return the deliveries that are gained, lost and moved.
 
     A delivery has moved where the same subscription, or the same record under its own topic, has another address.
     """
-    whose, where = _Texts.of(old.subscriptions, new.subscriptions), _Texts.of(old.addresses, new.addresses)
-    if _same(old, new, whose, where):
+    subscriptions, addresses = _Texts.of(old.subscriptions, new.subscriptions), _Texts.of(old.addresses, new.addresses)
+    if _same(old, new, subscriptions, addresses):
         return _NOTHING, _NOTHING, _NOTHING
-    book = _Book(whose.sorted(), where.sorted())
-    before, after = book.keys(old, 0), book.keys(new, len(old.rows))
+    keys = _DeliveryKeys(subscriptions.sorted(), addresses.sorted())
+    before, after = keys.keys(old, 0), keys.keys(new, len(old.rows))
     lost, gained = _without(before, after), _without(after, before)
-    lost_moved, gained_moved = _paired(book.owners(lost), book.owners(gained))
-    moved = book.changed(lost[lost_moved], gained[gained_moved])
+    lost_moved, gained_moved = _paired(keys.owners(lost), keys.owners(gained))
+    moved = keys.changed(lost[lost_moved], gained[gained_moved])
     lost, gained = np.delete(lost, lost_moved), np.delete(gained, gained_moved)
-    return book.changed(None, gained), book.changed(lost, None), moved
+    return keys.changed(None, gained), keys.changed(lost, None), moved
 
 
 def _without(keys: RowIds, others: RowIds) -> RowIds:
     """Return the sorted keys that remain after removing the others, with multiplicity."""
-    known, counts = np.unique(keys, return_counts=True)
-    theirs, their_counts = np.unique(others, return_counts=True)
-    at = np.searchsorted(theirs, known)
-    there = at < len(theirs)
-    there[there] = theirs[at[there]] == known[there]
-    counts[there] -= their_counts[at[there]]
-    return np.repeat(known, np.maximum(counts, 0))
+    distinct, counts = np.unique(keys, return_counts=True)
+    other_keys, their_counts = np.unique(others, return_counts=True)
+    at = np.searchsorted(other_keys, distinct)
+    is_in_others = at < len(other_keys)
+    is_in_others[is_in_others] = other_keys[at[is_in_others]] == distinct[is_in_others]
+    counts[is_in_others] -= their_counts[at[is_in_others]]
+    return np.repeat(distinct, np.maximum(counts, 0))
 
 
 def _paired(lost: RowIds, gained: RowIds) -> tuple[RowIds, RowIds]:
@@ -127,7 +127,7 @@ def _ranks(owners: RowIds) -> RowIds:
 class _Texts:
     """Dictionary-encoded texts of both versions, the old version's first."""
 
-    known: Sequence[str | None]
+    values: Sequence[str | None]
     codes: RowIds
 
     @classmethod
@@ -137,52 +137,52 @@ class _Texts:
 
     def sorted(self) -> _Texts:
         """Return the texts with codes in sort order, null first, independent of the batch's other texts."""
-        order = sorted(range(len(self.known)), key=lambda at: (self.known[at] is not None, self.known[at] or ""))
+        order = sorted(range(len(self.values)), key=lambda at: (self.values[at] is not None, self.values[at] or ""))
         ranks = np.empty(len(order), np.int64)
         ranks[order] = np.arange(len(order))
-        return _Texts([self.known[at] for at in order], ranks[self.codes])
+        return _Texts([self.values[at] for at in order], ranks[self.codes])
 
 
-def _same(old: SentDeliveries, new: SentDeliveries, whose: _Texts, where: _Texts) -> bool:
+def _same(old: SentDeliveries, new: SentDeliveries, subscriptions: _Texts, addresses: _Texts) -> bool:
     """Return True if both versions make the same deliveries in the same order, the usual case."""
     count = len(old.rows)
     return (
         count == len(new.rows)
         and bool((old.rows == new.rows).all())
-        and bool((whose.codes[:count] == whose.codes[count:]).all())
-        and bool((where.codes[:count] == where.codes[count:]).all())
+        and bool((subscriptions.codes[:count] == subscriptions.codes[count:]).all())
+        and bool((addresses.codes[:count] == addresses.codes[count:]).all())
     )
 
 
 @dataclass(frozen=True, slots=True)
-class _Book:
+class _DeliveryKeys:
     """Encoder of deliveries as integer keys, which sort by record, subscription and address."""
 
-    whose: _Texts
-    where: _Texts
+    subscriptions: _Texts
+    addresses: _Texts
 
     def keys(self, sent: SentDeliveries, first: int) -> RowIds:
         """Return the keys of a version's deliveries, which start at index *first* in the texts of both versions."""
-        some = slice(first, first + len(sent.rows))
-        owners = sent.rows * len(self.whose.known) + self.whose.codes[some]
-        return owners * len(self.where.known) + self.where.codes[some]
+        part = slice(first, first + len(sent.rows))
+        owners = sent.rows * len(self.subscriptions.values) + self.subscriptions.codes[part]
+        return owners * len(self.addresses.values) + self.addresses.codes[part]
 
     def owners(self, keys: RowIds) -> RowIds:
         """Return record and subscription as one number."""
-        return keys // len(self.where.known)
+        return keys // len(self.addresses.values)
 
     def changed(self, old: RowIds | None, new: RowIds | None) -> Changed:
         """Return the changes with numbers replaced by texts."""
         keys = old if old is not None else new
         assert keys is not None, "one side has the deliveries"
-        rows, subscriptions = np.divmod(self.owners(keys), len(self.whose.known))
-        whose = [self.whose.known[at] for at in subscriptions.tolist()]
-        return Changed(rows, whose, self._addresses(old, keys), self._addresses(new, keys))
+        rows, subscriptions = np.divmod(self.owners(keys), len(self.subscriptions.values))
+        ids = [self.subscriptions.values[at] for at in subscriptions.tolist()]
+        return Changed(rows, ids, self._addresses(old, keys), self._addresses(new, keys))
 
     def _addresses(self, side: RowIds | None, keys: RowIds) -> Sequence[str | None]:
         if side is None:
             return [None] * len(keys)
-        return [self.where.known[at] for at in (side % len(self.where.known)).tolist()]
+        return [self.addresses.values[at] for at in (side % len(self.addresses.values)).tolist()]
 
 
 _NOTHING = Changed(np.zeros(0, np.int64), (), (), ())

@@ -138,8 +138,8 @@ class _BatchDiff:
         sent = SentDeliveries.of(old, self._old.labels), SentDeliveries.of(new, self._new.labels)
         matrix = self._endings()
         gained, lost, moved = changed(*sent)
-        for kind, some in (("gained", gained), ("lost", lost), ("moved", moved)):
-            self._deliveries(kind, some)
+        for kind, changes in (("gained", gained), ("lost", lost), ("moved", moved)):
+            self._deliveries(kind, changes)
         delivered = Delivered.of((old, new), sent)
         values, fields = self._values(delivered)
         keys = self._keys(delivered)
@@ -174,8 +174,8 @@ class _BatchDiff:
         by_pair: dict[str, list[int]] = defaultdict(list)
         for row, (before, after) in zip(rows.tolist(), pairs, strict=True):
             by_pair[f"{before} → {after}"].append(row)
-        for pair, some in by_pair.items():
-            for row in self._first(np.array(some, np.int64)):
+        for pair, rows_of_pair in by_pair.items():
+            for row in self._first(np.array(rows_of_pair, np.int64)):
                 self._show("outcome", pair, row, self._reason(old, row), self._reason(new, row))
         return matrix
 
@@ -183,11 +183,13 @@ class _BatchDiff:
         failure = version.trace.failures.get(row)
         return ABSENT if failure is None else f"{failure.stage}: {failure.message}"
 
-    def _deliveries(self, kind: str, some: Changed) -> None:
-        self._changed[some.rows] = True
-        for at in self._positions.first(some.rows, self._limit):
-            row, whose = int(some.rows[at]), some.subscriptions[at]
-            self._show(kind, "", row, _delivery(whose, some.old[at]), _delivery(whose, some.new[at]))
+    def _deliveries(self, kind: str, changes: Changed) -> None:
+        self._changed[changes.rows] = True
+        for at in self._positions.first(changes.rows, self._limit):
+            row, subscription = int(changes.rows[at]), changes.subscriptions[at]
+            self._show(
+                kind, "", row, _delivery(subscription, changes.old[at]), _delivery(subscription, changes.new[at])
+            )
 
     def _values(self, delivered: Delivered) -> tuple[int, Tally]:
         indices = delivered.other("value")
@@ -221,9 +223,9 @@ class _BatchDiff:
             for name, old, new in changes:
                 counts[name] += 1
                 by_name[name].append((row, old, new))
-        for name, some in by_name.items():
-            for at in self._positions.first(np.array([row for row, _, _ in some], np.int64), self._limit):
-                self._show(kind, name, *some[at])
+        for name, named_changes in by_name.items():
+            for at in self._positions.first(np.array([row for row, _, _ in named_changes], np.int64), self._limit):
+                self._show(kind, name, *named_changes[at])
         return number, Tally() + Tally(counts)
 
     def _failures(self) -> int:
@@ -270,5 +272,5 @@ def _letter(version: Traced, reason: object, *, to: bool) -> object:
     return {"reason": reason, "to": version.letters_to} if to else reason
 
 
-def _subscriptions(some: Changed) -> Tally:
-    return Tally.of(id_ for id_ in some.subscriptions if id_ is not None)
+def _subscriptions(changes: Changed) -> Tally:
+    return Tally.of(id_ for id_ in changes.subscriptions if id_ is not None)

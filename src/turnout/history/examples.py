@@ -63,8 +63,8 @@ class Examples:
 
     @classmethod
     def of(cls, limit: int, by_kind: Mapping[tuple[str, str], Sequence[Example]]) -> Examples:
-        """The first of these."""
-        return cls(limit, {kind: _first(some, limit) for kind, some in by_kind.items()})
+        """Return the first of these."""
+        return cls(limit, {kind: _first(examples, limit) for kind, examples in by_kind.items()})
 
     def __add__(self, others: Examples) -> Examples:
         limit = max(self.limit, others.limit)
@@ -99,7 +99,7 @@ class RecordPositions:
         self._columns: dict[str, list[str | None]] = {}
 
     def of(self, row: int) -> RecordPosition:
-        """The place of one record."""
+        """Return the place of one record."""
         return RecordPosition(int(self._offsets[row]), self._texts(self._named)[row] or "", int(self._partitions[row]))
 
     def topic(self, row: int) -> str:
@@ -118,8 +118,8 @@ class RecordPositions:
             return list(range(len(rows)))[:limit]
         offsets = self._offsets[rows]
         # All with the last offset are compared: records of several topics may have it.
-        near = np.flatnonzero(offsets <= np.partition(offsets, limit - 1)[limit - 1]).tolist()
-        return sorted(near, key=lambda at: (self.of(int(rows[at])), at))[:limit]
+        first_indices = np.flatnonzero(offsets <= np.partition(offsets, limit - 1)[limit - 1]).tolist()
+        return sorted(first_indices, key=lambda at: (self.of(int(rows[at])), at))[:limit]
 
 
 def _numbers(batch: ArrowBatch, name: str, unknown: int) -> RowIds:

@@ -35,7 +35,7 @@ _POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"
 
 
 def page(report: DiffReport) -> str:
-    """The whole page. Every text in it is escaped by the library that writes it."""
+    """Return the whole page. Every text in it is escaped by the library that writes it."""
     differences = report.differences
     root = ET.Element("html", lang="en")
     head = ET.SubElement(root, "head")

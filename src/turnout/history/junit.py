@@ -25,14 +25,14 @@ def junit_xml(reports: Iterable[Report]) -> str:
 def _add(suite: ET.Element, report: Report, result: CaseResult) -> None:
     case = result.case
     location = {} if case.file is None else {"file": str(case.file), "line": str(case.line or 1)}
-    names = {"classname": report.route, "name": _sayable(case.name)}
+    names = {"classname": report.route, "name": _xml_text(case.name)}
     element = ET.SubElement(suite, "testcase", {**names, **location})
     if not result.passed:
-        lines = [_sayable(line) for difference in result.differences for line in difference_lines(difference)]
+        lines = [_xml_text(line) for difference in result.differences for line in difference_lines(difference)]
         failure = ET.SubElement(element, "failure", message=lines[0])
         failure.text = "\n".join(lines)
 
 
-def _sayable(text: str) -> str:
-    """The text without the characters that XML 1.0 has no way to write."""
+def _xml_text(text: str) -> str:
+    """Return the text without the characters that XML 1.0 has no way to write."""
     return "".join(char if char in "\t\n" or " " <= char <= "\ud7ff" or char >= "\ue000" else "\ufffd" for char in text)

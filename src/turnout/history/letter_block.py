@@ -52,24 +52,24 @@ class LetterHeaders:
         pairs = [(header["key"], header["value"] or b"") for header in row["headers"] or ()]
         block: dict[str, str] = {}
         rest: list[Header] = []
-        left = len(pairs)
-        while left and ORIGIN not in block:
-            name, value = pairs[left - 1]
+        end = len(pairs)
+        while end and ORIGIN not in block:
+            name, value = pairs[end - 1]
             if _is_added(name):
                 rest.append((name, value))
             elif _is_written(name) and name not in block and (_TOPIC not in block or name == ORIGIN):
                 block[name] = value.decode("utf-8", "replace")
             else:
                 break
-            left -= 1
-        own = (header for header in (*pairs[:left], *reversed(rest)) if header[0] not in _OF_MESSAGE)
+            end -= 1
+        own = (header for header in (*pairs[:end], *reversed(rest)) if header[0] not in _OF_MESSAGE)
         return cls(tuple(own), block, pairs)
 
     @property
     def raw(self) -> tuple[Header, ...]:
         """Headers that a copy keeps: all except those of the letter as a message, of its tries, and its seal."""
-        gone = {*_OF_MESSAGE, TRIES, SEAL}
-        return tuple(pair for pair in self.all if pair[0] not in gone)
+        removed = {*_OF_MESSAGE, TRIES, SEAL}
+        return tuple(pair for pair in self.all if pair[0] not in removed)
 
     @property
     def are_of_note(self) -> bool:
@@ -81,8 +81,8 @@ class LetterHeaders:
         """Return whether the route itself wrote the message; without a secret its topic is believed."""
         if secret is None:
             return True
-        known = self.are_of_note or ORIGIN in self.block
-        return known and is_sealed(secret, self.all, value, self.block.get(SEAL))
+        is_noted = self.are_of_note or ORIGIN in self.block
+        return is_noted and is_sealed(secret, self.all, value, self.block.get(SEAL))
 
 
 def _is_added(name: str) -> bool:

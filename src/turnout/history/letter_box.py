@@ -123,7 +123,7 @@ class LetterBox:
             return dict.fromkeys(history.streams, sequence)
 
     def connection(self) -> Connection:
-        """A connection to the server of letters in NATS."""
+        """Return a connection to the server of letters in NATS."""
         assert isinstance(self.endpoint, NatsSink)
         return Connection.open(self.endpoint.connection)
 

@@ -38,7 +38,12 @@ def mark(
         return
     if not delete:
         for stream in dict.fromkeys(letter.stream for letter in (*delivered, *failed)):
-            _note(route, box, stream, *([one for one in some if one.stream == stream] for some in (delivered, failed)))
+            _note(
+                route,
+                box,
+                stream,
+                *([one for one in letters if one.stream == stream] for letters in (delivered, failed)),
+            )
         return
     with box.connection() as connection:
         with Publisher(connection) as publisher:

@@ -29,7 +29,7 @@ _WHOLE: Final = {"value.*": "value.*", "key.*": "key.*"}
 def meeting(
     route: Route, letters: Iterable[DeadLetter], where: str | Condition, *, strict: bool = False
 ) -> list[DeadLetter]:
-    """Return the letters whose records meet a condition, as they came: what `turnout tap` shows at ``source``.
+    """Return the letters whose records, as read from the source, match a condition.
 
     A record that cannot be decoded has its topic and its headers, and neither key nor value.
 
@@ -51,9 +51,9 @@ def meeting(
     codecs = codec_of(route.key), codec_of(route.value)
     found: list[DeadLetter] = []
     waiting = iter(letters)
-    while some := list(islice(waiting, _BATCH_LETTERS)):
-        rows = _rows(selected, [letter.record for letter in some], codecs)
-        found += [some[row] for row in rows]
+    while part := list(islice(waiting, _BATCH_LETTERS)):
+        rows = _rows(selected, [letter.record for letter in part], codecs)
+        found += [part[row] for row in rows]
     return found
 
 

@@ -8,7 +8,14 @@ from typing import Final
 
 from turnout.engine import Program
 from turnout.errors import ConfigError, Mistake, StreamError, TurnoutError
-from turnout.history.lineage_model import Lineage, Made, MatchedSubscription, RouteThen, SourceRecord, cause_of
+from turnout.history.lineage_model import (
+    FormerRoute,
+    Lineage,
+    MatchedSubscription,
+    ParsedLineage,
+    SourceRecord,
+    cause_of,
+)
 from turnout.history.versions_in_git import versions_of
 from turnout.nats.protocol.positions import stream_and_sequence
 from turnout.records.types import ArrowBatch
@@ -44,35 +51,35 @@ def walk(message: str, route: Route | None = None, *, server: str | None = None,
     """
     sinks = _sinks(route, server)
     delivered = _delivered(sinks, message)
-    walked = Lineage(delivered, Made.of(delivered))
-    then = route
+    walked = Lineage(delivered, ParsedLineage.of(delivered))
+    former = route
     if route is not None:
-        then, known = _route_then(route, walked.made, git)
-        walked = replace(walked, route=known)
-        if then is None:
+        former, description = _route_then(route, walked.made, git)
+        walked = replace(walked, route=description)
+        if former is None:
             walked = walked.but("the route's file has changed since: its messages of then are unknown")
     try:
         record, batch = _record(walked.made, route, server)
     except TurnoutError as failure:
         return walked.but(f"the record {walked.made.source}: {failure}")
     walked = replace(walked, record=record)
-    return walked if then is None else _with_subscription(walked, then, batch)
+    return walked if former is None else _with_subscription(walked, former, batch)
 
 
-def _route_then(present: Route, origin: Made, git: bool) -> tuple[Route | None, RouteThen]:
-    """The former route, if known, with its description."""
+def _route_then(present: Route, origin: ParsedLineage, git: bool) -> tuple[Route | None, FormerRoute]:
+    """Return the former route, if known, with its description."""
     same = present.digest == origin.digest
-    then = present if same else None
+    former = present if same else None
     name = None if present.file is None else str(present.file)
     if not git:
-        return then, RouteThen(name, same)
+        return former, FormerRoute(name, same)
     if present.file is None:
         raise ConfigError([Mistake("git", "the route was not read from a file")])
     for commit, content in versions_of(present.file.absolute()):
         text = decoded(content, what=f"{name} of the commit {commit}")
         if digest_of(text) == origin.digest:
-            return Route.parse(text, file=present.file), RouteThen(name, same, commit)
-    return then, RouteThen(name, same)
+            return Route.parse(text, file=present.file), FormerRoute(name, same, commit)
+    return former, FormerRoute(name, same)
 
 
 def _sinks(route: Route | None, server: str | None) -> list[NatsSink | KafkaSink]:
@@ -117,11 +124,13 @@ def _position_in(sink: NatsSink | KafkaSink, message: str) -> tuple[str, int] | 
         return stream_and_sequence(message)
     topic, _, numbers = message.partition(":")
     partition, _, offset = numbers.partition(":")
-    known = topic and decimal(partition, LARGEST_SEQUENCE) is not None and decimal(offset, LARGEST_SEQUENCE) is not None
-    return (f"{topic}:{int(partition)}", int(offset)) if known else None
+    is_position = (
+        topic and decimal(partition, LARGEST_SEQUENCE) is not None and decimal(offset, LARGEST_SEQUENCE) is not None
+    )
+    return (f"{topic}:{int(partition)}", int(offset)) if is_position else None
 
 
-def _record(origin: Made, route: Route | None, server: str | None) -> tuple[SourceRecord, ArrowBatch]:
+def _record(origin: ParsedLineage, route: Route | None, server: str | None) -> tuple[SourceRecord, ArrowBatch]:
     """Return the source record that the message's lineage headers name.
 
     Raises:
@@ -147,13 +156,13 @@ def _record(origin: Made, route: Route | None, server: str | None) -> tuple[Sour
 
 def _with_subscription(walked: Lineage, route: Route, batch: ArrowBatch) -> Lineage:
     """Return the lineage with the subscription that the message was made for."""
-    then: tuple[Subscription, ...] = ()
+    stored: tuple[Subscription, ...] = ()
     if walked.made.revision is not None:
         try:
-            then = _subscriptions(route, walked.made.revision)
+            stored = _subscriptions(route, walked.made.revision)
         except TurnoutError as failure:
             return walked.but(f"the subscriptions at revision {walked.made.revision}: {failure}")
-    makes, subscription = cause_of(Program.of(route), batch, then, walked.message)
+    makes, subscription = cause_of(Program.of(route), batch, stored, walked.message)
     if not makes:
         return walked.but("the route no longer makes this message from the record")
     if subscription is None:

@@ -36,7 +36,7 @@ class SourceRecord:
 
     @classmethod
     def of(cls, stream: str, batch: ArrowBatch) -> Self:
-        """The only record of a batch."""
+        """Return the only record of a batch."""
         (row,) = batch.to_pylist()
         headers = tuple((header["key"], readable(header["value"])) for header in row["headers"] or ())
         # A record of Kafka may have no time, or none that a date can be.
@@ -45,7 +45,7 @@ class SourceRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class ParsedLineage:
     """Parsed lineage headers of a delivered message.
 
     Attributes:
@@ -108,7 +108,7 @@ class MatchedSubscription:
 
 
 @dataclass(frozen=True, slots=True)
-class RouteThen:
+class FormerRoute:
     """The route as it was.
 
     Attributes:
@@ -136,8 +136,8 @@ class Lineage:
     """
 
     message: SourceRecord
-    made: Made
-    route: RouteThen = RouteThen()
+    made: ParsedLineage
+    route: FormerRoute = FormerRoute()
     record: SourceRecord | None = None
     subscription: MatchedSubscription | None = None
     gaps: tuple[str, ...] = ()

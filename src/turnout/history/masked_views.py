@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Final
 
 from turnout.conditions import Condition, leaves
-from turnout.engine.explain import Asked, LeafReport, RecordExplanation, SentMessage, Subscriber
+from turnout.engine.explain import LeafReport, RecordExplanation, RequestedSubscription, SentMessage, Subscriber
 from turnout.engine.outcome import StageResult
 from turnout.engine.sample_records import Header
 from turnout.engine.stages import PredicateAnswer, StageReport
@@ -81,15 +81,15 @@ def masked_explanation(explanation: RecordExplanation, route: Route) -> RecordEx
     if not anywhere:
         return explanation
     first, last = hidden[0], hidden[-1]
-    seen = _Seen(route, last)
+    masked = _MaskedMetadata(route, last)
     failure = explanation.failure
     return replace(
         explanation,
         record=first.plain(explanation.record),
         stages=tuple(_stages(explanation.stages, hidden, anywhere)),
         metadata=masked_metadata(route, explanation.metadata),
-        wanted=tuple(_subscriber(subscriber, seen) for subscriber in explanation.wanted),
-        asked=None if explanation.asked is None else _asked(explanation.asked, seen),
+        wanted=tuple(_subscriber(subscriber, masked) for subscriber in explanation.wanted),
+        asked=None if explanation.asked is None else _masked_asked(explanation.asked, masked),
         failure=None if failure is None else replace(failure, message=anywhere.failure(failure.message)),
         messages=tuple(_message(sent, anywhere if sent.dead_letter else last) for sent in explanation.messages),
     )
@@ -143,7 +143,7 @@ def _texts_in(text: str) -> list[str] | None:
     return None
 
 
-class _Seen:
+class _MaskedMetadata:
     """Visible part of the metadata that conditions see of a route's records."""
 
     def __init__(self, route: Route, hidden: Hidden, paths: Mapping[str, str] | None = None) -> None:
@@ -191,25 +191,25 @@ class _Seen:
 
 
 def _steps(path: str) -> tuple[str, ...]:
-    """Return the steps of a path; of one below a prefix that is none, as a key of a condition may be, its first."""
+    """Return the steps of a path; only the first one if it cannot be parsed, as below a prefix."""
     try:
         return parse_elements(split_kind(path)[0])
     except PathError:
         return (path.partition(".")[0],)
 
 
-def _subscriber(subscriber: Subscriber, seen: _Seen) -> Subscriber:
-    return replace(subscriber, leaves=seen.leaves(subscriber.leaves))
+def _subscriber(subscriber: Subscriber, masked: _MaskedMetadata) -> Subscriber:
+    return replace(subscriber, leaves=masked.leaves(subscriber.leaves))
 
 
-def _asked(asked: Asked, seen: _Seen) -> Asked:
-    return replace(asked, blame=None if asked.blame is None else seen.leaves(asked.blame))
+def _masked_asked(explanation: RequestedSubscription, masked: _MaskedMetadata) -> RequestedSubscription:
+    return replace(explanation, blame=None if explanation.blame is None else masked.leaves(explanation.blame))
 
 
 def masked_metadata(route: Route, metadata: Mapping[str, str]) -> dict[str, str]:
     """Return a record's metadata for conditions behind all stages, masked."""
-    seen = _Seen(route, hidden_by_stage(route.chain)[-1])
-    return {key: seen.text(key, text) or "" for key, text in metadata.items()}
+    masked = _MaskedMetadata(route, hidden_by_stage(route.chain)[-1])
+    return {key: masked.text(key, text) or "" for key, text in metadata.items()}
 
 
 def check_condition(route: Route, stage: int, condition: Condition, paths: Mapping[str, str] | None = None) -> None:
@@ -224,8 +224,8 @@ def check_condition(route: Route, stage: int, condition: Condition, paths: Mappi
     Raises:
         ConfigError: names the keys that the condition may not test.
     """
-    seen = _Seen(route, hidden_by_stage(route.chain)[stage], paths)
-    keys = dict.fromkeys(leaf.key for leaf in leaves(condition) if seen.hides(leaf.key))
+    masked = _MaskedMetadata(route, hidden_by_stage(route.chain)[stage], paths)
+    keys = dict.fromkeys(leaf.key for leaf in leaves(condition) if masked.hides(leaf.key))
     problem = "the route masks it, and this token does not give the right to unmasked"
     if keys:
         raise ConfigError([Mistake(f"where: {key}", problem) for key in keys], what="bad condition")

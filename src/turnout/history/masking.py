@@ -37,7 +37,7 @@ class Hidden:
     def __bool__(self) -> bool:
         return bool(self.paths)
 
-    def seen(self, record: Record) -> JsonObject:
+    def masked(self, record: Record) -> JsonObject:
         """Return a record as plain JSON, masked."""
         return {
             "topic": record.topic,
@@ -88,8 +88,8 @@ class Hidden:
         """Return True if content at the path, or a part of it, is hidden."""
         root, *names = path
         tainted = self._names(root)
-        known = any(fits(hidden, path) or fits(path, hidden) for hidden in self.paths)
-        return known or (root != HEADERS and any(_is_named(name, tainted) for name in names))
+        overlaps = any(fits(hidden, path) or fits(path, hidden) for hidden in self.paths)
+        return overlaps or (root != HEADERS and any(_is_named(name, tainted) for name in names))
 
     def under(self, path: ContentPath, text: str | None) -> str | None:
         """Return the text of a field, as conditions see it."""
@@ -219,11 +219,11 @@ def _followed_back(stages: tuple[Stage, ...]) -> list[set[ContentPath]]:
 
 def _followed_on(stage: Stage, paths: set[ContentPath]) -> set[ContentPath]:
     """Return where content that is hidden before a stage is behind it."""
-    behind = {new for path in paths for new in stage.transform.content_after(path)}
+    later_paths = {new for path in paths for new in stage.transform.content_after(path)}
     if stage.guards:
-        return behind | paths
+        return later_paths | paths
     masked = list(stage.transform.masks())
-    return {path for path in behind if not any(_is_masked(path, mask) for mask in masked)}
+    return {path for path in later_paths if not any(_is_masked(path, mask) for mask in masked)}
 
 
 def _is_masked(path: ContentPath, mask: ContentPath) -> bool:

@@ -1,4 +1,4 @@
-"""Records as their stream still has them, in the place of what their dead letters hold of them."""
+"""Original records of dead letters, read from their streams."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ hundred."""
 
 
 def originals(route: Route, letters: Sequence[DeadLetter]) -> list[SampleRecord]:
-    """The record of each letter.
+    """Return the record of each letter.
 
     A letter in NATS lacks the record's key (its message id) and its time, and of a large record the value: the
     record is read from the source's stream, or topic; if it was deleted there, only the letter remains.
@@ -47,19 +47,19 @@ def originals(route: Route, letters: Sequence[DeadLetter]) -> list[SampleRecord]
 
 def _of_topics(source: KafkaSource, records: Sequence[SampleRecord]) -> list[SampleRecord]:
     """Return records as their partitions have them; deleted ones, or of other topics, as given."""
-    wanted: dict[str, set[int]] = {}
+    offsets: dict[str, set[int]] = {}
     for record in records:
         if record.offset is not None and source.reads(record.topic):
-            wanted.setdefault(f"{record.topic}:{record.partition}", set()).add(record.offset)
+            offsets.setdefault(f"{record.topic}:{record.partition}", set()).add(record.offset)
     found: dict[tuple[str, int], JsonObject] = {}
-    if not wanted:
+    if not offsets:
         return list(records)
     with adapter_of(source).history() as history:
-        for stream in wanted.keys() & set(history.streams):
-            held = history.bounds(stream)
-            for start, end in _runs(offset for offset in wanted[stream] if held.first <= offset < held.next):
+        for stream in offsets.keys() & set(history.streams):
+            bounds = history.bounds(stream)
+            for start, end in _runs(offset for offset in offsets[stream] if bounds.first <= offset < bounds.next):
                 for batch in history.read(stream, start, end):
-                    chosen = batch.filter(pc.is_in(batch.column("offset"), value_set=pa.array(list(wanted[stream]))))
+                    chosen = batch.filter(pc.is_in(batch.column("offset"), value_set=pa.array(list(offsets[stream]))))
                     found |= {(stream, row["offset"]): row for row in _rows(chosen)}
     return [_of_row(found.get((f"{one.topic}:{one.partition}", one.offset or 0)), None) or one for one in records]
 
@@ -110,8 +110,8 @@ class _Stored:
         try:
             reader = PullReader(self._connection, Range(stream, min(sequences), max(sequences) + 1))
             for batch in reader.batches():
-                some = batch.filter(pc.is_in(batch.column("offset"), value_set=requested))
-                read |= {(stream, row["offset"]): row for row in _rows(some)}
+                chosen = batch.filter(pc.is_in(batch.column("offset"), value_set=requested))
+                read |= {(stream, row["offset"]): row for row in _rows(chosen)}
         except StreamError as failure:
             if failure.code not in (_FORBIDDEN, _GONE):
                 raise
@@ -126,13 +126,13 @@ class _Stored:
             return None
         row = self._rows.get((record.stream, record.offset))
         if row is None and record.stream not in self._complete:
-            row = self._asked(record.stream, record.offset)
+            row = self._stored_message(record.stream, record.offset)
         # A stream of the same name may have been created again.
         if row is None or row["topic"] != record.topic:
             return None
         return _of_row(row, record.stream)
 
-    def _asked(self, stream: str, sequence: int) -> JsonObject | None:
+    def _stored_message(self, stream: str, sequence: int) -> JsonObject | None:
         try:
             return _rows(stored_message(self._connection, stream, sequence))[0]
         except StreamError as failure:

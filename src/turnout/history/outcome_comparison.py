@@ -103,7 +103,7 @@ def compared(path: str, expected: object, actual: object, *, exact: bool) -> Ite
     elif isinstance(expected, list) and isinstance(actual, list) and len(expected) == len(actual):
         for at, (one, other) in enumerate(zip(expected, actual, strict=True)):
             yield from compared(f"{path}[{at}]", one, other, exact=exact)
-    elif not _same(expected, actual):
+    elif not _is_same(expected, actual):
         yield Difference(path, expected, actual)
 
 
@@ -121,7 +121,7 @@ def _objects(
         yield from (Difference(f"{path}.{name}", ABSENT, value) for name, value in actual.items() if name not in names)
 
 
-def _same(expected: object, actual: object) -> bool:
+def _is_same(expected: object, actual: object) -> bool:
     if isinstance(expected, bool) or isinstance(actual, bool):
         return expected is actual
     return bool(expected == actual)
@@ -133,11 +133,11 @@ def _headers(expected: Fields, ending: CaseOutcome, *, exact: bool) -> Iterator[
         actual.setdefault(name, []).append(text)
     for name, texts in expected.items():
         several = [_header_text(text) for text in texts] if isinstance(texts, list) else [_header_text(texts)]
-        there = actual.get(name)
-        if texts is None and (there is None or there == [None]):
+        found = actual.get(name)
+        if texts is None and (found is None or found == [None]):
             continue
-        if several != there:
-            yield Difference(f"headers.{name}", texts, ABSENT if there is None else _one_or_all(there))
+        if several != found:
+            yield Difference(f"headers.{name}", texts, ABSENT if found is None else _one_or_all(found))
     if exact:
         extra = (name for name in actual if name not in expected)
         yield from (Difference(f"headers.{name}", ABSENT, _one_or_all(actual[name])) for name in extra)
@@ -155,17 +155,17 @@ def _one_or_all(texts: list[str | None]) -> object:
 def _deliveries(expect: ExpectPart, ending: CaseOutcome) -> Iterator[Difference]:
     if expect.deliveries is None:
         return
-    left = list(ending.deliveries)
+    remaining = list(ending.deliveries)
     for part in expect.deliveries:
-        taken = next((delivery for delivery in left if _meets(part, delivery)), None)
-        if taken is None:
+        delivery_met = next((delivery for delivery in remaining if _meets(part, delivery)), None)
+        if delivery_met is None:
             yield Difference("deliveries", part.model_dump(exclude_none=True), ABSENT)
         else:
-            left.remove(taken)
+            remaining.remove(delivery_met)
             if "body" in part.model_fields_set:
-                yield from _body(part, taken, ending, exact="value" in expect.exact)
+                yield from _body(part, delivery_met, ending, exact="value" in expect.exact)
     if not expect.deliveries or "deliveries" in expect.exact:
-        for subscription, destination in left:
+        for subscription, destination in remaining:
             actual = {} if subscription is None else {"subscription": subscription}
             yield Difference("deliveries", ABSENT, {**actual, "destination": destination})
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from turnout.history.outcome_watch import Ended, EndNumbers
+from turnout.history.outcome_watch import EndedRecord, EndNumbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,10 +19,12 @@ class Matrix:
         counts: (old, new) → number of records.
     """
 
-    counts: Mapping[tuple[Ended, Ended], int] = field(default_factory=dict)
+    counts: Mapping[tuple[EndedRecord, EndedRecord], int] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, old: EndNumbers, new: EndNumbers) -> tuple[Matrix, NDArray[np.bool_], list[tuple[Ended, Ended]]]:
+    def of(
+        cls, old: EndNumbers, new: EndNumbers
+    ) -> tuple[Matrix, NDArray[np.bool_], list[tuple[EndedRecord, EndedRecord]]]:
         """Return a batch's matrix, a mask of rows with changed outcomes, and the pairs of these rows in order."""
         pairs = old.codes * new.width + new.codes
         codes, inverse, numbers = np.unique(pairs, return_inverse=True, return_counts=True)
@@ -38,7 +40,7 @@ class Matrix:
         return Matrix(counts)
 
     @property
-    def changes(self) -> list[tuple[Ended, Ended, int]]:
+    def changes(self) -> list[tuple[EndedRecord, EndedRecord, int]]:
         """Entries off the diagonal, most records first."""
         changed = [(old, new, number) for (old, new), number in self.counts.items() if old != new]
         return sorted(changed, key=lambda change: (-change[2], change[0], change[1]))
@@ -53,10 +55,10 @@ class Matrix:
         """Number of records with the same outcome at another stage."""
         return sum(number for old, new, number in self.changes if old.outcome == new.outcome)
 
-    def by_version(self) -> tuple[dict[Ended, int], dict[Ended, int]]:
+    def by_version(self) -> tuple[dict[EndedRecord, int], dict[EndedRecord, int]]:
         """Records by how they ended, of the old version and of the new one."""
-        old: dict[Ended, int] = {}
-        new: dict[Ended, int] = {}
+        old: dict[EndedRecord, int] = {}
+        new: dict[EndedRecord, int] = {}
         for (before, after), number in sorted(self.counts.items()):
             old[before] = old.get(before, 0) + number
             new[after] = new.get(after, 0) + number

@@ -16,7 +16,7 @@ from turnout.transforms.apply import StageRunner
 _FAILED = (Outcome.DEAD_LETTERED, Outcome.DISCARDED, Outcome.STOPPED)
 
 
-class Ended(NamedTuple):
+class EndedRecord(NamedTuple):
     """Outcome of a record, and its stage.
 
     Attributes:
@@ -60,7 +60,7 @@ class OutcomeWatch(Watch):
 
 
 class EndNumbers:
-    """Outcomes of a trace as integer codes; each code represents an `Ended`.
+    """Outcomes of a trace as integer codes; each code represents an `EndedRecord`.
 
     Args:
         trace: trace of a batch.
@@ -83,7 +83,7 @@ class EndNumbers:
         self.codes = trace.outcomes.astype(np.int64) * len(self._names) + stages
         self.width = len(Outcome) * len(self._names)
 
-    def ended(self, code: int) -> Ended:
+    def ended(self, code: int) -> EndedRecord:
         """Return the outcome of a number."""
         outcome, stage = divmod(code, len(self._names))
-        return Ended(Outcome(outcome).label, self._names[stage])
+        return EndedRecord(Outcome(outcome).label, self._names[stage])

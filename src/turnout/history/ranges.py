@@ -47,7 +47,7 @@ def _ranges(
     history: SourceHistory, start: StreamPosition, end: StreamPosition, filters: Sequence[str]
 ) -> Iterable[StreamRange]:
     for stream in history.streams:
-        held = history.bounds(stream)
-        first = min(max(held.first, history.resolve(stream, start)), held.next)
-        last = max(first, min(held.next, history.resolve(stream, end)))
+        bounds = history.bounds(stream)
+        first = min(max(bounds.first, history.resolve(stream, start)), bounds.next)
+        last = max(first, min(bounds.next, history.resolve(stream, end)))
         yield StreamRange(stream, first, last, history.count(stream, first, last, filters))

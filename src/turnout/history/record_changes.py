@@ -48,14 +48,14 @@ class Delivered:
     @classmethod
     def of(cls, traces: tuple[Trace, Trace], sent: tuple[SentDeliveries, SentDeliveries]) -> Delivered:
         """Return the records that both traces of one batch deliver."""
-        old, new = (_outgoing(trace, some) for trace, some in zip(traces, sent, strict=True))
+        old, new = (_outgoing(trace, deliveries) for trace, deliveries in zip(traces, sent, strict=True))
         rows = np.flatnonzero((old >= 0) & (new >= 0))
         return cls(rows, old[rows], new[rows], traces)
 
     def column(self, name: str) -> tuple[ArrowArray, ArrowArray]:
         """Return a column of both versions, with an item for each of the rows."""
         old, new = self.traces
-        return _taken(old, name, self.old), _taken(new, name, self.new)
+        return _column_of(old, name, self.old), _column_of(new, name, self.new)
 
     def other(self, name: str) -> RowIds:
         """Return the indices into `rows` at which a column of bytes differs."""
@@ -74,7 +74,7 @@ def _outgoing(trace: Trace, sent: SentDeliveries) -> RowIds:
     return indices
 
 
-def _taken(trace: Trace, name: str, indices: RowIds) -> ArrowArray:
+def _column_of(trace: Trace, name: str, indices: RowIds) -> ArrowArray:
     column = trace.messages.records.column(name)
     if len(indices) == len(column) and bool((indices == np.arange(len(indices))).all()):
         return column

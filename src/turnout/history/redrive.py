@@ -82,13 +82,13 @@ class RedriveReport:
 
     def groups(self) -> list[tuple[str | None, str | None, Counter[str]]]:
         """Return stage, first reason, and counts by outcome for each group of letters, the largest first."""
-        known: dict[tuple[str | None, str | None], Counter[str]] = {}
+        outcomes: dict[tuple[str | None, str | None], Counter[str]] = {}
         for result in self.results:
-            known.setdefault((result.letter.stage, result.letter.reason), Counter())[result.outcome] += 1
-        return [(*key, known[key]) for key in sorted(known, key=lambda key: -known[key].total())]
+            outcomes.setdefault((result.letter.stage, result.letter.reason), Counter())[result.outcome] += 1
+        return [(*key, outcomes[key]) for key in sorted(outcomes, key=lambda key: -outcomes[key].total())]
 
     def as_dict(self) -> JsonObject:
-        """The report as ``--json`` prints it."""
+        """Return the report as ``--json`` prints it."""
         return {
             "route": self.route,
             "dryRun": self.dry_run,
@@ -151,15 +151,15 @@ def redrive(
     # A redrive gets refusals from the servers.
     route, notes = with_stored_topics(route) if dry_run else (route, ())
     work = _Redrive(route, index, dry_run=dry_run, delete=delete, unverified=unverified)
-    for some in _parts(ordered):
-        work.add(some)
+    for letters_part in _parts(ordered):
+        work.add(letters_part)
     return RedriveReport(route.name, dry_run, tuple(work.results), work.stored, work.duplicates, notes)
 
 
 def _parts(letters: Sequence[DeadLetter]) -> Iterator[list[DeadLetter]]:
-    left = iter(letters)
-    while some := list(islice(left, _BATCH_LETTERS)):
-        yield some
+    remaining = iter(letters)
+    while batch := list(islice(remaining, _BATCH_LETTERS)):
+        yield batch
 
 
 def _index(route: Route, letters: Sequence[DeadLetter], subscriptions: Sequence[Subscription] | None) -> Index | None:
@@ -172,13 +172,13 @@ def _index(route: Route, letters: Sequence[DeadLetter], subscriptions: Sequence[
     try:
         if all(letter.subscription is not None for letter in letters):
             ids = dict.fromkeys(letter.subscription for letter in letters if letter.subscription is not None)
-            return Index.of([subscription for id_ in ids if (subscription := _known(store, id_)) is not None])
+            return Index.of([subscription for id_ in ids if (subscription := _subscription_of(store, id_)) is not None])
         return Index.of(store.snapshot())
     finally:
         store.close()
 
 
-def _known(store: Store, id_: str) -> Subscription | None:
+def _subscription_of(store: Store, id_: str) -> Subscription | None:
     try:
         return store.read(id_)
     except SubscriptionNotFoundError:
@@ -208,14 +208,14 @@ class _Redrive:
         """Redrive some letters, and record the results."""
         records = self._records(letters)
         trace = self._program.trace(_batch(self._route, records), self._index)
-        ways = [
-            self._way(trace, row, letter, is_whole=letter.whole or (letter.verified and record is not letter.record))
+        actions = [
+            self._action(trace, row, letter, is_whole=letter.whole or (letter.verified and record is not letter.record))
             for row, (letter, record) in enumerate(zip(letters, records, strict=True))
         ]
         if not self._dry_run:
-            ways = self._sent(trace.messages, ways)
-        pairs = zip(letters, ways, strict=True)
-        results = [Redriven(letter, way.outcome, way.reason, len(way.indices)) for letter, way in pairs]
+            actions = self._sent(trace.messages, actions)
+        pairs = zip(letters, actions, strict=True)
+        results = [Redriven(letter, action.outcome, action.reason, len(action.indices)) for letter, action in pairs]
         self.results += results
         if not self._dry_run:
             delivered, failed = (
@@ -224,28 +224,28 @@ class _Redrive:
             mark(self._route, self._box, delivered, failed, delete=self._delete)
 
     def _records(self, letters: Sequence[DeadLetter]) -> list[SampleRecord]:
-        """The record of each letter."""
+        """Return the record of each letter."""
         found = iter(originals(self._route, [letter for letter in letters if letter.verified]))
         return [next(found) if letter.verified else _claimed(letter) for letter in letters]
 
-    def _way(self, trace: Trace, row: int, letter: DeadLetter, *, is_whole: bool) -> _Way:
+    def _action(self, trace: Trace, row: int, letter: DeadLetter, *, is_whole: bool) -> _Action:
         if not letter.verified and not self._unverified:
-            return _Way(UNVERIFIED, (), "the letter lacks the seal of the route's secret")
-        return _way(trace, row, letter) if is_whole else _INCOMPLETE
+            return _Action(UNVERIFIED, (), "the letter lacks the seal of the route's secret")
+        return _action(trace, row, letter) if is_whole else _INCOMPLETE
 
-    def _sent(self, messages: Messages, ways: Sequence[_Way]) -> list[_Way]:
+    def _sent(self, messages: Messages, actions: Sequence[_Action]) -> list[_Action]:
         """Send the messages; those that a server refuses have failed."""
-        indices = [index for way in ways for index in way.indices]
+        indices = [index for action in actions for index in action.indices]
         if not indices:
-            return list(ways)
+            return list(actions)
         sent = self._sinks.send(messages, indices)
         self.stored += sent.published.stored
         self.duplicates += sent.published.duplicates
-        return [_unless_refused(way, sent.refused) for way in ways]
+        return [_unless_refused(action, sent.refused) for action in actions]
 
 
 @dataclass(frozen=True, slots=True)
-class _Way:
+class _Action:
     """Action for one letter: the indices of the messages to send, or the reason why none is sent."""
 
     outcome: str
@@ -253,51 +253,51 @@ class _Way:
     reason: str | None = None
 
 
-_INCOMPLETE = _Way(FAILED, (), "the letter lacks a part of the record, which was deleted from its stream")
+_INCOMPLETE = _Action(FAILED, (), "the letter lacks a part of the record, which was deleted from its stream")
 
 
 def _claimed(letter: DeadLetter) -> SampleRecord:
-    """The record of an unverified letter: its contents at the letter's own position, which is no record's."""
+    """Return the record of an unverified letter: its contents at the letter's own position, which is no record's."""
     return replace(letter.record, stream=letter.stream, partition=-1, offset=letter.sequence)
 
 
-def _unless_refused(way: _Way, refused: dict[int, str]) -> _Way:
-    reasons = [refused[index] for index in way.indices if index in refused]
-    return _Way(FAILED, (), reasons[0]) if reasons else way
+def _unless_refused(action: _Action, refused: dict[int, str]) -> _Action:
+    reasons = [refused[index] for index in action.indices if index in refused]
+    return _Action(FAILED, (), reasons[0]) if reasons else action
 
 
 def _batch(route: Route, records: Sequence[SampleRecord]) -> ArrowBatch:
-    """The records as a source brings them."""
+    """Return the records as a source brings them."""
     batch = record_batch([replace(record, stream=None) for record in records])
     if route.source.streams:
         batch = batch.append_column("stream", pa.array([record.stream for record in records], pa.string()))
     return batch
 
 
-def _way(trace: Trace, row: int, letter: DeadLetter) -> _Way:
+def _action(trace: Trace, row: int, letter: DeadLetter) -> _Action:
     outcome = trace.outcome(row)
     failure = trace.failures.get(row)
     if outcome in (Outcome.DEAD_LETTERED, Outcome.DISCARDED, Outcome.STOPPED):
         if failure is None:
             # Only an unmatched record is dead-lettered without a reason.
-            return _Way(Outcome.UNMATCHED.label)
-        return _Way(FAILED, (), failure.message)
+            return _Action(Outcome.UNMATCHED.label)
+        return _Action(FAILED, (), failure.message)
     if outcome is not Outcome.DELIVERED:
-        return _Way(outcome.label)
+        return _Action(outcome.label)
     indices = trace.messages_of(row).tolist()
     if letter.destination is None:
         # An undeliverable message becomes a letter of its own, as in a run.
-        return _Way(DELIVERED, tuple(indices))
+        return _Action(DELIVERED, tuple(indices))
     return _of_delivery(trace, indices, letter, None if failure is None else failure.message)
 
 
-def _of_delivery(trace: Trace, indices: Sequence[int], letter: DeadLetter, reason: str | None) -> _Way:
+def _of_delivery(trace: Trace, indices: Sequence[int], letter: DeadLetter, reason: str | None) -> _Action:
     """Return the action for a letter that is a single delivery: send to its subscription only."""
-    mine = [index for index in indices if trace.subscriptions[index].as_py() == letter.subscription]
-    good = [index for index in mine if not trace.is_letter(index)]
+    own_indices = [index for index in indices if trace.subscriptions[index].as_py() == letter.subscription]
+    good = [index for index in own_indices if not trace.is_letter(index)]
     same = [index for index in good if trace.destinations[index].as_py() == letter.destination]
     if same:
-        return _Way(DELIVERED, tuple(same))
-    if len(mine) > len(good):
-        return _Way(FAILED, (), reason)
-    return _Way(DELIVERED, tuple(good)) if good else _Way(Outcome.UNMATCHED.label)
+        return _Action(DELIVERED, tuple(same))
+    if len(own_indices) > len(good):
+        return _Action(FAILED, (), reason)
+    return _Action(DELIVERED, tuple(good)) if good else _Action(Outcome.UNMATCHED.label)

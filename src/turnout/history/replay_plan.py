@@ -64,7 +64,7 @@ class ReplayPlan:
         return any(sink.has_transactions for sink in self.route.sinks.values())
 
     def as_dict(self) -> JsonObject:
-        """The plan as ``--json`` prints it."""
+        """Return the plan as ``--json`` prints it."""
         return {
             "id": self.replay.id,
             "ranges": [
@@ -142,7 +142,7 @@ def plan_replay(
     if subscriptions_as_of is not None:
         request["subscriptionsAsOf"] = str(subscriptions_as_of)
     name = _name(request, id)
-    replay_folder = (Path(folder) if folder is not None else _beside(route)) / name
+    replay_folder = (Path(folder) if folder is not None else _replays_folder(route)) / name
     begun = ReplayState.unfinished(replay_folder, request, route.digest)
     chosen = _chosen(route, subscriptions, subscriptions_as_of if begun is None else begun.revision)
     conditions = [] if chosen is None else [subscription.condition for subscription in chosen]
@@ -183,7 +183,7 @@ def _chosen(route: Route, ids: Sequence[str] | None, moment: Moment | None) -> S
     return snapshot_of(route.subscriptions.store, moment, ids)
 
 
-def _beside(route: Route) -> Path:
+def _replays_folder(route: Route) -> Path:
     """Return the folder of a route's replays: in its checkpoint, or next to its file for a remote checkpoint."""
     checkpoint = local_folder(str(checkpoint_of(route)))
     return (checkpoint or local_folder(str(checkpoint_of(replace(route, checkpoint=None)))) or Path()) / "replays"

@@ -78,7 +78,7 @@ class ReplayState:
         return any(self.next[range_.stream] > range_.start for range_ in self.ranges)
 
     def left(self, at_once: int) -> tuple[str, int, int] | None:
-        """The next part: stream, first sequence, the sequence behind the last one; None where nothing is left.
+        """Return the next part as stream, first sequence and end (exclusive); None at the end.
 
         Args:
             at_once: sequences of a part, where the replay's splitting is not fixed.
@@ -91,11 +91,11 @@ class ReplayState:
         return None
 
     def with_splitting(self, exact: Splitting) -> Self:
-        """The state with a splitting, unless it has one already."""
+        """Return the state with a splitting, unless it has one already."""
         return self if self.exact is not None else replace(self, exact=exact)
 
     def after(self, stream: str, end: int, counts: Counts) -> ReplayState:
-        """The state when a part is delivered."""
+        """Return the state when a part is delivered."""
         return replace(self, next={**self.next, stream: end}, counts=self.counts + counts, parts=self.parts + 1)
 
     @classmethod
@@ -119,7 +119,7 @@ class ReplayState:
         return state.checked(plan.folder, plan.asked).extended(plan, new)
 
     def extended(self, plan: ReplayPlan, new: Self) -> Self:
-        """Return the state of a new request, behind what this finished one has delivered.
+        """Return the state of a new request that continues after this finished one.
 
         Raises:
             ConfigError: a stream ends before that now, so that it is another one.
@@ -135,23 +135,23 @@ class ReplayState:
         return replace(new, next=starts, counts=self.counts, parts=self.parts, exact=self.exact)
 
     @classmethod
-    def unfinished(cls, folder: Path, asked: Fields, digest: str) -> Self | None:
-        """The state of a replay that was interrupted; None if the folder has none, or one that is done.
+    def unfinished(cls, folder: Path, request: Fields, digest: str) -> Self | None:
+        """Return the state of a replay that was interrupted; None if the folder has none, or one that is done.
 
         Args:
             folder: folder of the replay.
-            asked: the current request.
+            request: the current request.
             digest: digest of the route's file as it is now; "" where there is none.
 
         Raises:
             ConfigError: it was begun with another request, or with another version of the route.
         """
         state = cls._written(folder)
-        return None if state is None or state.done else state.checked(folder, asked, digest)
+        return None if state is None or state.done else state.checked(folder, request, digest)
 
     @classmethod
     def _written(cls, folder: Path) -> Self | None:
-        """The state in a folder; None if there is none."""
+        """Read the state in a folder; None without one."""
         try:
             written = json.loads((folder / _FILE).read_text(encoding="utf-8"))
         except FileNotFoundError:
@@ -170,15 +170,15 @@ class ReplayState:
             None if exact is None else Splitting(**exact),
         )
 
-    def checked(self, folder: Path, asked: Fields, digest: str = "") -> Self:
-        """Return the state, if it is one of this request and of the route with this digest; "" for any.
+    def checked(self, folder: Path, request: Fields, digest: str = "") -> Self:
+        """Return the state if it belongs to this request and to the route with this digest ("" for any).
 
         Raises:
             ConfigError: it is not.
         """
         status = "finished" if self.done else "not finished"
-        if self.asked != asked:
-            names = sorted(name for name in {*self.asked, *asked} if self.asked.get(name) != asked.get(name))
+        if self.asked != request:
+            names = sorted(name for name in {*self.asked, *request} if self.asked.get(name) != request.get(name))
             problem = f"the replay {folder.name} is {status} and was requested with another {', '.join(names)}"
             remedy = (
                 "give this one another id" if self.done else "finish it as it was begun, or give this one another id"
@@ -187,7 +187,7 @@ class ReplayState:
         if self.digest and digest and self.digest != digest:
             # The remaining records would be delivered differently, but under the same message ids.
             problem = (
-                f"the replay {folder.name} is {status}, and the route {asked['route']} has changed since it was"
+                f"the replay {folder.name} is {status}, and the route {request['route']} has changed since it was"
                 f" begun (digest {self.digest[:12]} then, {digest[:12]} now)"
             )
             remedy = "finish it with the route as it was, or give this one another id"

@@ -60,7 +60,7 @@ def position_text(position: RecordPosition) -> str:
 
 
 def report_lines(report: DiffReport) -> Iterator[str]:
-    """The report for a terminal."""
+    """Yield the report for a terminal."""
     differences = report.differences
     yield f"old  {report.old}"
     yield f"new  {report.new}"
@@ -127,7 +127,7 @@ def _order(entry: tuple[tuple[str, str], object]) -> tuple[int, str]:
 
 
 def _line(example: Example) -> str:
-    """An example in one line."""
+    """Return an example in one line."""
     position = f"{position_text(example.position)} {example.topic}"
     if example.old is None and example.new is None:
         return position
@@ -142,7 +142,7 @@ def _side(text: str | None) -> str:
 
 
 def report_json(report: DiffReport) -> JsonObject:
-    """The report as ``--json`` prints it."""
+    """Return the report as ``--json`` prints it."""
     differences = report.differences
     return {
         "old": report.old,

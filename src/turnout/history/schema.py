@@ -24,7 +24,7 @@ _PARTS: dict[str, JsonObject] = {
 
 
 def test_file_schema() -> JsonObject:
-    """The schema of ``NAME.test.yaml``."""
+    """Return the schema of ``NAME.test.yaml``."""
     suite = suite_schema()
     definitions = suite.pop("$defs")
     return {"$schema": DIALECT, "title": "Tests of a route of turnout", **suite, "$defs": definitions}

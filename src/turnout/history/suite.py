@@ -105,14 +105,14 @@ def load_suites(route_file: FilePath, route: Route) -> list[Suite]:
     Raises:
         ConfigError: one of them is wrong, or there are none.
     """
-    beside = route_file.with_name(f"{route_file.stem}{_BESIDE}")
+    beside_route = route_file.with_name(f"{route_file.stem}{_BESIDE}")
     suites = [Suite.parse(route_file.read_text(encoding="utf-8"), route, route_file, ("tests",))]
-    if beside.exists():
-        suites.append(Suite.parse(beside.read_text(encoding="utf-8"), route, beside))
-    there = [suite for suite in suites if suite is not None]
-    if not there:
-        raise ConfigError([Mistake("tests", f"{route_file} has none, and there is no {beside.name} beside it")])
-    return there
+    if beside_route.exists():
+        suites.append(Suite.parse(beside_route.read_text(encoding="utf-8"), route, beside_route))
+    found = [suite for suite in suites if suite is not None]
+    if not found:
+        raise ConfigError([Mistake("tests", f"{route_file} has none, and there is no {beside_route.name} beside it")])
+    return found
 
 
 _BESIDE: Final = ".test.yaml"
@@ -130,9 +130,9 @@ def route_file_of(file: FilePath) -> FilePath:
     """
     tests = file.name.endswith(_BESIDE)
     names = [f"{file.name.removesuffix(_BESIDE)}{suffix}" for suffix in _ROUTES] if tests else []
-    beside = next((neighbour for neighbour in map(file.with_name, names) if neighbour.is_file()), None)
-    if beside is not None:
-        return beside
+    route_file = next((neighbour for neighbour in map(file.with_name, names) if neighbour.is_file()), None)
+    if route_file is not None:
+        return route_file
     if not _has_tests_alone(file):
         return file
     missing = f", and there is no {names[0]} beside it" if tests else ""

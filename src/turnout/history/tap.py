@@ -147,8 +147,8 @@ def taps(
         TurnoutError: the server or the store cannot be reached.
     """
     if stage not in stages_of(route):
-        known = stages_of(route)
-        problem = f"there is no stage {stage!r}{did_you_mean(stage, known)} (there are {', '.join(known)})"
+        stages = stages_of(route)
+        problem = f"there is no stage {stage!r}{did_you_mean(stage, stages)} (there are {', '.join(stages)})"
         raise ConfigError([Mistake("stage", problem)])
     condition = parse(where) if isinstance(where, str) else where
     if strict and not unmasked and condition is not None:
@@ -202,14 +202,14 @@ def _tapped(tap: _Tap, read: Iterator[StreamPart], pace: _Pace) -> Iterator[Tapp
             pace.missed()
 
 
-def _of_part(tap: _Tap, part: StreamPart, left: int | None) -> Iterator[Tapped]:
+def _of_part(tap: _Tap, part: StreamPart, remaining: int | None) -> Iterator[Tapped]:
     for batch in part.batches:
         for piece in pieces(batch):
-            shown = tap.look(piece, part.stream, left)
+            shown = tap.observe(piece, part.stream, remaining)
             yield from shown
-            if left is not None:
-                left -= len(shown)
-                if left == 0:
+            if remaining is not None:
+                remaining -= len(shown)
+                if remaining == 0:
                     return
 
 
@@ -230,7 +230,7 @@ class _Tap:
         # A failure shows the record at its stage.
         self._hidden_anywhere = Hidden() if unmasked else hidden_anywhere(route.chain)
 
-    def look(self, batch: ArrowBatch, stream: str, most: int | None) -> list[Tapped]:
+    def observe(self, batch: ArrowBatch, stream: str, most: int | None) -> list[Tapped]:
         """Return the observed records of a record batch, at most *most*."""
         watch = TapWatch(self._stage, partial(self._choose, most), self._hidden, self._hidden_after)
         trace = self._program.trace(batch, self._index, watch)
@@ -249,7 +249,7 @@ class _Tap:
 
     def _delivered(self, trace: Trace, row: int, stream: str, sequence: int) -> Tapped:
         outcome, failure = trace.outcome(row), trace.failures.get(row)
-        record = self._hidden.seen(trace.records.record(row))
+        record = self._hidden.masked(trace.records.record(row))
         reason = None if failure is None else f"{failure.stage}: {self._hidden_anywhere.failure(failure.message)}"
         messages = tuple(
             TapMessage(

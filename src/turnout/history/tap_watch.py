@@ -68,7 +68,7 @@ class TapWatch(Watch):
             return
         self.rows = self._choose(records, np.arange(len(records)))
         for row in self.rows.tolist():
-            record = self._hidden.seen(records.record(row))
+            record = self._hidden.masked(records.record(row))
             if records.outcomes[row] == FAILED:
                 raw = {"key": consumed.keys[row], "value": consumed.values[row]}
                 record |= {side: self._hidden.text(side, content) for side, content in raw.items()}
@@ -81,21 +81,23 @@ class TapWatch(Watch):
         if stage.stage.name != self._stage:
             return
         self.rows = self._choose(records, records.alive.astype(np.int64))
-        self._before = {row: self._hidden.seen(records.record(row)) for row in self.rows.tolist()}
-        self._whole = {row: _WHOLE.seen(records.record(row)) for row in self.rows.tolist()}
+        self._before = {row: self._hidden.masked(records.record(row)) for row in self.rows.tolist()}
+        self._whole = {row: _WHOLE.masked(records.record(row)) for row in self.rows.tolist()}
 
     def after(self, stage: StageRunner, records: Batch) -> None:
         """Note the results of the stage."""
         if stage.stage.name == self._stage:
-            self._observed = {row: self._behind(records, row, before) for row, before in self._before.items()}
+            self._observed = {row: self._after_stage(records, row, before) for row, before in self._before.items()}
 
-    def _behind(self, records: Batch, row: int, before: JsonObject) -> ObservedRecord:
+    def _after_stage(self, records: Batch, row: int, before: JsonObject) -> ObservedRecord:
         ended = StageResult.of_ended(records, row)
         if ended is not None:
             reason = self._reason(records, row) if ended is StageResult.FAILED else None
             return ObservedRecord(ended, before, None, reason)
         record = records.record(row)
-        return ObservedRecord(_change(_WHOLE.seen(record) != self._whole[row]), before, self._hidden_after.seen(record))
+        return ObservedRecord(
+            _change(_WHOLE.masked(record) != self._whole[row]), before, self._hidden_after.masked(record)
+        )
 
     def transformed(self, records: Batch) -> None:
         """Note topics before they are mapped."""
@@ -110,7 +112,7 @@ class TapWatch(Watch):
             self._observed = {row: self._of_mapping(records, row) for row in self.rows.tolist()}
 
     def _of_mapping(self, records: Batch, row: int) -> ObservedRecord:
-        after = self._hidden.seen(records.record(row))
+        after = self._hidden.masked(records.record(row))
         before = {**after, "topic": self._topics[row]}
         if after["topic"] is None:
             return ObservedRecord(Outcome.LOST_BY_WEIGHT.label, before, None)

@@ -13,14 +13,14 @@ from turnout.untrusted import JsonObject
 
 
 def plain(value: object) -> object:
-    """A value of a difference as JSON takes it: bytes that are no text as base64, absent values as null."""
+    """Return a value of a difference as JSON takes it: bytes that are no text as base64, absent values as null."""
     if value is ABSENT:
         return None
     return base64.b64encode(value).decode() if isinstance(value, bytes) else value
 
 
 def difference_lines(difference: Difference) -> list[str]:
-    """The path with the expected and the actual value, one below the other."""
+    """Return the path with the expected and the actual value, one below the other."""
     expected, actual = _as_json(difference.expected), _as_json(difference.actual)
     lines = [f"{difference.path}: expected {expected}", f"{' ' * len(difference.path)}  found    {actual}"]
     return [*lines, f"    {difference.note}"] if difference.note else lines
@@ -51,7 +51,7 @@ _SHOWN_IDS = 30
 
 
 def report_json(report: Report) -> JsonObject:
-    """The report as ``--json`` prints it."""
+    """Return the report as ``--json`` prints it."""
     items = report.coverage.items
     return {
         "route": report.route,

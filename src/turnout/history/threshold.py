@@ -90,8 +90,8 @@ def _check(node: ast.expr, names: tuple[str, ...], text: str) -> None:
                 _check(part, names, text)
         case ast.Name(id=name):
             if name not in names:
-                known = ", ".join(names)
-                raise _wrong(text, f"there is no total {name!r}{did_you_mean(name, names)} (there are {known})")
+                names_text = ", ".join(names)
+                raise _wrong(text, f"there is no total {name!r}{did_you_mean(name, names)} (there are {names_text})")
         case ast.Constant(value=value) if type(value) in (int, float):
             pass
         case _:

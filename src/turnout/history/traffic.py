@@ -20,7 +20,7 @@ from turnout.subscriptions.index import Column, Index, Matches
 def traffic_of(
     program: Program, batches: Iterable[ArrowBatch], index: Index, ids: Iterable[str], anchors: AnchorTraffic
 ) -> Traffic:
-    """Take records through a route as far as to be matched, and count; nothing is sent.
+    """Run records through a route up to the matching, and count; nothing is sent.
 
     Args:
         program: the route's.
@@ -52,7 +52,7 @@ def traffic_from(
         ids: ids of all subscriptions.
     """
     never = sorted(id_ for id_ in ids if id_ not in fired)
-    losses = (Loss(*whose, count, deliveries[whose]) for whose, count in only.items() if count)
+    losses = (Loss(*target, count, deliveries[target]) for target, count in only.items() if count)
     ordered = sorted(losses, key=lambda loss: (-loss.only, loss.id, loss.destination))
     return Traffic(records, sum(fired.values()), tuple(never), tuple(ordered))
 
@@ -84,8 +84,8 @@ class TrafficWatch(Watch):
     def mapped(self, records: Batch) -> None:
         """Match the mapped records, and count matches and deliveries by subscription."""
         rows = records.alive
-        kept = [number for number, row in enumerate(rows.tolist()) if records.topics[row] is not None]
-        rows = rows[np.array(kept, np.intp)]
+        indices = [number for number, row in enumerate(rows.tolist()) if records.topics[row] is not None]
+        rows = rows[np.array(indices, np.intp)]
         columns = self._program.metadata.columns(records, rows, self._index.keys)
         self.records += len(rows)
         self._anchors.add({key: _texts(column) for key, column in columns.items()}, len(rows))
@@ -106,10 +106,10 @@ class TrafficWatch(Watch):
     def _count_deliveries(self, matches: Matches) -> None:
         """Count deliveries by subscription, and separately deliveries with one subscription as their only cause."""
         sent = self._index.deliveries(matches)
-        whose = self._index.subscription_ids(sent.subscriptions).to_pylist()
+        ids = self._index.subscription_ids(sent.subscriptions).to_pylist()
         where = self._index.destinations(sent.destinations).to_pylist()
         # One subscription may name a destination twice.
-        causes = sorted(set(zip(sent.rows.tolist(), where, whose, strict=True)))
+        causes = sorted(set(zip(sent.rows.tolist(), where, ids, strict=True)))
         shared = Counter((row, destination) for row, destination, _ in causes)
         for row, destination, id_ in causes:
             self.deliveries[id_, destination] += 1

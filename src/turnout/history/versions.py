@@ -44,7 +44,7 @@ class Version:
 
 
 def load_versions(written: Sequence[str], revisions: str | None, resources: ExitStack) -> tuple[Version, Version]:
-    """The old version and the new one, as the command line names them.
+    """Return the old version and the new one, as the command line names them.
 
     Args:
         written: one or two versions, see `load_version`; one is both.
@@ -80,8 +80,8 @@ def load_version(written: str, resources: ExitStack) -> Version:
     revision, colon, path = written.partition(":")
     if not colon or Path(written).exists():
         return _settled(written, Route.load(written))
-    here = path.startswith(("./", "../"))
-    return _of_revision(revision, path, Path() if here else _top(Path()), resources)
+    is_relative = path.startswith(("./", "../"))
+    return _of_revision(revision, path, Path() if is_relative else _top(Path()), resources)
 
 
 def snapshot_store(address: str, resources: ExitStack) -> str:
@@ -116,7 +116,7 @@ def _settled(name: str, route: Route) -> Version:
 
 
 def _of_revision(revision: str, path: str, folder: Path, resources: ExitStack) -> Version:
-    """A route file as it was, among the files of its revision.
+    """Return a route file as it was, among the files of its revision.
 
     Files that are not in the revision, as a store of subscriptions or a certificate, are the current ones.
     """
@@ -157,12 +157,12 @@ def _check_out(top: Path, commit: str, tree: Path) -> None:
             raise ConfigError([Mistake("git", f"cannot check {commit} out of {top}")])
 
 
-def _link_missing(now: Path, then: Path) -> None:
+def _link_missing(now: Path, former: Path) -> None:
     if not now.is_dir():
         return
     for entry in now.iterdir():
-        if entry.name != ".git" and not os.path.lexists(then / entry.name):
-            (then / entry.name).symlink_to(entry)
+        if entry.name != ".git" and not os.path.lexists(former / entry.name):
+            (former / entry.name).symlink_to(entry)
 
 
 def _git(folder: Path, *arguments: str, **environment: str) -> str | None:

@@ -14,7 +14,7 @@ _SECONDS = 30
 
 
 def versions_of(file: Path) -> Iterator[tuple[str, bytes]]:
-    """The commits that changed a file, the latest first, and what each has in it.
+    """Yield the commits that changed a file, the latest first, and what each has in it.
 
     Raises:
         ConfigError: there is no git, or the file is in no repository.

@@ -128,8 +128,10 @@ class KafkaAdmin:
         for begin in range(0, len(names), _TOPICS_AT_ONCE):
             part = names[begin : begin + _TOPICS_AT_ONCE]
             collection = TopicCollection(part)
-            ask = partial(self._client.describe_topics, collection, include_authorized_operations=True, **self._times)
-            futures = self._asked(ask)
+            request = partial(
+                self._client.describe_topics, collection, include_authorized_operations=True, **self._times
+            )
+            futures = self._answers(request)
             for name, future in futures.items():
                 answer = self._answer(f"the topic {name!r} cannot be described", future, missing=None)
                 if answer is not None:
@@ -160,16 +162,16 @@ class KafkaAdmin:
 
         names = list(partitions)
         found = self._listed(names, OffsetSpec.for_timestamp(milliseconds))
-        beyond = [name for name, offset in found.items() if offset < 0]
-        return found | self._listed(beyond, OffsetSpec.latest())
+        unresolved_names = [name for name, offset in found.items() if offset < 0]
+        return found | self._listed(unresolved_names, OffsetSpec.latest())
 
     def record_limits(self, topics: Sequence[str]) -> RecordLimits:
         """Return the largest record batches of topics and brokers, as far as they may be described."""
         from confluent_kafka.admin import ConfigResource, ResourceType
 
-        asked = [ConfigResource(ResourceType.TOPIC, name) for name in topics]
-        asked += [ConfigResource(ResourceType.BROKER, number) for number in self._brokers()]
-        futures = self._asked(lambda: self._client.describe_configs(asked, **self._times))
+        resources = [ConfigResource(ResourceType.TOPIC, name) for name in topics]
+        resources += [ConfigResource(ResourceType.BROKER, number) for number in self._brokers()]
+        futures = self._answers(lambda: self._client.describe_configs(resources, **self._times))
         own: dict[str, int] = {}
         others: list[int] = []
         for resource, future in futures.items():
@@ -184,9 +186,9 @@ class KafkaAdmin:
         """Return True if brokers create a topic for its first record; None if access is denied."""
         from confluent_kafka.admin import ConfigResource, ResourceType
 
-        asked = ConfigResource(ResourceType.BROKER, self._brokers()[0])
+        resource = ConfigResource(ResourceType.BROKER, self._brokers()[0])
         try:
-            future = self._asked(lambda: self._client.describe_configs([asked], **self._times))[asked]
+            future = self._answers(lambda: self._client.describe_configs([resource], **self._times))[resource]
             settings = self._answer("the settings of the brokers cannot be described", future)
         except StreamError:
             return None
@@ -229,7 +231,7 @@ class KafkaAdmin:
     def _times(self) -> dict[str, float]:
         return {"request_timeout": self._options.timeout}
 
-    def _listed(self, partitions: Sequence[TopicPartition], which: OffsetSpec) -> dict[TopicPartition, int]:
+    def _listed(self, partitions: Sequence[TopicPartition], offset_spec: OffsetSpec) -> dict[TopicPartition, int]:
         from confluent_kafka import IsolationLevel
         from confluent_kafka import TopicPartition as KafkaPartition
 
@@ -237,26 +239,26 @@ class KafkaAdmin:
             return {}
         committed = self._options.isolation == "read_committed"
         isolation = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
-        wanted = {KafkaPartition(topic, number): which for topic, number in partitions}
+        unresolved = {KafkaPartition(topic, number): offset_spec for topic, number in partitions}
         found: dict[TopicPartition, int] = {}
         give_up = time.monotonic() + self._options.timeout
-        while wanted:
-            ask = partial(self._client.list_offsets, wanted, isolation_level=isolation, **self._times)
+        while unresolved:
+            request = partial(self._client.list_offsets, unresolved, isolation_level=isolation, **self._times)
             moved = {}
-            for partition, future in self._asked(ask).items():
+            for partition, future in self._answers(request).items():
                 topic, number = partition.topic, partition.partition
                 what = f"the offsets of partition {number} of the topic {topic!r} cannot be listed"
                 if _has_no_leader(future, self._options) and time.monotonic() < give_up:
-                    moved[partition] = which
+                    moved[partition] = offset_spec
                 else:
                     found[topic, number] = int(self._answer(what, future).offset)
-            if wanted := moved:
+            if unresolved := moved:
                 time.sleep(_PAUSE_SECONDS)
         return found
 
-    def _asked(self, ask: Callable[[], Mapping[Any, Future[Any]]]) -> Mapping[Any, Future[Any]]:
+    def _answers(self, request: Callable[[], Mapping[Any, Future[Any]]]) -> Mapping[Any, Future[Any]]:
         with self._errors("the cluster cannot be queried"):
-            return ask()
+            return request()
 
     @contextmanager
     def _errors(self, what: str) -> Iterator[None]:

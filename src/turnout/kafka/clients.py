@@ -8,8 +8,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from turnout.errors import ConfigError, ConnectionLostError, MissingExtraError, Mistake, StreamError, shortened
+from turnout.errors import ConfigError, ConnectionLostError, MissingExtraError, Mistake, StreamError
 from turnout.kafka.options import KafkaOptions
+from turnout.mistakes import shortened
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError, Message, Producer
@@ -103,7 +104,7 @@ def consumer_of(options: KafkaOptions, watch: ErrorWatch) -> Consumer:
         MissingExtraError: the client is not installed.
     """
     kind = _library().Consumer
-    consumer: Consumer = _made(kind, options, watch, _CONSUMER)
+    consumer: Consumer = _client(kind, options, watch, _CONSUMER)
     return consumer
 
 
@@ -120,7 +121,7 @@ def producer_of(options: KafkaOptions, watch: ErrorWatch, transactional_id: str 
         own["transactional.id"] = transactional_id
         defaults["transaction.timeout.ms"] = _TRANSACTION_MS
     kind = _library().Producer
-    producer: Producer = _made(kind, options, watch, defaults, own)
+    producer: Producer = _client(kind, options, watch, defaults, own)
     return producer
 
 
@@ -134,7 +135,7 @@ def admin_of(options: KafkaOptions, watch: ErrorWatch) -> AdminClient:
     _library()
     from confluent_kafka.admin import AdminClient
 
-    admin: AdminClient = _made(AdminClient, options, watch, {})
+    admin: AdminClient = _client(AdminClient, options, watch, {})
     return admin
 
 
@@ -146,7 +147,7 @@ def _library() -> Any:
     return confluent_kafka
 
 
-def _made(
+def _client(
     kind: Any, options: KafkaOptions, watch: ErrorWatch, defaults: Mapping[str, object], own: Mapping[str, object] = {}
 ) -> Any:
     settings = {

@@ -93,7 +93,7 @@ class _Read:
     values: dict[bytes, bytes]
 
 
-_known = LruCache[tuple[tuple[str, ...], str, int], _Read](64)
+_cached_reads = LruCache[tuple[tuple[str, ...], str, int], _Read](64)
 """A worker reads a partition once, and later only new records."""
 
 
@@ -138,10 +138,10 @@ def _newest(options: KafkaOptions, topic: str, key: bytes) -> bytes | None:
     with KafkaAdmin(options) as admin:
         info = admin.describe([topic])[topic]
         number = partition_of(key, len(info.partitions))
-        everything = KafkaOptions(options.servers, {**options.properties, "isolation.level": "read_uncommitted"})
-        with KafkaAdmin(everything) as seeing:
+        uncommitted = KafkaOptions(options.servers, {**options.properties, "isolation.level": "read_uncommitted"})
+        with KafkaAdmin(uncommitted) as seeing:
             ends = seeing.ends([(topic, number)])[topic, number]
-    read = _known.get_or_add((options.servers, topic, number), lambda: _Read(info.id, ends.first, {}))
+    read = _cached_reads.get_or_add((options.servers, topic, number), lambda: _Read(info.id, ends.first, {}))
     if read.id != info.id or read.next > ends.next:
         read.id, read.next, read.values = info.id, ends.first, {}
     committed = KafkaOptions(options.servers, {**options.properties, "isolation.level": "read_committed"})

@@ -117,7 +117,7 @@ class GroupReader:
         """
         with self._errors():
             messages = polled(self._consumer, seconds, _BATCH)
-        records = [record for message in messages if (record := self._taken(message)) is not None]
+        records = [record for message in messages if (record := self._accept(message)) is not None]
         if not messages or time.monotonic() >= self._next_commit:
             self._commit()
         return records
@@ -162,7 +162,7 @@ class GroupReader:
 
     # -- messages and events
 
-    def _taken(self, message: Message) -> GroupRecord | None:
+    def _accept(self, message: Message) -> GroupRecord | None:
         number, offset = cast("int", message.partition()), cast("int", message.offset())
         assigned = self._partitions.get(number)
         error = message.error()
@@ -330,8 +330,8 @@ class OffsetReader:
                 self._seek(partition, offsets[at])
         with self._errors():
             self._consumer.unassign()
-        wanted = set(offsets)
-        return {offset: message for offset, message in found.items() if offset in wanted}
+        requested = set(offsets)
+        return {offset: message for offset, message in found.items() if offset in requested}
 
     def first(self, partition: int) -> int:
         """Return the first offset of a partition; records below are gone.
@@ -343,23 +343,23 @@ class OffsetReader:
         with self._errors():
             return partition_bounds(self._consumer, self._topic, partition, self._options)[0]
 
-    def _passed(self, message: Message, partition: int, wanted: int, found: dict[int, Message]) -> int:
+    def _passed(self, message: Message, partition: int, requested: int, found: dict[int, Message]) -> int:
         """Return the offset up to which everything has been seen by a message or an event."""
         error, offset = message.error(), cast("int", message.offset())
         if message.partition() != partition:
-            return wanted - 1
+            return requested - 1
         if error is None:
             found[offset] = message
             return offset
         if error.name() == "_PARTITION_EOF":
-            return max(wanted, offset - 1)
+            return max(requested, offset - 1)
         if error.name() in ("OFFSET_OUT_OF_RANGE", "_AUTO_OFFSET_RESET"):
-            first = max(self.first(partition), wanted + 1)
+            first = max(self.first(partition), requested + 1)
             self._seek(partition, first)
             return first - 1
         if not error.retriable() and error.name() not in PASSING:
             raise_error(self._what, error, self._options)
-        return wanted - 1
+        return requested - 1
 
     def _seek(self, partition: int, offset: int) -> None:
         with self._errors():

@@ -44,8 +44,8 @@ def translated_jaas(text: str) -> dict[str, str]:
         case "Krb5LoginModule":
             raise ValueError("Kerberos is not supported: use SCRAM, OAUTHBEARER or a client certificate (mTLS)")
         case _:
-            known = "PlainLoginModule, ScramLoginModule and OAuthBearerLoginModule"
-            raise ValueError(f"the login module {module} has no equivalent here; there are {known}")
+            modules = "PlainLoginModule, ScramLoginModule and OAuthBearerLoginModule"
+            raise ValueError(f"the login module {module} has no equivalent here; there are {modules}")
 
 
 def _options(text: str, at: int) -> dict[str, str]:

@@ -93,10 +93,10 @@ def security_mistakes(security: Mapping[str, object]) -> list[Mistake]:
     mistakes += [
         Mistake(f"security.{name}", "is no property of security: it belongs under options") for name in strange
     ]
-    for name, known in (("security.protocol", SECURITY_PROTOCOLS), ("sasl.mechanism", MECHANISMS)):
-        text = str(security.get(name, known[0])).upper()
-        if text not in known:
-            mistakes.append(Mistake(f"security.{name}", f"found {text!r:.40}, expected one of {', '.join(known)}"))
+    for name, allowed in (("security.protocol", SECURITY_PROTOCOLS), ("sasl.mechanism", MECHANISMS)):
+        text = str(security.get(name, allowed[0])).upper()
+        if text not in allowed:
+            mistakes.append(Mistake(f"security.{name}", f"found {text!r:.40}, expected one of {', '.join(allowed)}"))
     uses_sasl = any(name.startswith(("sasl.", "enable.sasl.")) for name in security)
     if uses_sasl and not str(security.get("security.protocol", "")).upper().startswith("SASL_"):
         problem = "has to be SASL_SSL or SASL_PLAINTEXT, as properties of SASL are given"

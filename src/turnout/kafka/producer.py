@@ -144,10 +144,10 @@ class KafkaProducer:
                 arguments["partition"] = partitions[index]
             self._queue(_Message(messages.topics[index], arguments, index, refuse), alone=False)
             if index % _STEPS == _STEPS - 1:
-                self._look(0)
+                self._poll(0)
         self._sent += count
         self._under_way.append((self._sent, count, begun))
-        self._look(0)
+        self._poll(0)
 
     def partition_count(self, topic: str) -> int:
         """Return the number of partitions of a topic, 0 if there is no such topic.
@@ -158,9 +158,9 @@ class KafkaProducer:
             ConnectionLostError: no broker answers.
             StreamError: a broker refuses to say it.
         """
-        known = self._partitions.get(topic)
-        if known is not None and time.monotonic() < known[1]:
-            return known[0]
+        cached = self._partitions.get(topic)
+        if cached is not None and time.monotonic() < cached[1]:
+            return cached[0]
         deadline = time.monotonic() + _CREATION_SECONDS
         while True:
             with kafka_errors(f"the topic {topic!r} cannot be described", self._options, self._watch):
@@ -181,7 +181,7 @@ class KafkaProducer:
             StreamError: as `publish`.
             ConnectionLostError: as `publish`.
         """
-        self._look(0)
+        self._poll(0)
 
     def flush(self) -> Published:
         """Wait until every message is stored or refused, and return the results since the last call.
@@ -202,8 +202,8 @@ class KafkaProducer:
 
     def _wait(self) -> None:
         while len(self._producer):
-            self._look(_WAIT_SECONDS)
-        self._look(0)
+            self._poll(_WAIT_SECONDS)
+        self._poll(0)
 
     def _queue(self, message: _Message, *, alone: bool) -> None:
         """Hand a message to the client, as soon as that has room for it."""
@@ -214,7 +214,7 @@ class KafkaProducer:
             try:
                 self._producer.produce(message.topic, on_delivery=report, **message.arguments)
             except BufferError:
-                self._look(_WAIT_SECONDS)
+                self._poll(_WAIT_SECONDS)
             except KafkaException as failure:
                 self._failed(message, True, failure.args[0], None)
                 self._check()
@@ -234,8 +234,8 @@ class KafkaProducer:
         elif error.name() not in _PURGED:
             self._failure = self._failure or error
 
-    def _look(self, seconds: float) -> None:
-        """Take reports, for so long at most, and note how long the messages that are acknowledged took."""
+    def _poll(self, seconds: float) -> None:
+        """Poll for reports for at most *seconds*, and record the delivery times of acknowledged messages."""
         self._producer.poll(seconds)
         self._check()
         done, now = self._sent - len(self._producer), time.monotonic()

@@ -13,6 +13,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice, pairwise
 from typing import Final
 
+from turnout.varint import varint
+
 _FORM: Final = "1:"
 _MAX_CHARACTERS: Final = 3_900
 """Longest note: brokers take 4,096 bytes, unless ``offset.metadata.max.bytes`` says else."""
@@ -93,7 +95,7 @@ class PartitionProgress:
 def _encoded(waiting: Sequence[int], until: int) -> str:
     """Return the note of unfinished offsets, the first of which is committed, below a bound."""
     steps = [right - left for left, right in pairwise(waiting)]
-    numbers = b"".join(_varint(number) for number in (until - waiting[0], *steps))
+    numbers = b"".join(varint(number) for number in (until - waiting[0], *steps))
     return _FORM + b64encode(zlib.compress(numbers, 6)).decode()
 
 
@@ -115,15 +117,6 @@ def _decoded(offset: int, note: str) -> tuple[int, list[int]]:
         waiting.append(waiting[-1] + step)
     until = offset + numbers[0]
     return (until, waiting) if waiting[-1] < until else (offset, [])
-
-
-def _varint(number: int) -> bytes:
-    text = bytearray()
-    while number > 0x7F:
-        text.append(number & 0x7F | 0x80)
-        number >>= 7
-    text.append(number)
-    return bytes(text)
 
 
 def _numbers(text: Iterable[int]) -> Iterator[int]:

@@ -71,11 +71,11 @@ class Translated(NamedTuple):
     mistakes: tuple[Mistake, ...]
 
 
-def translated(given: Mapping[str, object], path: str = "") -> Translated:
+def translated(settings: Mapping[str, object], path: str = "") -> Translated:
     """Translate properties of a Kafka client, by the names of Java's client or of librdkafka.
 
     Args:
-        given: names and values.
+        settings: names and values.
         path: path of the block in the route file, for mistakes.
 
     >>> jaas = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="ann" password="x";'
@@ -85,7 +85,7 @@ def translated(given: Mapping[str, object], path: str = "") -> Translated:
     ... # doctest: +ELLIPSIS
     ['security.ssl.truststore.location: a Java key store cannot be read: export ...']
     """
-    texts = {name: _text(value) for name, value in given.items()}
+    texts = {name: _text(value) for name, value in settings.items()}
     properties: dict[str, str] = {}
     ignored: list[str] = []
     mistakes: list[Mistake] = []

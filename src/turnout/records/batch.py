@@ -175,7 +175,7 @@ class Batch:
         )  # fmt: skip
 
     def by_row(self, column: Column, rows: Positions) -> Column:
-        """The items of a column of this batch at these rows."""
+        """Return the items of a column of this batch at these rows."""
         return column if len(rows) == len(self) else taking(rows, len(self))(column)
 
 
@@ -184,17 +184,17 @@ def _blocks(values: Sequence[tuple[Schema | None, Value]]) -> list[Block]:
     together: list[tuple[Schema | None, list[int]]] = []
     for row, (schema, _) in enumerate(values):
         # Schemas may hold defaults that cannot be hashed; there are few of them.
-        rows = next((rows for known, rows in together if known is schema or known == schema), None)
+        rows = next((rows for other, rows in together if other is schema or other == schema), None)
         if rows is None:
             together.append((schema, [row]))
         else:
             rows.append(row)
-    everything = rows_of(len(values))
+    all_rows = rows_of(len(values))
     return [
         block
         for schema, rows in together
         for block in group(
-            everything if len(rows) == len(values) else np.array(rows, np.intp),
+            all_rows if len(rows) == len(values) else np.array(rows, np.intp),
             schema,
             (values[row][1] for row in rows),
             checked=schema is None,

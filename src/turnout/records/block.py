@@ -224,7 +224,7 @@ class Block:
 
     @property
     def members(self) -> Column | None:
-        """The schemaless objects as dicts, not to be changed in place; None where they are not held so."""
+        """Schemaless objects as dicts, which callers must not change; None if the block stores columns."""
         content = self._content
         if isinstance(content, _MixedObjects):
             return content.members
@@ -234,7 +234,7 @@ class Block:
 
     @property
     def columns(self) -> Columns:
-        """The fields of objects, each with a value for each record; not to be changed in place.
+        """Columns of the objects' fields, with a value for each record; callers must not change them.
 
         Raises:
             TypeError: the values are no objects.
@@ -249,7 +249,7 @@ class Block:
 
     @property
     def values(self) -> Column:
-        """The values of a plain block, none of them null, or of a mixed one; not to be changed in place.
+        """Values of a plain (no nulls) or mixed block; callers must not change them.
 
         Raises:
             TypeError: the block is neither.

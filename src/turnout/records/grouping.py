@@ -76,8 +76,10 @@ def _take_rare(rows: Positions, values: Column, groups: dict[object, _Members]) 
     if len(rare) == len(groups):
         groups.clear()
         return [Block.mixed(rows, values)]
-    taken = [groups.pop(key) for key in rare]
-    members = dict(zip(chain.from_iterable(i for i, _ in taken), chain.from_iterable(m for _, m in taken), strict=True))
+    rare_groups = [groups.pop(key) for key in rare]
+    members = dict(
+        zip(chain.from_iterable(i for i, _ in rare_groups), chain.from_iterable(m for _, m in rare_groups), strict=True)
+    )
     indices = sorted(members)
     return [Block.mixed(rows[np.array(indices, np.intp)], [members[index] for index in indices])]
 

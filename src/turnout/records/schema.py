@@ -118,7 +118,7 @@ class Schema:
         return next((field.schema for field in self.fields if field.name == name), None)
 
     def basics(self, fields: tuple[Field, ...]) -> Schema:
-        """A struct with these fields and only the name, version, doc and parameters of this one."""
+        """Return a struct with these fields and only the name, version, doc and parameters of this one."""
         return Schema(
             "struct",
             name=self.name,
@@ -129,15 +129,15 @@ class Schema:
         )
 
     def bare(self) -> Schema:
-        """The same type without any attribute of the schema itself; what it carries is kept."""
+        """Return the same type without attributes of its own; inner schemas are unchanged."""
         return Schema(self.type, fields=self.fields, keys=self.keys, values=self.values)
 
     def with_(self, **changes: Any) -> Schema:
-        """The same schema with some attributes changed."""
+        """Return the same schema with some attributes changed."""
         return replace(self, **changes)
 
     def to_json(self, *, numeric: bool = False) -> JsonObject:
-        """The schema as Connect's JsonConverter writes it.
+        """Return the schema as Connect's JsonConverter writes it.
 
         Args:
             numeric: whether decimals among defaults stay `Decimal`, to be written as numbers (KIP-481), and not base64.
@@ -244,5 +244,5 @@ def _from_base64(value: str) -> bytes:
 
 
 def _bytes_of(number: int) -> bytes:
-    """The shortest bytes of a signed integer, big-endian, as Java's BigInteger has them."""
+    """Return the shortest bytes of a signed integer, big-endian, as Java's BigInteger has them."""
     return number.to_bytes((number + (number < 0)).bit_length() // 8 + 1, "big", signed=True)

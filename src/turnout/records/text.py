@@ -20,7 +20,7 @@ from turnout.records.types import DynamicValue
 
 
 def text_of(value: object, schema: Schema | None = None) -> str | None:
-    """The text of a value, None for null and for bytes that are not UTF-8.
+    """Return the text of a value, None for null and for bytes that are not UTF-8.
 
     Strings as they are, numbers and booleans as Java prints them, times in ISO 8601 with a Z, anything nested as JSON.
     """

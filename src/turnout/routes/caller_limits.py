@@ -13,7 +13,7 @@ from turnout.codecs import named_files
 from turnout.codecs.schema_registry import RegistryOptions
 from turnout.nats.protocol.options import FILE_OPTIONS, option_of
 from turnout.routes.document_paths import Path
-from turnout.subscriptions.address import beside, files_of, resolved
+from turnout.subscriptions.address import files_of, resolved, with_absolute_paths
 
 _LOCAL = re.compile(r"""(?:^|[\s"'=,;\[({])(?:/|~|file:|\.\.(?:/|$))|/\.\./""")
 """The beginning of a file's name somewhere in an option of Spark's or of Kafka's client."""
@@ -48,8 +48,8 @@ class CallerLimits:
             return "variables are filled in only for callers with the right to write"
         if name in self.variables:
             return None
-        known = ", ".join(sorted(self.variables)) or "none"
-        return f"the variable {name} may not be named by callers: permitted are {known} (--route-variables)"
+        names = ", ".join(sorted(self.variables)) or "none"
+        return f"the variable {name} may not be named by callers: permitted are {names} (--route-variables)"
 
     def mistakes(self, document: Mapping[str, object], folder: FilePath) -> Iterator[tuple[Path, str]]:
         """Find each file that the text may not name, without looking for any outside of the folder of routes.
@@ -148,4 +148,4 @@ class CallerLimits:
     def _is_own_store(self, url: str, folder: FilePath) -> bool:
         if not self.writer or self.store is None or "\0" in url or "%00" in url:
             return False
-        return resolved(beside(url, folder)) == resolved(beside(self.store, FilePath.cwd()))
+        return resolved(with_absolute_paths(url, folder)) == resolved(with_absolute_paths(self.store, FilePath.cwd()))

@@ -1,4 +1,4 @@
-"""A connector's properties: in a file of Connect's own, or in place; and what of them a route does not use."""
+"""Properties of a connector, from a file of Connect or inline, and those of them that a route ignores."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 
-from turnout.errors import ConfigError, Mistake, shortened
+from turnout.errors import ConfigError, Mistake
+from turnout.mistakes import shortened
 from turnout.routes.properties import properties
 from turnout.suggestions import did_you_mean, nearest
 from turnout.transforms.java.text import split_list
@@ -42,12 +43,12 @@ class Connector:
 
     @classmethod
     def in_place(cls, block: Mapping[str, object]) -> Connector:
-        """The properties of a block of a route."""
+        """Return the properties of a block of a route."""
         return cls({str(name): option_text(value) for name, value in block.items()})
 
     @classmethod
     def read(cls, file: Path) -> Connector:
-        """The properties of a ``.json`` or a ``.properties`` file that a route takes its transforms from.
+        """Return the properties of a ``.json`` or a ``.properties`` file that a route takes its transforms from.
 
         Raises:
             ConfigError: the file is neither, a name is in it twice, or it has no transforms.
@@ -55,15 +56,15 @@ class Connector:
         """
         connector = cls.load(file)
         if not connector.aliases("transforms"):
-            near = nearest("transforms", connector.properties, _ALIKE)
-            hint = f'; did you mean "transforms" by {near!r}?' if near and near != "transforms" else ""
+            guess = nearest("transforms", connector.properties, _ALIKE)
+            hint = f'; did you mean "transforms" by {guess!r}?' if guess and guess != "transforms" else ""
             problem = f"{file} defines no transforms: expected a list of aliases under the name 'transforms'{hint}"
             raise ConfigError([Mistake("", problem)])
         return connector
 
     @classmethod
     def load(cls, file: Path) -> Connector:
-        """The properties of a file, with transforms or without.
+        """Return the properties of a file, with transforms or without.
 
         Raises:
             ConfigError: the file is neither JSON nor properties, or a name is in it twice.
@@ -84,7 +85,7 @@ class Connector:
         return cls(entries, file, name)
 
     def aliases(self, kind: str) -> list[str]:
-        """The names listed in ``transforms`` or ``predicates``."""
+        """Return the names listed in ``transforms`` or ``predicates``."""
         return [alias for alias in split_list(self.properties.get(kind) or "") if alias]
 
     def mistakes(self) -> Iterator[Mistake]:
@@ -115,7 +116,7 @@ class Connector:
         return [name for name in self.properties if name not in _KNOWN and read.isdisjoint(_above(name))]
 
     def _unlisted(self, name: str) -> tuple[str, str]:
-        """The kind and the alias of an option that belongs to no listed transform or predicate; else nothing."""
+        """Return the kind and the alias of an option that belongs to no listed transform or predicate; else nothing."""
         kind, _, rest = name.partition(".")
         alias, dot, _option = rest.partition(".")
         return (kind, alias) if kind in _LISTS and dot else ("", "")
@@ -127,7 +128,7 @@ def _above(name: str) -> Iterator[str]:
 
 
 def _of_json(text: str, file: Path) -> tuple[Mapping[str, object], str | None]:
-    """A connector's properties and its name.
+    """Return a connector's properties and its name.
 
     They are in ``{"name": …, "config": {…}}``, as Connect's REST interface takes it, in that of ``?expand=info``, or
     alone.
@@ -154,7 +155,7 @@ def _of_json(text: str, file: Path) -> tuple[Mapping[str, object], str | None]:
 
 
 def _of_expanded(loaded: object, file: Path) -> object:
-    """Return the only connector of ``GET /connectors?expand=info``; anything else as it is."""
+    """Return the only connector of ``GET /connectors?expand=info``; other documents unchanged."""
     if not isinstance(loaded, dict) or not loaded or "config" in loaded:
         return loaded
     infos = [entry.get("info") for entry in loaded.values() if isinstance(entry, dict)]

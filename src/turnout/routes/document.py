@@ -1,4 +1,4 @@
-"""The route file as pydantic checks it: names, types and what excludes what."""
+"""Pydantic model of a route file: names, types and mutually exclusive parts."""
 
 from __future__ import annotations
 
@@ -71,11 +71,11 @@ def _check_steps(name: str, path: str) -> None:
             f"{name}.*; a field that is called so is written {path[:-1]}`*`"
         )
     steps = _STEP.findall(path)
-    meant = [f"`{step}`" if _is_element(step) else step for step in steps]
-    if meant != steps:
+    escaped = [f"`{step}`" if _is_element(step) else step for step in steps]
+    if escaped != steps:
         raise ValueError(
             f"{name}: {path} leads to an element of an array, and paths read fields, or each element as in "
-            f"value.items[].sku; a field that is called so is written {'.'.join(meant)}"
+            f"value.items[].sku; a field that is called so is written {'.'.join(escaped)}"
         )
 
 

@@ -28,7 +28,7 @@ def dotted(path: Path) -> str:
 
 
 def walk(node: yaml.Node, path: Path = ()) -> Iterator[tuple[Path, int]]:
-    """Each path below a composed node with the line, from 1, on which it begins."""
+    """Yield each path below a composed node with the line, from 1, on which it begins."""
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:
             below = (*path, str(key.value))
@@ -41,7 +41,7 @@ def walk(node: yaml.Node, path: Path = ()) -> Iterator[tuple[Path, int]]:
 
 
 def line_of(lines: dict[Path, int], path: Path) -> int | None:
-    """The line of *path*, or of the nearest place above it that is in the file."""
+    """Return the line of *path*, or of the nearest place above it that is in the file."""
     while path:
         if path in lines:
             return lines[path]

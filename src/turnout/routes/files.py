@@ -13,7 +13,7 @@ from turnout.nats.protocol.options import FILE_OPTIONS, option_of
 from turnout.routes.document import SubscriptionsPart
 from turnout.routes.document_paths import Path
 from turnout.routes.endpoints import Endpoint
-from turnout.subscriptions.address import beside
+from turnout.subscriptions.address import with_absolute_paths
 
 End = TypeVar("End", bound=Endpoint)
 
@@ -50,7 +50,7 @@ class FileNames:
         return (self.folder / os.path.expanduser(name)).absolute()  # noqa: PTH111
 
     def endpoint(self, end: End) -> End:
-        """The source or sink with its files' whole names."""
+        """Return the source or sink with its files' whole names."""
         named = {field: value for field in FILE_OPTIONS if (value := getattr(end, field, None)) is not None}
         return end.model_copy(update={field: str(self._at(name)) for field, name in named.items()}) if named else end
 
@@ -64,11 +64,11 @@ class FileNames:
         return whole
 
     def subscriptions(self, part: SubscriptionsPart | None) -> SubscriptionsPart | None:
-        """The subscriptions with the whole name of their store's file."""
-        return None if part is None else part.model_copy(update={"store": beside(part.store, self.folder)})
+        """Return the subscriptions with the whole name of their store's file."""
+        return None if part is None else part.model_copy(update={"store": with_absolute_paths(part.store, self.folder)})
 
     def checkpoint(self, location: str | None) -> str | None:
-        """The folder's whole name; a URL is unchanged."""
+        """Return the folder's whole name; a URL is unchanged."""
         return (
             location
             if location is None or "://" in location or location.startswith("file:")

@@ -18,7 +18,7 @@ _OF_FILE = ("file", "account")
 
 
 def transforms_of(value: object, folder: Path) -> list[Document] | Connector:
-    """The ``transforms`` of a route: a list, Connect properties in place, or the name of a connector's file.
+    """Return the ``transforms`` of a route: a list, Connect properties in place, or the name of a connector's file.
 
     Raises:
         ConfigError: when it is none of these, or the file has no transforms.
@@ -56,7 +56,7 @@ def mappings_of(value: Any, folder: Path) -> Any:
 
 
 def _file(folder: Path, name: str) -> Path:
-    """The file of that name; a pipe or a device would never end."""
+    """Return the file of that name; a pipe or a device would never end."""
     file = folder / name
     check_file(file)
     return file
@@ -71,8 +71,8 @@ def _names_a_file(block: object, folder: Path) -> bool:
         return False
     names = [value for value in block.values() if isinstance(value, str)]
     # Path.is_file raises for a name that is too long.
-    there = any(os.path.isfile(folder / name) for name in names)  # noqa: PTH113
-    return there or set(block) == set(_OF_FILE)
+    has_file = any(os.path.isfile(folder / name) for name in names)  # noqa: PTH113
+    return has_file or set(block) == set(_OF_FILE)
 
 
 def _wrong(name: str, value: object) -> Mistake | None:

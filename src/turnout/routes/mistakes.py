@@ -8,7 +8,8 @@ from typing import Any, get_args
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from turnout.errors import MOST_MISTAKES, Mistake
+from turnout.errors import Mistake
+from turnout.mistakes import MOST_MISTAKES
 from turnout.routes.document import RouteDocument
 from turnout.routes.document_paths import Path, dotted, line_of
 from turnout.routes.endpoints import FORMATS, SECRETS, TAGS
@@ -35,18 +36,18 @@ _EXPECTED = {
 def from_validation(
     failure: ValidationError, document: object, lines: dict[Path, int], model: type[BaseModel] = RouteDocument
 ) -> Iterator[Mistake]:
-    """The mistakes that pydantic found in a document of *model*, in the author's words and without repetitions.
+    """Yield the mistakes that pydantic found in a document of *model*, in the author's words and without repetitions.
 
     Only the first of thousands are sorted, more than are ever shown.
     """
-    seen: dict[Path, list[str]] = {}
+    problems_by_path: dict[Path, list[str]] = {}
     for error in failure.errors(include_url=False)[:_MOST_ERRORS]:
         where = _authors_path(error["loc"], document)
         for path, problem in _parts(where, _problem(error, where, document, model), document):
-            problems = seen.setdefault(path, [])
+            problems = problems_by_path.setdefault(path, [])
             if problem not in problems:
                 problems.append(problem)
-    for path, problems in seen.items():
+    for path, problems in problems_by_path.items():
         for problem in _together(problems):
             yield Mistake(dotted(path), problem, line_of(lines, path))
     if failure.error_count() > _MOST_ERRORS:
@@ -74,16 +75,16 @@ def _parts(path: Path, problem: str, document: object) -> Iterator[tuple[Path, s
 
 
 def _authors_path(loc: Sequence[str | int], document: object) -> Path:
-    """The error's place without what pydantic added to it: the chosen member of a union."""
+    """Return the error's place without what pydantic added to it: the chosen member of a union."""
     path: list[str | int] = []
-    here: Any = document
+    node: Any = document
     for step in loc:
         try:
-            here = here[step]
+            node = node[step]
         except (KeyError, IndexError, TypeError):
             if step in TAGS or step in _UNION_MEMBERS:
                 continue
-            here = None
+            node = None
         path.append(step)
     return tuple(path)
 
@@ -96,8 +97,8 @@ _UNION_MEMBERS = frozenset({"str", "int", "float", "bool", "list[str]", "dict[st
 def _problem(error: ErrorDetails, path: Path, document: object, model: type[BaseModel]) -> str:
     kind, value, context = error["type"], error["input"], error.get("ctx", {})
     if kind == "extra_forbidden":
-        known = _names_at(path[:-1], document, model)
-        return f"unknown name{did_you_mean(str(path[-1]), known)} (known here: {', '.join(known)})"
+        names = _names_at(path[:-1], document, model)
+        return f"unknown name{did_you_mean(str(path[-1]), names)} (known here: {', '.join(names)})"
     if kind == "missing":
         return "is required and missing"
     if kind in ("union_tag_invalid", "union_tag_not_found"):
@@ -121,19 +122,19 @@ def _wrong_format(value: object) -> str:
     if not isinstance(value, dict):
         return f"found {masked_url(repr(value))}, expected a block with a format"
     if name is None:
-        near = next((key for key in map(str, value) if nearest(key, ["format"], 0.7)), None)
-        guess = f'; found {near!r}, did you mean "format"?' if near else ""
+        key_guess = next((key for key in map(str, value) if nearest(key, ["format"], 0.7)), None)
+        guess = f'; found {key_guess!r}, did you mean "format"?' if key_guess else ""
         return f"format is required and missing, one of {expected}{guess}"
     return f"format: found {name!r}, expected one of {expected}{did_you_mean(str(name), FORMATS)}"
 
 
 def _near_literal(value: object, expected: str) -> str:
-    known = [word.strip("' ") for word in expected.replace(" or ", ",").split(",")]
-    return did_you_mean(value, known) if isinstance(value, str) else ""
+    literals = [word.strip("' ") for word in expected.replace(" or ", ",").split(",")]
+    return did_you_mean(value, literals) if isinstance(value, str) else ""
 
 
 def describe_value(value: object, path: Path) -> str:
-    """A value for an error: short, without passwords; not at all where its place has the name of a secret."""
+    """Return a value for an error: short, without passwords; not at all where its place has the name of a secret."""
     if any(str(step) in SECRETS or is_secret(str(step)) for step in path):
         return "a value that is not shown"
     text = masked_url(repr(value))
@@ -141,13 +142,13 @@ def describe_value(value: object, path: Path) -> str:
 
 
 def _names_at(path: Path, document: object, top: type[BaseModel]) -> list[str]:
-    """The keys that the block at *path* may have."""
+    """Return the keys that the block at *path* may have."""
     model: Any = top
-    here: Any = document
+    node: Any = document
     for step in path:
-        here = here[step]
+        node = node[step]
         field = _field(model, step) if isinstance(model, type) and issubclass(model, BaseModel) else None
-        model = _model_of(field.annotation if field else model, here)
+        model = _model_of(field.annotation if field else model, node)
     if isinstance(model, type) and issubclass(model, BaseModel):
         return [field.alias or name for name, field in model.model_fields.items()]
     return []
@@ -158,7 +159,7 @@ def _field(model: type[BaseModel], key: str | int) -> Any:
 
 
 def _model_of(annotation: Any, block: object) -> Any:
-    """The model that reads *block*: through Optional, dict values and the choice by format."""
+    """Return the model that reads *block*: through Optional, dict values and the choice by format."""
     format_name = block.get("format") if isinstance(block, dict) else None
     for model in _models_in(annotation):
         field = model.model_fields.get("format")

@@ -10,7 +10,7 @@ _CONTROLS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 def properties(text: str) -> tuple[dict[str, str], list[tuple[str, int]]]:
-    r"""The entries of a Java properties file, and each repeated name with its line.
+    r"""Return the entries of a Java properties file, and each repeated name with its line.
 
     ``#`` and ``!`` begin comments; a name ends at ``=``, ``:`` or space; a backslash at the end of a line continues it
     in the next, elsewhere it begins an escape.

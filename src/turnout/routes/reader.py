@@ -14,7 +14,8 @@ from pydantic import ValidationError
 
 from turnout.codecs import Converters, Format, codec_of, converters_of
 from turnout.codecs.schema_registry import RegistryOptions
-from turnout.errors import MOST_MISTAKES, ConfigError, Mistake, SubjectError
+from turnout.errors import ConfigError, Mistake, SubjectError
+from turnout.mistakes import MOST_MISTAKES
 from turnout.records import Schema
 from turnout.routes.connector import Connector
 from turnout.routes.document import DeadLetterPart, RouteDocument
@@ -23,7 +24,7 @@ from turnout.routes.endpoints import KafkaSink, KafkaSource, NatsSink, NatsSourc
 from turnout.routes.files import FileNames
 from turnout.routes.includes import mappings_of, transforms_of
 from turnout.routes.mistakes import from_validation
-from turnout.routes.spark_names import meant
+from turnout.routes.spark_names import intended_property
 from turnout.routes.webhooks import WebhooksPart
 from turnout.secrets import is_secret
 from turnout.subjects import MappingTable, MappingTableError, is_publishable
@@ -260,7 +261,7 @@ class RouteReader:
 
     def _spark(self, checked: RouteDocument) -> None:
         """Slips in the names of Spark's properties, which would have no effect."""
-        for name, right in ((name, meant(name)) for name in islice(checked.spark, 10 * MOST_MISTAKES)):
+        for name, right in ((name, intended_property(name)) for name in islice(checked.spark, 10 * MOST_MISTAKES)):
             if right is not None:
                 self.add(("spark", name), f"is no property of Spark; did you mean {right!r}?")
 
@@ -297,8 +298,8 @@ class RouteReader:
         if exact[:2] in self.lines:
             return line_of(self.lines, exact)
         full_name = _under(key, inner)
-        near = (full_name[:length] for length in self._lengths if length <= len(full_name))
-        return next((self._named[name] for name in near if name in self._named), None)
+        prefixes = (full_name[:length] for length in self._lengths if length <= len(full_name))
+        return next((self._named[name] for name in prefixes if name in self._named), None)
 
     @cached_property
     def _named(self) -> dict[str, int]:

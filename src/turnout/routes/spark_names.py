@@ -31,13 +31,13 @@ _SHORTEST = 4
 """Letters of a word that can be a slip: of two shorter ones each may be meant."""
 
 
-def meant(name: str) -> str | None:
+def intended_property(name: str) -> str | None:
     """Return the property that *name* misspells by one letter, in full or in its group; None if none.
 
     Spark ignores unknown names, so that a misspelt setting has no effect.
 
-    >>> meant("spark.drivr.memory"), meant("spark.driver.memry"), meant("spark.acme.memory")
-    ('spark.driver.memory', 'spark.driver.memory', None)
+    >>> [intended_property(f"spark.{name}") for name in ("drivr.memory", "driver.memry", "acme.memory")]
+    ['spark.driver.memory', 'spark.driver.memory', None]
     """
     if name in _COMMON:
         return None

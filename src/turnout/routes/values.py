@@ -30,7 +30,7 @@ _PLACES = ("earliest", "latest")
 
 
 def listed(names: str | Iterable[str] | None) -> tuple[str, ...]:
-    """The names in a list, or in a text with commas, without the blanks around them.
+    """Return the names in a list, or in a text with commas, without the blanks around them.
 
     >>> listed("A, B") == listed(["A", "B"]) == ("A", "B")
     True
@@ -40,7 +40,7 @@ def listed(names: str | Iterable[str] | None) -> tuple[str, ...]:
 
 
 def _each(check: Callable[[str], None]) -> Callable[[Any], Any]:
-    """The check of one text, for a text with commas or a list of texts."""
+    """Return the check of one text, for a text with commas or a list of texts."""
 
     def checked(names: Names | None) -> Names | None:
         texts = [names] if isinstance(names, str) else names
@@ -198,7 +198,7 @@ _SHORT = {"ms": "milliseconds", "us": "microseconds", "s": "seconds", "sec": "se
 
 
 def interval(text: str) -> str:
-    """An interval of Spark as a trigger takes it: ``1 second``, ``500 milliseconds``, ``1 minute 30 seconds``.
+    """Return an interval of Spark as a trigger takes it: ``1 second``, ``500 milliseconds``, ``1 minute 30 seconds``.
 
     What Spark's ``SparkIntervalUtils.stringToInterval`` reads: a number, space and a unit, several of them one behind
     the other; only seconds have fractions. Months and years are not accepted, because a trigger refuses them.

@@ -157,13 +157,13 @@ class RemoteStore(StoreBase):
 
     Args:
         channel: address and credentials of the service.
-        beside: another store of the same service, whose connection is shared and kept open.
+        shared: another store of the same service, whose connection is shared and kept open.
     """
 
-    def __init__(self, channel: Channel, *, beside: RemoteStore | None = None) -> None:
+    def __init__(self, channel: Channel, *, shared: RemoteStore | None = None) -> None:
         self._options = channel
-        self._owner = beside is None
-        self._channel: grpc.Channel = channel.open() if beside is None else beside._channel  # noqa: SLF001
+        self._owner = shared is None
+        self._channel: grpc.Channel = channel.open() if shared is None else shared._channel  # noqa: SLF001
         self._service = ServiceStub(self._channel)
         self._storage = StorageStub(self._channel)
 
@@ -172,7 +172,7 @@ class RemoteStore(StoreBase):
         if self._options.tenant not in (None, name):
             check_tenant(name)
             raise SubscriptionInvalidError(f"this is the store of the tenant {self._options.tenant!r}, not of {name!r}")
-        return RemoteStore(replace(self._options, tenant=check_tenant(name)), beside=self)
+        return RemoteStore(replace(self._options, tenant=check_tenant(name)), shared=self)
 
     @classmethod
     def open(cls, url: str) -> RemoteStore:

@@ -37,8 +37,8 @@ def changes_parts(changes: Changes) -> Iterator[pb.Changes]:
     starts = range(0, len(changes.deleted_ids), _DELETED)
     reset = changes.reset
     for start in starts:
-        gone = changes.deleted_ids[start : start + _DELETED]
-        yield pb.Changes(revision=changes.revision, deleted_ids=gone, reset=reset, more=True)
+        deleted = changes.deleted_ids[start : start + _DELETED]
+        yield pb.Changes(revision=changes.revision, deleted_ids=deleted, reset=reset, more=True)
         reset = False
     previous: pb.Changes | None = None
     for batch in batches(changes.created):

@@ -20,8 +20,8 @@ def checkpoint_of(route: Route) -> Path | str:
     """Return the default checkpoint of the route."""
     if route.checkpoint:
         return route.checkpoint
-    beside = route.file.parent if route.file else Path()
-    return (beside / ".turnout" / route.name / "checkpoint").absolute()
+    folder = route.file.parent if route.file else Path()
+    return (folder / ".turnout" / route.name / "checkpoint").absolute()
 
 
 def local_folder(checkpoint: str | None) -> Path | None:
@@ -57,7 +57,7 @@ class BatchRevisions:
         self._folder = folder
 
     @classmethod
-    def beside(cls, checkpoint: str | None) -> Self:
+    def in_checkpoint(cls, checkpoint: str | None) -> Self:
         """Return the revisions kept in a checkpoint; none are kept if it is not on this machine, as on HDFS."""
         folder = local_folder(checkpoint)
         return cls(None if folder is None else folder / "revisions")

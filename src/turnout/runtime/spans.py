@@ -10,7 +10,7 @@ _MIN_SPLIT_RECORDS: Final = 10_000
 
 
 def even_spans(start: int, end: int, max_spans: int) -> list[tuple[int, int]]:
-    """Return the spans of a range, each as its first number and the one behind its last; none for an empty range.
+    """Return the spans of a range as pairs of begin and end (exclusive); none for an empty range.
 
     The same arguments give the same spans, so a repeated micro-batch can be divided in the same way.
 

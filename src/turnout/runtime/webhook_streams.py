@@ -47,9 +47,9 @@ def make_webhook_streams(route: Route) -> None:
 
 def _make_topics(sink: KafkaSink, webhooks: WebhooksPart) -> None:
     with KafkaAdmin(sink.client) as admin:
-        known = admin.existing(webhooks.topics)
+        existing = admin.existing(webhooks.topics)
         for name, (partitions, config) in zip(webhooks.topics, _TOPICS, strict=True):
-            if name not in known:
+            if name not in existing:
                 admin.create_topic(name, partitions, config)
 
 

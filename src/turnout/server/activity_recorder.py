@@ -12,7 +12,8 @@ from turnout.engine.counts import Counts
 from turnout.runtime.lag import Lag
 from turnout.runtime.progress import Progress
 from turnout.server.events import Events
-from turnout.server.state import MinutePace, State
+from turnout.server.minutes import MinutePace
+from turnout.server.state import State
 from turnout.server.supervisor import Phase, RouteStatus
 
 _log = logging.getLogger("turnout.server")
@@ -53,7 +54,7 @@ class Recorder:
         reason = f": {status.reason}" if status.reason else ""
         _log.log(logging.WARNING if worse else logging.INFO, "route %s is %s%s", name, status.phase, reason)
         detail = {"state": str(status.phase), "reason": status.reason, "retry_at": status.retry_at}
-        self._events.tell("route.state", name, detail)
+        self._events.publish("route.state", name, detail)
 
     def progressed(self, name: str, more: Counts, progress: Progress) -> None:
         """Record progress: metrics at once, an event at most once a second, history at the next flush."""
@@ -78,10 +79,10 @@ class Recorder:
             before = self._pace.get((name, pace.at))
             self._pace[name, pace.at] = pace if before is None else before + pace
 
-    def tell(self, kind: str, name: str, **detail: object) -> None:
+    def record(self, kind: str, name: str, **detail: object) -> None:
         """Record another event of a route."""
         _log.info("route %s: %s %s", name, kind, detail or "")
-        self._events.tell(kind, name, detail)
+        self._events.publish(kind, name, detail)
 
     def flush(self) -> None:
         """Write the counts, and the pace, that are not written yet."""

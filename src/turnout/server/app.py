@@ -51,7 +51,7 @@ ROUTERS = (
 
 
 def build_app(parts: Parts) -> FastAPI:
-    """The application without its gate; more routers may be included before it is guarded."""
+    """Return the application without its gate; more routers may be included before it is guarded."""
     app = Described(title="turnout", version=__version__, description=_ABOUT, openapi_url=None)
     app.state.parts = parts
     for router in ROUTERS:
@@ -70,5 +70,5 @@ def guarded(
     bodies: Bodies | None = None,
     inputs: Mapping[str, int] | None = None,
 ) -> Gate:
-    """The application as the network may see it; see `Gate`."""
+    """Return the application as the network may see it; see `Gate`."""
     return Gate(app, authenticator, hosts, public, entrance, bodies, inputs)

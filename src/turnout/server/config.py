@@ -11,8 +11,9 @@ import yaml
 from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic.alias_generators import to_camel
 
-from turnout.errors import MOST_MISTAKES, ConfigError, Mistake
+from turnout.errors import ConfigError, Mistake
 from turnout.file_reading import read_file
+from turnout.mistakes import MOST_MISTAKES
 from turnout.routes.endpoints import Part
 from turnout.routes.health import HealthPart
 from turnout.routes.variables import Variables
@@ -80,7 +81,7 @@ class TlsPart(Part):
 
 
 class JwtPart(Part):
-    """Issuer of tokens (OpenID Connect), beside or in place of a file of tokens; see `JwtSettings`.
+    """Issuer of tokens (OpenID Connect), in addition to or instead of a file of tokens; see `JwtSettings`.
 
     Attributes:
         issuer: its name, as in the tokens.
@@ -109,7 +110,7 @@ class JwtPart(Part):
         return self
 
     def settings(self) -> JwtSettings:
-        """The same for the verifier."""
+        """Return the same for the verifier."""
         return JwtSettings(**self.model_dump())
 
 
@@ -251,7 +252,7 @@ class ServerConfig(Part):
         return HostPort(self.grpc.listen)
 
     def jwt_settings(self) -> JwtSettings | None:
-        """The issuer of tokens; None without one."""
+        """Return the issuer of tokens; None without one."""
         return None if self.jwt is None else self.jwt.settings()
 
     @model_validator(mode="after")
@@ -369,8 +370,8 @@ def _mistakes(failure: ValidationError) -> list[Mistake]:
 def _mistake(path: list[str | int], kind: str, message: str) -> Mistake:
     dotted_path = ".".join(map(str, path))
     if kind == "extra_forbidden":
-        known = _names_in(path[:-1])
-        return Mistake(dotted_path, f"is no setting; there are {', '.join(known)}{did_you_mean(str(path[-1]), known)}")
+        names = _names_in(path[:-1])
+        return Mistake(dotted_path, f"is no setting; there are {', '.join(names)}{did_you_mean(str(path[-1]), names)}")
     return Mistake(dotted_path, message.removeprefix("Value error, "))
 
 

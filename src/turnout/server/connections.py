@@ -127,7 +127,7 @@ def _nothing() -> None:
 
 
 class _Limited(asyncio.Protocol):
-    """Connection whose peer has to read.
+    """Connection that is closed if its peer does not read.
 
     Attributes:
         closed: called after the end of the connection.

@@ -21,7 +21,7 @@ REACH = 20_000
 
 
 def newest(route: Route, *, done: bool = False, where: str = "", masked: bool = False) -> list[DeadLetter]:
-    """The dead letters among the last `REACH` messages of their stream, the newest first.
+    """Return the dead letters among the last `REACH` messages of their stream, the newest first.
 
     Args:
         route: route of the letters.
@@ -78,11 +78,11 @@ def page_of(letters: Iterable[DeadLetter], before: int | None, limit: int) -> tu
     Returns:
         The letters, and the sequence below which the next page begins; None on the last page.
     """
-    left = [letter for letter in letters if before is None or letter.sequence < before]
-    left.sort(key=lambda letter: -letter.sequence)
-    while limit < len(left) and left[limit].sequence == left[limit - 1].sequence:
+    older = [letter for letter in letters if before is None or letter.sequence < before]
+    older.sort(key=lambda letter: -letter.sequence)
+    while limit < len(older) and older[limit].sequence == older[limit - 1].sequence:
         limit += 1
-    return left[:limit], left[limit - 1].sequence if limit < len(left) else None
+    return older[:limit], older[limit - 1].sequence if limit < len(older) else None
 
 
 def chosen(letters: Iterable[DeadLetter], sequences: Sequence[int] | None, stream: str | None) -> list[DeadLetter]:
@@ -91,20 +91,20 @@ def chosen(letters: Iterable[DeadLetter], sequences: Sequence[int] | None, strea
     Raises:
         ConflictError: letters of several partitions have one of the sequences, and no stream is named.
     """
-    wanted = None if sequences is None else set(sequences)
+    requested = None if sequences is None else set(sequences)
     found = [
         letter
         for letter in letters
-        if (stream is None or letter.stream == stream) and (wanted is None or letter.sequence in wanted)
+        if (stream is None or letter.stream == stream) and (requested is None or letter.sequence in requested)
     ]
-    if wanted is not None and len({letter.sequence for letter in found}) < len(found):
+    if requested is not None and len({letter.sequence for letter in found}) < len(found):
         streams = ", ".join(sorted({letter.stream for letter in found}))
         raise ConflictError(f"several partitions have a dead letter of these sequences: {streams}; name one as stream")
     return found
 
 
 def letter_at(route: Route, sequence: int, stream: str | None = None) -> DeadLetter:
-    """The dead letter of that sequence, also one that was delivered since.
+    """Return the dead letter of that sequence, also one that was delivered since.
 
     Args:
         route: route of the letters.
@@ -132,7 +132,7 @@ def _check(route: Route) -> None:
 
 
 def as_given(record: SampleRecord) -> dict[str, object]:
-    """A record as `turnout.engine.sample_records` reads one: text where it is text, base64 where it is none."""
+    """Return a record in the notation of `turnout.engine.sample_records`: texts, or base64 for other bytes."""
     written: dict[str, object] = {
         "topic": record.topic,
         "partition": record.partition,

@@ -34,7 +34,7 @@ class Event:
 
 
 class Events:
-    """Store and distributor of events. `tell` may be called from any thread.
+    """Store and distributor of events. `publish` may be called from any thread.
 
     Args:
         state: stores all events but progress.
@@ -47,18 +47,18 @@ class Events:
         self._progress_sent_at: dict[str, float] = {}
         self._closed = False
 
-    def tell(self, kind: str, route: str, detail: Mapping[str, object]) -> None:
+    def publish(self, kind: str, route: str, detail: Mapping[str, object]) -> None:
         """Store an event, and send it to all current listeners."""
-        self._hand_on(Event.of(self._state.add_event(kind, route, detail)))
+        self._send(Event.of(self._state.add_event(kind, route, detail)))
 
     def progress(self, route: str, detail: Mapping[str, object]) -> None:
         """Send progress to the current listeners, at most once a second for each route."""
         now = time.monotonic()
         if now - self._progress_sent_at.get(route, -_PROGRESS_SECONDS) >= _PROGRESS_SECONDS:
             self._progress_sent_at[route] = now
-            self._hand_on(Event("route.progress", route, time.time(), detail))
+            self._send(Event("route.progress", route, time.time(), detail))
 
-    def _hand_on(self, event: Event) -> None:
+    def _send(self, event: Event) -> None:
         with self._lock:
             listeners = tuple(self._listeners)
         for listener in listeners:
@@ -101,12 +101,12 @@ class _Listener:
         self._queue: asyncio.Queue[Event | None] = asyncio.Queue()
 
     def offer(self, event: Event) -> None:
-        self._put(event)
+        self._offer(event)
 
     def end(self) -> None:
-        self._put(None)
+        self._offer(None)
 
-    def _put(self, event: Event | None) -> None:
+    def _offer(self, event: Event | None) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self._put_bounded, event)
 

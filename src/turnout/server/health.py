@@ -49,27 +49,27 @@ class Check:
         clock: seconds that only grow.
     """
 
-    def __init__(self, name: str, ask: Callable[[], str | None], clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, name: str, query: Callable[[], str | None], clock: Callable[[], float] = time.monotonic) -> None:
         self._name = name
-        self._ask = ask
+        self._query = query
         self._clock = clock
         self._answer: str | None = None
-        self._asked: float | None = None
+        self._asked_at: float | None = None
         self._ending = threading.Event()
-        self._thread = threading.Thread(target=self._keep_asking, name=f"turnout-check-{name}", daemon=True)
+        self._thread = threading.Thread(target=self._run_repeatedly, name=f"turnout-check-{name}", daemon=True)
 
     @property
     def problem(self) -> str | None:
         """Return the known problem, if any, without waiting."""
-        asked = self._asked
-        silence = 0.0 if asked is None else self._clock() - asked
+        asked_at = self._asked_at
+        silence = 0.0 if asked_at is None else self._clock() - asked_at
         return f"the {self._name} has not answered for {silence:.0f} s" if silence > _SILENCE_SECONDS else self._answer
 
-    def ask(self) -> None:
+    def run(self) -> None:
         """Run the check now."""
-        self._asked = self._clock()
-        self._answer = self._ask()
-        self._asked = None
+        self._asked_at = self._clock()
+        self._answer = self._query()
+        self._asked_at = None
 
     def start(self) -> None:
         """Start the thread of the check."""
@@ -79,10 +79,10 @@ class Check:
         """Stop the check, without waiting for a pending result."""
         self._ending.set()
 
-    def _keep_asking(self) -> None:
+    def _run_repeatedly(self) -> None:
         while not self._ending.is_set():
             try:
-                self.ask()
+                self.run()
             except Exception:  # noqa: BLE001 - the next check may succeed, and only this thread runs it
                 _log.exception("the %s cannot be checked", self._name)
             self._ending.wait(_PAUSE_SECONDS)
@@ -116,10 +116,10 @@ class Health:
         self._spark_check.close()
         self._store_check.close()
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Run all checks now."""
-        self._spark_check.ask()
-        self._store_check.ask()
+        self._spark_check.run()
+        self._store_check.run()
 
     def live(self) -> str | None:
         """Return the reason why the process must be restarted; None if it need not be."""
@@ -128,10 +128,10 @@ class Health:
     def ready(self) -> Readiness:
         """Return the readiness, with the missing parts."""
         problems = {f"route {name}": problem for name, problem in self._survey.problems.items()}
-        if not self._survey.looked:
+        if not self._survey.has_measured:
             problems["routes"] = "the server is starting"
-        asked = {"spark": self.live(), "store": self._store_check.problem}
-        return Readiness(problems | {part: problem for part, problem in asked.items() if problem is not None})
+        problems_of = {"spark": self.live(), "store": self._store_check.problem}
+        return Readiness(problems | {part: problem for part, problem in problems_of.items() if problem is not None})
 
     def _spark_problem(self) -> str | None:
         return None if self._runner.alive() else "the Spark session has ended"

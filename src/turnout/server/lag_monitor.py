@@ -45,7 +45,7 @@ class Survey:
         self._observer = observer
         self._lags: dict[str, Lag] = {}
         self._problems: dict[str, str] = {}
-        self._looked = threading.Event()
+        self._measured = threading.Event()
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._keep_looking, name="turnout-survey", daemon=True)
 
@@ -60,9 +60,9 @@ class Survey:
             self._thread.join()
 
     @property
-    def looked(self) -> bool:
+    def has_measured(self) -> bool:
         """True after the first survey."""
-        return self._looked.is_set()
+        return self._measured.is_set()
 
     def lag(self, name: str) -> Lag | None:
         """Return the lag of a route; None if it is unknown."""
@@ -76,12 +76,12 @@ class Survey:
     def _keep_looking(self) -> None:
         while not self._ending.is_set():
             try:
-                self.look()
+                self.measure()
             except Exception:  # noqa: BLE001 - the next check may succeed, and only this thread runs it
                 _log.exception("the routes' servers cannot be checked")
             self._ending.wait(self._pause)
 
-    def look(self) -> None:
+    def measure(self) -> None:
         """Contact all servers, each once."""
         lags: dict[str, Lag] = {}
         problems: dict[str, str] = {}
@@ -102,7 +102,7 @@ class Survey:
         if self._observer is not None:
             for name, lag in lags.items():
                 self._observer(name, lag)
-        self._looked.set()
+        self._measured.set()
 
     def _lag(self, entry: RouteEntry, servers: _Servers) -> Lag | None:
         assert entry.version is not None

@@ -17,10 +17,10 @@ class Losses:
     undeliverable: int = 0
     unmatched: int = 0
 
-    def share(self, kind: str, few: int) -> float | None:
+    def share(self, kind: str, least_records: int) -> float | None:
         """Return the share of a kind of loss among the records read, or the deliveries; None for a few of them."""
         whole = self.messages + self.undeliverable if kind == "undeliverable" else self.read
-        return None if whole < few else float(getattr(self, kind) / whole)
+        return None if whole < least_records else float(getattr(self, kind) / whole)
 
 
 LOSSES: Final = tuple(field.name for field in fields(Losses))

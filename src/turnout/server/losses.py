@@ -95,7 +95,7 @@ class LossWatch:
         self._clock = clock
         self._reports: Mapping[str, LossReport] = {}
         self._past: Mapping[str, Losses] = {}
-        self._looked = self._looked_at_past = float("-inf")
+        self._checked_at = self._past_checked_at = float("-inf")
         self._lock = threading.Lock()
 
     def report(self, name: str) -> LossReport:
@@ -104,16 +104,16 @@ class LossWatch:
 
     def look_if_due(self) -> None:
         """Look, unless that was done some seconds ago."""
-        if self._clock() - self._looked >= _LOOK_SECONDS:
-            self.look()
+        if self._clock() - self._checked_at >= _LOOK_SECONDS:
+            self.check()
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Compare the last minutes of all routes with their limits, and with the day before."""
         with self._lock:
-            now = self._looked = self._clock()
+            now = self._checked_at = self._clock()
             begin = now - WINDOW_SECONDS
-            if now - self._looked_at_past >= _PAST_LOOK_SECONDS:
-                self._looked_at_past = now
+            if now - self._past_checked_at >= _PAST_LOOK_SECONDS:
+                self._past_checked_at = now
                 self._past = self._state.losses(begin - _PAST_SECONDS, begin)
             recent = self._state.losses(begin, now)
             self._reports = {

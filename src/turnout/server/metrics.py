@@ -221,10 +221,10 @@ def _gauges(entries: list[RouteEntry]) -> Iterator[Metric]:
 
 def _slots(entries: list[RouteEntry], use: SlotUse) -> Iterator[Metric]:
     """Yield the task slots, and the routes that wait for one."""
-    total, taken = MEASURES["turnout_task_slots"].family(), MEASURES["turnout_task_slots_taken"].family()
+    total, busy = MEASURES["turnout_task_slots"].family(), MEASURES["turnout_task_slots_taken"].family()
     waits = MEASURES["turnout_route_waits_for_task_slot"].family()
     total.add_metric((), use.total)
-    taken.add_metric((), len(use.taken))
+    busy.add_metric((), len(use.taken))
     for entry in entries:
         waits.add_metric((entry.name,), entry.name in use.waiting)
-    yield from (total, taken, waits)
+    yield from (total, busy, waits)

@@ -43,11 +43,11 @@ def set_aside(checkpoint: Path) -> Path | None:
     """Rename a checkpoint, so that the next run begins a new one; return its new path, None if it is missing."""
     if not checkpoint.exists():
         return None
-    taken = _numbers_after(checkpoint)
-    aside = checkpoint.with_name(f"{checkpoint.name}.{max(taken, default=0) + 1}")
+    numbers = _numbers_after(checkpoint)
+    aside = checkpoint.with_name(f"{checkpoint.name}.{max(numbers, default=0) + 1}")
     return checkpoint.rename(aside)
 
 
 def _numbers_after(checkpoint: Path) -> list[int]:
-    beside = checkpoint.parent.glob(f"{checkpoint.name}.*")
-    return [int(path.suffix[1:]) for path in beside if path.suffix[1:].isdigit()]
+    siblings = checkpoint.parent.glob(f"{checkpoint.name}.*")
+    return [int(path.suffix[1:]) for path in siblings if path.suffix[1:].isdigit()]

@@ -139,7 +139,7 @@ def _attributes(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _converted(family: Metric, moments: _Moments) -> Iterator[export.Metric]:
-    """A family's metrics under the names that their samples have; when something was created is none of them."""
+    """Yield a family's metrics under the names that their samples have; when something was created is none of them."""
     from opentelemetry.sdk.metrics import export
 
     cumulative = export.AggregationTemporality.CUMULATIVE

@@ -42,7 +42,7 @@ class Bodies:
 
     def __init__(self, total: int = 64 << 20) -> None:
         self.total = total
-        self._held = 0
+        self._held_bytes = 0
 
     async def forward(
         self, app: ASGIApp, scope: Scope, receive: Receive, send: Send, refuse: Refuse, limit: int = MAX_BODY
@@ -57,17 +57,17 @@ class Bodies:
                     return
                 part = message.get("body", b"")
                 more = message.get("more_body", False)
-                self._held += len(part)
+                self._held_bytes += len(part)
                 body += part
                 if len(body) > limit:
                     await refuse(413, f"a request has at most {limit:,} bytes")
                     return
-                if self._held > self.total:
+                if self._held_bytes > self.total:
                     await refuse(503, "too many request bodies are held at once: try again later")
                     return
             await app(scope, _replay(bytes(body), receive), send)
         finally:
-            self._held -= len(body)
+            self._held_bytes -= len(body)
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:

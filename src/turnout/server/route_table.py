@@ -97,7 +97,7 @@ class RouteTable:
         """Set the mistakes of a file; the version *before* continues."""
         entry = before or RouteEntry(self._name_for(file), file)
         self._entries[entry.name] = replace(entry, file=file, mistakes=mistakes, pending=None)
-        self._recorder.tell("route.mistakes", entry.name, mistakes=[str(mistake) for mistake in mistakes])
+        self._recorder.record("route.mistakes", entry.name, mistakes=[str(mistake) for mistake in mistakes])
 
     def _name_for(self, file: RouteFile) -> str:
         """Return an unused name for a file with an unreadable route."""
@@ -119,7 +119,7 @@ class RouteTable:
         row = {"digest": version.digest, "text": version.text, "file": str(version.path), "who": version.who}
         self._state.add_revision(name, **row)
         names = [change.change for change in changes]
-        self._recorder.tell("route.version", name, digest=version.digest, who=version.who, changes=names)
+        self._recorder.record("route.version", name, digest=version.digest, who=version.who, changes=names)
         if entry.supervisor is not None and not changes:
             # Words around the route: what runs is the same.
             self._entries[name] = entry
@@ -130,7 +130,7 @@ class RouteTable:
         """Keep a version that needs confirmation; the previous one continues, also after a server restart."""
         entry = replace(entry, pending=pending)
         unsafe = [f"{change.change}: {change.reason}" for change in pending.changes if not change.safe]
-        self._recorder.tell("route.pending", entry.name, needs_new_checkpoint=unsafe)
+        self._recorder.record("route.pending", entry.name, needs_new_checkpoint=unsafe)
         if entry.supervisor is None:
             self._start(replace(entry, version=before), before)
         else:
@@ -177,7 +177,7 @@ class RouteTable:
             entry.supervisor.close()
             self._leaving[entry.name] = entry.supervisor
             self._state.forget(entry.name)
-        self._recorder.tell("route.removed", entry.name, who=who)
+        self._recorder.record("route.removed", entry.name, who=who)
 
     def close(self) -> list[Supervisor]:
         """Stop all routes, each after its last micro-batch; return the supervisors that have to be waited for."""

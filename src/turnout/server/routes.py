@@ -78,12 +78,12 @@ class Routes:
         return self._runner.slots()
 
     def entries(self) -> list[RouteEntry]:
-        """All routes, by name."""
+        """Return all routes, by name."""
         with self._lock:
             return self._table.entries()
 
     def entry(self, name: str) -> RouteEntry:
-        """The route of that name.
+        """Return the route of that name.
 
         Raises:
             RouteNotFoundError: there is none.
@@ -132,10 +132,10 @@ class Routes:
 
     # Files
 
-    def look(self) -> None:
+    def scan(self) -> None:
         """Scan the files, and apply their changes."""
         with self._lock:
-            files = self._files.look()
+            files = self._files.scan()
             for path, file in files.items():
                 if self._digests.get(path) != file.digest:
                     self._take_up(file)
@@ -313,7 +313,7 @@ class Routes:
                 raise StaleError(f"route {name} has changed meanwhile")
             self._state.reset(name, exact)
             self._table.prepare(version)
-            self._recorder.tell("route.offsets", name, to=exact)
+            self._recorder.record("route.offsets", name, to=exact)
             return exact
 
     def _resettable(self, name: str) -> RouteVersion:

@@ -37,5 +37,5 @@ class Runner(Protocol):
         ...
 
     def close(self) -> None:
-        """End what runs routes; all runs have ended before."""
+        """Close the runner after all runs have ended."""
         ...

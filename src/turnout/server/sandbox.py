@@ -19,7 +19,7 @@ from turnout.server.route_entry import RouteEntry
 
 
 def route_of(entry: RouteEntry) -> Route:
-    """The route as it runs, or would.
+    """Return the route as it runs, or would.
 
     Raises:
         ConflictError: no version of it could ever be used.
@@ -71,10 +71,10 @@ def explained(
         StoreUnavailableError: the store is away.
     """
     live = matchers.of(route)
-    seen, notes = preflight_of_reachable(route)
+    reachable, notes = preflight_of_reachable(route)
     if live is None:
-        explanation = explain(Program.of(seen), batch, asked=asked, notes=notes)
+        explanation = explain(Program.of(reachable), batch, asked=asked, notes=notes)
     else:
         stored = StoredSubscriptions(live)
-        explanation = explain(Program.of(seen), batch, live.index(), stored, asked=asked, notes=notes)
+        explanation = explain(Program.of(reachable), batch, live.index(), stored, asked=asked, notes=notes)
     return masked_explanation(explanation, route) if masked else explanation

@@ -135,7 +135,7 @@ def _principal_of(token: str, caller: Caller | None) -> Principal | None:
 
 
 def allowed_hosts(listen_host: str, more: Collection[str]) -> frozenset[str] | None:
-    """The names by which the server may be addressed; None is any, where it listens on all addresses and has no names.
+    """Host names under which the server may be addressed; None for any, if it listens on all addresses without names.
 
     >>> sorted(allowed_hosts("127.0.0.1", ["switch.example"]))
     ['127.0.0.1', '::1', 'localhost', 'switch.example']
@@ -210,7 +210,7 @@ class Gate:
         refusal = _too_long(scope) or self._stranger(scope["method"], headers)
         principal = None
         if refusal is None:
-            principal, refusal = await self._known(scope, headers)
+            principal, refusal = await self._authenticated(scope, headers)
         is_input = scope["method"] == "POST" and scope["path"] in self._inputs
         refusal = refusal or _unacceptable(scope, headers, verified_later=is_input)
         if refusal is not None:
@@ -240,19 +240,19 @@ class Gate:
         await self._bodies.forward(self._app, scope, receive, send, refuse, limit)
 
     async def _open_websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Have a WebSocket opened, or refuse it; its origin has to be ours, as a browser opens one for any page."""
+        """Accept a WebSocket of our own origin, or refuse it: a browser opens one for any page."""
         headers = Headers(scope=scope)
         refusal = _too_long(scope) or self._stranger("CONNECT", headers)
         principal = None
         if refusal is None:
-            principal, refusal = await self._known(scope, headers)
+            principal, refusal = await self._authenticated(scope, headers)
         if refusal is not None:
             await problem(*refusal)(scope, receive, send)
             return
         scope.setdefault("state", {})["principal"] = principal
         await self._app(scope, receive, send)
 
-    async def _known(self, scope: Scope, headers: Headers) -> tuple[Principal | None, tuple[int, str] | None]:
+    async def _authenticated(self, scope: Scope, headers: Headers) -> tuple[Principal | None, tuple[int, str] | None]:
         """Return the principal of a request, or status and reason of its refusal."""
         try:
             principal = await self._principal(scope, headers)
@@ -282,8 +282,8 @@ class Gate:
 
     def _to_sign_in(self, scope: Scope) -> RedirectResponse:
         query = scope["query_string"].decode("latin-1")
-        there = f"{scope['path']}?{query}" if query else scope["path"]
-        return RedirectResponse(f"{self._entrance.sign_in}?next={quote(there, safe='')}", 303)
+        target = f"{scope['path']}?{query}" if query else scope["path"]
+        return RedirectResponse(f"{self._entrance.sign_in}?next={quote(target, safe='')}", 303)
 
     def _stranger(self, method: str, headers: Headers) -> tuple[int, str] | None:
         """Return status and reason if the request is for another host or from another origin; else None."""

@@ -137,7 +137,7 @@ class RouteServer:
         self._resources.close()
 
     def _start(self) -> None:
-        """Start from what others need to what needs others; all of it ends in the opposite order."""
+        """Start the parts in the order of their dependencies; they end in reverse order."""
         jwt = self.config.jwt_settings()
         authenticator = TokenFile(self.config.tokens, jwt) if self.config.tokens or jwt else None
         pushed_to = endpoint_of(self._environment)
@@ -191,7 +191,7 @@ class RouteServer:
         self._resources.callback(self.parts.scrapes.shutdown, wait=False)
         self._resources.callback(self.parts.feeds.close)
         app = self._guarded_app(self.parts, authenticator)
-        self.routes.look()
+        self.routes.scan()
         survey.start()
         webhooks.start()
         self._in_thread("turnout-watch", lambda: self._keep_looking(recorder, losses))
@@ -244,7 +244,7 @@ class RouteServer:
     def _known_routes(self, state: State) -> list[Route]:
         texts = RouteTexts(state, self._files.folder or Path(), None, variables=self.config.route_variables)
         routes = []
-        for file in self._files.look().values():
+        for file in self._files.scan().values():
             # Mistakes of a file are reported in its turn.
             with suppress(RouteError):
                 routes.append(texts.read(file.text, file.path, texts.author_of(file.text, file.path)))
@@ -261,7 +261,7 @@ class RouteServer:
         while not self._ending.wait(self.config.interval):
             since_flush += self.config.interval
             try:
-                self.routes.look()
+                self.routes.scan()
                 if since_flush >= _FLUSH_SECONDS:
                     since_flush = 0.0
                     recorder.flush()

@@ -12,20 +12,16 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self, TypeVar
-
-import msgspec
+from typing import Any, Self
 
 from turnout.clocks import TrustedClock
 from turnout.engine.counts import Counts
-from turnout.engine.flow import Flow
 from turnout.errors import TurnoutError
 from turnout.files import FileLock
 from turnout.runtime.endpoints.adapter import Start
 from turnout.server.config import RetentionPart
 from turnout.server.loss_counts import LOSSES, Losses
-
-N = TypeVar("N", int, float)
+from turnout.server.minutes import MinuteCounts, MinutePace, add_counts, add_pace, sums_by_period
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS revisions (
@@ -96,41 +92,6 @@ class Reset:
 
     start: Start | None
     pending: bool
-
-
-@dataclass(frozen=True, slots=True)
-class MinuteCounts:
-    """Counts of a route's records within the minute that began at *at*."""
-
-    at: int
-    counts: Counts
-
-
-@dataclass(frozen=True, slots=True)
-class MinutePace:
-    """Latencies of a route within the minute that began at *at*.
-
-    Attributes:
-        batches: micro-batches that ended in it.
-        seconds: their total duration.
-        lag_records: maximum lag; None if not measured.
-        lag_seconds: the age of the oldest record then; None where the server does not say.
-    """
-
-    at: int
-    batches: int = 0
-    seconds: float = 0.0
-    lag_records: int | None = None
-    lag_seconds: float | None = None
-
-    def __add__(self, other: MinutePace) -> MinutePace:
-        return MinutePace(
-            self.at,
-            self.batches + other.batches,
-            self.seconds + other.seconds,
-            _most(self.lag_records, other.lag_records),
-            _most(self.lag_seconds, other.lag_seconds),
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,12 +194,12 @@ class State:
             )
 
     def newest_revision(self, route: str) -> Revision | None:
-        """The version that was started last."""
+        """Return the version that was started last."""
         revisions = self.revisions(route, limit=1)
         return revisions[0] if revisions else None
 
     def revisions(self, route: str, limit: int = 50) -> list[Revision]:
-        """The versions that were started, the newest first."""
+        """Return the versions that were started, the newest first."""
         query = "SELECT digest, text, file, at, who FROM revisions WHERE route = ? ORDER BY id DESC LIMIT ?"
         return [Revision(*row) for row in self._rows(query, route, limit)]
 
@@ -308,9 +269,9 @@ class State:
         with self._writing() as db:
             oldest = self._trusted.now() - self._retention.counts
             for (route, minute), more in counts.items():
-                _add_counts(db, route, minute, more)
+                add_counts(db, route, minute, more)
             for (route, _), more_pace in pace.items():
-                _add_pace(db, route, more_pace)
+                add_pace(db, route, more_pace)
             db.execute("DELETE FROM counts WHERE minute < ?", (oldest,))
             db.execute("DELETE FROM losses WHERE minute < ?", (oldest,))
             db.execute("DELETE FROM pace WHERE minute < ?", (oldest,))
@@ -331,10 +292,7 @@ class State:
             step: length of a period in seconds; periods begin at multiples of it.
         """
         query = "SELECT minute, counts FROM counts WHERE route = ? AND minute >= ? AND minute < ? ORDER BY minute"
-        periods: dict[int, dict[str, Any]] = {}
-        for minute, text in self._rows(query, route, since, until):
-            _merge(periods.setdefault(minute // step * step, {}), msgspec.json.decode(text))
-        return [MinuteCounts(at, _counts(total)) for at, total in periods.items()]
+        return sums_by_period(self._rows(query, route, since, until), step)
 
     def pace(self, route: str, since: float = 0.0, until: float = float("inf"), step: int = 60) -> list[MinutePace]:
         """Return the latencies of a route by period, as `counts` does."""
@@ -384,42 +342,6 @@ class State:
 
 def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _merge(total: dict[str, Any], more: Mapping[str, Any]) -> None:
-    """Add the numbers of *more*, at any depth, to *total*: many minutes are summed before objects are made of them."""
-    for name, value in more.items():
-        if isinstance(value, dict):
-            _merge(total.setdefault(name, {}), value)
-        elif value or name not in total:  # most are 0
-            total[name] = total.get(name, 0) + value
-
-
-def _counts(written: dict[str, Any]) -> Counts:
-    flow = written.pop("flow", None)
-    return Counts.of(written, None if flow is None else Flow.from_dict(flow))
-
-
-def _add_counts(db: sqlite3.Connection, route: str, minute: int, more: Counts) -> None:
-    before = db.execute("SELECT counts FROM counts WHERE route = ? AND minute = ?", (route, minute)).fetchone()
-    total = more + _counts(json.loads(before[0])) if before else more
-    row = (route, minute, json.dumps({**total.as_dict(), "flow": total.flow.as_dict()}))
-    db.execute("INSERT OR REPLACE INTO counts VALUES (?, ?, ?)", row)
-    lost = [getattr(total, name) for name in LOSSES]
-    db.execute("INSERT OR REPLACE INTO losses VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (minute, route, *lost))
-
-
-def _add_pace(db: sqlite3.Connection, route: str, more: MinutePace) -> None:
-    query = "SELECT minute, batches, seconds, lag_records, lag_seconds FROM pace WHERE route = ? AND minute = ?"
-    before = db.execute(query, (route, more.at)).fetchone()
-    total = MinutePace(*before) + more if before else more
-    row = (route, total.at, total.batches, total.seconds, total.lag_records, total.lag_seconds)
-    db.execute("INSERT OR REPLACE INTO pace VALUES (?, ?, ?, ?, ?, ?)", row)
-
-
-def _most(one: N | None, other: N | None) -> N | None:
-    known = [value for value in (one, other) if value is not None]
-    return max(known, default=None)
 
 
 def _locked(file: Path) -> FileLock:

@@ -192,7 +192,7 @@ class Supervisor:
         if self._stop is not None:
             self._stop.set()
             phase = Phase.STOPPING
-        self._say(phase, reason)
+        self._set_phase(phase, reason)
         self._changed.notify_all()
 
     # The thread
@@ -210,7 +210,7 @@ class Supervisor:
                 wait = self._not_before - time.monotonic() if self._should_run else None
                 if self._version is not None and wait is not None and wait <= 0:
                     self._stop = threading.Event()
-                    self._say(Phase.STARTING)
+                    self._set_phase(Phase.STARTING)
                     return self._version, self._stop
                 self._changed.wait(wait)
             return None
@@ -225,7 +225,7 @@ class Supervisor:
 
         try:
             route = self._prepare(version)
-            self._say(Phase.RUNNING)
+            self._set_phase(Phase.RUNNING)
             result = self._runner.run(route, stop=stop, on_progress=progressed)
             self._add(result.counts - before)
         except Exception as failure:  # noqa: BLE001 - whatever a route's failure, the others continue
@@ -253,33 +253,33 @@ class Supervisor:
             if stop.is_set():
                 if failure is not None:
                     _log.warning("route %s failed while it stopped: %s", self.name, _sentence(failure))
-                self._say(Phase.STARTING if self._should_run else Phase.PAUSED, self._status.reason)
+                self._set_phase(Phase.STARTING if self._should_run else Phase.PAUSED, self._status.reason)
             elif failure is None:
                 self._should_run = False
-                self._say(Phase.DONE, "")
+                self._set_phase(Phase.DONE, "")
             else:
                 self._failed(failure, route)
             self._changed.notify_all()
 
     def _failed(self, failure: Exception, route: Route) -> None:
-        known = isinstance(failure, TurnoutError)
-        if not known:
+        is_turnout_error = isinstance(failure, TurnoutError)
+        if not is_turnout_error:
             _log.error("route %s failed", self.name, exc_info=failure)
         sentence = _sentence(failure)
         # Every client with the right to read the route sees its status; the log has all of it.
-        reason = masked_sentence(route, sentence, known=known)
-        if known and reason != sentence:
+        reason = masked_sentence(route, sentence, known=is_turnout_error)
+        if is_turnout_error and reason != sentence:
             _log.error("route %s failed: %s", self.name, sentence)
         outage = isinstance(failure, ConnectionLostError)
         pause = self._restarts.after_outage() if outage else self._restarts.after_failure()
         if pause is None:
             self._should_run = False
-            self._say(Phase.FAILED, reason)
+            self._set_phase(Phase.FAILED, reason)
             return
         self._not_before = time.monotonic() + pause
-        self._say(Phase.WAITING, reason, retry_at=time.time() + pause)
+        self._set_phase(Phase.WAITING, reason, retry_at=time.time() + pause)
 
-    def _say(self, phase: Phase, reason: str = "", retry_at: float | None = None) -> None:
+    def _set_phase(self, phase: Phase, reason: str = "", retry_at: float | None = None) -> None:
         """Change the phase, and notify the observer."""
         with self._changed:
             before = self._status

@@ -78,30 +78,30 @@ class Files:
     def __init__(self, paths: Sequence[Path], *, config: Path | None = None) -> None:
         self._paths = [path.absolute() for path in paths]
         self._config = config.absolute() if config else None
-        self._known: dict[Path, tuple[_Stamp, RouteFile]] = {}
+        self._cached: dict[Path, tuple[_Stamp, RouteFile]] = {}
 
     @property
     def folder(self) -> Path | None:
         """Folder for new routes; None if the server was given files only."""
         return next((path for path in self._paths if path.is_dir()), None)
 
-    def look(self) -> dict[Path, RouteFile]:
+    def scan(self) -> dict[Path, RouteFile]:
         """Return the current files; files with unchanged size and time are not read again."""
-        known: dict[Path, tuple[_Stamp, RouteFile]] = {}
+        read: dict[Path, tuple[_Stamp, RouteFile]] = {}
         for path in self._listed():
             try:
-                known[path] = self._read(path)
+                read[path] = self._read(path)
             except FileNotFoundError:
                 continue
             except OSError as failure:
-                known[path] = _unreadable(path, f"cannot be read: {failure.strerror}")
+                read[path] = _unreadable(path, f"cannot be read: {failure.strerror}")
             except UnicodeDecodeError as failure:
-                known[path] = _unreadable(path, f"is not UTF-8: the byte at {failure.start}")
+                read[path] = _unreadable(path, f"is not UTF-8: the byte at {failure.start}")
             except Exception as failure:  # noqa: BLE001 - the other files are read nevertheless
                 _log.exception("the route file %r cannot be read", str(path))
-                known[path] = _unreadable(path, f"cannot be read: {type(failure).__name__}; see the log")
-        self._known = known
-        return {path: file for path, (_, file) in known.items()}
+                read[path] = _unreadable(path, f"cannot be read: {type(failure).__name__}; see the log")
+        self._cached = read
+        return {path: file for path, (_, file) in read.items()}
 
     def _listed(self) -> Iterator[Path]:
         listed: dict[Path, None] = {}
@@ -115,10 +115,10 @@ class Files:
             return sorted(folder.iterdir())
         except OSError as failure:
             _log.error("the folder %s cannot be listed: %s", folder, failure.strerror)
-            return [path for path in self._known if path.parent == folder]
+            return [path for path in self._cached if path.parent == folder]
 
     def _read(self, path: Path) -> tuple[_Stamp, RouteFile]:
-        before = self._known.get(path)
+        before = self._cached.get(path)
         if before is not None and _stamp(path, before[1].text) == before[0]:
             return before
         if not is_text(path.name):

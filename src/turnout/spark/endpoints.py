@@ -125,7 +125,7 @@ class SparkEndpoint:
         return limits
 
     def prepare(self) -> None:
-        """Create the run's resources at the sink's servers, such as a topic of its own; nothing by default.
+        """Create the run's resources at the sink's servers, such as a topic; none by default.
 
         Raises:
             StreamError: a server refuses it.

@@ -150,7 +150,7 @@ class SparkStage:
 
     @classmethod
     def of(cls, route: Route, *, splits: bool, replay: Replay | None = None) -> Self:
-        """The stage of a route, or of a replay of its history.
+        """Return the stage of a route, or of a replay of its history.
 
         Raises:
             ConfigError: an option of a sink is wrong.
@@ -271,8 +271,8 @@ class SparkStage:
 
     def prepare(self, revision: int | None) -> None:
         """Make the program, open the index of a revision, and run once without records: the first takes longest."""
-        nothing = with_stream(pa.RecordBatch.from_pylist([], schema=SCHEMA), "")
-        for _ in self.outcomes(nothing, revision):
+        empty_batch = with_stream(pa.RecordBatch.from_pylist([], schema=SCHEMA), "")
+        for _ in self.outcomes(empty_batch, revision):
             pass
 
     def outcomes(self, records: pa.RecordBatch | FewRecords, revision: int | None) -> Iterator[Result]:
@@ -292,7 +292,7 @@ class SparkStage:
         return MatchRecorder(self.index) if self.stores_matches and self.index is not None else None
 
     def _index(self, revision: int | None) -> Index | None:
-        """The subscriptions of a revision; None for a route without."""
+        """Return the subscriptions of a revision; None for a route without."""
         if self.index is None:
             return None
         if revision is None:
@@ -300,7 +300,7 @@ class SparkStage:
         return self.index.open(revision)
 
     def _program(self) -> Program:
-        """The worker's own program of the route."""
+        """Return the worker's own program of the route."""
         from turnout.engine import Program
 
         return _programs.get_or_add(self.key, lambda: Program.of(*cloudpickle.loads(self.route)))
@@ -359,7 +359,7 @@ class TaskTally:
         self.counts += Counts(flow=Flow(delivery=delivery))
 
     def rows(self) -> pa.RecordBatch:
-        """The counts in one row of `COUNTS`, with the first failure; the others in rows of their own."""
+        """Return the counts in one row of `COUNTS`, with the first failure; the others in rows of their own."""
         numbers = {**self.counts.as_dict(), "failures": self._failures}
         rows: list[dict[str, object]] = [{"failure": failure} for failure in self._shown] or [{"failure": None}]
         rows[0] |= {**numbers, FLOW: json.dumps(self.counts.flow.as_dict())}

@@ -10,7 +10,7 @@ _SHORT_BYTES = 24
 
 
 def fnv1a(data: bytes) -> int:
-    """The hash of *data*, from 0 to 2**32 - 1."""
+    """Return the hash of *data*, from 0 to 2**32 - 1."""
     value = OFFSET
     if len(data) <= _SHORT_BYTES:
         # A byte changes only the lowest bits, so the others may grow and be cut off once, at the end. That is

@@ -30,7 +30,7 @@ _PRIME_5 = np.uint64(0x27D4EB2F165667C5)
 
 
 def chained(*texts: str, seed: int = SEED) -> int:
-    """The hash of some texts, as Spark's ``xxhash64`` has it for several columns; unsigned."""
+    """Return the hash of some texts, as Spark's ``xxhash64`` has it for several columns; unsigned."""
     for text in texts:
         seed = xxhash.xxh64_intdigest(encode(text), seed)
     return seed
@@ -44,9 +44,9 @@ def draws_of(
         digests = list(map(_digest, topics, partitions, offsets))
         return np.array([digest >> (64 - BITS) for digest in digests], np.float64) * 2.0**-BITS
     begun = np.fromiter(map(_begun, topics, partitions), np.uint64, len(topics))
-    known = np.array([offset is not None for offset in offsets], np.bool_)
+    has_offset = np.array([offset is not None for offset in offsets], np.bool_)
     numbers = np.array([0 if offset is None else offset for offset in offsets], np.int64)
-    hashes = np.where(known, _hash_longs(numbers.view(np.uint64), begun), begun)
+    hashes = np.where(has_offset, _hash_longs(numbers.view(np.uint64), begun), begun)
     return (hashes >> np.uint64(64 - BITS)).astype(np.float64) * 2.0**-BITS
 
 

@@ -18,12 +18,12 @@ _SPARK_SEED = 42
 
 
 def new_draw() -> float:
-    """A draw from the process's random numbers."""
+    """Return a draw from the process's random numbers."""
     return random.random()  # noqa: S311 - a choice of destination is no secret
 
 
 def check_draw(draw: float) -> float:
-    """The draw itself.
+    """Return the draw itself.
 
     Raises:
         ValueError: when it is not in [0, 1).
@@ -34,7 +34,7 @@ def check_draw(draw: float) -> float:
 
 
 def percent(draw: float) -> int:
-    """The number from 0 to 99 that the weights are compared with."""
+    """Return the number from 0 to 99 that the weights are compared with."""
     return int(draw * 100)
 
 

@@ -20,7 +20,8 @@ from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Final
 
-from turnout.errors import MOST_MISTAKES, Mistake, SubjectError, shortened
+from turnout.errors import Mistake, SubjectError
+from turnout.mistakes import MOST_MISTAKES, shortened
 
 
 class Reason(StrEnum):
@@ -199,7 +200,7 @@ class MappingTableError(SubjectError):
 
     @property
     def reason(self) -> str:
-        """The first error's reason; for a bad destination with the transform's own behind it."""
+        """Reason of the first error; for a bad destination followed by the transform's reason."""
         first = self.errors[0]
         if first.reason is Reason.BAD_DESTINATION:
             return f"{first.reason}: {getattr(first.cause, 'reason', Reason.BAD_SUBJECT)}"

@@ -65,9 +65,9 @@ def explain(table: MappingTable, subject: str, cluster: str | None = None) -> Ma
         MappingOutcome(share.transform.destination, share.transform.apply_tokens(tokens), share.weight, share.completed)
         for share in shares
     ]
-    lost = 100 - sum(share.weight for share in shares)
-    if lost:
-        outcomes.append(MappingOutcome("", None, lost))
+    lost_percent = 100 - sum(share.weight for share in shares)
+    if lost_percent:
+        outcomes.append(MappingOutcome("", None, lost_percent))
     group = cluster if cluster and cluster in chosen.groups else ""
     skipped = tuple(
         (
@@ -85,15 +85,15 @@ def why_not(source: str, subject: str) -> str:
     tokens, pattern = subject.split("."), source.split(".")
     if source == subject or covers_tokens(tokens, pattern):
         return ""
-    for index, want in enumerate(pattern):
+    for index, pattern_token in enumerate(pattern):
         if index >= len(tokens):
             least = f"at least {len(pattern)}" if pattern[-1] == FULL else str(len(pattern))
             return f"it needs {least} tokens, the subject has {len(tokens)}"
         token = tokens[index]
-        if want == FULL:
+        if pattern_token == FULL:
             break
-        if not want.startswith(PARTIAL) and token != want:
-            return f"token {index + 1} is {token!r}, not {want!r}"
+        if not pattern_token.startswith(PARTIAL) and token != pattern_token:
+            return f"token {index + 1} is {token!r}, not {pattern_token!r}"
         if not token or token in (FULL, PARTIAL):
             return f"token {index + 1} is {token!r}, which no published subject has"
     return f"it needs {len(pattern)} tokens, the subject has {len(tokens)}"

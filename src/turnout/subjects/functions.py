@@ -51,7 +51,7 @@ class _ArgumentError(Exception):
 
 
 def _integer(text: str) -> int:
-    """A decimal integer as Go's Atoi reads it, blanks around it trimmed."""
+    """Return a decimal integer as Go's Atoi reads it, blanks around it trimmed."""
     bare = text.strip(" ")
     value = int(bare) if len(bare) < _MAX_DIGITS and _INTEGER.fullmatch(bare) else None
     if value is None or not -_INT64_MAX - 1 <= value <= _INT64_MAX:
@@ -60,7 +60,7 @@ def _integer(text: str) -> int:
 
 
 def _buckets(text: str) -> int:
-    """The number of ``partition`` or ``random``: limited above, wrapped to 32 bits below, as in the server."""
+    """Return the number of ``partition`` or ``random``: limited above, wrapped to 32 bits below, as in the server."""
     value = _integer(text)
     if value > _INT32_MAX:
         raise _ArgumentError(Reason.INVALID_ARGUMENT, f"{value} is more than {_INT32_MAX}")
@@ -126,7 +126,7 @@ def _slice_from_right(token: str, size: int) -> str:
     return ".".join([token[:head], *pieces] if head else pieces)
 
 
-def _left(token: str, length: int) -> str:
+def _left_part(token: str, length: int) -> str:
     return token[:length]
 
 
@@ -192,7 +192,7 @@ FUNCTIONS: tuple[MappingFunction, ...] = (
         "every n, the rest first",
     ),
     MappingFunction("right", "[rR]ight", _index_and_number, _right, "the last n"),
-    MappingFunction("left", "[lL]eft", _index_and_number, _left, "the first n"),
+    MappingFunction("left", "[lL]eft", _index_and_number, _left_part, "the first n"),
     MappingFunction("split", "[sS]plit", _split_arguments, None, "cut at each delimiter, empty pieces dropped"),
     MappingFunction("random", "[rR]andom", _random_arguments, None, "a number from 0 to n - 1"),
 )
@@ -213,7 +213,7 @@ def is_call(token: str) -> bool:
 
 
 def _arguments(opening: re.Pattern[str], token: str) -> str | None:
-    """Return the arguments of a function from where it is opened first; None where it is not closed in that line.
+    """Return the arguments from the first opening bracket on; None if it is not closed in that line.
 
     One expression for both would look for the closing of every opening, in a time that is the square of the length.
     """
@@ -223,7 +223,7 @@ def _arguments(opening: re.Pattern[str], token: str) -> str | None:
 
 
 def parse_call(token: str, *, destination: str | None = None, position: int = 0) -> Call | None:
-    """The placeholder that a destination's token is, or None where it is a literal.
+    """Return the placeholder that a destination's token is, or None where it is a literal.
 
     Args:
         token: one token.
@@ -250,7 +250,7 @@ def parse_call(token: str, *, destination: str | None = None, position: int = 0)
 
 
 def cut(call: Call) -> Callable[[str], str]:
-    """The function of one token that a cutting *call* (split, slice, left, right) is.
+    """Return the function of one token that a cutting *call* (split, slice, left, right) is.
 
     Lengths and positions count bytes, as in the server, so a character of several bytes can be cut through;
     the pieces then hold surrogate escapes.

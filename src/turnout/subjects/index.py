@@ -46,12 +46,12 @@ class SourceShape:
         return count > len(self.kinds) if self.full else count == len(self.kinds)
 
     def key(self, tokens: Sequence[str]) -> str:
-        """The fixed tokens of a source or a subject, joined."""
+        """Return the fixed tokens of a source or a subject, joined."""
         return ".".join(tokens[index] for index in self.fixed)
 
 
 def shape_of(source: str) -> SourceShape:
-    """The shape of a source."""
+    """Return the shape of a source."""
     tokens = source.split(".")
     full = tokens[-1] == FULL
     kinds = (
@@ -100,7 +100,7 @@ class SourceIndex:
         return cls(ordered, literals, shapes, tuple(by_count))
 
     def first(self, subject: str, tokens: Sequence[str]) -> int | None:
-        """The number of the first source that matches; None where none does."""
+        """Return the number of the first source that matches; None where none does."""
         lowest = self.literals.get(subject)
         literal: bool | None = None
         by_count = self._probes

@@ -55,7 +55,7 @@ class Mapper:
     def __init__(self, table: MappingTable, cluster: str | None = None) -> None:
         self._table = table
         self._cluster = cluster
-        self._known: dict[str, str | _Drawn] = {}
+        self._cache: dict[str, str | _Drawn] = {}
 
     def apply(self, subjects: Sequence[str], draws: Callable[[list[int]], NDArray[np.float64]]) -> list[str | None]:
         """Map each subject; None where the weights mean loss.
@@ -64,21 +64,21 @@ class Mapper:
             subjects: as published.
             draws: gives a number in [0, 1) for each requested row.
         """
-        known = self._known
-        if len(known) > _MAX_SUBJECTS:
-            known.clear()
-        for subject in set(subjects).difference(known):
-            known[subject] = self._look(subject)
-        mapped: list[Any] = [known[subject] for subject in subjects]
+        cache = self._cache
+        if len(cache) > _MAX_SUBJECTS:
+            cache.clear()
+        for subject in set(subjects).difference(cache):
+            cache[subject] = self._find(subject)
+        mapped: list[Any] = [cache[subject] for subject in subjects]
         undecided = [row for row, result in enumerate(mapped) if type(result) is _Drawn]
         if undecided:
             for row, draw in zip(undecided, draws(undecided).tolist(), strict=True):
-                drawn, point = mapped[row], percent(draw)
+                drawn_targets, point = mapped[row], percent(draw)
                 # A loss is None, too.
-                mapped[row] = drawn[point] if point in drawn else drawn.new(point, draw)
+                mapped[row] = drawn_targets[point] if point in drawn_targets else drawn_targets.new(point, draw)
         return mapped
 
-    def _look(self, subject: str) -> str | _Drawn:
+    def _find(self, subject: str) -> str | _Drawn:
         mapping = self._table.find(subject)
         if mapping is None:
             return subject

@@ -80,7 +80,7 @@ class SubjectMapping:
 
     @classmethod
     def build(cls, source: str, destinations: Sequence[Destination]) -> Self:
-        """The mapping of *source*, after every check that the server makes, in its order.
+        """Return the mapping of *source*, after every check that the server makes, in its order.
 
         Raises:
             MappingEntryError: its reason says which check failed.
@@ -101,7 +101,7 @@ class SubjectMapping:
 
     @classmethod
     def of_transform(cls, transform: SubjectTransform) -> Self:
-        """The mapping that always does what *transform* does."""
+        """Return the mapping that always does what *transform* does."""
         destination = transform.destination or with_placeholders(transform.source)
         return cls.build(transform.source, [Destination(destination)])
 
@@ -125,7 +125,7 @@ def _checked(
     named: set[str],
     groups: Mapping[str, Sequence[tuple[SubjectTransform, int]]],
 ) -> SubjectTransform:
-    """The transform of one destination, after the server's checks in the server's order."""
+    """Return the transform of one destination, after the server's checks in the server's order."""
     wrong = partial(MappingEntryError, source=source, entry=entry)
     if destination.destination in named:
         raise wrong(Reason.DUPLICATE_DESTINATION, f"{destination.destination!r} occurs twice")
@@ -149,7 +149,7 @@ def _checked(
 
 
 def _shares(source: str, chosen: Sequence[tuple[SubjectTransform, int]], *, completes: bool) -> tuple[Share, ...]:
-    """A group with its cumulative weights: completed if *completes*, the smallest share first."""
+    """Return a group with its cumulative weights: completed if *completes*, the smallest share first."""
     parts = [(weight, transform, False) for transform, weight in chosen]
     missing = _WHOLE_PERCENT - sum(weight for weight, _, _ in parts)
     if missing and completes:
@@ -184,13 +184,13 @@ class MappingTable:
 
     @classmethod
     def of(cls, mappings: Iterable[SubjectMapping]) -> Self:
-        """The table of *mappings*."""
+        """Return the table of *mappings*."""
         ordered = tuple(mappings)
         return cls(ordered, SourceIndex.build(mapping.source for mapping in ordered))
 
     @classmethod
     def from_config(cls, config: Mapping[str, object]) -> Self:
-        """The table of a ``mappings`` block, as YAML, JSON or a nats-server configuration gives it.
+        """Return the table of a ``mappings`` block, as YAML, JSON or a nats-server configuration gives it.
 
         Args:
             config: source subject to a destination, an entry, or a list of entries; an entry has
@@ -220,7 +220,7 @@ class MappingTable:
         return cls.of(SubjectMapping.of_transform(transform) for transform in transforms)
 
     def find(self, subject: str) -> SubjectMapping | None:
-        """The mapping that a subject takes; None where no source matches."""
+        """Return the mapping that a subject takes; None where no source matches."""
         number = self.index.first(subject, subject.split("."))
         return None if number is None else self.mappings[number]
 
@@ -249,11 +249,11 @@ class MappingTable:
         shares = self.mappings[number].group(cluster)
         if len(shares) == 1 and shares[0].weight == _WHOLE_PERCENT:
             return shares[0].transform.render(subject, tokens, draw)
-        drawn = new_draw() if draw is None else check_draw(draw)
-        point = percent(drawn)
+        fixed_draw = new_draw() if draw is None else check_draw(draw)
+        point = percent(fixed_draw)
         for share in shares:
             if point < share.until:
-                return share.transform.render(subject, tokens, drawn)
+                return share.transform.render(subject, tokens, fixed_draw)
         return None
 
     def __len__(self) -> int:
@@ -298,8 +298,8 @@ def _entry(source: str, entry: int | None, value: object) -> Destination:
         elif field_name == "weight":
             weight = _weight(source, entry, setting)
         else:
-            known = "destination (dest), weight, cluster"
-            raise wrong(Reason.UNKNOWN_FIELD, f"unknown field {name!r}; there are {known}", text=str(name))
+            fields = "destination (dest), weight, cluster"
+            raise wrong(Reason.UNKNOWN_FIELD, f"unknown field {name!r}; there are {fields}", text=str(name))
     if weight is None:
         raise wrong(Reason.MISSING_WEIGHT, f"the destination {destination!r} has no weight")
     if not isinstance(destination, str):
@@ -310,7 +310,7 @@ def _entry(source: str, entry: int | None, value: object) -> Destination:
 
 
 def _weight(source: str, entry: int | None, value: object) -> int:
-    """A weight: an integer, or the text of one with at most one ``%``."""
+    """Return a weight: an integer, or the text of one with at most one ``%``."""
     wrong = partial(MappingEntryError, source=source, entry=entry, text=str(value))
     if isinstance(value, bool) or not isinstance(value, int | str):
         raise wrong(Reason.WEIGHT_TYPE, f"a weight is an integer such as 40 or 40%, found {value!r}")

@@ -79,7 +79,7 @@ class MappingProgram:
 
     @classmethod
     def build(cls, table: MappingTable, cluster: str | None) -> MappingProgram:
-        """The program of *table* for messages that are published in *cluster*."""
+        """Return the program of *table* for messages that are published in *cluster*."""
         program = cls()
         program.rules.append((program._target(program._bare(KEPT)),))
         for mapping in table.mappings:
@@ -99,16 +99,16 @@ class MappingProgram:
     def _rule(self, mapping: SubjectMapping, shares: Sequence[Share]) -> tuple[int, ...]:
         if len(shares) == 1 and shares[0].weight == _WHOLE:
             return (self._target(self._destination(mapping, shares[0])),)
-        lost = self._target(self._bare(LOST))
+        lost_slot = self._target(self._bare(LOST))
         if not shares:
-            return (lost,)
+            return (lost_slot,)
         self.draws = True
         step = math.gcd(_WHOLE, *(share.until for share in shares))
         slots: list[int] = []
         for share in shares:
             number = self._target(self._destination(mapping, share))
             slots += [number] * (share.until // step - len(slots))
-        return tuple(slots + [lost] * (_WHOLE // step - len(slots)))
+        return tuple(slots + [lost_slot] * (_WHOLE // step - len(slots)))
 
     def _destination(self, mapping: SubjectMapping, share: Share) -> Target:
         transform = share.transform
@@ -134,9 +134,9 @@ class MappingProgram:
         numbers: list[int] = []
         for index, step in enumerate(transform.steps):
             texts[-1] += "." if index else ""
-            known = _known(step)
-            if known is not None:
-                texts[-1] += known
+            constant = _constant_text(step)
+            if constant is not None:
+                texts[-1] += constant
                 continue
             assert step.call is not None
             name, number = step.call.function, step.call.number or 0
@@ -175,7 +175,7 @@ def _has_starred(source: str) -> bool:
     return STARRED in shape_of(source).kinds
 
 
-def _known(step: TokenStep) -> str | None:
+def _constant_text(step: TokenStep) -> str | None:
     """Return the text of a step that does not depend on the subject."""
     if step.literal is not None:
         return step.literal

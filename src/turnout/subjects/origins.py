@@ -19,7 +19,7 @@ GLOBAL = "$G"
 
 
 def mappings_from_file(path: Path | str, account: str | None = None) -> ConfigBlock:
-    """The ``mappings`` block of a nats-server configuration file, as `MappingTable.from_config` takes it.
+    """Return the ``mappings`` block of a nats-server configuration file, as `MappingTable.from_config` takes it.
 
     Args:
         path: the file.
@@ -51,8 +51,8 @@ def _elsewhere(config: Mapping[str, object], account: str | None) -> str:
     holders = [name for name in accounts_with_mappings(config) if name != GLOBAL]
     if not holders:
         return "in it" if account is None else f"in the account {account!r}, nor in any other"
-    here = "at its top" if account in (None, GLOBAL) else f"in the account {account!r}"
-    return f"{here}; these accounts have some: {', '.join(holders)}"
+    holder_text = "at its top" if account in (None, GLOBAL) else f"in the account {account!r}"
+    return f"{holder_text}; these accounts have some: {', '.join(holders)}"
 
 
 def accounts_with_mappings(config: Mapping[str, object]) -> list[str]:
@@ -87,8 +87,8 @@ def mappings_in(config: Mapping[str, object], account: str | None = None) -> Con
     accounts = _accounts(config)
     holder = accounts.get(account)
     if not isinstance(holder, Mapping):
-        known = ", ".join(accounts) or "none"
-        problem = f"there is no account {account!r}; there are: {known}{did_you_mean(account, accounts)}"
+        names = ", ".join(accounts) or "none"
+        problem = f"there is no account {account!r}; there are: {names}{did_you_mean(account, accounts)}"
         raise ConfigError([Mistake("accounts", problem)])
     return _blocks(holder, f"accounts.{account}.")
 
@@ -109,7 +109,7 @@ def _blocks(holder: Mapping[str, object], path: str) -> ConfigBlock:
 
 
 def mappings_from_claim(claim: Mapping[str, object]) -> ConfigBlock:
-    """The ``mappings`` of a decoded account claim (JWT), as `MappingTable.from_config` takes them.
+    """Return the ``mappings`` of a decoded account claim (JWT), as `MappingTable.from_config` takes them.
 
     Args:
         claim: the claim's JSON, or its ``nats`` part. In a claim a weight that is 0 or absent means 100.
@@ -173,7 +173,7 @@ class StreamTransforms:
 
 
 def stream_transforms(config: Mapping[str, object]) -> StreamTransforms:
-    """The transforms of a stream's configuration (the JSON of ``$JS.API.STREAM.CREATE`` or ``INFO``).
+    """Return the transforms of a stream's configuration (the JSON of ``$JS.API.STREAM.CREATE`` or ``INFO``).
 
     Raises:
         MappingTableError: with one error for each part that the server would refuse (10155, 10156).
@@ -226,7 +226,7 @@ class _TransformReader:
             return None
 
     def several(self, path: str, holder: Mapping[str, object]) -> tuple[SubjectTransform, ...]:
-        """The transforms of a source or mirror; its filter alone is a transform that changes nothing."""
+        """Return the transforms of a source or mirror; its filter alone is a transform that changes nothing."""
         entries = _items(f"{path}.subject_transforms", holder.get("subject_transforms"))
         if not entries and holder.get("filter_subject"):
             entries = [{"src": holder["filter_subject"]}]

@@ -33,7 +33,7 @@ def matches(pattern: str, subject: str) -> bool:
         return False
     if FULL in pattern_tokens:
         return False
-    return all(want in (PARTIAL, token) for want, token in zip(pattern_tokens, tokens, strict=False))
+    return all(pattern_token in (PARTIAL, token) for pattern_token, token in zip(pattern_tokens, tokens, strict=False))
 
 
 def covers_tokens(tokens: Sequence[str], pattern: Sequence[str]) -> bool:
@@ -42,18 +42,18 @@ def covers_tokens(tokens: Sequence[str], pattern: Sequence[str]) -> bool:
     This is how the server matches the source of a transform or mapping, with its quirk: a token of *pattern*
     that starts with ``*`` matches any one token, even when more follows the star.
     """
-    for index, want in enumerate(pattern):
-        if index >= len(tokens) or not want:
+    for index, pattern_token in enumerate(pattern):
+        if index >= len(tokens) or not pattern_token:
             return False
-        if want == FULL:
+        if pattern_token == FULL:
             return True
         token = tokens[index]
         if not token or token == FULL:
             return False
         if token == PARTIAL:
-            if want != PARTIAL:
+            if pattern_token != PARTIAL:
                 return False
-        elif want[0] != PARTIAL and token != want:
+        elif pattern_token[0] != PARTIAL and token != pattern_token:
             return False
     return len(tokens) == len(pattern)
 

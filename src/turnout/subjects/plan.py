@@ -66,7 +66,7 @@ def matcher(pattern: Sequence[str]) -> Matches:
 
 
 def renderer(steps: Sequence[TokenStep], tail: int | None) -> Render:
-    """The function from a subject to the mapped subject.
+    """Return the function from a subject to the mapped subject.
 
     Args:
         steps: the destination's tokens, without a final ``>``.
@@ -123,7 +123,7 @@ def _tail(skipped: int) -> _Getter:
 
 
 def _getter(call: Call, reads: tuple[int, ...]) -> _Getter:
-    """The function from a subject and its tokens to what one placeholder gives."""
+    """Return the function from a subject and its tokens to what one placeholder gives."""
     if call.function == "random":
         return lambda _subject, _tokens: ""
     if call.function == "partition":

@@ -97,7 +97,7 @@ class _ConfigParser:
         self.maps: list[ConfigBlock] = []
 
     def document(self) -> ConfigBlock:
-        """The whole file. Braces around it are allowed, as JSON has them."""
+        """Return the whole file. Braces around it are allowed, as JSON has them."""
         self.skip_space_and_comments()
         braced = self.peek() == "{"
         if braced:
@@ -152,7 +152,7 @@ class _ConfigParser:
         return self.text[start : self.at], True
 
     def until(self, quote: str) -> str:
-        """The text up to a quote, which is consumed; nothing in it is special."""
+        """Return the text up to a quote, which is consumed; nothing in it is special."""
         end = self.text.find(quote, self.at)
         if end < 0:
             raise self.wrong(f"the file ends before the closing {quote}")
@@ -215,7 +215,7 @@ class _ConfigParser:
         return text
 
     def escaped(self, closing: str) -> str:
-        """A string with escapes, up to *closing*, which is consumed."""
+        """Return a string with escapes, up to *closing*, which is consumed."""
         parts = bytearray()
         while True:
             head = self.peek()
@@ -241,7 +241,7 @@ class _ConfigParser:
         raise self.wrong(f'there is no escape \\{letter}; there are \\xXX, \\t, \\n, \\r, \\" and \\\\')
 
     def bare(self) -> object:
-        """A word: a number, a boolean, a variable or a string."""
+        """Return a word: a number, a boolean, a variable or a string."""
         start = self.at
         parts = bytearray()
         plain = True
@@ -322,7 +322,7 @@ class _ConfigParser:
 
 
 def _number(word: str) -> object:
-    """A bare word as a number where it is one (``8K``, ``64MB``, ``1.5``), else the word itself (``40%``)."""
+    """Return a bare word as a number where it is one (``8K``, ``64MB``, ``1.5``), else the word itself (``40%``)."""
     match = _INTEGER.fullmatch(word) if len(word) < 1000 else None
     if match:
         digits, unit, suffix = match.groups()

@@ -25,7 +25,7 @@ _NAME = re.compile(r"[^\s.*>/\\\x00-\x1f\x7f]+")
 
 
 def encode(subject: str) -> bytes:
-    """The bytes that a server sees.
+    """Return the bytes that a server sees.
 
     Raises:
         InvalidSubjectError: the text has a surrogate that denotes no byte.
@@ -56,7 +56,7 @@ def positioned(tokens: Iterable[str]) -> Iterator[tuple[int, str]]:
 
 
 def _problem(tokens: Sequence[str], *, blanks: bool) -> tuple[int, str] | None:
-    """The first token that breaks a rule, and the rule."""
+    """Return the first token that breaks a rule, and the rule."""
     last = len(tokens) - 1
     for index, token in enumerate(tokens):
         if not token:
@@ -69,7 +69,7 @@ def _problem(tokens: Sequence[str], *, blanks: bool) -> tuple[int, str] | None:
 
 
 def check_subject(subject: str, *, blanks: bool = True) -> list[str]:
-    """The tokens of a valid subject or filter.
+    """Return the tokens of a valid subject or filter.
 
     Args:
         subject: the text.
@@ -88,7 +88,7 @@ def check_subject(subject: str, *, blanks: bool = True) -> list[str]:
 
 
 def not_literal(subject: str, tokens: Sequence[str]) -> InvalidSubjectError:
-    """The error for a subject that has an empty token or a wildcard: nothing can be published there."""
+    """Return the error for a subject that has an empty token or a wildcard: nothing can be published there."""
     index, token = next((n, token) for n, token in enumerate(tokens) if token in ("", PARTIAL, FULL))
     rule = f"the wildcard {token!r} in a published subject" if token else "an empty token"
     return InvalidSubjectError(rule, text=subject, position=position_of(tokens, index), token=token)

@@ -45,7 +45,7 @@ class SubjectTransform:
 
     @classmethod
     def parse(cls, source: str, destination: str, strict: bool = False) -> Self:
-        """The transform from *source* to *destination*.
+        """Return the transform from *source* to *destination*.
 
         Args:
             source: a filter; empty means ``>``.
@@ -136,7 +136,7 @@ class SubjectTransform:
         return _strict_or_none(source, ".".join(token for token in tokens if token is not None))
 
     def inverse(self) -> SubjectTransform | None:
-        """The transform that gives the original subject back; None where the subject cannot be known again.
+        """Return the transform that gives the original subject back; None where the subject cannot be known again.
 
         This is not the server's `reverse`: it is right for every reordering.
         """
@@ -180,7 +180,7 @@ def _strict_or_none(source: str, destination: str) -> SubjectTransform | None:
 
 
 def _steps(source_tokens: list[str], destination: str, tokens: list[str], *, strict: bool) -> tuple[TokenStep, ...]:
-    """The destination's tokens, checked against the source's, in the server's order of checks."""
+    """Return the destination's tokens, checked against the source's, in the server's order of checks."""
     star_indices = [index for index, token in enumerate(source_tokens) if token == PARTIAL]
     literal_source = not star_indices and source_tokens[-1] != FULL
     steps: list[TokenStep] = []

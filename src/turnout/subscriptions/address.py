@@ -20,7 +20,7 @@ _MONGO_TIMEOUTS = ("connectTimeoutMS", "serverSelectionTimeoutMS", "socketTimeou
 
 
 def store_url(environment: Mapping[str, str], default: str) -> str:
-    """The store's URL from DB_URI, with DB_NAME as its database and DB_TABLE_NAME as its table."""
+    """Return the store's URL from DB_URI, with DB_NAME as its database and DB_TABLE_NAME as its table."""
     url = environment.get("DB_URI") or default
     name, table = environment.get("DB_NAME", ""), environment.get("DB_TABLE_NAME", "")
     if not url.startswith("mongodb") or not (name or table):
@@ -39,9 +39,9 @@ def url_problem(url: str) -> str | None:
     scheme, separator, _ = url.partition("://")
     # What follows a plus sign, as in mongodb+srv, is the driver's business.
     if not separator or scheme.partition("+")[0] not in schemes:
-        known = ", ".join(f"{name}://" for name in schemes)
+        prefixes = ", ".join(f"{name}://" for name in schemes)
         guess = did_you_mean(scheme.partition(":")[0], schemes)
-        return f"no store is named {masked_url(url)!r}; expected one of {known}{guess}"
+        return f"no store is named {masked_url(url)!r}; expected one of {prefixes}{guess}"
     if scheme == "sqlite":
         try:
             SqliteAddress.parse(url)
@@ -50,19 +50,19 @@ def url_problem(url: str) -> str | None:
     return None
 
 
-def beside(url: str, folder: Path) -> str:
-    """The URL with the whole names of its files, which start from *folder*: SQLite's own, and certificates.
+def with_absolute_paths(url: str, folder: Path) -> str:
+    """Return the URL with absolute names of its files, relative to *folder*: SQLite's own, and certificates.
 
-    >>> beside("sqlite:///subscriptions.db?timeout=5", Path("/routes"))
+    >>> with_absolute_paths("sqlite:///subscriptions.db?timeout=5", Path("/routes"))
     'sqlite:////routes/subscriptions.db?timeout=5'
-    >>> beside("grpc://host:1?ca=ca.pem&timeout=5", Path("/routes"))
+    >>> with_absolute_paths("grpc://host:1?ca=ca.pem&timeout=5", Path("/routes"))
     'grpc://host:1?ca=/routes/ca.pem&timeout=5'
     """
     return _with_files(url, lambda path: (folder / path).absolute())
 
 
 def resolved(url: str) -> str:
-    """The URL with the names of its files as they are behind every symbolic link: two names of one store are equal."""
+    """Return the URL with symbolic links in its file names resolved, so that two names of one store are equal."""
     return _with_files(url, Path.resolve)
 
 
@@ -80,7 +80,7 @@ def _with_files(url: str, change: Callable[[Path], Path]) -> str:
 
 
 def files_of(url: str) -> list[str]:
-    """The names of the files that a store's URL names.
+    """Return the names of the files that a store's URL names.
 
     >>> files_of("sqlite:///a.db?timeout=5"), files_of("grpc://host:1?ca=ca.pem&timeout=5"), files_of("memory://")
     (['a.db'], ['ca.pem'], [])
@@ -109,7 +109,7 @@ def existing(url: str) -> str:
 
 
 def with_retention(url: str, retention: str) -> str:
-    """The URL of a store with this retention of deleted subscriptions; it replaces a retention in the URL.
+    """Return the URL of a store with this retention of deleted subscriptions; it replaces a retention in the URL.
 
     >>> with_retention("sqlite:///subscriptions.db?retention=1h&timeout=5", "30d")
     'sqlite:///subscriptions.db?timeout=5&retention=30d'

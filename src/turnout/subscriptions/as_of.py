@@ -27,7 +27,7 @@ def snapshot_of(url: str, moment: Moment | None = None, ids: Iterable[str] | Non
     try:
         if moment is None or moment == store.revision():
             return _present(store, ids)
-        return _some(view_as_of(store, moment), ids)
+        return _snapshot_of(view_as_of(store, moment), ids)
     finally:
         store.close()
 
@@ -37,13 +37,13 @@ def _present(store: Store, ids: Iterable[str] | None) -> Snapshot:
         return store.snapshot()
     try:
         # All of one revision, also during concurrent changes.
-        return _some(view_as_of(store, store.revision()), ids)
+        return _snapshot_of(view_as_of(store, store.revision()), ids)
     except HistoryForgottenError:
         revision = store.revision()
         return Snapshot(tuple(store.read(id_) for id_ in dict.fromkeys(ids)), revision)
 
 
-def _some(past: PastStore, ids: Iterable[str] | None) -> Snapshot:
+def _snapshot_of(past: PastStore, ids: Iterable[str] | None) -> Snapshot:
     if ids is None:
         return past.snapshot()
     return Snapshot(tuple(past.read(id_) for id_ in dict.fromkeys(ids)), past.revision)

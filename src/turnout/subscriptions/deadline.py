@@ -54,7 +54,7 @@ def remaining(most: float) -> float:
     """
     if _deadline.at is None:
         return most
-    left = _deadline.at - time.monotonic()
-    if left <= 0:
+    seconds = _deadline.at - time.monotonic()
+    if seconds <= 0:
         raise StoreUnavailableError("the store was not free before the caller's deadline; nothing was changed")
-    return min(most, left)
+    return min(most, seconds)

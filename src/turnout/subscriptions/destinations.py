@@ -70,7 +70,7 @@ def _problem(subject: str, begun: int) -> str | None:
 
 
 def describe_destination(destination: str) -> str:
-    """A destination as errors show it: control characters escaped, and not all of a very long one."""
+    """Return a destination as errors show it: control characters escaped, and not all of a very long one."""
     if len(destination) <= _SHOWN_CHARACTERS:
         return repr(destination)
     return f"{destination[:_SHOWN_CHARACTERS]!r}… ({len(destination):,} characters)"
@@ -85,7 +85,7 @@ def problems_of(subscription: Subscription) -> Iterator[str]:
 
 
 def checked(subscriptions: Iterable[Subscription]) -> Iterator[Subscription]:
-    """The same subscriptions, one after the other: what every store does before it keeps any.
+    """Yield the same subscriptions, one after the other: what every store does before it keeps any.
 
     Raises:
         SubscriptionInvalidError: nothing can be published to a destination; names it and the fault.
@@ -110,7 +110,7 @@ def checked_version(id: str, subscription: Subscription) -> Subscription:  # noq
 
 
 def check_pattern(pattern: str) -> str:
-    """A pattern of destinations as it was given.
+    """Return a pattern of destinations as it was given.
 
     Raises:
         ValueError: it is no subject, with or without wildcards.

@@ -91,24 +91,24 @@ def condition_of(pattern: object) -> Condition:
 
 def _fields(pattern: object, steps: tuple[str, ...], path: str) -> Condition:
     if not isinstance(pattern, dict) or not pattern:
-        raise PatternError(path, f"expected an object of fields, found {_shown(pattern)}")
+        raise PatternError(path, f"expected an object of fields, found {_describe(pattern)}")
     if len(steps) > _MOST_DEPTH:
         raise PatternError(path, f"fields nest deeper than {_MOST_DEPTH}")
-    return _both([_field(name, value, steps, f"{path}.{name}".lstrip(".")) for name, value in pattern.items()])
+    return _all_of([_field(name, value, steps, f"{path}.{name}".lstrip(".")) for name, value in pattern.items()])
 
 
 def _field(name: str, value: object, steps: tuple[str, ...], path: str) -> Condition:
     if name == "$or":
         if not isinstance(value, list) or len(value) < 2:
-            raise PatternError(path, f"expected a list of two patterns or more, found {_shown(value)}")
-        return _either([_fields(part, steps, f"{path}[{number}]") for number, part in enumerate(value)])
+            raise PatternError(path, f"expected a list of two patterns or more, found {_describe(value)}")
+        return _any_of([_fields(part, steps, f"{path}[{number}]") for number, part in enumerate(value)])
     steps = (*steps, name)
     if isinstance(value, dict):
         return _fields(value, steps, path)
     if not isinstance(value, list) or not value:
-        raise PatternError(path, f"expected a list of values, or an object of fields, found {_shown(value)}")
+        raise PatternError(path, f"expected a list of values, or an object of fields, found {_describe(value)}")
     key = ".".join(map(_step, steps))
-    return _either([_value(key, one, f"{path}[{number}]") for number, one in enumerate(value)])
+    return _any_of([_value(key, one, f"{path}[{number}]") for number, one in enumerate(value)])
 
 
 def _step(name: str) -> str:
@@ -139,18 +139,18 @@ def _equal(key: str, value: object, path: str) -> Condition:
 
 def _text(value: object, path: str) -> str:
     if not isinstance(value, str):
-        raise PatternError(path, f"expected a text, found {_shown(value)}")
+        raise PatternError(path, f"expected a text, found {_describe(value)}")
     return value
 
 
 def _affix(before: str, after: str) -> Callable[[str, Any, str], Condition]:
-    def made(key: str, value: object, path: str) -> Condition:
+    def leaf_of(key: str, value: object, path: str) -> Condition:
         text, folds = value, isinstance(value, dict) and list(value) == ["equals-ignore-case"]
         if folds and isinstance(value, dict):
             text = value["equals-ignore-case"]
         return kiwi(f"{key}:text", f"{before}{escape(_text(text, path))}{after}", ignore_case=folds)
 
-    return made
+    return leaf_of
 
 
 def _ignoring_case(key: str, value: object, path: str) -> Condition:
@@ -164,18 +164,18 @@ def _wildcard(key: str, value: object, path: str) -> Condition:
 
 def _numeric(key: str, value: object, path: str) -> Condition:
     if not isinstance(value, list) or len(value) not in (2, 4):
-        raise PatternError(path, f"expected an operator and a number, once or twice, found {_shown(value)}")
+        raise PatternError(path, f"expected an operator and a number, once or twice, found {_describe(value)}")
     parts: list[Condition] = []
     for operator, number in zip(value[::2], value[1::2], strict=True):
         if operator not in _OPERATORS or isinstance(number, bool) or not isinstance(number, (int, float)):
-            raise PatternError(path, f"expected one of {' '.join(_OPERATORS)} and a number, found {_shown(value)}")
+            raise PatternError(path, f"expected one of {' '.join(_OPERATORS)} and a number, found {_describe(value)}")
         parts.append(compare(f"{key}:number", operator, number))
-    return _both(parts)
+    return _all_of(parts)
 
 
 def _exists(key: str, value: object, path: str) -> Condition:
     if not isinstance(value, bool):
-        raise PatternError(path, f"expected true or false, found {_shown(value)}")
+        raise PatternError(path, f"expected true or false, found {_describe(value)}")
     return exists(key) if value else not_(exists(key))
 
 
@@ -187,7 +187,9 @@ def _anything_but(key: str, value: object, path: str) -> Condition:
     if isinstance(value, dict):
         ((name, operand),) = value.items() if len(value) == 1 else (("", None),)
         if name not in ("prefix", "suffix", "wildcard", "equals-ignore-case"):
-            raise PatternError(path, f"expected prefix, suffix, wildcard or equals-ignore-case, found {_shown(value)}")
+            raise PatternError(
+                path, f"expected prefix, suffix, wildcard or equals-ignore-case, found {_describe(value)}"
+            )
         several = operand if isinstance(operand, list) else [operand]
         refused = [_COMPARISONS[name](key, one, path) for one in several]
     else:
@@ -209,15 +211,15 @@ _COMPARISONS: Final[Mapping[str, Callable[[str, Any, str], Condition]]] = {
 }
 
 
-def _both(parts: list[Condition]) -> Condition:
+def _all_of(parts: list[Condition]) -> Condition:
     distinct = list(dict.fromkeys(parts))
     return distinct[0] if len(distinct) == 1 else all_of(*distinct)
 
 
-def _either(parts: list[Condition]) -> Condition:
+def _any_of(parts: list[Condition]) -> Condition:
     distinct = list(dict.fromkeys(parts))
     return distinct[0] if len(distinct) == 1 else any_of(*distinct)
 
 
-def _shown(value: object) -> str:
+def _describe(value: object) -> str:
     return f"{json.dumps(value, default=str):.60}"

@@ -41,12 +41,12 @@ def projection_of(target: Mapping[str, Any], rule: str) -> str:
     >>> projection_of({"InputPath": "$.detail"}, "r")
     'value.detail'
     """
-    given = [name for name in ("Input", "InputPath", "InputTransformer") if target.get(name) is not None]
-    if len(given) > 1:
-        raise PatternError(given[1], f"a target has one input, found {' and '.join(given)}")
-    if not given:
+    inputs = [name for name in ("Input", "InputPath", "InputTransformer") if target.get(name) is not None]
+    if len(inputs) > 1:
+        raise PatternError(inputs[1], f"a target has one input, found {' and '.join(inputs)}")
+    if not inputs:
         return ""
-    (name,) = given
+    (name,) = inputs
     if name == "InputPath":
         return _path(target[name], name)
     if name == "Input":
@@ -64,25 +64,29 @@ def _transformed(transformer: object, rule: str) -> str:
     paths = transformer.get("InputPathsMap") or {}
     if not isinstance(paths, dict):
         raise PatternError("InputTransformer.InputPathsMap", "expected a path for each variable")
-    known = {name: _path(path, f"InputTransformer.InputPathsMap.{name}") for name, path in paths.items()}
-    known |= {"aws.events.rule-name": json.dumps(rule), "aws.events.event": "value", "aws.events.event.json": "value"}
+    paths_by_name = {name: _path(path, f"InputTransformer.InputPathsMap.{name}") for name, path in paths.items()}
+    paths_by_name |= {
+        "aws.events.rule-name": json.dumps(rule),
+        "aws.events.event": "value",
+        "aws.events.event.json": "value",
+    }
     path = "InputTransformer.InputTemplate"
 
     def variable(name: str) -> str:
-        if name not in known:
-            raise PatternError(path, f"<{name}> has no path; there are {', '.join(known)}")
-        return known[name]
+        if name not in paths_by_name:
+            raise PatternError(path, f"<{name}> has no path; there are {', '.join(paths_by_name)}")
+        return paths_by_name[name]
 
     def written(text: str) -> str:
         if text.startswith(_VALUE_MARK):
             return variable(text.removeprefix(_VALUE_MARK))
         parts = _VARIABLE.split(text)
-        made = [
+        pieces = [
             f"string({variable(part)})" if number % 2 else json.dumps(part, ensure_ascii=False)
             for number, part in enumerate(parts)
             if part or number % 2
         ]
-        return " + ".join(made) or '""'
+        return " + ".join(pieces) or '""'
 
     marked = _PART.sub(lambda found: found[0] if found[1] is None else f'"\\u0000{found[1]}"', template)
     return _literal(_json(marked, path), written)
@@ -111,7 +115,7 @@ def _path(path: object, where: str) -> str:
     """Return a path of JSON, as ``$.detail.items[0]``, in CEL."""
     if not isinstance(path, str) or not path.startswith("$"):
         raise PatternError(where, f"expected a path as $.detail.state, found {path!r:.60}")
-    at, made = 1, "value"
+    at, expression = 1, "value"
     while at < len(path):
         step = _STEP.match(path, at)
         if step is None:
@@ -120,10 +124,10 @@ def _path(path: object, where: str) -> str:
             )
         name = next((found for found in (step[1], step[3], step[4]) if found is not None), None)
         if name is None:
-            made += f"[{step[2]}]"
+            expression += f"[{step[2]}]"
         elif _NAME.fullmatch(name) and name not in _RESERVED:
-            made += f".{name}"
+            expression += f".{name}"
         else:
-            made += f"[{json.dumps(name, ensure_ascii=False)}]"
+            expression += f"[{json.dumps(name, ensure_ascii=False)}]"
         at = step.end()
-    return made
+    return expression

@@ -115,7 +115,7 @@ class KiwiTree:
                 raise PairNotFoundError(f"the pair {key!r}, {pattern!r} is not registered")
 
     def pairs(self) -> list[tuple[str, str]]:
-        """Every pair, sorted."""
+        """Return every pair, sorted."""
         with self._alone():
             return self._pairs.execute("SELECT key, pattern FROM pair").fetchall()
 

@@ -50,7 +50,7 @@ def subscription_to_json(subscription: Subscription) -> JsonObject:
 
 
 def subscription_from_json(data: object) -> Subscription:
-    """The subscription that the JSON describes, checked by the service's rules.
+    """Return the subscription that the JSON describes, checked by the service's rules.
 
     Raises:
         SubscriptionInvalidError: the message begins with the place.
@@ -87,10 +87,10 @@ def _object(value: object, path: str) -> JsonObject:
     return value
 
 
-def _only(body: JsonObject, known: tuple[str, ...], path: str) -> None:
+def _only(body: JsonObject, names: tuple[str, ...], path: str) -> None:
     for name in body:
-        if name not in known:
-            raise SubscriptionInvalidError(f"{path}{name}: unknown field; there are {', '.join(known)}")
+        if name not in names:
+            raise SubscriptionInvalidError(f"{path}{name}: unknown field; there are {', '.join(names)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,11 +127,11 @@ def import_lines(
     subscriptions = _read(lines, plain=isinstance(store, PlainLineStore))
     while True:
         with paused_gc():
-            some = list(islice(subscriptions, batch))
-            if not some:
+            entries = list(islice(subscriptions, batch))
+            if not entries:
                 return imported
-            created = _store(store, store_many, some, existing)
-        imported = Imported(imported.created + created, imported.skipped + len(some) - created)
+            created = _store(store, store_many, entries, existing)
+        imported = Imported(imported.created + created, imported.skipped + len(entries) - created)
         progress(imported)
 
 
@@ -171,15 +171,15 @@ def _parsed(text: str) -> object:
 
 
 def _store(
-    store: Store, store_many: _StoreMany, some: list[Subscription | PlainLine], existing: Literal["fail", "skip"]
+    store: Store, store_many: _StoreMany, entries: list[Subscription | PlainLine], existing: Literal["fail", "skip"]
 ) -> int:
     try:
-        return len(store_many(some))
+        return len(store_many(entries))
     except SubscriptionExistsError:
         if existing == "fail":
             raise
     # After an import that was broken off, whole batches are there: to look is quicker than to try.
-    new = [subscription for subscription in some if not _is_there(store, subscription.id)]
+    new = [subscription for subscription in entries if not _is_there(store, subscription.id)]
     try:
         return len(store_many(new))
     except SubscriptionExistsError:
@@ -195,9 +195,9 @@ def _is_there(store: Store, id_: str) -> bool:
     return True
 
 
-def _store_each(store_many: _StoreMany, some: list[Subscription | PlainLine]) -> int:
+def _store_each(store_many: _StoreMany, entries: list[Subscription | PlainLine]) -> int:
     created = 0
-    for subscription in some:
+    for subscription in entries:
         try:
             created += len(store_many([subscription]))
         except SubscriptionExistsError:
@@ -206,6 +206,6 @@ def _store_each(store_many: _StoreMany, some: list[Subscription | PlainLine]) ->
 
 
 def export_lines(store: Store) -> Iterator[str]:
-    """Every subscription as a line of JSON, in the order of ids, as of one revision."""
+    """Yield every subscription as a line of JSON, in the order of ids, as of one revision."""
     for subscription in store.snapshot():
         yield json.dumps(subscription_to_json(subscription), ensure_ascii=False, separators=(",", ":"))

@@ -86,7 +86,7 @@ class LiveMatcher:
         return self.matcher.stats(hottest)
 
     def subscription(self, id: str) -> Subscription:  # noqa: A002 - the field's own name
-        """The subscription of that id, from the store.
+        """Return the subscription of that id, from the store.
 
         Raises:
             SubscriptionNotFoundError: there is none.
@@ -106,14 +106,14 @@ class LiveMatcher:
             return
         try:
             # Before the query: a change in the meantime sets it again.
-            behind, self._behind = self._behind, False
-            if not behind and self._clock() - self._checked <= self._max_age:
+            was_behind, self._behind = self._behind, False
+            if not was_behind and self._clock() - self._checked <= self._max_age:
                 return
             try:
                 with within(_CATCH_UP_SECONDS):
                     self.matcher.refresh(self._store)
             except StoreUnavailableError:
-                self._behind = behind or self._behind
+                self._behind = was_behind or self._behind
                 self._away_until = self._clock() + _AWAY_SECONDS
             self._checked = self._clock()
         finally:

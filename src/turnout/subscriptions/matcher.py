@@ -106,7 +106,7 @@ class Matcher:
 
     @classmethod
     def from_store(cls, store: Store | Snapshot, *, sample: Collection[Mapping[str, str]] = ()) -> Matcher:
-        """A matcher of everything in the store, at its present revision."""
+        """Return a matcher of everything in the store, at its present revision."""
         snapshot = store if isinstance(store, Snapshot) else store.snapshot()
         return cls(snapshot.subscriptions, sample=sample, revision=snapshot.revision)
 
@@ -165,18 +165,18 @@ class Matcher:
         layers, loose = self._state
         parts = []
         for view, single, answers in layers:
-            gone = view.gone
-            seen = texts if single.takes(texts) else by_leaf_keys(texts, view.segment.special_keys)
-            if isinstance(seen, Multivalued):
-                numbers = several_of(view.segment).matched_several(seen)
+            tombstones = view.gone
+            leaf_texts = texts if single.takes(texts) else by_leaf_keys(texts, view.segment.special_keys)
+            if isinstance(leaf_texts, Multivalued):
+                numbers = several_of(view.segment).matched_several(leaf_texts)
             else:
                 one = cast("Mapping[str, str]", texts)
                 try:
                     numbers = single.matched(one)
                 except TooManyError:
                     numbers = self._index_of(layers).match_one(view.segment, one)
-            if gone is not None:
-                numbers = [number for number in numbers if not gone[number]]
+            if tombstones is not None:
+                numbers = [number for number in numbers if not tombstones[number]]
             if numbers and view.segment.expires:
                 now = milliseconds_now() if now is None else now
                 time = now if time is None else time
@@ -184,11 +184,11 @@ class Matcher:
                 numbers = candidates[view.segment.current(candidates, time, now)].tolist()
             if numbers:
                 parts.append((answers, numbers))
-        beside: Sequence[Answer] = ()
+        loose_answers: Sequence[Answer] = ()
         if loose:
             now = milliseconds_now() if now is None else now
-            beside = self._matching(loose, texts, now if time is None else time, now)
-        return MessageMatches(texts, parts, beside) if parts or beside else NO_MATCHES
+            loose_answers = self._matching(loose, texts, now if time is None else time, now)
+        return MessageMatches(texts, parts, loose_answers) if parts or loose_answers else NO_MATCHES
 
     def _matching(
         self, loose: Sequence[tuple[Subscription, Answer]], texts: Metadata, time: int, now: int
@@ -219,15 +219,15 @@ class Matcher:
         layers, loose = self._state
         now = milliseconds_now() if now is None else now
         matches = self._index_of(layers).match_messages(texts, times=times, now=now)
-        beside: dict[int, list[Answer]] = {}
+        loose_answers: dict[int, list[Answer]] = {}
         for subscription, answer in loose:
             for row, message in enumerate(texts):
                 time = None if times is None else times[row]
                 if subscription.inactive(now if time is None else time, now):
                     continue
                 if evaluate(subscription.condition, message):
-                    beside.setdefault(row, []).append(answer)
-        return MatchBatch(texts, matches, [layer.answers for layer in layers], beside)
+                    loose_answers.setdefault(row, []).append(answer)
+        return MatchBatch(texts, matches, [layer.answers for layer in layers], loose_answers)
 
     def index(self) -> Index:
         """Return a separate index of everything that the matcher holds now."""
@@ -236,8 +236,8 @@ class Matcher:
             return self._index_of(self._state.layers)
 
     def _index_of(self, layers: tuple[_MatcherSegment, ...]) -> Index:
-        known, index = self._index
-        if known is not layers:
+        indexed, index = self._index
+        if indexed is not layers:
             index = Index([Layer(layer.view.segment, layer.view.gone) for layer in layers], 0, self._dictionary_cache)
             self._index = layers, index
         return index
@@ -247,10 +247,10 @@ class Matcher:
         self._settle()
         return stats_of([layer.view for layer in self._state.layers], hottest)
 
-    def _change(self, gone: Collection[str], created: Sequence[Subscription]) -> None:
-        """Drop the subscriptions with the ids *gone* and add *created*, in one atomic change."""
+    def _change(self, deleted: Collection[str], created: Sequence[Subscription]) -> None:
+        """Drop the subscriptions with the ids *deleted* and add *created*, in one atomic change."""
         with self._lock:
-            state = self._without(self._state, gone)
+            state = self._without(self._state, deleted)
             self._state = state._replace(
                 loose=(*state.loose, *((subscription, answer_of(subscription)) for subscription in enabled(created)))
             )
@@ -258,11 +258,11 @@ class Matcher:
                 self._settle()
 
     @staticmethod
-    def _without(state: _MatcherState, gone: Collection[str]) -> _MatcherState:
-        layers = tuple(layer.without(gone) for layer in state.layers)
+    def _without(state: _MatcherState, deleted: Collection[str]) -> _MatcherState:
+        layers = tuple(layer.without(deleted) for layer in state.layers)
         return _MatcherState(
             tuple(layer for layer in layers if layer.view.left),
-            tuple(entry for entry in state.loose if entry[0].id not in gone),
+            tuple(entry for entry in state.loose if entry[0].id not in deleted),
         )
 
     def _settle(self) -> None:
@@ -288,10 +288,10 @@ class Matcher:
         layers = self._state.layers
         begun, size = len(layers), 0
         while begun and id(layers[begun - 1].single) not in busy:
-            left = layers[begun - 1].view.left
-            if begun < len(layers) and left >= _RATIO * size:
+            living = layers[begun - 1].view.left
+            if begun < len(layers) and living >= _RATIO * size:
                 break
-            begun, size = begun - 1, size + left
+            begun, size = begun - 1, size + living
         parts = layers[begun:]
         if len(parts) < 2:
             return
@@ -311,12 +311,12 @@ class Matcher:
         with self._lock:
             layers = self._state.layers
             merging = [index for index, layer in enumerate(layers) if id(layer.single) in of_parts]
-            still = {subscription.id for index in merging for subscription in layers[index].view.living()}
-            merged = merged.without({subscription.id for subscription in living} - still)
-            left = [layer for layer in layers if id(layer.single) not in of_parts]
+            living_ids = {subscription.id for index in merging for subscription in layers[index].view.living()}
+            merged = merged.without({subscription.id for subscription in living} - living_ids)
+            kept_layers = [layer for layer in layers if id(layer.single) not in of_parts]
             if merged.view.left:
-                left.insert(merging[0], merged)
-            self._state = self._state._replace(layers=tuple(left))
+                kept_layers.insert(merging[0], merged)
+            self._state = self._state._replace(layers=tuple(kept_layers))
 
 
 def _identified(subscription: Subscription) -> Subscription:

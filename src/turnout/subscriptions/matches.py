@@ -34,7 +34,7 @@ class MatchBatch(Sequence["MatchList"]):
         messages: matched messages.
         matches: results of the index.
         layers: the answers of the subscriptions of each of its layers.
-        beside: by row, the answers of subscriptions that match and are not in the index.
+        loose: by row, the answers of subscriptions that match and are not in the index.
 
     >>> from turnout.conditions import parse
     >>> from turnout.subscriptions import Matcher, Subscription
@@ -52,13 +52,13 @@ class MatchBatch(Sequence["MatchList"]):
         messages: Sequence[Metadata],
         matches: Matches,
         layers: Sequence[Answers],
-        beside: Mapping[int, Sequence[Answer]],
+        loose: Mapping[int, Sequence[Answer]],
     ) -> None:
         self._messages = messages
         self._numbers = matches.subscriptions
         self._layers = layers
         self._first = [0, *accumulate(map(len, layers))]
-        self._beside = beside
+        self._loose = loose
         self._starts = np.zeros(len(messages) + 1, np.int64)
         np.cumsum(np.bincount(matches.rows, minlength=len(messages)), out=self._starts[1:])
 
@@ -77,7 +77,7 @@ class MatchBatch(Sequence["MatchList"]):
         return (MatchList(self, row) for row in range(len(self._messages)))
 
     def __eq__(self, other: object) -> bool:
-        return _same(self, other) if isinstance(other, list | MatchBatch | MatchList) else NotImplemented
+        return _is_same(self, other) if isinstance(other, list | MatchBatch | MatchList) else NotImplemented
 
     __hash__ = None  # type: ignore[assignment]  # equal to lists, which have no hash either
 
@@ -100,7 +100,7 @@ class MatchBatch(Sequence["MatchList"]):
     def answers(self, row: int) -> list[Answer]:
         """Return the results from which the matches of one message are built."""
         answers = self._answers[self._bounds[row] : self._bounds[row + 1]]
-        return [*answers, *self._beside[row]] if row in self._beside else answers
+        return [*answers, *self._loose[row]] if row in self._loose else answers
 
     def ids_of(self, row: int) -> list[str]:
         """Return the ids of the subscriptions that match one message; `ids` takes less time for all."""
@@ -108,7 +108,7 @@ class MatchBatch(Sequence["MatchList"]):
 
     def count_of(self, row: int) -> int:
         """Return the number of matches of a message."""
-        return self._bounds[row + 1] - self._bounds[row] + len(self._beside.get(row, ()))
+        return self._bounds[row + 1] - self._bounds[row] + len(self._loose.get(row, ()))
 
     @cached_property
     def _bounds(self) -> list[int]:
@@ -116,28 +116,28 @@ class MatchBatch(Sequence["MatchList"]):
 
     @cached_property
     def _answers(self) -> list[Answer]:
-        return self._taken(_answers_of, self._numbers)
+        return self._items(_answers_of, self._numbers)
 
     def _by_message(self, of_layer: _OfLayer[T], of_answer: Callable[[Answer], T]) -> list[list[T]]:
         of_messages: list[list[T]] = []
         for begun in range(0, len(self._messages), _BATCH_MESSAGES):
             starts = self._starts[begun : begun + _BATCH_MESSAGES + 1]
-            values = self._taken(of_layer, self._numbers[starts[0] : starts[-1]])
+            values = self._items(of_layer, self._numbers[starts[0] : starts[-1]])
             of_messages += [values[first:end] for first, end in pairwise((starts - starts[0]).tolist())]
-        for row, answers in self._beside.items():
+        for row, answers in self._loose.items():
             of_messages[row] += map(of_answer, answers)
         return of_messages
 
-    def _taken(self, of_layer: _OfLayer[T], numbers: _Numbers) -> list[T]:
+    def _items(self, of_layer: _OfLayer[T], numbers: _Numbers) -> list[T]:
         """Return the items of the subscriptions with these index numbers."""
         if len(self._layers) == 1:
             return of_layer(self._layers[0], numbers)
         values = np.empty(len(numbers), object)
         for layer, (first, end) in zip(self._layers, pairwise(self._first), strict=True):
-            mine = np.flatnonzero((first <= numbers) & (numbers < end))
-            values[mine] = objects(of_layer(layer, numbers.take(mine) - first))
-        taken: list[T] = values.tolist()
-        return taken
+            own = np.flatnonzero((first <= numbers) & (numbers < end))
+            values[own] = objects(of_layer(layer, numbers.take(own) - first))
+        items: list[T] = values.tolist()
+        return items
 
 
 class MatchList(Sequence[Match]):
@@ -175,7 +175,7 @@ class MatchList(Sequence[Match]):
         return iter(self._objects())
 
     def __eq__(self, other: object) -> bool:
-        return _same(self, other) if isinstance(other, list | MatchBatch | MatchList) else NotImplemented
+        return _is_same(self, other) if isinstance(other, list | MatchBatch | MatchList) else NotImplemented
 
     __hash__ = None  # type: ignore[assignment]  # equal to lists, which have no hash either
 
@@ -205,26 +205,26 @@ class MessageMatches(MatchList):
     Args:
         message: matched message; it is copied.
         parts: the answers of subscriptions, and the numbers of those that match.
-        beside: the answers of matching subscriptions that are in no index yet.
+        loose: the answers of matching subscriptions that are in no index yet.
     """
 
-    __slots__ = ("_beside", "_message", "_parts")
+    __slots__ = ("_loose", "_message", "_parts")
 
     def __init__(
-        self, message: Metadata, parts: Sequence[tuple[Answers, Sequence[int]]], beside: Sequence[Answer]
+        self, message: Metadata, parts: Sequence[tuple[Answers, Sequence[int]]], loose: Sequence[Answer]
     ) -> None:
         self._message = copy(message)
         self._parts = parts
-        self._beside = beside
+        self._loose = loose
 
     def __len__(self) -> int:
-        return sum([len(numbers) for _, numbers in self._parts]) + len(self._beside)
+        return sum([len(numbers) for _, numbers in self._parts]) + len(self._loose)
 
     @property
     def ids(self) -> list[str]:
         """The ids of the subscriptions."""
         ids = [id_ for of_layer, numbers in self._parts for id_ in of_layer.ids_of(numbers)]
-        ids += [answer.id for answer in self._beside]
+        ids += [answer.id for answer in self._loose]
         return ids
 
     def _objects(self) -> list[Match]:
@@ -233,7 +233,7 @@ class MessageMatches(MatchList):
 
     def _answers(self) -> list[Answer]:
         answers = [answer for of_layer, numbers in self._parts for answer in of_layer.some(numbers)]
-        answers += self._beside
+        answers += self._loose
         return answers
 
 
@@ -257,5 +257,5 @@ def _answers_of(layer: Answers, numbers: _Numbers) -> list[Answer]:
     return layer.some(numbers.tolist())
 
 
-def _same(ours: Sequence[object], other: Sequence[object]) -> bool:
+def _is_same(ours: Sequence[object], other: Sequence[object]) -> bool:
     return len(ours) == len(other) and all(map(eq, ours, other))

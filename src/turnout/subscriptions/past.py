@@ -34,7 +34,7 @@ def retention_of(text: str) -> float | None:
 
 
 def time_of(at: int) -> datetime:
-    """The time at microseconds since 1970; what no calendar has is the nearest that it has."""
+    """Return the time at microseconds since 1970, clamped to the range of dates."""
     try:
         return EPOCH + timedelta(microseconds=at)
     except OverflowError:
@@ -42,7 +42,7 @@ def time_of(at: int) -> datetime:
 
 
 def now() -> int:
-    """The present in microseconds since 1970."""
+    """Return the present in microseconds since 1970."""
     return time.time_ns() // 1_000
 
 
@@ -148,7 +148,7 @@ class PastStore:
         self.revision = revision
 
     def read(self, id: str) -> Subscription:  # noqa: A002 - the field's own name
-        """The subscription of this id, as it was.
+        """Return the subscription of this id, as it was.
 
         Raises:
             SubscriptionNotFoundError: there was none at this revision.
@@ -160,8 +160,8 @@ class PastStore:
 
     def snapshot(self) -> Snapshot:
         """Return all past subscriptions, in the order of ids."""
-        then = self._store.snapshot_at(self.revision, self._prefix)
-        return Snapshot(tuple(map(self._bare, then)) if self._prefix else then, self.revision)
+        former = self._store.snapshot_at(self.revision, self._prefix)
+        return Snapshot(tuple(map(self._bare, former)) if self._prefix else former, self.revision)
 
     def __iter__(self) -> Iterator[Subscription]:
         return iter(self.snapshot())

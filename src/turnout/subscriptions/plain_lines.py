@@ -102,16 +102,16 @@ def _keeps_rules(line: _Line, found: list[_Leaf]) -> bool:
     """Return True if it keeps all rules for certain."""
     destinations = line.route.destinations
     texts = [line.id, *destinations, *line.metadata, *line.metadata.values()]
-    said = set()
+    keys = set()
     promised = False
     for leaf in found:
         texts += leaf.key, leaf.pattern
-        said.add((leaf.key, leaf.pattern, leaf.partial, leaf.negated))
+        keys.add((leaf.key, leaf.pattern, leaf.partial, leaf.negated))
         promised = promised or not leaf.negated
     return (
         promised
         and (1 < len(found) <= MAX_LEAVES) == (line.route.condition.group is not UNSET)
-        and len(said) == len(found)
+        and len(keys) == len(found)
         and are_plain(texts, destinations)
     )
 

@@ -66,7 +66,7 @@ class Usage(NamedTuple):
 
     def plus(self, other: Usage, sign: int = 1) -> Usage:
         """Return the sum."""
-        return Usage(*(mine + sign * its for mine, its in zip(self, other, strict=True)))
+        return Usage(*(own + sign * change for own, change in zip(self, other, strict=True)))
 
 
 class UsageCounter:

@@ -34,7 +34,7 @@ class KiwiTrees:
     partial: PatternRegistry
 
     def of(self, leaf: Kiwi) -> PatternRegistry:
-        """The one that a leaf's pattern belongs into."""
+        """Return the one that a leaf's pattern belongs into."""
         return self.partial if leaf.partial else self.complete
 
 
@@ -98,7 +98,7 @@ class SubscriptionService:
 
     @contextlib.contextmanager
     def _within_quota(self, new: list[Subscription], replaced: str = "") -> Iterator[None]:
-        """Refuse what exceeds the quota; others of this process wait until the block has stored it.
+        """Refuse a change above the quota; other threads wait until the block has stored it.
 
         Raises:
             QuotaExceededError: names the quota and its value.
@@ -235,7 +235,7 @@ class SubscriptionService:
     def search_by_condition(
         self, key: str, pattern: str, partial: bool = False, *, limit: int = 0, cursor: str = ""
     ) -> Page[ConditionMatch]:
-        """The subscriptions that contain a leaf with exactly this key, pattern and partial flag."""
+        """Return the subscriptions that contain a leaf with exactly this key, pattern and partial flag."""
         if not key:
             raise SubscriptionInvalidError("kiwiConditionQuery.key: a query needs the key of the leaf it looks for")
         return self.store.search_by_condition(key, pattern, partial, limit=self._page(limit), cursor=cursor)
@@ -265,7 +265,7 @@ def _insist(registry: PatternRegistry, leaf: Kiwi) -> None:
 
 
 def _tree_leaves(subscriptions: Iterable[Subscription]) -> list[Kiwi]:
-    """The kiwi tree leaves, each pair once."""
+    """Return the kiwi tree leaves, each pair once."""
     by_pair = {
         (leaf.key, leaf.pattern, leaf.partial): leaf
         for subscription in subscriptions

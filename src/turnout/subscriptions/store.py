@@ -178,7 +178,7 @@ class MultiTenantStore(Protocol):
     """Optional ability of a store: several owners share it."""
 
     def for_tenant(self, name: str) -> Store:
-        """The store as one tenant sees it, with nothing of others in it; see `turnout.subscriptions.tenants`.
+        """Return the store as one tenant sees it, with nothing of others in it; see `turnout.subscriptions.tenants`.
 
         Raises:
             SubscriptionInvalidError: no tenant can have that name.

@@ -44,7 +44,7 @@ class BoundedPool(ThreadPoolExecutor):
     ) -> None:
         super().__init__(threads, thread_name_prefix=f"turnout-{name}")
         self._busy = busy
-        self._most = threads + waiting
+        self._max_calls = threads + waiting
         self._seconds = seconds
         self._counting = threading.Lock()
         self.calls = 0
@@ -52,7 +52,7 @@ class BoundedPool(ThreadPoolExecutor):
     @property
     def full(self) -> bool:
         """True if as many calls run and wait as allowed."""
-        return self.calls >= self._most
+        return self.calls >= self._max_calls
 
     def check(self) -> None:
         """Refuse a call while too many are waiting.
@@ -61,7 +61,7 @@ class BoundedPool(ThreadPoolExecutor):
             StoreUnavailableError: names how many.
         """
         if self.full:
-            raise StoreUnavailableError(f"{self._busy}, and {self._most} calls wait already: try again later")
+            raise StoreUnavailableError(f"{self._busy}, and {self._max_calls} calls wait already: try again later")
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         """See ``concurrent.futures.Executor``; the call's deadline begins now. A full pool accepts it."""

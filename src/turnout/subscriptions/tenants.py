@@ -135,7 +135,7 @@ class TenantStore(StoreBase):
     def read(self, id: str) -> Subscription:  # noqa: A002 - the field's own name
         """See `Store.read`."""
         with self._known_ids():
-            return self._known(self._store.read(self._prefix + id))
+            return self._with_bare_id(self._store.read(self._prefix + id))
 
     def update(
         self,
@@ -169,7 +169,7 @@ class TenantStore(StoreBase):
             ConditionMatch(
                 self._bare(match.subscription_id),
                 match.condition_id,
-                self._known(match.subscription),
+                self._with_bare_id(match.subscription),
             )
             for match in page.items
         )
@@ -180,7 +180,7 @@ class TenantStore(StoreBase):
     ) -> Page[Subscription]:
         """See `Store.search_by_metadata`."""
         page = self._store.search_by_metadata(metadata, limit=limit, cursor=self._prefix + cursor, prefix=self._prefix)
-        return Page(tuple(map(self._known, page.items)), self._bare(page.cursor))
+        return Page(tuple(map(self._with_bare_id, page.items)), self._bare(page.cursor))
 
     def revision(self) -> int:
         """See `Store.revision`."""
@@ -191,7 +191,7 @@ class TenantStore(StoreBase):
         changes = self._store.changes(since, self._prefix)
         return Changes(
             changes.revision,
-            tuple(map(self._known, changes.created)),
+            tuple(map(self._with_bare_id, changes.created)),
             tuple(map(self._bare, changes.deleted_ids)),
             changes.reset,
         )
@@ -199,7 +199,7 @@ class TenantStore(StoreBase):
     def snapshot(self) -> Snapshot:
         """See `Store.snapshot`."""
         snapshot = self._store.snapshot(self._prefix)
-        return Snapshot(tuple(map(self._known, snapshot.subscriptions)), snapshot.revision)
+        return Snapshot(tuple(map(self._with_bare_id, snapshot.subscriptions)), snapshot.revision)
 
     def as_of(self, moment: Moment) -> PastStore:
         """See `VersionedStore.as_of`."""
@@ -217,7 +217,7 @@ class TenantStore(StoreBase):
     def _bare(self, id_: str) -> str:
         return id_.removeprefix(self._prefix)
 
-    def _known(self, subscription: Subscription) -> Subscription:
+    def _with_bare_id(self, subscription: Subscription) -> Subscription:
         return replace(subscription, id=self._bare(subscription.id))
 
     @contextmanager

@@ -72,7 +72,7 @@ def _url_problem(url: str) -> str | None:
 
 
 def delivery_subject(prefix: str, destination: str, subscription: str) -> str:
-    """Return the subject of a delivery; ``""`` is no subscription.
+    """Return the subject of a delivery; ``""`` stands for no subscription.
 
     >>> delivery_subject("deliver", "webhook:a", "s1")
     'deliver.d2ViaG9vazph.czE'

@@ -81,7 +81,7 @@ class StageRunner:
             self._fail(batch, stage.transform.apply(batch, rows))
 
     def _rows(self, batch: Batch) -> Positions:
-        """The rows of the records that the stage is for."""
+        """Return the rows of the records that the stage is for."""
         stage, alive = self.stage, batch.alive
         if not stage.guards:
             self.noted = {}
@@ -106,7 +106,7 @@ class StageRunner:
         return rows
 
     def _side(self, batch: Batch) -> list[Block]:
-        """The keys or the values of a batch, as a transform that has a side works on them."""
+        """Return the keys or the values of a batch, as a transform that has a side works on them."""
         return batch.key if self.stage.transform.side == Side.KEY else batch.value
 
     def _apply_to_side(self, batch: Batch, rows: Positions) -> None:
@@ -151,15 +151,15 @@ class StageRunner:
 
     def _run_mixed(self, batch: Batch, block: Block, chosen: Mask | None, errors: Errors) -> Block:
         """Apply the stage to the chosen objects of a mixed block, which it owns."""
-        members, how = list(block.values), self._mixed
+        members, step = list(block.values), self._mixed
         indices = range(len(members)) if chosen is None else np.flatnonzero(chosen).tolist()
-        if isinstance(how, EachObject):
+        if isinstance(step, EachObject):
             for index in indices:
-                members[index] = how.convert(members[index])
-        elif how is not None and len(indices):
+                members[index] = step.convert(members[index])
+        elif step is not None and len(indices):
             rows = block.rows if chosen is None else block.rows[chosen]
-            some = [members[index] for index in indices]
-            apply_by_fields(how.names, rows, some, lambda part: self._run(batch, part, None, errors))
+            part_members = [members[index] for index in indices]
+            apply_by_fields(step.names, rows, part_members, lambda part: self._run(batch, part, None, errors))
         return Block.mixed(block.rows, members)
 
     def _step(self, shape: Shape) -> Step | RecordError:

@@ -81,7 +81,7 @@ class Step:
 
 
 def unchanged(block: Block, _where: Sequence[bool] | None, _batch: Batch, _errors: Errors) -> Block:
-    """Return the block as it is; the `Run` that does nothing."""
+    """Return the block unchanged: the `Run` without an effect."""
     return block
 
 
@@ -187,7 +187,7 @@ class Transform:
 
     @classmethod
     def class_name(cls) -> str:
-        """The simple name, without a side."""
+        """Return the simple name, without a side."""
         return cls.__name__
 
     @property
@@ -229,7 +229,7 @@ class Predicate:
     """True where values may be in mixed blocks, see `turnout.transforms.mixed`."""
 
     def named_fields(self) -> Iterator[NamedField]:
-        """The fields of the key or value that the options name."""
+        """Yield the fields of the key or value that the options name."""
         yield from ()
 
     @classmethod
@@ -246,5 +246,5 @@ class Predicate:
 
 
 def mistake(option: str, problem: str, phase: Phase = "task_start") -> OptionError:
-    """A mistake that shows only when options are seen together, which Connect finds when the task starts."""
+    """Return a mistake that shows only when options are seen together, which Connect finds when the task starts."""
     return OptionError(option, problem, phase)

@@ -162,9 +162,9 @@ def _parts(side: Iterable[Block], rows: Positions, errors: Errors, change: Calla
     for block in side:
         chosen = np.isin(block.rows, rows)
         yield block.take(np.flatnonzero(~chosen))
-        mine = block.take(np.flatnonzero(chosen))
+        selected = block.take(np.flatnonzero(chosen))
         try:
-            yield change(mine) if len(mine) else mine
+            yield change(selected) if len(selected) else selected
         except RecordError as error:
-            errors.update(dict.fromkeys(mine.rows.tolist(), error))
-            yield mine
+            errors.update(dict.fromkeys(selected.rows.tolist(), error))
+            yield selected

@@ -23,7 +23,7 @@ TARGETS = ("int8", "int16", "int32", "int64", "float32", "float64", "boolean", "
 
 
 def _parts(entry: str) -> list[str]:
-    """The entry cut at its colons; empty parts at the end do not count, so ``x:`` is a lone ``x``."""
+    """Return the entry cut at its colons; empty parts at the end do not count, so ``x:`` is a lone ``x``."""
     parts = entry.split(":")
     while len(parts) > 1 and not parts[-1]:
         parts.pop()
@@ -31,7 +31,7 @@ def _parts(entry: str) -> list[str]:
 
 
 def _type(text: str) -> str:
-    """The type that a text names in any case: Java compares in upper case."""
+    """Return the type that a text names in any case: Java compares in upper case."""
     return text.upper().lower()
 
 
@@ -139,7 +139,7 @@ class Cast(Transform):
 
 
 def _cast_schema(schema: Schema, target: str) -> Schema:
-    """The schema of a field after the cast: nothing is kept but whether it is optional, and its default."""
+    """Return the schema of a field after the cast: nothing is kept but whether it is optional, and its default."""
     default = None if schema.default is None else caster(schema, target)(default_value(schema))
     return Schema(target, schema.optional, default)
 
@@ -172,9 +172,9 @@ def _whole(shape: Shape, target: str) -> Step:
             target, schema.optional, default,
             name=schema.name, version=schema.version, doc=schema.doc, parameters=schema.parameters,
         )  # fmt: skip
-    fits = schema is None or schema.name not in LOGICAL
+    is_checked = schema is None or schema.name not in LOGICAL
 
     def run(block: Block, _where: Sequence[bool] | None, _batch: Batch, errors: Errors) -> Block:
-        return block.with_values(changed, convert(block.values, cast, errors), checked=fits)
+        return block.with_values(changed, convert(block.values, cast, errors), checked=is_checked)
 
     return Step(run)

@@ -33,7 +33,7 @@ _Cast = Convert
 
 
 def caster(schema: Schema | None, target: str) -> Memo:
-    """A function that makes a value of *schema* (None: schemaless) one of the primitive type *target*.
+    """Return a function that makes a value of *schema* (None: schemaless) one of the primitive type *target*.
 
     It raises `RecordError` for what cannot be cast. A schemaless result carries its width.
     """
@@ -93,7 +93,7 @@ def _casts(target: str, *, is_single: bool) -> Mapping[type, _Cast]:
             bool: lambda value: "true" if value else "false",
             float: java_float if is_single else java_double,
             Float32: java_float,
-            str: _same,
+            str: _unchanged,
             bytes: _base64,
             bytearray: _base64,
             memoryview: _base64,
@@ -117,7 +117,7 @@ def _numeric(of_number: _Cast, of_text: _Cast, of_boolean: _Cast) -> Mapping[typ
     return {**numbers, str: of_text, bool: of_boolean, Moment: _refuse("Unexpected type in Cast transformation: date")}
 
 
-def _same(value: Value) -> Value:
+def _unchanged(value: Value) -> Value:
     return value
 
 
@@ -133,7 +133,7 @@ def _is_true(text: str) -> bool:
 
 
 def _whole(number: DynamicValue, bits: int) -> int:
-    """A number without its fraction: integers as they are, decimals cut, floats saturated at 64 or 32 bits."""
+    """Return a number without its fraction: integers as they are, decimals cut, floats saturated at 64 or 32 bits."""
     if isinstance(number, float):
         if number != number:
             return 0
@@ -181,7 +181,7 @@ def _real_of_text(text: str, *, rounded: Callable[..., float]) -> float:
 
 
 def _of_hex(text: str) -> float | Fraction:
-    """A hexadecimal number; as a fraction where that is not too large, so that it is rounded once."""
+    """Return a hexadecimal number; as a fraction where that is not too large, so that it is rounded once."""
     digits, _, power = text.lower().partition("p")
     sign = -1 if digits.startswith("-") else 1
     whole, _, fraction = digits.lstrip("+-")[2:].partition(".")

@@ -249,7 +249,7 @@ class _Builder:
     def _values(
         self, spec: StageSpec | PredicateSpec, options: Sequence[Option], more: Sequence[str]
     ) -> dict[str, object] | None:
-        """The parsed options; None where one is wrong. With *strict*, as in Connect, unknown ones are not."""
+        """Return the parsed options; None where one is wrong. With *strict*, as in Connect, unknown ones are not."""
         values, wrong = parse_options(options, spec.options)
         if not self.strict:
             wrong += unknown_options(options, spec.options, more)

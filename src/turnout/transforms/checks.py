@@ -16,7 +16,7 @@ def non_empty_list(value: Sequence[str] | None) -> str | None:
 
 
 def names_or_none(value: Sequence[str] | None) -> str | None:
-    """Refuse empty elements, as Kafka 4.3's ``ValidList`` does; null is no name, as in routes from before."""
+    """Refuse empty elements, as Kafka 4.3's ``ValidList`` does; null counts as an empty list, as in older routes."""
     return "expected no empty element" if "" in (value or ()) else None
 
 
@@ -60,11 +60,11 @@ class OneOf:
 
     def __call__(self, value: str | None) -> str | None:
         """Return the problem of a value, None if it is valid."""
-        known = [word.lower() for word in self.words] if self.any_case else self.words
+        words = [word.lower() for word in self.words] if self.any_case else self.words
         compared = value.lower() if self.any_case and value is not None else value
-        return None if compared in known else f"expected one of {', '.join(self.words)}"
+        return None if compared in words else f"expected one of {', '.join(self.words)}"
 
 
 def one_of(*words: str, any_case: bool = False) -> OneOf:
-    """The check that refuses everything but these words."""
+    """Return the check that refuses everything but these words."""
     return OneOf(words, any_case)

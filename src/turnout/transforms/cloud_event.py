@@ -107,8 +107,8 @@ class CloudEvent(Transform):
         chosen = np.zeros(len(batch), np.bool_)
         chosen[rows] = True
         others = [block.take(np.flatnonzero(~chosen[block.rows])) for block in batch.value]
-        mine = [block.take(np.flatnonzero(chosen[block.rows])) for block in batch.value]
-        data = [part for block in mine if len(block) for part in _data_of(block, attributes, errors)]
+        selected = [block.take(np.flatnonzero(chosen[block.rows])) for block in batch.value]
+        data = [part for block in selected if len(block) for part in _data_of(block, attributes, errors)]
         self._set(batch, attributes, errors)
         self._drop(batch, rows)
         written = self._structured(data, attributes) if self.mode == "structured" else data
@@ -143,7 +143,9 @@ class CloudEvent(Transform):
         for block in data:
             events: list[JsonObject] = []
             for row, value in zip(block.rows.tolist(), block.whole(), strict=True):
-                event: JsonObject = {name: given for name, given in attributes[row].items() if given is not None}
+                event: JsonObject = {
+                    name: attribute for name, attribute in attributes[row].items() if attribute is not None
+                }
                 if isinstance(value, bytes):
                     event["data_base64"] = b64encode(value).decode("ascii")
                 elif value is not None:
@@ -193,12 +195,14 @@ def _attribute(name: object, value: object) -> tuple[str, str | None]:
 
 
 def _is_name(name: str) -> bool:
-    fits = 1 <= len(name) <= _NAME_LENGTH and name.isascii() and name.isalnum() and name.islower() | name.isdecimal()
-    return fits and name not in _DATA
+    is_plain = (
+        1 <= len(name) <= _NAME_LENGTH and name.isascii() and name.isalnum() and name.islower() | name.isdecimal()
+    )
+    return is_plain and name not in _DATA
 
 
 def _attribute_of(header: str) -> str:
-    """Return the attribute that a header carries, whose name clients may write in any case; empty if none."""
+    """Return the attribute that a header holds, ignoring the case of its name; empty if none."""
     name = header.lower()
     return name[3:] if name.startswith(PREFIXES) else ""
 

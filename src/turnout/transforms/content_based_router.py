@@ -59,12 +59,12 @@ class ContentBasedRouter(Scripted):
         """Give each record the first topic whose condition is true of it."""
         errors: Errors = {}
         topics = list(batch.topics)
-        left = self.concerned(batch, rows, errors)
+        undecided = self.concerned(batch, rows, errors)
         for condition, topic in self.choices:
-            chosen = condition.test(batch, errors)[left]
-            _set(topics, left[chosen], topic)
-            left = left[~chosen]
-        _set(topics, left, self.otherwise)
+            chosen = condition.test(batch, errors)[undecided]
+            _set(topics, undecided[chosen], topic)
+            undecided = undecided[~chosen]
+        _set(topics, undecided, self.otherwise)
         batch.topics = topics
         return errors
 

@@ -174,12 +174,12 @@ class _Reader:
 
     def either(self) -> Condition:
         """Read conditions under ``||``."""
-        children = [self._both()]
+        children = [self._conjunction()]
         while self._take("||"):
-            children.append(self._both())
+            children.append(self._conjunction())
         return children[0] if len(children) == 1 else any_of(*children)
 
-    def _both(self) -> Condition:
+    def _conjunction(self) -> Condition:
         children = [self._one()]
         while self._take("&&"):
             children.append(self._one())

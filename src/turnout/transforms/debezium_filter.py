@@ -42,8 +42,8 @@ class DebeziumFilter(Scripted):
     @classmethod
     def from_options(cls, options: Options, side: Side) -> Self:
         """Read the expression."""
-        kept = Condition.of(read_option("condition", options["condition"], read_condition))
-        return cls(side, options["topic.regex"], options["language"], options["null.handling.mode"], kept)
+        compiled = Condition.of(read_option("condition", options["condition"], read_condition))
+        return cls(side, options["topic.regex"], options["language"], options["null.handling.mode"], compiled)
 
     def named_fields(self) -> Iterator[NamedField]:
         """See `Transform.named_fields`."""

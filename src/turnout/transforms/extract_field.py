@@ -97,7 +97,7 @@ class ExtractField(Transform):
 
 
 def _in_place(block: Block, schema: Schema | None, column: Column) -> Block | list[Block]:
-    """The column in the place of the block's values."""
+    """Return the column in the place of the block's values."""
     if schema is not None and schema.type != "struct" and None not in column:
         return block.with_values(schema, column, checked=block.checked)
     return group(block.rows, schema, column, checked=block.checked)

@@ -90,21 +90,21 @@ class ExtractNewRecordState(Transform):
         chosen = np.zeros(len(batch), np.bool_)
         chosen[rows] = True
         errors: Errors = {}
-        gone: list[int] = []
+        dropped: list[int] = []
         blocks: list[Block] = []
         for block in batch.value:
             blocks.append(block.take(np.flatnonzero(~chosen[block.rows])))
-            mine = block.take(np.flatnonzero(chosen[block.rows]))
+            selected = block.take(np.flatnonzero(chosen[block.rows]))
             try:
-                blocks += self._replaced(mine, batch, gone, errors)
+                blocks += self._replaced(selected, batch, dropped, errors)
             except RecordError as error:
-                errors.update(dict.fromkeys(mine.rows.tolist(), error))
-                blocks.append(mine)
+                errors.update(dict.fromkeys(selected.rows.tolist(), error))
+                blocks.append(selected)
         batch.value[:] = [block for block in blocks if len(block)]
-        batch.filter(np.array(sorted(gone), np.intp))
+        batch.filter(np.array(sorted(dropped), np.intp))
         return errors
 
-    def _replaced(self, block: Block, batch: Batch, gone: list[int], errors: Errors) -> list[Block]:
+    def _replaced(self, block: Block, batch: Batch, dropped: list[int], errors: Errors) -> list[Block]:
         if not len(block):
             return []
         if block.kind == "null":
@@ -112,7 +112,7 @@ class ExtractNewRecordState(Transform):
                 if one.field == "op":
                     batch.headers.append(block.rows, one.target, _STRING, ["d"] * len(block))
             if self.mode != "rewrite-with-tombstone":
-                gone += block.rows.tolist()
+                dropped += block.rows.tolist()
             return [block]
         if not is_envelope(block):
             return [block]
@@ -120,24 +120,24 @@ class ExtractNewRecordState(Transform):
             found = one.column(block)
             if found is not None:
                 batch.headers.append(block.rows, one.target, *found)
-        return [part for part in self._rows(block, batch, gone, errors) if len(part)]
+        return [part for part in self._rows(block, batch, dropped, errors) if len(part)]
 
-    def _rows(self, block: Block, batch: Batch, gone: list[int], errors: Errors) -> Iterator[Block]:
-        """Yield the rows behind the events of a block; rows of the batch to drop are added to *gone*."""
+    def _rows(self, block: Block, batch: Batch, dropped: list[int], errors: Errors) -> Iterator[Block]:
+        """Yield the rows behind the events of a block; rows of the batch to drop are added to *dropped*."""
         nulls = [None] * len(block)
         after, before = (block.columns.get(part) or nulls for part in ("after", "before"))
-        there, deleted = [], []
+        present, deleted = [], []
         for index, (new, old) in enumerate(zip(after, before, strict=True)):
             if new is not None:
-                there.append(index)
+                present.append(index)
             elif old is not None:
                 deleted.append(index)
             else:
-                gone.append(int(block.rows[index]))
+                dropped.append(int(block.rows[index]))
                 yield block.take(np.array([index], np.intp))
-        yield from self._written(block, "after", after, there, batch, errors)
+        yield from self._written(block, "after", after, present, batch, errors)
         if self.mode == "drop":
-            gone += block.rows[deleted].tolist()
+            dropped += block.rows[deleted].tolist()
             yield block.take(np.array(deleted, np.intp))
         elif self.mode.startswith("rewrite"):
             yield from self._written(block, "before", before, deleted, batch, errors)

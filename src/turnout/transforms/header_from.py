@@ -116,13 +116,13 @@ class HeaderFrom(Transform):
             if changed is not None:
                 columns = copied(block, errors, defaults=self.replace_null_with_default, without=names)
                 return block.with_columns(changed, columns)
-            left = {name: column for name, column in block.columns.items() if name not in names}
-            return block.with_columns(None, left)
+            remaining = {name: column for name, column in block.columns.items() if name not in names}
+            return block.with_columns(None, remaining)
 
         return Step(run)
 
     def _sources(self, schema: Schema | None) -> list[tuple[str, FieldPath, tuple[Field, ...] | None]]:
-        """The header, the path and the fields on it of each entry; no fields without a schema."""
+        """Return the header, the path and the fields on it of each entry; no fields without a schema."""
         sources: list[tuple[str, FieldPath, tuple[Field, ...] | None]] = []
         for path, header in zip(self.fields, self.headers, strict=True):
             fields = None if schema is None else fields_on(schema, path)

@@ -27,7 +27,7 @@ def _renamed(options: dict[str, str | None]) -> dict[str, str | None]:
 
 
 def parsed_switch(name: str, text: str | None, mistakes: list[OptionError]) -> bool:
-    """Return the switch that a text is; a text that is none is a mistake, and counts as false."""
+    """Parse a switch; other texts add a mistake and count as false."""
     try:
         return bool(Option(name, "BOOLEAN", "").parse(text or ""))
     except OptionError as mistake:
@@ -36,7 +36,7 @@ def parsed_switch(name: str, text: str | None, mistakes: list[OptionError]) -> b
 
 
 def inline_spec(alias: str, prefix: str, options: RawOptions, mistakes: list[OptionError]) -> list[PredicateSpec]:
-    """The predicate of the ``?`` properties of one transform, if it has any."""
+    """Return the predicate of the ``?`` properties of one transform, if it has any."""
     inline = _below(options, "?")
     if not inline:
         return []
@@ -48,7 +48,7 @@ def inline_spec(alias: str, prefix: str, options: RawOptions, mistakes: list[Opt
 
 
 def condition_spec(alias: str, prefix: str, options: RawOptions) -> list[PredicateSpec]:
-    """The predicate of a draft Filter's ``condition``, if it has one."""
+    """Return the predicate of a draft Filter's ``condition``, if it has one."""
     if "condition" not in options:
         return []
     type_ = options["condition"]
@@ -68,11 +68,11 @@ def without_predicates(options: RawOptions, *, is_filter: bool) -> dict[str, str
 
 
 def if_specs(alias: str, prefix: str, options: RawOptions, mistakes: list[OptionError]) -> list[StageSpec]:
-    """The stages of a draft's ``If``: each transform of ``then``, guarded by the condition of ``if``."""
+    """Return the stages of a draft's ``If``: each transform of ``then``, guarded by the condition of ``if``."""
     aliases = _then_aliases(prefix, options, mistakes)
-    known = ["type", "then", *(f"then.{name}.type" for name in aliases), "if.type"]
+    own_names = ["type", "then", *(f"then.{name}.type" for name in aliases), "if.type"]
     read = ("if.", *(f"then.{name}." for name in aliases))
-    mistakes += _unread(prefix, options, known, read)
+    mistakes += _unread(prefix, options, own_names, read)
     guard = _if_predicate(alias, f"{prefix}if.", _below(options, "if."), mistakes)
     stages = []
     for name in aliases:
@@ -85,7 +85,7 @@ def if_specs(alias: str, prefix: str, options: RawOptions, mistakes: list[Option
 
 
 def _then_aliases(prefix: str, options: RawOptions, mistakes: list[OptionError]) -> list[str]:
-    """The names that ``then`` lists, each once."""
+    """Return the names that ``then`` lists, each once."""
     text = options.get("then")
     aliases = split_list(text or "")
     if text is None or not aliases:
@@ -96,12 +96,12 @@ def _then_aliases(prefix: str, options: RawOptions, mistakes: list[OptionError])
     return [name for name in dict.fromkeys(aliases) if name]
 
 
-def _unread(prefix: str, options: RawOptions, known: Sequence[str], read: tuple[str, ...]) -> Iterator[OptionError]:
-    """A mistake for each option that neither is *known* nor begins with what is *read*."""
+def _unread(prefix: str, options: RawOptions, names: Sequence[str], read: tuple[str, ...]) -> Iterator[OptionError]:
+    """Yield a mistake for each option that neither is *names* nor begins with what is *read*."""
     for name in options:
-        if name not in known and not name.startswith(read):
-            listed = ", ".join(known)
-            problem = f"unknown option of If{did_you_mean(name, known)} (known here: {listed}, and options of these)"
+        if name not in names and not name.startswith(read):
+            listed = ", ".join(names)
+            problem = f"unknown option of If{did_you_mean(name, names)} (known here: {listed}, and options of these)"
             yield OptionError(prefix + name, problem)
 
 

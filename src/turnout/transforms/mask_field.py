@@ -118,7 +118,7 @@ class MaskField(Transform):
                 if field.name in names:
                     column = mask.of_typed(column, field.schema, wrong)
                 store(field, column, wrong, checked=block.checked)
-                columns[field.name] = _some(column, block, field.name, where)
+                columns[field.name] = _merged(column, block, field.name, where)
             errors.update({index: error for index, error in wrong.items() if where is None or where[index]})
             return block.with_columns(schema, columns, checked=block.checked or where is None)
 
@@ -134,14 +134,14 @@ def _of_maps(names: Sequence[str], mask: FieldMask) -> Run:
             if column is None:
                 columns[name] = [None] * len(block)
             else:
-                columns[name] = _some(mask.of_any(column, wrong), block, name, where)
+                columns[name] = _merged(mask.of_any(column, wrong), block, name, where)
         errors.update({index: error for index, error in wrong.items() if where is None or where[index]})
         return block.with_columns(None, columns)
 
     return run
 
 
-def _some(column: Column, block: Block, name: Hashable, where: Sequence[bool] | None) -> Column:
+def _merged(column: Column, block: Block, name: Hashable, where: Sequence[bool] | None) -> Column:
     """Return the new column in the rows that the transform applies to, and the old one in the others."""
     old = block.columns.get(name)
     if where is None or old is None or old is column:
@@ -174,7 +174,7 @@ class FieldMask:
         return [masked] * len(column)
 
     def of_any(self, column: Column, errors: Errors) -> Column:
-        """The same for schemaless values, each by its own type."""
+        """Return the same for schemaless values, each by its own type."""
         try:
             kinds = set(map(type, column)) - {type(None)}
             masked: dict[type, Value] = {kind: self._of_type(kind) for kind in kinds}
@@ -183,7 +183,7 @@ class FieldMask:
         return [masked.get(type(value)) for value in column]
 
     def _of_schema(self, schema: Schema) -> DynamicValue:
-        """The masked value of a schema's type; a logical type counts by its name."""
+        """Return the masked value of a schema's type; a logical type counts by its name."""
         if schema.name in _MOMENTS:
             return self._of_type(Moment)
         if schema.name == DECIMAL:
@@ -200,7 +200,7 @@ class FieldMask:
         return self._of_type(kind)
 
     def _of_type(self, kind: type) -> DynamicValue:
-        """The masked value of a Python type."""
+        """Return the masked value of a Python type."""
         text = self.replacement
         if text is None:
             if kind not in _ZEROS:

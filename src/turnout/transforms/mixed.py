@@ -93,13 +93,13 @@ def apply_by_fields(
         run: the step, of a block with the fields that its objects have.
     """
     for present, indices in _by_presence(names, members):
-        some = members if indices is None else [members[index] for index in indices]
-        columns = {name: [member[name] for member in some] for name in present}
+        chosen = members if indices is None else [members[index] for index in indices]
+        columns = {name: [member[name] for member in chosen] for name in present}
         block = Block(rows if indices is None else rows[indices], None, columns=columns)
         for part in run(block):
-            changed = some
-            if len(part) < len(some):
-                changed = [some[index] for index in np.searchsorted(block.rows, part.rows).tolist()]
+            changed = chosen
+            if len(part) < len(chosen):
+                changed = [chosen[index] for index in np.searchsorted(block.rows, part.rows).tolist()]
             for name, column in part.columns.items():
                 if columns.get(name) is not column:
                     for member, value in zip(changed, column, strict=True):
@@ -112,9 +112,9 @@ def _by_presence(names: Sequence[str], members: Objects) -> list[tuple[list[str]
     flags = [[name in member for member in members] for name in names]
     if all(len(set(own)) == 1 for own in flags):
         return [([name for name, own in zip(names, flags, strict=True) if own[0]], None)]
-    for index, there in enumerate(zip(*flags, strict=True)):
-        groups.setdefault(there, []).append(index)
+    for index, presence in enumerate(zip(*flags, strict=True)):
+        groups.setdefault(presence, []).append(index)
     return [
-        ([name for name, is_there in zip(names, there, strict=True) if is_there], indices)
-        for there, indices in groups.items()
+        ([name for name, is_there in zip(names, presence, strict=True) if is_there], indices)
+        for presence, indices in groups.items()
     ]

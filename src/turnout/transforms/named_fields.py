@@ -67,12 +67,12 @@ def _looked_up(
     schemas = {shape.schema for shape in shapes if shape.kind != "null"}
     if not schemas or any(_may_hold(schema, field.path) for schema in schemas):
         return
-    known = sorted({name for schema in schemas for name in _names(schema, field.path)})
+    names = sorted({name for schema in schemas for name in _names(schema, field.path)})
     shown = ".".join(field.path)
-    none = causes.get(field.side) or f"the {field.side.lower()} has no fields there"
-    there = f"there are {', '.join(known)}" if known else none
-    guess = did_you_mean(field.path[-1], known)
-    yield Mistake(path, f"no {field.side.lower()} has a field {shown!r} at that point; {there}{guess}")
+    no_fields = causes.get(field.side) or f"the {field.side.lower()} has no fields there"
+    names_text = f"there are {', '.join(names)}" if names else no_fields
+    guess = did_you_mean(field.path[-1], names)
+    yield Mistake(path, f"no {field.side.lower()} has a field {shown!r} at that point; {names_text}{guess}")
 
 
 def _may_hold(schema: Schema | None, path: tuple[str, ...]) -> bool:

@@ -190,17 +190,17 @@ class _NestedRun:
 
     def _schema(self, schema: Schema, name: str, inner: Schema, after: Schema) -> Schema:
         """Return the schema of an object with a changed field's schema; cached, so equal ones are identical."""
-        known = self._outer.get(name)
-        if known is not None and known[0] is schema and known[1] is after:
-            return known[2]
+        cached = self._outer.get(name)
+        if cached is not None and cached[0] is schema and cached[1] is after:
+            return cached[2]
         if inner == after and schema.field(name) is not None:
             outer = schema
         else:
             if schema.default is not None:
                 raise RecordError(f"a struct with a default cannot change inside: its default has the old {name!r}")
-            there = any(field.name == name for field in schema.fields)
+            exists = any(field.name == name for field in schema.fields)
             fields = tuple(Field(name, after) if field.name == name else field for field in schema.fields)
-            outer = schema.basics(fields if there else (*fields, Field(name, after)))
+            outer = schema.basics(fields if exists else (*fields, Field(name, after)))
             outer = outer.with_(optional=schema.optional)
         self._outer[name] = (schema, after, outer)
         return outer
@@ -217,11 +217,11 @@ class _NestedRun:
             batch: the batch.
             errors: by index in the block.
         """
-        known = None if schema is None or schema.type == ANY else schema
+        declared = None if schema is None or schema.type == ANY else schema
         present = np.array([index for index, value in enumerate(column) if value is not None], np.intp)
-        parts = group(block.rows[present], known, [column[index] for index in present], checked=block.checked)
+        parts = group(block.rows[present], declared, [column[index] for index in present], checked=block.checked)
         changed = list(column)
-        after = known
+        after = declared
         for part in parts:
             indexes = np.searchsorted(block.rows, part.rows)
             wrong: Errors = {}
@@ -236,25 +236,25 @@ class _NestedRun:
                 after = result.schema
                 for index, value in zip(np.searchsorted(block.rows, result.rows), result.whole(), strict=True):
                     changed[index] = value
-        if known is None:
+        if declared is None:
             return changed, Schema(ANY, optional=True) if schema is None else schema
         if not parts:
-            after = self._schema_after(known, block, batch)
+            after = self._schema_after(declared, block, batch)
         assert after is not None
-        return changed, self._optional(known, after)
+        return changed, self._optional(declared, after)
 
     def _schema_after(self, schema: Schema, block: Block, batch: Batch) -> Schema | None:
         """Return the schema that the objects would have."""
         if schema.type != "struct":
             return schema
-        none = Block(block.rows[:0], schema, columns={field.name: [] for field in schema.fields})
-        return self(none, None, batch, {})[0].schema
+        empty = Block(block.rows[:0], schema, columns={field.name: [] for field in schema.fields})
+        return self(empty, None, batch, {})[0].schema
 
     def _optional(self, schema: Schema, after: Schema) -> Schema:
         """Return the new schema, optional as the old one was; the same one for the same ones."""
-        known = self._after
-        if known is not None and known[0] is schema and known[1] is after:
-            return known[2]
+        cached = self._after
+        if cached is not None and cached[0] is schema and cached[1] is after:
+            return cached[2]
         result = after if after.optional == schema.optional else after.with_(optional=schema.optional)
         self._after = (schema, after, result)
         return result

@@ -59,7 +59,7 @@ def read_map(block: Block, path: FieldPath, purpose: str, errors: Errors) -> Col
 
 
 def _entry(value: Value, step: str, parent: str, purpose: str, index: int, errors: Errors) -> Value:
-    """The entry of a map; null has none, and everything else is refused."""
+    """Return the entry of a map; null has none, and everything else is refused."""
     if type(value) is dict:
         return value.get(step)
     if value is not None:

@@ -109,7 +109,7 @@ def _abbreviated(text: str | None) -> str:
 
 
 def option_text(value: object) -> str | None:
-    """A value of YAML or JSON as the text that Connect's properties would have."""
+    """Return a value of YAML or JSON as the text that Connect's properties would have."""
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, bool):
@@ -122,7 +122,7 @@ def option_text(value: object) -> str | None:
 
 
 def parse_options(options: Sequence[Option], raw: RawOptions) -> tuple[dict[str, DynamicValue], list[OptionError]]:
-    """The values of all options, defaults filled in, and everything that is wrong with them.
+    """Return the values of all options, defaults filled in, and everything that is wrong with them.
 
     Names that no option has are left alone, as Connect does.
     """
@@ -143,7 +143,7 @@ def parse_options(options: Sequence[Option], raw: RawOptions) -> tuple[dict[str,
 
 
 def unknown_options(options: Sequence[Option], raw: RawOptions, more: Sequence[str]) -> list[OptionError]:
-    """A mistake for each name that no option has.
+    """Return a mistake for each name that no option has.
 
     A Connect worker leaves such names alone, so that a transform with a mistyped option does less than it was meant to.
 

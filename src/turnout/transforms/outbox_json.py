@@ -87,15 +87,15 @@ class PayloadSchemas:
         return _plain(value)
 
     def _members(self, values: Column, name: str | None, depth: int) -> Schema:
-        there = [value for value in values if value is not None]
-        if not there and self._null is not None:
+        present = [value for value in values if value is not None]
+        if not present and self._null is not None:
             return self._null
-        kinds = {type(value) if isinstance(value, dict | list) else _plain(value) for value in there}
+        kinds = {type(value) if isinstance(value, dict | list) else _plain(value) for value in present}
         if len(kinds) != 1:
             found = "values of several types" if kinds else "nulls alone"
             raise RecordError(f"an array of the payload has {found}")
-        schemas = [self.of(value, name if isinstance(value, dict) else None, depth + 1) for value in there]
-        if not isinstance(there[0], dict):
+        schemas = [self.of(value, name if isinstance(value, dict) else None, depth + 1) for value in present]
+        if not isinstance(present[0], dict):
             if schemas[0] is None:
                 raise RecordError("an array of the payload begins with an empty one")
             return schemas[0]
@@ -109,8 +109,8 @@ def _merged(schemas: Sequence[Schema]) -> Schema:
     fields: dict[str, Schema] = {}
     for schema in schemas:
         for field in schema.fields:
-            known = fields.get(field.name)
-            if known is None or (known.type == "bytes" and field.schema.type != "bytes"):
+            earlier = fields.get(field.name)
+            if earlier is None or (earlier.type == "bytes" and field.schema.type != "bytes"):
                 fields[field.name] = field.schema
     return Schema("struct", name=schemas[0].name, fields=tuple(Field(*pair) for pair in fields.items()))
 

@@ -54,7 +54,7 @@ class OutboxMessages:
         self.errors: Errors = {}
         self._options = options
         self._batch = batch
-        self._gone: list[int] = []
+        self._dropped_rows: list[int] = []
         self._updates = 0
         self._unexpanded: list[str] = []
         self._keys: list[Block] = []
@@ -75,26 +75,26 @@ class OutboxMessages:
         moved = np.zeros(len(batch), np.bool_)
         for key in self._keys:
             moved[key.rows] = True
-        kept = (block.take(np.flatnonzero(~moved[block.rows])) for block in batch.key)
-        batch.key[:] = [block for block in (*kept, *self._keys) if len(block)]
+        unmoved = (block.take(np.flatnonzero(~moved[block.rows])) for block in batch.key)
+        batch.key[:] = [block for block in (*unmoved, *self._keys) if len(block)]
         batch.value[:] = values
         batch.topics, batch.timestamps, batch.partitions = self._topics, self._timestamps, self._partitions
-        batch.filter(np.array(sorted(self._gone), np.intp))
+        batch.filter(np.array(sorted(self._dropped_rows), np.intp))
 
     def messages(self, block: Block) -> list[Block]:
         """Return the values in place of those of a block."""
         if not len(block):
             return []
         if block.kind == "null":
-            self._gone += block.rows.tolist()
+            self._dropped_rows += block.rows.tolist()
             return [block]
         if not is_envelope(block):
             return [block]
         ops = block.columns.get("op") or [None] * len(block)
         inserted = [index for index, op in enumerate(ops) if op not in ("d", "u")]
-        left = [index for index, op in enumerate(ops) if op in ("d", "u")]
-        self._leave(block, [ops[index] for index in left], left)
-        return [*self._inserted(block.take(np.array(inserted, np.intp))), block.take(np.array(left, np.intp))]
+        leaving = [index for index, op in enumerate(ops) if op in ("d", "u")]
+        self._leave(block, [ops[index] for index in leaving], leaving)
+        return [*self._inserted(block.take(np.array(inserted, np.intp))), block.take(np.array(leaving, np.intp))]
 
     def _leave(self, block: Block, ops: Sequence[Value], indices: Sequence[int]) -> None:
         """Drop deletions and updates, which an outbox does not have."""
@@ -104,7 +104,7 @@ class OutboxMessages:
                 self.errors[row] = RecordError("an update of an outbox table", "java.lang.IllegalStateException")
                 continue
             self._updates += op == "u"
-            self._gone.append(row)
+            self._dropped_rows.append(row)
 
     def _inserted(self, events: Block) -> Iterator[Block]:
         """Yield the messages of inserted rows of the table."""
@@ -148,10 +148,10 @@ class OutboxMessages:
             parts = self._expanded(payload_schema, payloads)
         blocks: list[Block] = []
         for part in parts:
-            mine = table.take(np.array(part.indices, np.intp))
+            part_rows = table.take(np.array(part.indices, np.intp))
             added = [(field, of, [values[index] for index in part.indices]) for field, of, values in extra]
             numbers = None if versions is None else [versions[index] for index in part.indices]
-            blocks += self._values(mine, part, added, numbers, [routes[index] for index in part.indices])
+            blocks += self._values(part_rows, part, added, numbers, [routes[index] for index in part.indices])
         return blocks
 
     def _values(
@@ -164,32 +164,32 @@ class OutboxMessages:
     ) -> Iterator[Block]:
         """Yield the values of messages whose payloads have one schema."""
         empty = [self._options.tombstones and (value is None or not _text(value).strip()) for value in payloads.values]
-        there = np.array([index for index, gone in enumerate(empty) if not gone], np.intp)
-        gone = table.take(np.array([index for index, is_gone in enumerate(empty) if is_gone], np.intp))
-        if len(gone):
-            yield gone.nulls(None)
-        kept = table.take(there)
-        if not len(kept):
+        present = np.array([index for index, empty_rows in enumerate(empty) if not empty_rows], np.intp)
+        empty_rows = table.take(np.array([index for index, is_gone in enumerate(empty) if is_gone], np.intp))
+        if len(empty_rows):
+            yield empty_rows.nulls(None)
+        present_rows = table.take(present)
+        if not len(present_rows):
             return
-        schema, members = payloads.schema, [payloads.values[index] for index in there.tolist()]
+        schema, members = payloads.schema, [payloads.values[index] for index in present.tolist()]
         if not self._envelopes:
-            yield from group(kept.rows, schema, members)
+            yield from group(present_rows.rows, schema, members)
             return
         columns: NewColumns = {PAYLOAD: members}
         fields = [Field(PAYLOAD, schema or _STRING)]
         for field, of, values in extra:
             if field.placement == "envelope":
-                columns[field.alias] = [values[index] for index in there.tolist()]
+                columns[field.alias] = [values[index] for index in present.tolist()]
                 fields.append(Field(field.alias, of or _STRING))
         if table.schema is None:
-            yield kept.with_columns(None, columns)
+            yield present_rows.with_columns(None, columns)
             return
-        names = [_schema_name(table.schema.name, str(routes[index])) for index in there.tolist()]
-        numbers = [None] * len(names) if versions is None else [versions[index] for index in there.tolist()]
-        whole = kept.with_columns(None, columns)
+        names = [_schema_name(table.schema.name, str(routes[index])) for index in present.tolist()]
+        numbers = [None] * len(names) if versions is None else [versions[index] for index in present.tolist()]
+        whole = present_rows.with_columns(None, columns)
         for pair in dict.fromkeys(zip(names, numbers, strict=True)):
-            mine = [index for index, one in enumerate(zip(names, numbers, strict=True)) if one == pair]
-            block = whole.take(np.array(mine, np.intp))
+            indices = [index for index, one in enumerate(zip(names, numbers, strict=True)) if one == pair]
+            block = whole.take(np.array(indices, np.intp))
             named = Schema("struct", name=pair[0], version=pair[1], fields=tuple(fields))
             yield block.with_columns(named, dict(block.columns))
 
@@ -201,8 +201,8 @@ class OutboxMessages:
             found, value = schema, payload
             try:
                 if payload is not None:
-                    made, fitted, read = derived.expanded(payload, self._options.payload_column)
-                    found, value = (None, read) if schema is None else (made, fitted)
+                    exact_schema, fitted, read = derived.expanded(payload, self._options.payload_column)
+                    found, value = (None, read) if schema is None else (exact_schema, fitted)
             except (ValueError, RecordError) as problem:
                 self._unexpanded.append(str(problem))
             part = parts.setdefault(found, _Payloads(found, [], []))
@@ -259,9 +259,9 @@ class OutboxMessages:
         if schema is not None and schema.type != kind:
             raise RecordError(f"expected a column of type {kind}, found {name!r} of type {schema.type}")
         if schema is None:
-            wanted = str if kind == "string" else int
+            type_ = str if kind == "string" else int
             for row, value in zip(table.rows.tolist(), values, strict=True):
-                if value is not None and type(value) is not wanted:
+                if value is not None and type(value) is not type_:
                     self.errors[row] = RecordError(f"expected a value of type {kind} in {name!r}, found {value!r:.60}")
         return values
 

@@ -25,31 +25,31 @@ class ByTopic(Generic[T]):
         has_failed: whether it has for any topic.
     """
 
-    __slots__ = ("_known", "function", "has_failed")
+    __slots__ = ("_answers", "function", "has_failed")
 
     def __init__(self, function: Callable[[str | None], T]) -> None:
         self.function = function
         self.has_failed = False
-        self._known: dict[str | None, T | RecordError] = {}
+        self._answers: dict[str | None, T | RecordError] = {}
 
     def of(self, topics: Sequence[str | None]) -> list[T | RecordError]:
         """Results of the function by topic, or its failures."""
-        known = self._known
+        answers = self._answers
         try:
-            return [known[topic] for topic in topics]
+            return [answers[topic] for topic in topics]
         except KeyError:
             pass
-        if len(known) >= _TOPICS:
+        if len(answers) >= _TOPICS:
             # A new one: another thread may be reading the old.
-            known = self._known = {}
-        for topic in set(topics).difference(known):
+            answers = self._answers = {}
+        for topic in set(topics).difference(answers):
             try:
-                known[topic] = self.function(topic)
+                answers[topic] = self.function(topic)
             except RecordError as error:
                 # First, as another thread may find the error at once.
                 self.has_failed = True
-                known[topic] = error
-        return [known[topic] for topic in topics]
+                answers[topic] = error
+        return [answers[topic] for topic in topics]
 
 
 def route(batch: Batch, rows: Positions, routed: ByTopic[str | None]) -> Errors:

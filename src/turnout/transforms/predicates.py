@@ -17,7 +17,8 @@ from turnout.conditions.model import MAX_DEPTH, Group, Logic
 from turnout.errors import ConditionError, RecordError
 from turnout.multivalued import ANY_KEY, metadata_key, split_kind
 from turnout.records import ALIVE, Batch
-from turnout.records.paths import PathError, parse_path, texts_at
+from turnout.records.path_texts import texts_at
+from turnout.records.paths import PathError, parse_path
 from turnout.records.types import DynamicValue
 from turnout.subjects import is_valid, matches
 from turnout.transforms.base import Errors, Mask, NamedField, Predicate, Side
@@ -48,17 +49,17 @@ class TopicNameMatches(Predicate):
     )
 
     pattern: str = ""
-    _known: ByTopic[bool] = field(init=False, repr=False, compare=False)
+    _by_topic: ByTopic[bool] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_known", ByTopic(self._matches))
+        object.__setattr__(self, "_by_topic", ByTopic(self._matches))
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.pattern,)
 
     def test(self, batch: Batch, errors: Errors) -> Mask:
         """Test each distinct topic once."""
-        return _of_topics(batch, self._known, errors)
+        return _of_topics(batch, self._by_topic, errors)
 
     def _matches(self, topic: str | None) -> bool:
         return topic is not None and JavaRegex.of(self.pattern).matches(topic)
@@ -110,17 +111,17 @@ class SubjectMatches(Predicate):
     )
 
     subject: str = ""
-    _known: ByTopic[bool] = field(init=False, repr=False, compare=False)
+    _by_topic: ByTopic[bool] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_known", ByTopic(self._matches))
+        object.__setattr__(self, "_by_topic", ByTopic(self._matches))
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.subject,)
 
     def test(self, batch: Batch, errors: Errors) -> Mask:
         """Test each distinct topic once."""
-        return _of_topics(batch, self._known, errors)
+        return _of_topics(batch, self._by_topic, errors)
 
     def _matches(self, topic: str | None) -> bool:
         return topic is not None and matches(self.subject, topic)
@@ -196,7 +197,7 @@ def check_key(key: str) -> None:
 
 
 def _side_and_path(key: str) -> tuple[str, tuple[str, ...], str] | None:
-    """The side, the path and the kind that a key names, None where it is a header's name."""
+    """Return the side, the path and the kind that a key names, None where it is a header's name."""
     key, kind = split_kind(key)
     side, dot, path = key.partition(".")
     if side in ("key", "value") and (path or not dot):
@@ -225,10 +226,10 @@ def _passing(check: Check, texts: Sequence[str | None]) -> Mask:
     return ~holds if check.negated else holds
 
 
-def _of_topics(batch: Batch, known: ByTopic[bool], errors: Errors) -> Mask:
+def _of_topics(batch: Batch, by_topic: ByTopic[bool], errors: Errors) -> Mask:
     """Return the result for each row's topic; records that are not alive cannot fail."""
-    answers = known.of(batch.topics)
-    if not known.has_failed:
+    answers = by_topic.of(batch.topics)
+    if not by_topic.has_failed:
         return np.fromiter(answers, np.bool_, len(answers))
     holds = np.zeros(len(batch), np.bool_)
     for row, answer in enumerate(answers):
@@ -248,7 +249,7 @@ _OPERATORS = ("<", "<=", "=", ">=", ">")
 
 
 def decode_condition(text: str | None) -> ConditionTree:
-    """The condition that *text* is, in its JSON form or in the short one that is easier to write.
+    """Return the condition that *text* is, in its JSON form or in the short one that is easier to write.
 
     Short: ``{key: value.distance, ">": 1000}``, ``{key: carrier, pattern: "A*"}``, ``{key: x, exists: true}``,
     ``{all: […]}``, ``{any: […]}``, ``{xor: […]}``, ``{not: …}``.
@@ -265,7 +266,7 @@ def decode_condition(text: str | None) -> ConditionTree:
 
 
 def _long_form(document: object) -> dict[str, DynamicValue]:
-    """The JSON that the condition package reads, of a condition in the short form; the long form passes."""
+    """Return the JSON that the condition package reads, of a condition in the short form; the long form passes."""
     if not isinstance(document, dict):
         raise ConditionError(f"expected a mapping, found {json.dumps(document, default=str)}")
     for short, logic in _SHORT_GROUPS.items():
@@ -305,5 +306,5 @@ def _long_leaf(document: dict[str, DynamicValue]) -> dict[str, DynamicValue]:
 
 
 def _escape(text: str) -> str:
-    """A wildcard pattern that matches only *text*."""
+    """Return a wildcard pattern that matches only *text*."""
     return "".join("\\" + char if char in "*?\\" else char for char in text)

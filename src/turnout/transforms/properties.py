@@ -24,7 +24,7 @@ class Specs:
 
 
 def read_properties(config: RawOptions, *, strict: bool) -> tuple[Specs, list[OptionError]]:
-    """The specs of a connector's properties, and the mistakes of the lists of aliases."""
+    """Return the specs of a connector's properties, and the mistakes of the lists of aliases."""
     reader = _Properties(config, strict=strict)
     return reader.read(), reader.mistakes
 
@@ -37,7 +37,7 @@ def connector_properties(config: Mapping[str, DynamicValue]) -> dict[str, str | 
 
 
 def sub_options(config: RawOptions, prefix: str) -> dict[str, str | None]:
-    """The properties below *prefix*, without it."""
+    """Return the properties below *prefix*, without it."""
     return {name.removeprefix(prefix): value for name, value in config.items() if name.startswith(prefix)}
 
 

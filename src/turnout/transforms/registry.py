@@ -87,7 +87,7 @@ class UnknownNameError(LookupError):
 
 @cache
 def _plugins() -> Mapping[str, type]:
-    """The classes that installed packages offer, by the entry points' names."""
+    """Return the classes that installed packages offer, by the entry points' names."""
     return {entry_point.name: entry_point.load() for entry_point in entry_points(group=ENTRY_POINT)}
 
 
@@ -117,7 +117,7 @@ def predicate_names(simple: str) -> list[str]:
 
 
 def find_transform(name: str, *, strict: bool = False) -> Found:
-    """The transform that *name* means.
+    """Return the transform that *name* means.
 
     Args:
         name: ``org.apache.kafka.connect.transforms.Cast$Key``, ``Cast$Key`` or ``RegexRouter``.
@@ -127,16 +127,16 @@ def find_transform(name: str, *, strict: bool = False) -> Found:
         UnknownNameError: when there is none of that name.
     """
     class_name, _, side = name.partition("$")
-    known = RELEASED if strict else transforms()
+    kinds = RELEASED if strict else transforms()
     simple = class_name.removeprefix(PACKAGE)
-    if simple not in known:
-        by_class = {java_name: own_name for own_name, kind in known.items() for java_name in kind.java_names}
+    if simple not in kinds:
+        by_class = {java_name: own_name for own_name, kind in kinds.items() for java_name in kind.java_names}
         simple = by_class.get(class_name, simple)
-    kind = known.get(simple)
+    kind = kinds.get(simple)
     if strict and not name.startswith(PACKAGE) and (kind is None or kind.sided):
         raise UnknownNameError(f"no class {name!r} is installed; a worker knows {PACKAGE}{simple}")
     if kind is None:
-        raise UnknownNameError(_unknown("transform", name, simple, _labels(known)))
+        raise UnknownNameError(_unknown("transform", name, simple, _labels(kinds)))
     if kind.sided and not side:
         raise UnknownNameError(f"{name!r} is abstract: did you mean {simple}$Key or {simple}$Value?")
     if side not in (("Key", "Value") if kind.sided else ("",)):
@@ -146,7 +146,7 @@ def find_transform(name: str, *, strict: bool = False) -> Found:
 
 
 def find_predicate(name: str, *, strict: bool = False) -> type[Predicate]:
-    """The predicate that *name* means; a draft's name of one means the released one, unless *strict*.
+    """Return the predicate that *name* means; a draft's name of one means the released one, unless *strict*.
 
     Raises:
         UnknownNameError: when there is none of that name.
@@ -157,21 +157,21 @@ def find_predicate(name: str, *, strict: bool = False) -> type[Predicate]:
         simple = simple.removeprefix(package)
     if not strict:
         simple = _DRAFT_PREDICATES.get(simple, simple)
-    known = predicates()
-    kind = known.get(simple)
+    kinds = predicates()
+    kind = kinds.get(simple)
     if kind is None or (strict and not kind.kafka and simple in PREDICATES):
-        raise UnknownNameError(_unknown("predicate", name, simple, known))
+        raise UnknownNameError(_unknown("predicate", name, simple, kinds))
     return kind
 
 
-def _labels(known: Mapping[str, type[Transform]]) -> list[str]:
+def _labels(names: Mapping[str, type[Transform]]) -> list[str]:
     return [
-        label for name, kind in known.items() for label in ((f"{name}$Key", f"{name}$Value") if kind.sided else (name,))
+        label for name, kind in names.items() for label in ((f"{name}$Key", f"{name}$Value") if kind.sided else (name,))
     ]
 
 
-def _unknown(kind: str, name: str, simple: str, known: Mapping[str, object] | list[str]) -> str:
-    names = sorted(known)
+def _unknown(kind: str, name: str, simple: str, candidates: Mapping[str, object] | list[str]) -> str:
+    names = sorted(candidates)
     near = nearest(name.removeprefix(PACKAGE), names) or nearest(simple, names)
     hint = f" (did you mean {near}?)" if near else ""
     return f"no {kind} is named {name!r}{hint}; there are {', '.join(names)}"

@@ -125,8 +125,8 @@ class ReplaceField(Transform):
         names = _Names(tree)
         renamed, exclude = names.renames.get, names.exclude
         if names.include:
-            kept = names.include - exclude
-            return EachObject(lambda entries: {renamed(k, k): value for k, value in entries.items() if k in kept})
+            included = names.include - exclude
+            return EachObject(lambda entries: {renamed(k, k): value for k, value in entries.items() if k in included})
         return EachObject(lambda entries: {renamed(k, k): value for k, value in entries.items() if k not in exclude})
 
     def _changes(self) -> Iterator[tuple[FieldPath, _Change]]:
@@ -188,7 +188,7 @@ class ReplaceField(Transform):
         store(field, column, errors, checked=block.checked)
         if source.schema != field.schema:
             for index, value in enumerate(column):
-                if not _fits(source.schema, field.schema, value):
+                if not _is_storable(source.schema, field.schema, value):
                     problem = f'Invalid value for field "{field.name}", schema type {field.schema.type.upper()}'
                     errors.setdefault(index, RecordError(f"{problem}: {source.schema.type.upper()}"))
         return column
@@ -214,7 +214,7 @@ class _Names:
         return name not in self.exclude and (not self.include or name in self.include)
 
     def renamed(self, name: str) -> str:
-        """The new name of a field."""
+        """Return the new name of a field."""
         return self.renames.get(name, name)
 
     def source(self, schema: Schema, new: str) -> Field:
@@ -241,7 +241,7 @@ def _new_name(old: FieldPath, text: str, version: str) -> str:
     return new[-1]
 
 
-def _fits(source: Schema, target: Schema, value: DynamicValue) -> bool:
+def _is_storable(source: Schema, target: Schema, value: DynamicValue) -> bool:
     """Return True if a value of one schema can be stored under another."""
     if value is None:
         return target.optional
@@ -252,10 +252,10 @@ def _fits(source: Schema, target: Schema, value: DynamicValue) -> bool:
         return source == target
     if source.type == "map" and source.keys and target.keys:
         keys, into = source.keys, target.keys
-        if not all(_fits(keys, into, key) for key in value):
+        if not all(_is_storable(keys, into, key) for key in value):
             return False
     if source.type in ("array", "map") and source.values and target.values:
         inner, into = source.values, target.values
         items = value.values() if source.type == "map" else value
-        return all(_fits(inner, into, item) for item in items)
+        return all(_is_storable(inner, into, item) for item in items)
     return True

@@ -17,7 +17,7 @@ _OF_THE_STAGE = ("name", "type", "predicate", "negate")
 def read_route_list(
     transforms: Column, predicates: Mapping[str, Mapping[str, object]], path: str
 ) -> tuple[Specs, list[Mistake]]:
-    """The specs of the list, and the mistakes of its shape; *path* is its location in the file."""
+    """Return the specs of the list, and the mistakes of its shape; *path* is its location in the file."""
     reader = _RouteList(predicates, path)
     return reader.read(transforms), reader.mistakes
 
@@ -69,8 +69,8 @@ class _RouteList:
             if reference in self.named:
                 self.used.add(reference)
                 return self._predicate(reference, f"predicates.{reference}", self.named[reference])
-            known = ", ".join(self.named) or "none"
-            self.mistakes.append(Mistake(path, f"no predicate is named {reference!r}; there are {known}"))
+            names = ", ".join(self.named) or "none"
+            self.mistakes.append(Mistake(path, f"no predicate is named {reference!r}; there are {names}"))
             return None
         return self._predicate(label, path, reference)
 

@@ -80,7 +80,7 @@ def states_through(chain: Chain, key: Schema | None, value: Schema | None) -> Se
 
 
 def _shapes(schema: Schema | None) -> tuple[Shape, Shape]:
-    """A value of the schema, and a null."""
+    """Return a value of the schema, and a null."""
     kind = "object" if schema is None or schema.type == "struct" else "plain"
     return Shape(kind, schema), Shape("null", schema)
 
@@ -91,9 +91,9 @@ def _schemas(shapes: Iterable[Shape]) -> frozenset[Schema | None]:
 
 def _after(transform: Transform, state: RecordShapes) -> set[RecordShapes]:
     """Return the shapes after the transform; empty if it fails for all records of these shapes."""
-    known = transform.shapes_after(state.key, state.value)
-    if known is not None:
-        return {RecordShapes(key, value) for key, value in known}
+    shape_pairs = transform.shapes_after(state.key, state.value)
+    if shape_pairs is not None:
+        return {RecordShapes(key, value) for key, value in shape_pairs}
     if not transform.sided:
         return _whole(transform, state)
     on_key = transform.side == Side.KEY
@@ -111,11 +111,11 @@ def _of_side(transform: Transform, shape: Shape, batch: Batch) -> set[Shape]:
         return set()
     results: set[Shape] = set()
     for block in blocks if isinstance(blocks, list) else [blocks]:
-        results |= _seen(shape, block)
+        results |= _shapes_after(shape, block)
     return results
 
 
-def _seen(before: Shape, block: Block) -> set[Shape]:
+def _shapes_after(before: Shape, block: Block) -> set[Shape]:
     """Return the shapes that a block of made-up values represents: a value may be null for other records."""
     if block.kind == "null" and (before.kind == "null" or block.schema is None):
         return {Shape("null", block.schema)}
@@ -140,7 +140,7 @@ def _seen_side(before: Shape, side: list[Block]) -> set[Shape]:
     results: set[Shape] = set()
     for block in side:
         same = block.schema == before.schema and (block.kind == "null") == (before.kind == "null")
-        results |= {before} if same else _seen(before, block)
+        results |= {before} if same else _shapes_after(before, block)
     return results or {before}
 
 
@@ -200,8 +200,8 @@ def _common(one: Schema, other: Schema) -> Schema:
     if one == other:
         return one
     fields = tuple(
-        Field(mine.name, _common(mine.schema, yours.schema))
-        for mine, yours in zip(one.fields, other.fields, strict=False)
+        Field(own.name, _common(own.schema, theirs.schema))
+        for own, theirs in zip(one.fields, other.fields, strict=False)
     )
     same = {name: getattr(one, name) for name in _ATTRIBUTES if getattr(one, name) == getattr(other, name)}
     keys = _common(one.keys, other.keys) if one.keys and other.keys else None

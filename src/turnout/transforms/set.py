@@ -102,7 +102,7 @@ class Set(Transform):
         return cls(side, assignments)
 
     def named_fields(self) -> Iterator[NamedField]:
-        """The fields that the expressions name, so that a mistyped one is found before the run."""
+        """Yield the fields that the expressions name, so that a mistyped one is found before the run."""
         for path in sorted({path for one in self.assignments for path in one.expression.references.paths}):
             if path[0] in _SIDES and len(path) > 1:
                 yield NamedField("fields", _SIDES[path[0]], path[1:])
@@ -125,14 +125,14 @@ class Set(Transform):
         values = self._evaluated(batch, rows, errors)
         right = np.array([row for row in rows.tolist() if row not in errors], np.intp)
         for root in (KEY, VALUE):
-            mine = self._computed(root, values)
-            if mine:
+            computed = self._computed(root, values)
+            if computed:
                 side = batch.key if root == KEY else batch.value
-                side[:] = _set_fields(batch, side, mine, right, errors)
+                side[:] = _set_fields(batch, side, computed, right, errors)
         return errors
 
     def shapes_after(self, key: Shape, value: Shape) -> set[tuple[Shape, Shape]]:
-        """See `Transform.shapes_after`; what schemas there are follows from the expressions."""
+        """See `Transform.shapes_after`; the schemas follow from the expressions."""
         keys, values = self._shapes(KEY, key), self._shapes(VALUE, value)
         return {(one, other) for one in keys for other in values}
 
@@ -147,9 +147,9 @@ class Set(Transform):
             return {Shape("object", None)}
         if shape.kind != "object":
             return set()
-        none = Block(rows_of(0), schema, columns={field.name: [] for field in schema.fields})
+        empty = Block(rows_of(0), schema, columns={field.name: [] for field in schema.fields})
         try:
-            return {Shape("object", block.schema) for block in _set_in_block(Batch.of_records([]), none, fields, {})}
+            return {Shape("object", block.schema) for block in _set_in_block(Batch.of_records([]), empty, fields, {})}
         except RecordError:
             return set()
 
@@ -225,15 +225,15 @@ def _set_fields(
     for block in side:
         mask = chosen[block.rows]
         blocks.append(block.take(np.flatnonzero(~mask)))
-        mine = block.take(np.flatnonzero(mask))
-        if len(mine):
+        selected = block.take(np.flatnonzero(mask))
+        if len(selected):
             wrong: Errors = {}
             try:
-                blocks += _set_in_block(batch, mine, fields, wrong)
+                blocks += _set_in_block(batch, selected, fields, wrong)
             except RecordError as error:
-                wrong = dict.fromkeys(range(len(mine)), error)
-                blocks.append(mine)
-            errors.update({int(mine.rows[index]): error for index, error in wrong.items()})
+                wrong = dict.fromkeys(range(len(selected)), error)
+                blocks.append(selected)
+            errors.update({int(selected.rows[index]): error for index, error in wrong.items()})
     return [block for block in blocks if len(block)]
 
 
@@ -258,22 +258,24 @@ class _Computed(NamedTuple):
     def column(self, block: Block) -> NewColumn:
         return [self.values[row] for row in block.rows.tolist()]
 
-    def schema(self, there: Schema | None, name: str) -> Schema:
-        """Return the schema of the field in a struct; *there* is the one that it has already.
+    def schema(self, existing: Schema | None, name: str) -> Schema:
+        """Return the schema of the field in a struct; *existing* is the one that it has already.
 
         Raises:
             RecordError: it is known of each value only.
         """
-        known = _SCHEMAS.get(self.type)
-        if there is not None:
-            kept = known is None or there.type == ANY or (there.logical or there.type) in _KEPT_TYPES[self.type]
-            return there if kept or known is None else known
-        if known is None:
+        default = _SCHEMAS.get(self.type)
+        if existing is not None:
+            is_kept = (
+                default is None or existing.type == ANY or (existing.logical or existing.type) in _KEPT_TYPES[self.type]
+            )
+            return existing if is_kept or default is None else default
+        if default is None:
             raise RecordError(
                 f"the type of {name!r} is not known before the values are, and its struct needs it: convert the value, "
                 "as by string(…), double(…) or int(…)"
             )
-        return known
+        return default
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,7 +54,7 @@ def _value_of(schema: Schema, default: DynamicValue) -> DynamicValue:
 
 
 def read(block: Block, field: Field, *, defaults: bool = True) -> Column:
-    """The column of a struct's field, with the default of its schema in place of stored nulls if *defaults*."""
+    """Return the column of a struct's field, with the default of its schema in place of stored nulls if *defaults*."""
     column = block.columns.get(field.name)
     if column is None:
         column = [None] * len(block)
@@ -65,7 +65,7 @@ def read(block: Block, field: Field, *, defaults: bool = True) -> Column:
 
 
 def copied(block: Block, errors: Errors, *, defaults: bool = True, without: Collection[str] = ()) -> dict[str, Column]:
-    """The columns of a struct as a copy of it stores them, but for the fields named in *without*."""
+    """Return the columns of a struct as a copy of it stores them, but for the fields named in *without*."""
     assert block.schema is not None
     columns: dict[str, Column] = {}
     stored, checked = block.columns, block.checked
@@ -196,13 +196,13 @@ class Memo:
         by_type: functions that replace it for values of some types, without another check of the type.
     """
 
-    __slots__ = ("_known", "function")
+    __slots__ = ("_memos", "function")
 
     def __init__(self, function: Convert, by_type: Mapping[type, Convert] | None = None) -> None:
         self.function = function
         chosen = by_type or {}
         kinds: tuple[type, ...] = (str, int, float, Moment)
-        self._known = {kind: _Memo(chosen.get(kind, function)) for kind in kinds}
+        self._memos = {kind: _Memo(chosen.get(kind, function)) for kind in kinds}
 
     def __call__(self, value: Value) -> DynamicValue:
         """Return the function's result for the value."""
@@ -216,12 +216,12 @@ class Memo:
         kinds = set(map(type, column))
         nulls = type(None) in kinds
         kinds.discard(type(None))
-        known = self._known.get(kinds.pop()) if len(kinds) == 1 else None
-        if known is None:
+        values = self._memos.get(kinds.pop()) if len(kinds) == 1 else None
+        if values is None:
             return None
-        if known.overflows < _MAX_CLEARS:
-            return known.__getitem__
-        return known.of_any if nulls else known.function
+        if values.overflows < _MAX_CLEARS:
+            return values.__getitem__
+        return values.of_any if nulls else values.function
 
 
 class _Memo(Entries):
@@ -249,7 +249,7 @@ class _Memo(Entries):
 
 
 def convert(column: Column, function: Convert, errors: Errors) -> NewColumn:
-    """The column after *function*, nulls as they are; a `RecordError` that it raises is noted by its place.
+    """Apply *function* to a column, except to nulls; a `RecordError` is added by its index.
 
     A `Memo` as the function caches the results of repeated values.
     """
@@ -259,10 +259,10 @@ def convert(column: Column, function: Convert, errors: Errors) -> NewColumn:
             return list(map(direct, column))
         return [None if value is None else function(value) for value in column]
     except RecordError:
-        return [_one(index, value, function, errors) for index, value in enumerate(column)]
+        return [_converted(index, value, function, errors) for index, value in enumerate(column)]
 
 
-def _one(index: int, value: Value, function: Convert, errors: Errors) -> DynamicValue:
+def _converted(index: int, value: Value, function: Convert, errors: Errors) -> DynamicValue:
     if value is None:
         return None
     try:

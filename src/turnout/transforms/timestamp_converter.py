@@ -170,7 +170,7 @@ class TimestampConverter(Transform):
         return Step(run)
 
     def _default(self, schema: Schema, conversion: Conversion) -> dict[str, object]:
-        """The default of a struct, its field converted."""
+        """Return the default of a struct, its field converted."""
         default: dict[str, object] = dict(default_value(schema))
         name = self.path[0]
         old = schema.field(name)

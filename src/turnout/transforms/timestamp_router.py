@@ -65,7 +65,7 @@ class TimestampRouter(Transform):
         return errors
 
     def _names(self, topic: str | None, timestamp: int | None) -> tuple[str, str]:
-        """The topic and the text of the time."""
+        """Return the topic and the text of the time."""
         if timestamp is None:
             raise RecordError("Timestamp missing on record")
         try:

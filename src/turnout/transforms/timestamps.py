@@ -64,7 +64,7 @@ class Conversion:
         self._write = self._writer()
 
     def of(self, source: str) -> Convert:
-        """The conversion of values of one form; it raises `RecordError`."""
+        """Return the conversion of values of one form; it raises `RecordError`."""
         to_millis, write = self._reader(source), self._write
         return lambda value: write(to_millis(value))
 

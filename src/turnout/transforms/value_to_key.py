@@ -104,7 +104,7 @@ class ValueToKey(Transform):
 
 @lru_cache(maxsize=1024)
 def _schema_of_key(value: Schema, paths: tuple[FieldPath, ...]) -> tuple[Schema, tuple[tuple[Field, ...], ...]]:
-    """The struct of these fields of a value, and the fields on the way to each.
+    """Return the struct of these fields of a value, and the fields on the way to each.
 
     Raises:
         RecordError: when it has no such field, or one is named twice.

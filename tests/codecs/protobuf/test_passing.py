@@ -15,9 +15,9 @@ from turnout.codecs.codec import EncodeErrors
 from turnout.codecs.protobuf.codec import Protobuf
 from turnout.codecs.protobuf.descriptors import file_of
 from turnout.codecs.protobuf.plan import plan_of
-from turnout.codecs.protobuf.wire import varint
 from turnout.records.block import rows_of
 from turnout.records.encoded import EncodedColumn
+from turnout.varint import varint
 
 _KINDS = (
     "int32", "int64", "uint32", "uint64", "sint32", "sint64", "bool", "fixed32", "fixed64", "sfixed32", "sfixed64",

@@ -127,7 +127,7 @@ def test_routes_are_counted_together_and_shown_page_by_page(bench: Bench, consol
     """Those with the most letters first; a thousand of them are one question, and not one page."""
     for number in range(60):
         bench.write(f"r{number:02}", route_text(f"r{number:02}", more="deadLetter: {topic: dead.letters}"))
-    bench.routes.look()
+    bench.routes.scan()
     bench.parts.state.add_counts("r41", Counts(read=9, dead_lettered=3, undeliverable=2), time.time())
     bench.parts.state.add_counts("r17", Counts(read=9, dead_lettered=4), time.time() - 7200)
     row = r'href="/dead-letters/(r\d+)">' + 4 * r'.*?, last (?:hour|day)">(\d+)<'

@@ -20,8 +20,8 @@ from turnout.engine.counts import Counts
 from turnout.engine.flow import Flow
 from turnout.history.report import report_lines
 from turnout.routes import Route
+from turnout.server.minutes import MinutePace
 from turnout.server.serving import RouteServer
-from turnout.server.state import MinutePace
 
 
 def test_the_picture_has_each_step_and_what_leaves_it() -> None:
@@ -108,7 +108,7 @@ def test_revisions_are_told_with_their_difference(bench: Bench, console: TestCli
     """Added and removed lines between a version and the one before it."""
     bench.start("a")
     bench.write("a", route_text("a", more="value: {format: json}"))
-    bench.routes.look()
+    bench.routes.scan()
 
     page = console.get("/routes/a").text
 
@@ -158,7 +158,7 @@ def test_a_change_that_waits_is_shown_with_its_meaning_and_a_button(bench: Bench
     """Each change with its verdict, the difference, and a form that confirms this very version."""
     bench.start("a")
     bench.write("a", route_text("a", stream="B"))
-    bench.routes.look()
+    bench.routes.scan()
     page = console.get("/routes/a").text
     section = page[page.index("The file waits to be confirmed") : page.index('id="control"')]
 

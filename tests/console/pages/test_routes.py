@@ -24,7 +24,7 @@ def test_routes_that_need_somebody_come_first(bench: Bench, console: TestClient)
     for number in (1, 2, 3):
         bench.run_of("gamma", number).fail(RunError("no luck with nats://ann:secret@a"))
     bench.wait_phase("gamma", Phase.FAILED)
-    bench.routes.look()
+    bench.routes.scan()
 
     page = console.get("/")
     troubled = console.get("/?show=attention")
@@ -44,7 +44,7 @@ def test_a_route_that_loses_every_record_needs_somebody(bench: Bench, console: T
     lost = {"lossy": Counts(read=200, discarded=200), "sealed": Counts(read=9, dead_lettered=3, undeliverable=2)}
     for name, counts in lost.items():
         bench.state.add_counts(name, counts, time.time() - 60)
-    bench.losses.look()
+    bench.losses.check()
 
     troubled = console.get("/?show=attention").text
     listed, page = console.get("/").text, console.get("/routes/sealed").text
@@ -82,7 +82,7 @@ def test_a_thousand_routes_are_paged_and_searched(bench: Bench, console: TestCli
     """Fifty at a time, by name; a page behind the last one is the last one."""
     for number in range(120):
         (bench.folder / f"r{number:04}.yaml").write_text(f"name: r{number:04}\nsource: {{}}\n")
-    bench.routes.look()
+    bench.routes.scan()
 
     second = console.get("/?page=2").text
     last = console.get("/?page=99").text
@@ -97,7 +97,7 @@ def test_a_thousand_routes_are_paged_and_searched(bench: Bench, console: TestCli
 def test_names_are_text_and_never_markup(bench: Bench, console: TestClient) -> None:
     """Texts of a file, a search or a failure cannot become markup."""
     bench.write("a", route_text("a", more="x: <script>alert(1)</script>"))
-    bench.routes.look()
+    bench.routes.scan()
 
     for path in ("/", "/?q=<script>alert(2)</script>", "/routes/a", "/routes/<script>alert(3)</script>"):
         page = console.get(path).text

@@ -76,7 +76,7 @@ def test_the_store_of_a_route_is_shown_beside_the_servers(bench: Bench, console:
     part = f'subscriptions: {{store: "{url}", metadata: {{town: value.town}}}}\nvalue: {{format: json}}\n'
     bench.write("with", route_text("with", more=part))
     bench.write("without")
-    bench.routes.look()
+    bench.routes.scan()
     own = console.get("/subscriptions").text
     page = console.get("/subscriptions?of=with").text
     following = re.search(r'<a href="(\?[^"]+)">Next', page)

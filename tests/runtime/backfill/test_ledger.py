@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from turnout.runtime.backfill.ledger import BackfillLedger, Watched
+from turnout.runtime.backfill.ledger import BackfillLedger, WatchedStore
 from turnout.subscriptions import Subscription
 from turnout.subscriptions.start import Start
 from turnout.subscriptions.store import edit
@@ -25,7 +25,7 @@ class Follower:
 
     def restart(self) -> None:
         self.ledger = BackfillLedger(self.checkpoint)
-        self.watched = Watched(self.store, self.ledger)
+        self.watched = WatchedStore(self.store, self.ledger)
         self.revision = self.watched.snapshot().revision
 
     def create(self, id_: str, start: object = None, *, keep: bool = False) -> None:

@@ -19,7 +19,7 @@ transforms:
 def test_a_route_is_a_connector_with_one_task(bench: Bench, client: TestClient) -> None:
     """Its names, its state and its configuration are where tools look for them."""
     bench.write("a", route_text("a", more=MORE).replace("stream: IN", "stream: IN, user: ann, password: hunter2"))
-    bench.routes.look()
+    bench.routes.scan()
     bench.wait_phase("a", Phase.RUNNING)
 
     assert client.get("/connectors").json() == ["a"]
@@ -40,7 +40,7 @@ def test_a_route_is_a_connector_with_one_task(bench: Bench, client: TestClient) 
 def test_transforms_are_told_as_connect_would_take_them(bench: Bench, client: TestClient) -> None:
     """The properties make the chain that the route runs."""
     bench.write("a", route_text("a", more=MORE))
-    bench.routes.look()
+    bench.routes.scan()
     config = client.get("/connectors/a/config").json()
     chain = Chain.from_config({name: text for name, text in config.items() if name.startswith(("trans", "pred"))})
 

@@ -28,7 +28,7 @@ def waiting(bench: Bench) -> str:
     assert checkpoint is not None
     (checkpoint / "commits").mkdir(parents=True)
     bench.write("a", route_text("a", stream="B"))
-    bench.routes.look()
+    bench.routes.scan()
     return bench.routes.entry("a").file.digest
 
 
@@ -65,7 +65,7 @@ def test_to_confirm_begins_a_new_checkpoint(bench: Bench, client: TestClient, wa
 def test_nobody_confirms_what_he_has_not_seen(bench: Bench, client: TestClient, waiting: str) -> None:
     """A file that has changed again since is another version."""
     bench.write("a", route_text("a", stream="C"))
-    bench.routes.look()
+    bench.routes.scan()
 
     assert client.post("/v1/routes/a/confirm", json={"digest": waiting}).status_code == 412
     assert len(bench.runner.runs["a"]) == 1

@@ -18,7 +18,7 @@ mappings: {"a.*": "b.{{wildcard(1)}}"}
 def test_explain_shows_what_each_stage_does_to_a_record(bench: Bench, client: TestClient) -> None:
     """The response also has the mapped destinations; a dropped record has none."""
     bench.write("a", route_text("a", more=TRANSFORMS))
-    bench.routes.look()
+    bench.routes.scan()
     ask = lambda record: client.post("/v1/routes/a/explain", json={"record": record})  # noqa: E731
 
     kept = ask({"topic": "a.1", "value": {"city": "Oulu"}}).json()

@@ -20,7 +20,7 @@ from turnout.subscriptions import open_store
 def reads(bench: Bench, client: TestClient, fed: FedRoute) -> TestClient:
     """A client of a server with that route."""
     bench.write("orders", fed.text)
-    bench.routes.look()
+    bench.routes.scan()
     return client
 
 
@@ -165,7 +165,7 @@ def test_what_is_no_acknowledgement_ends_a_websocket(reads: TestClient, text: st
 def test_who_may_open_a_websocket(bench: Bench, fed: FedRoute, headers: dict[str, str], status: int | None) -> None:
     """A token with the right to read, from a page of this server alone."""
     bench.write("orders", fed.text)
-    bench.routes.look()
+    bench.routes.scan()
     client = client_of(bench, authenticator=Bearers(), hosts={"testserver"})
     if status is None:
         with client.websocket_connect("/v1/feeds/oulu", headers=headers) as socket:

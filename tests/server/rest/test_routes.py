@@ -33,7 +33,7 @@ def test_a_route_is_told_with_what_it_does_and_what_its_file_says(bench: Bench, 
     bench.run_of("a").deliver(5)
     running = (bench.folder / "a.yaml").read_text()
     bench.write("a", running + "unknwon: 1\n")
-    bench.routes.look()
+    bench.routes.scan()
 
     answer = client.get("/v1/routes/a")
     route = answer.json()
@@ -73,7 +73,7 @@ def test_a_file_that_waits_is_confirmed_by_putting_it(bench: Bench, client: Test
     """The pending changes are returned with their reasons."""
     bench.start("a")
     bench.write("a", route_text("a", stream="B"))
-    bench.routes.look()
+    bench.routes.scan()
     answered = client.get("/v1/routes/a").json()
     assert [one["verdict"] for one in answered["pending"]] == ["needs_new_checkpoint"]
 

@@ -10,7 +10,7 @@ from tests.server.conftest import Bench, route_text
 def test_subjects_are_mapped_by_a_transform_by_mappings_and_by_a_route(bench: Bench, client: TestClient) -> None:
     """With the mapping, its shares, and what cannot be mapped."""
     bench.write("a", route_text("a", more='mappings: {"a.*": "b.{{wildcard(1)}}"}'))
-    bench.routes.look()
+    bench.routes.scan()
     ask = lambda **body: client.post("/v1/subjects/map", json=body)  # noqa: E731
     shares = {"a": [{"destination": "west", "weight": 30}, {"destination": "east", "weight": 70}]}
 

@@ -18,7 +18,7 @@ from turnout.conditions import parse
 from turnout.embedded import NatsServer
 from turnout.errors import RunError, StreamError
 from turnout.history.examples import RecordPosition
-from turnout.history.outcome_watch import Ended
+from turnout.history.outcome_watch import EndedRecord
 from turnout.nats.wire import Connection, Publisher, create_stream, delete_stream, stream_info
 from turnout.routes import Route
 from turnout.subscriptions import Subscription, open_store
@@ -101,7 +101,7 @@ def test_one_record_in_ten_thousand(spark: SparkSession, nats_server: NatsServer
         "new_delivered": RECORDS - 2,
         "new_filtered": 2,
     }
-    assert differences.matrix.changes == [(Ended("delivered"), Ended("filtered", "old"), 2)]
+    assert differences.matrix.changes == [(EndedRecord("delivered"), EndedRecord("filtered", "old"), 2)]
     assert [one.position for one in differences.examples.by_kind["lost", ""]] == [
         RecordPosition(n, stream, 0) for n in RARE
     ]

@@ -8,7 +8,7 @@ import pytest
 
 from turnout.conditions import evaluate, format_condition
 from turnout.errors import SubscriptionInvalidError
-from turnout.subscriptions.sigma import LeftRule, SigmaRule, read_file, read_text, rule_files
+from turnout.subscriptions.sigma import SigmaRule, SkippedRule, read_file, read_text, rule_files
 
 RULE = """\
 title: Archive Of The Vault
@@ -30,7 +30,7 @@ detection:
 FILE = Path("vault.yml")
 
 
-def rules(text: str) -> list[SigmaRule | LeftRule]:
+def rules(text: str) -> list[SigmaRule | SkippedRule]:
     return list(read_text(text, FILE))
 
 
@@ -69,7 +69,14 @@ def test_several_documents_each_stand_for_themselves() -> None:
 
     found = rules("\n---\n".join([RULE, "a: [", broken, "correlation: {type: event_count}", "- 1", "", RULE]))
 
-    assert [type(one) for one in found] == [SigmaRule, LeftRule, LeftRule, LeftRule, LeftRule, SigmaRule]
+    assert [type(one) for one in found] == [
+        SigmaRule,
+        SkippedRule,
+        SkippedRule,
+        SkippedRule,
+        SkippedRule,
+        SigmaRule,
+    ]
     yaml_, field, correlation, list_ = map(str, found[1:5])
     assert yaml_.startswith("vault.yml: is no YAML: ")
     assert field == (
@@ -96,7 +103,7 @@ def test_what_is_left(detection: str, left: str) -> None:
     """The path is the author's, and the line is found by it."""
     (found,) = rules(f"title: t\ndetection: {detection}")
 
-    assert isinstance(found, LeftRule)
+    assert isinstance(found, SkippedRule)
     assert (f"{found.path}: {found.reason}", found.line) == (left, 2)
 
 

@@ -57,7 +57,7 @@ class AvroFile:
         return attempt(*_written(self._plan, block))
 
     def schema(self) -> Schema | None:
-        """The schema of the file, in Connect."""
+        """Return the schema of the file, in Connect."""
         return self._plan.schema
 
 

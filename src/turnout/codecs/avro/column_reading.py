@@ -200,7 +200,7 @@ def _nullable(inner: ReadColumn, null: int) -> ReadColumn:
         part = cursors.some(present)
         values = iter(inner(part))
         cursors.merge(present, part)
-        return [next(values) if there else None for there in present.tolist()]
+        return [next(values) if is_present else None for is_present in present.tolist()]
 
     return read
 

@@ -94,9 +94,9 @@ def connect_schema_of(type_: AvroType, *, optional: bool = False) -> Schema:
         schema = schema.with_(type=narrow)
     schema = _with_parts(schema, type_)
     name, version, parameters = _attributes(type_)
-    given = props.get("connect.parameters")
-    if isinstance(given, Mapping):
-        parameters = {**{str(key): str(value) for key, value in given.items()}, **parameters}
+    connect_parameters = props.get("connect.parameters")
+    if isinstance(connect_parameters, Mapping):
+        parameters = {**{str(key): str(value) for key, value in connect_parameters.items()}, **parameters}
     return schema.with_(name=name, version=version, parameters=tuple(parameters.items()))
 
 
@@ -161,36 +161,36 @@ def _field(field: AvroField) -> Schema:
     return schema
 
 
-def _default(type_: AvroType, schema: Schema, given: DynamicValue) -> DynamicValue:
-    """Return a default of Avro's JSON as a value; None where it is none of its type, or of a union's struct."""
+def _default(type_: AvroType, schema: Schema, default: DynamicValue) -> DynamicValue:
+    """Return a default in Avro's JSON as a value; None if it does not have the type, or belongs to a union's struct."""
     try:
-        return None if schema.name == UNION else _value(type_, given)
+        return None if schema.name == UNION else _value(type_, default)
     except (TypeError, ValueError, LookupError, ArithmeticError, AttributeError):
         return None
 
 
-def _value(type_: AvroType, given: DynamicValue) -> DynamicValue:
+def _value(type_: AvroType, value: DynamicValue) -> DynamicValue:
     if type_.kind == "union":
-        return None if given is None else _value(type_.inner[0], given)
+        return None if value is None else _value(type_.inner[0], value)
     if type_.kind == "record":
-        return {field.name: _value(field.type, given.get(field.name, field.default)) for field in type_.fields}
+        return {field.name: _value(field.type, value.get(field.name, field.default)) for field in type_.fields}
     if type_.kind == "array":
-        return [_value(type_.inner[0], item) for item in given]
+        return [_value(type_.inner[0], item) for item in value]
     if type_.kind == "map":
-        return {str(key): _value(type_.inner[0], item) for key, item in given.items()}
+        return {str(key): _value(type_.inner[0], item) for key, item in value.items()}
     if type_.kind in ("bytes", "fixed"):
-        raw = given.encode("latin-1")
+        raw = value.encode("latin-1")
         return decimal_of(raw, type_.props.get("scale", 0)) if type_.logical == "decimal" else raw
     if type_.logical == "date":
-        return Moment(given * MILLISECONDS_PER_DAY)
+        return Moment(value * MILLISECONDS_PER_DAY)
     if type_.logical in ("time-millis", "timestamp-millis"):
-        return Moment(given)
+        return Moment(value)
     if type_.kind in ("float", "double"):
-        return float(given)
+        return float(value)
     expected = {"boolean": bool, "int": int, "long": int}.get(type_.kind, str)
-    if type(given) is not expected:
-        raise TypeError(given)
-    return given
+    if type(value) is not expected:
+        raise TypeError(value)
+    return value
 
 
 def decimal_of(raw: bytes, scale: int) -> Decimal:
@@ -215,7 +215,7 @@ def avro_schema_of(schema: Schema) -> DynamicValue:
 
 
 class _AvroWriter:
-    """Writer of one schema; a name is defined where it is used first."""
+    """Writer of one schema, which defines each name at its first use."""
 
     def __init__(self) -> None:
         self._defined: dict[str, Schema] = {}
@@ -281,13 +281,13 @@ class _AvroWriter:
         for one in (name, *(field.name for field in schema.fields)):
             if not _name(one) or (one != name and "." in one):
                 raise RecordError(f"{path.removeprefix('.') or 'the value'}: {one!r} is no name in Avro")
-        if name == _DEFAULT_NAME and name in self._defined and not _same(self._defined[name], schema):
+        if name == _DEFAULT_NAME and name in self._defined and not _is_same(self._defined[name], schema):
             # Structs without a name would all have one: AvroData fails there.
             name = f"{_DEFAULT_NAME}{len(self._defined) + 1}"
         document: JsonObject = {"type": "record", "name": name}
-        known = self._known(name, schema)
-        if known is not None:
-            return known
+        definition = self._defined_name(name, schema)
+        if definition is not None:
+            return definition
         document["fields"] = [self._field(field, f"{path}.{field.name}") for field in schema.fields]
         if schema.name is not None:
             document["connect.name"] = schema.name
@@ -303,20 +303,20 @@ class _AvroWriter:
         return document
 
     def _named(self, schema: Schema, document: JsonObject) -> DynamicValue:
-        known = self._known(document["name"], schema)
-        return document if known is None else known
+        definition = self._defined_name(document["name"], schema)
+        return document if definition is None else definition
 
-    def _known(self, name: str, schema: Schema) -> str | None:
+    def _defined_name(self, name: str, schema: Schema) -> str | None:
         """Return the name if it is defined already; define it otherwise."""
         before = self._defined.setdefault(name, schema)
         if before is schema:
             return None
-        if not _same(before, schema):
+        if not _is_same(before, schema):
             raise RecordError(f"two different schemas have the name {name}, which Avro does not allow")
         return name
 
 
-def _same(one: Schema, other: Schema) -> bool:
+def _is_same(one: Schema, other: Schema) -> bool:
     return one.with_(optional=False, default=None, doc=None) == other.with_(optional=False, default=None, doc=None)
 
 

@@ -60,7 +60,13 @@ def passing(type_: AvroType, read: ReadColumn) -> ReadColumn:
             sizes_found = np.where(wrong, 0, sizes_found)
         cursors.advance(sizes_found)
         bounds: Bounds = (before, cursors.positions)
-        return EncodedColumn(form, cursors.raw, bounds, lambda some: read(cursors.at(some)), nullable=null is not None)
+        return EncodedColumn(
+            form,
+            cursors.raw,
+            bounds,
+            lambda cursor_indices: read(cursors.at(cursor_indices)),
+            nullable=null is not None,
+        )
 
     return column
 
@@ -97,8 +103,8 @@ def _nullable(cursors: Cursors, before: RowIds, sizes: _SizeValues, null: int) -
     if present.all():
         return inner + 1, wrong
     # For a null, *inner* is the size of the bytes that follow it (the next field or the padding) and is ignored.
-    none = ~present & (branches != 2 * null)
-    return 1 + inner * present, none if wrong is None else none | (wrong & present)
+    wrong_branch = ~present & (branches != 2 * null)
+    return 1 + inner * present, wrong_branch if wrong is None else wrong_branch | (wrong & present)
 
 
 def _longs(bits: int, cursors: Cursors, before: RowIds) -> tuple[RowIds, Mask | None]:

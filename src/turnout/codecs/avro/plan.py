@@ -58,16 +58,16 @@ class Plan:
 
     def _one_by_one(self, rows: Positions, texts: Sequence[bytes]) -> Decoded:
         values: NewColumn = []
-        kept: list[int] = []
+        indices: list[int] = []
         errors: dict[int, RecordError] = {}
         start = len(self.head)
         for index, text in enumerate(texts):
             try:
                 values.append(read_value(self._read, text, start))
-                kept.append(index)
+                indices.append(index)
             except MalformedError as malformed:
                 errors[int(rows[index])] = RecordError(f"the value is not of its Avro schema: {malformed}")
-        return group(rows[np.array(kept, np.intp)], self.schema, values) if values else [], errors
+        return group(rows[np.array(indices, np.intp)], self.schema, values) if values else [], errors
 
     @cached_property
     def _readers(self) -> dict[str, ReadColumn]:

@@ -195,13 +195,13 @@ def _union(type_: AvroType) -> Read:
     return read
 
 
-def _block_count(text: bytes, at: int, min_size: int, seen: int) -> tuple[int, int]:
+def _block_count(text: bytes, at: int, min_size: int, previous_items: int) -> tuple[int, int]:
     """Return the number of items in a block, and the position of the first."""
     count, start = _long(text, at)
     if count < 0:
         count = -count
         _, start = _long(text, start)
-    most = (len(text) - start) // min_size if min_size else _MAX_EMPTY_ITEMS - seen
+    most = (len(text) - start) // min_size if min_size else _MAX_EMPTY_ITEMS - previous_items
     if count > most:
         raise MalformedError(f"expected at most {most} items at byte {at}, found {count}")
     return count, start

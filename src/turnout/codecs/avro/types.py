@@ -111,30 +111,34 @@ class _SchemaParser:
         self._named: dict[str, AvroType | None] = {}
         self._count = 0
 
-    def parse(self, given: DynamicValue, path: str, namespace: str, depth: int) -> AvroType:
+    def parse(self, definition: DynamicValue, path: str, namespace: str, depth: int) -> AvroType:
         if depth > MAX_DEPTH:
             raise ValueError(f"{path or 'schema'}: expected at most {MAX_DEPTH} types inside of one another")
         self._count += 1
         if self._count > MAX_TYPES:
             raise ValueError(f"expected at most {MAX_TYPES} types in a schema")
-        if isinstance(given, str):
-            return self._reference(given, path, namespace)
-        if isinstance(given, list):
-            return self._union(given, path, namespace, depth)
-        if not isinstance(given, dict):
-            raise ValueError(f"{path or 'schema'}: expected a type, found {given!r}")  # noqa: TRY004 - as all here
-        kind = given.get("type")
+        if isinstance(definition, str):
+            return self._reference(definition, path, namespace)
+        if isinstance(definition, list):
+            return self._union(definition, path, namespace, depth)
+        if not isinstance(definition, dict):
+            raise ValueError(f"{path or 'schema'}: expected a type, found {definition!r}")  # noqa: TRY004 - as all here
+        kind = definition.get("type")
         if isinstance(kind, dict | list):
             return self.parse(kind, path, namespace, depth + 1)
         if kind in ("record", "error", "enum", "fixed"):
-            return self._define("record" if kind == "error" else kind, given, path, namespace, depth)
+            return self._define("record" if kind == "error" else kind, definition, path, namespace, depth)
         if kind in ("array", "map"):
             inside = "items" if kind == "array" else "values"
-            item = self.parse(given.get(inside), f"{path}.{inside}", namespace, depth + 1)
-            return _bounded(AvroType(kind, inner=(item,), props=_props(given), min_size=1), path)
+            item = self.parse(definition.get(inside), f"{path}.{inside}", namespace, depth + 1)
+            return _bounded(AvroType(kind, inner=(item,), props=_props(definition), min_size=1), path)
         if kind in PRIMITIVES:
             return AvroType(
-                kind, logical=_logical(kind, given), doc=_doc(given), props=_props(given), min_size=_SIZES.get(kind, 1)
+                kind,
+                logical=_logical(kind, definition),
+                doc=_doc(definition),
+                props=_props(definition),
+                min_size=_SIZES.get(kind, 1),
             )
         return self._reference(kind, path, namespace)
 
@@ -142,95 +146,101 @@ class _SchemaParser:
         if name in PRIMITIVES:
             return AvroType(str(name), min_size=_SIZES.get(str(name), 1))
         full = _full(str(name), namespace)
-        for known in (full, str(name)):
-            if known in self._named:
-                found = self._named[known]
+        for candidate in (full, str(name)):
+            if candidate in self._named:
+                found = self._named[candidate]
                 if found is None:
                     raise ValueError(
-                        f"{path or 'schema'}: {known} contains itself: recursive schemas are not supported"
+                        f"{path or 'schema'}: {candidate} contains itself: recursive schemas are not supported"
                     )
                 return found
         raise ValueError(f"{path or 'schema'}: expected a type, found {name!r}")
 
-    def _union(self, given: list[DynamicValue], path: str, namespace: str, depth: int) -> AvroType:
-        if not given:
+    def _union(self, definition: list[DynamicValue], path: str, namespace: str, depth: int) -> AvroType:
+        if not definition:
             raise ValueError(f"{path or 'schema'}: expected a union with branches, found none")
-        branches = tuple(self.parse(one, f"{path}[{at}]", namespace, depth + 1) for at, one in enumerate(given))
+        branches = tuple(self.parse(one, f"{path}[{at}]", namespace, depth + 1) for at, one in enumerate(definition))
         names = [branch.name or branch.kind for branch in branches]
         if len(set(names)) < len(names) or "union" in names:
             raise ValueError(f"{path or 'schema'}: expected different types in the union, found {', '.join(names)}")
         size = 1 + min(branch.min_size for branch in branches)
         return _bounded(AvroType("union", inner=branches, min_size=size), path)
 
-    def _define(self, kind: str, given: JsonObject, path: str, namespace: str, depth: int) -> AvroType:
-        name = given.get("name")
+    def _define(self, kind: str, definition: JsonObject, path: str, namespace: str, depth: int) -> AvroType:
+        name = definition.get("name")
         if not isinstance(name, str) or not all(map(_name, name.split("."))):
             raise ValueError(f"{path or 'schema'}: expected the name of the {kind}, found {name!r}")
-        space = given.get("namespace", namespace)
+        space = definition.get("namespace", namespace)
         full = _full(name, space if isinstance(space, str) else namespace)
         if full in self._named:
             raise ValueError(f"{path or 'schema'}: {full} is defined twice")
         self._named[full] = None
-        made = getattr(self, f"_{kind}")(given, full, path, full.rpartition(".")[0], depth)
-        self._named[full] = made
-        assert isinstance(made, AvroType)
-        return made
+        type_ = getattr(self, f"_{kind}")(definition, full, path, full.rpartition(".")[0], depth)
+        self._named[full] = type_
+        assert isinstance(type_, AvroType)
+        return type_
 
-    def _record(self, given: JsonObject, full: str, path: str, namespace: str, depth: int) -> AvroType:
-        members = given.get("fields")
+    def _record(self, definition: JsonObject, full: str, path: str, namespace: str, depth: int) -> AvroType:
+        members = definition.get("fields")
         if not isinstance(members, list):
             raise ValueError(f"{path or 'schema'}: expected the fields of the record {full}, found {members!r}")  # noqa: TRY004
         fields = tuple(self._field(one, path, namespace, depth) for one in members)
         if len({one.name for one in fields}) < len(fields):
             raise ValueError(f"{path or 'schema'}: two fields of the record {full} have one name")
         size = sum(one.type.min_size for one in fields)
-        return _bounded(AvroType("record", full, fields, doc=_doc(given), props=_props(given), min_size=size), path)
+        return _bounded(
+            AvroType("record", full, fields, doc=_doc(definition), props=_props(definition), min_size=size), path
+        )
 
-    def _field(self, given: DynamicValue, path: str, namespace: str, depth: int) -> AvroField:
-        name = given.get("name") if isinstance(given, dict) else None
+    def _field(self, definition: DynamicValue, path: str, namespace: str, depth: int) -> AvroField:
+        name = definition.get("name") if isinstance(definition, dict) else None
         if not isinstance(name, str) or not _name(name):
-            raise ValueError(f"{path or 'schema'}: expected a field with a name, found {str(given)[:80]}")
-        type_ = self.parse(given.get("type"), f"{path}.{name}".removeprefix("."), namespace, depth + 1)
-        return AvroField(name, type_, given.get("default"), "default" in given, _doc(given))
+            raise ValueError(f"{path or 'schema'}: expected a field with a name, found {str(definition)[:80]}")
+        type_ = self.parse(definition.get("type"), f"{path}.{name}".removeprefix("."), namespace, depth + 1)
+        return AvroField(name, type_, definition.get("default"), "default" in definition, _doc(definition))
 
-    def _enum(self, given: JsonObject, full: str, path: str, _namespace: str, _depth: int) -> AvroType:
-        symbols = given.get("symbols")
+    def _enum(self, definition: JsonObject, full: str, path: str, _namespace: str, _depth: int) -> AvroType:
+        symbols = definition.get("symbols")
         if not isinstance(symbols, list) or not all(isinstance(one, str) for one in symbols) or not symbols:
             raise ValueError(f"{path or 'schema'}: expected the symbols of the enum {full}, found {symbols!r}")
         if len(set(symbols)) < len(symbols):
             raise ValueError(f"{path or 'schema'}: a symbol of the enum {full} occurs twice")
-        return AvroType("enum", full, symbols=tuple(symbols), doc=_doc(given), props=_props(given), min_size=1)
+        return AvroType(
+            "enum", full, symbols=tuple(symbols), doc=_doc(definition), props=_props(definition), min_size=1
+        )
 
-    def _fixed(self, given: JsonObject, full: str, path: str, _namespace: str, _depth: int) -> AvroType:
-        size = given.get("size")
+    def _fixed(self, definition: JsonObject, full: str, path: str, _namespace: str, _depth: int) -> AvroType:
+        size = definition.get("size")
         if type(size) is not int or not 0 <= size <= _MAX_FIXED:
             raise ValueError(f"{path or 'schema'}: expected a size of 0 to {_MAX_FIXED} for {full}, found {size!r}")
-        return AvroType("fixed", full, size=size, logical=_logical("fixed", given), props=_props(given), min_size=size)
+        return AvroType(
+            "fixed", full, size=size, logical=_logical("fixed", definition), props=_props(definition), min_size=size
+        )
 
 
-def _bounded(made: AvroType, path: str) -> AvroType:
+def _bounded(type_: AvroType, path: str) -> AvroType:
     """Return a type with weight and depth: a short schema may stand for an enormous one."""
-    inner = [*(one.type for one in made.fields), *made.inner]
+    inner = [*(one.type for one in type_.fields), *type_.inner]
     weight = 1 + sum(one.weight for one in inner)
     depth = 1 + max((one.depth for one in inner), default=0)
     if weight > MAX_TYPES or depth > MAX_DEPTH:
         raise ValueError(
             f"{path or 'schema'}: expected at most {MAX_TYPES} types, {MAX_DEPTH} of them inside of one another"
         )
-    return replace(made, weight=weight, depth=depth)
+    return replace(type_, weight=weight, depth=depth)
 
 
 def _full(name: str, namespace: str) -> str:
     return name if "." in name or not namespace else f"{namespace}.{name}"
 
 
-def _doc(given: Fields) -> str | None:
-    doc = given.get("doc")
+def _doc(definition: Fields) -> str | None:
+    doc = definition.get("doc")
     return doc if isinstance(doc, str) else None
 
 
-def _props(given: Fields) -> JsonObject:
-    return {name: value for name, value in given.items() if name not in _KNOWN}
+def _props(definition: Fields) -> JsonObject:
+    return {name: value for name, value in definition.items() if name not in _KNOWN}
 
 
 _LOGICAL: Final = {
@@ -244,13 +254,13 @@ _LOGICAL: Final = {
 }
 
 
-def _logical(kind: str, given: Fields) -> str | None:
+def _logical(kind: str, definition: Fields) -> str | None:
     """Return the logical type; None for an unknown or invalid one, which readers ignore by the specification."""
-    name = given.get("logicalType")
+    name = definition.get("logicalType")
     if not isinstance(name, str) or kind not in _LOGICAL.get(name, ()):
         return None
     if name == "decimal":
-        precision, scale = given.get("precision"), given.get("scale", 0)
+        precision, scale = definition.get("precision"), definition.get("scale", 0)
         if (
             type(precision) is not int
             or type(scale) is not int

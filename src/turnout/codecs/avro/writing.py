@@ -18,6 +18,7 @@ from turnout.errors import RecordError
 from turnout.records import BigInt, Float32, Int8, Int16, Int32, Moment
 from turnout.records.encoded import ColumnPieces, EncodedColumn
 from turnout.records.types import Column, DynamicValue
+from turnout.varint import zigzag_varint
 
 WriteColumn: TypeAlias = Callable[[Column], list[bytes]]
 """Writes each value of a column; raises a `RecordError` where one does not fit."""
@@ -67,22 +68,7 @@ def _check(values: Column, types: frozenset[type], expected: str) -> None:
         raise _misfit(expected, next(value for value in values if type(value) not in types))
 
 
-def varint(number: int) -> bytes:
-    """Return a number of 64 bits as Avro writes it.
-
-    >>> [varint(number).hex() for number in (0, -1, 1, 64)]
-    ['00', '01', '02', '8001']
-    """
-    rest = (number << 1) ^ (number >> 63)
-    written = bytearray()
-    while rest > 0x7F:
-        written.append(rest & 0x7F | 0x80)
-        rest >>= 7
-    written.append(rest)
-    return bytes(written)
-
-
-_SMALL: Final = {number: varint(number) for number in range(-1024, 8192)}
+_SMALL: Final = {number: zigzag_varint(number) for number in range(-1024, 8192)}
 _small = _SMALL.get
 
 
@@ -110,7 +96,7 @@ def _varints(values: Column, bits: int, prefix: bytes) -> list[bytes]:
     if min(values) < -bound or max(values) >= bound:
         raise _misfit(f"an integer of {bits} bits", next(value for value in values if not -bound <= value < bound))
     if len(values) < _VECTOR:
-        return [prefix + varint(value) for value in values]
+        return [prefix + zigzag_varint(value) for value in values]
     numbers = np.array(values, np.int64)
     folded = ((numbers << 1) ^ (numbers >> 63)).view(np.uint64)
     width = max(1, -(-int(folded.max()).bit_length() // _BITS))
@@ -196,7 +182,7 @@ def _bytes(values: Column) -> list[bytes]:
 
 def _sized(contents: Column, prefix: bytes = b"") -> list[bytes]:
     head = (_small_behind(prefix) if prefix else _SMALL).get
-    return [(head(len(content)) or prefix + varint(len(content))) + content for content in contents]
+    return [(head(len(content)) or prefix + zigzag_varint(len(content))) + content for content in contents]
 
 
 def _fixed(size: int) -> WriteColumn:
@@ -230,7 +216,7 @@ def _decimal(type_: AvroType) -> WriteColumn:
 
 
 def _enum(type_: AvroType) -> WriteColumn:
-    numbers = {symbol: varint(index) for index, symbol in enumerate(type_.symbols)}
+    numbers = {symbol: zigzag_varint(index) for index, symbol in enumerate(type_.symbols)}
 
     def write(values: Column) -> list[bytes]:
         try:
@@ -248,20 +234,20 @@ def _nulls(values: Column) -> list[bytes]:
 
 
 def _nullable(type_: AvroType, null: int) -> WriteColumn:
-    absent, present = varint(null), varint(1 - null)
-    write = _behind(present, type_)
+    absent, present = zigzag_varint(null), zigzag_varint(1 - null)
+    write = _prefixed(present, type_)
 
     def column(values: Column) -> list[bytes]:
         if None not in values:
             return write(values)
-        there = [value for value in values if value is not None]
-        written = iter(write(there)) if there else iter(())
+        members = [value for value in values if value is not None]
+        written = iter(write(members)) if members else iter(())
         return [absent if value is None else next(written) for value in values]
 
     return column
 
 
-def _behind(prefix: bytes, type_: AvroType) -> WriteColumn:
+def _prefixed(prefix: bytes, type_: AvroType) -> WriteColumn:
     """Return the writer of a column with a prefix before each value."""
     write = column_writer(type_)
     if write in _PREFIXED:
@@ -302,11 +288,11 @@ def fields_writer(type_: AvroType) -> Callable[[list[Column], int, bytes], list[
 
 def _union(type_: AvroType) -> WriteColumn:
     branches = [
-        (branch_name(branch), varint(index), column_writer(branch))
+        (branch_name(branch), zigzag_varint(index), column_writer(branch))
         for index, branch in enumerate(type_.inner)
         if branch.kind != "null"
     ]
-    null = next((varint(index) for index, branch in enumerate(type_.inner) if branch.kind == "null"), None)
+    null = next((zigzag_varint(index) for index, branch in enumerate(type_.inner) if branch.kind == "null"), None)
 
     def one(value: DynamicValue) -> bytes:
         if value is None and null is not None:
@@ -333,7 +319,7 @@ def _array(write: WriteColumn) -> WriteColumn:
 
 
 def _block(count: int, content: bytes) -> bytes:
-    return varint(count) + content + b"\0" if count else b"\0"
+    return zigzag_varint(count) + content + b"\0" if count else b"\0"
 
 
 def _map(keys: WriteColumn, write: WriteColumn) -> WriteColumn:

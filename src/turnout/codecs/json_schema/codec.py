@@ -118,7 +118,7 @@ class JsonSchemaFile:
         return attempt(*self._plan.encode(block))
 
     def schema(self) -> Schema | None:
-        """The schema of the file, in Connect."""
+        """Return the schema of the file, in Connect."""
         return self._plan.schema
 
 

@@ -119,7 +119,7 @@ class _Types:
                 return self._finished(
                     self._bare(merged, _type_of(merged, merged.get("type")), document), node, optional=optional
                 )
-        raise ValueError(f"allOf of these schemas has no Connect schema: {_shown(parts)}")
+        raise ValueError(f"allOf of these schemas has no Connect schema: {_describe(parts)}")
 
     def _flat(self, parts: list[Node], document: Node, depth: int) -> Iterator[tuple[JsonMapping, Node]]:
         """Yield schemas with those in the place of references and of ``allOf``."""
@@ -207,13 +207,15 @@ class _Types:
         """Return a schema with the attributes of its JSON Schema."""
         title, doc, version = node.get("title"), node.get("description"), node.get("connect.version")
         parameters = node.get("connect.parameters")
-        given = tuple((str(k), str(v)) for k, v in parameters.items()) if isinstance(parameters, dict) else ()
+        schema_parameters = (
+            tuple((str(k), str(v)) for k, v in parameters.items()) if isinstance(parameters, dict) else ()
+        )
         schema = schema.with_(
             optional=schema.optional or optional,
             name=title if isinstance(title, str) else schema.name,
             doc=doc if isinstance(doc, str) else None,
             version=version if type(version) is int else None,
-            parameters=(*schema.parameters, *given),
+            parameters=(*schema.parameters, *schema_parameters),
         )
         default = node.get("default")
         if default is None or (default == "" and schema.type not in ("string", "bytes")):
@@ -224,9 +226,9 @@ class _Types:
         return schema.with_(default=blocks[0].whole()[0])
 
 
-def _type_of(node: JsonMapping, given: object) -> str:
-    if isinstance(given, str):
-        return given
+def _type_of(node: JsonMapping, declared: object) -> str:
+    if isinstance(declared, str):
+        return declared
     if "enum" in node:
         return "string"
     if "const" in node:
@@ -234,7 +236,7 @@ def _type_of(node: JsonMapping, given: object) -> str:
     for kind, words in _OF_TYPE.items():
         if not words.isdisjoint(node):
             return kind
-    raise ValueError(f"a schema without a type has no Connect schema: {_shown(node)}")
+    raise ValueError(f"a schema without a type has no Connect schema: {_describe(node)}")
 
 
 def _type_of_value(value: object) -> str:
@@ -259,6 +261,6 @@ def _list(node: JsonMapping, word: str) -> list[Node]:
     return found
 
 
-def _shown(node: Node) -> str:
+def _describe(node: Node) -> str:
     text = repr(node)
     return text if len(text) <= 80 else f"{text[:77]}..."

@@ -79,16 +79,16 @@ class _Definitions:
         raise RecordError(f"a value of the type {kind} has no JSON Schema")
 
     def _struct(self, schema: Schema) -> JsonObject:
-        made: JsonObject = {
+        node: JsonObject = {
             "type": "object",
             "properties": {field.name: self.of(field.schema, at) for at, field in enumerate(schema.fields)},
         }
         if self._options.use_optional_for_nonrequired:
             required = [field.name for field in schema.fields if not field.schema.optional]
-            made |= {"required": required} if required else {}
+            node |= {"required": required} if required else {}
         if not self._options.object_additional_properties:
-            made["additionalProperties"] = False
-        return made
+            node["additionalProperties"] = False
+        return node
 
     def _attributes(self, schema: Schema) -> JsonObject:
         found: dict[str, object] = {

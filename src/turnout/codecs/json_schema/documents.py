@@ -74,8 +74,8 @@ class Documents:
         for name in (address, urljoin(_id_of(document), address)):
             if name in self.by_name:
                 return self.by_name[name]
-        known = ", ".join(sorted(name for name in self.by_name if name)) or "none"
-        raise ValueError(f"$ref: no schema {address!r} among the references (there are: {known})")
+        names = ", ".join(sorted(name for name in self.by_name if name)) or "none"
+        raise ValueError(f"$ref: no schema {address!r} among the references (there are: {names})")
 
 
 def _json(text: str, what: str) -> Node:

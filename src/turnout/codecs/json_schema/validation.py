@@ -6,7 +6,8 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from turnout.errors import MissingExtraError, RecordError, shortened
+from turnout.errors import MissingExtraError, RecordError
+from turnout.mistakes import shortened
 
 _MAX_BACKTRACKS: Final = 100_000
 """Steps of a regular expression for a value: a schema's may be one that takes exponential time."""
@@ -16,7 +17,7 @@ Validate = Callable[[bytes], None]
 
 
 def validator_of(text: str, references: Sequence[tuple[str, str]]) -> Validate:
-    """Return what validates values by a schema, which refers to others by these names; nothing is fetched.
+    """Return the validator of a schema that refers to others by these names; nothing is fetched.
 
     Raises:
         ValueError: it is no schema, or refers to one that is not there.
@@ -26,13 +27,13 @@ def validator_of(text: str, references: Sequence[tuple[str, str]]) -> Validate:
         import jsonschema_rs
     except ModuleNotFoundError as missing:
         raise MissingExtraError("jsonschema", "jsonschema-rs") from missing
-    known = {name: json.loads(other) for name, other in references}
+    by_name = {name: json.loads(other) for name, other in references}
 
     def retrieve(uri: str) -> Any:
-        name = next((name for name in known if uri in (name, f"json-schema:///{name}")), None)
+        name = next((name for name in by_name if uri in (name, f"json-schema:///{name}")), None)
         if name is None:
             raise ValueError(f"no schema {uri!r} among the references")
-        return known[name]
+        return by_name[name]
 
     try:
         validator = jsonschema_rs.validator_for(

@@ -43,5 +43,5 @@ class Protobuf:
         return attempt(*self._writer.write(block))
 
     def schema(self) -> Schema:
-        """The Connect schema of the message."""
+        """Return the Connect schema of the message."""
         return self._plan.schema

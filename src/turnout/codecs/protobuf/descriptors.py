@@ -63,8 +63,8 @@ class SchemaFile:
         try:
             return self.pool.FindMessageTypeByName(name)
         except KeyError:
-            known = ", ".join(sorted(message.full_name for message in _ordered(self.descriptor)))
-            raise ValueError(f"no message {name!r} in {self.descriptor.name}; there are {known}") from None
+            names = ", ".join(sorted(message.full_name for message in _ordered(self.descriptor)))
+            raise ValueError(f"no message {name!r} in {self.descriptor.name}; there are {names}") from None
 
     def message_at(self, indexes: Sequence[int]) -> Descriptor:
         """Return the message that Confluent's message indexes lead to: of the file, then of each message.
@@ -124,10 +124,10 @@ def text_of_registry(text: str, references: tuple[tuple[str, str], ...] = ()) ->
     if len(text) + sum(len(other) for _, other in references) > MAX_TEXT:
         raise ValueError(f"expected a schema of at most {MAX_TEXT:,} characters")
     with TemporaryDirectory(prefix="turnout-proto-") as folder:
-        source, made = Path(folder, "in"), Path(folder, "out")
+        source, target = Path(folder, "in"), Path(folder, "out")
         _write(source, {**dict(references), _MAIN: text})
-        made.mkdir()
-        return _compiled(_MAIN, [source], made)
+        target.mkdir()
+        return _compiled(_MAIN, [source], target)
 
 
 _MAIN: Final = "turnout-schema.proto"
@@ -150,7 +150,7 @@ def _compiled(name: str, folders: Sequence[Path], work: Path) -> SchemaFile:
     from importlib.resources import as_file, files
 
     _write(work / "known", KNOWN_FILES)
-    made = work / "schema.desc"
+    descriptor_file = work / "schema.desc"
     with as_file(files("grpc_tools").joinpath("_proto")) as own:
         paths = [f"--proto_path={folder}" for folder in (*folders, work / "known", own)]
         command = [
@@ -158,7 +158,7 @@ def _compiled(name: str, folders: Sequence[Path], work: Path) -> SchemaFile:
             "-m",
             "grpc_tools.protoc",
             *paths,
-            f"--descriptor_set_out={made}",
+            f"--descriptor_set_out={descriptor_file}",
             "--include_imports",
         ]
         try:
@@ -170,7 +170,7 @@ def _compiled(name: str, folders: Sequence[Path], work: Path) -> SchemaFile:
         for folder in folders:
             found = found.replace(f"{folder}/", "")
         raise ValueError(f"the schema cannot be compiled: {found[:_SHOWN_CHARACTERS] or done.returncode}")
-    return _of_set(made.read_bytes(), name)
+    return _of_set(descriptor_file.read_bytes(), name)
 
 
 def _of_set(content: bytes, name: str | None) -> SchemaFile:

@@ -134,7 +134,7 @@ def _millis(moment: object) -> int:
 
 
 def _numbers(*numbers: int) -> bytes:
-    """Return a message whose fields 1, 2, … are these numbers; those that are 0 are left out."""
+    """Encode a message whose fields 1, 2, … are these numbers, without those that are 0."""
     return b"".join(bytes((number << 3,)) + signed_varint(value) for number, value in enumerate(numbers, 1) if value)
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from turnout.codecs.protobuf.wire import varint, zigzag
 from turnout.errors import RecordError
+from turnout.varint import zigzag_varint
 
 FIRST: Final = (0,)
 """Indexes of a file's first message."""
@@ -51,7 +51,7 @@ def write_indexes(indexes: Sequence[int]) -> bytes:
     """
     if tuple(indexes) == FIRST:
         return b"\0"
-    return b"".join(varint(zigzag(number)) for number in (len(indexes), *indexes))
+    return b"".join(zigzag_varint(number) for number in (len(indexes), *indexes))
 
 
 def _number(content: bytes, start: int) -> tuple[int, int]:

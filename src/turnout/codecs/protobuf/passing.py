@@ -232,31 +232,31 @@ class Passer:
 
 
 def _passed(prefix: bytes, wire: int, content: Octets, at: RowIds, ends: RowIds, good: Mask) -> tuple[RowIds, RowIds]:
-    """Return the indices behind a field with this tag, and those of its value; note messages with a damaged one."""
+    """Return the end of a field with this tag and the beginning of its value; mark messages with a damaged one."""
     present = at < ends
     for index, octet in enumerate(prefix):
         present &= content[at + index] == octet
-    there = np.flatnonzero(present)
-    whole = len(there) == len(at)
-    begins = (at if whole else at[there]) + len(prefix)
+    present_rows = np.flatnonzero(present)
+    whole = len(present_rows) == len(at)
+    begins = (at if whole else at[present_rows]) + len(prefix)
     starts, sizes, wrong = _extents(wire, content, begins)
     after = starts + sizes
-    limits = ends if whole else ends[there]
+    limits = ends if whole else ends[present_rows]
     over = (after > limits) | wrong
     if over.any():
-        good[there[over]] = False
+        good[present_rows[over]] = False
         after = np.where(over, limits, after)
         starts = np.minimum(starts, limits)
     if whole:
         return after, starts
-    behind, values = at.copy(), at.copy()
-    behind[there] = after
-    values[there] = starts
-    return behind, values
+    after_tags, values = at.copy(), at.copy()
+    after_tags[present_rows] = after
+    values[present_rows] = starts
+    return after_tags, values
 
 
 def _extents(wire: int, content: Octets, begins: RowIds) -> tuple[RowIds, RowIds, Mask]:
-    """Return where values begin behind their lengths, how many bytes they have, and which are damaged."""
+    """Return the beginnings and sizes of length-delimited values, and a mask of the damaged ones."""
     if wire == LENGTH:
         lengths, own = _varints(content, begins)
         wrong = lengths > len(content)
@@ -282,7 +282,7 @@ def _varint_sizes(content: Octets, begins: RowIds) -> tuple[RowIds, Mask]:
 
 
 def _varints(content: Octets, begins: RowIds) -> tuple[NDArray[np.uint64], RowIds]:
-    """Return the numbers at some indices, and how many bytes each has; of a damaged one anything."""
+    """Decode the varints at these offsets; return them with their sizes in bytes. Damaged ones are undefined."""
     first = content[begins]
     numbers = (first & 0x7F).astype(np.uint64)
     sizes = np.ones(len(begins), np.int64)
@@ -347,8 +347,8 @@ def _column(field: _Field, raw: bytes, content: Octets, bounds: Bounds) -> Encod
             values = list(map(convert, values))
         if whole:
             return values
-        left = iter(values)
-        return [next(left) if there else absent for there in present.tolist()]
+        present_values = iter(values)
+        return [next(present_values) if is_present else absent for is_present in present.tolist()]
 
     return EncodedColumn(field.form, raw, bounds, read, nullable=field.form.nullable)
 

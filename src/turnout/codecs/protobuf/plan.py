@@ -186,9 +186,9 @@ class _Planner:
         """Return the plan of a message that may be inside others."""
         name = descriptor.full_name
         if name in self._around:
-            way = " in ".join([name, *reversed(self._around[self._around.index(name) :])])
+            cycle = " in ".join([name, *reversed(self._around[self._around.index(name) :])])
             raise ValueError(
-                f"the message {name} contains itself ({way}): recursive messages have no Connect schema here"
+                f"the message {name} contains itself ({cycle}): recursive messages have no Connect schema here"
             )
         self._around.append(name)
         optional_words = _optional_words(descriptor)

@@ -40,11 +40,11 @@ class MessageReader:
         self.plan = plan
         self._parse = GetMessageClass(plan.descriptor).FromString
         self._checks_required = _has_required(plan)
-        self._raw = None if plan.raw is None else _once(_getter("value"), _converter(plan.raw))
+        self._raw = None if plan.raw is None else _with_convert(_getter("value"), _converter(plan.raw))
         plain = [member for member in plan.members if isinstance(member, Member) and _is_attribute(member, plan)]
         self._plain = tuple(member.name for member in plain)
         self._nullable = tuple(member.name for member in plain if member.nullable)
-        self._others = {member.name: _get(member) for member in plan.members if member not in plain}
+        self._getters = {member.name: _get(member) for member in plan.members if member not in plain}
         self._passer = Passer.of(plan, lambda member: _converter(member.item))
 
     def read(
@@ -77,8 +77,8 @@ class MessageReader:
         failures = {int(rows[at]): error for at, error in errors.items()}
         if not len(values.rows):
             return [], failures
-        there = values.rows.tolist()
-        origin = Origin(codec, [texts[at] for at in there] if errors else texts)
+        row_ids = values.rows.tolist()
+        origin = Origin(codec, [texts[at] for at in row_ids] if errors else texts)
         values.rows, values.origin = rows[values.rows], origin
         return [values], failures
 
@@ -120,7 +120,7 @@ class MessageReader:
         return Block(rows, schema, columns=self._columns(messages) if messages else {})
 
     def _columns(self, messages: Sequence[Parsed]) -> Columns:
-        columns: NewColumns = {name: [get(message) for message in messages] for name, get in self._others.items()}
+        columns: NewColumns = {name: [get(message) for message in messages] for name, get in self._getters.items()}
         if len(self._plain) == 1:
             columns[self._plain[0]] = list(map(_getter(self._plain[0]), messages))
         elif self._plain:
@@ -158,14 +158,14 @@ def _get(member: Member | Union) -> Get:
     if member.shape == "list":
         return _get_list(get, convert)
     if not member.nullable:
-        return _once(get, convert)
+        return _with_convert(get, convert)
     name = member.name
     if convert is None:
         return lambda message: get(message) if message.HasField(name) else None
     return lambda message: convert(get(message)) if message.HasField(name) else None
 
 
-def _once(get: Get, convert: Convert | None) -> Get:
+def _with_convert(get: Get, convert: Convert | None) -> Get:
     return get if convert is None else lambda message: convert(get(message))
 
 
@@ -195,7 +195,7 @@ def _get_map(member: Member, get: Get, convert: Convert | None) -> Get:
 
 
 def _get_union(union: Union) -> Get:
-    gets = {member.name: _once(_getter(member.name), _converter(member.item)) for member in union.members}
+    gets = {member.name: _with_convert(_getter(member.name), _converter(member.item)) for member in union.members}
     absent = dict.fromkeys(gets)
     oneof = union.oneof
 
@@ -207,13 +207,13 @@ def _get_union(union: Union) -> Get:
 
 
 def _converter(item: Item) -> Convert | None:
-    """Return what makes Connect's value of the library's; None where they are the same."""
+    """Return the converter from the library's values to Connect's; None if they are the same."""
     if item.enum is not None:
         return None if item.schema.type == "int32" else _enum(item.enum)
     if item.logical is not None:
         return READERS[item.logical]
     if item.wrapped is not None:
-        return _once(_getter("value"), _converter(item.wrapped))
+        return _with_convert(_getter("value"), _converter(item.wrapped))
     if item.message is not None:
         return _struct(item.message)
     if item.schema.type in _NARROW:

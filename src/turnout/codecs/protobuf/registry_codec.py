@@ -24,7 +24,7 @@ from turnout.codecs.schema_registry import (
     Writing,
     answered,
 )
-from turnout.codecs.schema_registry.codec import Known
+from turnout.codecs.schema_registry.codec import RegistrySchema
 from turnout.codecs.schema_registry.framing import HEADER
 from turnout.codecs.writing import Written
 from turnout.errors import MissingExtraError, RecordError
@@ -105,7 +105,7 @@ class ProtobufRegistry(RegistryCodec):
     def _plan_of(self, text: SchemaText, indexes: Indexes, position: Position) -> _RegistryPlan:
         return _RegistryPlan(plan_of(_file(text).message_at(indexes), self._mapping), position.prefix)
 
-    def _registered(self, schema: Schema, topic: str | None) -> Known:
+    def _registered(self, schema: Schema, topic: str | None) -> RegistrySchema:
         """Return the message of the subject's last version that a changed schema is written as."""
         subject = self._subject(topic, schema.name)
         registry = self._registry

@@ -9,8 +9,9 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from google.protobuf.descriptor import EnumDescriptor, FieldDescriptor
 
-from turnout.codecs.protobuf.wire import FIXED32, FIXED64, LENGTH, VARINT, delimited, signed_varint, zigzag
+from turnout.codecs.protobuf.wire import FIXED32, FIXED64, LENGTH, VARINT, delimited, signed_varint
 from turnout.records.types import Column, DynamicValue
+from turnout.varint import zigzag_varint
 
 Pieces: TypeAlias = list[bytes]
 
@@ -34,8 +35,8 @@ _INT64: Final = (-(2**63), 2**63 - 1)
 _INTEGERS: Final = {
     _KINDS.TYPE_INT32: (*_INT32, signed_varint),
     _KINDS.TYPE_INT64: (*_INT64, signed_varint),
-    _KINDS.TYPE_SINT32: (*_INT32, lambda value: signed_varint(zigzag(value))),
-    _KINDS.TYPE_SINT64: (*_INT64, lambda value: signed_varint(zigzag(value))),
+    _KINDS.TYPE_SINT32: (*_INT32, zigzag_varint),
+    _KINDS.TYPE_SINT64: (*_INT64, zigzag_varint),
     # An int64 of Connect holds them; above its middle, those of 64 bits are negative there, as in Java.
     _KINDS.TYPE_UINT32: (0, 2**32 - 1, signed_varint),
     _KINDS.TYPE_UINT64: (-(2**63), 2**64 - 1, signed_varint),
@@ -143,8 +144,8 @@ def _texts(read: Callable[[DynamicValue], bytes], prefix: bytes, *, omit_default
         ]
 
     def column(values: Column) -> Pieces:
-        few = values[:64]
-        distinct = set(values) if len(set(few)) < len(few) else ()
+        sample = values[:64]
+        distinct = set(values) if len(set(sample)) < len(sample) else ()
         if not distinct or 2 * len(distinct) > len(values):
             return each(values)
         pieces = dict(zip(distinct, each(distinct), strict=True))

@@ -69,9 +69,9 @@ class MessageWriter:
         """
         unknown = [str(name) for name in names if name not in self._names]
         if unknown:
-            known = ", ".join(sorted(self._names))
+            listed = ", ".join(sorted(self._names))
             raise RecordError(
-                f"the message {self.plan.descriptor.full_name} has no field {', '.join(unknown)}; it has {known}"
+                f"the message {self.plan.descriptor.full_name} has no field {', '.join(unknown)}; it has {listed}"
             )
 
     def _values(self, block: Block) -> tuple[list[bytes | None], dict[int, RecordError]]:
@@ -175,7 +175,7 @@ def _of_union(union: Union, member: Member) -> _Write:
     name = member.name
 
     def chosen(value: DynamicValue) -> Value:
-        """The member's value where it is the first that is set, as in ProtobufData."""
+        """Return the member's value where it is the first that is set, as in ProtobufData."""
         if value is None:
             return None
         fields = value.fields if isinstance(value, Struct) else value

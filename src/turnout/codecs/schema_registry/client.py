@@ -15,8 +15,9 @@ from urllib.parse import urlsplit
 
 from turnout.caches import LruCache
 from turnout.codecs.schema_registry.options import RegistryOptions
-from turnout.errors import ConnectionLostError, MissingExtraError, RecordError, TurnoutError, shortened
+from turnout.errors import ConnectionLostError, MissingExtraError, RecordError, TurnoutError
 from turnout.file_reading import check_file
+from turnout.mistakes import shortened
 from turnout.secrets import masked_url
 
 if TYPE_CHECKING:
@@ -190,8 +191,8 @@ class SchemaRegistry:
     def _registered(self, call: str, subject: str, schema: SchemaText, what: str) -> SchemaText:
         def fetch() -> SchemaText:
             sent = _confluent_schema(schema)
-            ask = self._client.lookup_schema if call == "lookup" else self._client.register_schema_full_response
-            found = ask(subject, sent)
+            look_up = self._client.lookup_schema if call == "lookup" else self._client.register_schema_full_response
+            found = look_up(subject, sent)
             return replace(schema, id=found.schema_id, guid=found.guid, subject=subject)
 
         return self._cached((call, subject, schema.type, schema.text, schema.uses), what, fetch)
@@ -220,7 +221,7 @@ class SchemaRegistry:
     def _add_references(self, schema: Schema, found: dict[str, str]) -> None:
         """Add the texts of a schema's references, dependencies first."""
         pending = [(reference, False) for reference in reversed(schema.references or ())]
-        seen: set[str] = set()
+        visited: set[str] = set()
         texts: dict[str, str] = {}
         while pending:
             reference, complete = pending.pop()
@@ -228,11 +229,11 @@ class SchemaRegistry:
             if complete:
                 found.setdefault(name, texts[name])
                 continue
-            if name in seen:
+            if name in visited:
                 continue
-            if len(seen) == _MAX_REFERENCES:
+            if len(visited) == _MAX_REFERENCES:
                 raise RegistryError(f"the schema refers to more than {_MAX_REFERENCES} others")
-            seen.add(name)
+            visited.add(name)
             self.requests += 1
             other = self._client.get_version(str(reference.subject), reference.version or 1).schema
             texts[name] = other.schema_str or ""

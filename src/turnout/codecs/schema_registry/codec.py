@@ -74,7 +74,7 @@ class SchemaPlan(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class RegistrySchema:
     """Schema of a registry that values are read or written with."""
 
     plan: SchemaPlan
@@ -102,10 +102,10 @@ class RegistryCodec(ABC):
         self._options = options
         self._writing = writing
         self._registry = registry_of(options)
-        self._known = LruCache[_Source, Known | RecordError](_PLANS)
+        self._schemas = LruCache[_Source, RegistrySchema | RecordError](_PLANS)
         # By identity: two ids may have equal schemas in Connect, and a value is written with the one it was read with.
-        self._by_schema = LruCache[int, tuple[Schema, Known | None]](_PLANS)
-        self._changed = LruCache[tuple[int, str | None], tuple[Schema, Known]](_SCHEMAS)
+        self._by_schema = LruCache[int, tuple[Schema, RegistrySchema | None]](_PLANS)
+        self._changed = LruCache[tuple[int, str | None], tuple[Schema, RegistrySchema]](_SCHEMAS)
         self._topics: set[str | None] = set()
 
     @property
@@ -133,21 +133,21 @@ class RegistryCodec(ABC):
         Raises:
             RegistryUnavailableError: as `decode`.
         """
-        there = [header for header, text in zip(headers, texts, strict=True) if text is not None]
-        return with_tombstones(rows, texts, lambda rows, texts: self._read(rows, texts, self._located(texts, there)))
+        present = [header for header, text in zip(headers, texts, strict=True) if text is not None]
+        return with_tombstones(rows, texts, lambda rows, texts: self._read(rows, texts, self._located(texts, present)))
 
     def _read(self, rows: Positions, texts: Sequence[bytes], sources: _Sources) -> Decoded:
         errors = {int(rows[index]): error for index, error in sources.errors.items()}
         blocks: list[Block] = []
         for source, indices in sources.found:
-            known = self._by_source(source)
+            schema = self._by_source(source)
             whole = len(indices) == len(rows)
             where = rows if whole else rows[indices]
-            if isinstance(known, RecordError):
-                errors |= dict.fromkeys(where.tolist(), known)
+            if isinstance(schema, RecordError):
+                errors |= dict.fromkeys(where.tolist(), schema)
                 continue
             chosen = texts if whole else [texts[index] for index in indices.tolist()]
-            more, failed = known.plan.decode(where, chosen, self)
+            more, failed = schema.plan.decode(where, chosen, self)
             blocks += more
             errors |= failed
         return blocks, errors
@@ -194,11 +194,11 @@ class RegistryCodec(ABC):
         del content, start
         return ()
 
-    def _by_source(self, source: _Source) -> Known | RecordError:
+    def _by_source(self, source: _Source) -> RegistrySchema | RecordError:
         """Return a schema, or why it cannot be used; an unavailable registry is queried again."""
-        known = self._known.get(source)
-        if known is not None:
-            return known
+        schema = self._schemas.get(source)
+        if schema is not None:
+            return schema
         number, indexes, in_header = source
         registry = self._registry
         try:
@@ -208,16 +208,16 @@ class RegistryCodec(ABC):
         except RecordError as error:
             return error
         try:
-            known = self._made(text, indexes, None if not in_header else number)
+            schema = self._planned(text, indexes, None if not in_header else number)
         except ValueError as failure:
             what = f"id {number}" if isinstance(number, int) else f"GUID {number}"
-            known = RecordError(f"the schema with the {what} cannot be used: {failure}")
+            schema = RecordError(f"the schema with the {what} cannot be used: {failure}")
         else:
-            self._by_schema.add(id(known.plan.schema), (known.plan.schema, known))
-        self._known.add(source, known)
-        return known
+            self._by_schema.add(id(schema.plan.schema), (schema.plan.schema, schema))
+        self._schemas.add(source, schema)
+        return schema
 
-    def _made(self, text: SchemaText, indexes: Indexes, header: int | str | None) -> Known:
+    def _planned(self, text: SchemaText, indexes: Indexes, header: int | str | None) -> RegistrySchema:
         """Return a schema with its plan.
 
         Args:
@@ -236,7 +236,7 @@ class RegistryCodec(ABC):
             position = Position(frame(text.id, [tail])[0])
         else:
             position = Position(b"", (header_of(header) if isinstance(header, str) else frame(header, [b""])[0]) + tail)
-        return Known(self._plan_of(text, indexes, position), text, position)
+        return RegistrySchema(self._plan_of(text, indexes, position), text, position)
 
     def _indexes_of(self, indexes: Indexes) -> bytes:
         """Return the bytes of message indexes."""
@@ -264,9 +264,9 @@ class RegistryCodec(ABC):
             if block.kind == "null":
                 return Encoded([None] * len(block), {})
             return _refused(block, RecordError(f"the value has no schema, and {_LANGUAGES[self.language]} needs one"))
-        known = self._as_read(block.schema)
-        if known is not None and self._is_position(known):
-            return _encoded(known, block)
+        schema = self._as_read(block.schema)
+        if schema is not None and self._is_position(schema):
+            return _encoded(schema, block)
         if self._writing.topic is not None or self._writing.subject_name_strategy == "record":
             return self._encoded_anew(block, block.schema, self._writing.topic)
         by_topic: dict[str | None, list[int]] = {}
@@ -314,29 +314,29 @@ class RegistryCodec(ABC):
             self._topics.add(topic)
         return topic
 
-    def _as_read(self, schema: Schema) -> Known | None:
-        """Return a schema that was read and is this one in Connect; None where there is none."""
+    def _as_read(self, schema: Schema) -> RegistrySchema | None:
+        """Return a schema that was read and equals this one in Connect; None without one."""
         cached = self._by_schema.get(id(schema))
         if cached is not None:
             return cached[1]
-        equal = [known for known in self._known.values() if isinstance(known, Known) and known.plan.schema == schema]
+        equal = [one for one in self._schemas.values() if isinstance(one, RegistrySchema) and one.plan.schema == schema]
         found = next(filter(self._is_position, reversed(equal)), equal[-1] if equal else None)
         self._by_schema.add(id(schema), (schema, found))
         return found
 
-    def _is_position(self, known: Known) -> bool:
+    def _is_position(self, schema: RegistrySchema) -> bool:
         """Return whether the schema's id is where ids are written."""
-        return (known.position.header is not None) == self._writing.in_header
+        return (schema.position.header is not None) == self._writing.in_header
 
     @abstractmethod
-    def _registered(self, schema: Schema, topic: str | None) -> Known:
+    def _registered(self, schema: Schema, topic: str | None) -> RegistrySchema:
         """Return the text of a Connect schema to register.
 
         Raises:
             RecordError: the registry refuses it, or does not have it.
         """
 
-    def _to_write(self, text: SchemaText, indexes: Indexes) -> Known:
+    def _to_write(self, text: SchemaText, indexes: Indexes) -> RegistrySchema:
         """Return a schema with its id where ids are written.
 
         Raises:
@@ -345,7 +345,7 @@ class RegistryCodec(ABC):
         if self._writing.in_header and text.guid is None:
             raise RecordError("the schema registry has no GUID for the schema, which a header needs")
         try:
-            return self._made(text, indexes, text.guid if self._writing.in_header else None)
+            return self._planned(text, indexes, text.guid if self._writing.in_header else None)
         except ValueError as failure:
             raise RecordError(f"the schema with the id {text.id} cannot be used: {failure}") from None
 
@@ -361,9 +361,9 @@ class _Sources(NamedTuple):
     errors: dict[int, RecordError]
 
 
-def _encoded(known: Known, block: Block) -> Encoded:
-    texts, errors = known.plan.encode(block)
-    header = known.position.header
+def _encoded(schema: RegistrySchema, block: Block) -> Encoded:
+    texts, errors = schema.plan.encode(block)
+    header = schema.position.header
     return Encoded(texts, errors, None if header is None else [header] * len(texts))
 
 

@@ -23,15 +23,15 @@ def _dual(value: object) -> str:
     return name
 
 
-def only(name: str, wanted: bool) -> Setting:
+def only(name: str, required: bool) -> Setting:
     """Return a property that may only have one value here."""
 
     def read(value: object) -> bool:
-        if str(value).lower() != str(wanted).lower():
-            raise ValueError(f"only {str(wanted).lower()} is supported")
-        return wanted
+        if str(value).lower() != str(required).lower():
+            raise ValueError(f"only {str(required).lower()} is supported")
+        return required
 
-    return Setting(name, "", read, wanted)
+    return Setting(name, "", read, required)
 
 
 CONVERTER: Final = (

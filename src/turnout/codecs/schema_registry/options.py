@@ -63,17 +63,17 @@ class RegistryOptions:
     of_keys: bool = False
 
     @classmethod
-    def read(cls, given: object) -> RegistryOptions:
+    def read(cls, document: object) -> RegistryOptions:
         """Read a URL, or a mapping with ``url``, ``auth``, ``tls``, ``timeout``, ``retries``, ``wait`` and ``cache``.
 
         Raises:
             ValueError: names the option and the expected form; secrets are not shown.
         """
-        if isinstance(given, RegistryOptions):
-            return given
-        if isinstance(given, str):
-            given = {"url": given}
-        options = _mapping("registry", given, _NAMES)
+        if isinstance(document, RegistryOptions):
+            return document
+        if isinstance(document, str):
+            document = {"url": document}
+        options = _mapping("registry", document, _NAMES)
         auth = _mapping("auth", options.get("auth") or {}, ("user", "password", "token"), secret=True)
         tls = _mapping("tls", options.get("tls") or {}, _TLS)
         if bool(auth) and not ("token" in auth) ^ (auth.keys() >= {"user", "password"}):
@@ -96,9 +96,9 @@ class RegistryOptions:
         )
 
     @staticmethod
-    def file_names(given: object) -> dict[str, str]:
+    def file_names(options: object) -> dict[str, str]:
         """Return the options under ``tls`` that name files, with the names."""
-        tls = given.get("tls") if isinstance(given, Mapping) else None
+        tls = options.get("tls") if isinstance(options, Mapping) else None
         names = {name: tls.get(name) for name in TLS_FILES} if isinstance(tls, Mapping) else {}
         return {name: file for name, file in names.items() if isinstance(file, str)}
 
@@ -107,19 +107,19 @@ class RegistryOptions:
         return replace(self, wait=0.0, dead_letter=False, of_keys=False)
 
 
-def _mapping(name: str, given: object, known: tuple[str, ...], *, secret: bool = False) -> dict[str, object]:
-    if not isinstance(given, Mapping):
-        shown = "another value" if secret or name == "registry" else repr(given)
-        raise ValueError(f"{name}: expected a mapping of {', '.join(known)}, found {shown}")  # noqa: TRY004 - as all here
-    for option in given:
-        if option not in known:
-            hint = did_you_mean(str(option), known)
-            raise ValueError(f"{name}: {option} is not known{hint} (known here: {', '.join(known)})")
-    return {str(option): value for option, value in given.items() if value is not None}
+def _mapping(name: str, options: object, names: tuple[str, ...], *, secret: bool = False) -> dict[str, object]:
+    if not isinstance(options, Mapping):
+        shown = "another value" if secret or name == "registry" else repr(options)
+        raise ValueError(f"{name}: expected a mapping of {', '.join(names)}, found {shown}")  # noqa: TRY004 - as all here
+    for option in options:
+        if option not in names:
+            hint = did_you_mean(str(option), names)
+            raise ValueError(f"{name}: {option} is not known{hint} (known here: {', '.join(names)})")
+    return {str(option): value for option, value in options.items() if value is not None}
 
 
-def _urls(given: object) -> tuple[str, ...]:
-    urls = given.split(",") if isinstance(given, str) else given
+def _urls(value: object) -> tuple[str, ...]:
+    urls = value.split(",") if isinstance(value, str) else value
     if not isinstance(urls, list | tuple) or not urls or not all(isinstance(url, str) for url in urls):
         raise ValueError("url: expected one or more URLs, http://… or https://…")
     stripped = tuple(url.strip().rstrip("/") for url in urls)
@@ -209,9 +209,9 @@ STRATEGIES: Final = ("topic", "record", "topicRecord")
 def _strategy(value: object) -> str:
     """Return the strategy that a route or a class name of Confluent's means."""
     word = str(value).rpartition(".")[2].removesuffix("NameStrategy")
-    for known in STRATEGIES:
-        if word.lower() == known.lower():
-            return known
+    for strategy in STRATEGIES:
+        if word.lower() == strategy.lower():
+            return strategy
     raise ValueError(f"expected {', '.join(STRATEGIES)}, found {value!r}")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 
 from turnout.codecs.schema_registry.client import SchemaText
-from turnout.codecs.schema_registry.codec import Known, RegistryCodec
+from turnout.codecs.schema_registry.codec import RegistryCodec, RegistrySchema
 from turnout.codecs.schema_registry.waiting import answered
 from turnout.records import Schema
 
@@ -13,7 +13,7 @@ from turnout.records import Schema
 class RegisteringCodec(RegistryCodec):
     """Registry codec whose changed schemas are registered, or looked up, under their subject."""
 
-    def _registered(self, schema: Schema, topic: str | None) -> Known:
+    def _registered(self, schema: Schema, topic: str | None) -> RegistrySchema:
         before = self._as_read(schema)
         text = self._text_of(schema) if before is None else before.text
         subject = self._subject(topic, self._name_of(text))

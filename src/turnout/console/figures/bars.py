@@ -25,7 +25,7 @@ def counted(moments: Sequence[float], begin: float, end: float, pieces: int = 40
 def bars(counts: Sequence[int], most: int, label: str) -> Markup:
     """Draw the bars on a scale up to *most*, with *label* for screen readers. Every count above 0 is visible."""
     wide = _WIDTH / max(1, len(counts))
-    drawn = Markup("").join(
+    marks = Markup("").join(
         Markup('<rect class="bar" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}"/>').format(
             index * wide, _HEIGHT - high, wide - _GAP, high
         )
@@ -34,5 +34,5 @@ def bars(counts: Sequence[int], most: int, label: str) -> Markup:
     )
     ground = Markup('<line class="grid" x1="0" y1="32" x2="240" y2="32"/>')
     return Markup('<svg class="bars" viewBox="0 0 240 33" role="img" aria-label="{}">{}{}</svg>').format(
-        label, ground, drawn
+        label, ground, marks
     )

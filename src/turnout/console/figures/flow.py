@@ -67,10 +67,10 @@ def flow(steps: Sequence[FlowStep], read: int, title: str) -> Markup:
     for index, step in enumerate(steps):
         x = 12 + index * _STEP
         if index < len(steps) - 1:
-            left = step.onward + sum(branch.count for branch in step.branches)
+            remaining = step.onward + sum(branch.count for branch in step.branches)
             for order, branch in enumerate(step.branches):
-                left -= branch.count
-                parts.extend(_branch(x + _BOX, order, left, branch, read))
+                remaining -= branch.count
+                parts.extend(_branch(x + _BOX, order, remaining, branch, read))
             parts.extend(_trunk(x + _BOX, step.onward, step.rate, read))
         parts.extend(_box(x, step))
     height = _HEIGHT if any(step.branches for step in steps) else _HEIGHT_BARE

@@ -47,15 +47,15 @@ def plot(series: Sequence[Series], begin: float, end: float, *, title: str, show
     values = [point.value for line in series for point in line.points]
     most = _ceiling(max(values, default=0.0))
     ticks = _ticks(most, shown)
-    left = max(_LEFT, max(len(shown(tick)) for tick in ticks) * _CHARACTER + 8)
+    plot_left = max(_LEFT, max(len(shown(tick)) for tick in ticks) * _CHARACTER + 8)
 
     def x(at: float) -> float:
-        return left + (at - begin) / (end - begin) * (_WIDTH - left - _RIGHT)
+        return plot_left + (at - begin) / (end - begin) * (_WIDTH - plot_left - _RIGHT)
 
     def y(value: float) -> float:
         return _HEIGHT - _BOTTOM - value / most * (_HEIGHT - _TOP - _BOTTOM)
 
-    parts = [*_grid(left, [(y(tick), shown(tick)) for tick in ticks]), *_times(begin, end, x)]
+    parts = [*_grid(plot_left, [(y(tick), shown(tick)) for tick in ticks]), *_times(begin, end, x)]
     for number, line in enumerate(series):
         runs = _runs(line.points, (end - begin) / 60 * _GAP)
         parts += [_polyline([(x(point.at), y(point.value)) for point in run], number) for run in runs]
@@ -119,12 +119,12 @@ def _ticks(most: float, shown: Callable[[float], str]) -> tuple[float, ...]:
     return (0.0, most) if shown(most / 2) in (shown(0.0), shown(most)) else (0.0, most / 2, most)
 
 
-def _grid(left: float, ticks: Sequence[tuple[float, str]]) -> Iterator[Markup]:
+def _grid(plot_left: float, ticks: Sequence[tuple[float, str]]) -> Iterator[Markup]:
     for y, text in ticks:
         yield Markup('<line class="grid" x1="{:.0f}" x2="{}" y1="{y:.1f}" y2="{y:.1f}"/>').format(
-            left, _WIDTH - _RIGHT, y=y
+            plot_left, _WIDTH - _RIGHT, y=y
         )
-        yield Markup('<text class="tick end" x="{:.0f}" y="{:.1f}">{}</text>').format(left - 6, y + 4, text)
+        yield Markup('<text class="tick end" x="{:.0f}" y="{:.1f}">{}</text>').format(plot_left - 6, y + 4, text)
 
 
 def _times(begin: float, end: float, x: Callable[[float], float]) -> Iterator[Markup]:

@@ -16,11 +16,11 @@ def sparkline(lines: Sequence[Sequence[float]], label: str) -> Markup:
     '<svg class="spark" viewBox="0 0 120 28" role="img" aria-label="rising"><po'
     """
     most = max((value for line in lines for value in line), default=0.0) or 1.0
-    drawn = Markup("").join(
+    marks = Markup("").join(
         Markup('<polyline class="line s{}" points="{}"/>').format(number, _points(line, most))
         for number, line in enumerate(lines)
     )
-    return Markup('<svg class="spark" viewBox="0 0 120 28" role="img" aria-label="{}">{}</svg>').format(label, drawn)
+    return Markup('<svg class="spark" viewBox="0 0 120 28" role="img" aria-label="{}">{}</svg>').format(label, marks)
 
 
 def _points(line: Sequence[float], most: float) -> str:

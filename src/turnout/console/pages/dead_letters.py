@@ -153,12 +153,12 @@ class Piece(Generic[_Item]):
 
 
 def _over_time(groups: Sequence[LetterGroup], begin: float, end: float) -> list[Markup]:
-    """A figure for each group, over the same time and scale; in seconds since the epoch."""
+    """Return a figure for each group, over the same time and scale; in seconds since the epoch."""
     counts = [counted([letter.stored / 1e6 for letter in group.letters], begin, end) for group in groups]
-    most = max((max(some) for some in counts), default=0)
+    most = max((max(group_counts) for group_counts in counts), default=0)
     return [
-        bars(some, most, f"{len(group.letters)} letters between {moment(begin)} and {moment(end)}")
-        for group, some in zip(groups, counts, strict=True)
+        bars(group_counts, most, f"{len(group.letters)} letters between {moment(begin)} and {moment(end)}")
+        for group, group_counts in zip(groups, counts, strict=True)
     ]
 
 
@@ -233,7 +233,7 @@ def grouped(letters: Iterable[DeadLetter]) -> list[LetterGroup]:
     members: dict[tuple[str, str], list[DeadLetter]] = {}
     for letter in letters:
         members.setdefault((letter.stage or "", reason_of(letter)), []).append(letter)
-    groups = [LetterGroup(stage, reason, some) for (stage, reason), some in members.items()]
+    groups = [LetterGroup(stage, reason, in_group) for (stage, reason), in_group in members.items()]
     return sorted(groups, key=lambda group: -len(group.letters))
 
 

@@ -62,8 +62,8 @@ def check(form: NewRouteForm, request: Request, parts: PartsDep, _: Writes) -> H
         route = parts.routes.check(form.text, author=Author.WRITER)
     except RouteError as wrong:
         return page(request, "_checked.html", context, mistakes=mistakes_of(wrong), name="")
-    taken = any(entry.name == route.name for entry in parts.routes.entries())
-    if taken:
+    exists = any(entry.name == route.name for entry in parts.routes.entries())
+    if exists:
         problem = {"line": None, "text": f"name: there is a route {route.name} already: change it on its page"}
         return page(request, "_checked.html", context, mistakes=[problem], name=route.name)
     return page(request, "_checked.html", accepted(route, parts), context, name=route.name)

@@ -154,10 +154,10 @@ def accepted(route: Route, parts: Parts) -> dict[str, object]:
 
 def mistakes_of(wrong: RouteError) -> list[dict[str, object]]:
     """Return the mistakes of a route's text with their lines, without secrets."""
-    return [{"line": mistake.line, "text": masked_url(_told(mistake))} for mistake in wrong.mistakes]
+    return [{"line": mistake.line, "text": masked_url(_mistake_text(mistake))} for mistake in wrong.mistakes]
 
 
-def _told(mistake: Mistake) -> str:
+def _mistake_text(mistake: Mistake) -> str:
     return f"{mistake.path}: {mistake.problem}" if mistake.path else mistake.problem
 
 
@@ -222,7 +222,7 @@ def _lines(entry: RouteEntry, principal: Principal) -> list[dict[str, object]]:
     """Return the lines of the file with their mistakes; mistakes without a line are shown at the first line."""
     mistakes: dict[int, list[str]] = {}
     for mistake in entry.mistakes:
-        mistakes.setdefault(mistake.line or 1, []).append(masked_url(_told(mistake)))
+        mistakes.setdefault(mistake.line or 1, []).append(masked_url(_mistake_text(mistake)))
     lines = _visible_text(entry.file.text, principal).splitlines() or [""]
     return [
         {"number": number, "text": line, "mistakes": mistakes.get(number, [])} for number, line in enumerate(lines, 1)
@@ -230,7 +230,7 @@ def _lines(entry: RouteEntry, principal: Principal) -> list[dict[str, object]]:
 
 
 def _revisions(entry: RouteEntry, parts: Parts, principal: Principal) -> list[dict[str, object]]:
-    """The started versions, each with its difference from the one before."""
+    """Return the started versions, each with its difference from the one before."""
     revisions = parts.state.revisions(entry.name, _REVISIONS + 1)
     before = [*revisions[1:], None]
     return [

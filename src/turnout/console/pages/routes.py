@@ -85,7 +85,7 @@ class Selection:
     number: int
 
     def link(self, **changes: object) -> str:
-        """Return the query of an address that keeps the selection but for some changes; the page begins anew."""
+        """Return the URL query of the selection with some changes, from its first page."""
         values = {"q": self.q, "show": self.show, "state": self.state, "sort": self.sort, **changes}
         return urlencode({name: value for name, value in values.items() if value and (name, value) != ("show", "all")})
 
@@ -133,8 +133,8 @@ def _table(parts: Parts, selected: Selection) -> dict[str, object]:
     named = [entry for entry in _sorted(parts, selected.sort) if selected.accepts(entry)]
     troubled = [entry for entry in named if reasons.get(entry.name)]
     fine = [entry for entry in named if not reasons.get(entry.name)]
-    everything = named if selected.sort else troubled + fine
-    chosen = troubled if selected.show == "attention" else everything
+    all_named = named if selected.sort else troubled + fine
+    chosen = troubled if selected.show == "attention" else all_named
     pages = max(1, -(-len(chosen) // _ON_PAGE))
     number = min(selected.number, pages)
     failures = parts.state.last_failures()
@@ -161,7 +161,7 @@ def _sorted(parts: Parts, sort: str) -> list[RouteEntry]:
     now = time.time()
     recent, hour = (parts.state.losses(now - seconds, now) for seconds in (2 * 60, HOUR))
     keys: dict[str, Callable[[RouteEntry], float]] = {
-        "behind": lambda entry: _behind(parts.survey.lag(entry.name)),
+        "behind": lambda entry: _lag_records(parts.survey.lag(entry.name)),
         "in": lambda entry: recent.get(entry.name, Losses()).read,
         "out": lambda entry: recent.get(entry.name, Losses()).messages,
         "failures": lambda entry: entry.status.failures,
@@ -174,7 +174,7 @@ def _sorted(parts: Parts, sort: str) -> list[RouteEntry]:
     return sorted(entries, key=texts, reverse=sort.startswith("-"))
 
 
-def _behind(lag: Lag | None) -> int:
+def _lag_records(lag: Lag | None) -> int:
     return -1 if lag is None else sum(lag.records.values())
 
 

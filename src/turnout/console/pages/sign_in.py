@@ -53,7 +53,7 @@ def router_of(authenticator: Authenticator) -> APIRouter:
     return router
 
 
-def _own(there: str) -> str:
+def _own(target: str) -> str:
     r"""Return the path if it is one of this server, else ``/``.
 
     Browsers leave out tabs and line breaks, and read a backslash as a slash: an address with any of them is refused.
@@ -61,4 +61,4 @@ def _own(there: str) -> str:
     >>> _own("/routes/a"), _own("//elsewhere.example"), _own("https://elsewhere.example"), _own("/\t/elsewhere.example")
     ('/routes/a', '/', '/', '/')
     """
-    return there if _OWN_PATH.fullmatch(there) else "/"
+    return target if _OWN_PATH.fullmatch(target) else "/"

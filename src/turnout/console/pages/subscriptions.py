@@ -75,7 +75,7 @@ def subscriptions(
     query = {"metadata": metadata, "key": key, "pattern": pattern, "id": id, "partial": "true" if partial else ""}
     store = shown_store(parts, principal, of)
     result = _search(store.service, query, cursor)
-    kept = {name: value for name, value in {"of": of, **query}.items() if value}
+    filters = {name: value for name, value in {"of": of, **query}.items() if value}
     return page(
         request,
         "subscriptions.html",
@@ -83,7 +83,7 @@ def subscriptions(
         rows=[(subscription, format_condition(subscription.condition)) for subscription in result.items],
         total=len(store.live),
         cursor=cursor,
-        next=urlencode({**kept, "cursor": result.cursor}) if result.cursor else "",
+        next=urlencode({**filters, "cursor": result.cursor}) if result.cursor else "",
         of=store.of,
         stores=[*([""] if parts.subscriptions else []), *routes_with_stores(parts)],
         names=_matching_routes(parts),

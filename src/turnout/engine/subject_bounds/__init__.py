@@ -11,6 +11,14 @@ from turnout.engine.subject_bounds.mapping import through_mappings
 from turnout.engine.subject_bounds.minimal_filters import minimal_filters
 from turnout.engine.subject_bounds.narrow import narrowed
 from turnout.engine.subject_bounds.normal_form import SubjectForm
-from turnout.engine.subject_bounds.topic_patterns import Asked, asked_of
+from turnout.engine.subject_bounds.topic_patterns import TopicRequirement, asked_of
 
-__all__ = ["Asked", "SubjectForm", "asked_of", "minimal_filters", "narrowed", "through_chain", "through_mappings"]
+__all__ = [
+    "SubjectForm",
+    "TopicRequirement",
+    "asked_of",
+    "minimal_filters",
+    "narrowed",
+    "through_chain",
+    "through_mappings",
+]

@@ -18,10 +18,10 @@ from turnout.transforms.subject_transform import SubjectTransform
 
 def through_chain(forms: Iterable[SubjectForm], chain: Chain) -> list[SubjectForm]:
     """Apply the stages to the topic forms; forms whose records are always dropped are left out."""
-    known = list(forms)
+    forms_so_far = list(forms)
     for stage in chain.stages:
-        known = list(dict.fromkeys(after for form in known for after in _after(form, stage)))
-    return known
+        forms_so_far = list(dict.fromkeys(after for form in forms_so_far for after in _after(form, stage)))
+    return forms_so_far
 
 
 def _after(form: SubjectForm, stage: Stage) -> list[SubjectForm]:

@@ -66,11 +66,11 @@ def _matching(form: SubjectForm, source: str) -> list[_Matched]:
 
 def _unified(form: SubjectForm, filter_tokens: Sequence[str]) -> Iterator[tuple[SubjectForm, list[Element]]]:
     tokens = form.tokens() or []
-    for position, want in enumerate(filter_tokens):
+    for position, filter_token in enumerate(filter_tokens):
         if position >= len(tokens):
             return
         token = tokens[position]
-        if want == FULL:
+        if filter_token == FULL:
             yield form, tokens
             return
         if token is REST:
@@ -79,14 +79,14 @@ def _unified(form: SubjectForm, filter_tokens: Sequence[str]) -> Iterator[tuple[
                 yield from _unified(form.bound({}, rest), filter_tokens)
             return
         # As the server does: a token that only begins with a star matches any.
-        if want.startswith(PARTIAL):
+        if filter_token.startswith(PARTIAL):
             continue
         if isinstance(token, Token) and token.position is not None:
-            bound = form.bound({token.position: want})
+            bound = form.bound({token.position: filter_token})
             if bound != form:
                 yield from _unified(bound, filter_tokens)
                 return
-        elif isinstance(token, str) and token != want:
+        elif isinstance(token, str) and token != filter_token:
             return
     if len(tokens) == len(filter_tokens):
         yield form, tokens

@@ -17,15 +17,15 @@ def minimal_filters(filters: Iterable[str], own: Collection[str], most: int) -> 
         own: the source's filters, an upper bound, no two with a subject in common; more than *most* are unchanged.
         most: the number.
     """
-    many = set(filters)
-    while len(many) > most:
-        many = _without_a_token(many)
-    chosen = _apart(_widest(many))
+    chosen_filters = set(filters)
+    while len(chosen_filters) > most:
+        chosen_filters = _without_a_token(chosen_filters)
+    chosen = _disjoint(_widest(chosen_filters))
     # Two merged filters may exceed the source's own.
-    beyond = [filter_ for filter_ in chosen if not any(is_subset(filter_, of) for of in own)]
-    if beyond:
-        instead = [of for of in own if any(collide(of, filter_) for filter_ in beyond)]
-        chosen = _widest({*instead, *chosen}.difference(beyond))
+    uncovered = [filter_ for filter_ in chosen if not any(is_subset(filter_, of) for of in own)]
+    if uncovered:
+        instead = [of for of in own if any(collide(of, filter_) for filter_ in uncovered)]
+        chosen = _widest({*instead, *chosen}.difference(uncovered))
     return tuple(sorted(chosen))
 
 
@@ -53,7 +53,7 @@ def _merged(split: list[list[str]]) -> set[str]:
     return {_union(one, other), *(".".join(tokens) for tokens in rest)}
 
 
-def _apart(filters: Iterable[str]) -> list[str]:
+def _disjoint(filters: Iterable[str]) -> list[str]:
     """Merge filters that have subjects in common, until no two overlap."""
     chosen = list(filters)
     while True:
@@ -64,7 +64,7 @@ def _apart(filters: Iterable[str]) -> list[str]:
 
 
 def _union(one: list[str], other: list[str]) -> str:
-    """The narrowest filter that covers both."""
+    """Return the narrowest filter that covers both."""
     if len(one) == len(other) and (one[-1] == FULL) == (other[-1] == FULL):
         return ".".join(a if a == b else PARTIAL for a, b in zip(one, other, strict=True))
     shared = min(len(one), len(other)) - 1
@@ -73,8 +73,8 @@ def _union(one: list[str], other: list[str]) -> str:
 
 def _widest(filters: Iterable[str]) -> list[str]:
     """Remove the filters that another filter covers."""
-    kept: list[str] = []
+    widest: list[str] = []
     for filter_ in sorted(set(filters), key=lambda text: (text.count("."), text)):
-        if not any(is_subset(filter_, of) for of in kept):
-            kept = [other for other in kept if not is_subset(other, filter_)] + [filter_]
-    return kept
+        if not any(is_subset(filter_, of) for of in widest):
+            widest = [other for other in widest if not is_subset(other, filter_)] + [filter_]
+    return widest

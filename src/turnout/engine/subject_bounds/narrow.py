@@ -19,7 +19,7 @@ _States: TypeAlias = frozenset[int]
 
 
 def glob_of(pieces: Sequence[Piece]) -> Glob:
-    """A pattern's pieces, character by character."""
+    """Return a pattern's pieces, character by character."""
     return tuple(character for piece in pieces for character in (piece if isinstance(piece, str) else (piece,)))
 
 
@@ -49,19 +49,19 @@ class _Narrowing:
                     yield self._form.bound(bound, rest)
                 return
             if isinstance(element, Token) and element.position is not None:
-                known = bound.get(element.position)
-                if known is None:
-                    for text, behind in self._choices(states, _ends(following)):
+                bound_text = bound.get(element.position)
+                if bound_text is None:
+                    for text, next_states in self._choices(states, _ends(following)):
                         more = bound if text is None else {**bound, element.position: text}
-                        yield from self._from(position + 1, behind, more)
+                        yield from self._from(position + 1, next_states, more)
                     return
-                element = known
-            states = self._behind(element, states)
+                element = bound_text
+            states = self._states_after(element, states)
             position += 1
         if position == len(topic) and len(self._glob) in states:
             yield self._form.bound(bound)
 
-    def _behind(self, element: Element, states: _States) -> _States:
+    def _states_after(self, element: Element, states: _States) -> _States:
         """Return the states after an element that binds no token."""
         if isinstance(element, str):
             for character in element:
@@ -83,7 +83,7 @@ class _Narrowing:
         """
         texts = {self._token_from(state) if whole else None: state for state in states}
         free = frozenset(state for state in states if not whole or self._token_from(state) is None)
-        choices: list[tuple[str | None, _States]] = [(text, self._behind(text, states)) for text in texts if text]
+        choices: list[tuple[str | None, _States]] = [(text, self._states_after(text, states)) for text in texts if text]
         if free:
             choices.append((None, self._behind_token(free)))
         return choices
@@ -104,11 +104,11 @@ class _Narrowing:
         if any(self._spans(state) for state in states):
             yield [*before, ">"]
             return
-        for text, behind in self._choices(states, whole=True):
+        for text, next_states in self._choices(states, whole=True):
             tokens = [*before, text or "*"]
-            if len(self._glob) in behind:
+            if len(self._glob) in next_states:
                 yield tokens
-            further = self._step(behind, ".")
+            further = self._step(next_states, ".")
             if further:
                 yield from self._rests(further, tokens)
 
@@ -126,23 +126,23 @@ class _Narrowing:
         reached: set[int] = set()
         waiting = set(states)
         while waiting:
-            behind = self._step(frozenset(waiting), "", but_dots=True)
-            waiting = set(behind) - reached
-            reached |= behind
+            next_states = self._step(frozenset(waiting), "", but_dots=True)
+            waiting = set(next_states) - reached
+            reached |= next_states
         return frozenset(reached)
 
     def _step(self, states: _States, character: str | None, *, but_dots: bool = False) -> _States:
         """Return the states after one character: the given one; any for None; any but a dot for *but_dots*."""
-        behind: set[int] = set()
+        next_states: set[int] = set()
         for state in states:
             if state == len(self._glob):
                 continue
             element = self._glob[state]
             if element is ANY:
-                behind.add(state)
+                next_states.add(state)
             elif element is ONE or character is None or (element != "." if but_dots else element == character):
-                behind.add(state + 1)
-        return self._closed(behind)
+                next_states.add(state + 1)
+        return self._closed(next_states)
 
     def _closed(self, states: set[int]) -> _States:
         """Return the states, and those reachable from them without a character."""

@@ -53,12 +53,12 @@ class SubjectForm:
 
     @classmethod
     def read(cls, pattern: str) -> Self:
-        """The subjects of a filter as they are read."""
+        """Return the subjects of a filter as they are read."""
         return cls.of(pattern.split("."))
 
     @classmethod
     def of(cls, tokens: Iterable[str]) -> Self:
-        """The subjects of a filter given by its tokens."""
+        """Return the subjects of a filter given by its tokens."""
         source = tuple(tokens)
         return cls(source, joined(_dotted([[_element(position, token)] for position, token in enumerate(source)])))
 
@@ -74,21 +74,23 @@ class SubjectForm:
             tokens: position → text.
             rest: replacement of the source's final ``>``, as tokens of a filter; unchanged if not given.
         """
-        known = {position: text for position, text in tokens.items() if is_plain(text)}
-        behind = tuple(rest)
+        bound_texts = {position: text for position, text in tokens.items() if is_plain(text)}
+        rest_tokens = tuple(rest)
         first = len(self.source) - 1
-        source = (*self.source[:first], *behind) if behind else self.source
-        instead = _dotted([[_element(first + position, token)] for position, token in enumerate(behind)])
+        source = (*self.source[:first], *rest_tokens) if rest_tokens else self.source
+        instead = _dotted([[_element(first + position, token)] for position, token in enumerate(rest_tokens)])
         topic: list[Element] = []
         for element in self.topic:
-            if isinstance(element, Token) and element.position in known:
-                topic.append(known[element.position])
-            elif element is REST and behind:
+            if isinstance(element, Token) and element.position in bound_texts:
+                topic.append(bound_texts[element.position])
+            elif element is REST and rest_tokens:
                 topic += instead
             else:
                 topic.append(element)
         return SubjectForm(
-            tuple(known.get(position, token) for position, token in enumerate(source)), joined(topic), self.without
+            tuple(bound_texts.get(position, token) for position, token in enumerate(source)),
+            joined(topic),
+            self.without,
         )
 
     @property
@@ -139,15 +141,15 @@ def _dotted(tokens: Iterable[Iterable[Element]]) -> list[Element]:
 
 
 def joined(elements: Iterable[Element]) -> tuple[Element, ...]:
-    """The elements with texts that follow each other as one, and without empty ones."""
-    kept: list[Element] = []
+    """Return the elements with texts that follow each other as one, and without empty ones."""
+    merged: list[Element] = []
     for element in elements:
-        last = kept[-1] if kept else None
+        last = merged[-1] if merged else None
         if isinstance(element, str) and isinstance(last, str):
-            kept[-1] = last + element
+            merged[-1] = last + element
         elif element != "" and not (element is ANY and last is ANY):
-            kept.append(element)
-    return tuple(kept)
+            merged.append(element)
+    return tuple(merged)
 
 
 def is_plain(token: str) -> bool:

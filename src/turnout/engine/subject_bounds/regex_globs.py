@@ -65,7 +65,7 @@ class _RegexReader:
         while self._peek() == "|":
             self.at += 1
             globs += self._sequence()
-        return _few(globs)
+        return _limited(globs)
 
     def _peek(self) -> str:
         return self._pattern[self.at : self.at + 1]
@@ -73,7 +73,7 @@ class _RegexReader:
     def _sequence(self) -> list[Glob]:
         globs: list[Glob] = [()]
         while self._peek() not in ("", "|", ")"):
-            globs = _few([before + after for before, after in product(globs, self._repeated())])
+            globs = _limited([before + after for before, after in product(globs, self._repeated())])
         return globs
 
     def _repeated(self) -> list[Glob]:
@@ -129,7 +129,7 @@ class _RegexReader:
         return (character,)
 
 
-def _few(globs: list[Glob]) -> list[Glob]:
+def _limited(globs: list[Glob]) -> list[Glob]:
     if len(globs) > _MAX_ALTERNATIVES:
         raise _UnknownError
     return globs

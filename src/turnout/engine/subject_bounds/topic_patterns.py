@@ -7,11 +7,11 @@ from typing import TypeAlias
 
 from turnout.conditions import Condition, Group, Kiwi, Logic
 
-Asked: TypeAlias = str | tuple[str, tuple["Asked", ...]]
+TopicRequirement: TypeAlias = str | tuple[str, tuple["TopicRequirement", ...]]
 """A pattern that the whole topic has to match; ("all", …) or ("any", …) of such questions."""
 
 
-def asked_of(condition: Condition, keys: Collection[str]) -> Asked | None:
+def asked_of(condition: Condition, keys: Collection[str]) -> TopicRequirement | None:
     """Return the requirement on topics that each topic meets for which the condition can be true; None if any can.
 
     Args:
@@ -24,10 +24,10 @@ def asked_of(condition: Condition, keys: Collection[str]) -> Asked | None:
     if not isinstance(condition, Group) or condition.negated:
         return None
     parts = [asked_of(child, keys) for child in condition.children]
-    known = tuple(dict.fromkeys(part for part in parts if part is not None))
+    patterns = tuple(dict.fromkeys(part for part in parts if part is not None))
     # In a group that requires one or exactly one, one is true.
-    if not known or (condition.logic is not Logic.AND and len(known) < len(set(parts))):
+    if not patterns or (condition.logic is not Logic.AND and len(patterns) < len(set(parts))):
         return None
-    if len(known) == 1:
-        return known[0]
-    return ("all" if condition.logic is Logic.AND else "any", known)
+    if len(patterns) == 1:
+        return patterns[0]
+    return ("all" if condition.logic is Logic.AND else "any", patterns)

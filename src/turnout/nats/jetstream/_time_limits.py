@@ -80,7 +80,7 @@ class Watchdog:
         """Begin to watch; silence counts from now."""
         self.stop()
         self.last_seen = self._reported = monotonic()
-        self._timer = asyncio.get_running_loop().call_later(self._limit, self._look)
+        self._timer = asyncio.get_running_loop().call_later(self._limit, self._check)
 
     def stop(self) -> None:
         """Watch no longer."""
@@ -88,7 +88,7 @@ class Watchdog:
             self._timer.cancel()
             self._timer = None
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         # A program that blocked the loop wakes with timers due and frames unread: let the socket speak first.
         self._timer = asyncio.get_running_loop().call_later(0.01, self._judge)
 
@@ -97,8 +97,8 @@ class Watchdog:
         since = max(self.last_seen, self._reported)
         rest = self._limit - (now - since)
         if rest > 0:
-            self._timer = asyncio.get_running_loop().call_later(rest, self._look)
+            self._timer = asyncio.get_running_loop().call_later(rest, self._check)
             return
         self._reported = now
-        self._timer = asyncio.get_running_loop().call_later(self._limit, self._look)
+        self._timer = asyncio.get_running_loop().call_later(self._limit, self._check)
         self._alarm(now - self.last_seen)

@@ -110,16 +110,16 @@ class ConsumerConfig:
         for setting in fields(self):
             if setting.name in ("deliver_subject", "metadata", "extra", "name"):
                 continue
-            requested, there = getattr(self, setting.name), getattr(actual, setting.name)
-            if requested is None or requested == there or (not requested and not there):
+            requested, found = getattr(self, setting.name), getattr(actual, setting.name)
+            if requested is None or requested == found or (not requested and not found):
                 continue
             if (
                 isinstance(requested, (list, tuple))
-                and isinstance(there, (list, tuple))
-                and list(requested) == list(there)
+                and isinstance(found, (list, tuple))
+                and list(requested) == list(found)
             ):
                 continue
-            different.append((setting.name, requested, there))
+            different.append((setting.name, requested, found))
         if self.name is not None and self.name != (actual.name or actual.durable_name):
             different.append(("name", self.name, actual.name or actual.durable_name))
         return different

@@ -194,11 +194,11 @@ class KeyValue:
             return await self.update(key, value, 0, ttl=ttl)
         except WrongLastSequenceError as failure:
             # A deleted key leaves a marker, over which it can be created.
-            there = await self._last(key)
-            if there is None or there.operation is Operation.PUT:
+            last = await self._last(key)
+            if last is None or last.operation is Operation.PUT:
                 raise _exists(self.bucket, key, failure) from failure
             try:
-                return await self.update(key, value, there.revision, ttl=ttl)
+                return await self.update(key, value, last.revision, ttl=ttl)
             except WrongLastSequenceError as again:
                 raise _exists(self.bucket, key, again) from again
 
@@ -288,7 +288,7 @@ class KeyValue:
         )
         return Watcher(self.bucket, self._subjects.read, subscription, chosen)
 
-    async def _there(self, keys: str | Sequence[str], options: WatchOptions) -> AsyncIterator[Entry]:
+    async def _entries(self, keys: str | Sequence[str], options: WatchOptions) -> AsyncIterator[Entry]:
         """Yield the existing entries."""
         async with await self.watch(keys, options) as watcher:
             while (entry := await watcher.next(max(self._js.api.timeout, 20 * options.heartbeat))) is not None:
@@ -297,7 +297,7 @@ class KeyValue:
     async def keys(self, *patterns: str) -> list[str]:
         """Return the existing keys, all or by pattern."""
         options = WatchOptions(ignore_deletes=True, keys_only=True)
-        async with aclosing(self._there(patterns or ">", options)) as entries:  # type: ignore[type-var]
+        async with aclosing(self._entries(patterns or ">", options)) as entries:  # type: ignore[type-var]
             return [entry.key async for entry in entries]
 
     async def history(self, key: str) -> list[Entry]:
@@ -306,7 +306,7 @@ class KeyValue:
         Raises:
             KeyNotFoundError: there is none.
         """
-        async with aclosing(self._there(key, WatchOptions(history=True))) as entries:  # type: ignore[type-var]
+        async with aclosing(self._entries(key, WatchOptions(history=True))) as entries:  # type: ignore[type-var]
             kept = [entry async for entry in entries]
         if not kept:
             raise KeyNotFoundError(f"the bucket {self.bucket!r} has no key {key!r}", code=404, err_code=10037)
@@ -320,7 +320,7 @@ class KeyValue:
         """
         border = datetime.now(UTC) - timedelta(seconds=older_than)
         count = 0
-        async with aclosing(self._there(">", WatchOptions())) as entries:  # type: ignore[type-var]
+        async with aclosing(self._entries(">", WatchOptions())) as entries:  # type: ignore[type-var]
             markers = [entry async for entry in entries if entry.operation is not Operation.PUT]
         for entry in markers:
             young = older_than > 0 and entry.created is not None and entry.created > border

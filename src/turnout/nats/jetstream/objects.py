@@ -145,7 +145,7 @@ class ObjectStore:
             mistakes.append(Mistake("options.max_chunk_size", f"{size} is not between 1 and the server's max_payload"))
         if mistakes:
             raise ConfigError(mistakes, what="bad object")
-        before = await self._there(about.name)
+        before = await self._existing(about.name)
         nuid = self._js.connection.unique()
         flying: list[asyncio.Future[PubAck]] = []
         try:
@@ -213,7 +213,7 @@ class ObjectStore:
             StreamError: another object has the new name.
         """
         info = await self.info(name)
-        if meta.name != name and (existing := await self._there(meta.name)) is not None and not existing.deleted:
+        if meta.name != name and (existing := await self._existing(meta.name)) is not None and not existing.deleted:
             raise StreamError(f"the store {self.bucket!r} has an object {meta.name!r}", code=400)
         headers = {k: [v] if isinstance(v, str) else list(v) for k, v in meta.headers.items()} if meta.headers else None
         changed = replace(
@@ -256,7 +256,7 @@ class ObjectStore:
     async def _add_link(self, name: str, link: ObjectLink) -> ObjectInfo:
         if not name:
             raise ConfigError([Mistake("name", "a link needs a name")])
-        before = await self._there(name)
+        before = await self._existing(name)
         if before is not None and not before.deleted and before.link is None:
             raise LinkError(f"the store {self.bucket!r} has an object {name!r}")
         nuid = self._js.connection.unique()
@@ -270,7 +270,7 @@ class ObjectStore:
 
     # -- reading
 
-    async def _there(self, name: str) -> ObjectInfo | None:
+    async def _existing(self, name: str) -> ObjectInfo | None:
         try:
             message = await self._stream.get_last_message(self._meta_subject(name))
         except MessageNotFoundError:
@@ -283,7 +283,7 @@ class ObjectStore:
         Raises:
             ObjectNotFoundError: it is not there.
         """
-        object_info = await self._there(name) if name else None
+        object_info = await self._existing(name) if name else None
         if object_info is None or (object_info.deleted and not deleted):
             raise ObjectNotFoundError(f"the store {self.bucket!r} has no object {name!r}", code=404, err_code=10037)
         return object_info

@@ -3,17 +3,17 @@
 from turnout.routes.drafts.addresses import sink_of, source_of
 from turnout.routes.drafts.connector import draft_of_connector
 from turnout.routes.drafts.nats_server import draft_of_server
-from turnout.routes.drafts.route_draft import Draft, Left, Taken, route_name
+from turnout.routes.drafts.route_draft import Adoption, Draft, Omission, route_name
 from turnout.routes.drafts.samples import SampledMessage, SampledStream
 from turnout.routes.drafts.starter import Starter
 
 __all__ = [
+    "Adoption",
     "Draft",
-    "Left",
+    "Omission",
     "SampledMessage",
     "SampledStream",
     "Starter",
-    "Taken",
     "draft_of_connector",
     "draft_of_server",
     "route_name",

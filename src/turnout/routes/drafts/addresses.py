@@ -78,9 +78,9 @@ def _end(address: str, option: str) -> tuple[Document, str]:
     if scheme in _FILES and colon and rest:
         return {"format": scheme, "path": rest}, ""
     if scheme not in _SCHEMES or not rest.startswith("//"):
-        known = (*_SCHEMES, *_FILES)
+        schemes = (*_SCHEMES, *_FILES)
         examples = "nats://host:4222/STREAM, kafka://host:9092/topic or parquet:folder"
-        problem = f"found {masked_url(address)!r}, expected {examples}{did_you_mean(scheme, known)}"
+        problem = f"found {masked_url(address)!r}, expected {examples}{did_you_mean(scheme, schemes)}"
         raise ConfigError([Mistake(option, problem)])
     authority, _, path = rest.removeprefix("//").partition("/")
     servers = authority if scheme == "kafka" else f"{scheme}://{authority}"

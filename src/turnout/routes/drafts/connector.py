@@ -11,7 +11,7 @@ from turnout.errors import ConfigError, Mistake
 from turnout.routes.connector import Connector
 from turnout.routes.document_paths import Document
 from turnout.routes.drafts.addresses import SINK, named_after
-from turnout.routes.drafts.route_draft import Draft, Left, Taken, route_name
+from turnout.routes.drafts.route_draft import Adoption, Draft, Omission, route_name
 from turnout.routes.drafts.stages import stage_of
 from turnout.secrets import is_secret, masked_url
 from turnout.transforms.java.text import split_list
@@ -67,7 +67,7 @@ def draft_of_connector(
     source: Document | None = None,
     sink: Document | None = None,
 ) -> Draft:
-    """The route equivalent to a connector.
+    """Return the route equivalent to a connector.
 
     A sink connector's route reads the topics from Kafka, a source connector's route writes to Kafka. The other end,
     which only the connector knows, is NATS unless it is given.
@@ -94,8 +94,8 @@ class _ConnectorDrafter:
     def __init__(self, connector: Connector, file: Path) -> None:
         self.properties = connector.properties
         self.name = connector.name or named_after(file)
-        self.taken: list[Taken] = []
-        self.left: list[Left] = []
+        self.taken: list[Adoption] = []
+        self.left: list[Omission] = []
         self.variables: list[str] = []
         self.used_names: set[str] = set()
 
@@ -122,12 +122,12 @@ class _ConnectorDrafter:
         if name not in self.properties:
             return None
         self.used_names.add(name)
-        self.taken.append(Taken(name, path))
+        self.taken.append(Adoption(name, path))
         return self.properties[name]
 
-    def _leave(self, name: str, why: str) -> None:
+    def _leave(self, name: str, reason: str) -> None:
         self.used_names.add(name)
-        self.left.append(Left(name, why))
+        self.left.append(Omission(name, reason))
 
     # The ends
 
@@ -143,7 +143,7 @@ class _ConnectorDrafter:
 
     def _nats_source(self) -> Document:
         stream = "".join(char if char.isalnum() or char in "-_" else "_" for char in self.name).upper()
-        self.left.append(Left("source", f"a guess: the stream {stream}; --from sets the source"))
+        self.left.append(Omission("source", f"a guess: the stream {stream}; --from sets the source"))
         return {**SINK, "stream": stream}
 
     def _kafka_sink(self) -> Document:
@@ -166,13 +166,13 @@ class _ConnectorDrafter:
         return {**end, "options": options} if options else end
 
     def _value(self, name: str, path: str) -> str:
-        """The value of an option; the name of a variable in the place of a secret that is in the file."""
+        """Return the value of an option, with a variable in place of a secret."""
         value = self._take(name, path) or ""
         if not is_secret(name) or value.startswith("${"):
             return value
         variable = name.rpartition("override.")[2].upper().replace(".", "_").replace("-", "_")
         self.variables.append(f"KAFKA_{variable}")
-        self.left.append(Left(name, f"its value is a secret: set the variable KAFKA_{variable}"))
+        self.left.append(Omission(name, f"its value is a secret: set the variable KAFKA_{variable}"))
         return f"${{KAFKA_{variable}}}"
 
     # What happens to a record
@@ -191,7 +191,7 @@ class _ConnectorDrafter:
             for name in names if format_ is not None else ():
                 self._take(name, side)
         if "value.converter" not in self.properties:
-            self.left.append(Left("value.converter", _OF_THE_WORKER))
+            self.left.append(Omission("value.converter", _OF_THE_WORKER))
         return {
             side: {"format": format_.format, **self._settings(side, format_)}
             for side, format_ in sides
@@ -217,7 +217,7 @@ class _ConnectorDrafter:
 
     def _secret(self, side: str, what: str) -> str:
         variable = f"SCHEMA_REGISTRY_{what}"
-        self.left.append(Left(f"{side}.converter", f"its value is a secret: set the variable {variable}"))
+        self.left.append(Omission(f"{side}.converter", f"its value is a secret: set the variable {variable}"))
         if variable not in self.variables:
             self.variables.append(variable)
         return f"${{{variable}}}"
@@ -229,9 +229,11 @@ class _ConnectorDrafter:
         for unused in specs.unused:
             self._leave(f"predicates.{unused.alias}", "no transform uses it")
         for at, spec in enumerate(specs.stages):
-            self.taken.append(Taken(f"transforms.{spec.alias}", f"transforms[{at}]"))
+            self.taken.append(Adoption(f"transforms.{spec.alias}", f"transforms[{at}]"))
             used = [predicate.prefix.removesuffix(".") for predicate in spec.predicates]
-            self.taken += [Taken(prefix, f"transforms[{at}].predicate") for prefix in used if "predicates." in prefix]
+            self.taken += [
+                Adoption(prefix, f"transforms[{at}].predicate") for prefix in used if "predicates." in prefix
+            ]
         for kind in ("transforms", "predicates"):
             aliases = split_list(self.properties.get(kind) or "")
             read = tuple(f"{kind}.{alias}." for alias in aliases if alias)
@@ -246,7 +248,9 @@ class _ConnectorDrafter:
         if letter.get("topic"):
             # Connect's default, which is not a route's.
             parts["deadLetter"] = {"topic": letter["topic"], "contextHeaders": letter.get("contextHeaders", False)}
-            self.left.append(Left("errors.deadletterqueue.topic.name", "its dead letters go to the sink of the route"))
+            self.left.append(
+                Omission("errors.deadletterqueue.topic.name", "its dead letters go to the sink of the route")
+            )
         return {**parts, "errors": errors} if errors else parts
 
     def _typed(self, names: Mapping[str, str], path: str) -> Document:
@@ -263,6 +267,8 @@ class _ConnectorDrafter:
         for name in [name for name in self.properties if name not in self.used_names]:
             kind, _, alias = name.partition(".")
             unlisted = kind in ("transforms", "predicates") and "." in alias
-            why = f"{alias.partition('.')[0]!r} is not listed in {kind!r}" if unlisted else "an option of the connector"
+            reason = (
+                f"{alias.partition('.')[0]!r} is not listed in {kind!r}" if unlisted else "an option of the connector"
+            )
             steps = [step for start, step in _CLASSES.items() if (self.properties[name] or "").startswith(start)]
-            self._leave(name, steps[0] if name == "connector.class" and steps else _REASONS.get(name, why))
+            self._leave(name, steps[0] if name == "connector.class" and steps else _REASONS.get(name, reason))

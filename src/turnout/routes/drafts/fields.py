@@ -16,7 +16,7 @@ _LONG_BOUND = 1 << 63
 
 
 def columns_of(objects: Iterable[Mapping[str, object]]) -> str:
-    """The columns that all of these objects fit into; what differs too much, or was never seen, is ``VARIANT``.
+    """Return columns that fit all of these objects; ``VARIANT`` for fields of several types or without values.
 
     >>> columns_of([{"n": 1, "town": "Oulu"}, {"n": 1.5, "tags": ["a"], "at": {"x": None}}])
     'n DOUBLE, town STRING, tags ARRAY<STRING>, at STRUCT<x: VARIANT>'
@@ -43,7 +43,7 @@ def _shape_of(value: object) -> Shape:
 
 
 def _common(values: Iterable[object]) -> Shape:
-    """The shape that all of them fit into."""
+    """Return the shape that all of them fit into."""
     shape: Shape = _UNKNOWN
     for value in values:
         shape = _merged(shape, _shape_of(value))

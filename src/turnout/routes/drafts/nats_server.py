@@ -8,7 +8,7 @@ from pathlib import Path
 from turnout.errors import ConfigError, Mistake
 from turnout.routes.document_paths import Document
 from turnout.routes.drafts.addresses import named_after
-from turnout.routes.drafts.route_draft import Draft, Left, Taken, route_name
+from turnout.routes.drafts.route_draft import Adoption, Draft, Omission, route_name
 from turnout.subjects import load_config, mappings_in
 from turnout.subjects.origins import GLOBAL, account_of, accounts_with_mappings
 
@@ -35,7 +35,7 @@ def draft_of_server(
     source: Document | None = None,
     sink: Document | None = None,
 ) -> Draft:
-    """The route that maps subjects as one account of a server does.
+    """Return the route that maps subjects as one account of a server does.
 
     Args:
         file: the configuration.
@@ -78,8 +78,8 @@ class _ServerDrafter:
         self.config = config
         self.account = account
         self.file = file
-        self.taken: list[Taken] = []
-        self.left: list[Left] = []
+        self.taken: list[Adoption] = []
+        self.left: list[Omission] = []
         self.variables: list[str] = []
 
     def draft(self, name: str | None, source: Document | None, sink: Document | None) -> Draft:
@@ -90,12 +90,12 @@ class _ServerDrafter:
             "mappings": mappings_in(self.config, self.account),
         }
         where = "" if self.account == GLOBAL else f"accounts.{self.account}."
-        self.taken.append(Taken(f"{where}mappings", "mappings"))
-        self.left.append(Left(f"{where}mappings", "still the server's: take them out there, or they apply twice"))
+        self.taken.append(Adoption(f"{where}mappings", "mappings"))
+        self.left.append(Omission(f"{where}mappings", "still the server's: take them out there, or they apply twice"))
         cluster = self._inner("cluster").get("name")
         if isinstance(cluster, str):
             document["cluster"] = cluster
-            self.taken.append(Taken("cluster.name", "cluster"))
+            self.taken.append(Adoption("cluster.name", "cluster"))
         document["sink"] = sink or end
         self._rest()
         files = tuple(name for name in self.variables if name == _CREDS)
@@ -113,16 +113,18 @@ class _ServerDrafter:
         prefix = self._prefix()
         if prefix is not None:
             end["apiPrefix"] = prefix
-            self.taken.append(Taken(f"accounts.{self.account}.imports", "source.apiPrefix"))
+            self.taken.append(Adoption(f"accounts.{self.account}.imports", "source.apiPrefix"))
         elif isinstance(domain, str):
             end["domain"] = _variable("NATS_DOMAIN", domain)
-            self.taken.append(Taken("jetstream.domain", "source.domain"))
+            self.taken.append(Adoption("jetstream.domain", "source.domain"))
         return end
 
     def _scheme(self) -> str:
         if not self._inner("tls"):
             return "nats"
-        self.left.append(Left("tls", "the route speaks TLS; its tlsCa, tlsCert and tlsKey are the client's own files"))
+        self.left.append(
+            Omission("tls", "the route speaks TLS; its tlsCa, tlsCert and tlsKey are the client's own files")
+        )
         return "tls"
 
     def _address(self) -> str:
@@ -134,12 +136,12 @@ class _ServerDrafter:
         port = str(self.config.get("port") or port or "4222")
         for name in ("listen", "host", "net", "port"):
             if name in self.config:
-                self.taken.append(Taken(name, "source.servers"))
+                self.taken.append(Adoption(name, "source.servers"))
         reached = "127.0.0.1" if host in _ANYWHERE else f"[{host}]" if ":" in host else host
         return f"{reached}:{port}"
 
     def _login(self) -> Document:
-        """The first user of the account; passwords stay where they are."""
+        """Return the first user of the account; passwords stay where they are."""
         top = self.account == GLOBAL
         holder = self._inner("authorization") if top else account_of(self.config, self.account)
         where = "authorization" if top else f"accounts.{self.account}"
@@ -156,7 +158,7 @@ class _ServerDrafter:
         name = user.get("user", user.get("username"))
         if not isinstance(name, str):
             return self._credentials()
-        self.taken.append(Taken(f"{where}.users" if users else where, "source.user"))
+        self.taken.append(Adoption(f"{where}.users" if users else where, "source.user"))
         return {
             "user": _variable("NATS_USER", name),
             "password": self._secret("NATS_PASSWORD", f"{where}.users" if users else where),
@@ -167,18 +169,18 @@ class _ServerDrafter:
         operator = next((name for name in ("operator", "operators", "trusted_keys") if name in self.config), None)
         if operator is None:
             return {}
-        self.taken.append(Taken(operator, "source.credentials"))
+        self.taken.append(Adoption(operator, "source.credentials"))
         self.variables.append(_CREDS)
-        self.left.append(Left("resolver", f"users have credentials: set the variable {_CREDS} to a .creds file"))
+        self.left.append(Omission("resolver", f"users have credentials: set the variable {_CREDS} to a .creds file"))
         return {"credentials": f"${{{_CREDS}}}"}
 
     def _secret(self, variable: str, name: str) -> str:
         self.variables.append(variable)
-        self.left.append(Left(name, f"a secret is not copied: set the variable {variable}"))
+        self.left.append(Omission(name, f"a secret is not copied: set the variable {variable}"))
         return f"${{{variable}}}"
 
     def _prefix(self) -> str | None:
-        """The prefix under which the account imports the JetStream of another one (ADR-19)."""
+        """Return the prefix under which the account imports the JetStream of another one (ADR-19)."""
         imports = account_of(self.config, self.account).get("imports") if self.account != GLOBAL else None
         for import_ in imports if isinstance(imports, list) else ():
             service = import_.get("service") if isinstance(import_, Mapping) else None
@@ -188,7 +190,7 @@ class _ServerDrafter:
 
     def _stream(self) -> str:
         stream = "".join(char if char.isalnum() else "_" for char in named_after(self.file)).upper()
-        self.left.append(Left("source.stream", f"a guess: {stream}; --from says which stream is read"))
+        self.left.append(Omission("source.stream", f"a guess: {stream}; --from says which stream is read"))
         return stream
 
     def _rest(self) -> None:
@@ -196,4 +198,4 @@ class _ServerDrafter:
         reported = {item.name for item in self.taken} | {item.name for item in self.left}
         for name in self.config:
             if name not in reported and name not in ("mappings", "maps"):
-                self.left.append(Left(name, _REASONS.get(name, "an option of the server")))
+                self.left.append(Omission(name, _REASONS.get(name, "an option of the server")))

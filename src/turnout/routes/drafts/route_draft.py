@@ -15,14 +15,14 @@ from turnout.errors import Mistake, RouteError
 from turnout.routes.route import Route
 
 
-class Taken(NamedTuple):
+class Adoption(NamedTuple):
     """Part of the original taken over into the route: its original name, and its path in the route."""
 
     name: str
     path: str
 
 
-class Left(NamedTuple):
+class Omission(NamedTuple):
     """Part of the original left out of the route: its original name, and the reason."""
 
     name: str
@@ -42,15 +42,15 @@ class Draft:
     """
 
     document: Mapping[str, object]
-    taken: tuple[Taken, ...]
-    left: tuple[Left, ...]
+    taken: tuple[Adoption, ...]
+    left: tuple[Omission, ...]
     variables: tuple[str, ...] = ()
     file_variables: tuple[str, ...] = ()
 
     def text(self, origin: str) -> str:
         """Return the text of the file, with the parts left out in comments above the route."""
         lines = [f"# Made of {origin}."]
-        lines += [f"# left: {name}: {why}" for name, why in self.left]
+        lines += [f"# left: {name}: {reason}" for name, reason in self.left]
         return "\n".join([*lines, yaml_of(self.document)])
 
     def mistakes(self, text: str, file: Path | None = None) -> tuple[Mistake, ...]:
@@ -71,7 +71,7 @@ def yaml_of(document: Mapping[str, object]) -> str:
 
 
 def route_name(text: str) -> str:
-    """The name of a route that is most like a text.
+    """Return the name of a route that is most like a text.
 
     >>> route_name("orders to lake!")
     'orders-to-lake'

@@ -61,7 +61,7 @@ class SampledStream:
         return 0 < found >= len(self._readable()) * (1 - _MOST_MALFORMED)
 
     def example(self) -> SampledMessage | None:
-        """Return the shortest of the messages that can be read, from which tests are made; None if there is none."""
+        """Return the shortest readable message, for generated tests; None without one."""
         candidates = self._readable() if self.is_json() else self.messages
         return min(candidates, key=lambda message: len(message.value), default=None)
 

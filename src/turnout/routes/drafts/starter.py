@@ -26,15 +26,15 @@ class Starter:
         name: name of the route and of its files.
         source: as `source_of` gives it.
         sink: as `sink_of` gives it.
-        seen: known facts of the source's stream.
-        taken: the subjects of the sink's stream, where they are known.
+        sampled: known facts of the source's stream.
+        sink_subjects: the subjects of the sink's stream, where they are known.
     """
 
     name: str
     source: Document
     sink: Document
-    seen: SampledStream = field(default_factory=SampledStream)
-    taken: tuple[str, ...] = ()
+    sampled: SampledStream = field(default_factory=SampledStream)
+    sink_subjects: tuple[str, ...] = ()
 
     def route(self) -> str:
         """Return the text of ``NAME.yaml``."""
@@ -67,7 +67,7 @@ class Starter:
 
     def tests(self) -> str:
         """Return the text of ``NAME.test.yaml``."""
-        message = self.seen.example() or SampledMessage(self._topic(), b'{"n": 1}')
+        message = self.sampled.example() or SampledMessage(self._topic(), b'{"n": 1}')
         record = {"topic": message.topic, **_content(message.value)}
         cases = [{"name": "a record is delivered", "record": record, "expect": {"topic": self._mapped(message.topic)}}]
         if self._format() != "raw":
@@ -78,7 +78,7 @@ class Starter:
             f"# What {self.name}.yaml does with single records. `turnout test {self.name}.yaml` runs these without",
             "# Spark and servers; with --update it accepts what happens now.",
         ]
-        if self.seen.messages:
+        if self.sampled.messages:
             lines.append("# The first record is one of the stream: replace it if it is confidential.")
         return "\n".join([*lines, _block({"cases": cases}), ""])
 
@@ -127,14 +127,14 @@ class Starter:
         return {} if self.source["format"] not in ("nats", "kafka") else {"start": "earliest"}
 
     def _format(self) -> str:
-        return self.seen.format()
+        return self.sampled.format()
 
     def _value(self) -> Iterator[str]:
         yield ""
-        columns = self.seen.columns()
-        malformed = self.seen.malformed()
+        columns = self.sampled.columns()
+        count, malformed = len(self.sampled.messages), self.sampled.malformed()
         if malformed and self._format() != "raw":
-            yield f"# Of {len(self.seen.messages):,} records {malformed:,} are not JSON: such records are dead letters."
+            yield f"# Of {count:,} records {malformed:,} are not JSON: such records are dead letters."
         if self._format() == "raw":
             yield "# Decoding of values: none, as not all sampled ones are JSON."
             yield _block({"value": {"format": "raw"}})
@@ -142,7 +142,7 @@ class Starter:
             yield "# What values are: JSON with its schema, as Connect's JsonConverter writes it."
             yield _block({"value": {"format": "connect-json"}})
         elif columns:
-            yield f"# What values are, by {len(self.seen.messages):,} of the latest records. A field that is not listed"
+            yield f"# What values are, by {count:,} of the latest records. A field that is not listed"
             yield "# is left out: add it; or remove the schema, which keeps every field."
             wrapped = textwrap.wrap(columns, 110, break_long_words=False, break_on_hyphens=False)
             yield from ["value:", "  format: json", "  schema: >-", *(f"    {line}" for line in wrapped)]
@@ -151,7 +151,7 @@ class Starter:
             yield _block({"value": {"format": "json"}})
 
     def _transforms(self) -> Iterator[str]:
-        if self.seen.has_change_events():
+        if self.sampled.has_change_events():
             yield "# The records are change events of Debezium: this takes the new row, or of a deletion the old one."
             row = {"name": "row", "type": "ExtractNewRecordState", "delete.tombstone.handling.mode": "rewrite"}
             yield _block({"transforms": [{**row, "add.fields": "op,table"}]})
@@ -176,11 +176,11 @@ class Starter:
         if self.source["format"] == "kafka":
             topics = self.source["topics"]
             return (topics,) if isinstance(topics, str) else tuple(topics)
-        return self.seen.subjects or (f"{str(self.source['stream']).lower()}.>",)
+        return self.sampled.subjects or (f"{str(self.source['stream']).lower()}.>",)
 
     def _prefix(self) -> str:
-        """The first token of the sink's stream's subjects, or one that the source's stream does not have."""
-        heads = [subject.removesuffix(".>") for subject in self.taken if subject.endswith(".>")]
+        """Return the first token of the sink's stream's subjects, or one that the source's stream does not have."""
+        heads = [subject.removesuffix(".>") for subject in self.sink_subjects if subject.endswith(".>")]
         free = [head for head in (*heads, _PREFIX, f"{_PREFIX}-{self.name}") if self._is_free(head)]
         return free[0] if free else f"{_PREFIX}-{self.name}"
 
@@ -188,7 +188,7 @@ class Starter:
         return not has_wildcard(head) and not any(collide(f"{head}.>", subject) for subject in self._subjects())
 
     def _sink_variable(self) -> str | None:
-        """Another server is another variable."""
+        """Return the variable of the address of the sink's server; None if the source has the same."""
         same = self.sink.get("servers") == self.source.get("servers")
         return None if same or self.source["format"] != self.sink["format"] else "SINK_URL"
 
@@ -208,7 +208,7 @@ class Starter:
 
 
 def _content(value: bytes) -> Document:
-    """A value as a test's record has it."""
+    """Return a value as a test's record has it."""
     try:
         text = value.decode()
     except UnicodeDecodeError:

@@ -65,7 +65,7 @@ class Source(Endpoint):
 
     @property
     def streams(self) -> tuple[str, ...]:
-        """Names of the streams, whose history can be read by sequence; empty for formats without streams."""
+        """Names of the streams that can be read by sequence; empty for other formats."""
         return ()
 
     @property

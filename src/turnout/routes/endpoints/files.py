@@ -39,9 +39,11 @@ class FileSource(_Files, Source):
 
     @model_validator(mode="after")
     def _only_avro(self) -> FileSource:
-        given = [name for name in ("topic", "schemas") if getattr(self, name) is not None]
-        if given and self.format != "avro":
-            raise ValueError(f"{' and '.join(given)}: only Avro files need it, as others have the record's columns")
+        set_options = [name for name in ("topic", "schemas") if getattr(self, name) is not None]
+        if set_options and self.format != "avro":
+            raise ValueError(
+                f"{' and '.join(set_options)}: only Avro files need it, as others have the record's columns"
+            )
         return self
 
     @property

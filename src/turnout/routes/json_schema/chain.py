@@ -14,7 +14,7 @@ _SWITCH = {"anyOf": [{"type": "boolean"}, {"type": "string", "pattern": r"^\s*(?
 
 
 def chain_schema() -> JsonSchema:
-    """The three forms: a list of stages, Connect's properties, and the name of a connector's file."""
+    """Return the three forms: a list of stages, Connect's properties, and the name of a connector's file."""
     return {
         "description": "Kafka Connect's transforms with their predicates, in order (KIP-585)",
         "anyOf": [
@@ -28,10 +28,10 @@ def chain_schema() -> JsonSchema:
 
 def chain_definitions() -> JsonSchema:
     """Return the definitions that `chain_schema` refers to."""
-    known = sorted(transforms().items())
+    items = sorted(transforms().items())
     kinds = {
         f"transform.{name}": {"description": kind.summary, **options_schema(kind.options, _OF_THE_STAGE)}
-        for name, kind in known
+        for name, kind in items
     }
     guards = {
         f"predicate.{name}": {"description": kind.summary, **options_schema(kind.options, _OF_THE_PREDICATE)}

@@ -11,10 +11,10 @@ from turnout.transforms.options import RANGES, REQUIRED, Option, OptionError
 _SCALAR = ["string", "number", "boolean"]
 
 
-def options_schema(options: Sequence[Option], beside: Sequence[str]) -> JsonSchema:
-    """Return the schema of a block with these options and the names *beside*, described elsewhere."""
+def options_schema(options: Sequence[Option], other_names: Sequence[str]) -> JsonSchema:
+    """Return the schema of a block with these options and the names *other_names*, described elsewhere."""
     return {
-        "properties": {option.name: option_schema(option) for option in options} | dict.fromkeys(beside, True),
+        "properties": {option.name: option_schema(option) for option in options} | dict.fromkeys(other_names, True),
         "required": [option.name for option in options if option.default is REQUIRED],
         "additionalProperties": False,
     }
@@ -36,7 +36,7 @@ def option_schema(option: Option) -> JsonSchema:
 
 
 def any_case(word: str) -> str:
-    """A regular expression for a word in upper case, lower case, or both: JSON Schema has no flag for it."""
+    """Return a regular expression for a word in upper case, lower case, or both: JSON Schema has no flag for it."""
     return "".join(f"[{char.lower()}{char.upper()}]" if char.isalpha() else char for char in word)
 
 

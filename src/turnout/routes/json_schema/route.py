@@ -1,4 +1,4 @@
-"""The schema of a whole route file: its codecs and mappings beside what its models say."""
+"""JSON schema of a route file: the schemas of its models, codecs and mappings."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ def codec_schema(side: str) -> JsonSchema:
 
 def codec_definitions() -> JsonSchema:
     """Return the definitions that `codec_schema` refers to; open settings of other packages are not checked."""
-    known = kinds()
-    bare = {"if": {"not": {"required": ["format"]}}, "then": _settings(known["raw"])}
+    all_kinds = kinds()
+    bare = {"if": {"not": {"required": ["format"]}}, "then": _settings(all_kinds["raw"])}
     alike: dict[str, list[str]] = {}
-    for kind in known.values():
+    for kind in all_kinds.values():
         if kind.settings is not None:
             alike.setdefault(repr(kind.settings), []).append(kind.name)
-    rules = [when("format", names, _settings(known[names[0]])) for names in alike.values()]
+    rules = [when("format", names, _settings(all_kinds[names[0]])) for names in alike.values()]
     formats = {"enum": list(format_names()), "default": "raw", "description": "format of the bytes"}
     return {"codec": {"type": "object", "properties": {"format": formats}, "allOf": [*rules, bare]}}
 
@@ -51,7 +51,7 @@ _FIELDS: dict[str, JsonSchema] = {
 
 
 def mappings_schema() -> JsonSchema:
-    """The forms: source subjects with destinations, or the name of a nats-server configuration file."""
+    """Return the forms: source subjects with destinations, or the name of a nats-server configuration file."""
     target = {"$ref": "#/$defs/destination"}
     text = {"type": "string", "description": "the new subject"}
     return {

@@ -32,7 +32,7 @@ CREATE TABLE IF NOT EXISTS turns (revision INTEGER PRIMARY KEY, position INTEGER
 
 
 @dataclass(frozen=True, slots=True)
-class Missed:
+class MissedRange:
     """Range that a subscription has missed.
 
     Attributes:
@@ -76,7 +76,7 @@ class BackfillLedger:
         self._lock = threading.RLock()
         self._database: sqlite3.Connection | None = None
         self._starts: dict[str, str] = {}
-        self._missed: dict[int, Missed] = {}
+        self._missed: dict[int, MissedRange] = {}
         self.turns: dict[int, int] = {}
         if self._file.exists():
             self._open()
@@ -104,28 +104,28 @@ class BackfillLedger:
     def see_all(self, subscriptions: Iterable[Subscription]) -> None:
         """Note what these versions miss, and forget all other subscriptions."""
         with self._lock:
-            known = self._known()
-            relevant = _relevant(subscriptions, known)
-            self._note(relevant, known - {one.id for one in relevant})
+            recorded_ids = self._recorded_ids()
+            relevant = _relevant(subscriptions, recorded_ids)
+            self._note(relevant, recorded_ids - {one.id for one in relevant})
 
     def see(self, changes: Changes) -> None:
-        """Note what changed versions miss; seeing the same twice does no harm."""
+        """Record what changed versions have missed; idempotent."""
         with self._lock:
-            known = self._known()
-            created = _relevant(changes.created, known)
-            self._note(created, (known & {*changes.deleted_ids}) - {one.id for one in created})
+            recorded_ids = self._recorded_ids()
+            created = _relevant(changes.created, recorded_ids)
+            self._note(created, (recorded_ids & {*changes.deleted_ids}) - {one.id for one in created})
 
-    def _known(self) -> set[str]:
+    def _recorded_ids(self) -> set[str]:
         """Return the ids with entries."""
         return {*self._starts, *(row.id for row in self._missed.values())}
 
-    def _note(self, versions: Collection[Subscription], gone: Collection[str]) -> None:
-        if not versions and not gone:
+    def _note(self, versions: Collection[Subscription], deleted: Collection[str]) -> None:
+        if not versions and not deleted:
             return
         database = self._open()
         with database:
             database.execute("BEGIN")
-            for id_ in gone:
+            for id_ in deleted:
                 self._forget(id_)
             for version in versions:
                 self._note_start(version)
@@ -180,7 +180,7 @@ class BackfillLedger:
     # What becomes of it
 
     @property
-    def rows(self) -> list[Missed]:
+    def rows(self) -> list[MissedRange]:
         """Ranges for which something can be done, in their order."""
         with self._lock:
             return [row for _, row in sorted(self._missed.items()) if not row.waits]
@@ -229,23 +229,23 @@ class BackfillLedger:
         self._starts.pop(id_, None)
 
 
-def _relevant(versions: Iterable[Subscription], known: Collection[str]) -> list[Subscription]:
+def _relevant(versions: Iterable[Subscription], recorded_ids: Collection[str]) -> list[Subscription]:
     """Return the versions that miss records, or have entries."""
-    return [one for one in versions if one.start is not None or one.keep or one.id in known]
+    return [one for one in versions if one.start is not None or one.keep or one.id in recorded_ids]
 
 
 def _missed(
     number: int, id_: str, position: str | None, paused: int | None, live: int | None, following: str | None,
     until: str | None,
-) -> Missed:  # fmt: skip
-    return Missed(
+) -> MissedRange:  # fmt: skip
+    return MissedRange(
         number, id_, position, paused, live,
         None if following is None else json.loads(following),
         None if until is None else json.loads(until),
     )  # fmt: skip
 
 
-class Watched:
+class WatchedStore:
     """Store wrapper for an index: sees the same changes, and shows them to the ledger first.
 
     Args:

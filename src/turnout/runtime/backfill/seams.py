@@ -70,14 +70,14 @@ def _planned(checkpoint: Path) -> Iterator[_Planned]:
         if offset is None:
             continue
         revision = offset.get(REVISION)
-        known = revision if is_whole(revision) else None
+        revision_or_none = revision if is_whole(revision) else None
         if any(isinstance(value, dict) for value in offset.values()):
             kafka = KafkaOffsets.of_json(offset)
-            yield _Planned(_flat(kafka.next), _flat(kafka.begins), known)
+            yield _Planned(_flat(kafka.next), _flat(kafka.begins), revision_or_none)
             continue
         numbers = {name: value for name, value in offset.items() if is_whole(value)}
         streams = {name: value for name, value in numbers.items() if "." not in name}
-        yield _Planned(streams, streams if open_numbers(numbers) else begins(numbers), known)
+        yield _Planned(streams, streams if open_numbers(numbers) else begins(numbers), revision_or_none)
 
 
 def _flat(offsets: Mapping[Any, Any]) -> Positions:

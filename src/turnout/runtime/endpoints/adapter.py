@@ -129,7 +129,7 @@ class EndpointProbe:
         raise NotImplementedError
 
     def streams(self) -> Sequence[str]:
-        """Return the names of the streams, or topics, of the source whose latest records can be read; none by default.
+        """Return the source's streams or topics with readable latest records; none by default.
 
         Raises:
             TurnoutError: the server cannot be queried.

@@ -49,7 +49,7 @@ class KafkaAdapter(EndpointAdapter):
         return (*client.servers, *(f"{name}={value}" for name, value in sorted(client.properties.items())))
 
     @contextmanager
-    def _asked(self, seconds: float = _SECONDS) -> Iterator[KafkaAdmin]:
+    def _admin(self, seconds: float = _SECONDS) -> Iterator[KafkaAdmin]:
         """Open a connection with short timeouts."""
         with KafkaAdmin(replace(self.endpoint.client, timeout=seconds)) as admin:
             yield admin
@@ -61,7 +61,7 @@ class KafkaAdapter(EndpointAdapter):
             ConnectionLostError: none does.
             StreamError: a broker refuses the credentials.
         """
-        with self._asked() as admin:
+        with self._admin() as admin:
             admin.topics()
 
     def probe(self, seconds: float) -> EndpointProbe:
@@ -72,7 +72,7 @@ class KafkaAdapter(EndpointAdapter):
 
     def source_streams(self) -> None:
         """Check that the topics that are named exist."""
-        with self._asked() as admin:
+        with self._admin() as admin:
             admin.describe(listed(self._source.topics))
 
     def feeds(self, streams: SourceStreams | None) -> bool:  # noqa: ARG002 - topics are known by their names
@@ -106,7 +106,7 @@ class KafkaAdapter(EndpointAdapter):
     @contextmanager
     def session(self) -> Iterator[KafkaSession]:
         """Open a connection with short timeouts."""
-        with self._asked() as admin:
+        with self._admin() as admin:
             yield KafkaSession(admin, self.endpoint.client)
 
     @contextmanager
@@ -133,7 +133,7 @@ class KafkaAdapter(EndpointAdapter):
 
     def sample(self, count: int) -> Iterator[pa.RecordBatch]:
         """Yield the last records of each partition, about *count* in all."""
-        with self._asked() as admin:
+        with self._admin() as admin:
             partitions = len(partitions_of(self._topics(admin)))
         yield from self.last_records(max(1, count // max(1, partitions)))
 

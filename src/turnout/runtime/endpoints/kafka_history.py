@@ -80,8 +80,8 @@ class KafkaHistory:
         """
         bounds = self.bounds(stream)
         if not bounds.first <= offset < bounds.next:
-            held = "is empty" if bounds.first == bounds.next else f"has {bounds.first:,} to {bounds.next - 1:,}"
-            raise StreamError(f"there is no record {stream}:{offset}: the partition {held}", code=_NOT_FOUND)
+            held_text = "is empty" if bounds.first == bounds.next else f"has {bounds.first:,} to {bounds.next - 1:,}"
+            raise StreamError(f"there is no record {stream}:{offset}: the partition {held_text}", code=_NOT_FOUND)
         found = next(self.read(stream, offset, offset + 1), None)
         if found is None:
             reasons = "it was compacted away, or is a mark of a transaction or in one that was aborted"

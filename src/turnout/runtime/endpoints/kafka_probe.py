@@ -89,13 +89,13 @@ class KafkaProbe(EndpointProbe):
         creates = self._open.creates_topics()
         if creates is False:
             raise StreamError(f"{shown_topics(missing)}: no such topic, and brokers create none", code=_NOT_FOUND)
-        how = "brokers create them" if creates else "the brokers did not report whether they create them"
-        return f"{shown_topics(missing)}: not there yet; {how}"
+        creation = "brokers create them" if creates else "the brokers did not report whether they create them"
+        return f"{shown_topics(missing)}: not there yet; {creation}"
 
     def _may_write(self, topics: Sequence[str]) -> str:
         found = self._open.existing(topics)
         refused = [name for name, info in found.items() if info.writable is False]
         if refused:
             raise StreamError(f"the user may not write to {shown_topics(refused)}", code=_DENIED)
-        known = [name for name, info in found.items() if info.writable is not None]
-        return f"{len(known):,} topics may be written to" if known else "no topic to check"
+        writable = [name for name, info in found.items() if info.writable is not None]
+        return f"{len(writable):,} topics may be written to" if writable else "no topic to check"

@@ -52,7 +52,7 @@ class NatsHistory:
             yield with_stream(batch, stream)
 
     def count(self, stream: str, start: int, end: int, filters: Sequence[str]) -> int:
-        """Return the number of messages in a range; of a work queue or an interest stream, how many at most."""
+        """Return the number of messages in a range; an upper bound for work-queue and interest streams."""
         exact = count_exactly(self._connection, stream, start, end, filters)
         if exact is not None:
             return exact

@@ -117,9 +117,9 @@ class NatsProbe(EndpointProbe):
         except StreamError as failure:
             if failure.err_code != _STREAM_NOT_FOUND:
                 raise
-            there = self._streams({})
-            known = f"; there are {', '.join(there[:SHOWN_TOPICS])}" if there else ""
-            raise StreamError(f"there is no stream {stream!r}{known}", code=_NOT_FOUND) from None
+            names = self._streams({})
+            names_text = f"; there are {', '.join(names[:SHOWN_TOPICS])}" if names else ""
+            raise StreamError(f"there is no stream {stream!r}{names_text}", code=_NOT_FOUND) from None
 
     def _try_consumer(self, span: Range) -> None:
         """Check that a consumer may be created, for a stream without messages to read."""
@@ -162,10 +162,12 @@ class NatsProbe(EndpointProbe):
             if failure.code != _DENIED:
                 raise
             return f"could not be checked: {failure}"
-        lost = [topic for topic, names in owners.items() if not names or (stream is not None and stream not in names)]
-        if lost:
-            whose = "no stream" if stream is None else f"not the stream {stream}"
-            raise StreamError(f"{shown_topics(lost)}: {whose} takes messages there", code=_NOT_FOUND)
+        unowned = [
+            topic for topic, names in owners.items() if not names or (stream is not None and stream not in names)
+        ]
+        if unowned:
+            stream_text = "no stream" if stream is None else f"not the stream {stream}"
+            raise StreamError(f"{shown_topics(unowned)}: {stream_text} takes messages there", code=_NOT_FOUND)
         if not owners:
             return "there is no topic to check: no record was sampled"
         streams = sorted({name for names in owners.values() for name in names})

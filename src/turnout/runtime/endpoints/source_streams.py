@@ -58,19 +58,19 @@ def _created(connection: Connection, stream: str) -> str | None:
 def _stored(connection: Connection, infos: Mapping[str, JsonMapping]) -> list[str]:
     """Return the subjects that some streams store, also by way of the streams that they mirror or source from."""
     subjects: list[str] = []
-    known, waiting = set(infos), [info["config"] for info in infos.values()]
+    names, waiting = set(infos), [info["config"] for info in infos.values()]
     while waiting:
         config = waiting.pop()
         subjects += config.get("subjects") or ()
         for name in _origins(config):
-            if name not in known:
-                known.add(name)
+            if name not in names:
+                names.add(name)
                 waiting += _config(connection, name)
     return subjects
 
 
 def _origins(config: JsonMapping) -> Iterable[str]:
-    """The streams of the same account that a stream copies."""
+    """Return the streams of the same account that a stream copies."""
     copied = [*([config["mirror"]] if config.get("mirror") else ()), *(config.get("sources") or ())]
     return (origin["name"] for origin in copied if not origin.get("external"))
 

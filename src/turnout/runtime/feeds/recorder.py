@@ -34,11 +34,11 @@ class MatchRecorder:
         if matched.index is not self._index:
             self._index, self._hashes = matched.index, {}
         numbers, codes = np.unique(matched.subscriptions, return_inverse=True)
-        known = self._hashes
-        new = np.array([number for number in numbers.tolist() if number not in known], np.int64)
+        hashes = self._hashes
+        new = np.array([number for number in numbers.tolist() if number not in hashes], np.int64)
         ids = matched.index.subscription_ids(new).to_pylist()
-        known.update(zip(new.tolist(), map(hash_of, ids), strict=True))
-        return np.array([known[number] for number in numbers.tolist()], np.uint64)[codes]
+        hashes.update(zip(new.tolist(), map(hash_of, ids), strict=True))
+        return np.array([hashes[number] for number in numbers.tolist()], np.uint64)[codes]
 
     def store(self, stream: str, start: int, end: int) -> None:
         """Store the collected matches of a part of the stream.

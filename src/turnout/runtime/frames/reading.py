@@ -21,7 +21,7 @@ _MILLI: Final = 1000
 
 
 def blocks_of(column: pa.Array, schema: Schema | None) -> tuple[list[Block], dict[int, RecordError]]:
-    """The values of a column as blocks, and the rows that cannot be read.
+    """Return the values of a column as blocks, and the rows that cannot be read.
 
     Args:
         column: an Arrow array of the Spark type of *schema*.
@@ -81,13 +81,13 @@ def _schemaless(column: pa.Array) -> tuple[list[Block], dict[int, RecordError]]:
 
 
 def _pairs(column: pa.Array) -> pa.Array:
-    """The value and the metadata of each variant, None for both where it is null."""
+    """Return the value and the metadata of each variant, None for both where it is null."""
     value, metadata = column.flatten()
     return zip(value.to_pylist(), metadata.to_pylist(), strict=True)
 
 
 def _list_of(column: pa.Array, schema: Schema | None) -> list[object]:
-    """The values of a column as Python has them in a batch; None for nulls."""
+    """Return the values of a column as Python has them in a batch; None for nulls."""
     if pa.types.is_null(column.type):
         return [None] * len(column)
     if schema is None or schema.type == ANY:
@@ -178,7 +178,7 @@ def _with_nulls(values: list[object], column: pa.Array) -> list[object]:
 
 
 def whole(column: pa.Array) -> pa.Array:
-    """The column as one array."""
+    """Return the column as one array."""
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 

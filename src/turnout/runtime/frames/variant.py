@@ -37,7 +37,7 @@ _SMALLEST = tuple((1 << (8 * size - 1), type_, size) for type_, size in _INTEGER
 
 
 def decode(value: bytes, metadata: bytes) -> Value:
-    """The schemaless value that a variant holds; JSON's null is None.
+    """Return the schemaless value that a variant holds; JSON's null is None.
 
     Raises:
         RecordError: when it is no variant, or of a type that Connect has nothing for.
@@ -143,7 +143,7 @@ class _VariantReader:
 
 
 def encode(value: DynamicValue, schema: Schema | None = None) -> tuple[bytes, bytes]:
-    """A value, with its schema or schemaless, as a variant: its value and its metadata.
+    """Return a value, with its schema or schemaless, as a variant: its value and its metadata.
 
     A map whose keys are not all strings is an array of pairs, as JsonConverter writes it.
 
@@ -170,7 +170,7 @@ def _metadata_of(names: tuple[str, ...]) -> bytes:
 
 @lru_cache(maxsize=4096)
 def _order_of(names: tuple[str, ...]) -> tuple[int, ...]:
-    """The order that an object's fields must have: that of Java's strings."""
+    """Return the order that an object's fields must have: that of Java's strings."""
     return tuple(sorted(range(len(names)), key=lambda at: names[at].encode("utf-16-be", "surrogatepass")))
 
 
@@ -195,7 +195,7 @@ class _Writer:
         self.ids: dict[str, int] = {}
 
     def value(self, value: DynamicValue, schema: Schema | None) -> bytes:
-        """The bytes of a value."""
+        """Return the bytes of a value."""
         if value is None:
             return _primitive(_NULL)
         if isinstance(value, str):
@@ -289,7 +289,7 @@ def _unscaled(number: int, scale: int) -> bytes:
 
 
 def _container(bodies: list[bytes], ids: list[int] | None = None) -> bytes:
-    """An array, or with *ids* an object, of these values."""
+    """Return an array, or with *ids* an object, of these values."""
     offsets = [0]
     for body in bodies:
         offsets.append(offsets[-1] + len(body))

@@ -63,7 +63,7 @@ def arrow_type(schema: Schema | None) -> pa.DataType:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WrittenColumn:
     """Values in a column.
 
     Attributes:
@@ -77,8 +77,8 @@ class Written:
     problems: Mapping[int, str]
 
     @classmethod
-    def of(cls, blocks: Iterable[Block], schema: Schema | None) -> Written:
-        """The values of *blocks*, which have no row in common.
+    def of(cls, blocks: Iterable[Block], schema: Schema | None) -> WrittenColumn:
+        """Return the values of *blocks*, which have no row in common.
 
         Args:
             blocks: of one side of a batch.
@@ -94,7 +94,7 @@ class Written:
         )
 
     def at(self, rows: Positions) -> pa.Array:
-        """The values of these rows."""
+        """Return the values of these rows."""
         if np.array_equal(rows, self.rows):
             return self.values
         positions = np.zeros(max(self.rows.max(initial=0), rows.max(initial=0)) + 1, np.intp)
@@ -134,7 +134,7 @@ def _of_block(block: Block, schema: Schema | None) -> pa.Array:
 
 
 def _array(values: Column, schema: Schema | None) -> pa.Array:
-    """A column of values, None for nulls."""
+    """Return a column of values, None for nulls."""
     if schema is None or schema.type == ANY:
         return _variants(values, None)
     if schema.logical is not None:

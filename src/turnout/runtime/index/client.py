@@ -15,7 +15,7 @@ _TIMEOUT_SECONDS = 60.0
 
 
 @contextmanager
-def ask(url: str, path: str) -> Iterator[Any]:
+def fetch(url: str, path: str) -> Iterator[Any]:
     """Open *path* of the `turnout.runtime.index.server` at *url* for reading.
 
     Raises:
@@ -62,16 +62,16 @@ class AskedRevisions:
 
     def newest(self) -> int:
         """Return the present revision, which tasks can open from now on."""
-        with ask(self._url, "newest") as answer:
+        with fetch(self._url, "newest") as answer:
             return int(answer.read())
 
     def filters(self, revision: int) -> tuple[str, ...] | None:
         """Return the subjects that the subscriptions of a revision can match; None if they can match any."""
-        with ask(self._url, f"filters/{revision}") as answer:
+        with fetch(self._url, f"filters/{revision}") as answer:
             filters = json.loads(answer.read())
         return None if filters is None else tuple(filters)
 
     def usable(self, revision: int) -> int:
         """Return *revision* if it is kept, else a later one."""
-        with ask(self._url, f"usable/{revision}") as answer:
+        with fetch(self._url, f"usable/{revision}") as answer:
             return int(answer.read())

@@ -18,7 +18,7 @@ from turnout.caches import LruCache
 from turnout.errors import ConnectionLostError
 from turnout.files import FileLock, new_file
 from turnout.private_files import hold
-from turnout.runtime.index.client import ask, send
+from turnout.runtime.index.client import fetch, send
 
 if TYPE_CHECKING:
     from turnout.subscriptions.index import Index
@@ -55,7 +55,7 @@ class IndexLocation:
         return cls(str(folder), mark, url)
 
     def open(self, revision: int) -> Index:
-        """The index of a revision; a process keeps the two that were used last.
+        """Return the index of a revision; a process keeps the two that were used last.
 
         Raises:
             ConnectionLostError: the driver does not give its files.
@@ -124,8 +124,8 @@ class _Copy:
             yield self._folder
 
     def _names(self, revision: int) -> dict[str, int]:
-        """The files of a revision and their sizes, as the driver names them."""
-        with ask(self._url, f"{revision}") as answer:
+        """Return the files of a revision and their sizes, as the driver names them."""
+        with fetch(self._url, f"{revision}") as answer:
             sizes: dict[str, int] = json.load(answer)
         return sizes
 
@@ -136,7 +136,7 @@ class _Copy:
     def _fetch(self, revision: int, name: str) -> None:
         file = self._folder / name
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with new_file(file, fsync=False) as target, ask(self._url, f"{revision}/{quote(name)}") as source:
+        with new_file(file, fsync=False) as target, fetch(self._url, f"{revision}/{quote(name)}") as source:
             shutil.copyfileobj(source, target, _CHUNK)
 
     def _forget(self, revision: int, names: dict[str, int]) -> None:
@@ -147,7 +147,7 @@ class _Copy:
         )
         fetched.pop(str(revision), None)
         fetched = dict(list(fetched.items())[-(_OPEN_REVISIONS - 1) :]) | {str(revision): list(names)}
-        needed = {name for some in fetched.values() for name in some}
+        needed = {name for needed_names in fetched.values() for name in needed_names}
         for file in self._folder.rglob("*"):
             name = file.relative_to(self._folder).as_posix()
             if file.is_file() and name not in needed and not name.startswith("."):

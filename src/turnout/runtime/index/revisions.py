@@ -7,19 +7,38 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from turnout.engine.subject_filters import SubjectFilters
 from turnout.errors import TurnoutError
-from turnout.runtime.backfill.ledger import BackfillLedger, Watched
+from turnout.runtime.backfill.ledger import BackfillLedger, WatchedStore
 from turnout.runtime.index.topic_filter import WantedSubjects
 from turnout.subscriptions import Snapshot, open_store
 from turnout.subscriptions.address import existing, without_timeout
-from turnout.subscriptions.fixed_revision import Pinned
 from turnout.subscriptions.index import Index, IndexFileError, IndexFolder
 from turnout.subscriptions.index.folder import FollowedStore
+from turnout.subscriptions.model import Changes
 
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _PinnedStore:
+    """Store of one revision, which never changes."""
+
+    content: Snapshot
+
+    def snapshot(self) -> Snapshot:
+        """See `Store.snapshot`."""
+        return self.content
+
+    def changes(self, since: int) -> Changes:
+        """See `Store.changes`: always empty, as it has only one revision."""
+        return Changes(max(since, self.content.revision))
+
+    def close(self) -> None:
+        """Do nothing, as no resources are held."""
 
 
 class Revisions:
@@ -49,13 +68,13 @@ class Revisions:
         ledger: BackfillLedger | None = None,
     ) -> None:
         self._lock = threading.Lock()
-        self._store = open_store(existing(url)) if pinned is None else Pinned(pinned)
+        self._store = open_store(existing(url)) if pinned is None else _PinnedStore(pinned)
         self._wanted_subjects = None if filters is None else WantedSubjects(self._store, filters, folder)
         try:
             keep = _LASTING if lasting and _same_store(folder, url) else 0
             followed: FollowedStore = self._wanted_subjects or self._store
             if ledger is not None:
-                followed = Watched(followed, ledger)
+                followed = WatchedStore(followed, ledger)
             self._index = IndexFolder(folder, followed, keep=keep)
             self._index.keep = _LASTING if lasting else 0
         except BaseException:
@@ -65,7 +84,7 @@ class Revisions:
         self._newest = self._index.revision
         if self._wanted_subjects is not None:
             self._wanted_subjects.note(self._newest)
-        self._away = False
+        self._is_away = False
 
     def __len__(self) -> int:
         return len(self._index)
@@ -76,7 +95,7 @@ class Revisions:
         self._store.close()
 
     def newest(self) -> int:
-        """The store's present revision, which can be opened from now on.
+        """Return the store's present revision, which can be opened from now on.
 
         While the store is away the last one that was seen answers, with one warning until it is back.
         """
@@ -87,12 +106,12 @@ class Revisions:
                     self._wanted_subjects.note(newest)
                 self._newest = newest
             except (TurnoutError, OSError) as failure:
-                if not self._away:
-                    why = "their store is away" if isinstance(failure, TurnoutError) else "their index is not written"
-                    _log.warning("subscriptions stay at revision %d: %s: %s", self._newest, why, failure)
-                self._away = True
+                if not self._is_away:
+                    cause = "their store is away" if isinstance(failure, TurnoutError) else "their index is not written"
+                    _log.warning("subscriptions stay at revision %d: %s: %s", self._newest, cause, failure)
+                self._is_away = True
             else:
-                self._away = False
+                self._is_away = False
             return self._newest
 
     def usable(self, revision: int) -> int:
@@ -117,7 +136,7 @@ class Revisions:
             return None if self._wanted_subjects is None else self._wanted_subjects.of(revision)
 
     def files(self, revision: int) -> Sequence[Path]:
-        """The files of a revision.
+        """Return the files of a revision.
 
         Raises:
             IndexFileError: it is not kept.

@@ -21,13 +21,13 @@ from turnout.untrusted import decimal
 _CHUNK = 1 << 20
 
 
-class Kept(Protocol):
+class ServedRevisions(Protocol):
     """Interface that the server reads: see `turnout.runtime.index.revisions.Revisions`."""
 
     folder: Path
 
     def newest(self) -> int:
-        """The present revision."""
+        """Return the present revision."""
         ...
 
     def usable(self, revision: int) -> int:
@@ -39,7 +39,7 @@ class Kept(Protocol):
         ...
 
     def files(self, revision: int) -> Sequence[Path]:
-        """The files of a revision, all in the folder."""
+        """Return the files of a revision, all in the folder."""
         ...
 
 
@@ -52,12 +52,12 @@ class IndexServer:
     written.
 
     Args:
-        kept: the revisions that there are.
+        revisions: revisions to serve.
         host: the address to listen on, and the one that others know it by.
     """
 
-    def __init__(self, kept: Kept, host: str = "127.0.0.1") -> None:
-        self._kept = kept
+    def __init__(self, revisions: ServedRevisions, host: str = "127.0.0.1") -> None:
+        self._revisions = revisions
         self._token = secrets.token_urlsafe(24)
         self._server = ThreadingHTTPServer((host, 0), self._handler())
         self._server.daemon_threads = True
@@ -82,7 +82,7 @@ class IndexServer:
         self._thread.join()
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:
-        find, put = self._find, self._put
+        find, put = self._find, self._receive
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
@@ -104,7 +104,7 @@ class IndexServer:
         first, _, second = rest.partition("/")
         try:
             if rest == "newest":
-                return b"%d" % self._kept.newest()
+                return b"%d" % self._revisions.newest()
             if first in ("usable", "filters"):
                 return self._of_revision(first, decimal(second))
             revision = decimal(first)
@@ -112,7 +112,7 @@ class IndexServer:
         except (TurnoutError, OSError):
             return None
 
-    def _put(self, path: str, request: BaseHTTPRequestHandler) -> bytes | None:
+    def _receive(self, path: str, request: BaseHTTPRequestHandler) -> bytes | None:
         """Store a file of matches; return None if it cannot be stored."""
         token, _, rest = path.lstrip("/").partition("/")
         size = decimal(request.headers.get("Content-Length", ""))
@@ -120,7 +120,7 @@ class IndexServer:
         if not compare_digest(token.encode(), self._token.encode()) or first != "matches" or size is None:
             return None
         try:
-            MatchFolder.beside(self._kept.folder.parent).put(unquote(name), request.rfile.read(size))
+            MatchFolder.beside(self._revisions.folder.parent).put(unquote(name), request.rfile.read(size))
         except (ValueError, OSError):
             return None
         return b""
@@ -129,14 +129,14 @@ class IndexServer:
         if revision is None:
             return None
         if what == "usable":
-            return b"%d" % self._kept.usable(revision)
-        return json.dumps(self._kept.filters(revision)).encode()
+            return b"%d" % self._revisions.usable(revision)
+        return json.dumps(self._revisions.filters(revision)).encode()
 
     def _file(self, revision: int, name: str) -> Path | bytes | None:
-        files = {file.relative_to(self._kept.folder).as_posix(): file for file in self._kept.files(revision)}
+        files = {file.relative_to(self._revisions.folder).as_posix(): file for file in self._revisions.files(revision)}
         if name:
             return files.get(name)
-        return json.dumps({known: file.stat().st_size for known, file in files.items()}).encode()
+        return json.dumps({file_name: file.stat().st_size for file_name, file in files.items()}).encode()
 
 
 def _answer(request: BaseHTTPRequestHandler, content: Path | bytes | None) -> None:

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from turnout.engine.subject_bounds import Asked
+from turnout.engine.subject_bounds import TopicRequirement
 from turnout.engine.subject_filters import SubjectFilters
 from turnout.files import replace_file
 from turnout.subscriptions.index.folder import FollowedStore
@@ -41,13 +41,13 @@ class WantedSubjects:
         self._store = store
         self._filters = filters
         self._folder = Path(folder)
-        self._questions: dict[str, Asked | None] = {}
-        self._counts: Counter[Asked | None] = Counter()
-        self._same: dict[Asked, Asked] = {}
+        self._questions: dict[str, TopicRequirement | None] = {}
+        self._counts: Counter[TopicRequirement | None] = Counter()
+        self._same: dict[TopicRequirement, TopicRequirement] = {}
         self._revision: int | None = None
         self._stale = True
         self._newest: tuple[str, ...] | None = None
-        self._known: dict[int, tuple[str, ...] | None] = {}
+        self._names_by_number: dict[int, tuple[str, ...] | None] = {}
 
     # Interface of a store
 
@@ -106,25 +106,25 @@ class WantedSubjects:
 
     def note(self, revision: int) -> None:
         """Store the filters of the index's present revision."""
-        if revision in self._known and not self._stale:
+        if revision in self._names_by_number and not self._stale:
             return
         if self._stale:
             filters = self._filters.of(self._counts)
-            if filters != self._newest or not self._known:
+            if filters != self._newest or not self._names_by_number:
                 _log.info("revision %d of the subscriptions: %s", revision, _in_words(filters))
             self._newest, self._stale = filters, False
-        self._known[revision] = self._newest
+        self._names_by_number[revision] = self._newest
         text = json.dumps({"route": self._filters.digest, "filters": self._newest})
         # A damaged file means all subjects of the source.
         replace_file(self._file(revision), text, fsync=False)
-        for old in sorted(self._known)[:-_CACHED_REVISIONS]:
-            del self._known[old]
+        for old in sorted(self._names_by_number)[:-_CACHED_REVISIONS]:
+            del self._names_by_number[old]
         self._forget()
 
     def of(self, revision: int) -> tuple[str, ...] | None:
         """Return the filters of a revision; None for all subjects of the source, also if they are no longer known."""
-        if revision in self._known:
-            return self._known[revision]
+        if revision in self._names_by_number:
+            return self._names_by_number[revision]
         with suppress(OSError, ValueError, KeyError, TypeError):
             document = json.loads(self._file(revision).read_text(encoding="utf-8"))
             if document["route"] == self._filters.digest and document["filters"] is not None:

@@ -24,7 +24,7 @@ def ask_plan(address: str, number: int | None) -> Plan:
         ConnectionLostError: it does not answer.
     """
     with OpenSession(address) as session:
-        answer = session.ask({"plan": number})
+        answer = session.request({"plan": number})
     return Plan(answer["next"], answer["number"], answer["opens"])
 
 
@@ -66,7 +66,7 @@ class OpenSession:
         with suppress(OSError):
             self.socket.close()
 
-    def ask(self, question: JsonObject) -> Fields:
+    def request(self, question: JsonObject) -> Fields:
         """Send the first line, and return the answer.
 
         Raises:
@@ -83,7 +83,7 @@ class OpenSession:
         Raises:
             ConnectionLostError: the driver does not answer.
         """
-        answer = self.ask({"begin": number, "start": start, "revision": revision})
+        answer = self.request({"begin": number, "start": start, "revision": revision})
         progress = OpenProgress.from_dict(answer["progress"])
         self.seconds, self.revision = answer["seconds"], progress.revision
         return progress
@@ -142,7 +142,7 @@ class OpenSession:
         try:
             self.socket.sendall(json.dumps(line).encode() + b"\n")
         except OSError as failure:
-            raise _gone(failure) from None
+            raise _attempt_ended(failure) from None
 
     def _receive(self) -> None:
         try:
@@ -150,9 +150,9 @@ class OpenSession:
         except BlockingIOError:
             raise
         except OSError as failure:
-            raise _gone(failure) from None
+            raise _attempt_ended(failure) from None
         if not data:
-            raise _gone(None)
+            raise _attempt_ended(None)
         self._buffer += data
 
     def _lines(self) -> list[Fields]:
@@ -161,6 +161,6 @@ class OpenSession:
         return [json.loads(line) for line in whole]
 
 
-def _gone(failure: OSError | None) -> ConnectionLostError:
+def _attempt_ended(failure: OSError | None) -> ConnectionLostError:
     reason = f": {failure.strerror or failure}" if failure else ""
     return ConnectionLostError(f"the driver has ended this attempt to read an open split{reason}")

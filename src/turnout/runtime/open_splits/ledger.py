@@ -34,7 +34,7 @@ class RevisionSource(Protocol):
     """Subscriptions that open splits follow: see `turnout.runtime.index.revisions.Revisions`."""
 
     def newest(self) -> int:
-        """The present revision."""
+        """Return the present revision."""
         ...
 
     def usable(self, revision: int) -> int:
@@ -103,7 +103,7 @@ class OpenSplits:
         self._serial = 0
         self._current: dict[int, int] = {}
         self._counts: dict[int, Counts] = {}
-        self._told = self._told_before()
+        self._reported = self._reported_before()
         self._ended = False
         self.seconds = 0.0
         self.revision: int | None = None
@@ -112,10 +112,12 @@ class OpenSplits:
         self.gap: float | None = None
         self._ended_at: float | None = None
 
-    def _told_before(self) -> dict[int, Counts]:
+    def _reported_before(self) -> dict[int, Counts]:
         """Counts that an earlier run in this process has reported already, by split."""
         read = {number: self._folder.read(number) for number in self._folder.numbers()[-1:]}
-        return {number: known.counts for number, known in read.items() if known and known.process == PROCESS}
+        return {
+            number: progress.counts for number, progress in read.items() if progress and progress.process == PROCESS
+        }
 
     # The source
 
@@ -125,12 +127,12 @@ class OpenSplits:
         Args:
             number: number of the open split that the last offset names; None if it names none.
         """
-        known = None if number is None else self._folder.read(number)
+        progress = None if number is None else self._folder.read(number)
         if number is None:
             # Micro-batches with an end are between: they are no gap.
             self._ended_at = None
         highest = max([number or 0, *self._folder.numbers()])
-        return Plan(None if known is None else known.next, highest + 1, self.seconds > 0)
+        return Plan(None if progress is None else progress.next, highest + 1, self.seconds > 0)
 
     # Tasks
 
@@ -142,8 +144,8 @@ class OpenSplits:
             start: its first position if none is recorded.
             revision: revision of the subscriptions, likewise.
         """
-        known = self._folder.read(number)
-        progress = OpenProgress(start, Counts(), revision) if known is None else known
+        recorded = self._folder.read(number)
+        progress = OpenProgress(start, Counts(), revision) if recorded is None else recorded
         if self._revisions is None:
             progress = replace(progress, revision=None)
         elif progress.revision is None:
@@ -230,10 +232,10 @@ class OpenSplits:
     def counts(self) -> dict[int, Counts]:
         """Return the counts of this process by split, for the splits that are not committed yet."""
         with self._lock:
-            return {number: counts - self._told.get(number, Counts()) for number, counts in self._counts.items()}
+            return {number: counts - self._reported.get(number, Counts()) for number, counts in self._counts.items()}
 
     def committed(self, number: int, counts: Counts) -> Counts:
         """Remove a committed split, and return its counts without those that an earlier run has reported."""
         with self._lock:
             self._counts.pop(number, None)
-            return counts - self._told.pop(number, Counts())
+            return counts - self._reported.pop(number, Counts())

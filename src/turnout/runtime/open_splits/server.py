@@ -93,7 +93,7 @@ class OpenSplitServer:
 
     def _follow(self, attempt: Attempt, lines: _Lines) -> None:
         """Record a task's reports, and send it its updates, until one of the two ends."""
-        revision, told = attempt.progress.revision, False
+        revision, notified = attempt.progress.revision, False
         while self._splits.holds(attempt):
             for line in lines.received(_PAUSE_SECONDS):
                 if "reads" in line:
@@ -110,8 +110,8 @@ class OpenSplitServer:
                 lines.send({"recorded": progress.next})
                 if final:
                     return
-            if self._splits.closing and not told:
-                told = True
+            if self._splits.closing and not notified:
+                notified = True
                 lines.send({"close": True})
             newest = self._splits.newest_revision()
             if newest != revision:

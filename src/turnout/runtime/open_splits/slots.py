@@ -49,11 +49,11 @@ class TaskSlots:
         """
         with self._lock:
             self._totals[application] = total
-            taken = self._taken.setdefault(application, [])
+            routes = self._taken.setdefault(application, [])
             waiting = self._waiting.setdefault(application, [])
-            free = len(taken) + 1 < total
+            free = len(routes) + 1 < total
             if free:
-                taken.append(route)
+                routes.append(route)
             if free and route in waiting:
                 waiting.remove(route)
             elif not free and route not in waiting:
@@ -70,8 +70,8 @@ class TaskSlots:
     def use(self, application: str, total: int) -> SlotUse:
         """Return the use of an application's slots, *total* of them unless a route has seen another number."""
         with self._lock:
-            taken, waiting = (tuple(routes.get(application, ())) for routes in (self._taken, self._waiting))
-            return SlotUse(self._totals.get(application, total), taken, waiting)
+            running, waiting = (tuple(routes.get(application, ())) for routes in (self._taken, self._waiting))
+            return SlotUse(self._totals.get(application, total), running, waiting)
 
 
 SLOTS: Final = TaskSlots()

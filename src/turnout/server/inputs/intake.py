@@ -58,17 +58,17 @@ class Rate:
     def __init__(self, limit: float, clock: Callable[[], float]) -> None:
         self._limit = limit
         self._clock = clock
-        self._left = max(1.0, limit)
+        self._tokens = max(1.0, limit)
         self._at = clock()
 
     def wait(self) -> float:
         """Count a request; return 0, or the seconds after which it would be allowed."""
         now = self._clock()
-        self._left = min(max(1.0, self._limit), self._left + (now - self._at) * self._limit)
+        self._tokens = min(max(1.0, self._limit), self._tokens + (now - self._at) * self._limit)
         self._at = now
-        if self._left < 1.0:
-            return (1.0 - self._left) / self._limit
-        self._left -= 1.0
+        if self._tokens < 1.0:
+            return (1.0 - self._tokens) / self._limit
+        self._tokens -= 1.0
         return 0.0
 
 
@@ -192,12 +192,12 @@ class Intake:
         ready: asyncio.Future[JetStream] = self._loop.create_future()
 
         async def keep() -> None:
-            lost = asyncio.Event()
+            closed = asyncio.Event()
             try:
                 async with connect(part.sink.connection) as js:
-                    js.connection.on_closed.append(lost.set)
+                    js.connection.on_closed.append(closed.set)
                     ready.set_result(js)
-                    await lost.wait()
+                    await closed.wait()
             except (TurnoutError, OSError) as failure:
                 if not ready.done():
                     ready.set_exception(failure)

@@ -44,8 +44,8 @@ class Signed:
         """Return the problem of a signature's time; None for a time that is near."""
         if seconds is None:
             return f"{name}: expected a time in seconds since 1970"
-        away = abs(self.now - seconds)
-        return f"{name} is more than {self.tolerance:g} s away from now" if away > self.tolerance else None
+        distance = abs(self.now - seconds)
+        return f"{name} is more than {self.tolerance:g} s away from now" if distance > self.tolerance else None
 
 
 def check_secret(kind: str, secret: str) -> None:
@@ -86,11 +86,11 @@ def _standard_problem(secrets: Sequence[str], request: Signed) -> str | None:
         return late
     signatures = request.headers.get("webhook-signature", "").split(" ")[:_MOST_SIGNATURES]
     content = b"%b.%b.%b" % (identity.encode(), stamp.encode(), request.body)
-    known = False
+    is_valid = False
     for prefix, key in map(_key, secrets):
         verify = _by_hmac if prefix == SYMMETRIC else _by_ed25519
-        known |= verify(key, content, signatures)
-    return None if known else "no signature of webhook-signature is one of this input's secrets"
+        is_valid |= verify(key, content, signatures)
+    return None if is_valid else "no signature of webhook-signature is one of this input's secrets"
 
 
 def _by_hmac(key: bytes, content: bytes, signatures: Sequence[str]) -> bool:
@@ -117,11 +117,11 @@ def _github_problem(secrets: Sequence[str], request: Signed) -> str | None:
     signature = request.headers.get("x-hub-signature-256", "")
     if not signature:
         return "X-Hub-Signature-256 is missing"
-    known = False
+    is_valid = False
     for secret in secrets:
         expected = b"sha256=" + hmac.new(secret.encode(), request.body, hashlib.sha256).hexdigest().encode()
-        known |= _is_among(expected, [signature])
-    return None if known else "X-Hub-Signature-256 is no signature by this input's secrets"
+        is_valid |= _is_among(expected, [signature])
+    return None if is_valid else "X-Hub-Signature-256 is no signature by this input's secrets"
 
 
 def _stripe_problem(secrets: Sequence[str], request: Signed) -> str | None:
@@ -132,11 +132,11 @@ def _stripe_problem(secrets: Sequence[str], request: Signed) -> str | None:
         return late
     signatures = [value for name, _, value in pairs if name == "v1"][:_MOST_SIGNATURES]
     content = b"%b.%b" % (stamp.encode(), request.body)
-    known = False
+    is_valid = False
     for secret in secrets:
         expected = hmac.new(secret.encode(), content, hashlib.sha256).hexdigest().encode()
-        known |= _is_among(expected, signatures)
-    return None if known else "no v1 of Stripe-Signature is a signature by this input's secrets"
+        is_valid |= _is_among(expected, signatures)
+    return None if is_valid else "no v1 of Stripe-Signature is a signature by this input's secrets"
 
 
 def _token_problem(secrets: Sequence[str], request: Signed) -> str | None:
@@ -144,18 +144,18 @@ def _token_problem(secrets: Sequence[str], request: Signed) -> str | None:
     if scheme.lower() != "bearer":
         return "a token is needed: Authorization: Bearer …"
     # Their digests have one length, which a comparison would reveal otherwise.
-    given = hashlib.sha256(token.strip().encode()).digest()
-    known = False
+    digest = hashlib.sha256(token.strip().encode()).digest()
+    is_valid = False
     for secret in secrets:
-        known |= hmac.compare_digest(hashlib.sha256(secret.encode()).digest(), given)
-    return None if known else "the token is not one of this input"
+        is_valid |= hmac.compare_digest(hashlib.sha256(secret.encode()).digest(), digest)
+    return None if is_valid else "the token is not one of this input"
 
 
 def _is_among(expected: bytes, signatures: Sequence[str]) -> bool:
-    known = False
+    is_among = False
     for signature in signatures:
-        known |= hmac.compare_digest(expected, signature.encode())
-    return known
+        is_among |= hmac.compare_digest(expected, signature.encode())
+    return is_among
 
 
 _PROBLEMS: Final[Mapping[str, Callable[[Sequence[str], Signed], str | None]]] = {

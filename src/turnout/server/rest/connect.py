@@ -201,7 +201,7 @@ def _info(entry: RouteEntry) -> dict[str, object]:
 
 
 def _config(entry: RouteEntry) -> dict[str, str]:
-    """The route's file as properties; transforms in Connect's own way."""
+    """Return the route's file as properties; transforms in Connect's own way."""
     text = entry.version.text if entry.version else "{}"
     document = load(text) or {}
     transforms = document.pop("transforms", None)

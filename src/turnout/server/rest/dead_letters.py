@@ -130,8 +130,8 @@ def redrive_letters(name: str, form: RedriveForm, parts: PartsDep, principal: Wr
     masked = is_masked(principal)
     letters = newest(route, where=form.where, masked=masked)[::-1]
     shown = visible(route, letters, masked=masked, stage=form.stage, reason=form.reason)
-    wanted = {(letter.stream, letter.sequence) for letter in chosen(shown, form.sequences, form.stream)}
-    letters = [letter for letter in letters if (letter.stream, letter.sequence) in wanted]
+    selected = {(letter.stream, letter.sequence) for letter in chosen(shown, form.sequences, form.stream)}
+    letters = [letter for letter in letters if (letter.stream, letter.sequence) in selected]
     report = redrive(route, letters, dry_run=form.dry_run, delete=form.delete, unverified=form.unverified, index=index)
     return (masked_report(report, hidden_anywhere(route.chain)) if masked else report).as_dict()
 

@@ -147,7 +147,7 @@ class Parts:
 
 
 def parts_of(request: Request) -> Parts:
-    """The parts of the server that got the request."""
+    """Return the parts of the server that got the request."""
     parts: Parts = request.app.state.parts
     return parts
 

@@ -59,7 +59,7 @@ class Described(FastAPI):
     """
 
     def openapi(self) -> Document:
-        """The description; made once."""
+        """Return the description; made once."""
         if self.openapi_schema is None:
             self.openapi_schema = _described(super().openapi())
         return self.openapi_schema

@@ -31,8 +31,8 @@ async def events(
     after: SequenceNumber | None = None,
     last_event_id: Annotated[str | None, Header(description="id of the last event that the browser saw")] = None,
 ) -> StreamingResponse:
-    seen = decimal(last_event_id or "", LARGEST_SEQUENCE)
-    last_sent = after if seen is None else seen
+    last_seen = decimal(last_event_id or "", LARGEST_SEQUENCE)
+    last_sent = after if last_seen is None else last_seen
     headers = {"X-Accel-Buffering": "no"}
     return StreamingResponse(_stream(parts.events, last_sent), media_type="text/event-stream", headers=headers)
 

@@ -26,8 +26,8 @@ from turnout.errors import (
     SubscriptionNotFoundError,
     TurnoutError,
     message_of,
-    shortened,
 )
+from turnout.mistakes import shortened
 from turnout.secrets import masked_url
 from turnout.server.errors import (
     ConflictError,
@@ -60,7 +60,7 @@ _STATUS: tuple[tuple[type[TurnoutError], int], ...] = (
 
 
 def status_of(failure: TurnoutError) -> int:
-    """The status that an error is answered with."""
+    """Return the status that an error is answered with."""
     if isinstance(failure, StreamError) and failure.code == HTTPStatus.NOT_FOUND:
         return failure.code
     return next((status for kind, status in _STATUS if isinstance(failure, kind)), 500)

@@ -37,7 +37,7 @@ class ExpiryModel(RequestForm):
     by: ExpiryClock = Field(default="record", description="the time of records, or the clock when they are matched")
 
     def expiry(self) -> Expiry:
-        """The expiry."""
+        """Return the expiry."""
         return Expiry(self.at, self.by)
 
 
@@ -121,15 +121,15 @@ class SubscriptionForm(RequestForm):
 
     @model_validator(mode="after")
     def _one(self) -> SubscriptionForm:
-        given = [self.route, self.condition, self.condition_text]
-        if sum(form is not None for form in given) != 1:
+        forms = [self.route, self.condition, self.condition_text]
+        if sum(form is not None for form in forms) != 1:
             raise ValueError("needs exactly one of route, condition and condition_text")
         if (self.route is None) == (self.destinations is None):
             raise ValueError("needs destinations: in the route if there is one, else beside the condition")
         return self
 
     def subscription(self) -> Subscription:
-        """The subscription.
+        """Return the subscription.
 
         Raises:
             ConditionError: the condition cannot be read; the message names the place.

@@ -91,11 +91,11 @@ def _read(
     records: Iterator[Tapped],
     put: Callable[[str | None], None],
     stop: threading.Event,
-    behind: Callable[[], bool],
+    is_behind: Callable[[], bool],
 ) -> None:
     try:
         for record in records:
-            if behind():
+            if is_behind():
                 # A slow client misses records: a tap is a sample.
                 continue
             put(_event("record", record.as_dict()))

@@ -105,9 +105,9 @@ class _Reading:
 
 
 def _rows(topic: str, texts: list[bytes | None], problems: list[str | None]) -> pa.RecordBatch:
-    given = {"topic": pa.repeat(topic, len(texts)), "value": texts, "problem": problems}
+    by_name = {"topic": pa.repeat(topic, len(texts)), "value": texts, "problem": problems}
     columns = [
-        pa.array(given[field.name], field.type) if field.name in given else pa.nulls(len(texts), field.type)
+        pa.array(by_name[field.name], field.type) if field.name in by_name else pa.nulls(len(texts), field.type)
         for field in _ROWS
     ]
     return pa.RecordBatch.from_arrays(columns, schema=_ROWS)

@@ -16,7 +16,7 @@ from turnout.errors import RecordError, RunError
 from turnout.records import Batch, Failure, Headers, Positions, Schema
 from turnout.records.header_column import ARROW as HEADERS_ARROW
 from turnout.runtime.frames.reading import blocks_of, millis_of, whole
-from turnout.runtime.frames.writing import UTC_MICROS, Written
+from turnout.runtime.frames.writing import UTC_MICROS, WrittenColumn
 from turnout.spark.frames.columns import (
     ERROR,
     ERROR_TYPE,
@@ -106,7 +106,7 @@ class _ChainTask:
         return cls(chain, (key, value), after, tolerance)
 
     def field(self, before: T.StructField) -> T.StructField:
-        """A column of the frame after the chain."""
+        """Return a column of the frame after the chain."""
         if before.name in _SIDES:
             return value_field(before.name, self.after[_SIDES.index(before.name)])
         if before.name == "headers":
@@ -115,8 +115,8 @@ class _ChainTask:
             return T.StructField(before.name, before.dataType, nullable=True, metadata=before.metadata)
         return before
 
-    def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[_Passed]:
-        """Each batch after the chain.
+    def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[_ChainResult]:
+        """Yield each batch after the chain.
 
         Raises:
             RunError: at the first failure, without tolerance.
@@ -125,7 +125,7 @@ class _ChainTask:
         for arrow in batches:
             if not arrow.num_rows:
                 continue
-            passed = _Passed.of(arrow, self.before)
+            passed = _ChainResult.of(arrow, self.before)
             runner.apply(passed.batch)
             passed.write(self.after)
             if passed.batch.failures and self.tolerance == "none":
@@ -134,7 +134,7 @@ class _ChainTask:
 
 
 @dataclass
-class _Passed:
+class _ChainResult:
     """Arrow batch with the result of the chain.
 
     Attributes:
@@ -148,10 +148,10 @@ class _Passed:
     batch: Batch
     partitions: Sequence[int | None]
     timestamps: Sequence[int | None]
-    written: dict[str, Written] = field(default_factory=dict)
+    written: dict[str, WrittenColumn] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, arrow: pa.RecordBatch, schemas: tuple[Schema | None, Schema | None]) -> _Passed:
+    def of(cls, arrow: pa.RecordBatch, schemas: tuple[Schema | None, Schema | None]) -> _ChainResult:
         names = arrow.schema.names
         (key, wrong_keys), (value, wrong_values) = (
             blocks_of(arrow.column(name), schema) for name, schema in zip(_SIDES, schemas, strict=True)
@@ -172,11 +172,11 @@ class _Passed:
         return cls(arrow, batch, partitions, timestamps)
 
     def write(self, schemas: tuple[Schema | None, Schema | None]) -> None:
-        """Write keys and values to columns; records whose key or value a column cannot hold are set aside."""
+        """Write keys and values to columns; records that a column cannot hold fail."""
         batch = self.batch
         for name, schema, blocks in zip(_SIDES, schemas, (batch.key, batch.value), strict=True):
-            written = self.written[name] = Written.of(blocks, schema)
-            batch.fail({row: _failure(name, RecordError(why)) for row, why in written.problems.items()})
+            written = self.written[name] = WrittenColumn.of(blocks, schema)
+            batch.fail({row: _failure(name, RecordError(problem)) for row, problem in written.problems.items()})
 
     def first_failure(self) -> str:
         """Describe the first failed record, its stage and the reason."""
@@ -190,14 +190,14 @@ class _Passed:
         return ": ".join((position, failure.stage, failure.class_name, failure.message))
 
     def column(self, name: str, rows: Positions) -> pa.Array:
-        """A column of the frame after the chain, for these rows."""
+        """Return a column of the frame after the chain, for these rows."""
         batch = self.batch
         if name in self.written:
             return self.written[name].at(rows)
         if name == "topic":
             return pa.array(batch.by_row(batch.topics, rows), pa.string())
         original = whole(self.arrow.column(name))
-        before = _taken(original, rows)
+        before = _rows_of(original, rows)
         if name == "headers":
             return self._headers(before, rows)
         if name == "partition" and list(batch.partitions) != self.partitions:
@@ -226,7 +226,7 @@ def _failure(side: str, error: RecordError) -> Failure:
     return Failure.of(error, f"{side.upper()}_CONVERTER", _CONVERTER)
 
 
-def _taken(column: pa.Array, rows: Positions) -> pa.Array:
+def _rows_of(column: pa.Array, rows: Positions) -> pa.Array:
     return column if len(rows) == len(column) else column.take(pa.array(rows))
 
 

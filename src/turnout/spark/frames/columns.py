@@ -127,7 +127,7 @@ def column_schema(possible: Iterable[Schema | None], before: Schema | None) -> S
 
 
 def value_field(name: str, schema: Schema | None) -> T.StructField:
-    """The column of keys or values of this schema, which it keeps in its metadata."""
+    """Return the column of keys or values of this schema, which it keeps in its metadata."""
     return T.StructField(name, spark_type(schema), nullable=True, metadata=metadata_of(schema))
 
 
@@ -223,5 +223,5 @@ def _nested(spark: T.DataType) -> Schema:
 
 
 def metadata_of(schema: Schema | None) -> dict[str, object]:
-    """The column metadata that keeps *schema*."""
+    """Return the column metadata that keeps *schema*."""
     return {} if schema is None else {METADATA_KEY: json.dumps(schema.to_json(), ensure_ascii=False)}

@@ -65,7 +65,7 @@ def match(records: DataFrame, store: Store | Snapshot, metadata: Mapping[str, st
 
 
 def _sent(spark: SparkSession, segment: Segment) -> str:
-    """The name under which the workers find the segment's file."""
+    """Return the name under which the workers find the segment's file."""
     begun = _folder() / uuid4().hex
     segment.write(begun)
     with begun.open("rb") as file:

@@ -14,18 +14,8 @@ from turnout.errors import ConfigError, Mistake
 from turnout.multivalued import ANY_KEY, leaf_key, metadata_key, single_values, texts_or_none
 from turnout.records import Batch, Block, Headers, Schema
 from turnout.records.block import rows_of
-from turnout.records.paths import (
-    PREFIX,
-    ListedPath,
-    PathError,
-    element_texts_at,
-    has_elements,
-    is_prefix,
-    kind_problem,
-    leaf_texts_at,
-    listed_path,
-    texts_at,
-)
+from turnout.records.path_texts import element_texts_at, leaf_texts_at, texts_at
+from turnout.records.paths import PREFIX, ListedPath, PathError, has_elements, is_prefix, kind_problem, listed_path
 from turnout.runtime.frames.reading import blocks_of, millis_of, whole
 from turnout.spark.frames.columns import HEADERS, foreign, is_headers, schema_of
 from turnout.subscriptions.index import Column
@@ -89,25 +79,29 @@ class FrameMetadata:
         )
 
     def columns(self, arrow: pa.RecordBatch) -> dict[str, Column]:
-        """A column for each key, with an entry for each row of the batch."""
+        """Return a column for each key, with an entry for each row of the batch."""
         count = arrow.num_rows
         batch = self._batch(arrow)
         columns = Metadata(self.paths).columns(batch, rows_of(count), self.keys)
-        beside: dict[str, Column] = {}
+        columns_by_path: dict[str, Column] = {}
         for name in self.headers:
-            beside[name] = Column(batch.headers.last(name))
+            columns_by_path[name] = Column(batch.headers.last(name))
         for name, ((root, steps, kind), is_prefix_) in self.others.items():
             blocks = self._blocks(arrow, root)
             if is_prefix_:
-                beside[name] = Column(list(map(texts_or_none, leaf_texts_at(blocks, steps, count))), several=True)
+                columns_by_path[name] = Column(
+                    list(map(texts_or_none, leaf_texts_at(blocks, steps, count))), several=True
+                )
             elif has_elements(steps):
-                beside[name] = Column(element_texts_at(blocks, steps, count, kind), several=True)
+                columns_by_path[name] = Column(element_texts_at(blocks, steps, count, kind), several=True)
             else:
-                beside[name] = Column(texts_at(blocks, steps, count, kind))
-        if ANY_KEY in columns and beside:
-            rows = zip(columns[ANY_KEY].values, *(column.values for column in beside.values()), strict=True)
+                columns_by_path[name] = Column(texts_at(blocks, steps, count, kind))
+        if ANY_KEY in columns and columns_by_path:
+            rows = zip(columns[ANY_KEY].values, *(column.values for column in columns_by_path.values()), strict=True)
             columns[ANY_KEY] = Column([texts_or_none(single_values(values)) for values in rows], several=True)
-        return columns | {key: column for name, column in beside.items() if (key := leaf_key(name)) in self.keys}
+        return columns | {
+            key: column for name, column in columns_by_path.items() if (key := leaf_key(name)) in self.keys
+        }
 
     def _batch(self, arrow: pa.RecordBatch) -> Batch:
         """Return the records with only the columns that conditions use."""

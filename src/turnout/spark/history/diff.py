@@ -30,7 +30,7 @@ from turnout.runtime.java_failures import run_error
 from turnout.runtime.preflight import preflight
 from turnout.spark.endpoints import reads_splits
 from turnout.spark.formats.splits import records_of
-from turnout.spark.history.recorded import RecordSpan, ask, recorded, same_source
+from turnout.spark.history.recorded import RecordSpan, check_source, recorded, same_source
 from turnout.spark.running.matching import RunMatching
 from turnout.spark.workers.map_in_arrow import map_in_arrow
 from turnout.subscriptions.as_of import snapshot_of
@@ -127,7 +127,7 @@ def diff(
     """
     same_source(old.source, new.source)
     span = RecordSpan.parse(start, end)
-    ask(new)
+    check_source(new)
     begun = time.monotonic()
     old, new = _looked_ahead(old, new)
     with ExitStack() as resources:
@@ -171,7 +171,7 @@ def _indexes(
     spark: SparkSession,
     resources: ExitStack,
 ) -> tuple[_Subscriptions | None, _Subscriptions | None]:
-    """Each version's index, built once; versions of one store share it, unless they mean different moments."""
+    """Return each version's index, built once; versions of one store share it, unless they mean different moments."""
     scratch = Path(resources.enter_context(tempfile.TemporaryDirectory(prefix="turnout-diff-")))
     built: dict[tuple[str, Moment | None], _Subscriptions] = {}
 
@@ -215,7 +215,7 @@ class _Stage:
     def of(
         cls, old: Route, new: Route, indexes: tuple[_Subscriptions | None, _Subscriptions | None], examples: int
     ) -> _Stage:
-        """The stage of two versions."""
+        """Return the stage of two versions."""
         pickled = cloudpickle.dumps((old, new, examples))  # type: ignore[no-untyped-call]
         return cls(reads_splits(new.source), indexes, pickled, hashlib.sha256(pickled).hexdigest())
 
@@ -242,7 +242,7 @@ class _Stage:
                 yield batch
 
     def _diff(self) -> Diff:
-        """The worker's own programs of the two versions."""
+        """Return the worker's own programs of the two versions."""
         return _diffs.get_or_add(self.key, self._load)
 
     def _load(self) -> Diff:

@@ -133,7 +133,7 @@ def _quoted(value: object) -> str:
     return masked_url(repr(", ".join(value) if isinstance(value, tuple) else value))
 
 
-def ask(route: Route) -> None:
+def check_source(route: Route) -> None:
     """Check that a route's source is reachable and has its streams, if it is NATS.
 
     Raises:

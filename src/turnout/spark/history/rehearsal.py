@@ -73,10 +73,10 @@ def _rows(result: Result) -> pa.RecordBatch:
 
 
 def _addressed(sent: Sent, topics: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """The subscription and the destination of each delivery; null, and the topic, for a record under its own."""
+    """Return the subscription and the destination of each delivery; null, and the topic, for a record under its own."""
     deliveries, index = sent.deliveries, sent.index
-    whose = np.flatnonzero(deliveries.subscriptions != NO_SUBSCRIPTION)
-    if index is None or len(whose) < len(deliveries):
+    of_index = np.flatnonzero(deliveries.subscriptions != NO_SUBSCRIPTION)
+    if index is None or len(of_index) < len(deliveries):
         return pa.nulls(len(deliveries), pa.string()), topics
     return index.subscription_ids(deliveries.subscriptions), index.destinations(deliveries.destinations)
 
@@ -91,7 +91,7 @@ def _batch(columns: dict[str, pa.Array], count: int) -> pa.RecordBatch:
 
 
 def deliveries_of(rows: DataFrame) -> DataFrame:
-    """The deliveries of a rehearsal."""
+    """Return the deliveries of a rehearsal."""
     return rows.where(F.col("read").isNull()).select(*_NAMES)
 
 

@@ -171,12 +171,12 @@ def _stage_of(plan: ReplayPlan, spark: SparkSession, folder: Path) -> Iterator[S
 
 
 def _rows(plan: ReplayPlan, spark: SparkSession, stream: str, start: int, end: int) -> DataFrame:
-    """A part of a stream, each row a split of it."""
+    """Return a part of a stream, each row a split of it."""
     return endpoint_of(plan.route.source).part(spark, StreamRange(stream, start, end, 0), plan.filters)
 
 
 def _splits(plan: ReplayPlan, spark: SparkSession, exact: Splitting, stream: str, start: int, end: int) -> DataFrame:
-    """A part of a stream, each row a split of it that is the same when the part is repeated."""
+    """Return a part of a stream, each row a split of it that is the same when the part is repeated."""
     source = endpoint_of(plan.route.source_with_history().model_copy(update={"partitions": 1}))
     spans = even_spans(start, end, exact.tasks)
     rows = [source.part(spark, StreamRange(stream, low, high, 0), plan.filters) for low, high in spans]
@@ -184,7 +184,7 @@ def _splits(plan: ReplayPlan, spark: SparkSession, exact: Splitting, stream: str
 
 
 def _in_part(plan: ReplayPlan, state: ReplayState, part: tuple[str, int, int], stage: SparkStage) -> SparkStage:
-    """The stage with the name of its part, where splits are transactions."""
+    """Return the stage with the name of its part, where splits are transactions."""
     if state.exact is None:
         return stage
     stream, start, end = part

@@ -25,7 +25,7 @@ from turnout.routes import Route
 from turnout.runtime.index.location import IndexLocation
 from turnout.runtime.java_failures import run_error
 from turnout.spark.formats.splits import records_of
-from turnout.spark.history.recorded import RecordSpan, ask, recorded
+from turnout.spark.history.recorded import RecordSpan, check_source, recorded
 from turnout.spark.running.matching import RunMatching
 from turnout.spark.workers.map_in_arrow import map_in_arrow
 from turnout.subscriptions import Snapshot
@@ -78,7 +78,7 @@ def traffic_in_tasks(
             [Mistake("subscriptions", f"the route {route.name} has none, expected a store to match with")]
         )
     span = RecordSpan.parse(start, end)
-    ask(route)
+    check_source(route)
     with (
         scratch_folder("analyze") as scratch,
         closing(RunMatching(route, spark, scratch / "index", pinned=snapshot)) as matching,
@@ -110,7 +110,7 @@ def _traffic(rows: Iterable[Row], snapshot: Snapshot, anchors: AnchorTraffic) ->
 
 
 _CACHED_STATES: Final = 2
-_known = LruCache[str, "_WorkerState"](_CACHED_STATES)
+_cached_states = LruCache[str, "_WorkerState"](_CACHED_STATES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,32 +147,32 @@ class _Counting:
 
     @classmethod
     def of(cls, route: Route, anchors: AnchorTraffic, matching: RunMatching) -> Self:
-        """The count of a route's subscriptions."""
+        """Return the count of a route's subscriptions."""
         pickled = cloudpickle.dumps((route, anchors.anchors, anchors.several))  # type: ignore[no-untyped-call]
         return cls(matching.index_location, matching.revisions.newest(), pickled, hashlib.sha256(pickled).hexdigest())
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Count a task's records."""
         with paused_gc(freeze=True):
-            known = _known.get_or_add(self.key, lambda: _WorkerState.of(self.pickled))
-            known.counter.begin()
+            state = _cached_states.get_or_add(self.key, lambda: _WorkerState.of(self.pickled))
+            state.counter.begin()
             index = self.index.open(self.revision)
-            watch = TrafficWatch(known.program, index, known.counter)
+            watch = TrafficWatch(state.program, index, state.counter)
             for records in chain.from_iterable(map(records_of, batches)):
                 for piece in pieces(records):
-                    known.program.trace(piece, index, watch)
-            yield _rows(watch, known)
+                    state.program.trace(piece, index, watch)
+            yield _rows(watch, state)
 
 
-def _rows(watch: TrafficWatch, known: _WorkerState) -> pa.RecordBatch:
+def _rows(watch: TrafficWatch, state: _WorkerState) -> pa.RecordBatch:
     """Return the counts of a task as rows."""
     rows: list[tuple[object, ...]] = [(_RECORDS, None, None, None, watch.records, 0)]
     rows += [(_FIRED, id_, None, None, count, 0) for id_, count in watch.fired.items()]
     only = watch.only
-    rows += [(_DELIVERED, *whose, None, count, only[whose]) for whose, count in watch.deliveries.items()]
-    messages, matched = known.counter.messages, known.counter.matched
+    rows += [(_DELIVERED, *owner, None, count, only[owner]) for owner, count in watch.deliveries.items()]
+    messages, matched = state.counter.messages, state.counter.matched
     # An anchor that led to a match was there.
-    rows += [(_ANCHOR, None, None, known.indexes[number], count, matched[number]) for number, count in messages.items()]
+    rows += [(_ANCHOR, None, None, state.indexes[number], count, matched[number]) for number, count in messages.items()]
     columns = zip(*rows, strict=True)
     return pa.RecordBatch.from_arrays(
         [pa.array(column, item.type) for column, item in zip(columns, _SCHEMA, strict=True)], schema=_SCHEMA

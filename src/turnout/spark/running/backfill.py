@@ -44,7 +44,7 @@ class Backfill:
         self._thread = threading.Thread(target=self._follow, name=f"backfill {self._route.name}", daemon=True)
         self._thread.start()
 
-    def look(self) -> None:
+    def note_seams(self) -> None:
         """Note where new revisions begin, as long as the checkpoint has it: a part may take longer."""
         resolve_seams(self._checkpoint, self.ledger)
 

@@ -7,16 +7,13 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from turnout.engine.counts import Counts
 from turnout.errors import RunError, TurnoutError
 from turnout.private_files import scratch_folder
 from turnout.routes import Route
@@ -31,13 +28,13 @@ from turnout.runtime.preflight import preflight
 from turnout.runtime.progress import Progress, RunResult, StartupStep
 from turnout.runtime.webhook_streams import make_webhook_streams
 from turnout.spark.endpoints import ReadOptions, activate, endpoint_of, has_transactions, publishes, reads_splits
-from turnout.spark.open_task import RECORD_SECONDS
 from turnout.spark.running.backfill import Backfill
 from turnout.spark.running.failure_messages import ending_in_words
 from turnout.spark.running.matching import RunMatching
 from turnout.spark.running.open_run import OpenRun
-from turnout.spark.running.plan import OBSERVED, published, write_all
-from turnout.spark.running.reports import Reports, counts_of, ended_at, metrics_of, offset_of, revision_of, within
+from turnout.spark.running.plan import published, write_all
+from turnout.spark.running.reports import counts_of
+from turnout.spark.running.run_counts import RunCounts
 from turnout.spark.running.warming import warm_up
 from turnout.spark.session.connect import is_connect
 from turnout.spark.session.jvm import how_jvm_ended
@@ -95,12 +92,12 @@ def run(
     folder = str(checkpoint or checkpoint_of(route))
     streaming = not route.source.is_bounded
     # A Connect server's checkpoint is not to be looked for on this machine.
-    beside = local_folder(folder) if streaming and not remote else None
-    with ending_in_words(route.name, spark, beside), ExitStack() as resources:
-        if beside is not None:
+    local_checkpoint = local_folder(folder) if streaming and not remote else None
+    with ending_in_words(route.name, spark, local_checkpoint), ExitStack() as resources:
+        if local_checkpoint is not None:
             keep_private(folder)
-        resources.enter_context(claimed(beside))
-        mend(route, beside)
+        resources.enter_context(claimed(local_checkpoint))
+        mend(route, local_checkpoint)
         make_webhook_streams(route)
         work = _Run(route, spark, folder, stop or threading.Event(), on_progress, resources, on_ready)
         return work.stream(once=once, on_step=on_step) if streaming else work.batch(on_step)
@@ -118,16 +115,6 @@ def _refuse_over_connect(route: Route, checkpoint: str | Path | None) -> None:
         raise RunError(
             f"{cannot} without a checkpoint: it is kept where the server runs, so name a folder or a URL there"
         )
-
-
-@dataclass(frozen=True, slots=True)
-class _AcknowledgedBatch:
-    """Micro-batch whose messages are all acknowledged; Spark's report on it may still be missing."""
-
-    counts: Counts
-    at: float
-    seconds: float
-    revision: int | None
 
 
 class _StoppedError(Exception):
@@ -155,7 +142,6 @@ class _Run:
         self.spark = spark
         self.checkpoint = checkpoint
         self.stop = stop
-        self.on_progress = on_progress
         self.on_ready = on_ready
         scratch = resources.enter_context(scratch_folder("run"))
         self.remote = is_connect(spark)
@@ -164,39 +150,35 @@ class _Run:
         for sink in route.sinks.values():
             endpoint_of(sink).prepare()
         warm_up(spark, self.stage)
+        streamed = None if route.source.is_bounded or self.remote else checkpoint
+        local_checkpoint = local_folder(streamed)
         self.matching: RunMatching | None = None
         self.backfill: Backfill | None = None
         if route.subscriptions is not None:
             # Beside the checkpoint its revisions outlive the run, as the offsets do that name them.
-            beside = None if route.source.is_bounded or self.remote else local_folder(checkpoint)
             ledger = None
-            if beside is not None and route.source.keeps_history:
-                ledger = BackfillLedger(beside)
+            if local_checkpoint is not None and route.source.keeps_history:
+                ledger = BackfillLedger(local_checkpoint)
                 resources.callback(ledger.close)
-                self.backfill = Backfill(route, spark, beside, ledger)
-            folder = (beside or scratch) / "subscriptions"
-            self.matching = RunMatching(route, spark, folder, lasting=beside is not None, ledger=ledger)
+                self.backfill = Backfill(route, spark, local_checkpoint, ledger)
+            folder = (local_checkpoint or scratch) / "subscriptions"
+            self.matching = RunMatching(route, spark, folder, lasting=local_checkpoint is not None, ledger=ledger)
             resources.callback(self.matching.close)
-            stores_matches = route.subscriptions.feeds and beside is not None
+            stores_matches = route.subscriptions.feeds and local_checkpoint is not None
             self.stage = self.stage.with_index(self.matching.index_location, stores_matches=stores_matches)
-            if stores_matches and beside is not None:
-                resources.enter_context(FeedMerging(route, beside))
-        self.batch_revisions = BatchRevisions.beside(None if route.source.is_bounded or self.remote else checkpoint)
+            if stores_matches and local_checkpoint is not None:
+                resources.enter_context(FeedMerging(route, local_checkpoint))
+        self.batch_revisions = BatchRevisions.in_checkpoint(streamed)
         self.whole = self.stage.splits and publishes(route.sinks)
         self.open_run: OpenRun | None = None
-        beside = local_folder(checkpoint)
-        opens = endpoint_of(route.source).opens_splits
-        if opens and self.whole and not route.source.is_bounded and not self.remote and beside is not None:
+        if endpoint_of(route.source).opens_splits and self.whole and local_checkpoint is not None:
             revisions = None if self.matching is None else self.matching.revisions
             ledger = None if self.backfill is None else self.backfill.ledger
-            self.open_run = resources.enter_context(OpenRun(route, spark, beside, revisions, ledger))
-        self.reports = Reports()
+            self.open_run = resources.enter_context(OpenRun(route, spark, local_checkpoint, revisions, ledger))
+        self.counts = RunCounts(
+            route.name, whole=self.whole, on_progress=on_progress, matching=self.matching, open_run=self.open_run
+        )
         self.between_batches = threading.Lock()
-        self.written: dict[int, _AcknowledgedBatch] = {}
-        self.total = Counts()
-        self.batches = 0
-        self.began: float | None = None
-        self.last = time.monotonic()
         self.failure: BaseException | None = None
         self.pause_between = _POLL_SECONDS
 
@@ -207,13 +189,11 @@ class _Run:
         with self.between_batches:
             if self.stop.is_set():
                 raise _StoppedError
-            begun = time.monotonic()
-            self.began = begun if self.began is None else self.began
+            begun = self.counts.begin()
             stage, revision = self._stage_of(batch)
             metrics = write_all(self.route, rows, stage)
             log_failures(metrics, route=self.route.name)
-            self.last = time.monotonic()
-            self.written[batch] = _AcknowledgedBatch(counts_of(metrics), self.last, self.last - begun, revision)
+            self.counts.add_written(batch, counts_of(metrics), begun, revision)
 
     def _stage_of(self, batch: int) -> tuple[SparkStage, int | None]:
         """Return the stage for a micro-batch, and its revision if the source's offsets do not hold it."""
@@ -224,20 +204,6 @@ class _Run:
         self.batch_revisions.note(batch, revision)
         return self.stage.at(revision), revision
 
-    def _complete(self, batch: int, done: _AcknowledgedBatch) -> None:
-        """Add a completed micro-batch to the total, and report the progress."""
-        self.total += done.counts
-        self.batches += 1
-        if self.on_progress is not None and self.began is not None:
-            since = done.at - self.began
-            subscriptions = None if self.matching is None else len(self.matching.revisions)
-            self.on_progress(Progress(batch, self.counts(), since, done.seconds, done.revision, subscriptions))
-
-    def counts(self) -> Counts:
-        """Return all counts so far, including micro-batches that Spark has not yet committed."""
-        more = Counts() if self.open_run is None else self.open_run.counts()
-        return sum((done.counts for done in tuple(self.written.values())), self.total + more)
-
     # The whole
 
     def batch(self, on_step: Callable[[StartupStep], None]) -> RunResult:
@@ -247,8 +213,8 @@ class _Run:
             self.deliver(endpoint_of(self.route.source).read(self.spark, ReadOptions()), 0)
         except PySparkException as failure:
             raise run_error(f"route {self.route.name} failed", failure) from failure
-        self._complete(0, self.written.pop(0))
-        return self._result()
+        self.counts.complete(0)
+        return self.counts.result(stopped=self.stop.is_set())
 
     def stream(self, *, once: bool, on_step: Callable[[StartupStep], None]) -> RunResult:
         """Run micro-batches until the trigger, the caller or a failure ends them."""
@@ -277,7 +243,7 @@ class _Run:
         except Exception as failure:
             if not self._stopped_without_jvm(failure):
                 raise
-        return self._result()
+        return self.counts.result(stopped=self.stop.is_set())
 
     def _stopped_without_jvm(self, failure: Exception) -> bool:
         """Return True if a stop was requested and the JVM ended meanwhile: the counts are valid."""
@@ -329,13 +295,13 @@ class _Run:
 
     def _follow(self, query: StreamingQuery, *, lasting: bool) -> None:
         while query.isActive:
-            before = self.batches
+            before = self.counts.batches
             self._take_reports(query)
-            self._report_open()
+            self.counts.report_open()
             self._report_ready(query)
             if self.backfill is not None:
-                self.backfill.look()
-            idle = lasting and self.batches == before
+                self.backfill.note_seams()
+            idle = lasting and self.counts.batches == before
             self.pause_between = min(_IDLE_SECONDS, self.pause_between * _LONGER) if idle else _POLL_SECONDS
             if self.stop.wait(self.pause_between):
                 if self.remote:
@@ -366,8 +332,8 @@ class _Run:
 
     def _let_report(self, query: StreamingQuery) -> None:
         """Wait for the end of a micro-batch if the source cannot be paused: the next one is run again later."""
-        ended, deadline = self.batches, time.monotonic() + _COMMIT_SECONDS
-        while self.batches == ended and query.isActive and time.monotonic() < deadline:
+        ended, deadline = self.counts.batches, time.monotonic() + _COMMIT_SECONDS
+        while self.counts.batches == ended and query.isActive and time.monotonic() < deadline:
             if not query.status["isDataAvailable"]:
                 return
             time.sleep(_POLL_SECONDS / 2)
@@ -377,7 +343,7 @@ class _Run:
         """Wait for the current micro-batch and its commit; a later one sees the stop request and ends."""
         with self.between_batches:
             deadline = time.monotonic() + _COMMIT_SECONDS
-        while self.written and query.isActive and time.monotonic() < deadline:
+        while self.counts.awaits_commit and query.isActive and time.monotonic() < deadline:
             time.sleep(_POLL_SECONDS / 2)
             self._take_reports(query)
 
@@ -389,59 +355,23 @@ class _Run:
             if self.open_run is not None:
                 # Counts recorded by now are not reported again by the next run of this process.
                 self.open_run.end()
-                self._report_open()
+                self.counts.report_open()
 
     def _take_reports(self, query: StreamingQuery) -> None:
-        """Read the committed micro-batches and their counts from Spark's reports."""
-        for report in self.reports.new(query):
-            done = self._reported(report) if self.whole else self.written.pop(report.batchId, None)
-            if done is not None:
-                self._complete(report.batchId, done)
+        self.counts.take_reports(query, self.pause_between)
 
     def _report_ready(self, query: StreamingQuery) -> None:
         """Say once that the run reads; take a task slot that an open split waits for."""
         if self.open_run is not None:
-            self.open_run.look()
+            self.open_run.retry_slot()
         if self.on_ready is None:
             return
-        prepared = self.open_run is None or self.open_run.ready or self.batches > 0
+        prepared = self.open_run is None or self.open_run.ready or self.counts.batches > 0
         if prepared and not query.status["message"].startswith("Initializing"):
             self.on_ready()
             self.on_ready = None
-
-    def _report_open(self) -> None:
-        """Report what open splits have counted since the last report."""
-        if self.open_run is None or not self.open_run.has_news():
-            return
-        now = time.monotonic()
-        took = within(0.0, now - self.last, RECORD_SECONDS)
-        self.began, self.last = now - took if self.began is None else self.began, now
-        if self.on_progress is not None:
-            subscriptions = None if self.matching is None else len(self.matching.revisions)
-            batch, revision = self.open_run.batch, self.open_run.revision
-            self.on_progress(Progress(batch, self.counts(), now - self.began, took, revision, subscriptions))
-
-    def _reported(self, report: StreamingQueryProgress) -> _AcknowledgedBatch:
-        """Return the counts and times of a micro-batch that Spark ran alone; log its failures."""
-        metrics = metrics_of(report, OBSERVED)
-        log_failures(metrics, route=self.route.name)
-        # Spark dates and measures with a clock that may be set meanwhile; ours bounds both.
-        ended = time.monotonic() - within(0.0, time.time() - ended_at(report), self.pause_between)
-        seconds = within(0.0, report.batchDuration / 1000, ended - self.last)
-        self.last = ended
-        counts = counts_of(metrics)
-        if self.open_run is not None:
-            counts = self.open_run.committed(offset_of(report), counts)
-            # What an open split has done was reported every second.
-            seconds = min(seconds, RECORD_SECONDS) if self.open_run.is_last else seconds
-        self.began = ended - seconds if self.began is None else self.began
-        return _AcknowledgedBatch(counts, self.last, seconds, revision_of(report))
 
     def _run_error(self, failure: PySparkException) -> TurnoutError:
         if isinstance(self.failure, TurnoutError) and not isinstance(self.failure, RunError):
             return self.failure
         return run_error(f"route {self.route.name} failed", self.failure or failure)
-
-    def _result(self) -> RunResult:
-        seconds = self.last - self.began if self.began is not None else 0.0
-        return RunResult(self.counts(), self.batches + len(self.written), seconds, stopped=self.stop.is_set())

@@ -50,7 +50,7 @@ class OpenRun:
         self._server = OpenSplitServer(self._splits, driver_address(spark))
         self._resources = ExitStack()
         self._reported = Counts()
-        self._wanted = False
+        self._is_requested = False
         self._waits = False
         self.is_last = False
 
@@ -66,26 +66,26 @@ class OpenRun:
     @property
     def options(self) -> dict[str, str]:
         """Return the options of the source."""
-        return {"openSplits": self._server.address, **({"staysOpen": "true"} if self._wanted else {})}
+        return {"openSplits": self._server.address, **({"staysOpen": "true"} if self._is_requested else {})}
 
     @property
     def ready(self) -> bool:
         """True if a task is ready for the next record, or if none will be."""
-        return self._splits.ready or self._waits or not self._wanted
+        return self._splits.ready or self._waits or not self._is_requested
 
     def allow(self) -> None:
         """Open splits from now on if the route can have them, as soon as a task slot is left for others."""
         if not stays_open(self._route):
             return
-        self._wanted = self._waits = True
+        self._is_requested = self._waits = True
         self._application = str(self._spark.sparkContext.applicationId)
         self._resources.callback(SLOTS.give_back, self._application, self._route.name)
-        self.look()
+        self.retry_slot()
         if self._waits:
             reason = "route %s: no task slot is left for an open split; its micro-batches stay short ones until then"
             _log.warning(reason, self._route.name)
 
-    def look(self) -> None:
+    def retry_slot(self) -> None:
         """Take a task slot that has become free, if the route waits for one."""
         if self._waits and SLOTS.take(self._application, task_slots(self._spark), self._route.name):
             self._waits = False

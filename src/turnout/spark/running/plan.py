@@ -20,7 +20,7 @@ OBSERVED: Final = "turnout"
 
 
 def published(route: Route, rows: DataFrame, stage: SparkStage, observation: str | Observation = OBSERVED) -> DataFrame:
-    """The plan that publishes: its rows are counts, for a sink that discards them."""
+    """Return the plan that publishes: its rows are counts, for a sink that discards them."""
     return map_in_arrow(rows, stage.publish, COUNTS).observe(observation, *_observed(route))
 
 
@@ -51,7 +51,7 @@ def _into_nothing(rows: DataFrame) -> None:
 
 
 def _observed(route: Route) -> list[Column]:
-    """The sums of what tasks have counted, and the first failures where the route logs them."""
+    """Return the sums of what tasks have counted, and the first failures where the route logs them."""
     # Of flows there is one for each task: adding them up is left to `counts_of`, as Spark does not know their stages.
     sums = [*(F.sum(name).alias(name) for name in NUMBERS), F.collect_list(FLOW).alias(FLOW)]
     if not route.errors.log:

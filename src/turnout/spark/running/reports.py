@@ -62,7 +62,7 @@ def metrics_of(report: StreamingQueryProgress, name: str) -> Mapping[str, Any]:
 
 
 def _by_name(value: Any) -> Any:
-    """A value with its rows as dicts: Spark Connect gives a row as its values and its schema apart."""
+    """Return a value with its rows as dicts: Spark Connect gives a row as its values and its schema apart."""
     if isinstance(value, list):
         return [_by_name(item) for item in value]
     if not isinstance(value, Mapping) or set(value) != {"schema", "values"}:
@@ -73,7 +73,7 @@ def _by_name(value: Any) -> Any:
 
 
 def counts_of(metrics: Mapping[str, Any]) -> Counts:
-    """The counts of a micro-batch, from its observations."""
+    """Return the counts of a micro-batch, from its observations."""
     flows = [Flow.from_dict(json.loads(text)) for text in metrics.get(FLOW) or ()]
     return Counts.of(metrics, sum(flows, Flow()))
 
@@ -88,7 +88,7 @@ def offset_of(report: StreamingQueryProgress) -> dict[str, int]:
 
 
 def revision_of(report: StreamingQueryProgress) -> int | None:
-    """The revision in the offset that the micro-batch ends at; None where its source has none."""
+    """Return the revision in the offset that the micro-batch ends at; None where its source has none."""
     return offset_of(report).get(REVISION)
 
 

@@ -40,7 +40,7 @@ _QUIET: Final = ("-XX:+IgnoreUnrecognizedVMOptions", "-Xshare:auto", "-Xlog:disa
 
 
 def archive_options(java: Java, cache: Path | None = None) -> list[str]:
-    """The JVM options that use the archive for this Java and this PySpark, or have it made when the JVM ends.
+    """Return the JVM options that use the archive for this Java and this PySpark, or have it made when the JVM ends.
 
     Args:
         java: Java that Spark will run on.
@@ -66,7 +66,7 @@ def _cache() -> Path:
 
 
 def jars_of_spark() -> Path:
-    """The folder of the jars that Spark's launcher puts on the class path."""
+    """Return the folder of the jars that Spark's launcher puts on the class path."""
     return Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent) / "jars"
 
 
@@ -85,7 +85,7 @@ def _part(archive: Path) -> Path:
 
 
 def _refused(archive: Path) -> Path:
-    """The mark that this JVM's archives are of no use to it, so that no run makes another."""
+    """Return the mark that this JVM's archives are of no use to it, so that no run makes another."""
     return archive.with_suffix(".refused")
 
 
@@ -115,7 +115,7 @@ def _is_whole(java: Java, part: Path) -> bool:
 
 
 def _class_path(java: Java) -> str:
-    """The class path that Spark's launcher makes, and `names_jars_once` hands on: an archive fits no other."""
+    """Return the class path that Spark's launcher makes, and `names_jars_once` hands on: an archive fits no other."""
     jars = jars_of_spark()
     conf = os.environ.get("SPARK_CONF_DIR") or jars.with_name("conf")
     first = [] if counts_jars_twice(java) else sorted(jars.glob("slf4j-api-*.jar"))

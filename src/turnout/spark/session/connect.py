@@ -72,7 +72,7 @@ def _knock(server: str) -> None:
 
 
 def own_address(session: SparkSession) -> str:
-    """The address of this machine that the Connect server's network reaches it by.
+    """Return the address of this machine that the Connect server's network reaches it by.
 
     Raises:
         RunError: the server's name leads nowhere.

@@ -124,7 +124,7 @@ def forget_jvm(spark: SparkSession) -> None:
 
 
 def _process(spark: SparkSession) -> subprocess.Popen[bytes] | None:
-    """The JVM's process; None for Spark Connect, and for a JVM that has started this process."""
+    """Return the JVM's process; None for Spark Connect, and for a JVM that has started this process."""
     gateway = getattr(getattr(spark, "_sc", None), "_gateway", None)
     process: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
     return process
@@ -139,7 +139,7 @@ _ESCAPES = str.maketrans(
 
 
 def launch_jvm(settings: Mapping[str, str]) -> None:
-    """Start this process's JVM with these Spark properties; nothing where it has one, or was started by one.
+    """Start this process's JVM with these Spark properties, unless it has one or was started by one.
 
     PySpark passes settings from before the JVM's start to `spark-submit` as arguments, passwords included. Settings
     once the JVM runs does not go that way, but is too late for memory, libraries and the JVM's own options.
@@ -162,10 +162,10 @@ def _arguments(file: Path, settings: Mapping[str, str]) -> Iterator[None]:
     """Have `spark-submit` read the settings from *file* in this block; they override the user's own."""
     before = os.environ.get(_ARGUMENTS)
     arguments = [argument for argument in shlex.split(before or "") if argument != _SHELL]
-    theirs, arguments = _properties_of(arguments)
+    spark_settings, arguments = _properties_of(arguments)
     file.touch(0o600)
-    file.write_text(theirs + as_properties(settings), encoding="ascii")
-    defaults = [] if theirs else ["--load-spark-defaults"]
+    file.write_text(spark_settings + as_properties(settings), encoding="ascii")
+    defaults = [] if spark_settings else ["--load-spark-defaults"]
     os.environ[_ARGUMENTS] = shlex.join([*arguments, _OPTION, str(file), *defaults, _SHELL])
     try:
         yield
@@ -177,7 +177,7 @@ def _arguments(file: Path, settings: Mapping[str, str]) -> Iterator[None]:
 
 
 def _properties_of(arguments: list[str]) -> tuple[str, list[str]]:
-    """The text of the properties file that arguments name, "" for none, and the other arguments."""
+    """Return the text of the properties file that arguments name, "" for none, and the other arguments."""
     if _OPTION not in arguments[:-1]:
         return "", arguments
     at = arguments.index(_OPTION)
@@ -186,13 +186,13 @@ def _properties_of(arguments: list[str]) -> tuple[str, list[str]]:
 
 
 def as_properties(settings: Mapping[str, str]) -> str:
-    """The settings as Java's `Properties` reads them."""
+    """Return the settings as Java's `Properties` reads them."""
     lines = (f"{name.translate(_ESCAPES)}={value.translate(_ESCAPES)}\n" for name, value in settings.items())
     return _ascii("".join(lines))
 
 
 def _ascii(text: str) -> str:
-    r"""The text with `\uXXXX` instead of non-ASCII characters, in units of UTF-16."""
+    r"""Return the text with `\uXXXX` instead of non-ASCII characters, in units of UTF-16."""
     units = text.encode("utf-16-be")
     codes = (int.from_bytes(units[at : at + 2]) for at in range(0, len(units), 2))
     return "".join(chr(code) if code < 128 else f"\\u{code:04x}" for code in codes)

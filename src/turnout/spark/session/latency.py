@@ -52,7 +52,7 @@ def waiting_source() -> dict[str, str]:
 
 
 def with_open_slots(master: str, routes: Iterable[Route]) -> str:
-    """Return a local master with enough task slots for the routes' open splits and one more; others as they are.
+    """Return a local master with enough task slots for the routes' open splits and one more; other masters unchanged.
 
     An open split has a slot to itself and sleeps most of the time, so that there may be more slots than cores.
 

@@ -23,12 +23,12 @@ def draw_bits(seed: Sequence[Column | str], *, what: str) -> Column:
 
 
 def draw_of(bits: Column) -> Column:
-    """The draw as the pure library takes it, a double in [0, 1)."""
+    """Return the draw as the pure library takes it, a double in [0, 1)."""
     return bits.cast("double") * F.lit(2.0**-BITS)
 
 
 def percent(bits: Column) -> Column:
-    """The number from 0 to 99 that weights are compared with."""
+    """Return the number from 0 to 99 that weights are compared with."""
     return (draw_of(bits) * F.lit(100.0)).cast("int")
 
 

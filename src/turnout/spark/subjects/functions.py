@@ -45,7 +45,7 @@ def _slice_from_right(token: Column, size: Column) -> Column:
     return F.concat(front, _slices(token, head, size))
 
 
-def _left(token: Column, number: Column) -> Column:
+def _left_part(token: Column, number: Column) -> Column:
     return bytes_of(token, F.lit(1), number)
 
 
@@ -54,7 +54,7 @@ def _right(token: Column, number: Column) -> Column:
 
 
 def _longer(apply: Callable[[Column, Column], Column]) -> Callable[[Column, Column], Column]:
-    """A cut that leaves tokens alone which are not longer than the number."""
+    """Return a cut that leaves tokens alone which are not longer than the number."""
     return lambda token, number: F.when(F.octet_length(token) > number, apply(token, number)).otherwise(token)
 
 
@@ -63,7 +63,7 @@ CUTS: dict[str, Callable[[Column, Column], Column]] = {
     "splitfromright": _longer(_split_from_right),
     "slicefromleft": _longer(_slice_from_left),
     "slicefromright": _longer(_slice_from_right),
-    "left": _longer(_left),
+    "left": _longer(_left_part),
     "right": _longer(_right),
 }
 """Functions of a token and a number above 0, by name."""

@@ -16,7 +16,7 @@ _MAX_LISTED_NUMBERS = 8
 
 
 def constant(value: object, ddl: str) -> Column:
-    """A nested Python value as one constant: Spark folds the parsing of its JSON while it plans.
+    """Return a nested Python value as one constant: Spark folds the parsing of its JSON while it plans.
 
     Raises:
         NotCompilableError: when a text in it has bytes that are not UTF-8, which JSON cannot carry.
@@ -30,7 +30,7 @@ def constant(value: object, ddl: str) -> Column:
 
 
 def looked_up(key: Column, numbers: Mapping[str, int]) -> Column:
-    """The number that *numbers* has for a text; null where it has none.
+    """Return the number of a text in *numbers*; null without one.
 
     A few keys are compared in turn; more are spread over buckets by their CRC, so that the cost does not
     depend on how many there are.

@@ -32,7 +32,7 @@ def is_too_large(program: MappingProgram) -> bool:
 
 
 def mapped_in_python(table: MappingTable, subject: Column, cluster: str | None, bits: Column) -> Column:
-    """The mapped subjects as `turnout.subjects.Mapper` gives them, with the same draws as the expression has."""
+    """Return the mapped subjects as `turnout.subjects.Mapper` gives them, with the same draws as the expression has."""
     function = cast("Any", arrow_udf)(_mapping(table, cluster), "binary")
     return from_bytes(function(as_bytes(subject), draw_of(bits)))
 
@@ -45,11 +45,11 @@ def _mapping(table: MappingTable, cluster: str | None) -> Callable[[pa.Array, pa
         if not mappers:
             # Made where it is used: its cache of subjects is not sent to workers.
             mappers.append(Mapper(table, cluster))
-        given = subjects.to_numpy(zero_copy_only=False)
-        texts = [decode(data) for data in given if data is not None]
+        encoded = subjects.to_numpy(zero_copy_only=False)
+        texts = [decode(data) for data in encoded if data is not None]
         chances = draws.filter(subjects.is_valid()).to_numpy(zero_copy_only=False)
         found = iter(mappers[0].apply(texts, lambda indexes: chances[np.array(indexes, dtype=np.intp)]))
-        results: list[str | None] = [None if data is None else next(found) for data in given]
+        results: list[str | None] = [None if data is None else next(found) for data in encoded]
         return pa.array([None if result is None else encode(result) for result in results], pa.binary())
 
     mapped.__annotations__ = {"subjects": pa.Array, "draws": pa.Array, "return": pa.Array}

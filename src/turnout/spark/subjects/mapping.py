@@ -107,7 +107,7 @@ def _bits(program: MappingProgram, seed: Sequence[Column | str]) -> Column:
 
 
 def _target(program: MappingProgram, subject: Column, tokens: Column, bits: Column) -> Column:
-    """The destination that is chosen for a row, as a struct; null for a null subject."""
+    """Return the destination that is chosen for a row, as a struct; null for a null subject."""
     targets = constant(
         [{"f": t.form, "t": list(t.texts), "n": list(t.numbers)} for t in program.targets],
         "array<struct<f:int,t:array<string>,n:array<bigint>>>",
@@ -119,12 +119,12 @@ def _result(
     program: MappingProgram, target: Column, subject: Column, tokens: Column, bits: Column, hashes: Sequence[Column]
 ) -> Column:
     """Return the result of the chosen destination, one branch for each form."""
-    nothing = target["f"].isNull()
+    is_lost = target["f"].isNull()
     for hashed in hashes:
         # Always true where there is no target. Used a second time, the hash is not moved into a branch below,
         # where Spark would not share what repeats in it.
-        nothing = nothing & hashed.isNull()
-    result = F.when(nothing, F.lit(None).cast("string"))
+        is_lost = is_lost & hashed.isNull()
+    result = F.when(is_lost, F.lit(None).cast("string"))
     for number, form in enumerate(program.forms):
         value = _Branch(form, target, subject, tokens, bits, hashes).value()
         result = result.when(target["f"] == number, value)
@@ -144,7 +144,7 @@ def _keys(program: MappingProgram, target: Column, subject: Column, tokens: Colu
 
 
 def _chosen(program: MappingProgram, rule: Column, bits: Column) -> Column:
-    """The number of the target that a rule chooses for a draw."""
+    """Return the number of the target that a rule chooses for a draw."""
     if all(len(slots) == 1 for slots in program.rules):
         return F.get(constant([slots[0] for slots in program.rules], "array<int>"), rule)
     slots = F.get(constant([list(slots) for slots in program.rules], "array<array<int>>"), rule)
@@ -152,7 +152,7 @@ def _chosen(program: MappingProgram, rule: Column, bits: Column) -> Column:
 
 
 def _rule(program: MappingProgram, subject: Column, tokens: Column) -> Column:
-    """The number of the first rule that matches; 0 where none does."""
+    """Return the number of the first rule that matches; 0 where none does."""
     rules = [looked_up(subject, program.literals)] if program.literals else []
     rules += [_rule_of(shape, numbers, tokens) for shape, numbers in program.shapes.items()]
     first = F.least(*rules) if len(rules) > 1 else rules[0]
@@ -160,7 +160,7 @@ def _rule(program: MappingProgram, subject: Column, tokens: Column) -> Column:
 
 
 def _rule_of(shape: SourceShape, numbers: dict[str, int], tokens: Column) -> Column:
-    """The rule among the sources of one shape; null where none matches."""
+    """Return the rule among the sources of one shape; null where none matches."""
     count = len(shape.kinds)
     fits = F.size(tokens) > count if shape.full else F.size(tokens) == count
     for index, kind in enumerate(shape.kinds):

@@ -31,9 +31,9 @@ def tokens_fit(tokens: Column, pattern_tokens: Sequence[str]) -> Column:
     """Return a column that is true if the number of tokens fits and the fixed ones are equal."""
     full = pattern_tokens[-1] == FULL
     fits = F.size(tokens) >= len(pattern_tokens) if full else F.size(tokens) == len(pattern_tokens)
-    for index, want in enumerate(pattern_tokens):
-        if want not in (PARTIAL, FULL):
-            fits = fits & (F.get(tokens, F.lit(index)) == literal(want))
+    for index, pattern_token in enumerate(pattern_tokens):
+        if pattern_token not in (PARTIAL, FULL):
+            fits = fits & (F.get(tokens, F.lit(index)) == literal(pattern_token))
     return fits
 
 

@@ -30,7 +30,7 @@ _WORD = 4
 
 
 def fnv1a(text: Column) -> Column:
-    """The hash of a string's bytes, a long from 0 to 2**32 - 1; null for null.
+    """Return the hash of a string's bytes, a long from 0 to 2**32 - 1; null for null.
 
     Spark shares the parts of this expression that repeat only where it is sure to evaluate them: keep it out of
     the branches of a CASE, or a row costs several times as much.
@@ -40,14 +40,14 @@ def fnv1a(text: Column) -> Column:
 
 
 def _straight(text: Column) -> Column:
-    """The hash of a string of at most `STRAIGHT` bytes; null for a longer one."""
+    """Return the hash of a string of at most `STRAIGHT` bytes; null for a longer one."""
     backwards = pow(PRIME, -1, _MASK + 1)
     starts = [OFFSET * pow(backwards, STRAIGHT - n, _MASK + 1) % (_MASK + 1) for n in range(STRAIGHT + 1)]
     # Past the end of the start values there is null, and so for longer keys.
     state = F.get(constant(starts, "array<bigint>"), F.octet_length(text))
-    known = F.coalesce(text, F.lit(""))
-    zeros = F.substring(F.lit(bytearray(STRAIGHT)), F.lit(1), F.lit(STRAIGHT) - F.octet_length(known))
-    data = F.concat(zeros, as_bytes(known))
+    text_or_empty = F.coalesce(text, F.lit(""))
+    zeros = F.substring(F.lit(bytearray(STRAIGHT)), F.lit(1), F.lit(STRAIGHT) - F.octet_length(text_or_empty))
+    data = F.concat(zeros, as_bytes(text_or_empty))
     for word in range(0, STRAIGHT, _WORD):
         four = _number(F.substring(data, word + 1, _WORD))
         for shift in range(0, 8 * _WORD, 8):
@@ -75,12 +75,12 @@ def _number(four: Column) -> Column:
 @cache
 def _inverse_tables() -> tuple[list[int], ...]:
     """For each byte of a CRC-32, what it contributes to the four bytes that have it."""
-    nothing = zlib.crc32(bytes(_WORD))
+    empty_crc = zlib.crc32(bytes(_WORD))
     # Pairs of a CRC (less the constant part) and the word that has it, one pair per leading bit.
     pairs: dict[int, tuple[int, int]] = {}
     for bit in range(32):
         word = 1 << bit
-        crc = zlib.crc32(word.to_bytes(_WORD, "little")) ^ nothing
+        crc = zlib.crc32(word.to_bytes(_WORD, "little")) ^ empty_crc
         while crc and crc.bit_length() in pairs:
             other_crc, other_word = pairs[crc.bit_length()]
             crc, word = crc ^ other_crc, word ^ other_word
@@ -94,12 +94,12 @@ def _inverse_tables() -> tuple[list[int], ...]:
         return word
 
     tables = tuple([inverse(byte << (8 * index)) for byte in range(256)] for index in range(_WORD))
-    tables[0][:] = [word ^ inverse(nothing) for word in tables[0]]
+    tables[0][:] = [word ^ inverse(empty_crc) for word in tables[0]]
     return tables
 
 
 def hash_by_loop(text: Column) -> Column:
-    """The hash of a string of any length, one character at a time."""
+    """Return the hash of a string of any length, one character at a time."""
     is_ascii = F.is_valid_utf8(text) & (F.octet_length(text) == F.char_length(text))
     characters = F.split(F.when(is_ascii, text).otherwise(as_latin1(text)), "")
     start = F.lit(OFFSET).cast("long")

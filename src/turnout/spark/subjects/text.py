@@ -31,17 +31,17 @@ def let(value: Column, body: Callable[[Column], Column]) -> Column:
 
 
 def as_bytes(text: Column) -> Column:
-    """The bytes of a string."""
+    """Return the bytes of a string."""
     return text.cast("binary")
 
 
 def from_bytes(data: Column) -> Column:
-    """The string of bytes, which need not be UTF-8."""
+    """Return the string of bytes, which need not be UTF-8."""
     return data.cast("string")
 
 
 def as_latin1(text: Column) -> Column:
-    """A string with one character per byte of *text*."""
+    """Return a string with one character per byte of *text*."""
     return F.decode(as_bytes(text), _LATIN1)
 
 
@@ -56,7 +56,7 @@ def bytes_of(text: Column, start: int | Column, length: int | Column) -> Column:
 
 
 def split_tokens(text: Column) -> Column:
-    """The tokens of a subject, an array of strings."""
+    """Return the tokens of a subject, an array of strings."""
     whole = F.split(text, r"\.", -1)
     bytewise = F.transform(F.split(as_latin1(text), r"\.", -1), from_latin1)
     return F.when(F.is_valid_utf8(text), whole).otherwise(bytewise)

@@ -74,8 +74,8 @@ def _matches(source: str, subject: Column, tokens: Column) -> Column:
     if pattern_tokens[-1] == FULL:
         return fits & is_literal(tokens)
     # Tokens equal to one of the source are literal: only the others are left to compare.
-    for index, want in enumerate(pattern_tokens):
-        if want == PARTIAL:
+    for index, pattern_token in enumerate(pattern_tokens):
+        if pattern_token == PARTIAL:
             fits = fits & ~F.get(tokens, F.lit(index)).isin("", PARTIAL, FULL)
     return fits
 

@@ -29,7 +29,7 @@ PYTHONPATH=$kept exec {python} "$@"
 
 
 def worker_python() -> str:
-    """A program that starts this Python without Spark's zips on its path.
+    """Return a program that starts this Python without Spark's zips on its path.
 
     From a zip every process compiles its imports: half a second in each of the eight that a first query starts
     (measured). The zip has the installed version, as long as Spark is the one inside this PySpark. Where no

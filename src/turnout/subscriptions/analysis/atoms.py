@@ -54,7 +54,7 @@ Literal: TypeAlias = tuple[Atom, bool]
 
 
 def literals_of(leaf: Leaf) -> tuple[Literal, ...] | None:
-    """The literals that together are the leaf's test, its negation left aside; None if it can never be true."""
+    """Return the literals that together are the leaf's test, its negation left aside; None if it can never be true."""
     match leaf:
         case Exists():
             return ((Atom(leaf.key, PRESENT), True),)
@@ -130,36 +130,36 @@ def atom_holds(atom: Atom, value: str) -> bool:
 
 
 @lru_cache(maxsize=1 << 17)
-def relation(known: Atom, asked: Atom) -> bool | None:
-    """Return the truth of *asked* that follows if *known* is true of the same key; None if nothing follows.
+def relation(premise: Atom, conclusion: Atom) -> bool | None:
+    """Return the truth of *conclusion* that follows if *premise* is true of the same key; None if nothing follows.
 
     Nothing is also the answer where the question is too hard.
     """
-    if known == asked or asked.rank == PRESENT:
+    if premise == conclusion or conclusion.rank == PRESENT:
         return True
-    if known.rank == PRESENT or COMPARISON in (known.rank, asked.rank):
+    if premise.rank == PRESENT or COMPARISON in (premise.rank, conclusion.rank):
         return None
-    truth = _of_one_value(known, asked)
+    truth = _of_one_value(premise, conclusion)
     # What one value is not, another one may be.
-    return truth if truth or known.key != ANY_KEY else None
+    return truth if truth or premise.key != ANY_KEY else None
 
 
-def _of_one_value(known: Atom, asked: Atom) -> bool | None:
+def _of_one_value(premise: Atom, conclusion: Atom) -> bool | None:
     """Return the truth that follows for the same value."""
-    value = _only_value(known)
+    value = _only_value(premise)
     if value is not None:
-        return atom_holds(asked, value)
-    other = _only_value(asked)
+        return atom_holds(conclusion, value)
+    other = _only_value(conclusion)
     if other is not None:
-        return None if atom_holds(known, other) else False
-    if known.rank == asked.rank == TEXT:
-        return _of_patterns(known, asked)
-    if {TEXT, REGEX, ELEMENT} & {known.rank, asked.rank}:
+        return None if atom_holds(premise, other) else False
+    if premise.rank == conclusion.rank == TEXT:
+        return _of_patterns(premise, conclusion)
+    if {TEXT, REGEX, ELEMENT} & {premise.rank, conclusion.rank}:
         return None
-    if ADDRESS in (known.rank, asked.rank):
+    if ADDRESS in (premise.rank, conclusion.rank):
         # No number is an address.
-        return _of_networks(known.text, asked.text) if known.rank == asked.rank else False
-    return _of_bounds(known, asked)
+        return _of_networks(premise.text, conclusion.text) if premise.rank == conclusion.rank else False
+    return _of_bounds(premise, conclusion)
 
 
 @lru_cache(maxsize=1 << 16)
@@ -178,37 +178,39 @@ def _tokens(atom: Atom) -> Tokens:
     return tokens_of(parse_pattern(atom.text))
 
 
-def _of_bounds(known: Atom, asked: Atom) -> bool | None:
-    if known.rank == NUMBER:
+def _of_bounds(premise: Atom, conclusion: Atom) -> bool | None:
+    if premise.rank == NUMBER:
         return None
-    if asked.rank == NUMBER:
+    if conclusion.rank == NUMBER:
         return True
-    strictly = known.text == "<=" and asked.text == "<"
-    return True if known.number < asked.number or (known.number == asked.number and not strictly) else None
+    strictly = premise.text == "<=" and conclusion.text == "<"
+    return (
+        True if premise.number < conclusion.number or (premise.number == conclusion.number and not strictly) else None
+    )
 
 
-def _of_networks(known: str, asked: str) -> bool | None:
-    one, other = ip_network(known), ip_network(asked)
+def _of_networks(premise: str, conclusion: str) -> bool | None:
+    one, other = ip_network(premise), ip_network(conclusion)
     if one.version != other.version or not one.overlaps(other):
         return False
     return True if one.prefixlen >= other.prefixlen else None
 
 
-def _of_patterns(known: Atom, asked: Atom) -> bool | None:
+def _of_patterns(premise: Atom, conclusion: Atom) -> bool | None:
     """Return the relation of two patterns, neither of which is equivalent to a single value."""
-    one, other = _tokens(known), _tokens(asked)
+    one, other = _tokens(premise), _tokens(conclusion)
     text = _literal_text(one)
-    if text is not None and known.fold and asked.fold and not known.partial:
-        return leaf_holds(Kiwi(asked.key, asked.text, asked.partial), text)
+    if text is not None and premise.fold and conclusion.fold and not premise.partial:
+        return leaf_holds(Kiwi(conclusion.key, conclusion.text, conclusion.partial), text)
     # Comparisons that ignore case use folded texts; the opposite direction implies nothing.
-    decidable = asked.fold or not known.fold
-    if known.fold != asked.fold:
-        one, other = (one, folded(other)) if known.fold else (folded(one), other)
-    if known.partial and asked.partial:
-        return True if known.fold == asked.fold and includes(other, one) else None
-    if known.partial:
+    decidable = conclusion.fold or not premise.fold
+    if premise.fold != conclusion.fold:
+        one, other = (one, folded(other)) if premise.fold else (folded(one), other)
+    if premise.partial and conclusion.partial:
+        return True if premise.fold == conclusion.fold and includes(other, one) else None
+    if premise.partial:
         one = tokens_of((ANY, *one, ANY))
-    if asked.partial:
+    if conclusion.partial:
         return None if meet(one, tokens_of((ANY, *other, ANY))) else False
     if decidable and includes(other, one):
         return True

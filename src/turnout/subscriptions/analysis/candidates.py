@@ -79,23 +79,23 @@ class Candidates:
         keys = keys_of(self._conditions[number])
         implied = dict.fromkeys(self._implied(terms[0], keys)) if terms else {}
         # A condition that holds more than its terms' leaves say implies anchors that are not known here.
-        known = implied if terms and terms[0].rest is None else None
+        exact = implied if terms and terms[0].rest is None else None
         chosen: dict[int, None] = {}
         for access in implied:
             under = self._under.get(access)
             if under is None:
                 continue
-            chosen.update((other, None) for other in under.beside(known, keys) if self._needed[other] <= keys)
+            chosen.update((other, None) for other in under.wider_than(exact, keys) if self._needed[other] <= keys)
             if len(chosen) > _MOST_OF_ONE:
                 self.cut += 1
                 break
         chosen.pop(number, None)
         return list(chosen)
 
-    def _parted(self, anchor: Anchor, numbers: list[int]) -> _Under:
+    def _parted(self, anchor: Anchor, numbers: list[int]) -> _AnchorBucket:
         """Return the conditions under an anchor; many are split by a second anchor that narrower ones imply."""
         if len(numbers) <= min(_MAX_WITHOUT_SECOND, MOST_UNDER_ANCHOR):
-            return _Under(numbers)
+            return _AnchorBucket(numbers)
         by_second: defaultdict[Anchor, list[int]] = defaultdict(list)
         by_keys: defaultdict[frozenset[str], list[int]] = defaultdict(list)
         for number in numbers:
@@ -106,15 +106,15 @@ class Candidates:
                 by_second[second].append(number)
                 self._slots[second.key].add(second.kind)
         parts: list[tuple[Anchor | frozenset[str], list[int]]] = [*by_second.items(), *by_keys.items()]
-        for bucket, many in parts:
-            if len(many) > MOST_UNDER_ANCHOR:
-                self._leave_out(anchor, bucket, many)
-        return _Under([], by_second, by_keys)
+        for bucket, members in parts:
+            if len(members) > MOST_UNDER_ANCHOR:
+                self._leave_out(anchor, bucket, members)
+        return _AnchorBucket([], by_second, by_keys)
 
-    def _leave_out(self, anchor: Anchor, bucket: Anchor | frozenset[str], many: list[int]) -> None:
-        beside = str(bucket) if isinstance(bucket, Anchor) else ", ".join(sorted(bucket))
-        self.crowded[f"{anchor} with {beside}" if beside else str(anchor)] = len(many)
-        many.clear()
+    def _leave_out(self, anchor: Anchor, bucket: Anchor | frozenset[str], numbers: list[int]) -> None:
+        bucket_text = str(bucket) if isinstance(bucket, Anchor) else ", ".join(sorted(bucket))
+        self.crowded[f"{anchor} with {bucket_text}" if bucket_text else str(anchor)] = len(numbers)
+        numbers.clear()
 
     def _second(self, number: int, first: Anchor) -> Anchor | None:
         """Return the rarest anchor but *first* that the condition and all narrower ones imply; None if none."""
@@ -137,10 +137,10 @@ class Candidates:
         for leaf in term.checks:
             if not leaf.negated:
                 yield from _of_leaf(leaf, slots.get(leaf.key, ()))
-        yield from map(_beside, sorted(keys))
+        yield from map(_key_anchor, sorted(keys))
 
 
-class _Under:
+class _AnchorBucket:
     """Conditions under one anchor.
 
     Args:
@@ -161,7 +161,7 @@ class _Under:
         self._by_second = by_second
         self._by_keys = by_keys
 
-    def beside(self, implied: Collection[Anchor] | None, keys: frozenset[str]) -> Iterator[int]:
+    def wider_than(self, implied: Collection[Anchor] | None, keys: frozenset[str]) -> Iterator[int]:
         """Yield the conditions that may be wider than one with these implied anchors (None: not all known)."""
         yield from self._numbers
         if implied is None or len(self._by_second) < len(implied):
@@ -185,10 +185,10 @@ def _needed_of(forms: Sequence[CanonicalForm]) -> list[frozenset[str]]:
 
 def _bucket(anchor: Anchor, keys: frozenset[str]) -> Anchor:
     """Return the anchor to store a condition under; one of its keys if it has no other."""
-    return _beside(min(keys)) if anchor == ALWAYS and keys else anchor
+    return _key_anchor(min(keys)) if anchor == ALWAYS and keys else anchor
 
 
-def _beside(key: str) -> Anchor:
+def _key_anchor(key: str) -> Anchor:
     """Return the anchor under which conditions without a usable anchor that test *key* are stored."""
     return Anchor(key, Kind("not"), "")
 

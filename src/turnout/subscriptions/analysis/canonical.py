@@ -43,7 +43,7 @@ def form_of(condition: Condition) -> CanonicalForm:
     >>> form_of(parse("n<5 AND n>9")).always
     False
     """
-    literals = _apart(condition)
+    literals = _distinct_literals(condition)
     if literals is not None:
         return CanonicalForm(_digest("&", literals), None, literals)
     try:
@@ -63,7 +63,7 @@ def _of_diagram(diagrams: Diagrams, root: int) -> CanonicalForm:
     return CanonicalForm(_digest("/", diagrams.rows(root)))
 
 
-def _apart(condition: Condition) -> tuple[Literal, ...] | None:
+def _distinct_literals(condition: Condition) -> tuple[Literal, ...] | None:
     """Return the literals of a conjunction of distinct keys, which needs no diagram; None for other conditions."""
     if isinstance(condition, Group):
         if condition.logic is not Logic.AND or condition.negated or len(condition.children) > MOST_ATOMS:
@@ -90,7 +90,7 @@ def _digest(kind: str, parts: Iterable[object]) -> str:
 
 
 def _words(condition: Condition) -> str:
-    """The condition in a fixed order of its children."""
+    """Return the condition in a fixed order of its children."""
     if not isinstance(condition, Group):
         return repr((literals_of(condition), condition.negated))
     children = sorted(map(_words, condition.children))

@@ -31,7 +31,7 @@ def clash(condition: Condition) -> str:
 
 
 def _required(condition: Condition) -> list[Leaf]:
-    """The leaves that all have to be true, as far as they are on the surface."""
+    """Return the leaves that all have to be true, as far as they are on the surface."""
     if not isinstance(condition, Group):
         return [condition]
     if condition.logic is not Logic.AND or condition.negated:

@@ -56,11 +56,11 @@ class Diagrams:
         self._steps = 0
 
     def node(self, root: Root) -> DecisionNode:
-        """The node at a root that is neither `TRUE` nor `FALSE`."""
+        """Return the node at a root that is neither `TRUE` nor `FALSE`."""
         return self._nodes[root - 2]
 
     def of(self, condition: Condition) -> Root:
-        """The diagram of a condition, as if its atoms were independent."""
+        """Return the diagram of a condition, as if its atoms were independent."""
         if not isinstance(condition, Group):
             return self._of_leaf(condition)
         children = map(self.of, condition.children)
@@ -74,9 +74,9 @@ class Diagrams:
                 for child in children:
                     root = self.choose(child, TRUE, root)
             case Logic.XOR:
-                root, none = FALSE, TRUE
+                root, none_true = FALSE, TRUE
                 for child in children:
-                    root, none = self.choose(child, none, root), self.choose(child, FALSE, none)
+                    root, none_true = self.choose(child, none_true, root), self.choose(child, FALSE, none_true)
         return self.inverse(root) if condition.negated else root
 
     def _of_leaf(self, leaf: Leaf) -> Root:
@@ -85,7 +85,7 @@ class Diagrams:
         return self.inverse(root) if leaf.negated else root
 
     def conjunction(self, literals: Sequence[Literal]) -> Root:
-        """The diagram of literals that are sorted, and all different."""
+        """Return the diagram of literals that are sorted, and all different."""
         root = TRUE
         for atom, holds in reversed(literals):
             root = self._node_of(atom, root, FALSE) if holds else self._node_of(atom, FALSE, root)
@@ -105,11 +105,11 @@ class Diagrams:
         return root
 
     def inverse(self, root: Root) -> Root:
-        """The diagram that is true where this one is false."""
+        """Return the diagram that is true where this one is false."""
         return self.choose(root, FALSE, TRUE)
 
     def choose(self, question: Root, high: Root, low: Root) -> Root:
-        """The diagram *high* where *question* is true, and *low* where it is false."""
+        """Return the diagram *high* where *question* is true, and *low* where it is false."""
         if question < 2:
             return high if question else low
         if high == low:
@@ -131,33 +131,33 @@ class Diagrams:
             return root
         return self.node(root).high if holds else self.node(root).low
 
-    def reduced(self, root: Root, known: _Context = ()) -> Root:
+    def reduced(self, root: Root, context: _Context = ()) -> Root:
         """Return an equivalent diagram without tests that other atoms of the same key decide.
 
         Args:
             root: a diagram.
-            known: literals of the key of the first node that are true already.
+            context: literals of the key of the first node that are true already.
         """
         if root < 2:
             return root
         atom, high, low = self.node(root)
-        if known and known[0][0].key != atom.key:
+        if context and context[0][0].key != atom.key:
             # Keys are in sequence: no node below tests earlier keys.
-            known = ()
-        case = (root, known)
+            context = ()
+        case = (root, context)
         simpler = self._reduced.get(case)
         if simpler is None:
             self._step()
-            truth = _decided(known, atom)
+            truth = _decided(context, atom)
             if truth is None:
-                simpler = self._split(atom, high, low, known)
+                simpler = self._split(atom, high, low, context)
             else:
-                simpler = self.reduced(high if truth else low, known)
+                simpler = self.reduced(high if truth else low, context)
             self._reduced[case] = simpler
         return simpler
 
-    def _split(self, atom: Atom, high: Root, low: Root, known: _Context) -> Root:
-        if_true, if_false = (*known, (atom, True)), (*known, (atom, False))
+    def _split(self, atom: Atom, high: Root, low: Root, context: _Context) -> Root:
+        if_true, if_false = (*context, (atom, True)), (*context, (atom, False))
         high, low = self.reduced(high, if_true), self.reduced(low, if_false)
         if high == low or self.reduced(low, if_true) == high:
             return low
@@ -171,7 +171,7 @@ class Diagrams:
             raise TooLargeError
 
     def ways(self, root: Root, before: tuple[Literal, ...] = ()) -> Iterator[tuple[Literal, ...]]:
-        """The literals of each way to "true": the disjoint terms."""
+        """Yield the literals of each way to "true": the disjoint terms."""
         if root == TRUE:
             yield before
         elif root != FALSE:
@@ -180,7 +180,7 @@ class Diagrams:
             yield from self.ways(low, (*before, (atom, False)))
 
     def literals(self, root: Root) -> tuple[Literal, ...] | None:
-        """The literals of a plain conjunction; None where the diagram is more than that."""
+        """Return the literals of a plain conjunction; None where the diagram is more than that."""
         literals: list[Literal] = []
         while root > 1:
             atom, high, low = self.node(root)
@@ -205,9 +205,9 @@ class Diagrams:
         return numbers[root]
 
 
-def _decided(known: _Context, atom: Atom) -> bool | None:
-    """The truth value that the known facts of its key imply for an atom, if any."""
-    for other, holds in known:
+def _decided(context: _Context, atom: Atom) -> bool | None:
+    """Return the truth value that the known facts of its key imply for an atom, if any."""
+    for other, holds in context:
         if holds:
             truth = relation(other, atom)
             if truth is not None:

@@ -119,7 +119,7 @@ class Traffic:
 
 
 @dataclass(frozen=True, slots=True)
-class Unread:
+class UnreadDestination:
     """A destination that no stream takes."""
 
     destination: str
@@ -159,8 +159,8 @@ class Analysis:
     cut: int
     access: Access
     traffic: Traffic | None = None
-    unread: tuple[Unread, ...] | None = None
+    unread: tuple[UnreadDestination, ...] | None = None
 
     def as_dict(self) -> dict[str, object]:
-        """The same as plain values, for JSON."""
+        """Return the same as plain values, for JSON."""
         return asdict(self)

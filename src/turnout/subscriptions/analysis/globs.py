@@ -101,7 +101,7 @@ def meet(one: Tokens, other: Tokens) -> bool:
 
 
 def _closed_row(other: Tokens, following: Sequence[Token], positions: set[int]) -> set[int]:
-    """The places in *other* that can be reached without reading on in the first pattern."""
+    """Return the places in *other* that can be reached without reading on in the first pattern."""
     if following and following[0] is ANY:
         # The star matches any text.
         return set(range(min(positions, default=len(other) + 1), len(other) + 1))

@@ -13,7 +13,7 @@ from turnout.subscriptions.analysis.candidates import Candidates
 from turnout.subscriptions.analysis.canonical import CanonicalForm, form_of
 from turnout.subscriptions.analysis.contradictions import clash
 from turnout.subscriptions.analysis.cost import AnchorTraffic, access_of
-from turnout.subscriptions.analysis.findings import Analysis, Equal, Impossible, Subsumed, Traffic, Unread
+from turnout.subscriptions.analysis.findings import Analysis, Equal, Impossible, Subsumed, Traffic, UnreadDestination
 from turnout.subscriptions.analysis.subsumption import Verdict, subsumed
 from turnout.subscriptions.analysis.witness import messages_of
 from turnout.subscriptions.model import Subscription
@@ -126,7 +126,7 @@ class _ComparedPairs:
         self.compared = self.cut = self._proofs = 0
 
     def compare(self, group: _EquivalentGroup, wider: Sequence[_EquivalentGroup]) -> None:
-        """Find what subsumes a group; for each of its members one pair with each, up to `MOST_WIDER`."""
+        """Find the conditions that subsume a group, and pair each with each of its members, up to `MOST_WIDER`."""
         proven = 0
         messages = messages_of(group.first.condition, group.form) if wider else ()
         for other in wider:
@@ -148,7 +148,7 @@ class _ComparedPairs:
 
 
 def _grouped(subscriptions: Iterable[Subscription]) -> dict[tuple[str, str], _EquivalentGroup]:
-    """The subscriptions by tenant and digest."""
+    """Return the subscriptions by tenant and digest."""
     groups: dict[tuple[str, str], _EquivalentGroup] = {}
     for subscription in subscriptions:
         form = form_of(subscription.condition)
@@ -213,5 +213,5 @@ def analysis_of(
         cut=comparison.cut,
         access=access_of(catalogue.terms(), hottest, anchors),
         traffic=traffic,
-        unread=None if unread is None else tuple(Unread(name, tuple(ids)) for name, ids in unread.items()),
+        unread=None if unread is None else tuple(UnreadDestination(name, tuple(ids)) for name, ids in unread.items()),
     )

@@ -39,7 +39,7 @@ def subsumed(condition: Condition, form: CanonicalForm, other: Condition, other_
         missing = _missing(form.literals, other_form.literals)
         if missing is None:
             return Verdict.YES
-        if form.always is None and any(_follows(known, (missing[0], not missing[1])) for known in form.literals):
+        if form.always is None and any(_follows(literal, (missing[0], not missing[1])) for literal in form.literals):
             # The two share no messages, and this one matches some, as far as can be proven.
             return Verdict.NO
         if _separates(condition, other, message_of(sorted({*form.literals, (missing[0], not missing[1])}))):
@@ -61,15 +61,15 @@ def _separates(condition: Condition, other: Condition, message: Mapping[str, str
 
 
 def _missing(literals: tuple[Literal, ...], required: tuple[Literal, ...]) -> Literal | None:
-    """The first of the literals that are *required* which follows from none of the others; None if all do."""
+    """Return the first of the literals that are *required* which follows from none of the others; None if all do."""
     return next(
-        (needed for needed in required if not any(_follows(known, needed) for known in literals)),
+        (needed for needed in required if not any(_follows(literal, needed) for literal in literals)),
         None,
     )
 
 
-def _follows(known: Literal, asked: Literal) -> bool:
-    (atom, holds), (other, required) = known, asked
+def _follows(premise: Literal, conclusion: Literal) -> bool:
+    (atom, holds), (other, required) = premise, conclusion
     if atom.key != other.key:
         return False
     if holds:

@@ -31,7 +31,7 @@ subscription is looked up by; ``tenant`` and the last two are null where there i
 
 
 def table_of(subscriptions: Iterable[Subscription], births: Mapping[str, Creation]) -> object:
-    """The `pyarrow.Table` of some subscriptions, in no order.
+    """Return the `pyarrow.Table` of some subscriptions, in no order.
 
     Args:
         subscriptions: none twice.

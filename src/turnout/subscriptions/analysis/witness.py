@@ -23,8 +23,8 @@ _MESSAGES = 4
 
 def witness(diagrams: Diagrams, root: int) -> Mapping[str, str] | None:
     """Return metadata of a message for which the diagram is true; None if none is found, which proves nothing."""
-    for way in islice(diagrams.ways(root), _MOST_WAYS):
-        message = message_of(way)
+    for path in islice(diagrams.ways(root), _MOST_WAYS):
+        message = message_of(path)
         if message is not None:
             return message
     return None
@@ -40,14 +40,14 @@ def messages_of(condition: Condition, form: CanonicalForm) -> tuple[dict[str, st
             root = diagrams.reduced(diagrams.of(condition))
         except TooLargeError:
             return ()
-        messages = [message_of(way) for way in islice(diagrams.ways(root), _MESSAGES)]
+        messages = [message_of(path) for path in islice(diagrams.ways(root), _MESSAGES)]
     return tuple(message for message in messages if message is not None and evaluate(condition, message))
 
 
-def message_of(way: Sequence[Literal]) -> dict[str, str] | None:
+def message_of(path: Sequence[Literal]) -> dict[str, str] | None:
     """Return a message for which all literals are true, sorted by key; None if none is found."""
     message: dict[str, str] = {}
-    for key, group in groupby(way, key=lambda literal: literal[0].key):
+    for key, group in groupby(path, key=lambda literal: literal[0].key):
         literals = list(group)
         if not any(holds for _, holds in literals):
             # Every atom is false where the key is absent.
@@ -56,12 +56,12 @@ def message_of(way: Sequence[Literal]) -> dict[str, str] | None:
         if value is None:
             return None
         message[key] = value
-    return message if _agrees(way, message) else None
+    return message if _agrees(path, message) else None
 
 
-def _agrees(way: Sequence[Literal], message: Mapping[str, str]) -> bool:
+def _agrees(path: Sequence[Literal], message: Mapping[str, str]) -> bool:
     """Return True if the literals about any value are true of all of the message's values."""
-    of_any = [(atom, holds) for atom, holds in way if atom.key == ANY_KEY]
+    of_any = [(atom, holds) for atom, holds in path if atom.key == ANY_KEY]
     return all(any(atom_holds(atom, value) for value in message.values()) == holds for atom, holds in of_any)
 
 
@@ -89,6 +89,6 @@ def _of_atom(atom: Atom) -> Iterator[str]:
         yield str(network.network_address)
         yield str(network.broadcast_address)
     elif atom.rank == TEXT:
-        for any_, some in (("", "x"), ("x", "y"), ("q", "q")):
-            fills = {ANY: any_, ONE: some}
+        for any_, one in (("", "x"), ("x", "y"), ("q", "q")):
+            fills = {ANY: any_, ONE: one}
             yield "".join(piece if isinstance(piece, str) else fills[piece] for piece in parse_pattern(atom.text))

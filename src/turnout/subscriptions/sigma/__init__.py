@@ -5,6 +5,6 @@ so each of its texts becomes a leaf that ignores case, unless it has the modifie
 named, and leaves the other rules alone. Source: the Sigma specification, version 2.
 """
 
-from turnout.subscriptions.sigma.rules import LeftRule, SigmaRule, read_file, read_text, rule_files
+from turnout.subscriptions.sigma.rules import SigmaRule, SkippedRule, read_file, read_text, rule_files
 
-__all__ = ["LeftRule", "SigmaRule", "read_file", "read_text", "rule_files"]
+__all__ = ["SigmaRule", "SkippedRule", "read_file", "read_text", "rule_files"]

@@ -65,14 +65,14 @@ class SigmaRule:
             sources = [kiwi(name, escape(text), ignore_case=True) for name, text in self.logsource.items()]
             condition = all_of(*sources, condition)
         level = self.level or "unknown"
-        made = [destination.replace("{level}", level) for destination in destinations]
-        subscription = Subscription(made, condition, {name: text for name, text in metadata.items() if text}, self.id)
+        topics = [destination.replace("{level}", level) for destination in destinations]
+        subscription = Subscription(topics, condition, {name: text for name, text in metadata.items() if text}, self.id)
         check(subscription)
         return subscription
 
 
 @dataclass(frozen=True, slots=True)
-class LeftRule:
+class SkippedRule:
     """Rule, or file, that gives no condition.
 
     Attributes:
@@ -101,20 +101,20 @@ def rule_files(paths: Sequence[Path]) -> Iterator[Path]:
         yield from sorted(file for file in path.rglob("*") if file.suffix in (".yml", ".yaml") and file.is_file())
 
 
-def read_file(path: Path) -> Iterator[SigmaRule | LeftRule]:
+def read_file(path: Path) -> Iterator[SigmaRule | SkippedRule]:
     """Yield each rule of a file; a file that cannot be read is left as a whole."""
     try:
         text = bytes_of(path, max_bytes=_MAX_BYTES).decode("utf-8-sig")
     except OSError as failure:
-        yield LeftRule(path, "", failure.strerror or str(failure))
+        yield SkippedRule(path, "", failure.strerror or str(failure))
         return
     except UnicodeDecodeError as failure:
-        yield LeftRule(path, "", f"is not UTF-8: the byte at {failure.start}")
+        yield SkippedRule(path, "", f"is not UTF-8: the byte at {failure.start}")
         return
     yield from read_text(text, path)
 
 
-def read_text(text: str, path: Path) -> Iterator[SigmaRule | LeftRule]:
+def read_text(text: str, path: Path) -> Iterator[SigmaRule | SkippedRule]:
     """Yield each rule of a text, which has one in each of its YAML documents.
 
     >>> rule = "{title: Shell, detection: {selection: {Image|endswith: '/sh'}, condition: selection}}"
@@ -129,20 +129,20 @@ def read_text(text: str, path: Path) -> Iterator[SigmaRule | LeftRule]:
             yield found
 
 
-def _read_document(text: str, file: Path, first_line: int) -> SigmaRule | LeftRule | None:
+def _read_document(text: str, file: Path, first_line: int) -> SigmaRule | SkippedRule | None:
     try:
         node = compose(text)
         document = construct(node)
     except yaml.YAMLError as failure:
         problem, line = position_of(failure)
-        return LeftRule(file, "", f"is no YAML: {problem}", None if line is None else first_line + line)
+        return SkippedRule(file, "", f"is no YAML: {problem}", None if line is None else first_line + line)
     if document is None:
         return None
     try:
         return _rule(document, file)
     except InexpressibleError as failure:
         line = _line_of(node, failure.path)
-        return LeftRule(file, failure.path, failure.reason, None if line is None else first_line + line)
+        return SkippedRule(file, failure.path, failure.reason, None if line is None else first_line + line)
 
 
 def _rule(document: object, file: Path) -> SigmaRule:

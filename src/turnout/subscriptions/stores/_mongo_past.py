@@ -20,15 +20,15 @@ class MongoPast:
     """Two collections next to a store's own: deleted documents, and the time of each revision.
 
     Args:
-        gone: the collection of deleted documents.
+        archive: the collection of deleted documents.
         moments: the collection of times.
         states: the store's own collection of state.
         retention: for how many seconds deleted documents are kept.
         clock: the server's, as writers on many machines share the collections.
     """
 
-    def __init__(self, gone: Any, moments: Any, states: Any, retention: float, clock: ServerClock) -> None:
-        self._gone = gone
+    def __init__(self, archive: Any, moments: Any, states: Any, retention: float, clock: ServerClock) -> None:
+        self._archive = archive
         self._moments = moments
         self._states = states
         self._retention = retention
@@ -37,8 +37,8 @@ class MongoPast:
 
     def prepare(self, revision: int) -> None:
         """Make the indexes, and begin the history of a store that has none."""
-        self._gone.create_index([("died", 1)])
-        self._gone.create_index([("id", 1)])
+        self._archive.create_index([("died", 1)])
+        self._archive.create_index([("id", 1)])
         begun = self._states.update_one(
             {"_id": "past"}, {"$setOnInsert": {"_id": "past", "remembered": revision}}, upsert=True
         )
@@ -55,7 +55,7 @@ class MongoPast:
         if self._retention:
             key = f"{died}"
             archived = {"_id": key, "id": document["_id"], "died": died, "born": document["revision"]}
-            self._gone.replace_one({"_id": key}, {**archived, "document": plain(document)}, upsert=True)
+            self._archive.replace_one({"_id": key}, {**archived, "document": plain(document)}, upsert=True)
 
     def archive_many(self, documents: Iterable[JsonMapping], died: int) -> None:
         """Archive documents before their deletion; those already archived at this revision are overwritten."""
@@ -65,12 +65,12 @@ class MongoPast:
             for id_ in (one["_id"],)
         ]
         if archived and self._retention:
-            self._gone.delete_many({"_id": {"$in": [one["_id"] for one in archived]}})
-            self._gone.insert_many(archived, ordered=False)
+            self._archive.delete_many({"_id": {"$in": [one["_id"] for one in archived]}})
+            self._archive.insert_many(archived, ordered=False)
 
     def drop_uncommitted(self, revision: int) -> None:
         """Delete the leftovers of a dead writer under a revision that was never published."""
-        self._gone.delete_many({"died": {"$gte": revision}})
+        self._archive.delete_many({"died": {"$gte": revision}})
 
     def forget(self) -> None:
         """Drop everything older than the retention; see `turnout.subscriptions.stores._sqlite_past.forget`."""
@@ -79,7 +79,7 @@ class MongoPast:
         oldest = self._due(limit)
         if oldest is not None:
             self._states.update_one({"_id": "past"}, {"$max": {"remembered": oldest}})
-            self._gone.delete_many({"died": {"$lte": oldest}})
+            self._archive.delete_many({"died": {"$lte": oldest}})
             self._moments.delete_many({"_id": {"$lt": oldest}})
 
     def _due(self, limit: int) -> int | None:
@@ -109,7 +109,7 @@ class MongoPast:
     def at(self, revision: int, ids: JsonMapping | str) -> list[JsonObject]:
         """Return the documents with these ids that existed at a revision and have been deleted since."""
         query = {"id": ids, "born": {"$lte": revision}, "died": {"$gt": revision}}
-        return [past["document"] for past in self._gone.find(query)]
+        return [past["document"] for past in self._archive.find(query)]
 
     def history(self, id_: str, present: JsonMapping | None, revision: int) -> tuple[AuditEntry, ...]:
         """Return the changes of an id that are remembered.
@@ -122,8 +122,8 @@ class MongoPast:
         Raises:
             SubscriptionNotFoundError: nothing is remembered of it.
         """
-        gone = self._gone.find({"id": id_, "died": {"$lte": revision}})
-        versions = [Version(subscription_of(past["document"]), past["born"], past["died"]) for past in gone]
+        archive = self._archive.find({"id": id_, "died": {"$lte": revision}})
+        versions = [Version(subscription_of(past["document"]), past["born"], past["died"]) for past in archive]
         if present is not None:
             versions.append(Version(subscription_of(present), present["revision"], None))
         if not versions:

@@ -316,28 +316,28 @@ class SqliteFile:
 
     def _reopen(self) -> None:
         """Follow the file that the path names now."""
-        seen = self._finish()
+        reached = self._finish()
         with folder_locked(self.address.path.parent):
             self._opened.clear_leftovers()
             anchor, opened = self._open()
         try:
-            revision = continue_revisions(anchor, seen)
+            revision = continue_revisions(anchor, reached)
         except BaseException:
             anchor.close()
             raise
         before, self._anchor, self._opened = self._anchor, anchor, opened
         before.close()
         text = "%s was replaced by another file: its followers begin again (revision %d, after %d of the one before)"
-        _log.warning(text, self._name(), revision, seen)
+        _log.warning(text, self._name(), revision, reached)
 
     def _finish(self) -> int:
         """Write the log into the file that was open, wherever it is now; return its last revision."""
         while self._idle:
             self._idle.pop().close()
-        seen: int = self._anchor.execute("SELECT revision FROM state").fetchone()[0]
+        reached: int = self._anchor.execute("SELECT revision FROM state").fetchone()[0]
         with suppress(sqlite3.Error):
             self._anchor.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        return seen
+        return reached
 
     def close(self) -> None:
         """Close the idle connections now, and the others when they are returned."""

@@ -16,7 +16,7 @@ from turnout.subscriptions.stores import _sqlite_past as past
 _Inode: TypeAlias = tuple[int, int]
 """Device and number."""
 
-_BESIDE = ("-wal", "-shm")
+_COMPANION_ENDS = ("-wal", "-shm")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,18 +26,18 @@ class OpenedFile:
     Attributes:
         path: path that it was opened by.
         inode: inode of the file; None where there was none.
-        beside: the inodes of SQLite's other files, by the end of their names.
+        companions: the inodes of SQLite's other files, by the end of their names.
     """
 
     path: str
     inode: _Inode | None
-    beside: dict[str, _Inode] = field(default_factory=dict)
+    companions: dict[str, _Inode] = field(default_factory=dict)
 
     @classmethod
     def at(cls, path: Path) -> Self:
         """Return the files that the path names now."""
-        beside = {end: inode for end in _BESIDE if (inode := _inode_of(f"{path}{end}")) is not None}
-        return cls(str(path), _inode_of(path), beside)
+        companions = {end: inode for end in _COMPANION_ENDS if (inode := _inode_of(f"{path}{end}")) is not None}
+        return cls(str(path), _inode_of(path), companions)
 
     def is_there(self) -> bool:
         """True if the path still names the file."""
@@ -52,7 +52,7 @@ class OpenedFile:
 
         SQLite finds a log by its name alone, and would write its contents over the pages of another file.
         """
-        for end, inode in self.beside.items():
+        for end, inode in self.companions.items():
             name = Path(f"{self.path}{end}")
             if _inode_of(name) != inode:
                 continue
@@ -80,8 +80,8 @@ def folder_locked(folder: Path) -> Iterator[None]:
         yield
 
 
-def continue_revisions(connection: sqlite3.Connection, seen: int) -> int:
-    """Have everyone that follows revisions up to *seen* of another file begin again from this one.
+def continue_revisions(connection: sqlite3.Connection, reached: int) -> int:
+    """Have everyone that follows revisions up to *reached* of another file begin again from this one.
 
     The numbers continue above those of the other file, and this file's changes are known from there on only: asked for
     changes since an earlier revision, it answers with everything. A process that has done so for the same replacement
@@ -92,8 +92,8 @@ def continue_revisions(connection: sqlite3.Connection, seen: int) -> int:
     """
     connection.execute("BEGIN IMMEDIATE")
     revision, horizon = connection.execute("SELECT revision, horizon FROM state").fetchone()
-    if horizon <= seen:
-        revision = max(revision, seen) + 1
+    if horizon <= reached:
+        revision = max(revision, reached) + 1
         connection.execute("UPDATE state SET revision = ?, horizon = ?", (revision, revision))
         past.note_time(connection, revision)
     connection.execute("COMMIT")

@@ -81,18 +81,18 @@ class MemoryStore(StoreBase):
         """See `BulkStore.create_many`."""
         new = [subscription.identified() for subscription in checked(subscriptions)]
         with self._lock:
-            seen: set[str] = set()
+            new_ids: set[str] = set()
             for subscription in new:
-                if subscription.id in self._subscriptions or subscription.id in seen:
+                if subscription.id in self._subscriptions or subscription.id in new_ids:
                     raise SubscriptionExistsError(subscription.id)
-                seen.add(subscription.id)
+                new_ids.add(subscription.id)
             if not new:
                 return []
             self._advance()
             for subscription in new:
                 self._keep(subscription)
             # Sorting two sorted runs is linear, so this costs no more than inserting one id does.
-            self._ids.extend(sorted(seen))
+            self._ids.extend(sorted(new_ids))
             self._ids.sort()
         return [subscription.id for subscription in new]
 

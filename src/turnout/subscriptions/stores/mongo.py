@@ -101,8 +101,8 @@ class MongoStore(StoreBase):
         self._clock = ServerClock(lambda: self._client.admin.command("hello")["localTime"])
         self._updates = Updates(self._subscriptions)
         self._turns = Turns(self._states, self._clock)
-        gone, moments = database[f"{table}_past"], database[f"{table}_moments"]
-        self._past = MongoPast(gone, moments, self._states, retention, self._clock)
+        archive, moments = database[f"{table}_past"], database[f"{table}_moments"]
+        self._past = MongoPast(archive, moments, self._states, retention, self._clock)
         self._bulk = Deletions(self._subscriptions, self._deleted, self._states, self._past)
         try:
             with translated(), log_wait(uri):
@@ -318,8 +318,10 @@ class MongoStore(StoreBase):
         with translated():
             self._past.revision_at(revision, self._state().revision)
             # Rows deleted between the queries are in several; the earliest deletions are in the last.
-            there = list(self._subscriptions.find({"_id": ids, "revision": {"$lte": revision}}))
-            return sorted_subscriptions([*there, *self._updates.replaced(revision, ids)], self._past.at(revision, ids))
+            present = list(self._subscriptions.find({"_id": ids, "revision": {"$lte": revision}}))
+            return sorted_subscriptions(
+                [*present, *self._updates.replaced(revision, ids)], self._past.at(revision, ids)
+            )
 
     def births(self, prefix: str = "") -> Mapping[str, Creation]:
         """See `VersionedStore.births`."""

@@ -29,7 +29,7 @@ class Date(NamedTuple):
 
 
 def wrapped(number: int, bits: int) -> int:
-    """The low bits of a number, as a signed number of that width: what Java's integers do when they overflow."""
+    """Return the low bits of a number, as a signed number of that width: what Java's integers do when they overflow."""
     low = number & ((1 << bits) - 1)
     return low - (1 << bits) if low >> bits - 1 else low
 
@@ -45,7 +45,7 @@ def days_of(year: int, month: int, day: int, *, julian: bool) -> int:
 
 
 def date_of(days: int) -> Date:
-    """The date of a day, in the calendar that was in force."""
+    """Return the date of a day, in the calendar that was in force."""
     if CUTOVER_DAY <= days <= _LAST:
         modern = date.fromordinal(days + _UNIX)
         return Date(modern.year, modern.month, modern.day)
@@ -69,5 +69,5 @@ def month_length(year: int, month: int, *, julian: bool) -> int:
 
 
 def on_or_before(day: int, weekday: int) -> int:
-    """The last day up to *day* that is that weekday; 1 is Sunday, 7 Saturday."""
+    """Return the last day up to *day* that is that weekday; 1 is Sunday, 7 Saturday."""
     return day - (day + 5 - weekday) % 7

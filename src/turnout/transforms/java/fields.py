@@ -61,7 +61,7 @@ class _Plan(NamedTuple):
 @lru_cache(maxsize=1000)
 def _plan(letters: tuple[str, ...]) -> _Plan:
     stamps = _Stamps(letters)
-    return _Plan(_way(stamps), _hours(stamps), not set(letters).isdisjoint("HhamsS"), stamps["Y"] > stamps["y"])
+    return _Plan(_day_letter(stamps), _hours(stamps), not set(letters).isdisjoint("HhamsS"), stamps["Y"] > stamps["y"])
 
 
 class _Stamps(dict[str, int]):
@@ -84,7 +84,7 @@ def _hours(stamps: _Stamps) -> str:
     return "H" if best and best == stamps["H"] else "h"
 
 
-def _way(stamps: _Stamps) -> str:
+def _day_letter(stamps: _Stamps) -> str:
     """Return the letter that determines the day."""
     groups = {
         "d": stamps["d"],
@@ -112,14 +112,14 @@ def _way(stamps: _Stamps) -> str:
 class _Day:
     """Day that is determined by fields."""
 
-    def __init__(self, fields: Mapping[str, int], way: str) -> None:
+    def __init__(self, fields: Mapping[str, int], kind: str) -> None:
         self.fields = fields
-        self.way = way
+        self.kind = kind
         year = fields.get("y", 1970)
         self.year = 1 - year if fields.get("G", 1) == 0 else year
 
     def days(self, over: int = 0) -> int:
-        """The days since 1970, with as many more as the time of day makes it."""
+        """Return the days since 1970, with as many more as the time of day makes it."""
         if self.year > CUTOVER_YEAR:
             modern = self._in(julian=False) + over
             if modern >= CUTOVER_DAY:
@@ -134,25 +134,25 @@ class _Day:
 
     def _settled(self, modern: int, old: int) -> int:
         """Choose between the calendars near the change from one to the other."""
-        if self.way in "Dw":
+        if self.kind in "Dw":
             return old
         return modern if modern >= CUTOVER_DAY else old
 
     def _in(self, *, julian: bool) -> int:
-        """The day in one of the calendars."""
+        """Return the day in one of the calendars."""
         fields = self.fields
-        if self.way in "Dw":
+        if self.kind in "Dw":
             first = days_of(self.year, 1, 1, julian=julian)
-            if self.way == "D":
+            if self.kind == "D":
                 return first + fields["D"] - 1
             day = on_or_before(_first_week(first) + 6, fields.get("E", _SUNDAY))
             return day + 7 * (fields["w"] - 1)
-        carried, month = divmod(fields.get("M", 0), 12)
-        year = wrapped(self.year + carried, 32)
+        years, month = divmod(fields.get("M", 0), 12)
+        year = wrapped(self.year + years, 32)
         first = days_of(year, month + 1, 1, julian=julian)
-        if self.way == "d":
+        if self.kind == "d":
             return first + fields.get("d", 1) - 1
-        if self.way == "W":
+        if self.kind == "W":
             day = on_or_before(_first_week(first) + 6, fields.get("E", _SUNDAY))
             return day + wrapped(7 * (fields["W"] - 1), 32)
         week = fields.get("F", 1)
@@ -164,7 +164,7 @@ class _Day:
 
 
 def _first_week(first: int) -> int:
-    """The Sunday that begins the week with the first day of a year or month."""
+    """Return the Sunday that begins the week with the first day of a year or month."""
     return on_or_before(first, _SUNDAY)
 
 

@@ -93,7 +93,7 @@ def _scalar(tokens: Sequence[str], at: int) -> tuple[Literal | None, int]:
 
 
 def _temporal(text: str) -> Literal | None:
-    """A date, a time or a timestamp, if the text has the length of one and can be read as one."""
+    """Return a date, a time or a timestamp, if the text has the length of one and can be read as one."""
     text = text.replace("\\:", ":")
     # Java counts a character beyond U+FFFF as two.
     length = len(text) + sum(char > "\uffff" for char in text) if len(text) <= _LONGEST_TEMPORAL else 0
@@ -105,7 +105,7 @@ def _temporal(text: str) -> Literal | None:
 
 
 def _number(text: str) -> Literal | None:
-    """The number, in the narrowest type: int8 … int64, float32, float64, decimal."""
+    """Return the number, in the narrowest type: int8 … int64, float32, float64, decimal."""
     number = parsed_decimal(text)
     if number is None:
         return None
@@ -140,7 +140,7 @@ class _LiteralReader:
         return literal
 
     def _next(self) -> str:
-        """The next token that is more than white space, without the blanks around it, and without taking it."""
+        """Return the next token that is more than white space, without the blanks around it, and without taking it."""
         while not trim(self.tokens[self.at]):
             self.at += 1
         return trim(self.tokens[self.at])
@@ -212,12 +212,12 @@ class _LiteralReader:
 
 
 def _identity(key: Hashable) -> tuple[type, str]:
-    """The type and the text of a map's key: equal where Java's ``equals`` holds, unlike True and 1 in Python."""
+    """Return the type and the text of a map's key: equal where Java's ``equals`` holds, unlike True and 1 in Python."""
     return type(key), str(key)
 
 
 def _aligned_map(of_keys: Schema | None, of_values: Schema | None, entries: Iterable[tuple[Value, Value]]) -> Entries:
-    """The entries of a map under their common schemas."""
+    """Return the entries of a map under their common schemas."""
     values: Entries = {}
     names: dict[Hashable, tuple[type, str]] = {}
     for key, item in entries:

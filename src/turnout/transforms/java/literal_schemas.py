@@ -38,7 +38,7 @@ def merged(schemas: Sequence[Schema | None]) -> Schema | None:
 
 
 def aligned(schema: Schema, value: Value) -> Value:
-    """The element converted to the common schema; its class carries its width.
+    """Return the element converted to the common schema; its class carries its width.
 
     Raises:
         ElementMisfit: it cannot be.

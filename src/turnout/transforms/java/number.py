@@ -27,12 +27,12 @@ def read_integer(text: str, at: int, end: int) -> tuple[int, int] | None:
     sign, digits = match.groups()
     stop = match.end()
     if not digits.isascii():
-        beyond = next((index for index, char in enumerate(digits) if char > "\uffff"), None)
-        if beyond == 0:
+        first_outside = next((index for index, char in enumerate(digits) if char > "\uffff"), None)
+        if first_outside == 0:
             return None
-        if beyond is not None:
-            stop -= len(digits) - beyond
-            digits = digits[:beyond]
+        if first_outside is not None:
+            stop -= len(digits) - first_outside
+            digits = digits[:first_outside]
     if len(digits) < 10 and not text.startswith("E", stop, end):
         return int(sign + digits), stop
     power = _EXPONENT.match(text, stop, end)
@@ -83,7 +83,7 @@ _MOST_DIGITS = 10_000
 
 
 def parsed_integer(text: str, digits: int = _MOST_DIGITS) -> int | None:
-    """The whole number that a text is (``new BigInteger(text)``), None if it is none, or has more *digits*.
+    """Return the whole number that a text is (``new BigInteger(text)``), None if it is none, or has more *digits*.
 
     Zeros at its beginning do not count.
     """
@@ -94,7 +94,7 @@ def parsed_integer(text: str, digits: int = _MOST_DIGITS) -> int | None:
 
 
 def parsed_decimal(text: str) -> Decimal | None:
-    """The decimal number that a text is (``new BigDecimal(text)``), scale and all; None if it is none."""
+    """Parse a decimal number with its scale, as Java's ``new BigDecimal(text)``; None for other texts."""
     match = _BIG_DECIMAL.fullmatch(text)
     if match is None or (not text.isascii() and max(text) > "\uffff"):
         return None
@@ -113,7 +113,7 @@ def scale_of(number: Decimal) -> int:
 
 
 def low_bits(number: Decimal, bits: int) -> int:
-    """The number without its fraction, cut to its low bits (``BigDecimal.longValue`` and its like)."""
+    """Return the number without its fraction, cut to its low bits (``BigDecimal.longValue`` and its like)."""
     if scale_of(number) <= -bits:
         # Ten to that power has as many zero bits at its end; 1e999999999 need not be written out to know that.
         return 0
@@ -125,30 +125,30 @@ def low_bits(number: Decimal, bits: int) -> int:
 
 
 def single(number: int | float | str | Decimal | Fraction) -> float:
-    """The number, or the number that a text is, rounded once to single precision; infinite where it is too large."""
+    """Round a number or the number in a text to single precision, once; infinite if it is too large."""
     real = double(number)
     if math.isinf(real) or real != real:
         return real
     try:
-        near = _float32(real)
+        rounded = _float32(real)
     except OverflowError:
-        near = math.copysign(math.inf, real)
-    if near == real or isinstance(number, float):
-        return near
+        rounded = math.copysign(math.inf, real)
+    if rounded == real or isinstance(number, float):
+        return rounded
     # Rounding twice is wrong only if the first result is halfway between two of the coarser numbers.
-    bits = struct.unpack("<I", struct.pack("<f", near))[0]
+    bits = struct.unpack("<I", struct.pack("<f", rounded))[0]
     neighbours = (bits - 1, bits + 1) if bits & 0x7FFFFFFF else (bits + 1,)
     for neighbour in map(_of_bits, neighbours):
-        if (_finite(near) + _finite(neighbour)) / 2 == real:
+        if (_finite(rounded) + _finite(neighbour)) / 2 == real:
             # Decimals are compared exactly, and have any number of digits.
             exact = number if isinstance(number, Fraction) else Decimal(number)
             if exact != real:
-                return max(near, neighbour) if exact > real else min(near, neighbour)
-    return near
+                return max(rounded, neighbour) if exact > real else min(rounded, neighbour)
+    return rounded
 
 
 def double(number: int | float | str | Decimal | Fraction) -> float:
-    """The number, or the number that a text is, rounded to double precision; infinite where it is too large."""
+    """Round a number or the number in a text to double precision; infinite if it is too large."""
     try:
         return float(number)
     except OverflowError:
@@ -164,5 +164,5 @@ def _of_bits(bits: int) -> float:
 
 
 def _finite(number: float) -> float:
-    """The number; for an infinity the first one beyond single precision."""
+    """Return the number; for an infinity the first one beyond single precision."""
     return math.copysign(2.0**128, number) if math.isinf(number) else number

@@ -58,7 +58,7 @@ class JavaRegex:
 
     @classmethod
     def of(cls, pattern: str) -> JavaRegex:
-        """The pattern, compiled once."""
+        """Return the pattern, compiled once."""
         return _cached(pattern)
 
     def matches(self, text: str) -> bool:
@@ -70,7 +70,7 @@ class JavaRegex:
         return self._bounded(self._compiled.fullmatch, text) is not None
 
     def replaced(self, text: str, replacement: str) -> str:
-        """The text with the first find replaced (``Matcher.replaceFirst``).
+        """Return the text with the first find replaced (``Matcher.replaceFirst``).
 
         Raises:
             RecordError: when it takes too long, or Java cannot use the replacement with this pattern.
@@ -98,7 +98,7 @@ class JavaRegex:
             raise RecordError(f"{self.pattern!r} was matched for more than {SECONDS:g} s") from None
 
     def _parts(self, replacement: str) -> list[str | int]:
-        """The replacement as texts and group numbers."""
+        """Return the replacement as texts and group numbers."""
         parts: list[str | int] = []
         at = 0
         while at < len(replacement):
@@ -117,7 +117,7 @@ class JavaRegex:
         return parts
 
     def _group(self, replacement: str, at: int) -> tuple[int, int]:
-        """The group number after a ``$``, and where it ends: as many digits as still name a group."""
+        """Return the group number after a ``$``, and where it ends: as many digits as still name a group."""
         named = _GROUP_NAME.match(replacement, at)
         if named:
             if named[1] not in self.names:

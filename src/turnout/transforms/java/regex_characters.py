@@ -51,7 +51,7 @@ class CharacterReader:
         return JavaRegexError(f"{reason} near index {self.at} of {self.text!r}")
 
     def peek(self, count: int = 1) -> str:
-        """The next characters, fewer at the end."""
+        """Return the next characters, fewer at the end."""
         return self.text[self.at : self.at + count]
 
     def deeper(self, construct: str) -> None:
@@ -85,7 +85,7 @@ class CharacterReader:
         return UNICODE_ESCAPES if "U" in self.flags else ESCAPES
 
     def escaped(self) -> tuple[str | None, int]:
-        """The set or the one character that an escape is, in a class or outside."""
+        """Return the set or the one character that an escape is, in a class or outside."""
         self.at += 1
         char = self.peek()
         if not char:
@@ -148,7 +148,7 @@ class CharacterReader:
     # --- classes ------------------------------------------------------------------------------------------------------
 
     def character_class(self) -> str:
-        """The set of a class, from its ``[`` to its ``]``."""
+        """Return the set of a class, from its ``[`` to its ``]``."""
         begun = self.at
         self.at += 1
         negated = self.peek() == "^"

@@ -141,18 +141,18 @@ def set_of_property(name: str, *, any_case: bool, unicode: bool) -> str | None:
     if equals:
         match attribute.lower():
             case "sc" | "script":
-                return _known("Script", value)
+                return _named_set("Script", value)
             case "blk" | "block":
-                return _known("Block", value)
+                return _named_set("Block", value)
             case "gc" | "general_category":
                 return _property(value, any_case=any_case)
         return None
     if name.startswith("In"):
-        return _known("Block", name[2:])
+        return _named_set("Block", name[2:])
     if name.startswith("Is"):
         short = name[2:]
         binary = _binary(short, _BINARY, any_case=any_case)
-        return binary or _property(short, any_case=any_case) or _known("Script", short)
+        return binary or _property(short, any_case=any_case) or _named_set("Script", short)
     posix = _binary(name, _UNICODE_POSIX, any_case=any_case) if unicode else None
     return posix or _property(name, any_case=any_case)
 
@@ -172,7 +172,7 @@ def _property(name: str, *, any_case: bool) -> str | None:
     return _POSIX.get(name) or _NAMED.get(name)
 
 
-def _known(attribute: str, value: str) -> str | None:
+def _named_set(attribute: str, value: str) -> str | None:
     """Return the set of a script or a block; None if the name is unknown."""
     written = rf"\p{{{attribute}={value}}}"
     try:

@@ -73,7 +73,7 @@ class JavaRegexReader(CharacterReader):
                 last = len(parts) - 1 if parts[-1] else None
 
     def _quantifier(self, *, dangling: bool) -> str:
-        """The quantifier as it is; one with a number repeats nothing, and is nothing, where nothing is before it."""
+        """Return the quantifier; empty for one with numbers that follows nothing and so repeats nothing."""
         match = _QUANTIFIER.match(self.text, self.at)
         if match is None:
             raise self.error("illegal repetition")
@@ -222,7 +222,7 @@ class JavaRegexReader(CharacterReader):
         return f"(?:(?<={word})(?!{word})|(?<!{word})(?={word}))"
 
     def _numbered(self, group: int) -> str:
-        """A reference by number: as many digits as still name a group that has begun."""
+        """Return a reference by number: as many digits as still name a group that has begun."""
         while (digit := self.peek()) and digit in "0123456789" and group * 10 + int(digit) <= self.groups:
             group = group * 10 + int(digit)
             self.at += 1
@@ -237,12 +237,12 @@ class JavaRegexReader(CharacterReader):
 
 
 def _implied(flags: str) -> frozenset[str]:
-    """The flags, and with ``U`` the ``u`` that it means too."""
+    """Return the flags, and with ``U`` the ``u`` that it means too."""
     return frozenset(flags + "u" if "U" in flags else flags)
 
 
 def _without_quotes(pattern: str) -> str:
-    r"""The pattern with ``\Q…\E`` written as escapes, as Java does before it reads a pattern."""
+    r"""Return the pattern with ``\Q…\E`` written as escapes, as Java does before it reads a pattern."""
     parts: list[str] = []
     at = 0
     while at < len(pattern):

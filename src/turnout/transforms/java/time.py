@@ -38,7 +38,7 @@ Token = Letters | str
 
 
 def parse_java_time(pattern: str) -> tuple[Token, ...]:
-    """The tokens of *pattern*; neighbouring literal texts are one token.
+    """Return the tokens of *pattern*; neighbouring literal texts are one token.
 
     Raises:
         JavaTimeError: for a letter without meaning, a quote that is not closed, or ``XXXX``.
@@ -81,7 +81,7 @@ def _letters(char: str, count: int) -> Letters:
 
 
 def _quoted(pattern: str, at: int) -> tuple[str, int]:
-    """The text of the quotes that open at *at*, and where they end; two quotes in a row are one quote."""
+    """Return the text of the quotes that open at *at*, and where they end; two quotes in a row are one quote."""
     if pattern.startswith("''", at):
         return "'", at + 2
     text: list[str] = []

@@ -56,7 +56,7 @@ def time_parser(pattern: str, now: datetime | None = None) -> Callable[[str], in
 
 
 def _of_iso(tokens: tuple[Token, ...], otherwise: Callable[[str], int | None]) -> Callable[[str], int | None] | None:
-    """The same for the pattern of ISO 8601 with one character between date and time; None if it is another one.
+    """Return the same for the pattern of ISO 8601 with one character between date and time; None if it is another one.
 
     Python's own parser reads texts that are exactly as long and as strict as the pattern, from 1583 on.
     """
@@ -91,7 +91,7 @@ def _of_iso(tokens: tuple[Token, ...], otherwise: Callable[[str], int | None]) -
 
 
 def _quickened(tokens: tuple[Token, ...], slow: Callable[[str], int | None]) -> Callable[[str], int | None] | None:
-    """The same, with one regular expression for texts as strict as the pattern; None if it has other letters."""
+    """Return the same, with one regular expression for texts as strict as the pattern; None if it has other letters."""
     parts: list[str] = []
     names: list[str] = []
     for token in tokens:
@@ -206,7 +206,7 @@ class _Century:
         self.start = int(now.replace(year=year, day=day).timestamp() * 1000)
 
     def full(self, short: int) -> int:
-        """The year of two digits."""
+        """Return the year of two digits."""
         return short + self.year // 100 * 100 + (100 if short < self.year % 100 else 0)
 
     def is_doubtful(self, short: int) -> bool:
@@ -221,7 +221,7 @@ def _set(fields: _Fields, letter: str, value: int) -> None:
 
 
 def _limited(text: str, at: int, begin: int, count: int | None) -> tuple[int, int] | None:
-    """A number and where it ends; with a *count* it has to end within as many characters, blanks included."""
+    """Parse a number and return it with its end; *count* limits its characters, blanks included."""
     if count is None:
         return read_integer(text, begin, len(text))
     return None if at + count > len(text) else read_integer(text, begin, at + count)
@@ -297,7 +297,7 @@ def _name(field: str, names: Mapping[str, int]) -> _Read:
 
 
 def _upper(char: str) -> str:
-    """The character in upper case as Java compares it: one character, also if only its lower case is one."""
+    """Return the character in upper case as Java compares it: one character, also if only its lower case is one."""
     upper = char.upper()
     upper = upper if len(upper) == 1 else char
     return upper if upper.isascii() else (upper.lower()[:1].upper() or upper)

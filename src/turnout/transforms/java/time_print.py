@@ -34,7 +34,7 @@ _UNITS = {
 
 
 def time_unit(pattern: str) -> int:
-    """The milliseconds within which all times print the same: a day for ``yyyyMMdd``.
+    """Return the milliseconds within which all times print the same: a day for ``yyyyMMdd``.
 
     Raises:
         JavaTimeError: when Java would refuse the pattern.
@@ -44,7 +44,7 @@ def time_unit(pattern: str) -> int:
 
 
 def time_printer(pattern: str) -> Callable[[int], str]:
-    """A function that prints milliseconds since 1970 by *pattern*.
+    """Return a function that prints milliseconds since 1970 by *pattern*.
 
     Raises:
         JavaTimeError: when Java would refuse the pattern.
@@ -59,7 +59,7 @@ def time_printer(pattern: str) -> Callable[[int], str]:
 
 
 def _quickened(tokens: tuple[Token, ...], slow: Callable[[int], str]) -> Callable[[int], str] | None:
-    """The same, with one formatting operation for the times of usual years; None if it has other letters."""
+    """Return the same, with one formatting operation for the times of usual years; None if it has other letters."""
     parts: list[str] = []
     indexes: list[int] = []
     for token in tokens:
@@ -138,11 +138,11 @@ def _first_of(year: int) -> int:
 def _week_year_before_christ(at: _Moment) -> int:
     """Return the week year for years before Christ, where Java uses the first Sunday of a wrong year."""
     year = at.date.year
-    left = _first_of(year + 1) - at.days
+    days_left = _first_of(year + 1) - at.days
     other = _first_of(-year)
     before_sunday = (on_or_before(other + 6, 1) - other) or 7
     own_sunday = on_or_before(at.first_of_year + 6, 1)
-    return year + 1 if at.days >= own_sunday and left <= 7 - before_sunday else year
+    return year + 1 if at.days >= own_sunday and days_left <= 7 - before_sunday else year
 
 
 def _padded(number: int, width: int) -> str:

@@ -19,7 +19,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class KafkaSplit(InputPartition):
-    """A range of one partition; nothing at all where there is none.
+    """Range of one partition; empty without one.
 
     Attributes:
         span: span to read.

@@ -25,7 +25,7 @@ class KafkaDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The format's name."""
+        """Return the format's name."""
         return FORMAT
 
     def schema(self) -> str:
@@ -33,11 +33,11 @@ class KafkaDataSource(DataSource):
         return SPLIT_COLUMNS
 
     def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002 - it is always the same
-        """A reader of one batch."""
+        """Return a reader of one batch."""
         return KafkaReader(self._decoded)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002, N802 - Spark's name
-        """A reader of micro-batches."""
+        """Return a reader of micro-batches."""
         return KafkaStreamReader(self._decoded)
 
     @property

@@ -64,9 +64,9 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> JsonObject:  # noqa: N802
         """Return the start of a query without a checkpoint, resolved once so that ``latest`` does not move."""
         if self._initial is None:
-            infos = self._ask(self._topics)
+            infos = self._query(self._topics)
             ends = self._ends(infos)
-            next_offsets = self._ask(lambda admin: resolved(admin, self._options.start, infos, ends))
+            next_offsets = self._query(lambda admin: resolved(admin, self._options.start, infos, ends))
             self._initial = KafkaOffsets(by_topic(next_offsets), _ids(infos)).to_json()
         return self._initial
 
@@ -77,9 +77,9 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Fix the end of the run; later records belong to the next run."""
-        infos = self._ask(self._topics)
+        infos = self._query(self._topics)
         ends = self._ends(infos)
-        self._target = self._ask(lambda admin: resolved(admin, self._options.end, infos, ends))
+        self._target = self._query(lambda admin: resolved(admin, self._options.end, infos, ends))
 
     def latestOffset(self, start: JsonObject, limit: ReadLimit) -> JsonObject:  # noqa: N802
         """Return the end of the next micro-batch: all records that may be read, or as many as the limit admits.
@@ -92,7 +92,7 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         while True:
             if self._options.pause_file and Path(self._options.pause_file).exists():
                 return start
-            infos = self._ask(self._topics)
+            infos = self._query(self._topics)
             ends = self._ends(infos)
             self._latest = by_topic({name: end.next for name, end in ends.items()})
             next_offsets = self._next_offsets(before, infos, ends)
@@ -136,7 +136,7 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # Topics
 
-    def _ask(self, question: Callable[[KafkaAdmin], _Answer]) -> _Answer:
+    def _query(self, question: Callable[[KafkaAdmin], _Answer]) -> _Answer:
         """Return the answer of the cluster; the request is repeated while no broker answers."""
         deadline = time.monotonic() + self._options.client.patience
         while True:
@@ -153,22 +153,22 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._options.found_topics(admin)
 
     def _ends(self, infos: Mapping[str, TopicInfo]) -> dict[TopicPartition, PartitionEnds]:
-        return self._ask(lambda admin: admin.ends(partitions_of(infos)))
+        return self._query(lambda admin: admin.ends(partitions_of(infos)))
 
     def _next_offsets(
         self, before: KafkaOffsets, infos: Mapping[str, TopicInfo], ends: Mapping[TopicPartition, PartitionEnds]
     ) -> _NextOffsets:
         """Return the next offset of each partition: new topics and partitions begin with their first record."""
-        known = before.next_offsets()
+        former_offsets = before.next_offsets()
         next_offsets = {}
-        gone = {topic for topic in (*before.next, *self._options.topics) if topic not in infos}
-        for topic in sorted(gone):
+        missing = {topic for topic in (*before.next, *self._options.topics) if topic not in infos}
+        for topic in sorted(missing):
             self._report(_missing(topic, self._options.client.servers))
         new = {topic for topic, info in infos.items() if before.ids.get(topic, info.id) != info.id}
         for topic in sorted(new):
             self._report(recreated(topic, before.ids[topic], infos[topic].id))
         for (topic, number), end in ends.items():
-            at = end.first if topic in new else known.get((topic, number), end.first)
+            at = end.first if topic in new else former_offsets.get((topic, number), end.first)
             if not end.first <= at <= max(end.first, end.next):
                 upper = end.first if at < end.first else at
                 self._report(lost_records(topic, number, min(at, end.next), upper, end.first, end.next))
@@ -204,8 +204,8 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     ) -> JsonObject:
         most = None if isinstance(limit, ReadAllAvailable) else self._options.max_records
         # No checkpoint has the place where a query begins. One that dies in this micro-batch does it again from here.
-        known = {} if start == self._initial else before.next_offsets()
-        begins = {name: at for name, at in next_offsets.items() if known.get(name) != at}
+        former_offsets = {} if start == self._initial else before.next_offsets()
+        begins = {name: at for name, at in next_offsets.items() if former_offsets.get(name) != at}
         end = replace(
             admitted(next_offsets, tops, most),
             ids=_ids(infos),

@@ -77,14 +77,14 @@ class OpenSplit(InputPartition):
 
 
 def planned(splits: Sequence[Split], connection: Connection, filters: Sequence[str]) -> list[Split]:
-    """The splits of one range, each with the way in which it is read on *filters*."""
+    """Return the splits of one range, each with the way in which it is read on *filters*."""
     if not splits:
         return []
-    way = choose_strategy(connection, splits[0].stream, splits[0].start, splits[-1].end, filters)
-    return [replace(part, way=way) for part in splits]
+    strategy = choose_strategy(connection, splits[0].stream, splits[0].start, splits[-1].end, filters)
+    return [replace(part, way=strategy) for part in splits]
 
 
-def beside(splits: Sequence[Split]) -> list[Split]:
+def by_sequence(splits: Sequence[Split]) -> list[Split]:
     """Return the splits for a range that is read beside a stream's consumers, without acknowledgements."""
     return [replace(part, way=BY_SEQUENCE) for part in splits]
 
@@ -106,17 +106,17 @@ class ArrowColumns:
 
     def __init__(self, schema: StructType) -> None:
         self._schema = to_arrow_schema(schema, timezone="UTC")
-        known = {*SCHEMA.names, "stream"}
+        columns = {*SCHEMA.names, "stream"}
         mistakes = [
-            Mistake(f"schema.{name}", f"is no column of a NATS record; there are {', '.join(sorted(known))}")
+            Mistake(f"schema.{name}", f"is no column of a NATS record; there are {', '.join(sorted(columns))}")
             for name in schema.fieldNames()
-            if name not in known
+            if name not in columns
         ]
         if mistakes:
             raise ConfigError(mistakes, what="NATS source")
 
     def of(self, batch: pa.RecordBatch, part: Split) -> pa.RecordBatch:
-        """The record batch in the schema's columns and types."""
+        """Return the record batch in the schema's columns and types."""
         columns = []
         for field in self._schema:
             if field.name == "stream":
@@ -146,7 +146,7 @@ class SplitReader:
         self.not_read = 0
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """The records, of `turnout.nats.wire.records.SCHEMA`, in batches without an empty one.
+        """Yield the records, of `turnout.nats.wire.records.SCHEMA`, in batches without an empty one.
 
         Raises:
             StreamError: messages of the range were deleted and ``failOnDataLoss`` is on.
@@ -177,14 +177,14 @@ class SplitReader:
             self.not_read = part.counted - count
 
     def batches_with_stream(self) -> Iterator[pa.RecordBatch]:
-        """The same with a column ``stream`` behind the others."""
+        """Yield the same with a column ``stream`` behind the others."""
         for batch in self.batches():
             yield with_stream(batch, self._split.stream)
 
     def _reader(self, connection: Connection, range_: Range) -> RangeReader:
         # Its consumer acknowledges committed messages: reads here must not count.
-        way = self._split.way if self._options.ack_consumer is None else BY_SEQUENCE
-        return reader_of(connection, range_, way, self._split.partition)
+        strategy = self._split.way if self._options.ack_consumer is None else BY_SEQUENCE
+        return reader_of(connection, range_, strategy, self._split.partition)
 
 
 _log = logging.getLogger(__name__)

@@ -38,7 +38,7 @@ class Rows:
         return cls(options, None if options.splits else ArrowColumns(schema))
 
     def read(self, part: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The record batches that Spark gets for one of its partitions.
+        """Yield the record batches that Spark gets for one of its partitions.
 
         Raises:
             StreamError: messages of the range were deleted and ``failOnDataLoss`` is on.
@@ -58,5 +58,5 @@ class Rows:
 
 
 def open_split_of(rows: pa.RecordBatch) -> tuple[SourceOptions, OpenSplit] | None:
-    """Return the open split of some rows, which is alone in them, and how to read it; None if there is none."""
+    """Return the open split of rows that have one only, with its read strategy; None without one."""
     return next(((options, part) for options, part in splits_of(rows) if isinstance(part, OpenSplit)), None)

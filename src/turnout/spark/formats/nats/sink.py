@@ -94,7 +94,7 @@ class _Columns:
         return topics, payloads, parts[0] if parts else None
 
     def _ids(self, batch: pa.RecordBatch, topics: pa.Array) -> pa.Array:
-        """The message id of each row, null where it has none; None where no row has one."""
+        """Return the message ids of the rows, with nulls; None if no row has one."""
         ids = None
         if self._by_offset:
             stream = batch.column(self._indexes["stream"])
@@ -123,7 +123,7 @@ class _SinkTask:
 
     @classmethod
     def of(cls, options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> Self:
-        """A writer for *schema*.
+        """Return a writer for *schema*.
 
         Raises:
             ConfigError: when an option or a column is wrong, or the stream is to be overwritten.

@@ -20,7 +20,7 @@ from turnout.nats.wire import Connection
 from turnout.nats.wire.positions import resolve, state_of
 from turnout.runtime.gaps import HoleCounter
 from turnout.runtime.source_options import SourceOptions
-from turnout.spark.formats.nats.reading import Split, beside, planned, split
+from turnout.spark.formats.nats.reading import Split, by_sequence, planned, split
 from turnout.spark.formats.nats.rows import Rows
 from turnout.spark.formats.nats.sink import NatsStreamWriter, NatsWriter
 from turnout.spark.formats.nats.stream import NatsStreamReader
@@ -42,7 +42,7 @@ class NatsDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The format's name."""
+        """Return the format's name."""
         return "nats"
 
     def schema(self) -> str:
@@ -53,19 +53,19 @@ class NatsDataSource(DataSource):
         return _COLUMNS + (", stream string" if with_stream else "")
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """A reader of one batch."""
+        """Return a reader of one batch."""
         return NatsReader(SourceOptions.from_mapping(self.options, streaming=False), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
-        """A reader of micro-batches."""
+        """Return a reader of micro-batches."""
         return NatsStreamReader(SourceOptions.from_mapping(self.options, streaming=True), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """A writer of one batch."""
+        """Return a writer of one batch."""
         return NatsWriter.of(self.options, schema, overwrite=overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
-        """A writer of micro-batches."""
+        """Return a writer of micro-batches."""
         return NatsStreamWriter.of(self.options, schema, overwrite=overwrite)
 
 
@@ -87,7 +87,7 @@ class NatsReader(DataSourceReader):
                 end = min(state.next, resolve(connection, stream, options.end))
                 HoleCounter().count(connection, stream, max(start, state.first), end, state.deleted)
                 splits = split(options, stream, start, end)
-                parts += beside(splits) if state.consumed else planned(splits, connection, options.filters)
+                parts += by_sequence(splits) if state.consumed else planned(splits, connection, options.filters)
         return parts or [Split(options.streams[0], 0, 0)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

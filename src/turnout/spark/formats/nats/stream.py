@@ -23,7 +23,7 @@ from turnout.errors import ConnectionLostError, StreamError
 from turnout.nats.wire import Acknowledger, Connection
 from turnout.nats.wire.positions import StoredSequences, resolve, state_of
 from turnout.runtime.committed_offsets import REVISION
-from turnout.runtime.gaps import HoleCounter, lost
+from turnout.runtime.gaps import HoleCounter, lost_error
 from turnout.runtime.index.client import AskedRevisions
 from turnout.runtime.nats_offsets import Backlog, begin_keys, begins, closed, number_in, opened
 from turnout.runtime.open_splits.client import ask_plan
@@ -117,7 +117,7 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return closed(start, starts)
         for stream, state in states.items():
             if state.next < starts[stream]:
-                self._report(lost(stream, state.next, starts[stream]))
+                self._report(lost_error(stream, state.next, starts[stream]))
                 starts[stream] = state.first
         ends = dict(self._latest)
         if self._target is not None:
@@ -190,7 +190,7 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return most
 
     def reportLatestOffset(self) -> Offsets | None:  # noqa: N802
-        """The ends of the streams as the last poll saw them: Spark shows them in the query's progress.
+        """Return the ends of the streams as the last poll saw them: Spark shows them in the query's progress.
 
         ``STREAM.missing`` beside them counts the holes that were stepped over; a stream's name has no dot.
         """
@@ -235,19 +235,19 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._revisions.usable(end[REVISION]) if REVISION in end else self._revisions.newest()
 
     def _filters(self, revision: int | None) -> tuple[str, ...] | None:
-        """The subjects to read for a micro-batch of this revision: also for one that is done again."""
+        """Return the subjects to read for a micro-batch of this revision: also for one that is done again."""
         if self._revisions is None or revision is None or not self._options.push_down:
             return None
         return self._revisions.filters(revision)
 
     def _present(self, stream: str, start: int, end: int) -> int:
-        """The first sequence of the range that the stream may still have; the holes behind it are counted."""
+        """Return the first sequence of the range that the stream may still have, and count the holes after it."""
         if start == end:
             return start
         state = state_of(self._server(), stream)
         if start < state.first or start > state.next or end < start:
             if start <= state.next:
-                self._report(lost(stream, start, min(state.first, end)))
+                self._report(lost_error(stream, start, min(state.first, end)))
             start = min(state.first, end)
         self._holes.count(self._server(), stream, start, end, state.deleted)
         return start
@@ -293,5 +293,5 @@ def _from(first: int, splits: Sequence[Split]) -> list[Split]:
 
 
 def _share(admitted: int, waiting: int, total: int) -> int:
-    """The part of *admitted* for a stream that has *waiting* of *total*; at least one, so that none starves."""
+    """Return the part of *admitted* for a stream that has *waiting* of *total*; at least one, so that none starves."""
     return min(waiting, max(1, admitted * waiting // total))

@@ -1,0 +1,212 @@
+"""Texts of the values at a path, row by row, as conditions test them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from turnout.multivalued import Texts, texts_or_none
+from turnout.records.block import Block
+from turnout.records.paths import EACH
+from turnout.records.scalars import Moment, Struct
+from turnout.records.schema import ANY, Schema
+from turnout.records.text import kind_of_type, text_of
+from turnout.records.types import Column, DynamicValue, NewColumn, Value
+
+_REPEATING = {int, bool, bytes, Moment}
+"""Types whose equal values have equal texts, unlike 0.0 and -0.0, or 1.0 and 1.00 as decimals."""
+
+
+def texts_at(blocks: Iterable[Block], steps: Sequence[str], count: int, kind: str = "") -> list[str | None]:
+    """Return the text of each row's value at a path, in the form of `text_of`; None without a value.
+
+    Nulls are seen as they are stored, without the defaults of their fields.
+
+    Args:
+        blocks: the keys or the values of a batch.
+        steps: the path; without any the whole key or value is meant.
+        count: how many rows the batch has.
+        kind: values of another one are as null; empty for all.
+    """
+    texts: list[str | None] = [None] * count
+    for block in blocks:
+        column = _texts(*_column(block, steps), kind)
+        if len(column) == count:
+            return column
+        for row, text in zip(block.rows.tolist(), column, strict=True):
+            texts[row] = text
+    return texts
+
+
+def element_texts_at(blocks: Iterable[Block], steps: Sequence[str], count: int, kind: str = "") -> list[Texts | None]:
+    """Return the texts of each row's values at a path into the elements of arrays; None without a value.
+
+    A value that is no array where one is expected counts as its only element.
+
+    Args:
+        blocks: as for `texts_at`.
+        steps: the path, with `EACH` among the steps.
+        count: how many rows the batch has.
+        kind: as for `texts_at`, of each element.
+    """
+    texts: list[Texts | None] = [None] * count
+    first = next(index for index, step in enumerate(steps) if step is EACH)
+    for block in blocks:
+        schema, column = _column(block, steps[:first])
+        owners: list[int] = list(range(len(column)))
+        for step in steps[first:]:
+            schema, column, owners = (
+                _elements(schema, column, owners)
+                if step is EACH
+                else (
+                    *_inside(schema, column, step),
+                    owners,
+                )
+            )
+        of_rows: dict[int, list[str | None]] = {}
+        for owner, text in zip(owners, _texts(schema, column, kind), strict=True):
+            of_rows.setdefault(owner, []).append(text)
+        rows = block.rows.tolist()
+        for owner, own in of_rows.items():
+            texts[rows[owner]] = texts_or_none(own)
+    return texts
+
+
+def leaf_texts_at(blocks: Iterable[Block], steps: Sequence[str], count: int) -> list[list[str]]:
+    """Return the texts of all values below a path that are neither objects nor arrays, row by row, in their order.
+
+    Args:
+        blocks: as for `texts_at`.
+        steps: the path, without `EACH`.
+        count: how many rows the batch has.
+    """
+    texts: list[list[str]] = [[] for _ in range(count)]
+    for block in blocks:
+        schema, column = _column(block, steps)
+        for row, value in zip(block.rows.tolist(), column, strict=True):
+            texts[row] = list(leaf_texts(value, schema))
+    return texts
+
+
+def leaf_texts(value: Value, schema: Schema | None = None) -> Iterator[str]:
+    """Yield the text of each value inside, left to right; however deep they are, without recursion."""
+    stack: list[tuple[DynamicValue, Schema | None]] = [(value, schema)]
+    while stack:
+        inner, own = stack.pop()
+        if isinstance(inner, Struct):
+            stack.append((inner.fields, inner.schema))
+        elif isinstance(inner, dict):
+            stack += [(item, _schema_inside(own, name)) for name, item in reversed(inner.items())]
+        elif isinstance(inner, list | tuple):
+            element = None if own is None or own.type == ANY else own.values
+            stack += [(item, element) for item in reversed(inner)]
+        elif (text := text_of(inner, own)) is not None:
+            yield text
+
+
+def _schema_inside(schema: Schema | None, name: DynamicValue) -> Schema | None:
+    if schema is None or schema.type == ANY:
+        return None
+    return schema.values if schema.type == "map" else schema.field(name)
+
+
+def _elements(schema: Schema | None, column: Column, owners: Sequence[int]) -> tuple[Schema | None, Column, list[int]]:
+    """Return the elements of each array of a column, with their schema and the owner of each."""
+    is_array = schema is not None and schema.type == "array"
+    inner = schema.values if schema is not None and is_array else schema
+    elements: NewColumn = []
+    of_elements: list[int] = []
+    for value, owner in zip(column, owners, strict=True):
+        own = _elements_of(value)
+        elements += own
+        of_elements += [owner] * len(own)
+    return inner, elements, of_elements
+
+
+def _elements_of(value: Value) -> Column:
+    if value is None:
+        return ()
+    if isinstance(value, _Typed) and isinstance(value.value, list | tuple):
+        inner = value.schema.values if value.schema is not None else None
+        return [None if element is None else _Typed(element, inner) for element in value.value]
+    return value if isinstance(value, list | tuple) else (value,)
+
+
+def _column(block: Block, steps: Sequence[str]) -> tuple[Schema | None, Column]:
+    """Return the values at the path in a block, with their schema."""
+    schema = block.schema
+    if block.kind == "null":
+        return schema, [None] * len(block)
+    if not steps:
+        return schema, block.values if block.kind == "plain" else block.whole()
+    first, *others = steps
+    if block.kind == "object":
+        schema = None if schema is None else schema.field(first)
+        column = block.columns.get(first)
+        if column is None:
+            return schema, [None] * len(block)
+    else:
+        schema, column = _inside(schema, block.values, first)
+    for step in others:
+        schema, column = _inside(schema, column, step)
+    return schema, column
+
+
+def _inside(schema: Schema | None, column: Column, step: str) -> tuple[Schema | None, Column]:
+    """Return the field, or the entry of a map, of each value of a column; None where a value has none."""
+    if schema is None or schema.type == ANY:
+        return None, [_entry(value, step) for value in column]
+    if schema.type == "map":
+        return schema.values, [value.get(step) if type(value) is dict else None for value in column]
+    inner = schema.field(step)
+    if inner is None:
+        return None, [None] * len(column)
+    return inner, [value.get(step) if type(value) is dict else None for value in column]
+
+
+def _entry(value: Value, step: str) -> DynamicValue:
+    if type(value) is dict:
+        return value.get(step)
+    if isinstance(value, Struct):
+        return _Typed.of(value, step)
+    return value.member(step) if isinstance(value, _Typed) else None
+
+
+class _Typed:
+    """Value of a struct inside schemaless data, with its own schema."""
+
+    __slots__ = ("schema", "value")
+
+    def __init__(self, value: Value, schema: Schema | None) -> None:
+        self.value = value
+        self.schema = schema
+
+    @classmethod
+    def of(cls, struct: Struct, step: str) -> _Typed | None:
+        return cls(struct.fields, struct.schema).member(step)
+
+    def member(self, step: str) -> _Typed | None:
+        schema, column = _inside(self.schema, [self.value], step)
+        return None if column[0] is None else _Typed(column[0], schema)
+
+
+def _texts(schema: Schema | None, column: Column, kind: str = "") -> list[str | None]:
+    if kind:
+        column = [value if _kind_of(value) == kind else None for value in column]
+    kinds = set(map(type, column))
+    kinds.discard(type(None))
+    if kinds <= {str}:
+        return list(column)
+    if len(kinds) == 1 and kinds <= _REPEATING:
+        texts = {value: text_of(value, schema) for value in set(column)}
+        return [texts[value] for value in column]
+    return [_seen_text(value, schema) for value in column]
+
+
+def _kind_of(value: Value) -> str:
+    return kind_of_type(type(value.value if isinstance(value, _Typed) else value))
+
+
+def _seen_text(value: Value, schema: Schema | None) -> str | None:
+    if type(value) is str:
+        return value
+    return text_of(value.value, value.schema) if isinstance(value, _Typed) else text_of(value, schema)
