@@ -6,29 +6,14 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from heapq import nsmallest
 
-from turnout.conditions import Compare, Leaf, evaluate, leaves
+from turnout.conditions import Compare, Leaf, evaluate
 from turnout.conditions.anchor import ALWAYS, Anchor, Kind, lookups_of, prober
-from turnout.conditions.check import Check, check_of
+from turnout.conditions.check import check_of
 from turnout.conditions.terms import Term, is_verified_always
-from turnout.multivalued import ANY_KEY, Metadata, values_at
+from turnout.multivalued import Metadata, values_at
+from turnout.subscriptions.analysis.expensive import Terms, expensive
 from turnout.subscriptions.analysis.findings import Access, HotAnchor
 from turnout.subscriptions.index.literals import kind_of, parts_of
-
-EXPENSIVE_MS = 20.0
-"""Milliseconds to verify everything under an anchor for one record, above which its subscriptions are expensive."""
-
-_TEST_MS, _TERM_MS, _BOUND_MS = 0.004, 0.0002, 0.002
-"""Milliseconds for a test of a value in Python, each different one once, for the rest of a term, and for a number that
-any value is compared with: values below and above nearly all numbers find nearly all terms."""
-
-_ANY_VALUES = 16
-"""Values of a record that a test of any value is carried out for, or elements of an array, by estimate."""
-
-_SHORT = 2
-"""Characters of a text up to which one value may contain all texts that subscriptions are looked up by."""
-
-Terms = Mapping[str, Sequence[Term]]
-"""Subscription → its disjoint terms."""
 
 
 class AnchorCounter:
@@ -161,45 +146,7 @@ def access_of(terms: Terms, hottest: int, traffic: AnchorTraffic | None = None) 
         for anchor in chosen
     )
     by_presence = sorted(id_ for id_, own in terms.items() if any(map(_is_found_by_presence, own)))
-    return Access(len(size), size.total(), shown, tuple(always), tuple(by_presence), _expensive(terms))
-
-
-def _expensive(terms: Terms) -> tuple[str, ...]:
-    """Return the sorted ids of the subscriptions under anchors with more to verify than `EXPENSIVE_MS` for a record."""
-    verified: Counter[Anchor] = Counter()
-    tests: defaultdict[Anchor, set[Check]] = defaultdict(set)
-    for own in terms.values():
-        for term in own:
-            if not any(_has_lookup(leaf) for leaf in term.checks if not leaf.negated):
-                access = _together(term.access)
-                verified[access] += 1
-                rest = () if term.rest is None else leaves(term.rest)
-                checks = [check_of(leaf) for leaf in (*term.checks, *rest) if not _has_lookup(leaf)]
-                tests[access].update(check._replace(negated=False) for check in checks)
-    expensive = {
-        anchor
-        for anchor, count in verified.items()
-        if count * _TERM_MS + sum(map(_test_ms, tests[anchor])) > EXPENSIVE_MS
-    }
-    return tuple(sorted(id_ for id_, own in terms.items() if any(_together(term.access) in expensive for term in own)))
-
-
-def _together(anchor: Anchor) -> Anchor:
-    """Return the same anchor for all of a key that one value may well have together: short texts anywhere in it."""
-    return anchor._replace(text="") if anchor.kind.op == "~" and len(anchor.text) <= _SHORT else anchor
-
-
-def _test_ms(check: Check) -> float:
-    if check.op[0] == "n":
-        return _BOUND_MS
-    return _TEST_MS * (_ANY_VALUES if check.key == ANY_KEY or check.op == "any" else 1)
-
-
-def _has_lookup(leaf: Leaf) -> bool:
-    """Return True if the index decides the leaf without a test of the value."""
-    if isinstance(leaf, Compare):
-        return leaf.key != ANY_KEY
-    return kind_of(check_of(leaf)) is not None
+    return Access(len(size), size.total(), shown, tuple(always), tuple(by_presence), expensive(terms))
 
 
 def _is_found_by_presence(term: Term) -> bool:

@@ -74,7 +74,7 @@ class Access:
         hottest: those with the most terms, or the most verifications without a match.
         always: the subscriptions that every message has to be verified for.
         by_presence: those that every message with some key has to be verified for.
-        expensive: those under anchors with so much to verify that one message takes more than 20 ms, by estimate.
+        expensive: those of which one message may need so many together that it takes more than 20 ms, by estimate.
     """
 
     anchors: int

@@ -11,10 +11,11 @@ from typing import cast
 from turnout.conditions.pattern import fold
 from turnout.multivalued import ANY_KEY, MAX_VALUES, Metadata, Multivalued
 from turnout.subscriptions.index.arrays import LIMITS
-from turnout.subscriptions.index.match_one import MOST_CANDIDATES, Probe, Single
+from turnout.subscriptions.index.match_one import MOST_CANDIDATES, Single
 from turnout.subscriptions.index.match_several import SeveralMessage, SeveralSingle
 from turnout.subscriptions.index.number_table import Range
 from turnout.subscriptions.index.segment import Segment
+from turnout.subscriptions.index.single_literals import Probe
 from turnout.subscriptions.index.single_message import Literals, Message, SingleTexts
 
 
