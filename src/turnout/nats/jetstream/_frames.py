@@ -104,16 +104,18 @@ class FrameParser(Parser):  # type: ignore[misc, unused-ignore]
         while index < last:
             line = pieces[index]
             fields = line.split()
-            if len(fields) == 5 and fields[0] == b"MSG" and index + 1 < last:
-                _, subject, sid, reply, size = fields
+            count = len(fields)
+            if (count == 5 or count == 4) and fields[0] == b"MSG" and index + 1 < last:
                 payload = pieces[index + 1]
+                size = len(payload)
                 # Of another size, a payload contains line ends, or is longer than the window.
-                if len(payload) == int(size):
-                    if sid != current:
-                        await self._hand_over(sid)
-                        current, frames = sid, self._frames
-                    frames.append((subject, reply, b"", payload))
-                    received_bytes += len(payload)
+                if int(fields[-1]) == size:
+                    if fields[2] != current:
+                        current = fields[2]
+                        await self._hand_over(current)
+                        frames = self._frames
+                    frames.append((fields[1], fields[3] if count == 5 else b"", b"", payload))
+                    received_bytes += size
                     index += 2
                     continue
             position += sum(map(len, pieces[counted:index])) + 2 * (index - counted)
@@ -139,8 +141,9 @@ class FrameParser(Parser):  # type: ignore[misc, unused-ignore]
             if not data.startswith(b"\r\n", stop):
                 _refuse("malformed MSG")
             if fields[2] != current:
-                await self._hand_over(fields[2])
-                current, frames = fields[2], self._frames
+                current = fields[2]
+                await self._hand_over(current)
+                frames = self._frames
             reply = b"" if len(fields) == 4 else fields[3]
             frames.append((fields[1], reply, data[begin:split] if header_size else b"", data[split:stop]))
             received_bytes += stop - begin

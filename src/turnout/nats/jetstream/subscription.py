@@ -29,7 +29,7 @@ from turnout.nats.jetstream.errors import (
     StreamError,
     SubscriptionClosedError,
 )
-from turnout.nats.jetstream.message import ACK_PREFIX, Message
+from turnout.nats.jetstream.message import Message
 from turnout.nats.protocol.positions import sequences
 from turnout.nats.protocol.pull_requests import PullStatus
 from turnout.nats.protocol.status import Status
@@ -86,6 +86,7 @@ class PushSubscription:
         self._checks_gaps = not queue and delivery.on_status is None
         self._consumer_seq = 0
         self._stream_seq = 0
+        self._reply_prefix = b"-"
         self._reported_gap: tuple[int, int] | None = None
         self._answered = b""
         self._stalls = 0
@@ -192,9 +193,19 @@ class PushSubscription:
         messages: list[Message] = []
         for subject, reply, headers, data in frames:
             status = Status.of(headers, data, reply) if headers and not data else None
-            if status is None and self._is_next(reply):
-                messages.append(Message(connection, subject, reply, headers, data, acks_nothing))
-                continue
+            if status is None:
+                tokens = reply.rsplit(b".", 5)
+                # Most messages are the next one of the same consumer.
+                if (
+                    tokens[0] == self._reply_prefix
+                    and tokens[3] == b"%d" % (self._consumer_seq + 1)
+                    and tokens[2].isdigit()
+                    and len(tokens[2]) < 20
+                ):
+                    self._consumer_seq += 1
+                    self._stream_seq = int(tokens[2])
+                    messages.append(Message(connection, subject, reply, headers, data, acks_nothing))
+                    continue
             self._accept(messages)
             messages = []
             if generation == self._generation:
@@ -205,20 +216,6 @@ class PushSubscription:
             if generation != self._generation:
                 return
         self._accept(messages)
-
-    def _is_next(self, reply: bytes) -> bool:
-        """Advance to a message if it is the consumer's next one, and its reply has the usual form."""
-        tokens = reply.split(b".")
-        try:
-            if len(tokens) != 9 or int(tokens[6]) != self._consumer_seq + 1 or not tokens[5].isdigit():
-                return False
-            if not reply.startswith(ACK_PREFIX):
-                return False
-            self._stream_seq = int(tokens[5])
-        except ValueError:
-            return False
-        self._consumer_seq += 1
-        return True
 
     def _passes(self, reply: bytes) -> bool:
         """Advance to any message of a consumer and report a gap before it; return False for other messages."""
@@ -234,6 +231,8 @@ class PushSubscription:
                 return False
         self._consumer_seq = consumer_seq
         self._stream_seq = stream_seq
+        # Everything before the last five tokens, if these are the numbers.
+        self._reply_prefix = reply.rsplit(b".", 5)[0] if reply.count(b".") in (8, 10) else b"-"
         return True
 
     def _accept(self, messages: list[Message]) -> None:
