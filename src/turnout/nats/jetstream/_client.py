@@ -128,7 +128,7 @@ _log = logging.getLogger(__name__)
 _CLOSE_SECONDS = 2.0
 
 # Of nats-py's 32 KiB, the socket is paused and resumed several times for what one call reads from it.
-_READ_BYTES = 1 << 17
+_READ_BYTES = 1 << 16
 
 
 class _Tcp(TcpTransport):  # type: ignore[misc, unused-ignore]

@@ -14,7 +14,8 @@ from turnout.nats.protocol.status import Status
 
 Callback = Callable[[Message], "Awaitable[None] | None"]
 
-_MESSAGES_PER_TURN = 256
+# More than one read brings of small messages: the buffer would grow while others are read.
+_MESSAGES_PER_TURN = 1024
 
 
 class Mailbox:
