@@ -99,7 +99,6 @@ class OrderedSubscription(PushSubscription):
         self._config = config
         self._on_reset = on_reset
         self._resetting: asyncio.Task[None] | None = None
-        self._received = False
         self._stalled_out = False
         self.resets = 0
 
@@ -165,11 +164,6 @@ class OrderedSubscription(PushSubscription):
         super().bind(info, owned=owned)
 
     # -- what makes it begin again
-
-    def _accept(self, messages: list[Message]) -> None:
-        generation = self._generation
-        super()._accept(messages)
-        self._received = self._received or (bool(messages) and generation == self._generation)
 
     def _refuse(self, message: Message) -> None:
         # It was not accepted, so it must be delivered again later, and all that follow it.

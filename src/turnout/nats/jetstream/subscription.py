@@ -87,6 +87,7 @@ class PushSubscription:
         self._consumer_seq = 0
         self._stream_seq = 0
         self._reply_prefix = b"-"
+        self._received = False
         self._reported_gap: tuple[int, int] | None = None
         self._answered = b""
         self._stalls = 0
@@ -237,11 +238,16 @@ class PushSubscription:
 
     def _accept(self, messages: list[Message]) -> None:
         """Put messages into the buffer, one by one if there is no room for all."""
-        if not messages or self._mailbox.put_all(messages):
+        if not messages:
+            return
+        if self._mailbox.put_all(messages):
+            self._received = True
             return
         generation = self._generation
         for message in messages:
-            if not self._mailbox.put(message):
+            if self._mailbox.put(message):
+                self._received = True
+            else:
                 self._refuse(message)
                 if generation != self._generation:
                     return
