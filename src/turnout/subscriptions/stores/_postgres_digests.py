@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from turnout.subscriptions.model import Subscription
 from turnout.subscriptions.plain_lines import PlainLine
 from turnout.subscriptions.stores._document import kiwis_of, leaf_token, pair_token
+from turnout.subscriptions.stores._record import lookup_rows
 
 
 def leaf_digest(key: str, pattern: str, partial: bool) -> bytes:
@@ -34,6 +35,15 @@ def leaf_digests(subscription: Subscription | PlainLine) -> Iterator[bytes]:
 def pair_digests(subscription: Subscription | PlainLine) -> Iterator[bytes]:
     """Return the digest of each pair of metadata."""
     return (pair_digest(*pair) for pair in subscription.metadata.items())
+
+
+def recorded_digests(rows: Sequence[tuple[str, str, int]]) -> dict[str, list[tuple[bytes, str]]]:
+    """Return the rows of each index that records of id, record and revision have, sorted."""
+    leaf_rows, pairs = lookup_rows(rows)
+    return {
+        "leaf": sorted((leaf_digest(key, pattern, partial), id_) for key, pattern, partial, id_ in leaf_rows),
+        "metadata": sorted((pair_digest(name, value), id_) for name, value, id_ in pairs),
+    }
 
 
 def digest_rows(

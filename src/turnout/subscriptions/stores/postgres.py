@@ -30,6 +30,7 @@ from turnout.subscriptions.stores._postgres_digests import (
     leaf_digests,
     pair_digest,
     pair_digests,
+    recorded_digests,
 )
 from turnout.subscriptions.stores._postgres_driver import Connection, Database
 from turnout.subscriptions.stores._postgres_past import PostgresPast
@@ -226,6 +227,7 @@ class PostgresStore(StoreBase):
         """
         if "\0" in "".join(ids):
             raise SubscriptionNotFoundError(next(id_ for id_ in ids if "\0" in id_))
+        self._past.archive(connection, ids, revision)
         query = "DELETE FROM {schema}.subscription WHERE id = ANY(%s) RETURNING id, record, revision"
         rows = self._execute(connection, query, (ids,)).fetchall()
         found = {id_: born for id_, _, born in rows}
@@ -234,9 +236,7 @@ class PostgresStore(StoreBase):
                 raise SubscriptionNotFoundError(id_)
             if expected is not None and expected != found[id_]:
                 raise SubscriptionConflictError(id_, expected, found[id_])
-        gone = [(subscription.id, subscription) for subscription in decode_records(rows)]
-        for table, digests in (("leaf", leaf_digests), ("metadata", pair_digests)):
-            pairs = list(digest_rows(gone, digests))
+        for table, pairs in recorded_digests(rows).items():
             self._execute(
                 connection,
                 f"DELETE FROM {{schema}}.{table} AS own USING unnest(%s::bytea[], %s::text[]) AS gone (digest, id)"  # noqa: S608 - no input
@@ -250,7 +250,6 @@ class PostgresStore(StoreBase):
             " ON CONFLICT (id) DO UPDATE SET born = least(deleted.born, excluded.born), died = excluded.died",
             (revision, list(found), list(found.values())),
         )
-        self._past.archive(connection, rows, revision)
         self._count_deletions(connection, len(ids))
 
     def _count_deletions(self, connection: Connection, count: int) -> None:
