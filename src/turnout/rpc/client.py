@@ -202,17 +202,15 @@ class RemoteStore(StoreBase):
 
     def create_read(self, subscriptions: Iterable[Subscription | PlainLine]) -> list[str]:
         """See `turnout.subscriptions.store.PlainLineStore`. A service of an earlier version gets subscriptions."""
-        read = list(subscriptions)
-        lines = [line_of(one) for one in read]
+        lines = list(map(line_of, read := list(subscriptions)))
         parts = (matching_pb2.CreateLinesRequest(lines=part) for part in line_parts(lines))
+        call = self._options.call(more=((COUNT_KEY, f"{len(lines)}"),))
         with translated():
             try:
-                response = self._storage.CreateLines(parts, **self._options.call(more=((COUNT_KEY, f"{len(lines)}"),)))
+                return list(self._storage.CreateLines(parts, **call).ids)
             except grpc.RpcError as failure:
                 if failure.code() is not grpc.StatusCode.UNIMPLEMENTED:
                     raise
-            else:
-                return list(response.ids)
         return self.create_many(map(whole_subscription, read))
 
     def read(self, id: str) -> Subscription:  # noqa: A002 - the field's own name
