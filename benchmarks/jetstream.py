@@ -200,8 +200,9 @@ class Bench:
 
     async def publish_async(self) -> float:
         begun = time.perf_counter()
-        futures = [await self.js.publish_async("bench.write", self.payload()) for _ in range(self.messages // 2)]
-        await asyncio.gather(*futures)
+        for _ in range(self.messages // 2):
+            await self.js.publish_async("bench.write", self.payload())
+        await self.js.publish_async_complete(60)
         return time.perf_counter() - begun
 
     async def their_publish(self) -> float:
@@ -214,8 +215,9 @@ class Bench:
     async def their_publish_async(self) -> float:
         async with await nats.connect(self.url) as client:
             js, begun = client.jetstream(), time.perf_counter()
-            futures = [await js.publish_async("bench.write", self.payload()) for _ in range(self.messages // 2)]
-            await asyncio.gather(*futures)
+            for _ in range(self.messages // 2):
+                await js.publish_async("bench.write", self.payload())
+            await js.publish_async_completed()
             return time.perf_counter() - begun
 
     # -- key-value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import threading
 import time
@@ -39,6 +40,7 @@ from turnout.subscriptions import MAX_LIMIT, Page, Store, Subscription
 from turnout.subscriptions.actor import acting_as
 from turnout.subscriptions.delivery import DeliverySettings
 from turnout.subscriptions.expiry import Expiry
+from turnout.subscriptions.lines import Imported, import_lines, subscription_from_json
 from turnout.subscriptions.start import Start
 from turnout.subscriptions.store import BulkStore, MultiTenantStore, VersionedStore, create_many, delete_many, edit
 from turnout.subscriptions.tenants import tenant_of
@@ -160,6 +162,28 @@ class OwnerContract:
             store.create_many([subscription(id="new"), subscription(id="taken")])
         with pytest.raises(SubscriptionNotFoundError):
             store.read("new")
+
+    def test_lines(self, store):
+        """Lines of an import, usual and unusual ones, are stored and found as their subscriptions are."""
+        leaf = {"id": "n", "key": "a", "pattern": "b*", "partial": True}
+        conditions = ({"kiwiCondition": leaf}, {"compareCondition": {"id": "n", "key": "n", "op": ">", "number": 5}})
+        bodies = [
+            {"id": f"s{n}", "metadata": {"n": f"{n}"}, "route": {"destinations": ["d"], "condition": conditions[n % 2]}}
+            for n in range(4)
+        ]
+        lines = [json.dumps(body) for body in bodies]
+
+        assert import_lines(store, lines, batch=3) == Imported(4)
+        assert import_lines(store, [*lines, json.dumps({**bodies[0], "id": ""})], existing="skip") == Imported(1, 4)
+        assert [store.read(body["id"]) for body in bodies] == [subscription_from_json(body) for body in bodies]
+        found = store.search_by_condition("a", "b*", partial=True)
+        assert sorted(match.subscription.metadata["n"] for match in found.items) == ["0", "0", "2"]
+        assert [one.id for one in store.search_by_metadata({"n": "2"}).items] == ["s2"]
+        with pytest.raises(SubscriptionInvalidError, match=r"route\.destinations"):
+            import_lines(store, [lines[0].replace('"d"', '"a b"').replace("s0", "t0")])
+        with pytest.raises(SubscriptionExistsError):
+            import_lines(store, [lines[0].replace("s0", "t0"), lines[1]])
+        assert len(store.snapshot()) == 5
 
     def test_create_many_of_nothing(self, store):
         """Nothing to create is no change."""

@@ -24,6 +24,8 @@ from turnout.rpc.server import subscriptions_server
 from turnout.rpc.v1 import matching_pb2, matching_pb2_grpc
 from turnout.rpc.v1.matching_pb2_grpc import StorageStub
 from turnout.subscriptions import Subscription
+from turnout.subscriptions.lines import import_lines
+from turnout.subscriptions.plain_lines import read_plain
 
 
 class TestRemoteStore(StoreContract, TenantHistoryContract):
@@ -190,6 +192,30 @@ def test_rules_apply_to_bulk(store):
     with pytest.raises(SubscriptionInvalidError, match=r"subscription 1 of 2.*LIM-1"):
         store.create_many([subscription(), bad])
     assert len(store.snapshot()) == 0
+
+
+def test_lines_in_parts(store, client):
+    """More lines than one message has are stored as one change; a wrong one is named, and none is stored."""
+    line = '{"id": "%d", "metadata": {"text": "%s"}, "route": {"destinations": ["d"], "condition": %s}}'
+    usual = '{"kiwiCondition": {"key": "k", "pattern": "v"}}'
+    lines = [line % (n, "x" * 200, usual) for n in range(6_000)]
+    with pytest.raises(SubscriptionInvalidError, match=r"line 6001: .*LIM-1"):
+        store.create_read([*map(read_plain, lines), Subscription(["d"], not_(kiwi("k", "v")))])
+
+    assert import_lines(store, lines).created == 6_000
+    assert store.revision() == 1
+    assert len(next(client.watch()).created) == 6_000
+
+
+def test_lines_for_an_older_service(store):
+    """A service that takes no lines gets subscriptions."""
+    older = "/turnout.subscriptions.v1.Storage/NoSuchMethod"
+    store._storage.CreateLines = store._channel.stream_unary(older, lambda part: part.SerializeToString())
+    leaf = '{"kiwiCondition": {"key": "k", "pattern": "v"}}'
+    usual = f'{{"id": "s", "route": {{"destinations": ["d"], "condition": {leaf}}}}}'
+
+    assert store.create_read([read_plain(usual), Subscription(["d"], "a:1", id="t")]) == ["s", "t"]
+    assert store.read("s").destinations == ("d",)
 
 
 def test_bulk_deletion_in_parts(store, client):

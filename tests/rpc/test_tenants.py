@@ -16,6 +16,7 @@ from turnout.rpc.digests import Sha256
 from turnout.rpc.server import subscriptions_server
 from turnout.rpc.tokens import AcceptedToken
 from turnout.rpc.v1 import subscriptions_pb2 as pb
+from turnout.subscriptions.plain_lines import read_plain
 from turnout.subscriptions.quotas import Quota
 
 MESSAGE = {"subject": "orders 17", "location": "Oulu"}
@@ -212,6 +213,10 @@ def test_explanations_of_matches_need_the_right_to_read(as_, tenanted):
             assert (call.exception() and call.code()) == code
 
 
+LEAF = '{"kiwiCondition": {"key": "k", "pattern": "v"}}'
+PLAIN = f'{{"id": "line", "route": {{"destinations": ["acme.a"], "condition": {LEAF}}}}}'
+
+
 def test_destinations_of_a_token(as_):
     """A token with patterns of destinations creates only what goes there, one by one and in bulk."""
     writer, acme = as_("writer")[0], as_("acme")[0]
@@ -220,7 +225,14 @@ def test_destinations_of_a_token(as_):
         with pytest.raises(SubscriptionError, match=r"PERMISSION_DENIED: .*is not allowed: only acme\.> is"):
             writer.create_many([subscription(destinations=["acme.a"]), subscription(destinations=destinations)])
 
+    for read in (subscription(destinations=["bolt.a"]), read_plain(PLAIN.replace("acme.a", "bolt.a"))):
+        with pytest.raises(SubscriptionError, match=r"PERMISSION_DENIED: .*is not allowed: only acme\.> is"):
+            writer.create_read([read_plain(PLAIN), read])
+
     assert [subscription.id for subscription in acme.snapshot()] == ["good"]
+    assert writer.create_read([read_plain(PLAIN)]) == ["line"]
+    assert acme.read("line").destinations == ("acme.a",)
+    acme.delete("line")
     create = grpc.insecure_channel(as_("writer")[0]._options.address)
     body = pb.SubscriptionDataInput(route=pb.RouteInput(destinations=["bolt.a"]))
     body.route.condition.existsCondition.key = "k"

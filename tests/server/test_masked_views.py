@@ -137,6 +137,7 @@ POST /v1/subscriptions
 POST /v1/subscriptions/conditions/validate
 POST /v1/subscriptions/create-many
 POST /v1/subscriptions/delete-many
+POST /v1/subscriptions/import
 POST /v1/subscriptions/match
 DELETE /v1/subscriptions/{id:id}
 GET /v1/subscriptions/{id:id}

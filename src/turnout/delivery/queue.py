@@ -17,8 +17,11 @@ OF_LETTERS = ("nats-", "turnout-attempts", "turnout-reason")
 class QueuedMessage(Protocol):
     """Message of a queue, with its acknowledgements; `turnout.nats.jetstream.Message` is one."""
 
-    subject: str
     data: bytes
+
+    @property
+    def subject(self) -> str:
+        """The subject under which it is stored."""
 
     @property
     def headers(self) -> Headers:

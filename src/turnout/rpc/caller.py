@@ -12,6 +12,7 @@ import grpc
 from turnout.rpc.status import RefusedError
 from turnout.subscriptions import Subscription
 from turnout.subscriptions.destinations import Rights
+from turnout.subscriptions.plain_lines import PlainLine
 from turnout.subscriptions.quotas import Quota
 from turnout.subscriptions.tenants import check_tenant
 
@@ -60,6 +61,7 @@ NEEDS: dict[tuple[str, str], Right] = {
     (_MATCHING, "Explain"): Right.READ,
     (_MATCHING, "Watch"): Right.READ,
     (_STORAGE, "CreateMany"): Right.WRITE,
+    (_STORAGE, "CreateLines"): Right.WRITE,
     (_STORAGE, "DeleteMany"): Right.WRITE,
     (_STORAGE, "Revision"): Right.READ,
     (_STORAGE, "GetChanges"): Right.READ,
@@ -128,7 +130,7 @@ class Caller:
             raise _denied(f"this token is not for the tenant {tenant!r}")
         return replace(self, tenant=check_tenant(tenant))
 
-    def check_destinations(self, subscriptions: Iterable[Subscription]) -> None:
+    def check_destinations(self, subscriptions: Iterable[Subscription | PlainLine]) -> None:
         """Refuse subscriptions that send where this caller may not.
 
         Raises:

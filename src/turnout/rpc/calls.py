@@ -243,6 +243,7 @@ def check_message(request: object) -> None:
 _STREAMS = (
     ("turnout.subscriptions.v1.Matching", "Watch"),
     ("turnout.subscriptions.v1.Storage", "CreateMany"),
+    ("turnout.subscriptions.v1.Storage", "CreateLines"),
     ("turnout.subscriptions.v1.Storage", "DeleteMany"),
 )
 

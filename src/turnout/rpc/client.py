@@ -16,7 +16,7 @@ from turnout.errors import ConfigError, HistoryForgottenError, Mistake, Subscrip
 from turnout.loopback import host_of, is_loopback
 from turnout.rpc.caller import ACTOR_KEY, TENANT_KEY
 from turnout.rpc.convert import condition_from, data_from, data_to, metadata_to, subscription_from, subscription_to
-from turnout.rpc.message_parts import audit_entry, births_of, changes_of
+from turnout.rpc.message_parts import audit_entry, births_of, changes_of, line_parts
 from turnout.rpc.status import error_of, translated
 from turnout.rpc.storage import COUNT_KEY
 from turnout.rpc.v1 import matching_pb2, subscriptions_pb2
@@ -37,7 +37,9 @@ from turnout.subscriptions import (
 from turnout.subscriptions.actor import current_actor
 from turnout.subscriptions.audit import AuditEntry
 from turnout.subscriptions.destinations import checked_version
+from turnout.subscriptions.lines import line_of, whole_subscription
 from turnout.subscriptions.past import Creation, Moment, PastStore
+from turnout.subscriptions.plain_lines import PlainLine
 from turnout.subscriptions.tenants import check_tenant
 
 
@@ -197,6 +199,19 @@ class RemoteStore(StoreBase):
                 iter(messages), **self._options.call(more=((COUNT_KEY, f"{len(messages)}"),))
             )
         return list(response.ids)
+
+    def create_read(self, subscriptions: Iterable[Subscription | PlainLine]) -> list[str]:
+        """See `turnout.subscriptions.store.PlainLineStore`. A service of an earlier version gets subscriptions."""
+        lines = list(map(line_of, read := list(subscriptions)))
+        parts = (matching_pb2.CreateLinesRequest(lines=part) for part in line_parts(lines))
+        call = self._options.call(more=((COUNT_KEY, f"{len(lines)}"),))
+        with translated():
+            try:
+                return list(self._storage.CreateLines(parts, **call).ids)
+            except grpc.RpcError as failure:
+                if failure.code() is not grpc.StatusCode.UNIMPLEMENTED:
+                    raise
+        return self.create_many(map(whole_subscription, read))
 
     def read(self, id: str) -> Subscription:  # noqa: A002 - the field's own name
         """See `Store.read`."""

@@ -32,6 +32,20 @@ def batches(subscriptions: Sequence[Subscription]) -> Iterator[list[subscription
     yield batch
 
 
+def line_parts(lines: Iterable[bytes]) -> Iterator[bytes]:
+    """Join lines to texts of about a megabyte."""
+    part: list[bytes] = []
+    size = 0
+    for line in lines:
+        if part and size + len(line) > _BYTES:
+            yield b"\n".join(part)
+            part, size = [], 0
+        part.append(line)
+        size += len(line) + 1
+    if part:
+        yield b"\n".join(part)
+
+
 def changes_parts(changes: Changes) -> Iterator[pb.Changes]:
     """The changes as messages: deletions first, *more* on all but the last."""
     starts = range(0, len(changes.deleted_ids), _DELETED)

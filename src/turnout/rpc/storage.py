@@ -54,6 +54,22 @@ class StorageServicer(_Servicer):
             self._tenants.changed()
         return pb.CreateManyResponse(ids=ids)
 
+    def CreateLines(  # noqa: N802
+        self, request_iterator: Iterable[pb.CreateLinesRequest], context: CallContext
+    ) -> pb.CreateManyResponse:
+        """Store the subscriptions of all lines or none. A stream that breaks off raises here, as in `CreateMany`."""
+        with self._bulks:
+            lines = list(_bounded_lines(request_iterator))
+            _check_count(context, len(lines))
+            service = self._tenants.service(context.caller)
+            new = service.read_lines(lines)
+            context.caller.check_destinations(new)
+            with within(STORE_SECONDS):
+                ids = service.create_read(new)
+        if ids:
+            self._tenants.changed()
+        return pb.CreateManyResponse(ids=ids)
+
     def DeleteMany(  # noqa: N802
         self, request_iterator: Iterable[pb.DeleteManyRequest], context: CallContext
     ) -> pb.DeleteManyResponse:
@@ -125,16 +141,32 @@ def _check_count(context: CallContext, count: int) -> None:
         raise RefusedError(grpc.StatusCode.ABORTED, f"the stream broke off: got {count} of {announced} subscriptions")
 
 
+def _bounded_lines(parts: Iterable[pb.CreateLinesRequest]) -> Iterator[bytes]:
+    """The lines of a stream, which ends where it gets too long to be held."""
+    count = size = 0
+    for part in parts:
+        lines = part.lines.splitlines()
+        count += len(lines)
+        size += len(part.lines)
+        if count > MAX_BULK or size > MAX_BULK_BYTES:
+            raise _too_large()
+        yield from lines
+
+
+def _too_large() -> RefusedError:
+    return RefusedError(
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+        f"a bulk has at most {MAX_BULK} subscriptions and {MAX_BULK_BYTES} bytes: send it in parts",
+    )
+
+
 def _bounded(messages: Iterable[subscriptions_pb2.Subscription]) -> Iterator[Subscription]:
     """The subscriptions of a stream, which ends where it gets too long to be held."""
     size = 0
     for number, message in enumerate(messages):
         size += message.ByteSize()
         if number >= MAX_BULK or size > MAX_BULK_BYTES:
-            raise RefusedError(
-                grpc.StatusCode.RESOURCE_EXHAUSTED,
-                f"a bulk has at most {MAX_BULK} subscriptions and {MAX_BULK_BYTES} bytes: send it in parts",
-            )
+            raise _too_large()
         yield subscription_from(message)
 
 

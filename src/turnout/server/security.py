@@ -343,9 +343,14 @@ def _needs_json(method: str, headers: Headers) -> tuple[int, str] | None:
     """Return status and reason if another site's page could have caused this change; else None."""
     kind = headers.get("content-type", "").partition(";")[0].strip().lower()
     bodiless = method != "POST" and not kind and headers.get("content-length", "0") == "0"
-    if kind == "application/json" or kind.endswith("+json") or "authorization" in headers or bodiless:
+    # None of these is what a form of another site can send.
+    if kind in ("application/json", JSON_LINES) or kind.endswith("+json") or "authorization" in headers or bodiless:
         return None
     return 415, "what changes something needs Content-Type: application/json, or an Authorization header"
+
+
+JSON_LINES = "application/x-ndjson"
+"""Content type of JSON lines."""
 
 
 def _name(url: str) -> str:

@@ -10,11 +10,16 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from turnout.errors import ConfigError, Mistake, SubscriptionInvalidError
 from turnout.subjects import is_valid, matches
 from turnout.subscriptions.model import Subscription
 from turnout.subscriptions.webhooks import is_url, webhook_problem
+
+if TYPE_CHECKING:
+    from turnout.subscriptions.plain_lines import PlainLine
 
 FEED = "feed:"
 """Destination of a subscription whose messages are read from its feed, and sent nowhere."""
@@ -29,6 +34,7 @@ _SUBJECT = re.compile(rf"{_PIECE}(?:\.{_PIECE})*")
 _SHOWN_CHARACTERS = 80
 
 
+@lru_cache(maxsize=4_096)
 def problem_of(destination: str) -> str | None:
     """Return the reason that no message can be published to a destination; None for a valid one.
 
@@ -180,7 +186,7 @@ class Rights:
             return "the route reads it, and would read its own messages again"
         return None
 
-    def refusals_of(self, subscription: Subscription) -> Iterator[str]:
+    def refusals_of(self, subscription: Subscription | PlainLine) -> Iterator[str]:
         """Yield the refusal of each destination of a subscription that is not allowed, with its path.
 
         A destination with a sink's name is checked as a whole, and so is the subject behind the name: a pattern for

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from turnout.conditions import decode, encode
 from turnout.errors import (
@@ -123,8 +123,8 @@ def import_lines(
         SubscriptionExistsError: an id is taken, and *existing* is ``fail``. The same holds.
     """
     imported = Imported()
-    store_many = _storing(store)
-    subscriptions = _read(lines, plain=isinstance(store, PlainLineStore))
+    store_many = partial(create_read, store)
+    subscriptions = read_lines(lines, plain=isinstance(store, PlainLineStore))
     while True:
         with paused_gc():
             entries = list(islice(subscriptions, batch))
@@ -135,15 +135,39 @@ def import_lines(
         progress(imported)
 
 
-_StoreMany: TypeAlias = Callable[[Iterable[Any]], list[str]]
-"""Stores what `_read` gives for the store, all or nothing if it can, and returns the ids."""
+_StoreMany: TypeAlias = Callable[[Iterable[Subscription | PlainLine]], list[str]]
+"""Stores subscriptions, all or nothing if it can, and returns the ids."""
 
 
-def _storing(store: Store) -> _StoreMany:
-    return store.create_read if isinstance(store, PlainLineStore) else partial(create_many, store)
+def create_read(store: Store, subscriptions: Iterable[Subscription | PlainLine]) -> list[str]:
+    """Store what `read_lines` gives, all or nothing if the store can, and return the ids in order."""
+    if isinstance(store, PlainLineStore):
+        return store.create_read(subscriptions)
+    return create_many(store, map(whole_subscription, subscriptions))
 
 
-def _read(lines: Iterable[str | bytes], *, plain: bool) -> Iterator[Subscription | PlainLine]:
+def whole_subscription(read: Subscription | PlainLine) -> Subscription:
+    """Return what was read as a subscription."""
+    return subscription_from_json(json.loads(read.to_json())) if isinstance(read, PlainLine) else read
+
+
+def line_of(read: Subscription | PlainLine) -> bytes:
+    """Return what was read as a line again, without a line end."""
+    if isinstance(read, PlainLine):
+        return read.to_json()
+    return json.dumps(subscription_to_json(read), separators=(",", ":")).encode()
+
+
+def read_lines(lines: Iterable[str | bytes], *, plain: bool = True) -> Iterator[Subscription | PlainLine]:
+    """Read JSON lines and check them by the service's rules; blank lines are passed over.
+
+    Args:
+        lines: one JSON object each.
+        plain: give usual lines as `PlainLine`, which only a `PlainLineStore` stores.
+
+    Raises:
+        SubscriptionInvalidError: a line cannot be read; the message has its number.
+    """
     for number, line in enumerate(lines, 1):
         stripped = line.strip()
         if not stripped:

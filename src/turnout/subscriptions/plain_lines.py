@@ -71,6 +71,19 @@ class PlainLine(msgspec.Struct, gc=False):
             leaf.id = leaf.id or make()
         return _encode((self._route.destinations, condition, self.metadata)).decode()
 
+    @property
+    def destinations(self) -> list[str]:
+        """Return the destinations, as `Subscription.destinations`."""
+        return self._route.destinations
+
+    def with_id(self, id_: str) -> PlainLine:
+        """Return the same subscription under another id."""
+        return PlainLine(id_, self.metadata, self._route, self._leaves)
+
+    def to_json(self) -> bytes:
+        """Return it as a line again."""
+        return _encode({"id": self.id, "metadata": self.metadata, "route": self._route})
+
     def leaf_rows(self, id_: str) -> set[tuple[str, str, bool, str]]:
         """Return key, pattern, partial flag and the given id of each leaf."""
         return {(leaf.key, leaf.pattern, leaf.partial, id_) for leaf in self._leaves}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from turnout.conditions import Kiwi, leaves
@@ -12,10 +12,12 @@ from turnout.errors import StoreUnavailableError, SubscriptionInvalidError
 from turnout.subscriptions.audit import AuditEntry
 from turnout.subscriptions.destinations import Rights
 from turnout.subscriptions.kiwi_tree import PairNotFoundError, PatternRegistry
+from turnout.subscriptions.lines import create_read, read_lines, whole_subscription
 from turnout.subscriptions.model import ConditionMatch, Page, Subscription
+from turnout.subscriptions.plain_lines import PlainLine
 from turnout.subscriptions.quotas import Quota, UsageCounter
 from turnout.subscriptions.rules import check, check_id
-from turnout.subscriptions.store import Store, create_many, delete_many, history_of
+from turnout.subscriptions.store import PlainLineStore, Store, create_many, delete_many, history_of
 
 _USUAL = Rights()
 
@@ -96,6 +98,33 @@ class SubscriptionService:
                 return create_many(self.store, new)
             return self._create_registered(new, self._kiwi_trees)
 
+    def read_lines(self, lines: Iterable[str | bytes]) -> list[Subscription | PlainLine]:
+        """Read JSON lines for `create_read`, which stores usual ones without making subscriptions of them.
+
+        Raises:
+            SubscriptionInvalidError: a line breaks a rule; the message has its number.
+        """
+        plain = self._kiwi_trees is None and self._quota is None and isinstance(self.store, PlainLineStore)
+        return list(read_lines(lines, plain=plain))
+
+    def create_read(self, new: Sequence[Subscription | PlainLine]) -> list[str]:
+        """Store what `read_lines` gave, all or none, and return the ids.
+
+        Raises:
+            SubscriptionInvalidError: this service may not publish to a destination.
+        """
+        allowed: set[str] = set()
+        for number, subscription in enumerate(new, 1):
+            if not allowed.issuperset(subscription.destinations):
+                try:
+                    self._check_rights(subscription)
+                except SubscriptionInvalidError as problem:
+                    raise SubscriptionInvalidError(f"subscription {number} of {len(new)}: {problem}") from problem
+                allowed.update(subscription.destinations)
+        if self._kiwi_trees is None and self._quota is None:
+            return create_read(self.store, new)
+        return self.create_many(map(whole_subscription, new))
+
     @contextlib.contextmanager
     def _within_quota(self, new: list[Subscription], replaced: str = "") -> Iterator[None]:
         """Refuse a change above the quota; other threads wait until the block has stored it.
@@ -110,7 +139,7 @@ class SubscriptionService:
             self._usage.check(self._quota, new, replaced)
             yield
 
-    def _check_rights(self, subscription: Subscription) -> None:
+    def _check_rights(self, subscription: Subscription | PlainLine) -> None:
         refusals = list(self._rights.refusals_of(subscription))
         if refusals:
             raise SubscriptionInvalidError("; ".join(refusals))

@@ -20,8 +20,10 @@ from turnout.errors import (
     SubscriptionNotFoundError,
 )
 from turnout.subscriptions.audit import AuditEntry
+from turnout.subscriptions.lines import create_read
 from turnout.subscriptions.model import Changes, ConditionMatch, Page, Subscription, new_id
 from turnout.subscriptions.past import Creation, Moment, PastStore
+from turnout.subscriptions.plain_lines import PlainLine
 from turnout.subscriptions.snapshot import Snapshot
 from turnout.subscriptions.store import Store, StoreBase, VersionedStore, create_many, delete_many
 
@@ -131,6 +133,16 @@ class TenantStore(StoreBase):
         )
         with self._known_ids():
             return [self._bare(id_) for id_ in create_many(self._store, owned)]
+
+    def create_read(self, subscriptions: Iterable[Subscription | PlainLine]) -> list[str]:
+        """See `PlainLineStore`; subscriptions are made of plain lines if the store behind it has no such ability."""
+        owned = (self._owned(subscription) for subscription in subscriptions)
+        with self._known_ids():
+            return [self._bare(id_) for id_ in create_read(self._store, owned)]
+
+    def _owned(self, subscription: Subscription | PlainLine) -> Subscription | PlainLine:
+        id_ = self._prefix + (subscription.id or new_id())
+        return subscription.with_id(id_) if isinstance(subscription, PlainLine) else replace(subscription, id=id_)
 
     def read(self, id: str) -> Subscription:  # noqa: A002 - the field's own name
         """See `Store.read`."""

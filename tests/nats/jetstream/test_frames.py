@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+from collections.abc import Sequence
 from typing import Any
 
 import nats.aio.client
@@ -15,7 +16,7 @@ from nats.aio.transport import TcpTransport
 from nats.errors import ProtocolError
 from nats.protocol.parser import Parser
 
-from turnout.nats.jetstream._frames import FrameParser
+from turnout.nats.jetstream._frames import Frame, FrameParser
 from turnout.nats.jetstream.connection import NatsConnection
 
 TOKEN = st.text("abcXYZ$_-.0123", min_size=1, max_size=20).map(str.encode)
@@ -80,7 +81,7 @@ def test_same_as_nats_py(sent: list[bytes], cuts: list[int]) -> None:
     theirs, ours = Recorder(), Recorder()
 
     def handler(sid: int) -> Any:
-        return lambda subject, reply, headers, data: ours.calls.append((sid, subject, reply, data, headers))
+        return lambda frames: ours.calls.extend((sid, s, reply, data, headers) for s, reply, headers, data in frames)
 
     async def feed() -> None:
         reference = Parser(theirs)
@@ -103,17 +104,18 @@ def test_malformed(bad: bytes) -> None:
 
 
 def test_a_handler_that_fails(caplog: pytest.LogCaptureFixture) -> None:
-    """A handler that raises is logged, and the frames after it are still read."""
-    payloads: list[bytes] = []
+    """A handler that raises is logged, and the frames after those that it was given are still read."""
+    payloads: list[list[bytes]] = []
 
-    def fail(subject: bytes, reply: bytes, headers: bytes, data: bytes) -> None:
-        payloads.append(data)
+    def fail(frames: Sequence[Frame]) -> None:
+        payloads.append([data for *_, data in frames])
         raise RuntimeError("broken handler")
 
+    wire = b"MSG a 1 1\r\nx\r\nMSG a 1 1\r\ny\r\nPING\r\nMSG a 1 1\r\nz\r\n"
     with caplog.at_level(logging.ERROR):
-        asyncio.run(FrameParser(Recorder(), {b"1": fail}).parse(b"MSG a 1 1\r\nx\r\nMSG a 1 1\r\ny\r\n"))
+        asyncio.run(FrameParser(Recorder(), {b"1": fail}).parse(wire))
 
-    assert payloads == [b"x", b"y"]
+    assert payloads == [[b"x", b"y"], [b"z"]]
     assert "broken handler" in caplog.text
 
 

@@ -131,7 +131,7 @@ async def test_b28_ack_policy_none(nats_server: NatsServer) -> None:
 async def test_b29_not_a_jetstream_message(nats_server: NatsServer, reply: bytes) -> None:
     """B29: a message without a JSAck cannot be acknowledged."""
     async with connect(nats_server.url) as js:
-        message = Message(js.connection, "a", reply, b"", b"")
+        message = Message(js.connection, b"a", reply, b"", b"")
         for call in (message.ack, message.nak, message.term, message.in_progress, message.double_ack):
             with pytest.raises(NotJetStreamMessageError):
                 await call()

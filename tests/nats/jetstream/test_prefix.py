@@ -133,7 +133,7 @@ async def test_seed_map_of_the_adr(seed_server: NatsServer) -> None:
     """ADR-19's own example: what I puts in the map, A gets on ``$KV.map.put``, without a prefix."""
     received: list[tuple[str, bytes]] = []
     async with in_a(seed_server) as a, in_i(seed_server) as i:
-        await a.connection.listen("$KV.map.>", lambda s, r, h, d: received.append((s.decode(), d)))
+        await a.connection.listen("$KV.map.>", lambda frames: received.extend((s.decode(), d) for s, _, _, d in frames))
         await a.connection.round_trip(2)
         kv = await i.create_key_value(KeyValueConfig(bucket="map", storage=StorageType.MEMORY))
         await kv.put("put", "hello world")
@@ -406,7 +406,7 @@ def test_permissions() -> None:
             with pytest.raises(PermissionDeniedError):
                 await (await js.publish_async("no.way"))
             assert time.monotonic() - begun < 2
-            await js.connection.listen("forbidden.x", lambda *frame: None)
+            await js.connection.listen("forbidden.x", lambda frames: None)
             await eventually(lambda: any(e.operation == "subscription" for e in errors.of(PermissionDeniedError)))
             await js.publish("s")
 

@@ -188,7 +188,7 @@ async def test_b36_at_once_when_idle(nats_server: NatsServer) -> None:
         _, subject = await stream_of_messages(js)
         sub = await js.subscribe(f"{subject}.a", config=ConsumerConfig(idle_heartbeat=5, flow_control=True))
         answers: list[bytes] = []
-        await js.connection.listen("fc.36", lambda s, r, h, d: answers.append(d))
+        await js.connection.listen("fc.36", lambda frames: answers.extend(data for *_, data in frames))
         forge(js, sub.subject, 100, "FlowControl Request", {}, b"fc.36")
         await eventually(lambda: answers == [b""])
 
@@ -203,7 +203,7 @@ async def test_b37_next_passes_flow_control(nats_server: NatsServer) -> None:
         config = ConsumerConfig(idle_heartbeat=5, flow_control=True)
         sub = await js.subscribe(f"{subject}.a", config=config)
         answers: list[bytes] = []
-        await js.connection.listen("fc.37", lambda s, r, h, d: answers.append(s))
+        await js.connection.listen("fc.37", lambda frames: answers.extend(frame[0] for frame in frames))
         await eventually(lambda: sub.pending == 2)
         forge(js, sub.subject, 100, "FlowControl Request", {}, b"fc.37")
         await js.publish(f"{subject}.a")
@@ -226,7 +226,7 @@ async def test_b38_stalled_once(nats_server: NatsServer) -> None:
         config = ConsumerConfig(idle_heartbeat=5, flow_control=True)
         sub = await js.subscribe(f"{subject}.a", config=config)
         answers: list[str] = []
-        await js.connection.listen("fc38.*", lambda s, r, h, d: answers.append(s.decode()))
+        await js.connection.listen("fc38.*", lambda frames: answers.extend(frame[0].decode() for frame in frames))
         for name in ("one", "one", "two", "two"):
             header = {"Nats-Last-Consumer": "0", "Nats-Consumer-Stalled": f"fc38.{name}"}
             forge(js, sub.subject, 100, "Idle Heartbeat", header)

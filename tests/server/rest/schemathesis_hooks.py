@@ -5,6 +5,7 @@ They run in a process of their own; Schemathesis loads this file by its name.
 
 from __future__ import annotations
 
+import json
 import os
 from itertools import count, cycle
 from pathlib import Path
@@ -33,6 +34,12 @@ _UNUSUAL = cycle(
 )
 """None of them may change the answer's status."""
 _calls = count()
+
+
+@schemathesis.serializer("application/x-ndjson")
+def json_lines(context: object, value: object) -> bytes:
+    """Send bytes as they are, and anything else as a line of JSON."""
+    return value if isinstance(value, bytes) else json.dumps(value, default=str).encode()
 
 
 @schemathesis.hook

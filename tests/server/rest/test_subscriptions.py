@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from functools import partial
 from typing import Any
 
 import pytest
@@ -240,6 +242,28 @@ def test_projection_of_a_subscription(client: TestClient) -> None:
     wrong = change(project="value.")
     assert (wrong.status_code, "project: not an expression of CEL" in wrong.json()["detail"]) == (422, True)
     assert change(project="").json()["project"] == ""
+
+
+def test_import(client: TestClient) -> None:
+    """JSON lines are stored as one change, whole or not at all; the line of a mistake is named."""
+    route: dict[str, object] = {"destinations": ["d"]}
+    usual = [{"kiwiCondition": {"key": "a", "pattern": str(n)}} for n in range(300)]
+    lines = [json.dumps({"id": f"s{n}", "route": {**route, "condition": one}}) for n, one in enumerate(usual)]
+    route["condition"] = {"existsCondition": {"key": "a"}}
+    unusual = json.dumps({"id": "t", "enabled": False, "route": route})
+    kind = {"Content-Type": "application/x-ndjson"}
+    post = partial(client.post, "/v1/subscriptions/import", headers=kind)
+    wrong = post(content="\n".join([*lines, "", lines[0].replace('"d"', '"a..b"')]))
+    stored = post(content="\n".join([*lines, unusual, ""]))
+    again = post(content=lines[7])
+    other = client.post("/v1/subscriptions/import", headers={"Content-Type": "text/plain"}, content=lines[0])
+
+    assert (wrong.status_code, "line 302: route.destinations[0]" in wrong.text) == (422, True)
+    assert (stored.status_code, stored.json()["ids"]) == (201, [*(f"s{n}" for n in range(300)), "t"])
+    assert (again.status_code, other.status_code) == (409, 415)
+    matched = client.post("/v1/subscriptions/match", json={"message": {"a": "299"}}).json()
+    assert ([one["subscription_id"] for one in matched["matches"]], matched["revision"]) == (["s299"], 1)
+    assert client.get("/v1/subscriptions/t").json()["enabled"] is False
 
 
 def test_many_at_once(client: TestClient) -> None:

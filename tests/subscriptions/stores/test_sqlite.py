@@ -25,7 +25,7 @@ from turnout.errors import (
 )
 from turnout.subscriptions import Matcher, open_store
 from turnout.subscriptions.deadline import within
-from turnout.subscriptions.stores import sqlite
+from turnout.subscriptions.stores import _sqlite_deletions, sqlite
 from turnout.subscriptions.stores._sqlite_schema import APPLICATION_ID, SCHEMA
 
 
@@ -223,7 +223,7 @@ def test_twice_in_one_bulk(path):
 
 def test_forgets_old_deletions(path, monkeypatch):
     """A reader that missed more deletions than are kept reloads everything."""
-    monkeypatch.setattr(sqlite, "_HISTORY", 3)
+    monkeypatch.setattr(_sqlite_deletions, "_REMEMBERED", 3)
     monkeypatch.setattr(sqlite, "_PRUNE_EVERY", 1)
     with opened(path) as store:
         store.create(subscription(id="stays"))
@@ -599,8 +599,9 @@ def test_a_file_that_is_removed(path):
         assert store.read("x").id == "x"
 
 
-def test_a_file_that_is_replaced_in_the_middle_of_a_write(path):
+def test_a_file_that_is_replaced_in_the_middle_of_a_write(path, monkeypatch):
     """A write in progress is refused: it would be stored in a file that is no longer used."""
+    monkeypatch.setattr(sqlite, "_CHUNK", 2_000)
 
     def many():
         for number in range(3_000):

@@ -127,14 +127,20 @@ _log = logging.getLogger(__name__)
 # Time limit of closing; unsent data is dropped then.
 _CLOSE_SECONDS = 2.0
 
+# Of nats-py's 32 KiB, the socket is paused and resumed several times for what one call reads from it.
+_READ_BYTES = 1 << 16
+
 
 class _Tcp(TcpTransport):  # type: ignore[misc, unused-ignore]
     """Transport of nats-py that keeps hold of its socket from the beginning, so that a cancellation closes it."""
 
     async def connect(self, uri: ParseResult, buffer_size: int, connect_timeout: float) -> None:
         async with asyncio.timeout(connect_timeout):
-            streams = await asyncio.open_connection(uri.hostname, uri.port, limit=buffer_size)
+            streams = await asyncio.open_connection(uri.hostname, uri.port, limit=max(buffer_size, _READ_BYTES))
         self._bare_io_reader, self._bare_io_writer = self._io_reader, self._io_writer = streams
+
+    async def read(self, buffer_size: int) -> bytes:
+        return cast("bytes", await super().read(max(buffer_size, _READ_BYTES)))
 
 
 class BoundedClient(Client):  # type: ignore[misc, unused-ignore]

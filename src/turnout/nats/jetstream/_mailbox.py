@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 from turnout.errors import TurnoutError
 from turnout.nats.jetstream.errors import RequestTimeoutError, StreamError, SubscriptionClosedError
@@ -14,7 +14,8 @@ from turnout.nats.protocol.status import Status
 
 Callback = Callable[[Message], "Awaitable[None] | None"]
 
-_MESSAGES_PER_TURN = 256
+# More than one read brings of small messages: the buffer would grow while others are read.
+_MESSAGES_PER_TURN = 1024
 
 
 class Mailbox:
@@ -44,6 +45,8 @@ class Mailbox:
         self._bytes = 0
         self._answer = answer
         self._on_status = on_status
+        # Items that are no messages; without them a message is handed over without looking at the next item.
+        self._others = 0
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._emptied: list[asyncio.Future[None]] = []
         self._turns = 0
@@ -63,16 +66,29 @@ class Mailbox:
             self._wake_one()
         return True
 
+    def put_all(self, messages: list[Message]) -> bool:
+        """Add messages if there is room for all of them; otherwise return False and add none."""
+        size = self._bytes + sum([len(message.data) for message in messages])
+        if len(self._items) + len(messages) > self._max_messages or size > self._max_bytes:
+            return False
+        self._items.extend(messages)
+        self._bytes = size
+        if self._waiters:
+            self._wake_one()
+        return True
+
     def put_request(self, subject: bytes) -> None:
         """Add a flow control request; answer it immediately if the buffer is empty."""
         if self._items:
             self._items.append(subject)
+            self._others += 1
         else:
             self._answer(subject)
 
     def put_status(self, status: Status) -> None:
         """Add a status for the user."""
         self._items.append(status)
+        self._others += 1
         self._wake_one()
 
     def close(self, reason: TurnoutError | None = None) -> None:
@@ -87,7 +103,7 @@ class Mailbox:
     def clear(self) -> None:
         """Drop the buffered messages."""
         self._items.clear()
-        self._bytes = 0
+        self._bytes = self._others = 0
         self._wake_all()
         self._tell_empty()
 
@@ -111,11 +127,15 @@ class Mailbox:
         while items:
             item = items.popleft()
             if type(item) is bytes:
+                self._others -= 1
                 self._answer(item)
                 continue
             if type(item) is Message:
                 self._bytes -= len(item.data)
-            while items and type(items[0]) is bytes:
+            else:
+                self._others -= 1
+            while self._others and items and type(items[0]) is bytes:
+                self._others -= 1
                 self._answer(items.popleft())  # type: ignore[arg-type]
             if not items and self._emptied:
                 self._tell_empty()
@@ -156,6 +176,29 @@ class Mailbox:
                 raise
             raise RequestTimeoutError(f"no message in {timeout:g} s", code=408) from None
 
+    async def messages(self, taken: Callable[[], None] = lambda: None) -> AsyncIterator[Message]:
+        """Give every message until closed; *taken* is called before each is given.
+
+        Raises:
+            StreamError: the subscription ended by an error.
+        """
+        items, turns = self._items, 0
+        while True:
+            turns += 1
+            if items and not self._others and turns % _MESSAGES_PER_TURN:
+                # Nothing but messages: each is handed over with as few steps as can be.
+                message: Message = items.popleft()  # type: ignore[assignment]
+                self._bytes -= len(message.data)
+                if not items and self._emptied:
+                    self._tell_empty()
+            else:
+                try:
+                    message = await self.next()
+                except SubscriptionClosedError:
+                    return
+            taken()
+            yield message
+
     async def _wait(self) -> None:
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters.append(waiter)
@@ -188,6 +231,7 @@ class Mailbox:
 
     async def run(self, callback: Callback, report: Callable[[BaseException], None]) -> None:
         """Hand every message to *callback*, one at a time, until closed and empty; its errors are reported."""
+        items = self._items
         while True:
             # Busy before it is taken: a drain must not see an empty mailbox while the last message is in hand.
             self._busy = True
@@ -204,17 +248,31 @@ class Mailbox:
                     waits = callback(item)
                     if waits is not None:
                         await waits
+                    await self._run_through(callback)
                 else:
                     await self._hand_status(item)  # type: ignore[arg-type]
             except Exception as failure:  # noqa: BLE001 - the user's code: whatever it raises is reported
                 report(failure)
             finally:
                 self._busy = False
-                if not self._items and self._emptied:
+                if not items and self._emptied:
                     self._tell_empty()
             self._turns += 1
             if self._turns % _MESSAGES_PER_TURN == 0:
                 await asyncio.sleep(0)
+
+    async def _run_through(self, callback: Callback) -> None:
+        """Hand messages to *callback* while nothing else waits between them."""
+        items = self._items
+        for _ in range(_MESSAGES_PER_TURN):
+            if not items or self._others:
+                return
+            message: Message = items.popleft()  # type: ignore[assignment]
+            self._bytes -= len(message.data)
+            waits = callback(message)
+            if waits is not None:
+                await waits
+        await asyncio.sleep(0)
 
     async def emptied(self) -> None:
         """Wait until everything has been handed over, and no callback runs."""

@@ -9,7 +9,7 @@ import asyncio
 import inspect
 import logging
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Protocol, cast
@@ -20,7 +20,7 @@ from nats.aio.subscription import Subscription
 
 from turnout.errors import ConnectionLostError, StreamError, TurnoutError
 from turnout.nats.jetstream._client import BoundedClient, translate, translated
-from turnout.nats.jetstream._frames import FrameParser, Handler
+from turnout.nats.jetstream._frames import Frame, FrameParser, Handler
 from turnout.nats.jetstream._time_limits import within
 from turnout.nats.jetstream.errors import NoRespondersError, PermissionDeniedError, RequestTimeoutError
 from turnout.nats.protocol.headers import HeaderInput, encode_table
@@ -33,6 +33,7 @@ _log = logging.getLogger(__name__)
 
 ErrorCallback = Callable[[TurnoutError], "Awaitable[None] | None"]
 
+_CONNECTED = Client.CONNECTED
 _UNFIT = re.compile(r"[\s]")
 
 
@@ -216,7 +217,7 @@ class NatsConnection(BoundedClient):
     # -- in: frames to handlers
 
     async def listen(self, subject: str, handler: Handler, queue: str = "") -> Interest:
-        """Subscribe; every frame is passed to *handler* in the read loop.
+        """Subscribe; every frame is passed to *handler* in the read loop, those that arrive together in one call.
 
         nats-py subscribes again after a reconnect, as for any of its subscriptions.
         """
@@ -276,18 +277,28 @@ class NatsConnection(BoundedClient):
         self, subject: bytes, payload: bytes = b"", reply: bytes = b"", headers: HeaderInput | None = None
     ) -> None:
         """Publish like `send`, to a subject received from the server or checked before."""
-        block = encode_table(headers) if headers else b""
-        size = len(block) + len(payload)
-        if size > self._max_payload:
-            raise StreamError(f"a message of {size} bytes is larger than the server's {self._max_payload}")
-        if block:
+        if headers:
+            block = encode_table(headers)
+            size = len(block) + len(payload)
             frame = b"HPUB %b %b %d %d\r\n%b%b\r\n" % (subject, reply, len(block), size, block, payload)
         else:
+            size = len(payload)
             frame = b"PUB %b %b %d\r\n%b\r\n" % (subject, reply, size, payload)
-        if self._status != Client.CONNECTED:
+        if size > self._max_payload:
+            raise StreamError(f"a message of {size} bytes is larger than the server's {self._max_payload}")
+        self._send_frame(frame, size)
+
+    def acknowledge(self, reply: bytes) -> None:
+        """Send +ACK to the reply subject of a message, as `send_to` does."""
+        self._send_frame(b"PUB " + reply + b"  4\r\n+ACK\r\n", 4)
+
+    def _send_frame(self, frame: bytes, size: int) -> None:
+        """Send a frame whose message has *size* bytes."""
+        if self._status != _CONNECTED:
             self._check_open(len(frame))
-        self.stats["out_msgs"] += 1
-        self.stats["out_bytes"] += size
+        stats = self.stats
+        stats["out_msgs"] += 1
+        stats["out_bytes"] += size
         self._enqueue(frame)
 
     def _check_open(self, size: int) -> None:
@@ -335,16 +346,18 @@ class NatsConnection(BoundedClient):
         """Forget a request; a late answer is dropped."""
         return self._waiting.pop(token, None)
 
-    def _answered(self, subject: bytes, reply: bytes, headers: bytes, data: bytes) -> None:  # noqa: ARG002 - a Handler
-        waiter = self._waiting.pop(subject[len(self._answers_to) :], None)
-        if waiter is None:
-            return
-        if headers and not data:
-            status = Status.of(headers, data)
-            if status is not None and status.code == NO_RESPONDERS:
-                waiter.fail(NoRespondersError(waiter.subject))
-                return
-        waiter.settle(headers, data)
+    def _answered(self, frames: Sequence[Frame]) -> None:
+        waiting, begin = self._waiting, len(self._answers_to)
+        for subject, _, headers, data in frames:
+            waiter = waiting.pop(subject[begin:], None)
+            if waiter is None:
+                continue
+            if headers and not data:
+                status = Status.of(headers, data)
+                if status is not None and status.code == NO_RESPONDERS:
+                    waiter.fail(NoRespondersError(waiter.subject))
+                    continue
+            waiter.settle(headers, data)
 
     def fail_requests(self, failure: TurnoutError) -> None:
         """Fail every pending request; its answer can no longer arrive."""

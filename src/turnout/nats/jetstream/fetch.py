@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 from time import monotonic
 
 from turnout.errors import ConfigError, Mistake
+from turnout.nats.jetstream._frames import Frame
 from turnout.nats.jetstream._time_limits import Watchdog
 from turnout.nats.jetstream.api import Api
 from turnout.nats.jetstream.connection import NatsConnection
 from turnout.nats.jetstream.errors import HeartbeatMissedError, NoRespondersError, NotJetStreamMessageError, StreamError
-from turnout.nats.jetstream.message import Message
+from turnout.nats.jetstream.message import ACK_PREFIX, Message
 from turnout.nats.jetstream.subscription import status_error
 from turnout.nats.protocol.pull_requests import PullStatus, next_request, pull_body
 from turnout.nats.protocol.status import Status
-
-ACK_PREFIX = b"$JS.ACK."
-"""Prefix of the reply subject of every message from a stream."""
 
 
 class Batch(list[Message]):
@@ -30,10 +29,9 @@ class Batch(list[Message]):
     error: StreamError | None = None
 
 
-def receive(
-    connection: NatsConnection, subject: bytes, reply: bytes, headers: bytes, data: bytes, acks_nothing: bool
-) -> Message | Status | None:
+def receive(connection: NatsConnection, frame: Frame, acks_nothing: bool) -> Message | Status | None:
     """Decode the answer to a pull request: a message, a status, or None for other statuses."""
+    subject, reply, headers, data = frame
     if headers and not data:
         status = Status.of(headers, data, reply)
         if status is not None:
@@ -42,7 +40,7 @@ def receive(
         reason = "does not begin with $JS.ACK"
         connection.report(NotJetStreamMessageError(reply.decode("utf-8", "replace"), reason))
         return None
-    return Message(connection, subject.decode("utf-8", "replace"), reply, headers, data, acks_nothing)
+    return Message(connection, subject, reply, headers, data, acks_nothing)
 
 
 @dataclass(slots=True, eq=False)
@@ -52,14 +50,14 @@ class PullRequest:
     left: int
     room: int | None
 
-    def came(self, subject: bytes, reply: bytes, headers: bytes, data: bytes) -> bool:
+    def came(self, frame: Frame) -> bool:
         """Count a message like the server; return True if the request has ended with it.
 
         The server ends a request whose bytes are used up to the last one without a word.
         """
         self.left -= 1
         if self.room is not None:
-            self.room -= len(subject) + len(reply) + len(headers) + len(data)
+            self.room -= sum(map(len, frame))
         return self.left == 0 or self.room == 0
 
 
@@ -75,17 +73,17 @@ class _Fetch:
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.watchdog: Watchdog | None = None
 
-    def receive(self, subject: bytes, reply: bytes, headers: bytes, data: bytes) -> None:
+    def receive(self, frames: Sequence[Frame]) -> None:
         if self.watchdog is not None:
             self.watchdog.last_seen = monotonic()
-        received = receive(self._connection, subject, reply, headers, data, self._acks_nothing)
-        if isinstance(received, Status):
-            self._receive_status(received)
-        if not isinstance(received, Message):
-            return
-        self.messages.append(received)
-        if self._under_way.came(subject, reply, headers, data):
-            self.finish()
+        for frame in frames:
+            received = receive(self._connection, frame, self._acks_nothing)
+            if isinstance(received, Message):
+                self.messages.append(received)
+                if self._under_way.came(frame):
+                    self.finish()
+            elif received is not None:
+                self._receive_status(received)
 
     def _receive_status(self, status: Status) -> None:
         meaning = PullStatus.of(status.code, status.description)

@@ -19,6 +19,7 @@ from turnout.nats.jetstream.errors import (
     StreamNotFoundError,
     SubscriptionClosedError,
 )
+from turnout.nats.jetstream.message import Message
 from turnout.nats.jetstream.subscribe import create_consumer, stream_of
 from turnout.nats.jetstream.subscription import Delivery, PushSubscription
 
@@ -98,7 +99,6 @@ class OrderedSubscription(PushSubscription):
         self._config = config
         self._on_reset = on_reset
         self._resetting: asyncio.Task[None] | None = None
-        self._received = False
         self._stalled_out = False
         self.resets = 0
 
@@ -165,21 +165,15 @@ class OrderedSubscription(PushSubscription):
 
     # -- what makes it begin again
 
-    def _accept(
-        self, subject: bytes, reply: bytes, headers: bytes, data: bytes, stream_seq: int, consumer_seq: int
-    ) -> None:
-        expected = self._consumer_seq + 1
-        if consumer_seq != expected:
-            self._gap(expected, consumer_seq)
-            return
-        queued = len(self._mailbox)
-        super()._accept(subject, reply, headers, data, stream_seq, consumer_seq)
-        if len(self._mailbox) == queued and self._dropped:
-            # No room: it was not accepted, so it must be redelivered later.
-            self._stream_seq = stream_seq - 1
-            self._begin_again(SequenceGapError(self.consumer_name, expected=expected, got=0, resume_from=stream_seq))
-        else:
-            self._received = True
+    def _refuse(self, message: Message) -> None:
+        # It was not accepted, so it must be delivered again later, and all that follow it.
+        super()._refuse(message)
+        position = message.metadata
+        self._stream_seq = position.stream_seq - 1
+        failure = SequenceGapError(
+            self.consumer_name, expected=position.consumer_seq, got=0, resume_from=position.stream_seq
+        )
+        self._begin_again(failure)
 
     def _gap(self, expected: int, received: int) -> None:
         resume = self._stream_seq + 1

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from time import monotonic
 from types import TracebackType
 from typing import Self
 
 from turnout.errors import ConfigError, Mistake, TurnoutError
+from turnout.nats.jetstream._frames import Frame
 from turnout.nats.jetstream._mailbox import Callback, Mailbox
 from turnout.nats.jetstream._time_limits import Watchdog
 from turnout.nats.jetstream.api import Api
@@ -86,6 +87,8 @@ class PullMessages:
         self._inbox = api.connection.new_inbox()
         self._interest: Interest | None = None
         self._requests: deque[PullRequest] = deque()
+        # Messages that the server may still send without a further request.
+        self._outstanding = 0
         self._came = False
         self._threshold = options.max_messages // 2 if options.threshold is None else options.threshold
         self._retry: asyncio.TimerHandle | None = None
@@ -114,17 +117,32 @@ class PullMessages:
 
     # -- the read loop's side
 
-    def _receive(self, subject: bytes, reply: bytes, headers: bytes, data: bytes) -> None:
+    def _receive(self, frames: Sequence[Frame]) -> None:
         self._watchdog.last_seen = monotonic()
-        received = receive(self._connection, subject, reply, headers, data, self._acks_nothing)
-        if isinstance(received, Status):
-            self._receive_status(received)
-        if not isinstance(received, Message):
-            return
-        if self._requests and self._requests[0].came(subject, reply, headers, data):
-            self._requests.popleft()
+        messages: list[Message] = []
+        for frame in frames:
+            received = receive(self._connection, frame, self._acks_nothing)
+            if isinstance(received, Message):
+                messages.append(received)
+                self._count(frame)
+            elif received is not None:
+                self._mailbox.put_all(messages)
+                messages = []
+                self._receive_status(received)
+                if self._ended:
+                    return
+        if messages:
+            self._mailbox.put_all(messages)
+
+    def _count(self, frame: Frame) -> None:
+        """Count a message as one of the oldest request's."""
         self._came = True
-        self._mailbox.put(received)
+        if self._requests:
+            self._outstanding -= 1
+            oldest = self._requests[0]
+            if oldest.came(frame):
+                self._outstanding -= oldest.left
+                self._requests.popleft()
 
     def _receive_status(self, status: Status) -> None:
         meaning = PullStatus.of(status.code, status.description)
@@ -137,30 +155,30 @@ class PullMessages:
             self._request_ended(status.number("Nats-Pending-Messages"))
             self._refill()
         elif meaning is PullStatus.MOVED:
-            self._requests.clear()
+            self._forget_requests()
             self._refill_in(0.25)
         elif meaning is PullStatus.TOO_MANY_REQUESTS:
             self._connection.report(status_error(status, self._request))
-            self._requests.clear()
+            self._forget_requests()
             self._refill_in(1.0)
         elif meaning is PullStatus.NO_RESPONDERS:
-            self._requests.clear()
+            self._forget_requests()
             self._recover(NoRespondersError(self._request))
         else:
             self._finish(status_error(status, self._request))
 
-    @property
-    def _outstanding(self) -> int:
-        """Number of messages the server may still send without a further request."""
-        return sum(request.left for request in self._requests)
+    def _forget_requests(self) -> None:
+        self._requests.clear()
+        self._outstanding = 0
 
     def _request_ended(self, undelivered: int | None) -> None:
         """Remove a request that ended with *undelivered* messages missing; None if the number is unknown."""
         ended = next((request for request in self._requests if request.left == undelivered), None)
         if ended is not None:
             self._requests.remove(ended)
+            self._outstanding -= ended.left
         elif undelivered != 0:
-            self._requests.clear()
+            self._forget_requests()
 
     def _refill(self) -> None:
         """Request more messages if the outstanding count is at or below the threshold."""
@@ -176,6 +194,7 @@ class PullMessages:
             self._finish(StreamError(str(failure)) if self._connection.is_closed else None)
             return
         self._requests.append(PullRequest(count, options.max_bytes))
+        self._outstanding += count
         self._came = False
 
     def _refill_in(self, seconds: float) -> None:
@@ -185,13 +204,13 @@ class PullMessages:
 
     def _again(self) -> None:
         """Forget the requests of the lost connection, and request again after a short delay."""
-        self._requests.clear()
+        self._forget_requests()
         self._refill_in(0.05)
 
     def _alarm(self, idle: float) -> None:
         failure = HeartbeatMissedError(self._consumer, idle)
         self._connection.report(failure)
-        self._requests.clear()
+        self._forget_requests()
         self._recover(failure)
 
     def _recover(self, why: StreamError) -> None:
@@ -226,21 +245,21 @@ class PullMessages:
             SubscriptionClosedError: it was stopped.
         """
         message = await self._mailbox.next(timeout)
-        if self._outstanding + len(self._mailbox) <= self._threshold:
-            self._refill()
+        self._taken()
         return message
 
+    def _taken(self) -> None:
+        if self._outstanding + len(self._mailbox) <= self._threshold:
+            self._refill()
+
     def __aiter__(self) -> AsyncIterator[Message]:
-        return self
+        return self._mailbox.messages(self._taken)
 
     async def __anext__(self) -> Message:
         try:
-            message = await self._mailbox.next()
+            return await self.next(None)
         except SubscriptionClosedError:
             raise StopAsyncIteration from None
-        if self._outstanding + len(self._mailbox) <= self._threshold:
-            self._refill()
-        return message
 
     async def run(self, callback: Callback) -> None:
         """Hand every message to *callback* until stopped; its errors go to the error callback.

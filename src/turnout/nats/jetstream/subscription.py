@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from time import monotonic
 from types import TracebackType
 from typing import Self
 
 from turnout.errors import TurnoutError
+from turnout.nats.jetstream._frames import Frame
 from turnout.nats.jetstream._mailbox import Callback, Mailbox
 from turnout.nats.jetstream._time_limits import Watchdog
 from turnout.nats.jetstream.api import Api
@@ -78,11 +79,15 @@ class PushSubscription:
         self._delivery = delivery
         self._queue = queue
         self._interest: Interest | None = None
+        # Grows when frames that are still under way become void.
+        self._generation = 0
         self._info: ConsumerInfo | None = None
         self._acks_nothing = acks_nothing
         self._checks_gaps = not queue and delivery.on_status is None
         self._consumer_seq = 0
         self._stream_seq = 0
+        self._reply_prefix = b"-"
+        self._received = False
         self._reported_gap: tuple[int, int] | None = None
         self._answered = b""
         self._stalls = 0
@@ -107,6 +112,7 @@ class PushSubscription:
 
     def drop_interest(self) -> None:
         """Unsubscribe on the wire, and leave the consumer alone."""
+        self._generation += 1
         if self._interest is not None:
             self._connection.ignore(self._interest)
             self._interest = None
@@ -181,37 +187,77 @@ class PushSubscription:
 
     # -- the read loop's side
 
-    def _receive(self, subject: bytes, reply: bytes, headers: bytes, data: bytes) -> None:
+    def _receive(self, frames: Sequence[Frame]) -> None:
         if self._watchdog is not None:
             self._watchdog.last_seen = monotonic()
-        if headers and not data:
-            status = Status.of(headers, data, reply)
-            if status is not None:
-                self._receive_status(status)
+        connection, acks_nothing, generation = self._connection, self._acks_nothing, self._generation
+        messages: list[Message] = []
+        for subject, reply, headers, data in frames:
+            status = Status.of(headers, data, reply) if headers and not data else None
+            if status is None:
+                tokens = reply.rsplit(b".", 5)
+                # Most messages are the next one of the same consumer.
+                if (
+                    tokens[0] == self._reply_prefix
+                    and tokens[3] == b"%d" % (self._consumer_seq + 1)
+                    and tokens[2].isdigit()
+                    and len(tokens[2]) < 20
+                ):
+                    self._consumer_seq += 1
+                    self._stream_seq = int(tokens[2])
+                    messages.append(Message(connection, subject, reply, headers, data, acks_nothing))
+                    continue
+            self._accept(messages)
+            messages = []
+            if generation == self._generation:
+                if status is not None:
+                    self._receive_status(status)
+                elif self._passes(reply):
+                    messages.append(Message(connection, subject, reply, headers, data, acks_nothing))
+            if generation != self._generation:
                 return
+        self._accept(messages)
+
+    def _passes(self, reply: bytes) -> bool:
+        """Advance to any message of a consumer and report a gap before it; return False for other messages."""
         try:
             stream_seq, consumer_seq = sequences(reply)
         except NotJetStreamMessageError as failure:
             self._connection.report(failure)
-            return
-        self._accept(subject, reply, headers, data, stream_seq, consumer_seq)
-
-    def _accept(
-        self, subject: bytes, reply: bytes, headers: bytes, data: bytes, stream_seq: int, consumer_seq: int
-    ) -> None:
-        """Accept a message whose sequences are known."""
+            return False
         if consumer_seq != self._consumer_seq + 1 and self._checks_gaps:
+            generation = self._generation
             self._gap(self._consumer_seq + 1, consumer_seq)
+            if generation != self._generation:
+                return False
         self._consumer_seq = consumer_seq
         self._stream_seq = stream_seq
-        message = Message(
-            self._connection, subject.decode("utf-8", "replace"), reply, headers, data, self._acks_nothing
-        )
-        if not self._mailbox.put(message):
-            self._dropped += 1
-            if self._dropped & (self._dropped - 1) == 0:
-                # At 1, 2, 4, 8, ... drops: a flood of reports would only make it slower.
-                self._connection.report(SlowConsumerError(self.subject, dropped=self._dropped))
+        # Everything before the last five tokens, if these are the numbers.
+        self._reply_prefix = reply.rsplit(b".", 5)[0] if reply.count(b".") in (8, 10) else b"-"
+        return True
+
+    def _accept(self, messages: list[Message]) -> None:
+        """Put messages into the buffer, one by one if there is no room for all."""
+        if not messages:
+            return
+        if self._mailbox.put_all(messages):
+            self._received = True
+            return
+        generation = self._generation
+        for message in messages:
+            if self._mailbox.put(message):
+                self._received = True
+            else:
+                self._refuse(message)
+                if generation != self._generation:
+                    return
+
+    def _refuse(self, message: Message) -> None:  # noqa: ARG002 - for subclasses
+        """Count a message that was dropped, and report it."""
+        self._dropped += 1
+        if self._dropped & (self._dropped - 1) == 0:
+            # At 1, 2, 4, 8, ... drops: a flood of reports would only make it slower.
+            self._connection.report(SlowConsumerError(self.subject, dropped=self._dropped))
 
     def _receive_status(self, status: Status) -> None:
         if self._delivery.on_status is not None:
@@ -281,7 +327,7 @@ class PushSubscription:
         return await self._mailbox.next(timeout)
 
     def __aiter__(self) -> AsyncIterator[Message]:
-        return self
+        return self._mailbox.messages()
 
     async def __anext__(self) -> Message:
         try:

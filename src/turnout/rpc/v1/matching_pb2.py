@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from turnout.rpc.v1 import subscriptions_pb2 as turnout_dot_rpc_dot_v1_dot_subscriptions__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dturnout/rpc/v1/matching.proto\x12\x18turnout.subscriptions.v1\x1a\"turnout/rpc/v1/subscriptions.proto\"\xb7\x02\n\x0cMatchRequest\x12\x46\n\x08metadata\x18\x01 \x03(\x0b\x32\x34.turnout.subscriptions.v1.MatchRequest.MetadataEntry\x12\x0f\n\x07\x65xplain\x18\x02 \x01(\x08\x12\x0b\n\x03tag\x18\x03 \x01(\t\x12@\n\x05lists\x18\x04 \x03(\x0b\x32\x31.turnout.subscriptions.v1.MatchRequest.ListsEntry\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1aN\n\nListsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12/\n\x05value\x18\x02 \x01(\x0b\x32 .turnout.subscriptions.v1.Values:\x02\x38\x01\"\x18\n\x06Values\x12\x0e\n\x06values\x18\x01 \x03(\t\"`\n\rMatchResponse\x12\x30\n\x07matches\x18\x01 \x03(\x0b\x32\x1f.turnout.subscriptions.v1.Match\x12\x10\n\x08revision\x18\x02 \x01(\x04\x12\x0b\n\x03tag\x18\x03 \x01(\t\"\x89\x01\n\x05Match\x12\x17\n\x0fsubscription_id\x18\x01 \x01(\t\x12\x14\n\x0c\x64\x65stinations\x18\x02 \x03(\t\x12\x15\n\rcondition_ids\x18\x03 \x03(\t\x12:\n\x0b\x65xplanation\x18\x04 \x01(\x0b\x32%.turnout.subscriptions.v1.Explanation\"\xb8\x02\n\x0e\x45xplainRequest\x12\x17\n\x0fsubscription_id\x18\x01 \x01(\t\x12H\n\x08metadata\x18\x02 \x03(\x0b\x32\x36.turnout.subscriptions.v1.ExplainRequest.MetadataEntry\x12\x42\n\x05lists\x18\x03 \x03(\x0b\x32\x33.turnout.subscriptions.v1.ExplainRequest.ListsEntry\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1aN\n\nListsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12/\n\x05value\x18\x02 \x01(\x0b\x32 .turnout.subscriptions.v1.Values:\x02\x38\x01\"\xa3\x01\n\x0f\x45xplainResponse\x12\x0f\n\x07matched\x18\x01 \x01(\x08\x12:\n\x0b\x65xplanation\x18\x02 \x01(\x0b\x32%.turnout.subscriptions.v1.Explanation\x12\x31\n\tcondition\x18\x03 \x01(\x0b\x32\x1e.subscriptions.ConditionOutput\x12\x10\n\x08inactive\x18\x04 \x01(\t\"\x89\x01\n\x0b\x45xplanation\x12\x14\n\x0c\x63ondition_id\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\r\n\x05holds\x18\x03 \x01(\x08\x12\x0e\n\x06reason\x18\x04 \x01(\t\x12\x37\n\x08\x63hildren\x18\x05 \x03(\x0b\x32%.turnout.subscriptions.v1.Explanation\"\x1d\n\x0cWatchRequest\x12\r\n\x05since\x18\x01 \x01(\x04\"{\n\x07\x43hanges\x12\x10\n\x08revision\x18\x01 \x01(\x04\x12,\n\x07\x63reated\x18\x02 \x03(\x0b\x32\x1b.subscriptions.Subscription\x12\x13\n\x0b\x64\x65leted_ids\x18\x03 \x03(\t\x12\r\n\x05reset\x18\x04 \x01(\x08\x12\x0c\n\x04more\x18\x05 \x01(\x08\"!\n\x12\x43reateManyResponse\x12\x0b\n\x03ids\x18\x01 \x03(\t\" \n\x11\x44\x65leteManyRequest\x12\x0b\n\x03ids\x18\x01 \x03(\t\"#\n\x12\x44\x65leteManyResponse\x12\r\n\x05\x63ount\x18\x01 \x01(\x04\"\x11\n\x0fRevisionRequest\"$\n\x10RevisionResponse\x12\x10\n\x08revision\x18\x01 \x01(\x04\"\x1f\n\x0e\x43hangesRequest\x12\r\n\x05since\x18\x01 \x01(\x12\"\x11\n\x0fSnapshotRequest\";\n\x0b\x41sOfRequest\x12\x12\n\x08revision\x18\x01 \x01(\x12H\x00\x12\x0e\n\x04time\x18\x02 \x01(\x12H\x00\x42\x08\n\x06moment\"7\n\x0bPastRequest\x12\x10\n\x08revision\x18\x01 \x01(\x04\x12\x0f\n\x02id\x18\x02 \x01(\tH\x00\x88\x01\x01\x42\x05\n\x03_id\"\x0f\n\rBirthsRequest\"=\n\nBirthsPart\x12/\n\x06\x62irths\x18\x01 \x03(\x0b\x32\x1f.turnout.subscriptions.v1.Birth\"A\n\x05\x42irth\x12\n\n\x02id\x18\x01 \x01(\t\x12\x10\n\x08revision\x18\x02 \x01(\x04\x12\x11\n\x04time\x18\x03 \x01(\x12H\x00\x88\x01\x01\x42\x07\n\x05_time\"\x1c\n\x0eHistoryRequest\x12\n\n\x02id\x18\x01 \x01(\t\"\xa2\x01\n\nAuditEntry\x12\x10\n\x08revision\x18\x01 \x01(\x04\x12\x11\n\x04time\x18\x02 \x01(\x12H\x00\x88\x01\x01\x12\r\n\x05\x61\x63tor\x18\x03 \x01(\t\x12+\n\x06\x62\x65\x66ore\x18\x04 \x01(\x0b\x32\x1b.subscriptions.Subscription\x12*\n\x05\x61\x66ter\x18\x05 \x01(\x0b\x32\x1b.subscriptions.SubscriptionB\x07\n\x05_time\"T\n\x0cSnapshotPart\x12\x10\n\x08revision\x18\x01 \x01(\x04\x12\x32\n\rsubscriptions\x18\x02 \x03(\x0b\x32\x1b.subscriptions.Subscription2\xfe\x02\n\x08Matching\x12X\n\x05Match\x12&.turnout.subscriptions.v1.MatchRequest\x1a\'.turnout.subscriptions.v1.MatchResponse\x12\x62\n\x0bMatchStream\x12&.turnout.subscriptions.v1.MatchRequest\x1a\'.turnout.subscriptions.v1.MatchResponse(\x01\x30\x01\x12^\n\x07\x45xplain\x12(.turnout.subscriptions.v1.ExplainRequest\x1a).turnout.subscriptions.v1.ExplainResponse\x12T\n\x05Watch\x12&.turnout.subscriptions.v1.WatchRequest\x1a!.turnout.subscriptions.v1.Changes0\x01\x32\xe8\x06\n\x07Storage\x12Y\n\nCreateMany\x12\x1b.subscriptions.Subscription\x1a,.turnout.subscriptions.v1.CreateManyResponse(\x01\x12i\n\nDeleteMany\x12+.turnout.subscriptions.v1.DeleteManyRequest\x1a,.turnout.subscriptions.v1.DeleteManyResponse(\x01\x12\x61\n\x08Revision\x12).turnout.subscriptions.v1.RevisionRequest\x1a*.turnout.subscriptions.v1.RevisionResponse\x12[\n\nGetChanges\x12(.turnout.subscriptions.v1.ChangesRequest\x1a!.turnout.subscriptions.v1.Changes0\x01\x12\x62\n\x0bGetSnapshot\x12).turnout.subscriptions.v1.SnapshotRequest\x1a&.turnout.subscriptions.v1.SnapshotPart0\x01\x12Y\n\x04\x41sOf\x12%.turnout.subscriptions.v1.AsOfRequest\x1a*.turnout.subscriptions.v1.RevisionResponse\x12Z\n\x07GetPast\x12%.turnout.subscriptions.v1.PastRequest\x1a&.turnout.subscriptions.v1.SnapshotPart0\x01\x12\\\n\tGetBirths\x12\'.turnout.subscriptions.v1.BirthsRequest\x1a$.turnout.subscriptions.v1.BirthsPart0\x01\x12^\n\nGetHistory\x12(.turnout.subscriptions.v1.HistoryRequest\x1a$.turnout.subscriptions.v1.AuditEntry0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dturnout/rpc/v1/matching.proto\x12\x18turnout.subscriptions.v1\x1a\"turnout/rpc/v1/subscriptions.proto\"\xb7\x02\n\x0cMatchRequest\x12\x46\n\x08metadata\x18\x01 \x03(\x0b\x32\x34.turnout.subscriptions.v1.MatchRequest.MetadataEntry\x12\x0f\n\x07\x65xplain\x18\x02 \x01(\x08\x12\x0b\n\x03tag\x18\x03 \x01(\t\x12@\n\x05lists\x18\x04 \x03(\x0b\x32\x31.turnout.subscriptions.v1.MatchRequest.ListsEntry\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1aN\n\nListsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12/\n\x05value\x18\x02 \x01(\x0b\x32 .turnout.subscriptions.v1.Values:\x02\x38\x01\"\x18\n\x06Values\x12\x0e\n\x06values\x18\x01 \x03(\t\"`\n\rMatchResponse\x12\x30\n\x07matches\x18\x01 \x03(\x0b\x32\x1f.turnout.subscriptions.v1.Match\x12\x10\n\x08revision\x18\x02 \x01(\x04\x12\x0b\n\x03tag\x18\x03 \x01(\t\"\x89\x01\n\x05Match\x12\x17\n\x0fsubscription_id\x18\x01 \x01(\t\x12\x14\n\x0c\x64\x65stinations\x18\x02 \x03(\t\x12\x15\n\rcondition_ids\x18\x03 \x03(\t\x12:\n\x0b\x65xplanation\x18\x04 \x01(\x0b\x32%.turnout.subscriptions.v1.Explanation\"\xb8\x02\n\x0e\x45xplainRequest\x12\x17\n\x0fsubscription_id\x18\x01 \x01(\t\x12H\n\x08metadata\x18\x02 \x03(\x0b\x32\x36.turnout.subscriptions.v1.ExplainRequest.MetadataEntry\x12\x42\n\x05lists\x18\x03 \x03(\x0b\x32\x33.turnout.subscriptions.v1.ExplainRequest.ListsEntry\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1aN\n\nListsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12/\n\x05value\x18\x02 \x01(\x0b\x32 .turnout.subscriptions.v1.Values:\x02\x38\x01\"\xa3\x01\n\x0f\x45xplainResponse\x12\x0f\n\x07matched\x18\x01 \x01(\x08\x12:\n\x0b\x65xplanation\x18\x02 \x01(\x0b\x32%.turnout.subscriptions.v1.Explanation\x12\x31\n\tcondition\x18\x03 \x01(\x0b\x32\x1e.subscriptions.ConditionOutput\x12\x10\n\x08inactive\x18\x04 \x01(\t\"\x89\x01\n\x0b\x45xplanation\x12\x14\n\x0c\x63ondition_id\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\r\n\x05holds\x18\x03 \x01(\x08\x12\x0e\n\x06reason\x18\x04 \x01(\t\x12\x37\n\x08\x63hildren\x18\x05 \x03(\x0b\x32%.turnout.subscriptions.v1.Explanation\"\x1d\n\x0cWatchRequest\x12\r\n\x05since\x18\x01 \x01(\x04\"{\n\x07\x43hanges\x12\x10\n\x08revision\x18\x01 \x01(\x04\x12,\n\x07\x63reated\x18\x02 \x03(\x0b\x32\x1b.subscriptions.Subscription\x12\x13\n\x0b\x64\x65leted_ids\x18\x03 \x03(\t\x12\r\n\x05reset\x18\x04 \x01(\x08\x12\x0c\n\x04more\x18\x05 \x01(\x08\"#\n\x12\x43reateLinesRequest\x12\r\n\x05lines\x18\x01 \x01(\x0c\"!\n\x12\x43reateManyResponse\x12\x0b\n\x03ids\x18\x01 \x03(\t\" \n\x11\x44\x65leteManyRequest\x12\x0b\n\x03ids\x18\x01 \x03(\t\"#\n\x12\x44\x65leteManyResponse\x12\r\n\x05\x63ount\x18\x01 \x01(\x04\"\x11\n\x0fRevisionRequest\"$\n\x10RevisionResponse\x12\x10\n\x08revision\x18\x01 \x01(\x04\"\x1f\n\x0e\x43hangesRequest\x12\r\n\x05since\x18\x01 \x01(\x12\"\x11\n\x0fSnapshotRequest\";\n\x0b\x41sOfRequest\x12\x12\n\x08revision\x18\x01 \x01(\x12H\x00\x12\x0e\n\x04time\x18\x02 \x01(\x12H\x00\x42\x08\n\x06moment\"7\n\x0bPastRequest\x12\x10\n\x08revision\x18\x01 \x01(\x04\x12\x0f\n\x02id\x18\x02 \x01(\tH\x00\x88\x01\x01\x42\x05\n\x03_id\"\x0f\n\rBirthsRequest\"=\n\nBirthsPart\x12/\n\x06\x62irths\x18\x01 \x03(\x0b\x32\x1f.turnout.subscriptions.v1.Birth\"A\n\x05\x42irth\x12\n\n\x02id\x18\x01 \x01(\t\x12\x10\n\x08revision\x18\x02 \x01(\x04\x12\x11\n\x04time\x18\x03 \x01(\x12H\x00\x88\x01\x01\x42\x07\n\x05_time\"\x1c\n\x0eHistoryRequest\x12\n\n\x02id\x18\x01 \x01(\t\"\xa2\x01\n\nAuditEntry\x12\x10\n\x08revision\x18\x01 \x01(\x04\x12\x11\n\x04time\x18\x02 \x01(\x12H\x00\x88\x01\x01\x12\r\n\x05\x61\x63tor\x18\x03 \x01(\t\x12+\n\x06\x62\x65\x66ore\x18\x04 \x01(\x0b\x32\x1b.subscriptions.Subscription\x12*\n\x05\x61\x66ter\x18\x05 \x01(\x0b\x32\x1b.subscriptions.SubscriptionB\x07\n\x05_time\"T\n\x0cSnapshotPart\x12\x10\n\x08revision\x18\x01 \x01(\x04\x12\x32\n\rsubscriptions\x18\x02 \x03(\x0b\x32\x1b.subscriptions.Subscription2\xfe\x02\n\x08Matching\x12X\n\x05Match\x12&.turnout.subscriptions.v1.MatchRequest\x1a\'.turnout.subscriptions.v1.MatchResponse\x12\x62\n\x0bMatchStream\x12&.turnout.subscriptions.v1.MatchRequest\x1a\'.turnout.subscriptions.v1.MatchResponse(\x01\x30\x01\x12^\n\x07\x45xplain\x12(.turnout.subscriptions.v1.ExplainRequest\x1a).turnout.subscriptions.v1.ExplainResponse\x12T\n\x05Watch\x12&.turnout.subscriptions.v1.WatchRequest\x1a!.turnout.subscriptions.v1.Changes0\x01\x32\xd5\x07\n\x07Storage\x12Y\n\nCreateMany\x12\x1b.subscriptions.Subscription\x1a,.turnout.subscriptions.v1.CreateManyResponse(\x01\x12k\n\x0b\x43reateLines\x12,.turnout.subscriptions.v1.CreateLinesRequest\x1a,.turnout.subscriptions.v1.CreateManyResponse(\x01\x12i\n\nDeleteMany\x12+.turnout.subscriptions.v1.DeleteManyRequest\x1a,.turnout.subscriptions.v1.DeleteManyResponse(\x01\x12\x61\n\x08Revision\x12).turnout.subscriptions.v1.RevisionRequest\x1a*.turnout.subscriptions.v1.RevisionResponse\x12[\n\nGetChanges\x12(.turnout.subscriptions.v1.ChangesRequest\x1a!.turnout.subscriptions.v1.Changes0\x01\x12\x62\n\x0bGetSnapshot\x12).turnout.subscriptions.v1.SnapshotRequest\x1a&.turnout.subscriptions.v1.SnapshotPart0\x01\x12Y\n\x04\x41sOf\x12%.turnout.subscriptions.v1.AsOfRequest\x1a*.turnout.subscriptions.v1.RevisionResponse\x12Z\n\x07GetPast\x12%.turnout.subscriptions.v1.PastRequest\x1a&.turnout.subscriptions.v1.SnapshotPart0\x01\x12\\\n\tGetBirths\x12\'.turnout.subscriptions.v1.BirthsRequest\x1a$.turnout.subscriptions.v1.BirthsPart0\x01\x12^\n\nGetHistory\x12(.turnout.subscriptions.v1.HistoryRequest\x1a$.turnout.subscriptions.v1.AuditEntry0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -66,38 +66,40 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_WATCHREQUEST']._serialized_end=1323
   _globals['_CHANGES']._serialized_start=1325
   _globals['_CHANGES']._serialized_end=1448
-  _globals['_CREATEMANYRESPONSE']._serialized_start=1450
-  _globals['_CREATEMANYRESPONSE']._serialized_end=1483
-  _globals['_DELETEMANYREQUEST']._serialized_start=1485
-  _globals['_DELETEMANYREQUEST']._serialized_end=1517
-  _globals['_DELETEMANYRESPONSE']._serialized_start=1519
-  _globals['_DELETEMANYRESPONSE']._serialized_end=1554
-  _globals['_REVISIONREQUEST']._serialized_start=1556
-  _globals['_REVISIONREQUEST']._serialized_end=1573
-  _globals['_REVISIONRESPONSE']._serialized_start=1575
-  _globals['_REVISIONRESPONSE']._serialized_end=1611
-  _globals['_CHANGESREQUEST']._serialized_start=1613
-  _globals['_CHANGESREQUEST']._serialized_end=1644
-  _globals['_SNAPSHOTREQUEST']._serialized_start=1646
-  _globals['_SNAPSHOTREQUEST']._serialized_end=1663
-  _globals['_ASOFREQUEST']._serialized_start=1665
-  _globals['_ASOFREQUEST']._serialized_end=1724
-  _globals['_PASTREQUEST']._serialized_start=1726
-  _globals['_PASTREQUEST']._serialized_end=1781
-  _globals['_BIRTHSREQUEST']._serialized_start=1783
-  _globals['_BIRTHSREQUEST']._serialized_end=1798
-  _globals['_BIRTHSPART']._serialized_start=1800
-  _globals['_BIRTHSPART']._serialized_end=1861
-  _globals['_BIRTH']._serialized_start=1863
-  _globals['_BIRTH']._serialized_end=1928
-  _globals['_HISTORYREQUEST']._serialized_start=1930
-  _globals['_HISTORYREQUEST']._serialized_end=1958
-  _globals['_AUDITENTRY']._serialized_start=1961
-  _globals['_AUDITENTRY']._serialized_end=2123
-  _globals['_SNAPSHOTPART']._serialized_start=2125
-  _globals['_SNAPSHOTPART']._serialized_end=2209
-  _globals['_MATCHING']._serialized_start=2212
-  _globals['_MATCHING']._serialized_end=2594
-  _globals['_STORAGE']._serialized_start=2597
-  _globals['_STORAGE']._serialized_end=3469
+  _globals['_CREATELINESREQUEST']._serialized_start=1450
+  _globals['_CREATELINESREQUEST']._serialized_end=1485
+  _globals['_CREATEMANYRESPONSE']._serialized_start=1487
+  _globals['_CREATEMANYRESPONSE']._serialized_end=1520
+  _globals['_DELETEMANYREQUEST']._serialized_start=1522
+  _globals['_DELETEMANYREQUEST']._serialized_end=1554
+  _globals['_DELETEMANYRESPONSE']._serialized_start=1556
+  _globals['_DELETEMANYRESPONSE']._serialized_end=1591
+  _globals['_REVISIONREQUEST']._serialized_start=1593
+  _globals['_REVISIONREQUEST']._serialized_end=1610
+  _globals['_REVISIONRESPONSE']._serialized_start=1612
+  _globals['_REVISIONRESPONSE']._serialized_end=1648
+  _globals['_CHANGESREQUEST']._serialized_start=1650
+  _globals['_CHANGESREQUEST']._serialized_end=1681
+  _globals['_SNAPSHOTREQUEST']._serialized_start=1683
+  _globals['_SNAPSHOTREQUEST']._serialized_end=1700
+  _globals['_ASOFREQUEST']._serialized_start=1702
+  _globals['_ASOFREQUEST']._serialized_end=1761
+  _globals['_PASTREQUEST']._serialized_start=1763
+  _globals['_PASTREQUEST']._serialized_end=1818
+  _globals['_BIRTHSREQUEST']._serialized_start=1820
+  _globals['_BIRTHSREQUEST']._serialized_end=1835
+  _globals['_BIRTHSPART']._serialized_start=1837
+  _globals['_BIRTHSPART']._serialized_end=1898
+  _globals['_BIRTH']._serialized_start=1900
+  _globals['_BIRTH']._serialized_end=1965
+  _globals['_HISTORYREQUEST']._serialized_start=1967
+  _globals['_HISTORYREQUEST']._serialized_end=1995
+  _globals['_AUDITENTRY']._serialized_start=1998
+  _globals['_AUDITENTRY']._serialized_end=2160
+  _globals['_SNAPSHOTPART']._serialized_start=2162
+  _globals['_SNAPSHOTPART']._serialized_end=2246
+  _globals['_MATCHING']._serialized_start=2249
+  _globals['_MATCHING']._serialized_end=2631
+  _globals['_STORAGE']._serialized_start=2634
+  _globals['_STORAGE']._serialized_end=3615
 # @@protoc_insertion_point(module_scope)

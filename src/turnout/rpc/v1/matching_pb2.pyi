@@ -131,6 +131,12 @@ class Changes(_message.Message):
     more: bool
     def __init__(self, revision: _Optional[int] = ..., created: _Optional[_Iterable[_Union[_subscriptions_pb2.Subscription, _Mapping]]] = ..., deleted_ids: _Optional[_Iterable[str]] = ..., reset: _Optional[bool] = ..., more: _Optional[bool] = ...) -> None: ...
 
+class CreateLinesRequest(_message.Message):
+    __slots__ = ("lines",)
+    LINES_FIELD_NUMBER: _ClassVar[int]
+    lines: bytes
+    def __init__(self, lines: _Optional[bytes] = ...) -> None: ...
+
 class CreateManyResponse(_message.Message):
     __slots__ = ("ids",)
     IDS_FIELD_NUMBER: _ClassVar[int]

@@ -27,6 +27,7 @@ from turnout.server.state import State
 from turnout.subscriptions import Subscription
 from turnout.subscriptions.actor import acting_as
 from turnout.subscriptions.live_matcher import LiveMatcher
+from turnout.subscriptions.plain_lines import PlainLine
 from turnout.subscriptions.service import SubscriptionService
 from turnout.subscriptions.store import edit
 from turnout.subscriptions.store_threads import BoundedPool, StoreThreads
@@ -99,12 +100,24 @@ class Subscriptions:
         with self._changing():
             return self.service.create_many(subscriptions)
 
+    def create_lines(self, lines: bytes) -> list[str]:
+        """Store the subscriptions of JSON lines, all or none; their ids.
+
+        Raises:
+            SubscriptionInvalidError: a line breaks a rule; the message has its number.
+            HTTPException: the caller may not name one of their destinations.
+        """
+        new = self.service.read_lines(lines.splitlines())
+        self._check(*new)
+        with self._changing():
+            return self.service.create_read(new)
+
     def delete_many(self, ids: Sequence[str]) -> int:
         """Forget all subscriptions or none; their number."""
         with self._changing():
             return self.service.delete_many(ids)
 
-    def _check(self, *subscriptions: Subscription) -> None:
+    def _check(self, *subscriptions: Subscription | PlainLine) -> None:
         try:
             self.caller.check_destinations(subscriptions)
         except RefusedError as refused:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 from urllib.parse import quote
 
-from fastapi import APIRouter, Header, Query, Response
+from fastapi import APIRouter, Body, Header, Query, Response
 
 from turnout.conditions import decode, encode, format_condition, parse
 from turnout.errors import ConditionError, ConfigError, Mistake
@@ -31,6 +31,7 @@ from turnout.server.rest.subscription_forms import (
     SubscriptionRoute,
     SubscriptionsForm,
 )
+from turnout.server.security import JSON_LINES
 from turnout.subscriptions import Subscription
 from turnout.untrusted import decimal
 
@@ -113,6 +114,18 @@ def create(form: SubscriptionForm, subscriptions: SubscriptionsDep, _: Writes, r
 @writes_store
 def create_many(form: SubscriptionsForm, subscriptions: SubscriptionsDep, _: Writes) -> IdsModel:
     return IdsModel(ids=subscriptions.create_many([one.subscription() for one in form.subscriptions]))
+
+
+@router.post(
+    "/import", status_code=201, summary="Store the subscriptions of JSON lines, or none", responses={409: {}, **_STORED}
+)
+@writes_store
+def import_lines(
+    lines: Annotated[bytes, Body(media_type=JSON_LINES, description="as turnout subscriptions export writes them")],
+    subscriptions: SubscriptionsDep,
+    _: Writes,
+) -> IdsModel:
+    return IdsModel(ids=subscriptions.create_lines(lines))
 
 
 @router.post("/delete-many", summary="Delete many subscriptions, or none", responses=_STORED)

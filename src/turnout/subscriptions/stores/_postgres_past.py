@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 from turnout.clocks import TrustedClock
@@ -38,14 +38,14 @@ class PostgresPast:
         query = f"INSERT INTO {{schema}}.moment VALUES (%s, {_NOW}, %s)"  # noqa: S608 - no input
         self._execute(connection, query, (revision, actor))
 
-    def archive(self, connection: Connection, rows: Iterable[tuple[str, str, int]], died: int) -> None:
-        """Remember versions that end: each one's id, record and first revision."""
+    def archive(self, connection: Connection, ids: list[str], died: int) -> None:
+        """Remember the present versions of ids, which end at a revision."""
         if self.retention:
-            with connection.cursor() as cursor:
-                cursor.executemany(
-                    self._statement("INSERT INTO {schema}.past VALUES (%s, %s, %s, %s)"),
-                    [(id_, died, born, record) for id_, record, born in rows],
-                )
+            query = (
+                "INSERT INTO {schema}.past SELECT id, %s, revision, record FROM {schema}.subscription"
+                " WHERE id = ANY(%s)"
+            )
+            self._execute(connection, query, (died, ids))
 
     def forget(self, connection: Connection) -> None:
         """Drop everything older than the retention; see `turnout.subscriptions.stores._sqlite_past.forget`."""

@@ -175,9 +175,15 @@ def id_maker() -> Callable[[], str]:
 
 def _random_ids() -> Iterator[str]:
     while True:
-        digits = os.urandom(16 * 256).hex()
+        raw = bytearray(os.urandom(16 * 256))
+        # RFC 9562, 5.4: the version is 4, and the variant's two bits are 10.
+        raw[6::16] = raw[6::16].translate(_VERSION)
+        raw[8::16] = raw[8::16].translate(_VARIANT)
+        digits = raw.hex()
         for start in range(0, len(digits), 32):
             d = digits[start : start + 32]
-            # RFC 9562, 5.4: the version is 4, and the variant's two bits are 10.
-            variant = "89ab"[int(d[16], 16) & 3]
-            yield f"{d[:8]}-{d[8:12]}-4{d[13:16]}-{variant}{d[17:20]}-{d[20:]}"
+            yield f"{d[:8]}-{d[8:12]}-{d[12:16]}-{d[16:20]}-{d[20:]}"
+
+
+_VERSION = bytes(0x40 | byte & 0x0F for byte in range(256))
+_VARIANT = bytes(0x80 | byte & 0x3F for byte in range(256))

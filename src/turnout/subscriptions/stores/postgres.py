@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from typing import Any
 
@@ -21,9 +20,18 @@ from turnout.subscriptions.audit import AuditEntry, Version, audit_entries
 from turnout.subscriptions.destinations import checked, checked_version
 from turnout.subscriptions.model import Changes, ConditionMatch, Page, Subscription
 from turnout.subscriptions.past import Creation, Moment, PastStore
+from turnout.subscriptions.plain_lines import PlainLine
 from turnout.subscriptions.snapshot import Snapshot
 from turnout.subscriptions.store import MAX_LIMIT, Store, StoreBase
-from turnout.subscriptions.stores._document import kiwis_of, leaf_id_of, leaf_token, pair_token
+from turnout.subscriptions.stores._document import leaf_id_of
+from turnout.subscriptions.stores._postgres_digests import (
+    digest_rows,
+    leaf_digest,
+    leaf_digests,
+    pair_digest,
+    pair_digests,
+    recorded_digests,
+)
 from turnout.subscriptions.stores._postgres_driver import Connection, Database
 from turnout.subscriptions.stores._postgres_past import PostgresPast
 from turnout.subscriptions.stores._postgres_schema import SCHEMA
@@ -115,8 +123,12 @@ class PostgresStore(StoreBase):
 
     def create_many(self, subscriptions: Iterable[Subscription]) -> list[str]:
         """See `BulkStore.create_many`. Other writers wait until the iterable ends."""
+        return self.create_read(checked(subscriptions))
+
+    def create_read(self, subscriptions: Iterable[Subscription | PlainLine]) -> list[str]:
+        """See `turnout.subscriptions.store.PlainLineStore`."""
         make = id_maker()
-        rows = ((subscription.id or make(), subscription) for subscription in checked(subscriptions))
+        rows = ((subscription.id or make(), subscription) for subscription in subscriptions)
         chunk = list(islice(rows, _CHUNK))
         ids: list[str] = []
         if not chunk:
@@ -148,12 +160,16 @@ class PostgresStore(StoreBase):
             taken.add(id_)
 
     def _insert(
-        self, connection: Connection, chunk: list[tuple[str, Subscription]], revision: int, make: Callable[[], str]
+        self,
+        connection: Connection,
+        chunk: list[tuple[str, Subscription | PlainLine]],
+        revision: int,
+        make: Callable[[], str],
     ) -> None:
         records = ((id_, revision, encode_record(subscription, make)) for id_, subscription in chunk)
         self._copy(connection, "subscription (id, revision, record)", records)
-        self._copy(connection, "leaf (digest, id)", _tokens(chunk, _leaf_digests))
-        self._copy(connection, "metadata (digest, id)", _tokens(chunk, _pair_digests))
+        self._copy(connection, "leaf (digest, id)", digest_rows(chunk, leaf_digests))
+        self._copy(connection, "metadata (digest, id)", digest_rows(chunk, pair_digests))
 
     def _copy(self, connection: Connection, table: str, rows: Iterable[tuple[object, ...]]) -> None:
         statement = self._database.statement(f"COPY {{schema}}.{table} FROM STDIN")
@@ -211,6 +227,7 @@ class PostgresStore(StoreBase):
         """
         if "\0" in "".join(ids):
             raise SubscriptionNotFoundError(next(id_ for id_ in ids if "\0" in id_))
+        self._past.archive(connection, ids, revision)
         query = "DELETE FROM {schema}.subscription WHERE id = ANY(%s) RETURNING id, record, revision"
         rows = self._execute(connection, query, (ids,)).fetchall()
         found = {id_: born for id_, _, born in rows}
@@ -219,9 +236,7 @@ class PostgresStore(StoreBase):
                 raise SubscriptionNotFoundError(id_)
             if expected is not None and expected != found[id_]:
                 raise SubscriptionConflictError(id_, expected, found[id_])
-        gone = [(subscription.id, subscription) for subscription in decode_records(rows)]
-        for table, digests in (("leaf", _leaf_digests), ("metadata", _pair_digests)):
-            pairs = list(_tokens(gone, digests))
+        for table, pairs in recorded_digests(rows).items():
             self._execute(
                 connection,
                 f"DELETE FROM {{schema}}.{table} AS own USING unnest(%s::bytea[], %s::text[]) AS gone (digest, id)"  # noqa: S608 - no input
@@ -235,7 +250,6 @@ class PostgresStore(StoreBase):
             " ON CONFLICT (id) DO UPDATE SET born = least(deleted.born, excluded.born), died = excluded.died",
             (revision, list(found), list(found.values())),
         )
-        self._past.archive(connection, rows, revision)
         self._count_deletions(connection, len(ids))
 
     def _count_deletions(self, connection: Connection, count: int) -> None:
@@ -254,7 +268,7 @@ class PostgresStore(StoreBase):
     ) -> Page[ConditionMatch]:
         """See `Store.search_by_condition`."""
         pattern_key = (key, pattern, partial)
-        found = self._page("leaf", [_digest(leaf_token(*pattern_key))], limit, cursor, prefix)
+        found = self._page("leaf", [leaf_digest(*pattern_key)], limit, cursor, prefix)
         matches = (ConditionMatch(one.id, leaf_id_of(one, pattern_key), one) for one in found)
         return Page.of(matches, min(limit, MAX_LIMIT), lambda match: match.subscription_id)
 
@@ -262,7 +276,7 @@ class PostgresStore(StoreBase):
         self, metadata: Mapping[str, str], *, limit: int = 100, cursor: str = "", prefix: str = ""
     ) -> Page[Subscription]:
         """See `Store.search_by_metadata`."""
-        digests = [_digest(pair_token(*pair)) for pair in metadata.items()]
+        digests = [pair_digest(*pair) for pair in metadata.items()]
         found = self._page("metadata", digests, limit, cursor, prefix)
         return Page.of(found, min(limit, MAX_LIMIT), lambda subscription: subscription.id)
 
@@ -376,22 +390,3 @@ def _bounds(cursor: str, prefix: str, column: str = "id") -> tuple[str, tuple[st
     if not prefix:
         return f"{column} > %s", (after,)
     return f"{column} > %s AND {column} < %s", (after, prefix_end(prefix))
-
-
-def _digest(token: str) -> bytes:
-    return hashlib.blake2b(token.encode(), digest_size=16).digest()
-
-
-def _leaf_digests(subscription: Subscription) -> Iterator[bytes]:
-    return (_digest(leaf_token(*kiwi)) for kiwi in kiwis_of(subscription.condition))
-
-
-def _pair_digests(subscription: Subscription) -> Iterator[bytes]:
-    return (_digest(pair_token(*pair)) for pair in subscription.metadata.items())
-
-
-def _tokens(
-    chunk: Iterable[tuple[str, Subscription]], digests: Callable[[Subscription], Iterator[bytes]]
-) -> list[tuple[bytes, str]]:
-    """Return the rows of an index, each once and sorted, neighbours together."""
-    return sorted({(digest, id_) for id_, subscription in chunk for digest in digests(subscription)})

@@ -18,19 +18,25 @@ from turnout.subscriptions.plain_lines import PlainLine
 from turnout.subscriptions.snapshot import Snapshot
 from turnout.subscriptions.store import MAX_LIMIT, Store, StoreBase
 from turnout.subscriptions.stores import _sqlite_past as past
-from turnout.subscriptions.stores._record import decode_record, decode_records, encode_record, id_maker, lookup_rows
+from turnout.subscriptions.stores._record import decode_record, decode_records, encode_record, id_maker
+from turnout.subscriptions.stores._sqlite_deletions import (
+    delete_by_rows,
+    delete_by_scan,
+    forget_old_deletions,
+    scan_pays,
+)
 from turnout.subscriptions.stores._sqlite_file import SqliteAddress, SqliteFile
-from turnout.subscriptions.stores._sqlite_rows import insert_rows
+from turnout.subscriptions.stores._sqlite_rows import insert_rows, neighbours
 from turnout.subscriptions.tenants import TenantStore, prefix_end
 
-_CHUNK = 2_000
+_CHUNK = 10_000
 """Rows that are prepared together: enough to sort them into each index, few enough for little memory."""
+
+_SCANNED_CHUNK = 100_000
+"""Ids of one pass over the tables."""
 
 _DELETED_CHUNK = 10_000
 """Ids of one statement. With many ids, more of their scattered rows share a page. SQLite allows 32,766 values."""
-
-_HISTORY = 100_000
-"""Deletions that are remembered for `changes`; a reader that missed more starts again from everything."""
 
 _PRUNE_EVERY = 1_000
 """Deletions between two looks for old ones."""
@@ -117,15 +123,21 @@ class SqliteStore(StoreBase):
     def delete_many(self, ids: Iterable[str]) -> None:
         """See `BulkStore.delete_many`. Other writers wait until the iterable ends."""
         distinct = iter(dict.fromkeys(ids))
-        chunk = list(islice(distinct, _DELETED_CHUNK))
+        chunk = list(islice(distinct, _SCANNED_CHUNK))
         if not chunk:
             return
+        keep = bool(self._file.address.retention)
         with self._file.writing() as connection:
             revision = _next_revision(connection)
             while chunk:
-                with paused_gc():
-                    self._remove(connection, chunk, revision)
-                chunk = list(islice(distinct, _DELETED_CHUNK))
+                if scan_pays(connection, len(chunk)):
+                    delete_by_scan(connection, chunk, revision, keep=keep)
+                    self._count_deletions(connection, len(chunk))
+                else:
+                    for start in range(0, len(chunk), _DELETED_CHUNK):
+                        with paused_gc():
+                            self._remove(connection, chunk[start : start + _DELETED_CHUNK], revision)
+                chunk = list(islice(distinct, _SCANNED_CHUNK))
 
     def _remove(
         self, connection: sqlite3.Connection, ids: list[str], revision: int, expected: int | None = None
@@ -136,19 +148,17 @@ class SqliteStore(StoreBase):
             SubscriptionNotFoundError: one of them does not exist.
             SubscriptionConflictError: one is not at the *expected* revision.
         """
-        rows = _delete(connection, ids, revision)
-        for id_, _, born in rows:
+        keep = bool(self._file.address.retention)
+        for id_, born in delete_by_rows(connection, ids, revision, keep=keep):
             if expected is not None and expected != born:
                 raise SubscriptionConflictError(id_, expected, born)
-        if self._file.address.retention:
-            past.archive(connection, rows, revision)
         self._count_deletions(connection, len(ids))
 
     def _count_deletions(self, connection: sqlite3.Connection, count: int) -> None:
         """Prune old deletions before the first one of this process, and once for every so many."""
         before, self._deletions = self._deletions, self._deletions + count
         if before == 0 or before // _PRUNE_EVERY != self._deletions // _PRUNE_EVERY:
-            _forget_old_deletions(connection)
+            forget_old_deletions(connection)
             past.forget(connection, self._file.address.retention, self._clock)
 
     def search_by_condition(
@@ -304,42 +314,9 @@ def _insert(
     )
     if stored.rowcount != len(chunk):
         return _existing_id(connection, [id_ for id_, _ in chunk], before)
-    insert_rows(connection, "leaf", 4, sorted([row for pair in chunk for row in _leaf_rows(*pair)]))
-    insert_rows(connection, "metadata", 3, sorted([row for pair in chunk for row in _metadata_rows(*pair)]))
+    insert_rows(connection, "leaf", 4, neighbours([row for pair in chunk for row in _leaf_rows(*pair)], 4))
+    insert_rows(connection, "metadata", 3, neighbours([row for pair in chunk for row in _metadata_rows(*pair)], 3))
     return None
-
-
-def _delete(connection: sqlite3.Connection, ids: list[str], revision: int) -> list[tuple[str, str, int]]:
-    """Delete the chunk at a revision, and return each id with its record and its first revision.
-
-    Raises:
-        SubscriptionNotFoundError: one of them does not exist.
-    """
-    marks = ", ".join("?" * len(ids))
-    query = f"SELECT id, record, revision FROM subscription WHERE id IN ({marks})"  # noqa: S608 - placeholders alone
-    rows: list[tuple[str, str, int]] = connection.execute(query, ids).fetchall()
-    if len(rows) != len(ids):
-        found = {row[0] for row in rows}
-        raise SubscriptionNotFoundError(next(id_ for id_ in ids if id_ not in found))
-    leaf_rows, metadata_rows = lookup_rows(rows)
-    connection.execute(f"DELETE FROM subscription WHERE id IN ({marks})", ids)  # noqa: S608 - as above
-    connection.executemany(
-        "DELETE FROM leaf WHERE (key, pattern, partial, id) = (?, ?, ?, ?)",
-        sorted(leaf_rows),
-    )
-    connection.executemany(
-        "DELETE FROM metadata WHERE (name, value, id) = (?, ?, ?)",
-        sorted(metadata_rows),
-    )
-    # A reused id keeps its first creation revision, so that readers of that time still see the deletion.
-    insert_rows(
-        connection,
-        "deleted",
-        3,
-        [(id_, born, revision) for id_, _, born in rows],
-        " ON CONFLICT (id) DO UPDATE SET born = min(born, excluded.born), died = excluded.died",
-    )
-    return rows
 
 
 def _existing_id(connection: sqlite3.Connection, ids: list[str], before: int) -> str:
@@ -351,13 +328,6 @@ def _existing_id(connection: sqlite3.Connection, ids: list[str], before: int) ->
             return id_
         seen.add(id_)
     raise AssertionError("SQLite stored fewer rows than it was given, and no id was taken")
-
-
-def _forget_old_deletions(connection: sqlite3.Connection) -> None:
-    oldest = connection.execute("SELECT died FROM deleted ORDER BY died DESC LIMIT 1 OFFSET ?", (_HISTORY,)).fetchone()
-    if oldest is not None:
-        connection.execute("DELETE FROM deleted WHERE died <= ?", oldest)
-        connection.execute("UPDATE state SET horizon = ?", oldest)
 
 
 def _rarest_first(connection: sqlite3.Connection, metadata: Mapping[str, str]) -> list[tuple[str, str]]:
