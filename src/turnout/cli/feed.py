@@ -49,7 +49,7 @@ def feed(
 
 
 def _lines(message: FeedMessage) -> Iterator[str]:
-    yield f"[{message.sequence}] {message.time_text} {message.topic}"
+    yield f"[{message.cursor}] {message.time_text} {message.topic}"
     for name, value in message.headers:
         yield f"  {name}: {(value or b'').decode('utf-8', 'backslashreplace')}"
     if message.value:

@@ -59,7 +59,7 @@ class FeedMessage:
     """One message of a feed.
 
     Attributes:
-        sequence: sequence of its record in the route's stream; the cursor behind this message.
+        cursor: position behind this message: the sequence of its record in the route's stream.
         topic: the destination; for a feed without destination the record's topic after the mappings.
         id: id of the message, as its destination's stream has it.
         key: key of the record.
@@ -68,7 +68,7 @@ class FeedMessage:
         timestamp: timestamp of the record, in microseconds since 1970.
     """
 
-    sequence: int
+    cursor: int
     topic: str
     id: str | None
     key: bytes | None
@@ -86,7 +86,7 @@ class FeedMessage:
     def as_dict(self) -> JsonObject:
         """Return the message as JSON values; bytes that are no UTF-8 are ``keyBase64`` and ``valueBase64``."""
         return {
-            "cursor": self.sequence,
+            "cursor": self.cursor,
             "topic": self.topic,
             "id": self.id,
             **_content("key", self.key),

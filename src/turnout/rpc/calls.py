@@ -244,6 +244,7 @@ _STREAMS = (
     ("turnout.subscriptions.v1.Matching", "Watch"),
     ("turnout.subscriptions.v1.Storage", "CreateMany"),
     ("turnout.subscriptions.v1.Storage", "DeleteMany"),
+    ("turnout.feeds.v1.Feeds", "Read"),
 )
 
 

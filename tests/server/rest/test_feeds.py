@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+from dataclasses import replace
 
 import pytest
 from starlette.testclient import TestClient, WebSocketDenialResponse
@@ -11,7 +11,7 @@ from starlette.websockets import WebSocketDisconnect
 from tests.feeds import FedRoute
 from tests.server.conftest import Bench, client_of, wait_for
 from turnout.rpc.caller import Caller, Right
-from turnout.server.rest import feeds
+from turnout.server.feeds import Feeds
 from turnout.server.security import Principal
 from turnout.subscriptions import open_store
 
@@ -125,9 +125,12 @@ def test_a_websocket_that_is_refused(reads: TestClient, path: str, status: int) 
     assert refused.value.json()["status"] == status
 
 
-def test_too_many_websockets(reads: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_websockets(bench: Bench, fed: FedRoute) -> None:
     """One more is refused with 429 and a time, and the end of one makes room."""
-    monkeypatch.setattr(feeds, "_FOLLOWERS", threading.BoundedSemaphore(1))
+    bench.parts = replace(bench.parts, feeds=Feeds(max_followers=1))
+    bench.write("orders", fed.text)
+    bench.routes.look()
+    reads = client_of(bench)
     with reads.websocket_connect("/v1/feeds/oulu") as socket:
         assert socket.receive_json()["cursor"] == 1
         with pytest.raises(WebSocketDenialResponse) as refused, reads.websocket_connect("/v1/feeds/turku"):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import threading
 import time
 from collections.abc import AsyncIterator
 from typing import Annotated
@@ -17,24 +16,16 @@ from pydantic import BaseModel, Field, ValidationError
 from turnout.errors import SubscriptionNotFoundError, TurnoutError, message_of
 from turnout.history.feed import MOST_MESSAGES, FeedMessage, FeedPage
 from turnout.rpc.caller import Caller, Right
-from turnout.server.errors import ConflictError
+from turnout.server.feeds import Feed
 from turnout.server.rest.dependencies import Parts, Reads, parts_of
 from turnout.server.rest.models import JsonSequenceNumber, RequestForm, SequenceNumber
 from turnout.server.rest.problems import problem, status_of
 from turnout.server.rest.store_calls import in_pool
-from turnout.server.route_entry import RouteEntry
 from turnout.server.security import Principal
-from turnout.subscriptions.store_threads import BoundedPool
-from turnout.subscriptions.tenants import prefix_of
 from turnout.untrusted import LARGEST_SEQUENCE, decimal
 
 router = APIRouter(prefix="/v1/feeds", tags=["feeds"])
 
-_FOLLOWERS = threading.BoundedSemaphore(64)
-"""Feeds that are followed at the same time."""
-
-_TOO_MANY = "too many feeds are followed already: try again later"
-_LATER = {"Retry-After": "5"}
 _POLL_SECONDS = 0.5
 _QUIET_SECONDS = 15.0
 _LONGEST_WAIT_SECONDS = 30.0
@@ -107,16 +98,15 @@ async def read(
     wait: Annotated[float, Query(ge=0, le=_LONGEST_WAIT_SECONDS, description="seconds to wait for a message")] = 0,
     last_event_id: Annotated[str | None, Header(description="cursor of the last event that was seen")] = None,
 ) -> FeedPageModel | StreamingResponse:
-    feed = _Feed(parts, _entry(parts, route), _own_id(principal.caller, id))
+    feed = _Feed(parts, route, principal.caller, id)
     seen = decimal(last_event_id or "", LARGEST_SEQUENCE)
     begin = seen if seen is not None else after
     if begin is None:
-        begin = 0 if reader is None else await in_pool(parts.threads.servers, feed.acknowledged, reader)
+        begin = 0 if reader is None else await feed.acknowledged(reader)
     if "text/event-stream" in request.headers.get("accept", ""):
         # The first page raises errors before the answer begins.
         first = await feed.page(begin, limit)
-        if not _FOLLOWERS.acquire(blocking=False):
-            raise HTTPException(429, _TOO_MANY, _LATER)
+        parts.feeds.begin_following()
         headers = {"X-Accel-Buffering": "no"}
         return StreamingResponse(_events(feed, first, limit), media_type="text/event-stream", headers=headers)
     page = await feed.page(begin, limit)
@@ -136,8 +126,8 @@ async def acknowledge(
     principal: Reads,
     route: RouteName = None,
 ) -> AcknowledgedModel:
-    feed = _Feed(parts, _entry(parts, route), _own_id(principal.caller, id))
-    cursor = await in_pool(parts.threads.servers, feed.acknowledge, form.reader, form.cursor)
+    feed = _Feed(parts, route, principal.caller, id)
+    cursor = await feed.acknowledge(form.reader, form.cursor)
     return AcknowledgedModel(cursor=cursor)
 
 
@@ -157,15 +147,13 @@ async def socket(
         await websocket.send_denial_response(problem(status_of(failure), failure))
         return
     except HTTPException as refused:
-        answer = problem(refused.status_code, refused.detail)
-        answer.headers.update(refused.headers or {})
-        await websocket.send_denial_response(answer)
+        await websocket.send_denial_response(problem(refused.status_code, refused.detail))
         return
     try:
         await websocket.accept()
         await _converse(websocket, feed, first, limit, reader)
     finally:
-        _FOLLOWERS.release()
+        feed.end_following()
 
 
 async def _opened(
@@ -180,18 +168,17 @@ async def _opened(
 
     Raises:
         TurnoutError: it cannot be read.
-        HTTPException: the caller may not read it, or too many are followed.
+        HTTPException: the caller may not read it.
     """
     parts: Parts = websocket.app.state.parts
     principal: Principal = websocket.state.principal
     if Right.READ not in principal.caller.rights:
         raise HTTPException(403, f"this token does not give the right to {Right.READ}")
-    feed = _Feed(parts, _entry(parts, route), _own_id(principal.caller, id_))
+    feed = _Feed(parts, route, principal.caller, id_)
     if after is None:
-        after = 0 if reader is None else await in_pool(parts.threads.servers, feed.acknowledged, reader)
+        after = 0 if reader is None else await feed.acknowledged(reader)
     first = await feed.page(after, limit)
-    if not _FOLLOWERS.acquire(blocking=False):
-        raise HTTPException(429, _TOO_MANY, _LATER)
+    parts.feeds.begin_following()
     return feed, first
 
 
@@ -237,7 +224,7 @@ async def _take_acknowledgements(websocket: WebSocket, feed: _Feed, reader: str 
         if message["type"] == "websocket.disconnect":
             raise WebSocketDisconnect(message.get("code", 1005))
         form = Acknowledgement.model_validate({**_object(message.get("text")), "reader": reader})
-        await in_pool(feed.threads, feed.acknowledge, form.reader, form.cursor)
+        await feed.acknowledge(form.reader, form.cursor)
 
 
 def _object(text: str | None) -> dict[str, object]:
@@ -250,39 +237,27 @@ def _object(text: str | None) -> dict[str, object]:
 
 
 class _Feed:
-    """Feed of one subscription, for one request."""
+    """Feed of one subscription, whose calls run on the threads for requests to servers."""
 
-    def __init__(self, parts: Parts, entry: RouteEntry, subscription_id: str) -> None:
-        self._parts = parts
-        self._entry = entry
-        self._id = subscription_id
-
-    @property
-    def threads(self) -> BoundedPool:
-        """Threads for what asks servers."""
-        return self._parts.threads.servers
+    def __init__(self, parts: Parts, route: str | None, caller: Caller, id_: str) -> None:
+        self._threads = parts.threads.servers
+        self._feed = Feed.of(parts.feeds, parts.routes, route, caller, id_)
 
     async def page(self, after: int, limit: int) -> FeedPage:
-        """Return a page, read on a thread for requests to servers."""
-        return await in_pool(self._parts.threads.servers, self._page, after, limit)
+        """Return a page."""
+        return await in_pool(self._threads, self._feed.page, after, limit)
 
-    def _page(self, after: int, limit: int) -> FeedPage:
-        with self._parts.feeds.reader(self._entry) as reader:
-            return reader.page(self._id, after, limit)
-
-    def acknowledged(self, name: str) -> int:
+    async def acknowledged(self, reader: str) -> int:
         """Return the cursor of a named reader."""
-        return self._parts.feeds.cursors(self._entry).read(self._id, name) or 0
+        return await in_pool(self._threads, self._feed.acknowledged, reader)
 
-    def acknowledge(self, name: str, cursor: int) -> int:
-        """Move the cursor of a named reader forward, and return it.
+    async def acknowledge(self, reader: str, cursor: int) -> int:
+        """Move the cursor of a named reader forward, and return it."""
+        return await in_pool(self._threads, self._feed.acknowledge, reader, cursor)
 
-        Raises:
-            SubscriptionNotFoundError: there is no such subscription.
-        """
-        with self._parts.feeds.reader(self._entry) as reader:
-            reader.check(self._id)
-        return self._parts.feeds.cursors(self._entry).acknowledge(self._id, name, cursor)
+    def end_following(self) -> None:
+        """Make room for another follower."""
+        self._feed.feeds.end_following()
 
 
 async def _followed(feed: _Feed, page: FeedPage, limit: int) -> AsyncIterator[FeedPage]:
@@ -314,34 +289,8 @@ async def _events(feed: _Feed, page: FeedPage, limit: int) -> AsyncIterator[str]
     except TurnoutError as failure:
         yield f"event: problem\ndata: {json.dumps({'detail': message_of(failure)})}\n\n"
     finally:
-        _FOLLOWERS.release()
+        feed.end_following()
 
 
 def _event(message: FeedMessage) -> str:
-    return f"id: {message.sequence}\nevent: message\ndata: {json.dumps(message.as_dict(), ensure_ascii=False)}\n\n"
-
-
-def _own_id(caller: Caller, id_: str) -> str:
-    """Return the stored id for a caller's id: a tenant sees only its own subscriptions."""
-    return id_ if caller.tenant is None else f"{prefix_of(caller.tenant)}{id_}"
-
-
-def _entry(parts: Parts, name: str | None) -> RouteEntry:
-    """Return the route that is named, or the only one with feeds.
-
-    Raises:
-        RouteNotFoundError: there is no such route.
-        ConflictError: none is named, and not exactly one stores feeds.
-    """
-    if name is not None:
-        return parts.routes.entry(name)
-    having = [entry for entry in parts.routes.entries() if _has_feeds(entry)]
-    if len(having) != 1:
-        names = ", ".join(entry.name for entry in having[:10]) or "none"
-        raise ConflictError(f"name the route: expected one route that stores feeds, found {names}")
-    return having[0]
-
-
-def _has_feeds(entry: RouteEntry) -> bool:
-    subscriptions = None if entry.version is None else entry.version.route.subscriptions
-    return subscriptions is not None and subscriptions.feeds
+    return f"id: {message.cursor}\nevent: message\ndata: {json.dumps(message.as_dict(), ensure_ascii=False)}\n\n"
