@@ -17,6 +17,7 @@ from turnout.embedded import NatsServer
 from turnout.errors import ConfigError, SubscriptionNotFoundError
 from turnout.history.feed import FeedMessage, FeedReader
 from turnout.routes import Route
+from turnout.runtime.feeds.cursors import FeedCursor
 from turnout.runtime.feeds.match_folder import MatchFolder, hash_of
 from turnout.spark.running import job
 from turnout.subscriptions import Subscription, open_store
@@ -113,7 +114,8 @@ def read(messages: list[FeedMessage]) -> list[tuple[Any, ...]]:
 def whole(reader: FeedReader, subscription: str, limit: int = 7) -> list[FeedMessage]:
     """A feed from its beginning, in pages."""
     messages: list[FeedMessage] = []
-    after, is_last = 0, False
+    after: FeedCursor = 0
+    is_last = False
     while not is_last:
         page = reader.page(subscription, after, limit)
         messages += page.messages

@@ -53,6 +53,8 @@ class Page(Protocol):
     def cursor(self) -> object: ...  # noqa: D102
     @property
     def is_last(self) -> bool: ...  # noqa: D102
+    @property
+    def removed(self) -> int: ...  # noqa: D102
 
 
 class OpenFeed(Protocol):
@@ -195,6 +197,7 @@ def _responses(page: Page) -> Iterator[pb.ReadResponse]:
         size += written.ByteSize()
     response.cursor = str(page.cursor)
     response.last = page.is_last
+    response.removed = page.removed
     yield response
 
 

@@ -12,7 +12,7 @@ from typing import Final
 from turnout.history.feed import FeedPage, FeedReader
 from turnout.routes import Route
 from turnout.rpc.caller import Caller
-from turnout.runtime.feeds.cursors import FeedCursors
+from turnout.runtime.feeds.cursors import FeedCursor, FeedCursors
 from turnout.server.errors import ConflictError, TooManyFollowersError
 from turnout.server.route_entry import RouteEntry
 from turnout.server.routes import Routes
@@ -135,23 +135,24 @@ class Feed:
         stored_id = id_ if caller.tenant is None else f"{prefix_of(caller.tenant)}{id_}"
         return cls(feeds, _entry(routes, route), stored_id)
 
-    def page(self, after: int, limit: int) -> FeedPage:
+    def page(self, after: FeedCursor, limit: int) -> FeedPage:
         """Return the page behind a cursor; see `FeedReader.page`."""
         with self.feeds.reader(self.entry) as reader:
             return reader.page(self.subscription_id, after, limit)
 
-    def acknowledged(self, name: str) -> int:
+    def acknowledged(self, name: str) -> FeedCursor:
         """Return the cursor of a named reader."""
         return self.feeds.cursors(self.entry).read(self.subscription_id, name) or 0
 
-    def acknowledge(self, name: str, cursor: int) -> int:
+    def acknowledge(self, name: str, cursor: FeedCursor) -> FeedCursor:
         """Move the cursor of a named reader forward, and return it.
 
         Raises:
             SubscriptionNotFoundError: there is no such subscription.
+            ConfigError: the cursor is of another kind of source.
         """
         with self.feeds.reader(self.entry) as reader:
-            reader.check(self.subscription_id)
+            reader.check(self.subscription_id, cursor)
         return self.feeds.cursors(self.entry).acknowledge(self.subscription_id, name, cursor)
 
 

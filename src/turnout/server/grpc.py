@@ -13,6 +13,7 @@ from turnout.rpc.caller import Caller
 from turnout.rpc.settings import ServerSettings
 from turnout.rpc.status import RefusedError
 from turnout.rpc.tenants import Tenants
+from turnout.runtime.feeds.cursors import FeedCursor, cursor_of
 from turnout.server.config import ServerConfig
 from turnout.server.feeds import Feed
 from turnout.server.rest.dependencies import Parts
@@ -21,7 +22,6 @@ from turnout.subscriptions.destinations import Rights
 from turnout.subscriptions.service import KiwiTrees
 from turnout.subscriptions.store import Store
 from turnout.subscriptions.store_threads import BoundedPool
-from turnout.untrusted import LARGEST_SEQUENCE, decimal
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -119,8 +119,8 @@ class FeedCall:
             return result
 
 
-def _cursor(text: str) -> int:
-    cursor = decimal(text, LARGEST_SEQUENCE)
+def _cursor(text: str) -> FeedCursor:
+    cursor = cursor_of(text)
     if cursor is None:
         raise SubscriptionInvalidError(f"expected the cursor of a message, found {text!r:.80}")
     return cursor

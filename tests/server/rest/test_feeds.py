@@ -10,6 +10,8 @@ from starlette.websockets import WebSocketDisconnect
 
 from tests.feeds import FedRoute
 from tests.server.conftest import Bench, client_of, wait_for
+from turnout.nats.wire import Connection
+from turnout.nats.wire.streams import purge_stream
 from turnout.rpc.caller import Caller, Right
 from turnout.server.feeds import Feeds
 from turnout.server.security import Principal
@@ -35,7 +37,17 @@ def test_pages_follow_each_other_by_their_cursors(reads: TestClient) -> None:
     assert not first["last"]
     assert [message["cursor"] for message in second["messages"]] == [7, 9]
     assert second["last"]
-    assert third == {"messages": [], "cursor": 10, "last": True}
+    assert third == {"messages": [], "cursor": 10, "last": True, "removed": 0}
+
+
+def test_removed_records_are_counted(reads: TestClient, fed: FedRoute) -> None:
+    """A page says how many of its records the stream no longer holds."""
+    with Connection.open(fed.streams.url) as connection:
+        purge_stream(connection, fed.streams.source, seq=4)
+    page = reads.get("/v1/feeds/oulu").json()
+
+    assert [message["cursor"] for message in page["messages"]] == [5, 7, 9]
+    assert (page["removed"], page["cursor"], page["last"]) == (2, 10, True)
 
 
 def test_a_named_reader_begins_behind_what_it_acknowledged(reads: TestClient) -> None:

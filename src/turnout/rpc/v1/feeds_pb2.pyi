@@ -37,14 +37,16 @@ class Acknowledgement(_message.Message):
     def __init__(self, cursor: _Optional[str] = ...) -> None: ...
 
 class ReadResponse(_message.Message):
-    __slots__ = ("messages", "cursor", "last")
+    __slots__ = ("messages", "cursor", "last", "removed")
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
     CURSOR_FIELD_NUMBER: _ClassVar[int]
     LAST_FIELD_NUMBER: _ClassVar[int]
+    REMOVED_FIELD_NUMBER: _ClassVar[int]
     messages: _containers.RepeatedCompositeFieldContainer[FeedMessage]
     cursor: str
     last: bool
-    def __init__(self, messages: _Optional[_Iterable[_Union[FeedMessage, _Mapping]]] = ..., cursor: _Optional[str] = ..., last: _Optional[bool] = ...) -> None: ...
+    removed: int
+    def __init__(self, messages: _Optional[_Iterable[_Union[FeedMessage, _Mapping]]] = ..., cursor: _Optional[str] = ..., last: _Optional[bool] = ..., removed: _Optional[int] = ...) -> None: ...
 
 class FeedMessage(_message.Message):
     __slots__ = ("cursor", "topic", "id", "key", "value", "headers", "timestamp")

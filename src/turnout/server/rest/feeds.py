@@ -11,21 +11,22 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Header, HTTPException, Query, Request, WebSocket, WebSocketDisconnect
 from fastapi.responses import StreamingResponse
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, Field, StringConstraints, ValidationError
 
-from turnout.errors import SubscriptionNotFoundError, TurnoutError, message_of
+from turnout.errors import SubscriptionInvalidError, SubscriptionNotFoundError, TurnoutError, message_of
 from turnout.history.feed import MOST_MESSAGES, FeedMessage, FeedPage
 from turnout.rpc.caller import Caller, Right
+from turnout.runtime.feeds.cursors import MAX_CURSOR, FeedCursor, cursor_of
 from turnout.server.feeds import Feed
 from turnout.server.rest.dependencies import Parts, Reads, parts_of
-from turnout.server.rest.models import JsonSequenceNumber, RequestForm, SequenceNumber
+from turnout.server.rest.models import JsonSequenceNumber, RequestForm
 from turnout.server.rest.problems import problem, status_of
 from turnout.server.rest.store_calls import in_pool
 from turnout.server.security import Principal
-from turnout.untrusted import LARGEST_SEQUENCE, decimal
 
 router = APIRouter(prefix="/v1/feeds", tags=["feeds"])
 
+_OFFSETS = "^[0-9]{1,10}:[0-9]{1,19}(,[0-9]{1,10}:[0-9]{1,19})*$"
 _POLL_SECONDS = 0.5
 _QUIET_SECONDS = 15.0
 _LONGEST_WAIT_SECONDS = 30.0
@@ -35,7 +36,7 @@ _STATUSES: dict[int | str, dict[str, object]] = {404: {}, 409: {}, 503: {}}
 class FeedMessageModel(BaseModel):
     """Message of a feed. Bytes that are no UTF-8 are ``keyBase64`` and ``valueBase64``."""
 
-    cursor: int = Field(description="sequence of its record in the route's stream")
+    cursor: int | str = Field(description="sequence of its record, or offsets of the topic's partitions")
     topic: str
     id: str | None = Field(description="id of the message, the same at its destination")
     key: str | None = None
@@ -50,21 +51,22 @@ class FeedPageModel(BaseModel):
     """Part of a feed."""
 
     messages: list[FeedMessageModel]
-    cursor: int = Field(description="the value of *after* for the next page, and for its acknowledgement")
+    cursor: int | str = Field(description="the value of *after* for the next page, and for its acknowledgement")
     last: bool = Field(description="whether the feed has nothing more at this moment")
+    removed: int = Field(description="records of this page that the stream no longer holds")
 
 
 class Acknowledgement(RequestForm):
     """Acknowledgement of a feed up to a cursor."""
 
     reader: str = Field(min_length=1, max_length=128)
-    cursor: JsonSequenceNumber
+    cursor: JsonSequenceNumber | Annotated[str, StringConstraints(pattern=_OFFSETS, max_length=MAX_CURSOR)]
 
 
 class AcknowledgedModel(BaseModel):
     """Position of a named reader."""
 
-    cursor: int
+    cursor: int | str
 
 
 async def _parts(request: Request) -> Parts:
@@ -76,6 +78,14 @@ PartsOfAny = Annotated[Parts, Depends(_parts)]
 Reader = Annotated[
     str | None,
     Query(min_length=1, max_length=128, description="name of a reader: continues from its position"),
+]
+After = Annotated[
+    str | None,
+    Query(
+        pattern=rf"^[0-9]{{1,19}}$|{_OFFSETS}",
+        max_length=MAX_CURSOR,
+        description="cursor of the page before; the oldest if 0",
+    ),
 ]
 RouteName = Annotated[str | None, Query(description="the route; may be left out if only one stores feeds")]
 
@@ -92,17 +102,14 @@ async def read(
     parts: PartsOfAny,
     principal: Reads,
     route: RouteName = None,
-    after: Annotated[SequenceNumber | None, Query(description="cursor of the page before; the oldest if 0")] = None,
+    after: After = None,
     reader: Reader = None,
     limit: Annotated[int, Query(ge=1, le=MOST_MESSAGES, description="number of records")] = 100,
     wait: Annotated[float, Query(ge=0, le=_LONGEST_WAIT_SECONDS, description="seconds to wait for a message")] = 0,
     last_event_id: Annotated[str | None, Header(description="cursor of the last event that was seen")] = None,
 ) -> FeedPageModel | StreamingResponse:
     feed = _Feed(parts, route, principal.caller, id)
-    seen = decimal(last_event_id or "", LARGEST_SEQUENCE)
-    begin = seen if seen is not None else after
-    if begin is None:
-        begin = 0 if reader is None else await feed.acknowledged(reader)
+    begin = await feed.begin(last_event_id if cursor_of(last_event_id or "") is not None else after, reader)
     if "text/event-stream" in request.headers.get("accept", ""):
         # The first page raises errors before the answer begins.
         first = await feed.page(begin, limit)
@@ -115,7 +122,7 @@ async def read(
         await asyncio.sleep(min(_POLL_SECONDS, max(0.0, deadline - time.monotonic())))
         page = await feed.page(page.cursor, limit)
     messages = [FeedMessageModel.model_validate(message.as_dict()) for message in page.messages]
-    return FeedPageModel(messages=messages, cursor=page.cursor, last=page.is_last)
+    return FeedPageModel(messages=messages, cursor=page.cursor, last=page.is_last, removed=page.removed)
 
 
 @router.post("/{id:id}", summary="Acknowledge a feed up to a cursor, for a named reader", responses=_STATUSES)
@@ -136,7 +143,7 @@ async def socket(
     websocket: WebSocket,
     id: str,  # noqa: A002 - the name in the path
     route: str | None = None,
-    after: Annotated[SequenceNumber | None, Query()] = None,
+    after: After = None,
     reader: Annotated[str | None, Query(min_length=1, max_length=128)] = None,
     limit: Annotated[int, Query(ge=1, le=MOST_MESSAGES)] = 100,
 ) -> None:
@@ -160,7 +167,7 @@ async def _opened(
     websocket: WebSocket,
     route: str | None,
     id_: str,
-    after: int | None,
+    after: str | None,
     reader: str | None,
     limit: int,
 ) -> tuple[_Feed, FeedPage]:
@@ -175,9 +182,7 @@ async def _opened(
     if Right.READ not in principal.caller.rights:
         raise HTTPException(403, f"this token does not give the right to {Right.READ}")
     feed = _Feed(parts, route, principal.caller, id_)
-    if after is None:
-        after = 0 if reader is None else await feed.acknowledged(reader)
-    first = await feed.page(after, limit)
+    first = await feed.page(await feed.begin(after, reader), limit)
     parts.feeds.begin_following()
     return feed, first
 
@@ -198,7 +203,7 @@ async def _converse(websocket: WebSocket, feed: _Feed, first: FeedPage, limit: i
     except SubscriptionNotFoundError as ended:
         code, reason = 1000, message_of(ended)
     except ValidationError:
-        code, reason = 1008, 'expected {"cursor": N} with a sequence number, on a feed that is read with reader=NAME'
+        code, reason = 1008, 'expected {"cursor": …} as messages have it, on a feed that is read with reader=NAME'
     except TurnoutError as failure:
         code, reason = 1011, message_of(failure)
     finally:
@@ -243,15 +248,20 @@ class _Feed:
         self._threads = parts.threads.servers
         self._feed = Feed.of(parts.feeds, parts.routes, route, caller, id_)
 
-    async def page(self, after: int, limit: int) -> FeedPage:
+    async def begin(self, after: str | None, reader: str | None) -> FeedCursor:
+        """Return the cursor of a text, or of a named reader; the beginning without either."""
+        if after is not None:
+            cursor = cursor_of(after)
+            if cursor is None:
+                raise SubscriptionInvalidError(f"after: expected the cursor of a message, found {after!r:.80}")
+            return cursor
+        return 0 if reader is None else await in_pool(self._threads, self._feed.acknowledged, reader)
+
+    async def page(self, after: FeedCursor, limit: int) -> FeedPage:
         """Return a page."""
         return await in_pool(self._threads, self._feed.page, after, limit)
 
-    async def acknowledged(self, reader: str) -> int:
-        """Return the cursor of a named reader."""
-        return await in_pool(self._threads, self._feed.acknowledged, reader)
-
-    async def acknowledge(self, reader: str, cursor: int) -> int:
+    async def acknowledge(self, reader: str, cursor: FeedCursor) -> FeedCursor:
         """Move the cursor of a named reader forward, and return it."""
         return await in_pool(self._threads, self._feed.acknowledge, reader, cursor)
 
