@@ -81,7 +81,7 @@ def _refusing(index: int, reason: Exception) -> None:
 
 @pytest.fixture(scope="module")
 def fed_topic(
-    broker: KafkaBroker,
+    broker: KafkaBroker,  # noqa: F811 - the fixture
     spark: SparkSession,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> FedTopic:
