@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import closing
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 import numpy as np
@@ -283,6 +284,22 @@ def partition_bounds(consumer: Consumer, topic: str, partition: int, options: Ka
             time.sleep(_PAUSE_SECONDS)
         else:
             return int(ends[0]), int(ends[1])
+
+
+def committed_offsets(options: KafkaOptions, topic: str, group: str, partitions: Sequence[int]) -> dict[int, int]:
+    """Return the offsets that a group has committed, by partition; those without one are left out.
+
+    Raises:
+        StreamError: a broker refuses the request.
+        ConnectionLostError: no broker answers.
+    """
+    from confluent_kafka import TopicPartition
+
+    own, watch = replace(options, properties={**options.properties, "group.id": group}), ErrorWatch()
+    wanted = [TopicPartition(topic, number) for number in partitions]
+    with closing(consumer_of(own, watch)) as consumer, kafka_errors(f"the group {group!r} cannot be read", own, watch):
+        found = consumer.committed(wanted, timeout=own.timeout)
+    return {position.partition: position.offset for position in found if position.offset >= 0}
 
 
 def check_topic(admin: KafkaAdmin, span: PartitionRange) -> None:

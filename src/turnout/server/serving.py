@@ -187,7 +187,18 @@ class RouteServer:
         intake.start()
         metrics.watch_inputs(intake)
         self.parts = Parts(
-            self.routes, state, events, survey, metrics, health, losses, tenants, matchers, self._threads, intake=intake
+            self.routes,
+            state,
+            events,
+            survey,
+            metrics,
+            health,
+            losses,
+            tenants,
+            matchers,
+            self._threads,
+            intake=intake,
+            webhooks=webhooks,
         )
         self._feed_calls.parts = self.parts
         self._resources.callback(self.parts.scrapes.shutdown, wait=False)
