@@ -27,6 +27,9 @@ from turnout.server.security import Principal
 router = APIRouter(prefix="/v1/feeds", tags=["feeds"])
 
 _OFFSETS = "^[0-9]{1,10}:[0-9]{1,19}(,[0-9]{1,10}:[0-9]{1,19})*$"
+_MAX_IN_ADDRESS = 5_000
+"""Characters of a cursor in an address: a request line of 64 KiB is refused before it is read."""
+
 _POLL_SECONDS = 0.5
 _QUIET_SECONDS = 15.0
 _LONGEST_WAIT_SECONDS = 30.0
@@ -83,7 +86,7 @@ After = Annotated[
     str | None,
     Query(
         pattern=rf"^[0-9]{{1,19}}$|{_OFFSETS}",
-        max_length=MAX_CURSOR,
+        max_length=_MAX_IN_ADDRESS,
         description="cursor of the page before; the oldest if 0",
     ),
 ]
