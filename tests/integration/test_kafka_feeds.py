@@ -130,7 +130,7 @@ def test_the_server_serves_it_as_a_stream(fed_topic: FedTopic, tmp_path: Path) -
     """Pages, readers and events over REST, with cursors that are texts."""
     bench = Bench(tmp_path / "routes")
     bench.write("orders", fed_topic.text)
-    bench.routes.look()
+    bench.routes.scan()
     client = client_of(bench)
     url = "/v1/feeds/pori"
     try:

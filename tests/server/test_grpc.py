@@ -41,7 +41,7 @@ Read = Callable[..., list[pb.ReadResponse]]
 def calls(bench: Bench, fed: FedRoute) -> FeedCalls:
     """Access to the feeds of a server with that route."""
     bench.write("orders", fed.text)
-    bench.routes.look()
+    bench.routes.scan()
     return FeedCalls(bench.parts)
 
 

@@ -141,7 +141,7 @@ def test_too_many_websockets(bench: Bench, fed: FedRoute) -> None:
     """One more is refused with 429 and a time, and the end of one makes room."""
     bench.parts = replace(bench.parts, feeds=Feeds(max_followers=1))
     bench.write("orders", fed.text)
-    bench.routes.look()
+    bench.routes.scan()
     reads = client_of(bench)
     with reads.websocket_connect("/v1/feeds/oulu") as socket:
         assert socket.receive_json()["cursor"] == 1
