@@ -61,7 +61,7 @@ def test_an_unknown_subscription_is_an_error(fed: FedRoute) -> None:
 
 def test_the_route_of_the_page_can_be_loaded() -> None:
     """The route also stores feeds."""
-    (block,) = (block for block in blocks("feeds.md", "yaml"))
+    block, *_ = blocks("feeds.md", "yaml")
 
     route = Route.parse(block.text)
 

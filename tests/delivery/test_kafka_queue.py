@@ -97,8 +97,12 @@ def test_retries_dead_letters_and_redrive(broker: KafkaBroker) -> None:  # noqa:
 
         broken[0] = False
         async with opened_queue(hooks.route) as queue:
+            (letter,) = await queue.letters(10)
             assert await queue.redrive() == 1
             assert await queue.redrive() == 0
+            assert await queue.letters(10) == []
+        assert (letter.position, letter.destination, letter.reason) == ("0:0", "webhook:e", headers["Turnout-Reason"])
+        assert [attempt.status for attempt in letter.attempts] == [503] * 3
         assert (await hooks.deliver()).delivered == 1
         tries = [request for request in receiver.requests if request.body == b"bad"]
         assert len(tries) == 4
@@ -137,7 +141,8 @@ class Running:
     def __init__(self, hooks: KafkaHooks) -> None:
         self._stop = threading.Event()
         self._counts: list[DeliveryCounts] = []
-        self._task = asyncio.create_task(deliver(hooks.route, self._stop, ready=self._counts.append))
+        ready = lambda one: self._counts.append(one.counts)  # noqa: E731
+        self._task = asyncio.create_task(deliver(hooks.route, self._stop, ready=ready))
 
     async def until(self, reached: Callable[[DeliveryCounts], bool]) -> DeliveryCounts:
         """Wait for counts."""

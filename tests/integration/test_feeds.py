@@ -17,6 +17,7 @@ from turnout.embedded import NatsServer
 from turnout.errors import ConfigError, SubscriptionNotFoundError
 from turnout.history.feed import FeedMessage, FeedReader
 from turnout.routes import Route
+from turnout.runtime.feeds.cursors import FeedCursor
 from turnout.runtime.feeds.match_folder import MatchFolder, hash_of
 from turnout.spark.running import job
 from turnout.subscriptions import Subscription, open_store
@@ -113,7 +114,8 @@ def read(messages: list[FeedMessage]) -> list[tuple[Any, ...]]:
 def whole(reader: FeedReader, subscription: str, limit: int = 7) -> list[FeedMessage]:
     """A feed from its beginning, in pages."""
     messages: list[FeedMessage] = []
-    after, is_last = 0, False
+    after: FeedCursor = 0
+    is_last = False
     while not is_last:
         page = reader.page(subscription, after, limit)
         messages += page.messages
@@ -140,7 +142,7 @@ def test_a_feed_has_the_messages_that_destinations_got(
     expected = [n for n in range(130) if n % 3 == 2 and n % 7]
     assert [json.loads(message.value or b"")["n"] for message in pori] == expected
     assert {message.topic for message in pori} == {f"mapped.orders.{n}" for n in expected}
-    assert [message.sequence for message in oulu] == sorted(message.sequence for message in oulu)
+    assert [message.cursor for message in oulu] == sorted(message.cursor for message in oulu)
     assert first.counts.conserved
     assert second.counts.delivered == sum(1 for n in range(100, 130) if n % 7)
     assert second.counts.messages == sum((2, 1, 0)[n % 3] for n in range(100, 130) if n % 7)

@@ -236,3 +236,28 @@ def test_numbers_out_of_range() -> None:
     problems = mistakes(SMALL.replace("stream: S", "stream: S, timeout: -1"))
 
     assert problems["source.timeout"] == "found -1, expected greater than 0"
+
+
+@pytest.mark.parametrize(
+    ("source", "problem"),
+    [
+        ("format: nats, stream: [A, B]", "with one stream, or of format kafka with one of topics"),
+        ("format: kafka, topics: [a, b]", "with one of topics"),
+        ("format: kafka, topicPattern: a.*", "with one of topics"),
+        (f"format: kafka, topics: {'a' * 181}", "feeds need a topic of at most 180 characters, found one of 181"),
+        ("format: kafka, topics: orders", None),
+    ],
+)
+def test_sources_that_have_feeds(source: str, problem: str | None) -> None:
+    """One stream or one topic, as a cursor is a sequence or has the offsets of one topic."""
+    servers = "127.0.0.1:9092" if "kafka" in source else "nats://127.0.0.1:4222"
+    text = f"""
+name: fed
+source: {{{source}, servers: "{servers}"}}
+subscriptions: {{store: "memory://", feeds: true}}
+sink: {{format: nats, servers: "nats://127.0.0.1:4222"}}
+"""
+    if problem is None:
+        assert Route.parse(text, {}).subscriptions is not None
+        return
+    assert problem in mistakes(text)["subscriptions.feeds"]

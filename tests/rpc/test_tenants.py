@@ -257,11 +257,11 @@ def test_acting_for_a_tenant(as_):
 def test_every_method_needs_a_right(tenanted):
     """No method of a service is without an entry: a new one is not open by mistake."""
     services = [name for name in tenanted._names if name not in OPEN]
-    from turnout.rpc.v1 import kiwi_tree_pb2, matching_pb2, subscriptions_pb2
+    from turnout.rpc.v1 import feeds_pb2, kiwi_tree_pb2, matching_pb2, subscriptions_pb2
 
     described = {
         (service.full_name, method.name)
-        for file in (subscriptions_pb2, matching_pb2, kiwi_tree_pb2)
+        for file in (subscriptions_pb2, matching_pb2, feeds_pb2, kiwi_tree_pb2)
         for service in file.DESCRIPTOR.services_by_name.values()
         for method in service.methods
     }

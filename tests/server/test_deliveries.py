@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from turnout.delivery.dispatcher import DeliveryCounts
 from turnout.errors import StreamError
@@ -21,6 +21,11 @@ sink: {format: nats, servers: "nats://a"}
 PLAIN = replace(HOOKS, name="plain", webhooks=None)
 
 
+@dataclass
+class FakeDispatcher:
+    counts: DeliveryCounts
+
+
 def test_newest_version() -> None:
     """A changed route's dispatcher is replaced, one of a route that is gone ends, and others have none."""
     routes = {"hooks": HOOKS, "plain": PLAIN}
@@ -29,7 +34,7 @@ def test_newest_version() -> None:
 
     def deliver(route: Route, stop: threading.Event, ready: Ready) -> None:
         seen.append(route)
-        ready(DeliveryCounts(delivered=2, failed=1))
+        ready(FakeDispatcher(DeliveryCounts(delivered=2, failed=1)))  # type: ignore[arg-type]
         begun.release()
         stop.wait()
         ended.release()

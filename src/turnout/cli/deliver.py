@@ -29,30 +29,20 @@ def deliver(
     as_json: AsJson = False,
 ) -> None:
     """Post the messages for webhooks, signed and with retries, until interrupted."""
-    from turnout.delivery.service import deliver as delivered
-    from turnout.delivery.service import opened_queue
+    from turnout.delivery import service
 
     loaded = loaded_route(route, timeout)
 
-    async def moved() -> int:
-        async with opened_queue(loaded) as queue:
-            return await queue.redrive()
-
-    async def enabled(destinations: list[str]) -> list[str]:
-        async with opened_queue(loaded) as queue:
-            log = await queue.attempts()
-            return [one for one in destinations if await log.enable(one)]
-
     if redrive or enable:
-        known = asyncio.run(enabled(enable)) if enable else []
-        count = asyncio.run(moved()) if redrive else 0
+        known = asyncio.run(service.enable(loaded, enable)) if enable else []
+        count = asyncio.run(service.redrive(loaded)) if redrive else 0
         text = f"dead letters moved: {count:,}, endpoints enabled: {len(known):,} of {len(enable or ()):,}"
         typer.echo(json_text({"moved": count, "enabled": known}) if as_json else text)
         if len(known) < len(enable or ()):
             raise typer.Exit(1)
         return
     with stop_on_signals() as stop:
-        counts = asyncio.run(delivered(loaded, stop, drain=drain))
+        counts = asyncio.run(service.deliver(loaded, stop, drain=drain))
     numbers = asdict(counts)
     text = ", ".join(f"{name} {number:,}" for name, number in numbers.items())
     typer.echo(json_text({"counts": numbers}) if as_json else text)

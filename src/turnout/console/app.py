@@ -8,12 +8,22 @@ from pathlib import Path
 from fastapi import FastAPI
 from starlette.staticfiles import StaticFiles
 
-from turnout.console.pages import dead_letters, new_route, route, routes, sandbox, sign_in, subscriptions, tap
+from turnout.console.pages import (
+    dead_letters,
+    new_route,
+    route,
+    routes,
+    sandbox,
+    sign_in,
+    subscriptions,
+    tap,
+    webhooks,
+)
 from turnout.console.render import answer_people_with_pages
 from turnout.server.security import Authenticator, Entrance
 
 _STATIC = Path(str(files("turnout.console"))) / "static"
-_PAGES = (routes, route, new_route, sandbox, subscriptions, dead_letters, tap)
+_PAGES = (routes, route, new_route, sandbox, subscriptions, dead_letters, webhooks, tap)
 
 
 def add_console(app: FastAPI, authenticator: Authenticator | None = None) -> Entrance:

@@ -21,23 +21,16 @@ import msgspec
 
 from turnout.delivery.attempts import Attempt, AttemptLog
 from turnout.delivery.client import Client
-from turnout.delivery.lane import Delivery, Lane
+from turnout.delivery.lane import Delivery, Lane, LastResponse
+from turnout.delivery.letters import ATTEMPTS, REASON, WEBHOOK_ID
 from turnout.delivery.queue import DeliveryQueue, QueuedMessage
 from turnout.delivery.requests import message_id, order_key, request_of, signed
 from turnout.delivery.response import Response
 from turnout.delivery.retry import delay_of, seconds_of
 from turnout.delivery.settings import Lanes
+from turnout.delivery.status import EndpointStatus
 from turnout.errors import SubscriptionError, TurnoutError
 from turnout.nats.protocol.headers import MESSAGE_ID
-
-ATTEMPTS: Final = "Turnout-Attempts"
-"""Header of a dead letter: its failed attempts as JSON, each with time, status and error."""
-
-REASON: Final = "Turnout-Reason"
-"""Header of a dead letter: why it was given up."""
-
-WEBHOOK_ID: Final = "Turnout-Webhook-Id"
-"""Header of a dead letter, and of redriven messages: the ``webhook-id`` of its requests."""
 
 _GONE: Final = 410
 _SERVER_SECONDS: Final = 1.0
@@ -101,6 +94,11 @@ class Dispatcher:
     def held(self) -> int:
         """Number of deliveries in memory."""
         return len(self._held)
+
+    def endpoints(self) -> list[EndpointStatus]:
+        """Return the state of all endpoints that have had deliveries; any thread may ask."""
+        now, disabled = time.monotonic(), frozenset(self._log.disabled)
+        return [EndpointStatus.of(lane, disabled, now) for lane in self._lanes.all()]
 
     async def run(self) -> None:
         """Deliver until cancelled; then return undelivered messages.
@@ -291,6 +289,7 @@ class Dispatcher:
         lane.under_way -= 1
         lane.progressed += 1
         lane.is_stalled = False
+        lane.last = LastResponse(time.time(), response)
         if response.is_success or response.status == _GONE:
             lane.breaker.succeeded()
         else:

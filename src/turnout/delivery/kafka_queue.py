@@ -19,6 +19,7 @@ from typing import Any, Final, Self, TypeVar, cast
 
 from turnout.delivery.attempts import AttemptLog, attempts_of
 from turnout.delivery.kafka_writer import KafkaWriter
+from turnout.delivery.letters import DeadDelivery, kafka_letters
 from turnout.delivery.queue import OF_LETTERS, QueuedMessage
 from turnout.errors import ConnectionLostError, TurnoutError
 from turnout.kafka.group import GroupReader, GroupRecord, OffsetReader
@@ -278,6 +279,10 @@ class KafkaQueue:
         """
         key = subject.removeprefix(f"{self.webhooks.subject}.").encode()
         await self._writer.store(self.webhooks.topics[1], key, body, list(_pairs(headers)))
+
+    async def letters(self, count: int) -> list[DeadDelivery]:
+        """Return the last dead letters that no redrive has moved, the newest first."""
+        return await self._run(kafka_letters, self._options, self.webhooks, count)
 
     async def redrive(self) -> int:
         """Move all dead letters that were not moved before back among the deliveries; return their number."""

@@ -5,9 +5,11 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from turnout.delivery.breaker import Breaker
 from turnout.delivery.queue import QueuedMessage
+from turnout.delivery.response import Response
 from turnout.delivery.signatures import Signer
 from turnout.delivery.target import Target
 from turnout.subscriptions.delivery import DeliverySettings
@@ -53,6 +55,13 @@ class Delivery:
     has_failed: bool = False
 
 
+class LastResponse(NamedTuple):
+    """Outcome of the last request of a lane, and its time in seconds since 1970."""
+
+    at: float
+    response: Response
+
+
 @dataclass(slots=True)
 class Lane:
     """Deliveries of one endpoint under the same settings.
@@ -68,6 +77,8 @@ class Lane:
         held: number of deliveries in memory, those under way and in chains included.
         progressed: number of requests that have ended.
         is_stalled: True if none has ended for some time, and the lane is full.
+        last: outcome of the last request; None before the first.
+        subscription: the one whose own settings these are; "" for those that endpoints share.
     """
 
     endpoint: Endpoint
@@ -78,6 +89,8 @@ class Lane:
     held: int = 0
     progressed: int = 0
     is_stalled: bool = False
+    last: LastResponse | None = None
+    subscription: str = ""
     breaker: Breaker = field(init=False)
     _is_timed: bool = field(init=False)
     _ready: deque[Delivery | str] = field(default_factory=deque)

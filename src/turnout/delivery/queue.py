@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Protocol
 
 from turnout.delivery.attempts import AttemptLog
+from turnout.delivery.letters import DeadDelivery
 from turnout.nats.protocol.headers import HeaderInput, Headers
 
 OF_LETTERS = ("nats-", "turnout-attempts", "turnout-reason")
@@ -88,6 +89,9 @@ class DeliveryQueue(Protocol):
 
     async def is_drained(self) -> bool:
         """Return True if no delivery waits."""
+
+    async def letters(self, count: int) -> list[DeadDelivery]:
+        """Return the last dead letters that were not moved, the newest first."""
 
     async def redrive(self) -> int:
         """Move all dead letters back among the deliveries; return their number."""

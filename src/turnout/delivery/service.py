@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
 from turnout.delivery.client import Client
 from turnout.delivery.dispatcher import DeliveryCounts, Dispatcher
 from turnout.delivery.kafka_queue import KafkaQueue
+from turnout.delivery.letters import DeadDelivery
 from turnout.delivery.queue import DeliveryQueue
 from turnout.delivery.settings import Lanes
 from turnout.delivery.streams import DeliveryStreams
@@ -62,7 +63,7 @@ async def deliver(
     stop: threading.Event,
     *,
     drain: bool = False,
-    ready: Callable[[DeliveryCounts], None] = lambda _: None,
+    ready: Callable[[Dispatcher], None] = lambda _: None,
 ) -> DeliveryCounts:
     """Deliver the messages for a route's webhooks.
 
@@ -70,7 +71,7 @@ async def deliver(
         route: the route.
         stop: ends it.
         drain: end when nothing waits, neither for a first attempt nor for a further one.
-        ready: called with the counts, which continue to grow, before the first delivery.
+        ready: called with the dispatcher, whose counts continue to grow, before the first delivery.
 
     Raises:
         ConfigError: the route has no webhooks.
@@ -84,7 +85,7 @@ async def deliver(
     with contextlib.closing(store):
         async with opened_queue(route) as queue, Client(webhooks.networks) as client:
             dispatcher = Dispatcher(queue, Lanes(webhooks, store), client, await queue.attempts())
-            ready(dispatcher.counts)
+            ready(dispatcher)
             running = asyncio.create_task(dispatcher.run())
             try:
                 while not stop.is_set() and not running.done():
@@ -97,6 +98,43 @@ async def deliver(
             if not running.cancelled():
                 running.result()
             return dispatcher.counts
+
+
+async def letters_of(route: Route, count: int) -> list[DeadDelivery]:
+    """Return the last dead letters of a route's deliveries, the newest first.
+
+    Raises:
+        ConfigError: the route has no webhooks.
+        ConnectionLostError: the server cannot be reached.
+        StreamError: it refuses a stream.
+    """
+    async with opened_queue(route) as queue:
+        return await queue.letters(count)
+
+
+async def redrive(route: Route) -> int:
+    """Move all dead letters back among the deliveries, and return their number.
+
+    Raises:
+        ConfigError: the route has no webhooks.
+        ConnectionLostError: the server cannot be reached.
+        StreamError: it refuses a stream.
+    """
+    async with opened_queue(route) as queue:
+        return await queue.redrive()
+
+
+async def enable(route: Route, destinations: Sequence[str]) -> list[str]:
+    """Let disabled endpoints have requests; return those that were disabled.
+
+    Raises:
+        ConfigError: the route has no webhooks.
+        ConnectionLostError: the server cannot be reached.
+        StreamError: it refuses a stream.
+    """
+    async with opened_queue(route) as queue:
+        log = await queue.attempts()
+        return [destination for destination in destinations if await log.enable(destination)]
 
 
 async def _is_drained(queue: DeliveryQueue) -> bool:

@@ -41,6 +41,10 @@ class Lanes:
     def __len__(self) -> int:
         return len(self._lanes)
 
+    def all(self) -> tuple[Lane, ...]:
+        """Return all lanes; any thread may ask."""
+        return tuple(self._lanes.values())
+
     def known(self, subject: str) -> tuple[Lane, str] | None:
         """Return the lane and the subscription of a subject; None if the store has to be queried."""
         return self._by_subject.get(subject)
@@ -66,7 +70,9 @@ class Lanes:
             self._prune()
             target = None if endpoint is None else Target.of(URL(endpoint.url, encoded=True))
             signer = Signer(endpoint.secrets if endpoint is not None else ())
-            lane = self._lanes[key] = Lane(Endpoint(destination, target, signer), settings, not_before)
+            lane = self._lanes[key] = Lane(
+                Endpoint(destination, target, signer), settings, not_before, subscription=key[1]
+            )
         if len(self._by_subject) >= _MAX_SUBJECTS:
             self._by_subject.clear()
             self._subjects_of.clear()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final, Self
 
 from turnout.delivery.attempts import AttemptLog, JetStreamBucket
+from turnout.delivery.letters import DeadDelivery
 from turnout.delivery.queue import OF_LETTERS, QueuedMessage
 from turnout.nats.jetstream import (
     AckPolicy,
@@ -19,8 +21,10 @@ from turnout.nats.jetstream import (
     PullOptions,
     Stream,
 )
+from turnout.nats.jetstream.errors import MessageNotFoundError
 from turnout.nats.protocol.headers import HeaderInput
 from turnout.routes.webhooks import WebhooksPart
+from turnout.subscriptions.webhooks import delivery_address
 
 CONSUMER: Final = "turnout-deliver"
 """Name of the durable consumer: several dispatchers share it, and each message goes to one of them."""
@@ -105,6 +109,21 @@ class DeliveryStreams:
         """Return True if no delivery waits."""
         info = await self.consumer.info()
         return not info.num_pending and not info.num_ack_pending
+
+    async def letters(self, count: int) -> list[DeadDelivery]:
+        """Return the letters among the last *count* sequences, the newest first."""
+        state = (await self.dead.info()).state
+        sequences = range(state.last_seq, max(state.first_seq, state.last_seq - count + 1) - 1, -1)
+        found = await asyncio.gather(*map(self._letter, sequences if state.messages else ()))
+        return [letter for letter in found if letter is not None]
+
+    async def _letter(self, sequence: int) -> DeadDelivery | None:
+        try:
+            stored = await self.dead.get_message(sequence)
+        except MessageNotFoundError:
+            return None
+        address = delivery_address(self.webhooks.dead_subject, stored.subject)
+        return DeadDelivery.of(f"{sequence}", address, stored.time, stored.headers, len(stored.data))
 
     async def _move(self, letter: Message) -> None:
         tokens = letter.subject.removeprefix(f"{self.webhooks.dead_subject}.")

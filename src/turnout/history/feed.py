@@ -2,20 +2,23 @@
 
 No message is stored twice for a feed. A page looks up the sequences of the subscription's matches, fetches these
 records from the stream, and puts them through the route for this subscription alone: the messages are those that its
-destinations get, with their ids. The route is the current one; a record that it drops now is left out.
+destinations get, with their ids. The route is the current one; a record that it drops now is left out. Of a Kafka
+topic the partitions take turns: each gives its next match after the others have given one, if they have any.
 """
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from operator import itemgetter
 from pathlib import Path
 from threading import Event
 from types import TracebackType
 from typing import Final, Self
 
+import numpy as np
 import pyarrow as pa
 
 from turnout.caches import LruCache
@@ -23,13 +26,14 @@ from turnout.conditions import any_of, exists, not_
 from turnout.engine import Program, Result
 from turnout.epoch import EPOCH
 from turnout.errors import ConfigError, Mistake, SubscriptionNotFoundError
-from turnout.nats.wire import Connection
-from turnout.nats.wire.positions import StreamPosition, position_of, resolve
-from turnout.nats.wire.rows import with_stream
-from turnout.nats.wire.streams import stored_messages
+from turnout.history.feed_records import RecordKey, feed_records
+from turnout.nats.wire.positions import StreamPosition
 from turnout.routes import Route
+from turnout.routes.endpoints import NatsSink
 from turnout.runtime.checkpoint import checkpoint_of, local_folder
 from turnout.runtime.committed_offsets import committed
+from turnout.runtime.feeds.cursors import FeedCursor
+from turnout.runtime.feeds.match_file import Sequences
 from turnout.runtime.feeds.match_folder import MatchFolder, hash_of
 from turnout.subscriptions import Snapshot, Subscription
 from turnout.subscriptions.address import existing
@@ -59,7 +63,7 @@ class FeedMessage:
     """One message of a feed.
 
     Attributes:
-        sequence: sequence of its record in the route's stream; the cursor behind this message.
+        cursor: position behind this message: the sequence of its record, or offsets of the topic's partitions.
         topic: the destination; for a feed without destination the record's topic after the mappings.
         id: id of the message, as its destination's stream has it.
         key: key of the record.
@@ -68,7 +72,7 @@ class FeedMessage:
         timestamp: timestamp of the record, in microseconds since 1970.
     """
 
-    sequence: int
+    cursor: FeedCursor
     topic: str
     id: str | None
     key: bytes | None
@@ -86,7 +90,7 @@ class FeedMessage:
     def as_dict(self) -> JsonObject:
         """Return the message as JSON values; bytes that are no UTF-8 are ``keyBase64`` and ``valueBase64``."""
         return {
-            "cursor": self.sequence,
+            "cursor": self.cursor,
             "topic": self.topic,
             "id": self.id,
             **_content("key", self.key),
@@ -115,13 +119,15 @@ class FeedPage:
 
     Attributes:
         messages: in the order of the stream; of a record with several destinations, one for each.
-        cursor: the sequence behind which the next page begins.
+        cursor: the position behind which the next page begins.
         is_last: whether the feed has nothing more at this moment.
+        removed: number of records of this page that the stream no longer holds.
     """
 
     messages: tuple[FeedMessage, ...]
-    cursor: int
+    cursor: FeedCursor
     is_last: bool
+    removed: int = 0
 
 
 class FeedReader:
@@ -147,11 +153,11 @@ class FeedReader:
             raise ConfigError([Mistake("subscriptions.feeds", problem)], what=f"route {route.name}")
         self._checkpoint = folder
         self._matches = MatchFolder.beside(folder)
-        (self._stream,) = route.source.streams
+        self._drops_ids = any(isinstance(sink, NatsSink) for sink in route.sinks.values())
         self._program = Program.of(_quiet(route))
         self._indexes = LruCache[tuple[str, tuple[str, ...], str], Index](_KEPT_INDEXES)
         self._store: Store = open_store(existing(route.subscriptions.store))
-        self._connection = Connection.open(route.nats_source().connection)
+        self._records = feed_records(route)
 
     def __enter__(self) -> Self:
         return self
@@ -163,45 +169,47 @@ class FeedReader:
 
     def close(self) -> None:
         """Close the connection and the store."""
-        self._connection.close()
+        self._records.close()
         self._store.close()
 
-    def start(self, position: StreamPosition) -> int:
-        """Return the cursor from which a feed begins at a place of the stream.
+    def start(self, position: StreamPosition) -> FeedCursor:
+        """Return the cursor from which a feed begins at a position of the source.
 
         Args:
-            position: ``earliest``, ``latest``, a sequence or a time.
+            position: ``earliest``, ``latest``, a time, or a sequence of a stream.
 
         Raises:
-            ConfigError: it is no place.
+            ConfigError: it is no position.
         """
-        self._reconnect()
-        return resolve(self._connection, self._stream, position_of("from", position)) - 1
+        return self._records.start(position)
 
-    def page(self, subscription_id: str, after: int, limit: int = 100) -> FeedPage:
+    def page(self, subscription_id: str, after: FeedCursor, limit: int = 100) -> FeedPage:
         """Return the messages of the next records of a feed.
 
         Args:
             subscription_id: id of the subscription.
-            after: the cursor: a sequence.
+            after: the cursor of a message or page; 0 for the beginning.
             limit: number of records.
 
         Raises:
             SubscriptionNotFoundError: there is no such subscription, or it was deleted.
+            ConfigError: the cursor is of another kind of source.
             StreamError: the stream is not there.
             ConnectionLostError: the server does not answer.
         """
         return self._page(self._store.read(subscription_id), after, limit)
 
-    def check(self, subscription_id: str) -> None:
-        """Raise if there is no such subscription.
+    def check(self, subscription_id: str, cursor: FeedCursor) -> None:
+        """Raise if a subscription has no such cursor.
 
         Raises:
             SubscriptionNotFoundError: there is none of this id.
+            ConfigError: the cursor is of another kind of source.
         """
         self._store.read(subscription_id)
+        self._records.offsets(cursor)
 
-    def follow(self, subscription_id: str, after: int, stop: Event, limit: int = 100) -> Iterator[FeedPage]:
+    def follow(self, subscription_id: str, after: FeedCursor, stop: Event, limit: int = 100) -> Iterator[FeedPage]:
         """Yield pages while the route runs, until *stop* is set or the subscription is deleted.
 
         A page without messages is a heartbeat. Messages that a subscription matched before its deletion are
@@ -224,23 +232,42 @@ class FeedReader:
                     raise deleted
                 stop.wait(_POLL_SECONDS)
 
-    def _page(self, subscription: Subscription, after: int, limit: int) -> FeedPage:
-        until = committed(self._checkpoint).sequence(self._stream)
+    def _page(self, subscription: Subscription, after: FeedCursor, limit: int) -> FeedPage:
+        done = committed(self._checkpoint)
+        at = self._records.offsets(after)
+        streams = self._records.streams(done)
+        ends = {partition: done.sequence(stream) for partition, stream in streams.items()}
         limit = max(1, min(limit, MOST_MESSAGES))
+        spans = {stream: (at.get(partition, -1), ends[partition]) for partition, stream in streams.items()}
         # One more than needed: shows whether this is the last page.
-        found = self._matches.page(self._stream, hash_of(subscription.id), after, until, limit + 1)
-        sequences, is_last = found[:limit].tolist(), len(found) <= limit
-        cursor = max(after, until - 1) if is_last else sequences[-1]
-        return FeedPage(tuple(self._messages(subscription, sequences)), cursor, is_last)
+        found = self._matches.pages(hash_of(subscription.id), spans, limit + 1)
+        keys = _in_turns({number: found[stream] for number, stream in streams.items()}, next(reversed(at), -1))
+        is_last = len(keys) <= limit
+        cursors: dict[RecordKey, FeedCursor] = {}
+        for partition, sequence in keys[:limit]:
+            at.pop(partition, None)
+            at[partition] = sequence
+            cursors[partition, sequence] = self._records.cursor(at)
+        if is_last:
+            # Without a match in a partition its turn stays where it was.
+            at = dict.fromkeys(sorted(ends.keys() - at.keys()), -1) | at
+            at = {partition: max(position, ends.get(partition, 0) - 1) for partition, position in at.items()}
+            at = {partition: position for partition, position in at.items() if position >= 0}
+        messages, removed = self._messages(subscription, cursors)
+        return FeedPage(messages, self._records.cursor(at), is_last, removed)
 
-    def _messages(self, subscription: Subscription, sequences: list[int]) -> Iterator[FeedMessage]:
-        if not sequences:
-            return
-        self._reconnect()
-        batch = stored_messages(self._connection, self._stream, sequences)
-        if batch.num_rows:
-            result = self._program.run(with_stream(batch, self._stream), self._index(subscription))
-            yield from _feed_messages(batch, result)
+    def _messages(
+        self, subscription: Subscription, cursors: Mapping[RecordKey, FeedCursor]
+    ) -> tuple[tuple[FeedMessage, ...], int]:
+        """Return the messages of records, and how many of these are no longer held."""
+        if not cursors:
+            return (), 0
+        keys, batch = self._records.read(list(cursors))
+        removed = len(cursors) - len(keys)
+        if not keys:
+            return (), removed
+        result = self._program.run(batch, self._index(subscription))
+        return tuple(_feed_messages([cursors[key] for key in keys], result, drops_ids=self._drops_ids)), removed
 
     def _index(self, subscription: Subscription) -> Index:
         destinations = tuple(_FEED_TOPIC if topic == FEED else topic for topic in subscription.destinations)
@@ -250,10 +277,6 @@ class FeedReader:
             return Index.of(Snapshot((only,), self._store.revision()))
 
         return self._indexes.get_or_add((subscription.id, destinations, subscription.project), build)
-
-    def _reconnect(self) -> None:
-        if not self._connection.is_open:
-            self._connection.reconnect()
 
 
 def _quiet(route: Route) -> Route:
@@ -270,18 +293,32 @@ def _quiet(route: Route) -> Route:
     )
 
 
-def _feed_messages(batch: pa.RecordBatch, result: Result) -> Iterator[FeedMessage]:
+def _in_turns(found: Mapping[int, Sequences], last: int) -> list[RecordKey]:
+    """Return the matches of all partitions, one of each in turn, beginning with the partition behind *last*."""
+    numbers = sorted(found, key=lambda number: (number <= last, number))
+    sequences = np.concatenate([np.zeros(0, np.int64), *(found[number] for number in numbers)])
+    counts = [len(found[number]) for number in numbers]
+    rounds = np.concatenate([np.zeros(0, np.int64), *map(np.arange, counts)])
+    turns = np.repeat(np.arange(len(numbers)), counts)
+    order = np.lexsort((turns, rounds))
+    partitions = np.repeat(np.array(numbers, np.int64), counts)
+    return list(zip(partitions[order].tolist(), sequences[order].tolist(), strict=True))
+
+
+def _feed_messages(cursors: Sequence[FeedCursor], result: Result, *, drops_ids: bool) -> Iterator[FeedMessage]:
+    """Yield the messages of a result in the order of its records, whose cursors are given."""
     if result.sent is None:
         return
     messages, topics = result.messages, result.sent.topics
-    sequences = batch.column("offset").to_pylist()
     rows = result.sent.deliveries.rows.tolist()
     times = messages.column("timestamp").cast(pa.int64()).to_pylist()
     columns = [messages.column(name).to_pylist() for name in ("key", "value", "headers")]
     fields = zip(rows, messages.topics.to_pylist(), messages.ids.to_pylist(), times, *columns, strict=True)
-    for row, topic, id_, time, key, value, headers in fields:
+    for row, topic, id_, time, key, value, headers in sorted(fields, key=itemgetter(0)):
         shown = topics[row] or "" if topic == _FEED_TOPIC else topic
         pairs = tuple(
-            (header["key"], header["value"]) for header in headers or () if header["key"].lower() != _MESSAGE_ID
+            (header["key"], header["value"])
+            for header in headers or ()
+            if not drops_ids or header["key"].lower() != _MESSAGE_ID
         )
-        yield FeedMessage(sequences[row], shown, id_, key, value, pairs, time)
+        yield FeedMessage(cursors[row], shown, id_, key, value, pairs, time)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from turnout.errors import ConnectionLostError, StreamError
 from turnout.kafka.admin import KafkaAdmin
@@ -211,44 +213,55 @@ class RangeReader:
         waited = f"nothing received for {self._options.patience:g} s behind offset {self.next - 1}"
         raise ConnectionLostError(f"{self._what}: {waited}, and the range ends at {self._span.end}")
 
-    # -- columns
-
     def _columns(self, records: list[Message]) -> ArrowBatch:
-        count = len(records)
-        keys = [record.key() for record in records]
-        values = [record.value() for record in records]
-        arrays = [
-            pa.repeat(pa.scalar(self._span.topic), count),
-            pa.repeat(pa.scalar(self._span.partition, pa.int32()), count),
-            pa.array([record.offset() for record in records], pa.int64()),
-            pa.array(keys, pa.binary()),
-            pa.array(values, pa.binary()),
-            headers_column([cast("KafkaHeaders", record.headers()) for record in records]),
-            *self._times([record.timestamp() for record in records]),
-        ]
-        size = arrays[3].nbytes + arrays[4].nbytes
+        batch = record_batch(self._span.topic, self._span.partition, records)
+        size = batch.column("key").nbytes + batch.column("value").nbytes
         # The next batch has as many records as fit, if they are as large as these.
-        self._count = int(min(_MOST_RECORDS, max(2, self._most_bytes * count // max(1, size))))
-        return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+        self._count = int(min(_MOST_RECORDS, max(2, self._most_bytes * len(records) // max(1, size))))
+        if not self._warned:
+            self._warned = _warned_of_times(self._span, records, batch)
+        return batch
 
-    def _times(self, times: list[tuple[int, int]]) -> tuple[ArrowArray, ArrowArray]:
-        """Return the columns of timestamps and of their types; null where there is none, or none that a date can be.
 
-        Brokers accept any number, as that of a producer which counts nanoseconds.
-        """
-        table = np.array(times, np.int64)
-        kinds, millis = table[:, 0], table[:, 1]
-        without = kinds == 0
-        strange = ~without & ((millis < _FIRST_MILLI) | (millis > _LAST_MILLI))
-        if strange.any() and not self._warned:
-            self._warned = True
-            found = int(millis[np.flatnonzero(strange)[0]])
-            text = "%s has records with timestamps beyond the year 9999, as %d ms: they are read without a timestamp"
-            _log.warning(text, self._span, found)
-        absent = without | strange
-        micros = np.where(absent, 0, millis) * 1000
-        moments = pa.array(micros, pa.int64(), mask=absent).cast(SCHEMA.field("timestamp").type)
-        return moments, pa.array((kinds - 1).astype(np.int32), pa.int32(), mask=without)
+def record_batch(topic: str, partition: int, records: Sequence[Message]) -> ArrowBatch:
+    """Return records of a partition in the columns of `SCHEMA`.
+
+    A timestamp is null where there is none, or none that a date can be: brokers accept any number, as that of a
+    producer which counts nanoseconds.
+    """
+    count = len(records)
+    arrays = [
+        pa.repeat(pa.scalar(topic), count),
+        pa.repeat(pa.scalar(partition, pa.int32()), count),
+        pa.array([record.offset() for record in records], pa.int64()),
+        pa.array([record.key() for record in records], pa.binary()),
+        pa.array([record.value() for record in records], pa.binary()),
+        headers_column([cast("KafkaHeaders", record.headers()) for record in records]),
+        *_times([record.timestamp() for record in records]),
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+
+
+def _times(times: list[tuple[int, int]]) -> tuple[ArrowArray, ArrowArray]:
+    """Return the columns of timestamps and of their types."""
+    table = np.array(times, np.int64).reshape(-1, 2)
+    kinds, millis = table[:, 0], table[:, 1]
+    without = kinds == 0
+    absent = without | (millis < _FIRST_MILLI) | (millis > _LAST_MILLI)
+    micros = np.where(absent, 0, millis) * 1000
+    moments = pa.array(micros, pa.int64(), mask=absent).cast(SCHEMA.field("timestamp").type)
+    return moments, pa.array((kinds - 1).astype(np.int32), pa.int32(), mask=without)
+
+
+def _warned_of_times(span: PartitionRange, records: Sequence[Message], batch: ArrowBatch) -> bool:
+    """Warn of the first record with a timestamp that no date can be; return False if there is none."""
+    if batch.column("timestamp").null_count == batch.column("timestampType").null_count:
+        return False
+    strange = pc.and_(batch.column("timestamp").is_null(), batch.column("timestampType").is_valid())
+    found = records[strange.index(pa.scalar(True)).as_py()].timestamp()[1]
+    text = "%s has records with timestamps beyond the year 9999, as %d ms: they are read without a timestamp"
+    _log.warning(text, span, found)
+    return True
 
 
 def partition_bounds(consumer: Consumer, topic: str, partition: int, options: KafkaOptions) -> tuple[int, int]:
@@ -271,6 +284,22 @@ def partition_bounds(consumer: Consumer, topic: str, partition: int, options: Ka
             time.sleep(_PAUSE_SECONDS)
         else:
             return int(ends[0]), int(ends[1])
+
+
+def committed_offsets(options: KafkaOptions, topic: str, group: str, partitions: Sequence[int]) -> dict[int, int]:
+    """Return the offsets that a group has committed, by partition; those without one are left out.
+
+    Raises:
+        StreamError: a broker refuses the request.
+        ConnectionLostError: no broker answers.
+    """
+    from confluent_kafka import TopicPartition
+
+    own, watch = replace(options, properties={**options.properties, "group.id": group}), ErrorWatch()
+    wanted = [TopicPartition(topic, number) for number in partitions]
+    with closing(consumer_of(own, watch)) as consumer, kafka_errors(f"the group {group!r} cannot be read", own, watch):
+        found = consumer.committed(wanted, timeout=own.timeout)
+    return {position.partition: position.offset for position in found if position.offset >= 0}
 
 
 def check_topic(admin: KafkaAdmin, span: PartitionRange) -> None:

@@ -66,6 +66,9 @@ class MessageBounds:
                 )
 
 
+_RETRY_SECONDS = 5.0
+
+
 class Slots(AbstractContextManager[None]):
     """Limited number of slots; a caller without a slot gets an error immediately and blocks no thread.
 
@@ -86,7 +89,7 @@ class Slots(AbstractContextManager[None]):
 
     def __enter__(self) -> None:
         if not self._free.acquire(blocking=False):
-            raise RefusedError(grpc.StatusCode.RESOURCE_EXHAUSTED, self._full)
+            raise RefusedError(grpc.StatusCode.RESOURCE_EXHAUSTED, self._full, _RETRY_SECONDS)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -46,6 +46,7 @@ USUAL_RIGHTS = (Right.READ, Right.WRITE, Right.MATCH)
 _SERVICE = "subscriptions.Service"
 _MATCHING = "turnout.subscriptions.v1.Matching"
 _STORAGE = "turnout.subscriptions.v1.Storage"
+_FEEDS = "turnout.feeds.v1.Feeds"
 _KIWI_TREE = "kiwiTree.Service"
 
 NEEDS: dict[tuple[str, str], Right] = {
@@ -70,6 +71,7 @@ NEEDS: dict[tuple[str, str], Right] = {
     (_STORAGE, "GetPast"): Right.READ,
     (_STORAGE, "GetBirths"): Right.READ,
     (_STORAGE, "GetHistory"): Right.READ,
+    (_FEEDS, "Read"): Right.READ,
     (_KIWI_TREE, "Create"): Right.WRITE,
     (_KIWI_TREE, "LockCreate"): Right.WRITE,
     (_KIWI_TREE, "UnlockCreate"): Right.WRITE,

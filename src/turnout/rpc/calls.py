@@ -245,6 +245,7 @@ _STREAMS = (
     ("turnout.subscriptions.v1.Storage", "CreateMany"),
     ("turnout.subscriptions.v1.Storage", "CreateLines"),
     ("turnout.subscriptions.v1.Storage", "DeleteMany"),
+    ("turnout.feeds.v1.Feeds", "Read"),
 )
 
 

@@ -29,7 +29,7 @@ class MatchingServicer(_Servicer):
     Args:
         tenants: tenants with their indexes.
         bounds: limits of a message.
-        max_streams: streams that may be open at once; each holds a thread, and other calls need some too.
+        streams: limit of the streams that are open at once; each holds a thread, and other calls need some too.
         max_large: large messages that may be matched at once, for the same reason.
         stopping: set when the server shuts down, so that watchers end.
     """
@@ -39,13 +39,13 @@ class MatchingServicer(_Servicer):
         tenants: Tenants,
         *,
         bounds: MessageBounds,
-        max_streams: int,
+        streams: Slots,
         max_large: int,
         stopping: threading.Event,
     ) -> None:
         self._tenants = tenants
         self._bounds = bounds
-        self._streams = Slots(max_streams, "too many streams are open; API_WORKERS sets how many may be")
+        self._streams = streams
         self._large = Slots(max_large, "too many large messages are being matched: try again, or send less of them")
         self._stopping = stopping
 

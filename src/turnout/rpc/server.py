@@ -13,8 +13,9 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from turnout.errors import ConfigError, Mistake, TurnoutError
-from turnout.rpc.call_limits import MessageBounds
+from turnout.rpc.call_limits import MessageBounds, Slots
 from turnout.rpc.calls import Calls, logger
+from turnout.rpc.feeds import FeedAccess, FeedsServicer
 from turnout.rpc.kiwi_tree import KiwiTreeServicer
 from turnout.rpc.matching import MatchingServicer
 from turnout.rpc.metrics import CallMetrics
@@ -23,7 +24,7 @@ from turnout.rpc.storage import StorageServicer
 from turnout.rpc.subscriptions import SubscriptionsServicer
 from turnout.rpc.tenants import Tenants
 from turnout.rpc.tokens import Tokens
-from turnout.rpc.v1 import kiwi_tree_pb2_grpc, matching_pb2_grpc, subscriptions_pb2_grpc
+from turnout.rpc.v1 import feeds_pb2_grpc, kiwi_tree_pb2_grpc, matching_pb2_grpc, subscriptions_pb2_grpc
 from turnout.subscriptions.deadline import within
 from turnout.subscriptions.destinations import Rights
 from turnout.subscriptions.kiwi_tree import PatternRegistry
@@ -207,8 +208,9 @@ def subscriptions_server(
     kiwi_trees: KiwiTrees | None = None,
     tenants: Tenants | None = None,
     threads: StoreThreads | None = None,
+    feeds: FeedAccess | None = None,
 ) -> RpcServer:
-    """The subscriptions service over a store: the original's API, matching, and storage for clients.
+    """The subscriptions service over a store: the original's API, matching, storage for clients, and *feeds*.
 
     It reads everything in the store first, to index it; unless it is given *tenants*, which have their indexes.
     """
@@ -217,11 +219,12 @@ def subscriptions_server(
     tenants = tenants or Tenants(
         store, settings.tenants(), kiwi_trees=kiwi_trees, max_page=settings.max_page, rights=rights
     )
+    # A quarter of the threads is reserved for short calls.
+    streams = Slots(max(1, settings.workers * 3 // 4), "too many streams are open; API_WORKERS sets how many may be")
     matching = MatchingServicer(
         tenants,
         bounds=MessageBounds(value=settings.max_value),
-        # A quarter of the threads is reserved for short calls.
-        max_streams=max(1, settings.workers * 3 // 4),
+        streams=streams,
         max_large=settings.large,
         stopping=server.stopping,
     )
@@ -237,6 +240,9 @@ def subscriptions_server(
         # A bulk holds its thread for as long as its stream lasts.
         StorageServicer(tenants, max_bulks=max(1, settings.workers // 2)),
     )
+    if feeds is not None:
+        servicer = FeedsServicer(feeds, streams=streams, stopping=server.stopping)
+        server.add("turnout.feeds.v1.Feeds", feeds_pb2_grpc.add_FeedsServicer_to_server, servicer)
     server.metrics.watch_index(tenants.indexed, tenants.revision)
     return server
 

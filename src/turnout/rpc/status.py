@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Self
 
 import grpc
 
@@ -22,19 +23,42 @@ from turnout.errors import (
 )
 from turnout.subscriptions.kiwi_tree import PairNotFoundError
 
+UNAVAILABLE = grpc.StatusCode.UNAVAILABLE
+
+_OF_HTTP: dict[int, grpc.StatusCode] = {
+    404: grpc.StatusCode.NOT_FOUND,
+    409: grpc.StatusCode.FAILED_PRECONDITION,
+    422: grpc.StatusCode.INVALID_ARGUMENT,
+    429: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    502: UNAVAILABLE,
+    503: UNAVAILABLE,
+}
+
 
 class RefusedError(Exception):
-    """Raised inside a call to end it with this status."""
+    """Raised inside a call to end it with this status.
 
-    def __init__(self, code: grpc.StatusCode, details: str) -> None:
+    Attributes:
+        code: the status.
+        details: text for the caller.
+        retry_seconds: time after which the caller may try again; None if unknown.
+    """
+
+    def __init__(self, code: grpc.StatusCode, details: str, retry_seconds: float | None = None) -> None:
         super().__init__(details)
         self.code = code
         self.details = details
+        self.retry_seconds = retry_seconds
 
     @property
     def is_denied(self) -> bool:
         """True if the caller has no right, so that trying again is of no use."""
         return self.code is grpc.StatusCode.PERMISSION_DENIED
+
+    @classmethod
+    def of_http(cls, status: int, details: str, retry_seconds: float | None = None) -> Self:
+        """Return the refusal that corresponds to an HTTP status."""
+        return cls(_OF_HTTP.get(status, grpc.StatusCode.INTERNAL), details, retry_seconds)
 
 
 ID_KEY = "turnout-id-bin"
@@ -42,6 +66,9 @@ ID_KEY = "turnout-id-bin"
 
 REVISIONS_KEY = "turnout-revisions"
 """The trailing metadata of a conflict: the revision that was expected, and the one that was found."""
+
+RETRY_KEY = "grpc-retry-pushback-ms"
+"""The trailing metadata with the milliseconds after which to try again; gRPC's retry policies obey it (gRFC A6)."""
 
 QUOTA_KEY = "turnout-quota"
 """The trailing metadata of an exceeded quota: its name, its value, and the required amount."""
@@ -85,7 +112,9 @@ def status_of(failure: TurnoutError) -> grpc.StatusCode:
 
 
 def trailers_of(failure: BaseException | None) -> tuple[tuple[str, bytes | str], ...]:
-    """Return the trailing metadata for an error: the id that it is about, the revisions of a conflict, or a quota."""
+    """Return the trailing metadata for an error: its id, the revisions of a conflict, a quota, or a time to retry."""
+    if isinstance(failure, RefusedError) and failure.retry_seconds is not None:
+        return ((RETRY_KEY, str(round(failure.retry_seconds * 1_000))),)
     if isinstance(failure, QuotaExceededError):
         return ((QUOTA_KEY, f"{failure.quota} {failure.limit} {failure.used}"),)
     id_ = getattr(failure, "id", None)

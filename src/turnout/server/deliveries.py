@@ -7,20 +7,23 @@ import logging
 import threading
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from turnout.errors import TurnoutError, message_of
 from turnout.routes import Route
 
 if TYPE_CHECKING:
-    from turnout.delivery.dispatcher import DeliveryCounts
+    from turnout.delivery.dispatcher import DeliveryCounts, Dispatcher
+    from turnout.delivery.letters import DeadDelivery
+    from turnout.delivery.status import EndpointStatus
 
 _log = logging.getLogger("turnout.server")
 _LOOK_SECONDS = 1.0
 _RETRY_SECONDS = 5.0
 
-Ready = Callable[["DeliveryCounts"], None]
-"""Called with the counts of a dispatcher, which continue to grow."""
+Ready = Callable[["Dispatcher"], None]
+"""Called with a dispatcher, whose counts continue to grow."""
 
 Deliver = Callable[[Route, threading.Event, Ready], None]
 """Delivers the messages for a route's webhooks until the event is set."""
@@ -44,6 +47,28 @@ class _Running:
     route: Route
     stop: threading.Event = field(default_factory=threading.Event)
     thread: threading.Thread | None = None
+    dispatcher: Dispatcher | None = None
+
+
+def dead_letters(route: Route, count: int) -> list[DeadDelivery]:
+    """Return the last dead letters of a route's deliveries, the newest first; see `letters_of` for errors."""
+    from turnout.delivery.service import letters_of
+
+    return asyncio.run(letters_of(route, count))
+
+
+def redrive(route: Route) -> int:
+    """Move all dead letters back among the deliveries, and return their number."""
+    from turnout.delivery import service
+
+    return asyncio.run(service.redrive(route))
+
+
+def enable(route: Route, destination: str) -> bool:
+    """Let a disabled endpoint have requests; return False if it was not disabled."""
+    from turnout.delivery import service
+
+    return bool(asyncio.run(service.enable(route, [destination])))
 
 
 class WebhookDeliveries:
@@ -87,6 +112,12 @@ class WebhookDeliveries:
             totals[name] = {key: sum(counts[key] for counts in each) for key in (each[0] if each else ())}
         return totals
 
+    def endpoints(self, name: str) -> list[EndpointStatus] | None:
+        """Return the state of a route's endpoints; None while it has no dispatcher."""
+        running = self._running.get(name)
+        dispatcher = None if running is None else running.dispatcher
+        return None if dispatcher is None else dispatcher.endpoints()
+
     def look(self) -> None:
         """Start dispatchers of new versions, and stop those of removed or changed routes."""
         wanted = {name: route for name, route in self._routes().items() if route.webhooks is not None}
@@ -111,8 +142,13 @@ class WebhookDeliveries:
     def _keep_delivering(self, running: _Running) -> None:
         while not running.stop.is_set():
             try:
-                self._deliver(running.route, running.stop, self._counts.setdefault(running.route.name, []).append)
+                self._deliver(running.route, running.stop, partial(self._ready, running))
             except (TurnoutError, OSError) as failure:
                 name, why = running.route.name, message_of(failure)
                 _log.warning("route %s: webhooks: %s; next try in %g s", name, why, _RETRY_SECONDS)
+                running.dispatcher = None
                 running.stop.wait(_RETRY_SECONDS)
+
+    def _ready(self, running: _Running, dispatcher: Dispatcher) -> None:
+        running.dispatcher = dispatcher
+        self._counts.setdefault(running.route.name, []).append(dispatcher.counts)

@@ -8,6 +8,7 @@
     │   └── UnsafeChangeError             .changes    a change needs a new checkpoint and is not confirmed
     ├── StaleError                                    the route was changed concurrently
     ├── NoStoreError                                  the server was started without a store of subscriptions
+    ├── TooManyFollowersError                         too many feeds are followed
     └── UnknownPluginError(LookupError)               Kafka Connect's interface knows no such plugin
 """
 
@@ -61,6 +62,13 @@ class NoStoreError(ServerError):
 
     def __init__(self) -> None:
         super().__init__("this server has no store of subscriptions: set store in turnout.yaml, or DB_URI")
+
+
+class TooManyFollowersError(ServerError):
+    """Raised when a feed cannot be followed, as too many are; there is room when one of them ends."""
+
+    def __init__(self) -> None:
+        super().__init__("too many feeds are followed already: try again later")
 
 
 class UnknownPluginError(ServerError, LookupError):

@@ -1,15 +1,30 @@
-"""Subscriptions service over gRPC, with the same store and the same index as HTTP."""
+"""Subscriptions service over gRPC, with the same store, index and feeds as HTTP."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import ParamSpec, TypeVar
 
+from turnout.errors import SubscriptionError, SubscriptionInvalidError, TurnoutError, message_of
+from turnout.history.feed import FeedPage
+from turnout.rpc.caller import Caller
 from turnout.rpc.settings import ServerSettings
+from turnout.rpc.status import RefusedError
 from turnout.rpc.tenants import Tenants
+from turnout.runtime.feeds.cursors import FeedCursor, cursor_of
 from turnout.server.config import ServerConfig
+from turnout.server.feeds import Feed
+from turnout.server.rest.dependencies import Parts
+from turnout.server.rest.problems import RETRY_SECONDS, status_of
 from turnout.subscriptions.destinations import Rights
 from turnout.subscriptions.service import KiwiTrees
 from turnout.subscriptions.store import Store
+from turnout.subscriptions.store_threads import BoundedPool
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 def grpc_settings(config: ServerConfig, environment: Mapping[str, str]) -> ServerSettings:
@@ -41,3 +56,83 @@ def tenants_of(store: Store, settings: ServerSettings, kiwi_trees: KiwiTrees | N
         max_page=settings.max_page,
         rights=Rights.of(settings.allow_destinations),
     )
+
+
+class FeedCalls:
+    """Feeds for gRPC, with REST's readers, threads, limits and texts.
+
+    Attributes:
+        parts: the parts of the server; None while it starts.
+    """
+
+    def __init__(self, parts: Parts | None = None) -> None:
+        self.parts = parts
+
+    def open(self, caller: Caller, subscription_id: str, route: str) -> FeedCall:
+        """Return the feed of a caller's subscription.
+
+        Raises:
+            RefusedError: the server starts, or no such route stores feeds.
+        """
+        parts = self.parts
+        if parts is None:
+            raise RefusedError.of_http(503, "the server is starting", RETRY_SECONDS[503])
+        with _refusals():
+            feed = Feed.of(parts.feeds, parts.routes, route or None, caller, subscription_id)
+        return FeedCall(feed, parts.threads.servers)
+
+
+@dataclass(frozen=True, slots=True)
+class FeedCall:
+    """Feed of one call. Cursors are texts."""
+
+    feed: Feed
+    threads: BoundedPool
+
+    def begin(self, after: str, reader: str) -> str:
+        """Return the cursor to begin behind."""
+        return after or (str(self._waited(self.feed.acknowledged, reader)) if reader else "0")
+
+    def page(self, after: str, limit: int) -> FeedPage:
+        """Return the page behind a cursor."""
+        return self._waited(self.feed.page, _cursor(after), limit)
+
+    def acknowledge(self, reader: str, cursor: str) -> None:
+        """Move the position of a named reader forward."""
+        self._waited(self.feed.acknowledge, reader, _cursor(cursor))
+
+    @contextmanager
+    def following(self) -> Iterator[None]:
+        """Count the feed as followed."""
+        with _refusals():
+            self.feed.feeds.begin_following()
+        try:
+            yield
+        finally:
+            self.feed.feeds.end_following()
+
+    def _waited(self, work: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
+        """Run *work* on a thread for requests to servers, as REST does."""
+        with _refusals():
+            self.threads.check()
+            result: T = self.threads.submit(work, *args, **named).result()
+            return result
+
+
+def _cursor(text: str) -> FeedCursor:
+    cursor = cursor_of(text)
+    if cursor is None:
+        raise SubscriptionInvalidError(f"expected the cursor of a message, found {text!r:.80}")
+    return cursor
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """Raise the refusals that correspond to REST's answers; errors about subscriptions have statuses of their own."""
+    try:
+        yield
+    except SubscriptionError:
+        raise
+    except TurnoutError as failure:
+        status = status_of(failure)
+        raise RefusedError.of_http(status, message_of(failure), RETRY_SECONDS.get(status)) from failure

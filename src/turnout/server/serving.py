@@ -28,7 +28,7 @@ from turnout.server.config import ServerConfig
 from turnout.server.connections import LimitedProtocol, LimitedWebSocket
 from turnout.server.deliveries import WebhookDeliveries
 from turnout.server.events import Events
-from turnout.server.grpc import grpc_settings, tenants_of
+from turnout.server.grpc import FeedCalls, grpc_settings, tenants_of
 from turnout.server.health import Health
 from turnout.server.inputs.intake import Intake
 from turnout.server.lag_monitor import Survey
@@ -113,6 +113,7 @@ class RouteServer:
         self._resources = ExitStack()
         self._ending = threading.Event()
         self._threads = StoreThreads()
+        self._feed_calls = FeedCalls()
         self._resources.callback(self._threads.close)
 
     @property
@@ -186,8 +187,20 @@ class RouteServer:
         intake.start()
         metrics.watch_inputs(intake)
         self.parts = Parts(
-            self.routes, state, events, survey, metrics, health, losses, tenants, matchers, self._threads, intake=intake
+            self.routes,
+            state,
+            events,
+            survey,
+            metrics,
+            health,
+            losses,
+            tenants,
+            matchers,
+            self._threads,
+            intake=intake,
+            webhooks=webhooks,
         )
+        self._feed_calls.parts = self.parts
         self._resources.callback(self.parts.scrapes.shutdown, wait=False)
         self._resources.callback(self.parts.feeds.close)
         app = self._guarded_app(self.parts, authenticator)
@@ -236,7 +249,9 @@ class RouteServer:
         return settings, tenants_of(store, settings, trees)
 
     def _serve_grpc(self, settings: ServerSettings, tenants: Tenants, metrics: Metrics) -> None:
-        server = subscriptions_server(tenants.store, settings, tenants=tenants, threads=self._threads)
+        server = subscriptions_server(
+            tenants.store, settings, tenants=tenants, threads=self._threads, feeds=self._feed_calls
+        )
         metrics.add(server.metrics.registry)
         self._resources.enter_context(server)
         self.grpc_port = server.port

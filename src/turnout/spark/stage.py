@@ -32,7 +32,6 @@ from turnout.runtime.kafka_publisher import KafkaSinkOptions
 from turnout.runtime.publishing import Publishers, PublishingOptions
 from turnout.spark.endpoints import endpoint_of
 from turnout.spark.formats.nats.open_reading import opened
-from turnout.spark.formats.nats.reading import SplitReader
 from turnout.spark.formats.nats.rows import open_split_of
 from turnout.spark.formats.splits import readers_of, splits_of
 from turnout.spark.open_task import OpenTask
@@ -257,7 +256,7 @@ class SparkStage:
                         if recorder is not None:
                             recorder.add(result)
                         yield result
-                if recorder is not None and isinstance(reader, SplitReader):
+                if recorder is not None and reader.stream:
                     recorder.store(reader.stream, reader.start, reader.end)
                 if reader.not_read:
                     yield Result(Counts(not_read=reader.not_read), Messages.none())

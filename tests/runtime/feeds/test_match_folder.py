@@ -98,3 +98,17 @@ def test_other_names_are_refused(tmp_path: Path, name: str) -> None:
 def test_a_folder_that_is_not_there_has_no_matches(tmp_path: Path) -> None:
     """A route that has not run yet has empty feeds."""
     assert MatchFolder(tmp_path / "none").page(STREAM, ONE, 0, 10, 10).tolist() == []
+
+
+def test_partitions_are_streams_of_their_own(tmp_path: Path) -> None:
+    """The name of a topic may have dots, and be the beginning of another; a page of several lists the folder once."""
+    folder = MatchFolder(tmp_path)
+    for stream, sequences in (("a.5:0", [0, 3]), ("a.5:1", [1]), ("a", [2]), ("a.5:0.1", [4])):
+        matches = Matches(np.full(len(sequences), ONE, np.uint64), np.array(sequences, np.int64))
+        folder.put(MatchPart(0, 10, 0, stream).name, encode(matches))
+
+    pages = folder.pages(ONE, {"a.5:0": (-1, 10), "a.5:1": (-1, 1), "none": (-1, 10)}, 10)
+
+    assert folder.streams() == ["a", "a.5:0", "a.5:0.1", "a.5:1"]
+    assert {stream: found.tolist() for stream, found in pages.items()} == {"a.5:0": [0, 3], "a.5:1": [], "none": []}
+    assert [part.name for part in folder.parts("a")] == ["a.0.10.0.matches"]

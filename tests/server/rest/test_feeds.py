@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+from dataclasses import replace
 
 import pytest
 from starlette.testclient import TestClient, WebSocketDenialResponse
@@ -10,8 +10,10 @@ from starlette.websockets import WebSocketDisconnect
 
 from tests.feeds import FedRoute
 from tests.server.conftest import Bench, client_of, wait_for
+from turnout.nats.wire import Connection
+from turnout.nats.wire.streams import purge_stream
 from turnout.rpc.caller import Caller, Right
-from turnout.server.rest import feeds
+from turnout.server.feeds import Feeds
 from turnout.server.security import Principal
 from turnout.subscriptions import open_store
 
@@ -35,7 +37,17 @@ def test_pages_follow_each_other_by_their_cursors(reads: TestClient) -> None:
     assert not first["last"]
     assert [message["cursor"] for message in second["messages"]] == [7, 9]
     assert second["last"]
-    assert third == {"messages": [], "cursor": 10, "last": True}
+    assert third == {"messages": [], "cursor": 10, "last": True, "removed": 0}
+
+
+def test_removed_records_are_counted(reads: TestClient, fed: FedRoute) -> None:
+    """A page says how many of its records the stream no longer holds."""
+    with Connection.open(fed.streams.url) as connection:
+        purge_stream(connection, fed.streams.source, seq=4)
+    page = reads.get("/v1/feeds/oulu").json()
+
+    assert [message["cursor"] for message in page["messages"]] == [5, 7, 9]
+    assert (page["removed"], page["cursor"], page["last"]) == (2, 10, True)
 
 
 def test_a_named_reader_begins_behind_what_it_acknowledged(reads: TestClient) -> None:
@@ -125,9 +137,12 @@ def test_a_websocket_that_is_refused(reads: TestClient, path: str, status: int) 
     assert refused.value.json()["status"] == status
 
 
-def test_too_many_websockets(reads: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_websockets(bench: Bench, fed: FedRoute) -> None:
     """One more is refused with 429 and a time, and the end of one makes room."""
-    monkeypatch.setattr(feeds, "_FOLLOWERS", threading.BoundedSemaphore(1))
+    bench.parts = replace(bench.parts, feeds=Feeds(max_followers=1))
+    bench.write("orders", fed.text)
+    bench.routes.scan()
+    reads = client_of(bench)
     with reads.websocket_connect("/v1/feeds/oulu") as socket:
         assert socket.receive_json()["cursor"] == 1
         with pytest.raises(WebSocketDenialResponse) as refused, reads.websocket_connect("/v1/feeds/turku"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated
 from urllib.parse import urlencode
 
@@ -17,6 +18,7 @@ from turnout.console.formatting import moment, pretty
 from turnout.console.render import page, page_router
 from turnout.console.shown_store import routes_with_stores, shown_store
 from turnout.errors import ConditionError, ConfigError, HistoryForgottenError, Mistake, SubscriptionNotFoundError
+from turnout.runtime.feeds.cursors import FeedCursor, cursor_at
 from turnout.server.rest.dependencies import Parts, PartsDep, Reads, is_masked
 from turnout.server.rest.models import RequestForm
 from turnout.server.rest.store_calls import asks_servers, reads_store
@@ -24,6 +26,7 @@ from turnout.server.sandbox import route_of
 from turnout.subscriptions import Page, Subscription
 from turnout.subscriptions.audit import AuditEntry
 from turnout.subscriptions.service import SubscriptionService
+from turnout.untrusted import is_whole
 
 router = page_router()
 
@@ -32,7 +35,7 @@ _MOST_RECORDS = 100_000
 _HOTTEST = 20
 _CHANGES = 50
 _FEED_REACH = 1000
-"""Sequences before a route's position at which its feeds are shown from."""
+"""Sequences before a route's position, or offsets of each partition, at which its feeds are shown from."""
 _KINDS = {
     "=": "is {}",
     "^": "begins with {}",
@@ -115,15 +118,23 @@ def subscription(
     )
 
 
-def _feeds(parts: Parts) -> list[tuple[str, int]]:
-    """Return the routes that store feeds, each with a sequence shortly before its position."""
+def _feeds(parts: Parts) -> list[tuple[str, FeedCursor]]:
+    """Return the routes that store feeds, each with a cursor shortly before its position."""
     having = [
         entry.name
         for entry in parts.routes.entries()
         if entry.version and (part := entry.version.route.subscriptions) and part.feeds
     ]
-    ends = {name: [at for at in parts.routes.offsets(name).next.values() if isinstance(at, int)] for name in having}
-    return [(name, max(0, max(ends[name], default=0) - _FEED_REACH)) for name in having]
+    return [(name, _shortly_before(parts.routes.offsets(name).next)) for name in having]
+
+
+def _shortly_before(positions: Mapping[str, object]) -> FeedCursor:
+    """Return a cursor before the next position of the only stream or topic."""
+    position = next(iter(positions.values()), 0)
+    if isinstance(position, dict):
+        offsets = {int(number): offset - _FEED_REACH for number, offset in position.items() if is_whole(offset)}
+        return cursor_at({number: offset for number, offset in offsets.items() if offset >= 0})
+    return max(0, position - _FEED_REACH) if isinstance(position, int) else 0
 
 
 def _history(service: SubscriptionService, id_: str) -> list[tuple[AuditEntry, str]]:

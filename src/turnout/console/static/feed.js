@@ -27,7 +27,7 @@ function follow(form) {
   stop.hidden = false;
   stop.onclick = () => end("Stopped.");
   feed.onopen = () => { status.textContent = "Following."; };
-  feed.onerror = () => end("The feed cannot be followed: check the sequence.");
+  feed.onerror = () => end("The feed cannot be followed: check the cursor.");
   feed.addEventListener("message", (event) => {
     list.prepend(rowOf(JSON.parse(event.data)));
     while (list.children.length > KEPT) list.lastElementChild.remove();

@@ -1,17 +1,70 @@
-"""Acknowledged positions of named readers of feeds: one small file for each."""
+"""Cursors of feeds, and the acknowledged ones of named readers: one small file for each.
+
+A cursor is a sequence of a NATS stream, or the offsets of the partitions of a Kafka topic: ``0:17,2:4`` is behind
+offset 17 of partition 0 and offset 4 of partition 2, which was read last, and at the beginning of all others.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 from turnout.files import replace_file
 from turnout.private_files import private_folder
-from turnout.untrusted import is_whole
+from turnout.untrusted import LARGEST_SEQUENCE, decimal, is_whole
+
+FeedCursor: TypeAlias = "int | str"
+"""Cursor as JSON has it: an integer is a sequence, a text has offsets. 0 is the beginning of both."""
+
+MAX_CURSOR: Final = 64 << 10
+"""Characters of a cursor."""
 
 _FOLDER: Final = "feed-readers"
+_LARGEST_PARTITION: Final = (1 << 31) - 1
+
+
+def cursor_of(text: str) -> FeedCursor | None:
+    """Return the cursor that a text has; None if it has none.
+
+    >>> [cursor_of(text) for text in ("1042", "0:17,2:4", "0:17,0:18", "0:-1", "")]
+    [1042, '0:17,2:4', None, None, None]
+    """
+    sequence = decimal(text, LARGEST_SEQUENCE)
+    if sequence is not None:
+        return sequence
+    return None if offsets_in(text) is None else text
+
+
+def offsets_in(cursor: FeedCursor) -> dict[int, int] | None:
+    """Return the offsets of a cursor by partition, in its order; None if it has none.
+
+    >>> offsets_in("2:4,0:17"), offsets_in(0), offsets_in(1042)
+    ({2: 4, 0: 17}, {}, None)
+    """
+    if not isinstance(cursor, str):
+        return None if cursor else {}
+    if len(cursor) > MAX_CURSOR:
+        return None
+    offsets: dict[int, int] = {}
+    for part in cursor.split(","):
+        number, _, offset = part.partition(":")
+        partition, at = decimal(number, _LARGEST_PARTITION), decimal(offset, LARGEST_SEQUENCE)
+        if partition is None or at is None or partition in offsets:
+            return None
+        offsets[partition] = at
+    return offsets
+
+
+def cursor_at(offsets: Mapping[int, int]) -> FeedCursor:
+    """Return the cursor with these offsets by partition, in their order.
+
+    >>> cursor_at({2: 4, 0: 17}), cursor_at({})
+    ('2:4,0:17', 0)
+    """
+    return ",".join(f"{partition}:{offset}" for partition, offset in offsets.items()) or 0
 
 
 class FeedCursors:
@@ -24,28 +77,45 @@ class FeedCursors:
     def __init__(self, checkpoint: Path) -> None:
         self._folder = checkpoint / _FOLDER
 
-    def read(self, subscription_id: str, reader: str) -> int | None:
-        """Return the acknowledged sequence of a reader; None if it has acknowledged nothing."""
+    def read(self, subscription_id: str, reader: str) -> FeedCursor | None:
+        """Return the acknowledged cursor of a reader; None if it has acknowledged nothing."""
         try:
             written = json.loads(self._file(subscription_id, reader).read_text(encoding="utf-8"))
-            sequence = written["sequence"]
+            cursor = written["sequence"] if "sequence" in written else written["offsets"]
         except (FileNotFoundError, ValueError, KeyError, TypeError):
             return None
-        return sequence if is_whole(sequence) else None
+        if isinstance(cursor, str):
+            return cursor if offsets_in(cursor) is not None else None
+        return cursor if is_whole(cursor) else None
 
-    def acknowledge(self, subscription_id: str, reader: str, sequence: int) -> int:
-        """Record that a reader has everything up to a sequence, and return its cursor.
+    def acknowledge(self, subscription_id: str, reader: str, cursor: FeedCursor) -> FeedCursor:
+        """Record that a reader has everything up to a cursor, and return its cursor.
 
         Raises:
             OSError: it cannot be written.
         """
         known = self.read(subscription_id, reader) or 0
-        if sequence > known:
+        latest = _latest(known, cursor)
+        if latest != known:
             private_folder(self._folder)
-            about = {"subscription": subscription_id, "reader": reader, "sequence": sequence}
+            name = "sequence" if isinstance(latest, int) else "offsets"
+            about = {"subscription": subscription_id, "reader": reader, name: latest}
             replace_file(self._file(subscription_id, reader), json.dumps(about))
-        return max(known, sequence)
+        return latest
 
     def _file(self, subscription_id: str, reader: str) -> Path:
         digest = hashlib.sha256(json.dumps([subscription_id, reader]).encode()).hexdigest()
         return self._folder / f"{digest[:32]}.json"
+
+
+def _latest(known: FeedCursor, new: FeedCursor) -> FeedCursor:
+    """Return the cursor behind both; of different kinds the new one."""
+    if isinstance(known, int) and isinstance(new, int):
+        return max(known, new)
+    before, after = offsets_in(known), offsets_in(new)
+    if before is None or after is None:
+        return new
+    forward = {partition: offset for partition, offset in after.items() if offset > before.get(partition, -1)}
+    if not forward:
+        return known
+    return cursor_at({partition: at for partition, at in before.items() if partition not in forward} | forward)

@@ -1,5 +1,7 @@
 """Folder with the matches of one route: immutable files that cover parts of its stream, merged in the background.
 
+The stream of a Kafka topic is a partition, ``topic:0``, and its sequences are offsets.
+
 A task writes the matches of the part that it has read before its micro-batch is committed. A micro-batch that is
 repeated writes the same again; what an open split repeats may be in two files, and a page has each sequence once. The
 committed position of the checkpoint says how far a feed is complete: readers stop there.
@@ -8,8 +10,9 @@ committed position of the checkpoint says how far a feed is complete: readers st
 from __future__ import annotations
 
 import logging
+import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,7 +36,7 @@ _MOST_MATCHES: Final = 16_000_000
 """Matches in a file that is merged no further: a merge holds 16 bytes of each in memory, twice."""
 
 _OPEN_FILES: Final = 256
-_NAME: Final = re.compile(r"(?P<stream>[^./\\]+)\.(?P<start>\d{1,20})\.(?P<end>\d{1,20})\.(?P<level>\d{1,2})\.matches")
+_NAME: Final = re.compile(r"(?P<stream>[^/\\]+)\.(?P<start>\d{1,20})\.(?P<end>\d{1,20})\.(?P<level>\d{1,2})\.matches")
 
 _log = logging.getLogger(__name__)
 
@@ -51,7 +54,7 @@ class MatchPart:
         start: the first sequence.
         end: the sequence behind the last.
         level: how often its matches were merged.
-        stream: stream of the sequences.
+        stream: stream of the sequences; a name of Kafka may have dots.
     """
 
     start: int
@@ -103,11 +106,40 @@ class MatchFolder:
 
     def parts(self, stream: str) -> list[MatchPart]:
         """Return the parts of a stream that have files, by their start."""
+        return sorted(part for part in self._listed(f"{stream}.") if part.stream == stream)
+
+    def streams(self) -> list[str]:
+        """Return the streams that have files."""
+        return sorted({part.stream for part in self._listed()})
+
+    def _listed(self, prefix: str = "") -> Iterator[MatchPart]:
         try:
-            named = (MatchPart.named(file.name) for file in self.folder.iterdir())
-            return sorted(part for part in named if part is not None and part.stream == stream)
+            names = os.listdir(self.folder)  # noqa: PTH208 - paths of thousands of files take longer
         except FileNotFoundError:
-            return []
+            return
+        for name in names:
+            part = MatchPart.named(name) if name.startswith(prefix) else None
+            if part is not None:
+                yield part
+
+    def pages(self, subscription: int, spans: Mapping[str, tuple[int, int]], limit: int) -> dict[str, Sequences]:
+        """Return up to *limit* sequences of a subscription's matches by stream, ascending and each once.
+
+        Args:
+            subscription: the hash of its id.
+            spans: for each stream the sequence that its page begins behind, and the committed position.
+            limit: number of sequences of each stream.
+
+        Raises:
+            MatchFileError: a file is damaged.
+        """
+        parts: dict[str, list[MatchPart]] = {}
+        for part in sorted(self._listed()):
+            parts.setdefault(part.stream, []).append(part)
+        return {
+            stream: self._page(parts.get(stream, []), subscription, after, until, limit)
+            for stream, (after, until) in spans.items()
+        }
 
     def page(self, stream: str, subscription: int, after: int, until: int, limit: int) -> Sequences:
         """Return sequences of a subscription's matches, ascending and each once.
@@ -122,8 +154,11 @@ class MatchFolder:
         Raises:
             MatchFileError: a file is damaged.
         """
+        return self._page(self.parts(stream), subscription, after, until, limit)
+
+    def _page(self, parts: list[MatchPart], subscription: int, after: int, until: int, limit: int) -> Sequences:
         found = np.zeros(0, np.int64)
-        for part in self.parts(stream):
+        for part in parts:
             if part.end <= after + 1:
                 continue
             # Parts are sorted by their start: behind a full page nothing smaller can follow.

@@ -9,10 +9,9 @@ from types import TracebackType
 from typing import Final, Self
 
 from turnout.errors import TurnoutError
-from turnout.nats.wire import Connection
-from turnout.nats.wire.positions import state_of
 from turnout.routes import Route
 from turnout.runtime.committed_offsets import committed
+from turnout.runtime.endpoints import adapter_of
 from turnout.runtime.feeds.match_folder import MatchFolder
 
 _PAUSE_SECONDS: Final = 5.0
@@ -25,7 +24,7 @@ class FeedMerging:
     """Thread of the driver that maintains the matches of one run.
 
     Args:
-        route: with a source of one stream.
+        route: with a source of one stream, or of one topic.
         checkpoint: the folder, on this machine.
     """
 
@@ -60,11 +59,13 @@ class FeedMerging:
             TurnoutError: the server cannot be queried, or a file is damaged.
             OSError: files cannot be written.
         """
-        (stream,) = self._route.source.streams
-        if not self._matches.parts(stream):
+        streams = self._matches.streams()
+        if not streams:
             return
-        with Connection.open(self._route.nats_source().connection) as connection:
-            self._matches.trim(stream, state_of(connection, stream).first)
-        until = committed(self._checkpoint).sequence(stream)
-        while not self._ending.is_set() and self._matches.merge(stream, until):
-            pass
+        with adapter_of(self._route.source).history() as history:
+            for stream in streams:
+                self._matches.trim(stream, history.bounds(stream).first)
+        done = committed(self._checkpoint)
+        for stream in streams:
+            while not self._ending.is_set() and self._matches.merge(stream, done.sequence(stream)):
+                pass

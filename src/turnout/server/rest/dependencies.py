@@ -12,6 +12,7 @@ from fastapi import Depends, HTTPException, Request
 from turnout.rpc.caller import Caller, Right
 from turnout.rpc.status import RefusedError
 from turnout.rpc.tenants import Tenants
+from turnout.server.deliveries import WebhookDeliveries
 from turnout.server.errors import NoStoreError
 from turnout.server.events import Events
 from turnout.server.feeds import Feeds
@@ -142,6 +143,7 @@ class Parts:
         scrapes: for metrics, which others' work is not to delay.
         feeds: readers of the feeds that routes store.
         intake: accepts posts to the server's inputs; None if it has none.
+        webhooks: dispatchers of the routes with webhooks.
     """
 
     routes: Routes
@@ -157,6 +159,7 @@ class Parts:
     scrapes: BoundedPool = field(default_factory=lambda: BoundedPool("metrics", 2, waiting=16))
     feeds: Feeds = field(default_factory=Feeds)
     intake: Intake | None = None
+    webhooks: WebhookDeliveries = field(default_factory=lambda: WebhookDeliveries(dict))
 
 
 def parts_of(request: Request) -> Parts:

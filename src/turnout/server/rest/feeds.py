@@ -5,36 +5,31 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import threading
 import time
 from collections.abc import AsyncIterator
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Header, HTTPException, Query, Request, WebSocket, WebSocketDisconnect
 from fastapi.responses import StreamingResponse
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, Field, StringConstraints, ValidationError
 
-from turnout.errors import SubscriptionNotFoundError, TurnoutError, message_of
+from turnout.errors import SubscriptionInvalidError, SubscriptionNotFoundError, TurnoutError, message_of
 from turnout.history.feed import MOST_MESSAGES, FeedMessage, FeedPage
 from turnout.rpc.caller import Caller, Right
-from turnout.server.errors import ConflictError
+from turnout.runtime.feeds.cursors import MAX_CURSOR, FeedCursor, cursor_of
+from turnout.server.feeds import Feed
 from turnout.server.rest.dependencies import Parts, Reads, parts_of
-from turnout.server.rest.models import JsonSequenceNumber, RequestForm, SequenceNumber
+from turnout.server.rest.models import JsonSequenceNumber, RequestForm
 from turnout.server.rest.problems import problem, status_of
 from turnout.server.rest.store_calls import in_pool
-from turnout.server.route_entry import RouteEntry
 from turnout.server.security import Principal
-from turnout.subscriptions.store_threads import BoundedPool
-from turnout.subscriptions.tenants import prefix_of
-from turnout.untrusted import LARGEST_SEQUENCE, decimal
 
 router = APIRouter(prefix="/v1/feeds", tags=["feeds"])
 
-_FOLLOWERS = threading.BoundedSemaphore(64)
-"""Feeds that are followed at the same time."""
+_OFFSETS = "^[0-9]{1,10}:[0-9]{1,19}(,[0-9]{1,10}:[0-9]{1,19})*$"
+_MAX_IN_ADDRESS = 5_000
+"""Characters of a cursor in an address: a request line of 64 KiB is refused before it is read."""
 
-_TOO_MANY = "too many feeds are followed already: try again later"
-_LATER = {"Retry-After": "5"}
 _POLL_SECONDS = 0.5
 _QUIET_SECONDS = 15.0
 _LONGEST_WAIT_SECONDS = 30.0
@@ -44,7 +39,7 @@ _STATUSES: dict[int | str, dict[str, object]] = {404: {}, 409: {}, 503: {}}
 class FeedMessageModel(BaseModel):
     """Message of a feed. Bytes that are no UTF-8 are ``keyBase64`` and ``valueBase64``."""
 
-    cursor: int = Field(description="sequence of its record in the route's stream")
+    cursor: int | str = Field(description="sequence of its record, or offsets of the topic's partitions")
     topic: str
     id: str | None = Field(description="id of the message, the same at its destination")
     key: str | None = None
@@ -59,21 +54,22 @@ class FeedPageModel(BaseModel):
     """Part of a feed."""
 
     messages: list[FeedMessageModel]
-    cursor: int = Field(description="the value of *after* for the next page, and for its acknowledgement")
+    cursor: int | str = Field(description="the value of *after* for the next page, and for its acknowledgement")
     last: bool = Field(description="whether the feed has nothing more at this moment")
+    removed: int = Field(description="records of this page that the stream no longer holds")
 
 
 class Acknowledgement(RequestForm):
     """Acknowledgement of a feed up to a cursor."""
 
     reader: str = Field(min_length=1, max_length=128)
-    cursor: JsonSequenceNumber
+    cursor: JsonSequenceNumber | Annotated[str, StringConstraints(pattern=_OFFSETS, max_length=MAX_CURSOR)]
 
 
 class AcknowledgedModel(BaseModel):
     """Position of a named reader."""
 
-    cursor: int
+    cursor: int | str
 
 
 async def _parts(request: Request) -> Parts:
@@ -85,6 +81,14 @@ PartsOfAny = Annotated[Parts, Depends(_parts)]
 Reader = Annotated[
     str | None,
     Query(min_length=1, max_length=128, description="name of a reader: continues from its position"),
+]
+After = Annotated[
+    str | None,
+    Query(
+        pattern=rf"^[0-9]{{1,19}}$|{_OFFSETS}",
+        max_length=_MAX_IN_ADDRESS,
+        description="cursor of the page before; the oldest if 0",
+    ),
 ]
 RouteName = Annotated[str | None, Query(description="the route; may be left out if only one stores feeds")]
 
@@ -101,22 +105,18 @@ async def read(
     parts: PartsOfAny,
     principal: Reads,
     route: RouteName = None,
-    after: Annotated[SequenceNumber | None, Query(description="cursor of the page before; the oldest if 0")] = None,
+    after: After = None,
     reader: Reader = None,
     limit: Annotated[int, Query(ge=1, le=MOST_MESSAGES, description="number of records")] = 100,
     wait: Annotated[float, Query(ge=0, le=_LONGEST_WAIT_SECONDS, description="seconds to wait for a message")] = 0,
     last_event_id: Annotated[str | None, Header(description="cursor of the last event that was seen")] = None,
 ) -> FeedPageModel | StreamingResponse:
-    feed = _Feed(parts, _entry(parts, route), _own_id(principal.caller, id))
-    seen = decimal(last_event_id or "", LARGEST_SEQUENCE)
-    begin = seen if seen is not None else after
-    if begin is None:
-        begin = 0 if reader is None else await in_pool(parts.threads.servers, feed.acknowledged, reader)
+    feed = _Feed(parts, route, principal.caller, id)
+    begin = await feed.begin(last_event_id if cursor_of(last_event_id or "") is not None else after, reader)
     if "text/event-stream" in request.headers.get("accept", ""):
         # The first page raises errors before the answer begins.
         first = await feed.page(begin, limit)
-        if not _FOLLOWERS.acquire(blocking=False):
-            raise HTTPException(429, _TOO_MANY, _LATER)
+        parts.feeds.begin_following()
         headers = {"X-Accel-Buffering": "no"}
         return StreamingResponse(_events(feed, first, limit), media_type="text/event-stream", headers=headers)
     page = await feed.page(begin, limit)
@@ -125,7 +125,7 @@ async def read(
         await asyncio.sleep(min(_POLL_SECONDS, max(0.0, deadline - time.monotonic())))
         page = await feed.page(page.cursor, limit)
     messages = [FeedMessageModel.model_validate(message.as_dict()) for message in page.messages]
-    return FeedPageModel(messages=messages, cursor=page.cursor, last=page.is_last)
+    return FeedPageModel(messages=messages, cursor=page.cursor, last=page.is_last, removed=page.removed)
 
 
 @router.post("/{id:id}", summary="Acknowledge a feed up to a cursor, for a named reader", responses=_STATUSES)
@@ -136,8 +136,8 @@ async def acknowledge(
     principal: Reads,
     route: RouteName = None,
 ) -> AcknowledgedModel:
-    feed = _Feed(parts, _entry(parts, route), _own_id(principal.caller, id))
-    cursor = await in_pool(parts.threads.servers, feed.acknowledge, form.reader, form.cursor)
+    feed = _Feed(parts, route, principal.caller, id)
+    cursor = await feed.acknowledge(form.reader, form.cursor)
     return AcknowledgedModel(cursor=cursor)
 
 
@@ -146,7 +146,7 @@ async def socket(
     websocket: WebSocket,
     id: str,  # noqa: A002 - the name in the path
     route: str | None = None,
-    after: Annotated[SequenceNumber | None, Query()] = None,
+    after: After = None,
     reader: Annotated[str | None, Query(min_length=1, max_length=128)] = None,
     limit: Annotated[int, Query(ge=1, le=MOST_MESSAGES)] = 100,
 ) -> None:
@@ -157,22 +157,20 @@ async def socket(
         await websocket.send_denial_response(problem(status_of(failure), failure))
         return
     except HTTPException as refused:
-        answer = problem(refused.status_code, refused.detail)
-        answer.headers.update(refused.headers or {})
-        await websocket.send_denial_response(answer)
+        await websocket.send_denial_response(problem(refused.status_code, refused.detail))
         return
     try:
         await websocket.accept()
         await _converse(websocket, feed, first, limit, reader)
     finally:
-        _FOLLOWERS.release()
+        feed.end_following()
 
 
 async def _opened(
     websocket: WebSocket,
     route: str | None,
     id_: str,
-    after: int | None,
+    after: str | None,
     reader: str | None,
     limit: int,
 ) -> tuple[_Feed, FeedPage]:
@@ -180,18 +178,15 @@ async def _opened(
 
     Raises:
         TurnoutError: it cannot be read.
-        HTTPException: the caller may not read it, or too many are followed.
+        HTTPException: the caller may not read it.
     """
     parts: Parts = websocket.app.state.parts
     principal: Principal = websocket.state.principal
     if Right.READ not in principal.caller.rights:
         raise HTTPException(403, f"this token does not give the right to {Right.READ}")
-    feed = _Feed(parts, _entry(parts, route), _own_id(principal.caller, id_))
-    if after is None:
-        after = 0 if reader is None else await in_pool(parts.threads.servers, feed.acknowledged, reader)
-    first = await feed.page(after, limit)
-    if not _FOLLOWERS.acquire(blocking=False):
-        raise HTTPException(429, _TOO_MANY, _LATER)
+    feed = _Feed(parts, route, principal.caller, id_)
+    first = await feed.page(await feed.begin(after, reader), limit)
+    parts.feeds.begin_following()
     return feed, first
 
 
@@ -211,7 +206,7 @@ async def _converse(websocket: WebSocket, feed: _Feed, first: FeedPage, limit: i
     except SubscriptionNotFoundError as ended:
         code, reason = 1000, message_of(ended)
     except ValidationError:
-        code, reason = 1008, 'expected {"cursor": N} with a sequence number, on a feed that is read with reader=NAME'
+        code, reason = 1008, 'expected {"cursor": …} as messages have it, on a feed that is read with reader=NAME'
     except TurnoutError as failure:
         code, reason = 1011, message_of(failure)
     finally:
@@ -237,7 +232,7 @@ async def _take_acknowledgements(websocket: WebSocket, feed: _Feed, reader: str 
         if message["type"] == "websocket.disconnect":
             raise WebSocketDisconnect(message.get("code", 1005))
         form = Acknowledgement.model_validate({**_object(message.get("text")), "reader": reader})
-        await in_pool(feed.threads, feed.acknowledge, form.reader, form.cursor)
+        await feed.acknowledge(form.reader, form.cursor)
 
 
 def _object(text: str | None) -> dict[str, object]:
@@ -250,39 +245,32 @@ def _object(text: str | None) -> dict[str, object]:
 
 
 class _Feed:
-    """Feed of one subscription, for one request."""
+    """Feed of one subscription, whose calls run on the threads for requests to servers."""
 
-    def __init__(self, parts: Parts, entry: RouteEntry, subscription_id: str) -> None:
-        self._parts = parts
-        self._entry = entry
-        self._id = subscription_id
+    def __init__(self, parts: Parts, route: str | None, caller: Caller, id_: str) -> None:
+        self._threads = parts.threads.servers
+        self._feed = Feed.of(parts.feeds, parts.routes, route, caller, id_)
 
-    @property
-    def threads(self) -> BoundedPool:
-        """Threads for what asks servers."""
-        return self._parts.threads.servers
+    async def begin(self, after: str | None, reader: str | None) -> FeedCursor:
+        """Return the cursor of a text, or of a named reader; the beginning without either."""
+        if after is not None:
+            cursor = cursor_of(after)
+            if cursor is None:
+                raise SubscriptionInvalidError(f"after: expected the cursor of a message, found {after!r:.80}")
+            return cursor
+        return 0 if reader is None else await in_pool(self._threads, self._feed.acknowledged, reader)
 
-    async def page(self, after: int, limit: int) -> FeedPage:
-        """Return a page, read on a thread for requests to servers."""
-        return await in_pool(self._parts.threads.servers, self._page, after, limit)
+    async def page(self, after: FeedCursor, limit: int) -> FeedPage:
+        """Return a page."""
+        return await in_pool(self._threads, self._feed.page, after, limit)
 
-    def _page(self, after: int, limit: int) -> FeedPage:
-        with self._parts.feeds.reader(self._entry) as reader:
-            return reader.page(self._id, after, limit)
+    async def acknowledge(self, reader: str, cursor: FeedCursor) -> FeedCursor:
+        """Move the cursor of a named reader forward, and return it."""
+        return await in_pool(self._threads, self._feed.acknowledge, reader, cursor)
 
-    def acknowledged(self, name: str) -> int:
-        """Return the cursor of a named reader."""
-        return self._parts.feeds.cursors(self._entry).read(self._id, name) or 0
-
-    def acknowledge(self, name: str, cursor: int) -> int:
-        """Move the cursor of a named reader forward, and return it.
-
-        Raises:
-            SubscriptionNotFoundError: there is no such subscription.
-        """
-        with self._parts.feeds.reader(self._entry) as reader:
-            reader.check(self._id)
-        return self._parts.feeds.cursors(self._entry).acknowledge(self._id, name, cursor)
+    def end_following(self) -> None:
+        """Make room for another follower."""
+        self._feed.feeds.end_following()
 
 
 async def _followed(feed: _Feed, page: FeedPage, limit: int) -> AsyncIterator[FeedPage]:
@@ -314,34 +302,8 @@ async def _events(feed: _Feed, page: FeedPage, limit: int) -> AsyncIterator[str]
     except TurnoutError as failure:
         yield f"event: problem\ndata: {json.dumps({'detail': message_of(failure)})}\n\n"
     finally:
-        _FOLLOWERS.release()
+        feed.end_following()
 
 
 def _event(message: FeedMessage) -> str:
-    return f"id: {message.sequence}\nevent: message\ndata: {json.dumps(message.as_dict(), ensure_ascii=False)}\n\n"
-
-
-def _own_id(caller: Caller, id_: str) -> str:
-    """Return the stored id for a caller's id: a tenant sees only its own subscriptions."""
-    return id_ if caller.tenant is None else f"{prefix_of(caller.tenant)}{id_}"
-
-
-def _entry(parts: Parts, name: str | None) -> RouteEntry:
-    """Return the route that is named, or the only one with feeds.
-
-    Raises:
-        RouteNotFoundError: there is no such route.
-        ConflictError: none is named, and not exactly one stores feeds.
-    """
-    if name is not None:
-        return parts.routes.entry(name)
-    having = [entry for entry in parts.routes.entries() if _has_feeds(entry)]
-    if len(having) != 1:
-        names = ", ".join(entry.name for entry in having[:10]) or "none"
-        raise ConflictError(f"name the route: expected one route that stores feeds, found {names}")
-    return having[0]
-
-
-def _has_feeds(entry: RouteEntry) -> bool:
-    subscriptions = None if entry.version is None else entry.version.route.subscriptions
-    return subscriptions is not None and subscriptions.feeds
+    return f"id: {message.cursor}\nevent: message\ndata: {json.dumps(message.as_dict(), ensure_ascii=False)}\n\n"

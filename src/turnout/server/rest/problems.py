@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from http import HTTPStatus
+from typing import Final
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -34,6 +36,7 @@ from turnout.server.errors import (
     NoStoreError,
     RouteNotFoundError,
     StaleError,
+    TooManyFollowersError,
     UnknownPluginError,
     UnsafeChangeError,
 )
@@ -53,10 +56,14 @@ _STATUS: tuple[tuple[type[TurnoutError], int], ...] = (
     (ConditionError, 422),
     (SubscriptionInvalidError, 422),
     (QuotaExceededError, 403),
+    (TooManyFollowersError, 429),
     (StoreUnavailableError, 503),
     (ConnectionLostError, 503),
     (StreamError, 502),
 )
+
+RETRY_SECONDS: Final[Mapping[int, int]] = {HTTPStatus.TOO_MANY_REQUESTS: 5, HTTPStatus.SERVICE_UNAVAILABLE: 1}
+"""Seconds by status after which to try again."""
 
 
 def status_of(failure: TurnoutError) -> int:
@@ -101,7 +108,8 @@ async def _of_error(request: Request, failure: Exception) -> JSONResponse:
 
 def _headers(status: int) -> dict[str, str]:
     """Return the headers of a status: the time to try again."""
-    return {"Retry-After": "1"} if status == HTTPStatus.SERVICE_UNAVAILABLE else {}
+    seconds = RETRY_SECONDS.get(status)
+    return {} if seconds is None else {"Retry-After": str(seconds)}
 
 
 async def _of_http(request: Request, failure: Exception) -> JSONResponse:

@@ -24,10 +24,16 @@ class RecordReader(Protocol):
     Attributes:
         revision: revision of the subscriptions that its records are matched with; None where there are none.
         not_read: once all is read, how many records of the range, counted here, were left unread.
+        stream: stream of the records, or ``topic:partition``; "" where there is no range.
+        start: the first sequence or offset.
+        end: that behind the last.
     """
 
     revision: int | None
     not_read: int
+    stream: str
+    start: int
+    end: int
 
     def batches_with_stream(self) -> Iterator[pa.RecordBatch]:
         """Yield the records, with a column ``stream`` if they are from one."""

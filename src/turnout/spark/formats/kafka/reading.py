@@ -43,11 +43,17 @@ class KafkaSplitReader:
     Attributes:
         revision: revision of the subscriptions that its records are matched with; None where there are none.
         not_read: always 0, as brokers filter nothing.
+        stream: the partition, as ``topic:partition``; "" where there is no range.
+        start: the first offset.
+        end: the offset behind the last.
     """
 
     def __init__(self, options: KafkaSourceOptions, split: KafkaSplit) -> None:
         self._options = options
-        self._span = split.span
+        self._span = span = split.span
+        self.stream, self.start, self.end = (
+            ("", 0, 0) if span is None else (f"{span.topic}:{span.partition}", span.start, span.end)
+        )
         self.revision = split.revision
         self.not_read = 0
 

@@ -1,0 +1,86 @@
+"""``/webhooks``: the endpoints of routes with webhooks, their dead letters, and the redrive of these."""
+
+from __future__ import annotations
+
+from fastapi import Request
+from fastapi.responses import HTMLResponse
+from pydantic import StrictStr
+
+from turnout.console.render import page, page_router
+from turnout.errors import ConfigError, Mistake
+from turnout.routes import Route
+from turnout.server.deliveries import dead_letters, enable, redrive
+from turnout.server.rest.dependencies import PartsDep, Reads, Writes
+from turnout.server.rest.models import RequestForm
+from turnout.server.rest.store_calls import asks_servers, redrives
+from turnout.server.sandbox import route_of
+
+router = page_router()
+
+_LETTERS = 100
+"""Number of the last dead letters in a stream that are read."""
+
+
+class EnableForm(RequestForm):
+    """Endpoint that gets requests again."""
+
+    destination: StrictStr
+
+
+@router.get("/webhooks")
+def overview(request: Request, parts: PartsDep, _: Reads) -> HTMLResponse:
+    """Render the routes with webhooks and the counts of their dispatchers."""
+    names = sorted(
+        entry.name for entry in parts.routes.entries() if entry.version and entry.version.route.webhooks is not None
+    )
+    totals = parts.webhooks.totals()
+    return page(request, "webhooks.html", rows=[(name, totals.get(name), _states(parts, name)) for name in names])
+
+
+def _states(parts: PartsDep, name: str) -> dict[str, int]:
+    """Return the number of a route's endpoints that are not closed, by their state."""
+    states = [endpoint.state for endpoint in parts.webhooks.endpoints(name) or ()]
+    return {state: states.count(state) for state in ("open", "disabled") if state in states}
+
+
+@router.get("/webhooks/{name}")
+@asks_servers
+def webhooks(name: str, request: Request, parts: PartsDep, _: Reads) -> HTMLResponse:
+    """Render the endpoints of a route, those in need first, and its dead letters."""
+    route = _route(parts, name)
+    endpoints = parts.webhooks.endpoints(name)
+    order = {"disabled": 0, "open": 1, "closed": 2}
+    return page(
+        request,
+        "route_webhooks.html",
+        name=name,
+        endpoints=sorted(endpoints or (), key=lambda one: (order[one.state], -one.waiting, one.destination)),
+        is_running=endpoints is not None,
+        letters=dead_letters(route, _LETTERS),
+        reach=_LETTERS,
+    )
+
+
+@router.post("/fragments/webhooks/{name}/redrive")
+@redrives
+def redriven(name: str, form: RequestForm, request: Request, parts: PartsDep, _: Writes) -> HTMLResponse:  # noqa: ARG001
+    """Render the result of a redrive of all dead letters."""
+    moved = redrive(_route(parts, name))
+    text = f"{moved:,} dead letters wait for their endpoints again."
+    return page(request, "_webhooks_done.html", name=name, text=text)
+
+
+@router.post("/fragments/webhooks/{name}/enable")
+@asks_servers
+def enabled(name: str, form: EnableForm, request: Request, parts: PartsDep, _: Writes) -> HTMLResponse:
+    """Render the result of enabling an endpoint."""
+    was_disabled = enable(_route(parts, name), form.destination)
+    text = "gets requests again within seconds." if was_disabled else "was not disabled."
+    return page(request, "_webhooks_done.html", name=name, text=f"{form.destination} {text}")
+
+
+def _route(parts: PartsDep, name: str) -> Route:
+    route = route_of(parts.routes.entry(name))
+    if route.webhooks is None:
+        raise ConfigError([Mistake("webhooks", f"the route {name} has none")])
+    return route

@@ -1,0 +1,152 @@
+"""Pages of webhooks: a server with a dispatcher, a real nats-server, and endpoints that fail."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import httpx2
+import pytest
+from selenium import webdriver
+
+from tests.console.browser import MISSING, chromium, press, quiet, until
+from tests.console.test_browser import AXE
+from tests.delivery.receiver import Hooks, Receiver
+from tests.server.conftest import wait_for
+from tests.server.fakes import FakeRunner
+from turnout.console import add_console
+from turnout.embedded import NatsServer
+from turnout.server.config import ServerConfig
+from turnout.server.serving import RouteServer
+
+ANSWER = b"<script>alert(1)</script>" + b"x" * 500
+DELIVERY = {"retry": [0.05], "jitter": 0, "breakerFailures": 2, "breakerPause": "10m"}
+
+
+class Failing(BaseHTTPRequestHandler):
+    """Answers 410 at /gone, and 500 with a script elsewhere."""
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(410 if self.path == "/gone" else 500)
+        self.send_header("Content-Length", f"{len(ANSWER)}")
+        self.end_headers()
+        self.wfile.write(ANSWER)
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture(scope="module")
+def hooks(nats_server: NatsServer) -> Iterator[Hooks]:
+    """A route with an endpoint that always fails."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), Failing) as endpoint:
+        thread = threading.Thread(target=endpoint.serve_forever, daemon=True)
+        thread.start()
+        url = f"http://127.0.0.1:{endpoint.server_port}"
+        yield Hooks(nats_server.url, Receiver(url=f"{url}/in"), delivery=DELIVERY)
+        endpoint.shutdown()
+        thread.join()
+
+
+@pytest.fixture(scope="module")
+def pages(hooks: Hooks, tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx2.Client]:
+    """A client of a server with that route, after its endpoint has failed."""
+    folder: Path = tmp_path_factory.mktemp("webhooks")
+    (folder / "hooks.yaml").write_text(json.dumps(hooks.document))
+    asyncio.run(hooks.publish(b"first", subscription="orders"))
+    config = ServerConfig.model_validate({"listen": "127.0.0.1:0"})
+    runner = FakeRunner()
+    with (
+        RouteServer(config, [folder], runner_of=lambda *_: runner, pages=add_console) as server,
+        httpx2.Client(base_url=server.url, timeout=30) as client,
+    ):
+        _shown(client, hooks, "the last of 2 attempts failed")
+        yield client
+
+
+def test_endpoints_and_dead_letters(pages: httpx2.Client, hooks: Hooks) -> None:
+    """State of the breaker, lag, last response and schedule; a response is cut and is text."""
+    asyncio.run(hooks.publish(b"second", b"third", subscription="orders"))
+    # Both wait behind the breaker.
+    text = _shown(pages, hooks, 'data-name="Waiting">2</td>')
+    overview = pages.get("/webhooks").text
+
+    assert "breaker open<small>probe in" in text
+    assert '<td class="n" data-name="In flight">0 of 8</td>' in text
+    assert "<strong>500</strong>" in text
+    assert "<bdi>webhook:e</bdi>" in text
+    assert text.count("&lt;script&gt;alert(1)&lt;/script&gt;xxx") == 3, "the last response, and two attempts"
+    assert "<script>alert" not in text
+    assert "x" * 201 not in text
+    assert '<a href="/subscriptions/orders">orders</a>' in text
+    assert f'<a href="/webhooks/{hooks.name}">' in overview
+    assert "1 open" in overview
+
+
+def _shown(pages: httpx2.Client, hooks: Hooks, part: str) -> str:
+    """The page of the route, once it has a text."""
+
+    def look() -> str:
+        found = str(pages.get(f"/webhooks/{hooks.name}").text)
+        return found if part in found else ""
+
+    return str(wait_for(look))
+
+
+def test_dead_letters_are_redriven(pages: httpx2.Client, hooks: Hooks) -> None:
+    """All of them wait for their endpoint again."""
+    done = pages.post(f"/fragments/webhooks/{hooks.name}/redrive", json={}).text
+
+    assert "1 dead letters wait for their endpoints again." in done
+    _shown(pages, hooks, "There is none.")
+
+
+def test_a_disabled_endpoint_is_enabled(pages: httpx2.Client, hooks: Hooks) -> None:
+    """One that has answered 410 is first, with a button."""
+    gone = hooks.endpoint["url"].replace("/in", "/gone")
+    asyncio.run(hooks.publish(b"x", to=gone))
+    text = _shown(pages, hooks, "disabled by 410")
+    form = {"destination": gone}
+    done = [pages.post(f"/fragments/webhooks/{hooks.name}/enable", json=form).text for _ in range(2)]
+
+    assert text.index(gone) < text.index("webhook:e")
+    assert f'aria-label="Enable {gone}"' in text
+    assert "gets requests again within seconds." in done[0]
+    assert "was not disabled." in done[1]
+
+
+def test_routes_without_webhooks(pages: httpx2.Client) -> None:
+    """An unknown route is not found."""
+    assert pages.get("/webhooks/none").status_code == 404
+    assert pages.post("/fragments/webhooks/none/redrive", json={}).status_code == 404
+
+
+@pytest.mark.skipif(chromium() is None, reason=MISSING)
+def test_the_page_can_be_used_by_everybody(pages: httpx2.Client, hooks: Hooks, driver: webdriver.Chrome) -> None:
+    """No message on the console, no finding of axe-core, nothing wider than a phone; a button asks before a redrive."""
+    base = str(pages.base_url).rstrip("/")
+    asyncio.run(hooks.publish(b"fourth", to=hooks.endpoint["url"].replace("/in", "/gone"), subscription="orders"))
+    _shown(pages, hooks, "answered 410")
+    for page in ("/webhooks", f"/webhooks/{hooks.name}"):
+        with quiet(driver, base):
+            driver.get(base + page)
+            axe = driver.execute_async_script(
+                f"{AXE.read_text('utf-8')};\nconst done = arguments[arguments.length - 1];"
+                "axe.run(document, {resultTypes: ['violations']}).then((all) => done(all.violations.map((one) =>"
+                " [one.id, one.nodes.map((node) => node.html)])));"
+            )
+        size = {"width": 375, "height": 740, "deviceScaleFactor": 1, "mobile": True}
+        driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        width = driver.execute_script("return document.documentElement.scrollWidth")
+        driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+        assert axe == [], page
+        assert width <= 375, page
+    press(driver, "form[action$='/redrive'] button")
+    driver.switch_to.alert.accept()
+    until(driver, lambda _: "wait for their endpoints again" in driver.find_element("id", "done").text)
