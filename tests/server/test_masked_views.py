@@ -81,6 +81,9 @@ STATUS = (
 DELIVERIES = {"GET /v1/feeds/{id:id}", "POST /v1/feeds/{id:id}", "WEBSOCKET /v1/feeds/{id:id}"}
 """Messages of a subscription's destinations, for callers that may read the subscription."""
 
+RESPONSES = {"GET /webhooks/{name}"}
+"""Responses of endpoints, which may quote a message: see tests/console/pages/test_webhooks.py."""
+
 JUDGED = {"POST /fragments/routes/{name}/effect"}
 """Examples of records that a changed route treats otherwise."""
 
@@ -106,6 +109,8 @@ GET /fragments/routes/{name}/pending
 GET /fragments/routes/{name}/pictures
 GET /fragments/routes/{name}/replay
 GET /fragments/routes/{name}/reset
+POST /fragments/webhooks/{name}/enable
+POST /fragments/webhooks/{name}/redrive
 GET /live
 GET /metrics
 GET /new-route
@@ -116,6 +121,7 @@ POST /sign-out
 GET /subscriptions
 GET /subscriptions/{id:id}
 GET /tap
+GET /webhooks
 GET /v1/docs
 GET /v1/docs.css
 GET /v1/openapi.json
@@ -160,7 +166,7 @@ def test_every_request_is_known_to_hold_content_or_not(bench: Bench) -> None:
         for method in getattr(route, "methods", ["WEBSOCKET"])
     }
 
-    assert known == {*VIEWS, *STATUS, *DELIVERIES, *JUDGED, *WITHOUT_CONTENT.strip().splitlines()}
+    assert known == {*VIEWS, *STATUS, *DELIVERIES, *RESPONSES, *JUDGED, *WITHOUT_CONTENT.strip().splitlines()}
 
 
 def tokens_of(folder: Path) -> tuple[Path, dict[str, str]]:

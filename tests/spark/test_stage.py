@@ -77,7 +77,9 @@ class FakeProgram:
         counts = Counts(read=len(offsets), delivered=len(good), discarded=len(bad), messages=len(rows))
         failure = {"topic": "t", "stage": "S", "class_name": "C", "exception": "E", "message": "M"}
         failures = [{**failure, "offset": str(offset)} for offset in bad]
-        return SimpleNamespace(counts=counts, messages=messages, failures=failures[:20] + [{}] * len(failures[20:]))
+        return SimpleNamespace(
+            counts=counts, messages=messages, outgoing=messages, failures=failures[:20] + [{}] * len(failures[20:])
+        )
 
 
 def batch_of(first: int, count: int, headers: Any = None) -> Any:

@@ -18,6 +18,7 @@ from tests.console.test_browser import AXE
 from tests.delivery.receiver import Hooks, Receiver
 from tests.server.conftest import wait_for
 from tests.server.fakes import FakeRunner
+from tests.server.test_masked_views import tokens_of
 from turnout.console import add_console
 from turnout.embedded import NatsServer
 from turnout.server.config import ServerConfig
@@ -28,11 +29,11 @@ DELIVERY = {"retry": [0.05], "jitter": 0, "breakerFailures": 2, "breakerPause": 
 
 
 class Failing(BaseHTTPRequestHandler):
-    """Answers 410 at /gone, and 500 with a script elsewhere."""
+    """Answers 410 below /gone, and 500 elsewhere, with a script."""
 
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers["Content-Length"]))
-        self.send_response(410 if self.path == "/gone" else 500)
+        self.send_response(410 if self.path.startswith("/gone") else 500)
         self.send_header("Content-Length", f"{len(ANSWER)}")
         self.end_headers()
         self.wfile.write(ANSWER)
@@ -150,3 +151,26 @@ def test_the_page_can_be_used_by_everybody(pages: httpx2.Client, hooks: Hooks, d
     press(driver, "form[action$='/redrive'] button")
     driver.switch_to.alert.accept()
     until(driver, lambda _: "wait for their endpoints again" in driver.find_element("id", "done").text)
+
+
+def test_responses_are_hidden_where_the_route_masks(pages: httpx2.Client, hooks: Hooks, tmp_path: Path) -> None:
+    """An endpoint may answer with its message: callers without the right to it see only the status."""
+    masking = {"value": {"format": "json"}, "transforms": [{"name": "m", "type": "MaskField$Value", "fields": "pan"}]}
+    routes = tmp_path / "routes"
+    routes.mkdir()
+    (routes / "hooks.yaml").write_text(json.dumps({**hooks.document, **masking}))
+    file, tokens = tokens_of(tmp_path)
+    config = ServerConfig.model_validate({"listen": "127.0.0.1:0", "tokens": file})
+    asyncio.run(hooks.publish(b"sixth", to=hooks.endpoint["url"].replace("/in", "/gone/m"), subscription="orders"))
+    _shown(pages, hooks, "/gone/m</bdi></td>")
+
+    with RouteServer(config, [routes], runner_of=lambda *_: FakeRunner(), pages=add_console) as server:
+        texts = {}
+        for name, token in tokens.items():
+            headers = {"Authorization": f"Bearer {token}"}
+            with httpx2.Client(base_url=server.url, timeout=30, headers=headers) as client:
+                texts[name] = _shown(client, hooks, "/gone/m</bdi></td>")
+
+    assert "&lt;script&gt;" in texts["seer"]
+    assert "&lt;script&gt;" not in texts["reader"]
+    assert "<bdi>***</bdi>" in texts["reader"]

@@ -8,9 +8,10 @@ from pydantic import StrictStr
 
 from turnout.console.render import page, page_router
 from turnout.errors import ConfigError, Mistake
+from turnout.history.masking import Hidden, hidden_anywhere
 from turnout.routes import Route
 from turnout.server.deliveries import dead_letters, enable, redrive
-from turnout.server.rest.dependencies import PartsDep, Reads, Writes
+from turnout.server.rest.dependencies import PartsDep, Reads, Writes, is_masked
 from turnout.server.rest.models import RequestForm
 from turnout.server.rest.store_calls import asks_servers, redrives
 from turnout.server.sandbox import route_of
@@ -45,7 +46,7 @@ def _states(parts: PartsDep, name: str) -> dict[str, int]:
 
 @router.get("/webhooks/{name}")
 @asks_servers
-def webhooks(name: str, request: Request, parts: PartsDep, _: Reads) -> HTMLResponse:
+def webhooks(name: str, request: Request, parts: PartsDep, principal: Reads) -> HTMLResponse:
     """Render the endpoints of a route, those in need first, and its dead letters."""
     route = _route(parts, name)
     endpoints = parts.webhooks.endpoints(name)
@@ -57,6 +58,8 @@ def webhooks(name: str, request: Request, parts: PartsDep, _: Reads) -> HTMLResp
         endpoints=sorted(endpoints or (), key=lambda one: (order[one.state], -one.waiting, one.destination)),
         is_running=endpoints is not None,
         letters=dead_letters(route, _LETTERS),
+        # An endpoint may answer with the message that it got.
+        hidden=hidden_anywhere(route.chain) if is_masked(principal) else Hidden(),
         reach=_LETTERS,
     )
 
