@@ -15,7 +15,7 @@ from turnout.nats.wire.direct import DirectReader
 
 # Requests of half a second, and freezes that are over at any point of a request and of the PING behind it.
 _TIMES = {"timeout": 0.5, "connect_timeout": 0.5, "reconnect_timeout": 60.0}
-_FREEZES = (0.3, 0.55, 0.8, 1.3, 2.6)
+_FREEZES = (0.55, 1.3, *(pytest.param(seconds, marks=pytest.mark.heavy) for seconds in (0.3, 0.8, 2.6)))
 _COUNT = 20_000
 
 
