@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import TypeAlias
 
 from turnout.multivalued import (
@@ -27,7 +27,7 @@ from turnout.subscriptions.index import Column, Index
 _TOPIC = ("topic", "subject")
 
 _REMEMBERED = 10_000
-"""Maximum number of keys whose readers are cached; the cache is cleared when it is full."""
+"""Maximum number of keys whose readers are cached."""
 
 _Read: TypeAlias = Callable[[Batch, Positions], Column]
 """Reads the column of one key."""
@@ -47,21 +47,16 @@ class Metadata:
         self._paths = paths
         self._listed = {name: ListedPath.of(path) for name, path in paths.items() if not is_prefix(path)}
         self._has_prefixes = len(self._listed) < len(paths)
-        self._reads: dict[str, _Read] = {}
+        self._reader = lru_cache(maxsize=_REMEMBERED)(self._reader_of)
 
     def columns(self, batch: Batch, rows: Positions, keys: Sequence[str]) -> dict[str, Column]:
         """Return a column for each key, with an entry for each of *rows*, which are all alive, in order."""
         return {key: self._column(batch, rows, key) for key in keys}
 
     def _column(self, batch: Batch, rows: Positions, key: str) -> Column:
-        read = self._reads.get(key)
-        if read is None:
-            if len(self._reads) >= _REMEMBERED:
-                self._reads.clear()
-            read = self._reads[key] = self._reader(key)
-        return read(batch, rows)
+        return self._reader(key)(batch, rows)
 
-    def _reader(self, key: str) -> _Read:
+    def _reader_of(self, key: str) -> _Read:
         """Return the function that reads the column of a key."""
         if key == ANY_KEY:
             return self._any

@@ -147,19 +147,21 @@ def _with_new_tags(columns: Mapping[str, _PassedColumn]) -> dict[str, Slices]:
     for name, one in sorted(columns.items(), key=lambda item: item[1].is_retagged):
         if one.surplus >= 0:
             by_number.setdefault(one.source.number, name)
-    moved = {name: columns[name] for name in by_number.values()}
-    retagged = [one for one in moved.values() if one.is_retagged]
-    size = sum(int((one.column.bounds[1] - one.column.bounds[0]).sum()) for one in retagged)
-    if not retagged or size < len(retagged[0].column.content) * _MIN_SHARE:
+    retagged = [name for name in by_number.values() if columns[name].is_retagged]
+    if not retagged:
         return {}
-    octets = np.frombuffer(retagged[0].column.content, np.uint8).copy()
-    for one in retagged:
-        _, (begins, ends) = one.slices()
+    content = columns[retagged[0]].column.content
+    bounds = {name: columns[name].slices()[1] for name in by_number.values()}
+    if sum(int((bounds[name][1] - bounds[name][0]).sum()) for name in retagged) < len(content) * _MIN_SHARE:
+        return {}
+    octets = np.frombuffer(content, np.uint8).copy()
+    for name in retagged:
+        (begins, ends), form = bounds[name], columns[name].form
         present = begins[ends > begins]
-        for index, octet in enumerate(tag(one.form.number, WIRE_TYPES[one.form.kind])):
+        for index, octet in enumerate(tag(form.number, WIRE_TYPES[form.kind])):
             octets[present + index] = octet
-    content = octets.tobytes()
-    return {name: (content, one.slices()[1]) for name, one in moved.items()}
+    copy = octets.tobytes()
+    return {name: (copy, own) for name, own in bounds.items()}
 
 
 @dataclass(frozen=True, slots=True)
