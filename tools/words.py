@@ -1,7 +1,8 @@
 """Check the words of the sources: docstring openers, headings, phrases, banned identifiers and commit subjects.
 
-``python -m tools.words`` prints one line per finding and exits with 1 if there are any. The rules and their
-exceptions, each with its reason, are in ``tools/words.toml``.
+``python -m tools.words`` prints one line per finding and exits with 1 if there are any; with the file of a commit's
+message (as in a ``commit-msg`` hook) it checks this subject only. The rules and their exceptions, each with its reason,
+are in ``tools/words.toml``.
 """
 
 from __future__ import annotations
@@ -179,9 +180,16 @@ def findings(rules: Rules, sources: Path = _SOURCES) -> Iterator[Finding]:
         yield from check_page(page.relative_to(ROOT).as_posix(), page.read_text(encoding="utf-8"), rules)
 
 
-def main() -> int:
+def _message_findings(file: Path) -> Iterator[Finding]:
+    """Yield the fault of the subject of a commit's message; what git itself writes for a merge is left alone."""
+    subject = file.read_text(encoding="utf-8").partition("\n")[0]
+    if not subject.startswith("Merge ") and (fault := check_subject(subject)):
+        yield Finding(file.name, 1, f"the subject {fault}: {subject}")
+
+
+def main(arguments: list[str]) -> int:
     """Print the findings and return the exit code."""
-    found = [*findings(Rules.read()), *_commit_findings()]
+    found = [*_message_findings(Path(arguments[0]))] if arguments else [*findings(Rules.read()), *_commit_findings()]
     for finding in found:
         print(finding)
     print(f"{len(found)} findings")
@@ -189,4 +197,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from tools.phrases import Phrases
-from tools.words import Rules, check_page, check_source, check_subject, findings
+from tools.words import Rules, check_page, check_source, check_subject, findings, main
 
 RULES = Rules(frozenset({"What"}), {"shelf": "cache"}, {"turnout/a.py:shelf": "a piece of furniture"})
 
@@ -78,6 +80,19 @@ def test_subjects_of_commits(subject: str, fault: str) -> None:
     """Conventional Commits of at most 72 letters without a full stop."""
     assert fault in check_subject(subject)
     assert bool(check_subject(subject)) == bool(fault)
+
+
+def test_the_message_of_a_commit_is_checked_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    message = tmp_path / "COMMIT_EDITMSG"
+    message.write_text(f"fix(spark): {'x' * 61}\n\nA body.\n", encoding="utf-8")
+    assert main([str(message)]) == 1
+    assert "73 letters" in capsys.readouterr().out
+    for subject in (
+        "fix(spark): keep rows with a null key",
+        "Merge branch 'delivery' into a branch with a rather long name",
+    ):
+        message.write_text(subject, encoding="utf-8")
+        assert main([str(message)]) == 0
 
 
 def test_the_sources_have_no_findings() -> None:
