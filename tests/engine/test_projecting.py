@@ -19,7 +19,7 @@ from turnout.subscriptions import Subscription
 from turnout.subscriptions.index import Index
 from turnout.subscriptions.index.anchor_costs import Costs
 from turnout.subscriptions.index.build import build
-from turnout.subscriptions.index.index import Layer
+from turnout.subscriptions.index.layers import Layer
 
 pytest.importorskip("cel_expr_python", reason='install "turnout[cel]"')
 

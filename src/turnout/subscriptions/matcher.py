@@ -17,7 +17,8 @@ from turnout.subscriptions.index.background_task import BackgroundTask
 from turnout.subscriptions.index.buckets import TooManyError
 from turnout.subscriptions.index.build import enabled
 from turnout.subscriptions.index.dictionary import DictionaryCache
-from turnout.subscriptions.index.index import Index, Layer
+from turnout.subscriptions.index.index import Index
+from turnout.subscriptions.index.layers import Layer
 from turnout.subscriptions.index.match_any import any_of
 from turnout.subscriptions.index.match_one import Single, single_of
 from turnout.subscriptions.index.match_result import Answer, Answers, answer_of

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnout.multivalued import Metadata
-from turnout.subscriptions.index.index import Matches
+from turnout.subscriptions.index.layers import Matches
 from turnout.subscriptions.index.match_result import Answer, Answers, Match, objects
 
 _BATCH_MESSAGES = 256

@@ -11,7 +11,7 @@ from turnout.multivalued import ANY_KEY, by_leaf_keys, leaf_key
 from turnout.subscriptions import Subscription
 from turnout.subscriptions.index import Column, Index
 from turnout.subscriptions.index import index as index_module
-from turnout.subscriptions.index.index import Layer
+from turnout.subscriptions.index.layers import Layer
 from turnout.subscriptions.index.segment import Segment
 
 
@@ -48,7 +48,7 @@ def few_rows_given_up():
 
 def as_read(index):
     """The index as if it came from a file: without the texts that are kept where it was built."""
-    layers = [Layer(Segment(segment.head, segment.arrays), gone) for segment, gone in index._layers]
+    layers = [Layer(Segment(segment.head, segment.arrays), gone) for (segment, gone), _ in index._layers]
     return Index(layers, index.revision)
 
 

@@ -181,7 +181,7 @@ def test_learns(store, index_folder):
     index = opened(index_folder)
 
     assert [index.revision, *pairs(index, [{"kind": "rare", "k": "a"}])] == [store.revision(), (0, created)]
-    (layer,) = index._layers
+    ((layer, _),) = index._layers
     assert [layer.segment.head.facts[fact][0] for fact in layer.segment.head.probed] == ["kind"]
 
 

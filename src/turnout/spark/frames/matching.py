@@ -23,7 +23,8 @@ from turnout.subscriptions import Snapshot, Store
 from turnout.subscriptions.analysis.table import table_of
 from turnout.subscriptions.index.anchor_costs import Costs
 from turnout.subscriptions.index.build import build
-from turnout.subscriptions.index.index import Index, Layer
+from turnout.subscriptions.index.index import Index
+from turnout.subscriptions.index.layers import Layer
 from turnout.subscriptions.index.segment import Segment
 from turnout.subscriptions.past import PastStore
 from turnout.subscriptions.store import creations_of

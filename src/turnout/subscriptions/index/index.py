@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple, TypeAlias, cast
+from typing import TypeAlias, cast
 
 import numpy as np
 import pyarrow as pa
@@ -15,9 +14,10 @@ from turnout.epoch import milliseconds_now
 from turnout.multivalued import ANY_KEY, Expanded, Metadata, Multivalued, by_leaf_keys, is_plain_key
 from turnout.subscriptions.index.anchor_costs import Costs
 from turnout.subscriptions.index.any_value import AnyCodes, asks_numbers, matched_any
-from turnout.subscriptions.index.buckets import Indices, TooManyError, expanded, indices_of
+from turnout.subscriptions.index.buckets import Indices, TooManyError, indices_of
 from turnout.subscriptions.index.build import build
 from turnout.subscriptions.index.dictionary import Column, DictionaryCache, ValueDictionaries
+from turnout.subscriptions.index.layers import Deliveries, Layer, Layers, Matches, RecordTimes
 from turnout.subscriptions.index.match_batch import joined, matched
 from turnout.subscriptions.index.match_one import MOST_CANDIDATES, single_of
 from turnout.subscriptions.index.match_several import several_of
@@ -29,7 +29,6 @@ from turnout.subscriptions.index.message_columns import (
     messages_of,
 )
 from turnout.subscriptions.index.segment import Segment
-from turnout.subscriptions.index.text_arrays import integers
 from turnout.subscriptions.model import Subscription
 from turnout.subscriptions.snapshot import Snapshot
 from turnout.subscriptions.store import Store
@@ -43,9 +42,6 @@ _FEW_ROWS = 24
 
 _CANDIDATES_OF_FEW = 64
 
-_FEW_TEXTS = 32
-"""Up to so many ids or destinations are read one by one."""
-
 _SKIPPED_BATCHES = 16
 """After a batch whose rows found more than that, so many are matched with all rows together, without an attempt."""
 
@@ -57,31 +53,6 @@ _MOST_ANY = 1 << 19
 """Values under `ANY_KEY` of the rows that are processed at a time; rows are halved until they have no more."""
 
 _Messages: TypeAlias = "Sequence[Mapping[str, str]]"
-
-RecordTimes: TypeAlias = "Sequence[int | None] | None"
-"""Times of records, in milliseconds since 1970."""
-
-
-class Matches(NamedTuple):
-    """Pairs of batch row and subscription number, sorted by row, each pair once."""
-
-    rows: NDArray[np.int64]
-    subscriptions: NDArray[np.int64]
-
-
-class Deliveries(NamedTuple):
-    """Matches, one for each destination, sorted by row; destinations have numbers of the index too."""
-
-    rows: NDArray[np.int64]
-    subscriptions: NDArray[np.int64]
-    destinations: NDArray[np.int64]
-
-
-class Layer(NamedTuple):
-    """Segment with a mask of its deleted subscriptions; None if none is deleted."""
-
-    segment: Segment
-    gone: NDArray[np.bool_] | None = None
 
 
 class Index:
@@ -99,7 +70,7 @@ class Index:
         self.keys: tuple[str, ...] = tuple(dict.fromkeys(key for layer in layers for key in layer.segment.head.keys))
         self._special = tuple(key for key in self.keys if not is_plain_key(key))
         self._numbers_of_any = any(asks_numbers(layer.segment) for layer in layers)
-        self._layers = tuple(layers)
+        self._layers = Layers(layers)
         self._dictionary_cache = dictionary_cache or DictionaryCache()
         self._batches_to_skip = 0
         self.expires = any(layer.segment.expires for layer in layers)
@@ -110,8 +81,6 @@ class Index:
         for segment in segments:
             for key, is_direct in zip(segment.head.keys, segment.direct_keys.tolist(), strict=True):
                 (self._direct if is_direct else self._coded).add(key)
-        self._first = _starts(len(segment) for segment in segments)
-        self._first_destination = _starts(len(segment.arrays.destinations) for segment in segments)
 
     @classmethod
     def of(
@@ -146,7 +115,7 @@ class Index:
         return open_index(folder, revision)
 
     def __len__(self) -> int:
-        return sum(len(layer.segment) - (0 if layer.gone is None else int(layer.gone.sum())) for layer in self._layers)
+        return self._layers.subscription_count()
 
     def match(
         self,
@@ -212,7 +181,7 @@ class Index:
         found_rows: list[int] = []
         found: list[int] = []
         for row, message in zip(rows, messages, strict=True):
-            for (segment, gone), first in zip(self._layers, self._first.tolist(), strict=True):
+            for (segment, gone), first in self._layers:
                 numbers = several_of(segment).matched_several(message)
                 found += [first + number for number in numbers if gone is None or not gone[number]]
             found_rows += [row] * (len(found) - len(found_rows))
@@ -242,20 +211,7 @@ class Index:
         """Return the matches without those of expired subscriptions."""
         if not self.expires or not len(matches.rows):
             return matches
-        now = milliseconds_now() if now is None else now
-        if times is None:
-            records = np.full(len(matches.rows), now)
-        else:
-            given = np.array([now if time is None else time for time in times], np.int64)
-            records = given.take(matches.rows)
-        layer_of = self._layer_of(matches.subscriptions, self._first)
-        kept = np.ones(len(matches.rows), np.bool_)
-        for number, layer in enumerate(self._layers):
-            if layer.segment.expires:
-                mine = indices_of(layer_of == number)
-                own = matches.subscriptions.take(mine) - self._first[number]
-                kept[mine] = layer.segment.current(own, records.take(mine), now)
-        return Matches(matches.rows[kept], matches.subscriptions[kept])
+        return self._layers.unexpired(matches, times, milliseconds_now() if now is None else now)
 
     def _of_few(self, messages: Sequence[Mapping[str, str]]) -> Matches | None:
         """Match one message after another; None if they find so much that all at once take less time."""
@@ -265,10 +221,7 @@ class Index:
             self._batches_to_skip -= 1
             if self._batches_to_skip > 0:
                 return None
-        layers = [
-            (single_of(segment), gone, first)
-            for (segment, gone), first in zip(self._layers, self._first.tolist(), strict=True)
-        ]
+        layers = [(single_of(segment), gone, first) for (segment, gone), first in self._layers]
         rows: list[int] = []
         subscriptions: list[int] = []
         try:
@@ -285,8 +238,8 @@ class Index:
     def _of_many(self, columns: Mapping[str, Column], rows: Indices, *, whole: bool) -> Matches:
         dictionaries = self._dictionary_cache.dictionaries(self.keys)
         parts = [
-            self._of_rows(columns, rows[begun : begun + ROWS], dictionaries, whole=whole)
-            for begun in range(0, len(rows), ROWS)
+            self._of_rows(columns, rows[begin : begin + ROWS], dictionaries, whole=whole)
+            for begin in range(0, len(rows), ROWS)
         ]
         if len(parts) == 1:
             return parts[0]
@@ -319,18 +272,22 @@ class Index:
                 if of_rows.any():
                     codes[key] = of_rows
         pairs = []
-        for (segment, gone), first in zip(self._layers, self._first.tolist(), strict=True):
+        for (segment, gone), first in self._layers:
             direct = {}
             if texts:
                 keys = enumerate(segment.head.keys)
                 direct = {number: texts[key] for number, key in keys if segment.direct_keys[number] and key in texts}
-            own = [None if number in direct else codes.get(key) for number, key in enumerate(segment.head.keys)]
+            codes_by_key = [
+                None if number in direct else codes.get(key) for number, key in enumerate(segment.head.keys)
+            ]
             if of_any is not None and ANY_KEY in segment.head.keys:
                 batch_rows, subscriptions = matched_any(
-                    segment, dictionaries.tables(segment), own, len(rows), direct, of_any
+                    segment, dictionaries.tables(segment), codes_by_key, len(rows), direct, of_any
                 )
             else:
-                batch_rows, subscriptions = matched(segment, dictionaries.tables(segment), own, len(rows), direct)
+                batch_rows, subscriptions = matched(
+                    segment, dictionaries.tables(segment), codes_by_key, len(rows), direct
+                )
             if gone is not None and len(batch_rows):
                 here = indices_of(~gone.take(subscriptions))
                 batch_rows, subscriptions = batch_rows.take(here), subscriptions.take(here)
@@ -358,89 +315,20 @@ class Index:
         return numbers
 
     def deliveries(self, matches: Matches) -> Deliveries:
-        """The matches, one for each destination that their subscriptions have."""
-        if len(matches.rows) <= _FEW_TEXTS:
-            return self._few_deliveries(matches)
-        layer_of = self._layer_of(matches.subscriptions, self._first)
-        first = np.zeros(len(matches.rows), np.int64)
-        counts = np.zeros(len(matches.rows), np.int64)
-        for number, layer in enumerate(self._layers):
-            mine = _of_layer(layer_of, number, len(self._layers))
-            own = matches.subscriptions[mine] - self._first[number]
-            at = layer.segment.arrays.destinations_at
-            first[mine] = at.take(own)
-            counts[mine] = at.take(own + 1) - first[mine]
-        which, indices = expanded(first, counts)
-        destinations = np.zeros(len(which), np.int64)
-        of_deliveries = layer_of.take(which)
-        for number, layer in enumerate(self._layers):
-            mine = _of_layer(of_deliveries, number, len(self._layers))
-            own = layer.segment.arrays.destination.take(indices[mine])
-            destinations[mine] = own + self._first_destination[number]
-        return Deliveries(matches.rows.take(which), matches.subscriptions.take(which), destinations)
-
-    def _few_deliveries(self, matches: Matches) -> Deliveries:
-        """Return the deliveries of a few matches, one after another."""
-        rows: list[int] = []
-        subscriptions: list[int] = []
-        destinations: list[int] = []
-        for row, number in zip(matches.rows.tolist(), matches.subscriptions.tolist(), strict=True):
-            owner = bisect_right(self._first, number) - 1
-            arrays = self._layers[owner].segment.arrays
-            own = number - int(self._first[owner])
-            begin, end = int(arrays.destinations_at[own]), int(arrays.destinations_at[own + 1])
-            first = int(self._first_destination[owner])
-            for destination in arrays.destination[begin:end].tolist():
-                rows.append(row)
-                subscriptions.append(number)
-                destinations.append(first + destination)
-        return Deliveries(*(np.array(numbers, np.int64) for numbers in (rows, subscriptions, destinations)))
+        """Return the matches, one for each destination that their subscriptions have."""
+        return self._layers.deliveries(matches)
 
     def projections(self, numbers: NDArray[np.int64]) -> list[tuple[str, NDArray[np.int64]]]:
         """Return each projection of some subscriptions, with the indices of those that have it."""
-        found: dict[str, list[NDArray[np.int64]]] = {}
-        layer_of = self._layer_of(numbers, self._first)
-        for number, layer in enumerate(self._layers):
-            arrays = layer.segment.arrays
-            if not len(arrays.project):
-                continue
-            mine = np.flatnonzero(layer_of == number)
-            own = arrays.project.take(numbers[mine] - self._first[number])
-            for project in np.unique(own[own >= 0]).tolist():
-                found.setdefault(arrays.projects.text(project), []).append(mine[own == project])
-        return [(text, np.concatenate(indices)) for text, indices in found.items()]
+        return self._layers.projections(numbers)
 
     def subscription_ids(self, numbers: NDArray[np.int64]) -> pa.StringArray:
-        """The ids of subscriptions."""
-        return self._texts(numbers, self._first, "ids")
+        """Return the ids of subscriptions."""
+        return self._layers.subscription_ids(numbers)
 
     def destinations(self, numbers: NDArray[np.int64]) -> pa.StringArray:
-        """The texts of destinations."""
-        return self._texts(numbers, self._first_destination, "destinations")
-
-    def _texts(self, numbers: NDArray[np.int64], first: NDArray[np.int64], name: str) -> pa.StringArray:
-        numbers = np.asarray(numbers, np.int64)
-        if len(numbers) <= _FEW_TEXTS:
-            raws = []
-            for number in numbers.tolist():
-                owner = bisect_right(first, number) - 1
-                raws.append(getattr(self._layers[owner].segment.arrays, name).raw(number - int(first[owner])))
-            return pa.array(raws, pa.binary()).view(pa.string())
-        layer_of = self._layer_of(numbers, first)
-        parts, indices = [pa.nulls(0, pa.string())], [np.zeros(0, np.int64)]
-        for number, layer in enumerate(self._layers):
-            mine = indices_of(layer_of == number)
-            if len(mine) == len(numbers):
-                return getattr(layer.segment.arrays, name).strings(numbers - first[number])
-            parts.append(getattr(layer.segment.arrays, name).strings(numbers.take(mine) - first[number]))
-            indices.append(mine)
-        back = np.argsort(np.concatenate(indices), kind="stable")
-        return pa.concat_arrays(parts).take(integers(back))
-
-    def _layer_of(self, numbers: NDArray[np.int64], first: NDArray[np.int64]) -> NDArray[np.int64]:
-        if len(self._layers) == 1:
-            return np.zeros(len(numbers), np.int64)
-        return np.searchsorted(first, numbers, "right") - 1
+        """Return the texts of destinations."""
+        return self._layers.destinations(numbers)
 
 
 def _merged(first: Matches, second: Matches) -> Matches:
@@ -448,15 +336,6 @@ def _merged(first: Matches, second: Matches) -> Matches:
     rows = np.concatenate([first.rows, second.rows])
     order = np.argsort(rows, kind="stable")
     return Matches(rows.take(order), np.concatenate([first.subscriptions, second.subscriptions]).take(order))
-
-
-def _of_layer(layer_of: NDArray[np.int64], number: int, layers: int) -> NDArray[np.int64] | slice:
-    return slice(None) if layers == 1 else indices_of(layer_of == number)
-
-
-def _starts(sizes: Iterable[int]) -> NDArray[np.int64]:
-    sizes = np.fromiter(sizes, np.int64)
-    return np.cumsum(sizes) - sizes
 
 
 def _rows_of(alive: Sequence[int] | NDArray[np.generic] | None, count: int) -> Indices:

@@ -9,7 +9,8 @@ from typing import TypeAlias
 from weakref import WeakValueDictionary
 
 from turnout.subscriptions.index.dictionary import DictionaryCache
-from turnout.subscriptions.index.index import Index, Layer
+from turnout.subscriptions.index.index import Index
+from turnout.subscriptions.index.layers import Layer
 from turnout.subscriptions.index.layout import IndexFileError
 from turnout.subscriptions.index.manifest import Manifest, read_gone
 from turnout.subscriptions.index.match_one import single_of
