@@ -9,8 +9,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from turnout.conditions import Condition
-from turnout.subscriptions.expiry import Expiry, ExpiryClock
 from turnout.subscriptions.index.anchor_costs import Costs
 from turnout.subscriptions.index.arrays import EQUAL, HOLDS, JUST_ONE, LIMITS, MANY, ONE_OF, TREE, Arrays, Head
 from turnout.subscriptions.index.buckets import Indices, Ints, Longs, arranged, expanded, mixed
@@ -20,6 +18,7 @@ from turnout.subscriptions.index.facts import encoded_all, hashes_of, is_many, s
 from turnout.subscriptions.index.postings import Entries, entries_of, joined, rows_of_conditions
 from turnout.subscriptions.index.ranges import Intervals
 from turnout.subscriptions.index.segment import Segment
+from turnout.subscriptions.index.subscription_table import SubscriptionTable
 from turnout.subscriptions.index.text_arrays import Texts
 from turnout.subscriptions.model import Subscription
 
@@ -31,9 +30,6 @@ _LEAST_WAY = 2
 
 _ORDER = {EQUAL: 0, ONE_OF: 1, JUST_ONE: 1, LIMITS: 2, MANY: 3, HOLDS: 4, TREE: 5}
 """Order of checks: the cheapest and most selective first."""
-
-NEVER = np.iinfo(np.int64).max
-"""Time of an expiry that is none."""
 
 _NO_CUTS = np.zeros(0, np.float64)
 
@@ -62,8 +58,8 @@ class _Placed(NamedTuple):
 
 def build(subscriptions: Iterable[Subscription], costs: Costs) -> Segment:
     """Build a segment of these subscriptions in memory, without disabled ones; their ids have to be distinct."""
-    clauses, people = Clauses(), _SubscriptionTable()
-    entries, prices = entries_of(rows_of_conditions(people.conditions(enabled(subscriptions)), clauses), costs)
+    clauses, table = Clauses(), SubscriptionTable()
+    entries, prices = entries_of(rows_of_conditions(table.conditions(enabled(subscriptions)), clauses), costs)
     ways = _SecondaryKeys(entries, prices, clauses)
     literals = _Numbered(clauses, entries, ways)
     placed = _placed(ways, literals)
@@ -76,7 +72,7 @@ def build(subscriptions: Iterable[Subscription], costs: Costs) -> Segment:
             placed.paired,
             clauses.overlapping,
         ),
-        _arrays(people, clauses, literals, placed, prices.intervals),
+        _arrays(table, clauses, literals, placed, prices.intervals),
         literals.uses(prices),
         literals.by_text(clauses),
     )
@@ -85,61 +81,6 @@ def build(subscriptions: Iterable[Subscription], costs: Costs) -> Segment:
 def enabled(subscriptions: Iterable[Subscription]) -> Iterator[Subscription]:
     """Yield the subscriptions that are not disabled."""
     return (subscription for subscription in subscriptions if subscription.enabled)
-
-
-class _SubscriptionTable:
-    """Ids, destinations, expiries and projections, kept while the conditions go by; the rest is not."""
-
-    def __init__(self) -> None:
-        self._ids: list[str] = []
-        self._counts: list[int] = []
-        self._numbers: list[int] = []
-        self._names: dict[str, int] = {}
-        self._expiries: dict[int, Expiry] = {}
-        self._projects: dict[int, str] = {}
-
-    def conditions(self, subscriptions: Iterable[Subscription]) -> Iterator[Condition]:
-        """The subscriptions' conditions."""
-        names = self._names
-        for subscription in subscriptions:
-            if subscription.expires is not None:
-                self._expiries[len(self._ids)] = subscription.expires
-            if subscription.project:
-                self._projects[len(self._ids)] = subscription.project
-            self._ids.append(subscription.id)
-            self._counts.append(len(subscription.destinations))
-            for name in subscription.destinations:
-                self._numbers.append(names.setdefault(name, len(names)))
-            yield subscription.condition
-
-    def ids(self) -> Texts:
-        """The ids."""
-        return Texts.of(encoded_all(self._ids))
-
-    def expiries(self, clock: ExpiryClock) -> Longs:
-        """Return the times at which the subscriptions expire by a clock; empty if none expires at all."""
-        if not self._expiries:
-            return np.zeros(0, np.int64)
-        times = np.full(len(self._ids), NEVER, np.int64)
-        for number, expiry in self._expiries.items():
-            if expiry.by == clock:
-                times[number] = expiry.milliseconds
-        return times
-
-    def projects(self) -> tuple[Ints, Texts]:
-        """Return the number of each subscription's projection, empty if none has one, and the texts."""
-        texts = list(dict.fromkeys(self._projects.values()))
-        numbers = {text: number for number, text in enumerate(texts)}
-        of_subscriptions = np.full(len(self._ids) if texts else 0, NOTHING, np.int32)
-        for subscription, text in self._projects.items():
-            of_subscriptions[subscription] = numbers[text]
-        return of_subscriptions, Texts.of(encoded_all(texts))
-
-    def destinations(self) -> tuple[Ints, Ints, Texts]:
-        """Return the numbers of the destinations, the offset of each subscription's, and the texts."""
-        at = np.zeros(len(self._counts) + 1, np.int32)
-        np.cumsum(self._counts, out=at[1:])
-        return np.array(self._numbers, np.int32), at, Texts.of(encoded_all(list(self._names)))
 
 
 class _SecondaryKeys:
@@ -278,7 +219,7 @@ def _placed(ways: _SecondaryKeys, literals: _Numbered) -> _Placed:
 
 
 def _arrays(
-    people: _SubscriptionTable,
+    table: SubscriptionTable,
     clauses: Clauses,
     literals: _Numbered,
     placed: _Placed,
@@ -292,8 +233,8 @@ def _arrays(
     set_key, set_start, set_bits = _sets(clauses, literals)
     limits = np.array(clauses.limits, np.float64).reshape(-1, 2)
     cuts = [intervals[key].cuts if key in intervals else _NO_CUTS for key in range(len(clauses.literals.keys))]
-    numbers, counts, names = people.destinations()
-    project, projects = people.projects()
+    numbers, counts, names = table.destinations()
+    project, projects = table.projects()
     trees = clauses.trees
     node_op, node_a, node_b = _final_nodes(clauses, literals)
     # A line for each array, in the order in which `Arrays` describes them: divided, it would be a table in pieces.
@@ -329,12 +270,12 @@ def _arrays(
         node_b=node_b,
         node_parent=np.array(trees.parent, np.int32),
         node_depth=np.array(trees.depth, np.uint8),
-        ids=people.ids(),
+        ids=table.ids(),
         destinations_at=counts,
         destination=numbers,
         destinations=names,
-        expires_record=people.expiries("record"),
-        expires_wall=people.expiries("wall"),
+        expires_record=table.expiries("record"),
+        expires_wall=table.expiries("wall"),
         project=project,
         projects=projects,
     )
@@ -342,16 +283,16 @@ def _arrays(
 
 def _final_clauses(clauses: Clauses, literals: _Numbered) -> tuple[Indices, Indices, Indices]:
     op, a, b = (np.array(column, np.int64) for column in (clauses.op, clauses.a, clauses.b))
-    speaks = (op == EQUAL) | (op == MANY)
-    b[speaks] = literals.of(b[speaks])
+    by_literal = (op == EQUAL) | (op == MANY)
+    b[by_literal] = literals.of(b[by_literal])
     return op, a, b
 
 
 def _final_nodes(clauses: Clauses, literals: _Numbered) -> tuple[NDArray[np.uint8], Ints, Ints]:
     trees = clauses.trees
     op, b = np.array(trees.op, np.uint8), np.array(trees.b, np.int64)
-    speaks = (op >> 1 == EQUAL) | (op >> 1 == MANY)
-    b[speaks] = literals.of(b[speaks])
+    by_literal = (op >> 1 == EQUAL) | (op >> 1 == MANY)
+    b[by_literal] = literals.of(b[by_literal])
     return op, np.array(trees.a, np.int32), b.astype(np.int32)
 
 
