@@ -28,7 +28,7 @@ from turnout.errors import (
 from turnout.subscriptions import Subscription, open_store
 from turnout.subscriptions.deadline import within
 from turnout.subscriptions.store import delete_many
-from turnout.subscriptions.stores import _mongo_deletions, mongo
+from turnout.subscriptions.stores import _mongo_deletions, _mongo_tombstones
 from turnout.subscriptions.stores._mongo_clock import ServerClock
 from turnout.subscriptions.stores._mongo_driver import error_of
 from turnout.subscriptions.stores.mongo import MongoStore
@@ -308,7 +308,7 @@ def test_an_update_that_was_begun(url, store, monkeypatch):
         raise SystemExit
 
     with monkeypatch.context() as patched:
-        patched.setattr(store, "_bury", dies)
+        patched.setattr(store._tombstones, "add", dies)
         with pytest.raises(SystemExit):
             store.update("a", subscription("second*", metadata={"n": "new"}))
     with open_store(url) as other:
@@ -344,8 +344,8 @@ def test_a_writer_that_was_too_slow(url, store, monkeypatch):
 
 def test_forgets_old_deletions(url, store, monkeypatch):
     """A reader that missed more deletions than are kept reloads everything."""
-    monkeypatch.setattr(mongo, "_HISTORY", 3)
-    monkeypatch.setattr(mongo, "_PRUNE_EVERY", 1)
+    monkeypatch.setattr(_mongo_tombstones, "_HISTORY", 3)
+    monkeypatch.setattr(_mongo_tombstones, "_PRUNE_EVERY", 1)
     store.create(subscription(id="stays"))
     for number in range(8):
         store.create(subscription(id=f"s{number}"))

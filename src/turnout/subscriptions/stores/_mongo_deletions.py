@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from turnout.errors import SubscriptionNotFoundError
-from turnout.subscriptions.stores._mongo_driver import ReplaceOne
 from turnout.subscriptions.stores._mongo_past import MongoPast
+from turnout.subscriptions.stores._mongo_tombstones import Tombstones
 
 _CHUNK = 1_000
 """Ids of one document of the list, and of one request: an id has at most 321 characters."""
@@ -27,14 +27,14 @@ class Deletions:
 
     Args:
         subscriptions: the collection.
-        deleted: the collection of the deletions that `Store.changes` knows.
+        tombstones: the deletions that `Store.changes` knows.
         states: the store's own collection of state, in which the list is.
-        past: the history that deleted documents go to.
+        past: the history of the store.
     """
 
-    def __init__(self, subscriptions: Any, deleted: Any, states: Any, past: MongoPast) -> None:
+    def __init__(self, subscriptions: Any, tombstones: Tombstones, states: Any, past: MongoPast) -> None:
         self._subscriptions = subscriptions
-        self._deleted = deleted
+        self._tombstones = tombstones
         self._states = states
         self._past = past
 
@@ -63,18 +63,7 @@ class Deletions:
     def remove(self, ids: Sequence[str], revision: int) -> None:
         """Move a chunk to the past at a revision. A repetition after an interruption completes it."""
         documents = list(self._subscriptions.find({"_id": {"$in": ids}}))
-        known = {one["_id"]: one["born"] for one in self._deleted.find({"_id": {"$in": ids}})}
-        self._past.archive_many(documents, revision)
-        records = [
-            # Reused id: readers of the earlier revision still see the deletion.
-            {"_id": id_, "born": min(one["revision"], known.get(id_, one["revision"])), "died": revision}
-            for one in documents
-            for id_ in (one["_id"],)
-        ]
-        if new := [record for record in records if record["_id"] not in known]:
-            self._deleted.insert_many(new, ordered=False)
-        if again := [record for record in records if record["_id"] in known]:
-            self._deleted.bulk_write([ReplaceOne({"_id": record["_id"]}, record) for record in again], ordered=False)
+        self._tombstones.add_many(documents, revision)
         self._subscriptions.delete_many({"_id": {"$in": ids}})
 
     def begun(self, revision: int) -> int | None:

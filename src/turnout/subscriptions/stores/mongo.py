@@ -41,6 +41,7 @@ from turnout.subscriptions.stores._mongo_clock import ServerClock
 from turnout.subscriptions.stores._mongo_deletions import Deletions
 from turnout.subscriptions.stores._mongo_driver import MongoClient, errors, in_time, parse_uri, soon, translated
 from turnout.subscriptions.stores._mongo_past import MongoPast
+from turnout.subscriptions.stores._mongo_tombstones import Tombstones
 from turnout.subscriptions.stores._mongo_turns import TOO_SLOW, Turn, Turns
 from turnout.subscriptions.stores._mongo_updates import Updates
 from turnout.subscriptions.stores._mongo_url import log_wait, waits_of
@@ -50,12 +51,6 @@ from turnout.subscriptions.tenants import TenantStore
 from turnout.untrusted import JsonMapping
 
 _CHUNK = 1_000
-_HISTORY = 100_000
-"""Deletions that are remembered for `changes`; a reader that missed more starts again from everything."""
-
-_PRUNE_EVERY = 1_000
-"""Deletions between two looks for old ones."""
-
 _WAIT_SECONDS = 60.0
 """Seconds that a writer waits for others of its process."""
 
@@ -86,7 +81,6 @@ class MongoStore(StoreBase):
     def __init__(self, url: str) -> None:
         uri, table, retention = split_url(url, "table", "subscriptions")
         self._writing = threading.Lock()
-        self._deletions = 0
         try:
             if uri.startswith("mongodb://"):
                 # The driver only warns about unknown options, and continues without them.
@@ -96,14 +90,14 @@ class MongoStore(StoreBase):
             raise ConfigError([Mistake("store", masked_url(f"{problem}"))]) from None
         database = self._client.get_default_database("subscriptions")
         self._subscriptions = database[table]
-        self._deleted = database[f"{table}_deleted"]
         self._states = database[f"{table}_state"]
         self._clock = ServerClock(lambda: self._client.admin.command("hello")["localTime"])
         self._updates = Updates(self._subscriptions)
         self._turns = Turns(self._states, self._clock)
         archive, moments = database[f"{table}_past"], database[f"{table}_moments"]
         self._past = MongoPast(archive, moments, self._states, retention, self._clock)
-        self._bulk = Deletions(self._subscriptions, self._deleted, self._states, self._past)
+        self._tombstones = Tombstones(database[f"{table}_deleted"], self._states, self._past)
+        self._bulk = Deletions(self._subscriptions, self._tombstones, self._states, self._past)
         try:
             with translated(), log_wait(uri):
                 self._prepare()
@@ -127,7 +121,7 @@ class MongoStore(StoreBase):
         self._subscriptions.create_index([("leaves", 1), ("_id", 1)])
         self._subscriptions.create_index([("pairs", 1), ("_id", 1)])
         self._subscriptions.create_index([("revision", 1)])
-        self._deleted.create_index([("died", 1)])
+        self._tombstones.prepare()
         new = {"revision": 0, "horizon": 0}
         # Another process may create them in the same moment.
         with contextlib.suppress(errors.DuplicateKeyError):
@@ -193,7 +187,8 @@ class MongoStore(StoreBase):
             if expected_revision is not None and expected_revision != old["revision"]:
                 raise SubscriptionConflictError(id, expected_revision, old["revision"])
             self._updates.replace(old, {**document_of(version, turn.revision), "writer": turn.writer})
-            self._bury(old, turn.revision)
+            self._tombstones.add(old, turn.revision)
+            self._tombstones.prune(1)
         return turn.revision
 
     def delete(self, id: str) -> None:  # noqa: A002 - the field's own name
@@ -202,7 +197,8 @@ class MongoStore(StoreBase):
             document = self._subscriptions.find_one({"_id": id})
             if document is None:
                 raise SubscriptionNotFoundError(id)
-            self._bury(document, turn.revision)
+            self._tombstones.add(document, turn.revision)
+            self._tombstones.prune(1)
             self._subscriptions.delete_one({"_id": id})
 
     def delete_many(self, ids: Iterable[str]) -> None:
@@ -215,24 +211,7 @@ class MongoStore(StoreBase):
             for chunk in self._bulk.listed():
                 self._turns.hold(turn)
                 self._bulk.remove(chunk, turn.revision)
-            self._count_deletions(len(distinct))
-
-    def _bury(self, document: JsonMapping, revision: int) -> None:
-        """Remember a version that ends with a revision."""
-        id_ = document["_id"]
-        before = self._deleted.find_one({"_id": id_})
-        # Reused id: readers of the earlier revision still see the deletion.
-        born = min(document["revision"], before["born"]) if before else document["revision"]
-        self._past.archive(document, revision)
-        self._deleted.replace_one({"_id": id_}, {"_id": id_, "born": born, "died": revision}, upsert=True)
-        self._count_deletions(1)
-
-    def _count_deletions(self, count: int) -> None:
-        """Prune old deletions before the first one of this process, and once for every so many."""
-        before, self._deletions = self._deletions, self._deletions + count
-        if before == 0 or before // _PRUNE_EVERY != self._deletions // _PRUNE_EVERY:
-            self._forget_old_deletions()
-            self._past.forget()
+            self._tombstones.prune(len(distinct))
 
     def search_by_condition(
         self, key: str, pattern: str, partial: bool = False, *, limit: int = 100, cursor: str = "", prefix: str = ""
@@ -284,9 +263,7 @@ class MongoStore(StoreBase):
             created = self._subscriptions.find({"revision": {"$gt": since, "$lte": now}, **ids})
             replaced = self._updates.replaced(now, ids["_id"])
             new = sorted_subscriptions(created, [old for old in replaced if old["revision"] > since])
-            died = {"died": {"$gt": since, "$lte": now}, "born": {"$lte": since}, **ids}
-            deleted = self._deleted.find(died).sort("died", 1)
-            return Changes(now, tuple(new), tuple(document["_id"] for document in deleted))
+            return Changes(now, tuple(new), self._tombstones.between(since, now, ids["_id"]))
 
     def snapshot(self, prefix: str = "") -> Snapshot:
         """See `Store.snapshot`.
@@ -395,10 +372,10 @@ class MongoStore(StoreBase):
             return self._end(bulk)
         update = self._updates.begun(revision)
         if update is not None:
-            self._bury(update["previous"], update["revision"])
+            self._tombstones.add(update["previous"], update["revision"])
             return self._end(update["revision"])
         self._subscriptions.delete_many({"revision": {"$gt": revision}})
-        deletion = self._deleted.find_one({"died": {"$gt": revision}})
+        deletion = self._tombstones.later_than(revision)
         if deletion is None:
             return revision
         self._subscriptions.delete_one({"_id": deletion["_id"]})
@@ -417,9 +394,3 @@ class MongoStore(StoreBase):
         )
         if not moved.matched_count:
             raise StoreUnavailableError(TOO_SLOW)
-
-    def _forget_old_deletions(self) -> None:
-        oldest = next(iter(self._deleted.find().sort("died", -1).skip(_HISTORY).limit(1)), None)
-        if oldest is not None:
-            self._states.update_one({"_id": "state"}, {"$set": {"horizon": oldest["died"]}})
-            self._deleted.delete_many({"died": {"$lte": oldest["died"]}})
