@@ -25,10 +25,21 @@ def subscriptions_in(folder: Path) -> list[Subscription]:
     Raises:
         CannotRunError: there are none.
     """
+    return [
+        Subscription(("alerts",), rule.condition, id=f"rule-{number}") for number, rule in enumerate(rules_in(folder))
+    ]
+
+
+def rules_in(folder: Path) -> list[SigmaRule]:
+    """Return the rules of a folder that are conditions of turnout.
+
+    Raises:
+        CannotRunError: there are none.
+    """
     rules = [rule for file in rule_files([folder]) for rule in read_file(file) if isinstance(rule, SigmaRule)]
     if not rules:
         raise CannotRunError(f"no rules are in {folder}")
-    return [Subscription(("alerts",), rule.condition, id=f"rule-{number}") for number, rule in enumerate(rules)]
+    return rules
 
 
 def copies(subscriptions: Sequence[Subscription], count: int) -> list[Subscription]:

@@ -309,7 +309,8 @@ def of_index(
 
 def size_of(index: Index) -> int:
     """The bytes that an index takes as a file."""
-    arrays = index._layers[0].segment.arrays  # noqa: SLF001 - the benchmark looks inside
+    ((layer, _),) = index._layers  # noqa: SLF001 - the benchmark looks inside
+    arrays = layer.segment.arrays
     columns = (getattr(arrays, field.name) for field in fields(arrays))
     return sum(
         column.nbytes if hasattr(column, "nbytes") else column.data.nbytes + column.offsets.nbytes for column in columns

@@ -1,4 +1,4 @@
-"""turnout beside the programs that others use for the same work: event-ruler, Kafka Connect's transforms, Bento.
+"""turnout beside programs that others use for the same work: event-ruler, rsigma, Kafka Connect's transforms, Bento.
 
 Each is built from its public packages; the cases of one that cannot be built are skipped, with the reason. Answers are
 compared before speed, and both sides get the same records.
@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from benchmarks.harness import Case, Options
-from benchmarks.peers import binary_chains, chains, flows, rules
+from benchmarks.peers import binary_chains, chains, flows, rules, sigma
 
 
 def cases(options: Options) -> Iterator[Case]:
     """Every case of every peer."""
-    for peer in (chains, binary_chains, rules, flows):
+    for peer in (chains, binary_chains, rules, sigma, flows):
         yield from peer.cases(options)

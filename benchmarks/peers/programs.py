@@ -24,6 +24,8 @@ HERE = Path(__file__).parent
 BENTO = "v1.20.0"
 """Later ones replace modules in their go.mod, and need more than the Go proxy to build."""
 
+RSIGMA = "0.23.0"
+_CRATES = {"cpu-time": "1.0.0", "rsigma-eval": RSIGMA, "rsigma-parser": RSIGMA, "serde_json": "1.0.154"}
 NATS_GO = "v1.55.0"
 _NATS_MODULES = {"github.com/nats-io/nats.go": NATS_GO, "github.com/nats-io/nats-server/v2": "v2.15.1"}
 _BENTO_MODULE = "github.com/warpstreamlabs/bento"
@@ -145,6 +147,34 @@ def go_program(name: str, title: str, modules: Mapping[str, str]) -> Path:
         _run([go, "build", "-o", f"{folder}/{name}", "."], title, cwd=folder, env=environment)
         _put(Path(folder), program)
     return program / name
+
+
+def rsigma() -> Path:
+    """rsigma's engine as a program; the first build takes minutes.
+
+    Raises:
+        CannotRunError: there is no Rust, or the registry lacks a crate.
+    """
+    source = (HERE / "rsigma" / "main.rs").read_text(encoding="utf-8")
+    program = _cache("rsigma", source, *_CRATES.values())
+    if (program / "rsigma").exists():
+        return program / "rsigma"
+    cargo = shutil.which("cargo")
+    if cargo is None:
+        raise CannotRunError("no Rust: put cargo on PATH")
+    with tempfile.TemporaryDirectory(dir=program.parent) as folder:
+        (Path(folder) / "src").mkdir()
+        (Path(folder) / "src" / "main.rs").write_text(source, encoding="utf-8")
+        required = "".join(f'{crate} = "={version}"\n' for crate, version in _CRATES.items())
+        package = '[package]\nname = "rsigma"\nversion = "0.0.0"\nedition = "2021"\n'
+        (Path(folder) / "Cargo.toml").write_text(f"{package}\n[dependencies]\n{required}", encoding="utf-8")
+        # A crate that it needs asks for a newer compiler than it is built with.
+        _run([cargo, "build", "--release", "--ignore-rust-version", "-j1", "--quiet"], f"rsigma {RSIGMA}", cwd=folder)
+        built = Path(folder) / "built"
+        built.mkdir()
+        shutil.move(Path(folder) / "target" / "release" / "rsigma", built / "rsigma")
+        _put(built, program)
+    return program / "rsigma"
 
 
 def _cache(name: str, *contents: str) -> Path:

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from itertools import islice
+from pathlib import Path
 
 import pytest
 from benchmarks._sigma import copies, events, subscriptions_in
 from benchmarks.harness import CannotRunError, Options
 from benchmarks.match import cases
+from benchmarks.peers import sigma
 
 from turnout.conditions import evaluate
+from turnout.errors import TurnoutError
 
 RULE = """
 title: {name}
+id: {name}-rule
+logsource: {{product: linux, category: process_creation}}
 detection:
   selection: {{Image|endswith: /{name}, CommandLine|contains: -{name}}}
   condition: selection
@@ -31,6 +36,37 @@ def test_rules_are_measured(tmp_path) -> None:
         "real rules: one by one", "real rules: batches of 1,000", "real rules: batches of 20",
     ]  # fmt: skip
     assert all(result.size == 2 and result.extra["matches"] > 0 for result in results)
+
+
+@pytest.mark.heavy
+def test_rsigma_finds_the_same(tmp_path: Path) -> None:
+    """Both read the rules of the folder, and match the same events."""
+    for name in ("tar", "curl"):
+        (tmp_path / f"{name}.yml").write_text(RULE.format(name=name))
+    (case,) = sigma.cases(Options(quick=True, rules=tmp_path))
+
+    try:
+        results = list(case.measure())
+    except CannotRunError as missing:
+        pytest.skip(str(missing))
+
+    assert [result.case.rpartition(": ")[2] for result in results] == [
+        "batches of 1,000",
+        "batches of 20",
+        "one by one",
+    ]
+    for result in results:
+        assert result.size == 2
+        assert result.extra["matches"] > 0
+        assert result.extra["different_percent"] == 0
+
+
+def test_answers_that_differ_are_no_measurement() -> None:
+    """A pair that only one side finds is counted; more than a few are an error with the first."""
+    ours, theirs = [["a"]] * 1_000, [["a", "unknown"]] * 999 + [[]]
+    assert sigma._compared(iter(ours), iter(theirs), {"a"}) == (1_000, 1)
+    with pytest.raises(TurnoutError, match=r"1000 of 1000 .* event 0: \['a'\]"):
+        sigma._compared(iter(ours), iter([[]] * 1_000), {"a"})
 
 
 def test_events_meet_rules(tmp_path) -> None:
