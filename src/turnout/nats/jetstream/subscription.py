@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from time import monotonic
@@ -11,6 +10,7 @@ from types import TracebackType
 from typing import Self
 
 from turnout.errors import TurnoutError
+from turnout.nats.jetstream._flow_control import FlowControl
 from turnout.nats.jetstream._frames import Frame
 from turnout.nats.jetstream._mailbox import Callback, Mailbox
 from turnout.nats.jetstream._time_limits import Watchdog
@@ -35,8 +35,6 @@ from turnout.nats.protocol.pull_requests import PullStatus
 from turnout.nats.protocol.status import Status
 
 StatusCallback = Callable[[Status], "Awaitable[None] | None"]
-
-_STALLS_UNTIL_LOST = 3
 
 
 def status_error(status: Status, request: str) -> StatusError:
@@ -89,8 +87,7 @@ class PushSubscription:
         self._reply_prefix = b"-"
         self._received = False
         self._reported_gap: tuple[int, int] | None = None
-        self._answered = b""
-        self._stalls = 0
+        self._flow_control = FlowControl(api.connection, self._flow_control_lost)
         self._dropped = 0
         self._owns_consumer = False
         self._watchdog: Watchdog | None = None
@@ -100,7 +97,7 @@ class PushSubscription:
         self._mailbox = Mailbox(
             max_messages=delivery.max_messages,
             max_bytes=delivery.max_bytes,
-            answer=self._answer_flow_control,
+            answer=self._flow_control.answer,
             on_status=delivery.on_status,
         )
 
@@ -272,21 +269,10 @@ class PushSubscription:
     def _heartbeat(self, status: Status) -> None:
         stalled = status.header("Nats-Consumer-Stalled").encode()
         if stalled:
-            self._unstall(stalled)
+            self._flow_control.stalled(stalled, waiting=len(self._mailbox) > 0)
         last = status.number("Nats-Last-Consumer")
         if last is not None and self._checks_gaps and last != self._consumer_seq:
             self._gap(self._consumer_seq, last)
-
-    def _unstall(self, subject: bytes) -> None:
-        if subject != self._answered:
-            self._stalls = 0
-            # The request itself was lost, or is still waiting behind messages: it must not be answered early.
-            if not len(self._mailbox):
-                self._answer_flow_control(subject)
-            return
-        self._stalls += 1
-        if self._stalls == _STALLS_UNTIL_LOST:
-            self._flow_control_lost(subject)
 
     def _flow_control_lost(self, subject: bytes) -> None:
         self._connection.report(
@@ -295,13 +281,6 @@ class PushSubscription:
                 "answers do not reach it; the account must import $JS.FC.>, or leave flow control off"
             )
         )
-
-    def _answer_flow_control(self, subject: bytes) -> None:
-        if subject == self._answered:
-            return
-        self._answered = subject
-        with contextlib.suppress(StreamError, ConnectionError):
-            self._connection.send_to(subject)
 
     def _gap(self, expected: int, received: int) -> None:
         """Report missing consumer sequences, each gap once."""
