@@ -26,17 +26,19 @@ struct Rules {
 
 impl Rules {
     fn of(folder: &Path) -> Result<Self, Box<dyn Error>> {
-        let mut engine = Engine::new();
         let mut refused = 0;
         let mut files = Vec::new();
         collect(folder, &mut files)?;
         files.sort();
+        let mut rules = Vec::new();
         for file in files {
             match rsigma_parser::parse_sigma_yaml(&fs::read_to_string(file)?) {
-                Ok(rules) if engine.add_collection(&rules).is_ok() => (),
-                _ => refused += 1,
+                Ok(collection) => rules.extend(collection.rules),
+                Err(_) => refused += 1,
             }
         }
+        let mut engine = Engine::new();
+        refused += engine.add_rules(&rules).len();
         Ok(Self { engine, refused, events: Vec::new() })
     }
 
