@@ -51,7 +51,7 @@ class _TimedSubscriptions:
         self.seconds = 0.0
 
     def __iter__(self) -> Iterator[Subscription]:
-        rest = _subscriptions(self._size)
+        rest = generated(self._size)
         while True:
             begun = time.process_time()
             chunk = list(islice(rest, _CHUNK))
@@ -59,6 +59,15 @@ class _TimedSubscriptions:
             if not chunk:
                 return
             yield from chunk
+
+
+def generated(size: int) -> Iterator[Subscription]:
+    """Subscriptions of two equalities, ten of each customer."""
+    customers = size // _REGIONS
+    for number in range(size):
+        region, customer = divmod(number, customers)
+        condition = all_of(kiwi("customer", f"customer-{customer}"), kiwi("region", f"region-{region}"))
+        yield Subscription((f"d{number % 10}",), condition, id=rule_id(number))
 
 
 def cases(options: Options) -> Iterator[Case]:
@@ -114,14 +123,6 @@ def _published(folder: Path, size: int) -> float:
 
 def _match(index: Index, records: list[dict[str, str]]) -> None:
     index.deliveries(index.match(columns_of(index, records), len(records)))
-
-
-def _subscriptions(size: int) -> Iterator[Subscription]:
-    customers = size // _REGIONS
-    for number in range(size):
-        region, customer = divmod(number, customers)
-        condition = all_of(kiwi("customer", f"customer-{customer}"), kiwi("region", f"region-{region}"))
-        yield Subscription((f"d{number % 10}",), condition, id=rule_id(number))
 
 
 def _records(size: int) -> Iterator[dict[str, str]]:
