@@ -26,6 +26,7 @@ from turnout.engine.reading import AT_ONCE, batch_of
 from turnout.errors import StreamError
 from turnout.nats.wire import Connection, PullReader, Range, create_stream, delete_stream, stream_info
 from turnout.routes import Route
+from turnout.runtime.progress import Progress
 from turnout.spark.running import job
 from turnout.spark.session.build import route_session
 from turnout.subscriptions import open_store
@@ -76,7 +77,7 @@ def whole(route: Route, work: Path, server: NatsServer, sent: list[FlightMessage
     In that the workers begin and learn the values; ``after_first_batch`` tells what it does from then on. Processor
     time is that of this process, the JVM and the workers, without the server's.
     """
-    reports: list[tuple[job.Progress, float]] = []
+    reports: list[tuple[Progress, float]] = []
     publish(server.url, sent)
     # Several micro-batches, of which the first is told apart.
     update = {"max_records_per_trigger": max(1, len(sent) // 5)}

@@ -3,8 +3,9 @@
 A page has marks, between which `with_figures` writes what the newest file says that measured the case:
 
 - ``<!-- figure: BENCHMARK; CASE; FIGURE -->…<!-- /figure -->``, one figure; with ``; k`` thousands of it.
-- ``<!-- table: BENCHMARK; FIGURE, … -->…<!-- /table -->``, a row for each case.
+- ``<!-- table: BENCHMARK; FIGURE, … -->…<!-- /table -->``, a row for each case, or for those of ``; PATTERN``.
 - ``<!-- pivot: BENCHMARK; KIND.FIGURE, … -->…<!-- /pivot -->``, a row for all cases ``NAME: KIND`` of a name.
+- ``<!-- scale: RATE -->…<!-- /scale -->``, the extrapolation of `tools.scale_out` to so many records a second.
 - ``<!-- plot: TITLE; BENCHMARK; CASE, …; X; Y -->…<!-- /plot -->``, a line for each pattern of cases.
 
 What was not measured is a dash.
@@ -21,7 +22,7 @@ from typing import Any
 
 RESULTS = Path(__file__).parents[1] / "benchmarks" / "results"
 
-_MARK = re.compile(r"(<!-- (figure|table|pivot|plot|source): (.*?) -->).*?(<!-- /\2 -->)", re.DOTALL)
+_MARK = re.compile(r"(<!-- (figure|table|pivot|plot|scale|source): (.*?) -->).*?(<!-- /\2 -->)", re.DOTALL)
 _NOT_MEASURED = "–"
 _UNITS = {"us": "µs", "mb": "MB", "percent": "%", "seconds": "s"}
 
@@ -82,9 +83,10 @@ def _figure(benchmark: str, case: str, name: str, scale: str = "") -> str:
     return written(value / 1_000 if scale == "k" and value is not None else value)
 
 
-def _table(benchmark: str, names: str) -> str:
+def _table(benchmark: str, names: str, cases: str = ".*") -> str:
     columns = [name.strip() for name in names.split(",")]
-    lines = [[row["case"], *(written(value_of(row, name)) for name in columns)] for row in rows(benchmark)]
+    chosen = [row for row in rows(benchmark) if re.fullmatch(cases, row["case"])]
+    lines = [[row["case"], *(written(value_of(row, name)) for name in columns)] for row in chosen]
     return _lines(["case", *map(_heading, columns)], lines)
 
 
@@ -118,6 +120,12 @@ def _plot(title: str, benchmark: str, cases: str, x: str, y: str) -> str:
     return "\n\n```mermaid\nxychart-beta\n" + "\n".join(chart) + "\n```\n\n" if lines else "\n"
 
 
+def _scale(rate: str) -> str:
+    from tools.scale_out import page_part
+
+    return page_part(float(rate))
+
+
 def _source(benchmark: str) -> str:
     """The file, the machine and the moment of a benchmark."""
     for file in _files():
@@ -149,5 +157,5 @@ def _lines(heading: list[str], lines: Iterable[list[str]]) -> str:
 
 
 _MADE: dict[str, Callable[..., str]] = {
-    "figure": _figure, "table": _table, "pivot": _pivot, "plot": _plot, "source": _source,
+    "figure": _figure, "table": _table, "pivot": _pivot, "plot": _plot, "scale": _scale, "source": _source,
 }  # fmt: skip

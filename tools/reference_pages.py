@@ -75,7 +75,7 @@ PAGES = (
     Generated("architecture.md", _with_rooms),
     *(
         Generated(page, with_figures)
-        for page in ("../README.md", "performance.md", "sizing.md", "cluster.md", "nats.md")
+        for page in ("../README.md", "performance.md", "sizing.md", "cluster.md", "scale-out.md", "nats.md")
     ),
 )
 

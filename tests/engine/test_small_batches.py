@@ -14,14 +14,14 @@ from tests.engine.batches import DEAD, SINK, WANTED, batch, program, sent
 from turnout.codecs import moments
 from turnout.conditions import compare, exists, kiwi, not_
 from turnout.engine import deliveries, origin, reserved, writing
-from turnout.engine.messages import FewMessages, Messages
+from turnout.engine.messages import ListedMessages, Messages
 from turnout.engine.origin import message_ids, origins
 from turnout.records import headers as headers_module
-from turnout.records.few import FewRecords
 from turnout.records.header_column import ARROW
 from turnout.records.headers import Headers
+from turnout.records.listed import ListedRecords
 from turnout.routes.endpoints import NatsSink
-from turnout.runtime.nats_publisher import lines_of, lines_of_few
+from turnout.runtime.nats_publisher import lines_of, lines_of_listed
 from turnout.runtime.sink_options import SinkOptions
 from turnout.subjects import draw_hash
 from turnout.subscriptions import Subscription
@@ -98,7 +98,7 @@ def test_records_as_lists(records: list[Any], subscribed: bool, lineage: str, ba
     records_of = batch([{"topic": topic, "value": value} for topic, value, _ in records])
     lists = pa.array([[{"key": name, "value": value} for name, value in own] for _, _, own in records], ARROW)
     records_of = records_of.set_column(records_of.schema.get_field_index("headers"), "headers", lists)
-    few = FewRecords(
+    few = ListedRecords(
         "S",
         [topic for topic, _, _ in records],
         records_of.column("offset").to_pylist(),
@@ -117,7 +117,7 @@ def test_records_as_lists(records: list[Any], subscribed: bool, lineage: str, ba
     assert sent(of_few.messages) == sent(of_batch.messages)
     assert of_few.counts == of_batch.counts
     listed = of_few.outgoing
-    if isinstance(listed, FewMessages):
+    if isinstance(listed, ListedMessages):
         whole = of_batch.messages
         assert (listed.topics, listed.ids) == (whole.topics.to_pylist(), whole.ids.to_pylist())
         assert [listed.values[row] for row in listed.rows] == whole.column("value").to_pylist()
@@ -125,7 +125,7 @@ def test_records_as_lists(records: list[Any], subscribed: bool, lineage: str, ba
         assert isinstance(sink_of_route, NatsSink)
         options = SinkOptions.of(sink_of_route)
         lines = lines_of(whole, options)
-        assert (lines_of_few(listed, options) or []) == ([] if lines is None else lines.to_pylist())
+        assert (lines_of_listed(listed, options) or []) == ([] if lines is None else lines.to_pylist())
 
 
 @given(st.lists(st.tuples(st.text(max_size=3), st.sampled_from([None, 0, 7]), st.none() | st.integers(0, 2**63 - 1))))
@@ -142,8 +142,8 @@ def test_draws(records: list[Any]) -> None:
 def test_records_as_lists_stay_lists() -> None:
     """Deliveries of a few records to one sink are lists; with a dead letter they are arrays."""
     of_batch = batch([{}])
-    for value, kind in ((b'{"n": 1}', FewMessages), (b"{", Messages)):
-        few = FewRecords("S", ["in.a.b"], [1], [0], [None], [value], [[]], lambda: of_batch)
+    for value, kind in ((b'{"n": 1}', ListedMessages), (b"{", Messages)):
+        few = ListedRecords("S", ["in.a.b"], [1], [0], [None], [value], [[]], lambda: of_batch)
         assert type(program().run(few).outgoing) is kind
 
 

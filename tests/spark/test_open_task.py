@@ -20,7 +20,7 @@ from turnout.engine import Counts
 from turnout.errors import ConnectionLostError, StreamError
 from turnout.histogram import Histogram
 from turnout.nats.wire import Connection, purge_stream
-from turnout.records.few import as_batch
+from turnout.records.listed import as_batch
 from turnout.runtime.open_splits.ledger import OpenSplits
 from turnout.runtime.open_splits.progress import OpenProgress, ProgressFolder
 from turnout.runtime.open_splits.server import OpenSplitServer

@@ -127,7 +127,7 @@ class Messages:
 
 
 @dataclass(frozen=True)
-class FewMessages:
+class ListedMessages:
     """Deliveries of a few records as lists, all to the first sink: their Arrow arrays take longer than sending them.
 
     Attributes:

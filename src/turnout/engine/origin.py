@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from turnout.records.few import FewRecords
+from turnout.records.listed import ListedRecords
 from turnout.records.types import ArrowBatch, RowIds, Strings
 from turnout.subjects.draw_hash import chained
 
@@ -32,9 +32,9 @@ def origins(batch: ArrowBatch) -> Strings:
     return pc.binary_join_element_wise(batch.column("topic").cast(pa.string()), partitions, offsets, ":")
 
 
-def ids_of_few(few: FewRecords, rows: Sequence[int], suffixes: Sequence[str | None]) -> list[str | None]:
+def ids_of_listed(listed: ListedRecords, rows: Sequence[int], suffixes: Sequence[str | None]) -> list[str | None]:
     """Return the ids of messages as `message_ids` does."""
-    stream, offsets = few.stream, few.offsets
+    stream, offsets = listed.stream, listed.offsets
     pairs = zip(rows, suffixes, strict=True)
     return [None if suffix is None else f"{stream}:{offsets[row]}{suffix}" for row, suffix in pairs]
 

@@ -25,9 +25,9 @@ from turnout.engine.feed_matches import FeedMatches
 from turnout.engine.flow import DEAD_LETTER, MAPPING, MATCH, SINK, StageCounter, Stages
 from turnout.engine.headers import HeaderRules
 from turnout.engine.lineage import LineageHeaders
-from turnout.engine.messages import FewMessages, Messages, record_columns
+from turnout.engine.messages import ListedMessages, Messages, record_columns
 from turnout.engine.metadata import Metadata, record_times, texts_of
-from turnout.engine.origin import ids_of_few, message_ids
+from turnout.engine.origin import ids_of_listed, message_ids
 from turnout.engine.outcome import outcomes_of
 from turnout.engine.projecting import Projections, project
 from turnout.engine.reading import Consumed, batch_of
@@ -38,7 +38,7 @@ from turnout.engine.trace import BatchOutcome, Trace, Watch, traced
 from turnout.engine.writing import Outgoing, Writer
 from turnout.multivalued import single_texts
 from turnout.records import Batch, Positions
-from turnout.records.few import FewRecords
+from turnout.records.listed import ListedRecords
 from turnout.records.types import ArrowBatch, RowIds
 from turnout.routes import Route
 from turnout.subjects.draw_hash import draws_of
@@ -108,7 +108,7 @@ class Program:
 
     # One batch
 
-    def run(self, batch: ArrowBatch | FewRecords, index: Index | None = None) -> Result:
+    def run(self, batch: ArrowBatch | ListedRecords, index: Index | None = None) -> Result:
         """Run the whole route on a batch.
 
         Args:
@@ -123,7 +123,7 @@ class Program:
         stop_at(self.route, ended.rejections, ended.consumed)
         return result
 
-    def trace(self, batch: ArrowBatch | FewRecords, index: Index | None = None, watch: Watch | None = None) -> Trace:
+    def trace(self, batch: ArrowBatch | ListedRecords, index: Index | None = None, watch: Watch | None = None) -> Trace:
         """Run the route as `run` does, and return the outcome of each record; failures do not stop it.
 
         Args:
@@ -134,7 +134,7 @@ class Program:
         result, ended = self._run(batch, index, watch or _UNWATCHED)
         return traced(self.route, ended, result.counts, result.messages, index)
 
-    def _run(self, batch: ArrowBatch | FewRecords, index: Index | None, watch: Watch) -> tuple[Result, BatchOutcome]:
+    def _run(self, batch: ArrowBatch | ListedRecords, index: Index | None, watch: Watch) -> tuple[Result, BatchOutcome]:
         stages = StageCounter(time.perf_counter())
         records, consumed = batch_of(batch, self.key, self.value)
         watch.decoded(records, consumed)
@@ -276,7 +276,7 @@ class Program:
         }
         messages = self._outgoing(consumed, deliveries, outgoing, projections, index)
         if rejections and route.dead_letter is not None:
-            whole = messages.whole if isinstance(messages, FewMessages) else messages
+            whole = messages.whole if isinstance(messages, ListedMessages) else messages
             messages = whole.joined(dead_letters(route, self.addresses, self.header_rules, consumed, rejections))
         sent = Sent(route, self.addresses, self.header_rules, consumed, records.topics, index, deliveries)
         counts = Counts.of_outcomes(outcomes, numbers)
@@ -300,24 +300,24 @@ class Program:
         outgoing: Outgoing,
         projections: Projections,
         index: Index | None,
-    ) -> Messages | FewMessages:
+    ) -> Messages | ListedMessages:
         """Return the messages of the deliveries, as lists where they are few, all alike, and for one sink."""
 
         def make() -> Messages:
             return self._messages(consumed, deliveries, outgoing, projections, index)
 
-        few, headers = consumed.source, outgoing.listed_headers
+        listed, headers = consumed.source, outgoing.header_pairs
         is_special = self.replay is not None or self.lineage.enabled or self.writer.needs_keys
         if is_special or deliveries.sinks is not None or deliveries.bodies is not None:
             return make()
-        if not isinstance(few, FewRecords) or not isinstance(headers, list):
+        if not isinstance(listed, ListedRecords) or not isinstance(headers, list):
             return make()
         rows = outgoing.rows.tolist()
         indices = {row: at for at, row in enumerate(rows)}
         of_records = deliveries.rows.tolist()
-        return FewMessages(
+        return ListedMessages(
             deliveries.topics.to_pylist(),
-            ids_of_few(few, of_records, deliveries.suffixes.to_pylist()),
+            ids_of_listed(listed, of_records, deliveries.suffixes.to_pylist()),
             [indices[row] for row in of_records],
             [outgoing.values[row] for row in rows],
             headers,

@@ -17,7 +17,7 @@ from turnout.errors import RecordError
 from turnout.records import Batch, Failure, Headers, Positions
 from turnout.records.block import rows_of
 from turnout.records.casts import as_type
-from turnout.records.few import FewRecords, as_batch
+from turnout.records.listed import ListedRecords, as_batch
 from turnout.records.types import ArrowBatch, NewColumn
 
 AT_ONCE: Final = 5_000
@@ -43,7 +43,7 @@ class Consumed:
         reserved_headers: how many headers with reserved names they brought; they are in none of the above.
     """
 
-    source: ArrowBatch | FewRecords
+    source: ArrowBatch | ListedRecords
     topics: list[str | None]
     keys: Sequence[bytes | None]
     values: Sequence[bytes | None]
@@ -55,7 +55,7 @@ class Consumed:
         return as_batch(self.source)
 
 
-def pieces(batch: ArrowBatch | FewRecords) -> Iterator[ArrowBatch | FewRecords]:
+def pieces(batch: ArrowBatch | ListedRecords) -> Iterator[ArrowBatch | ListedRecords]:
     """A record batch in parts of equal size, of at most `AT_ONCE` records, without copying.
 
     >>> import pyarrow as pa
@@ -63,7 +63,7 @@ def pieces(batch: ArrowBatch | FewRecords) -> Iterator[ArrowBatch | FewRecords]:
     >>> [piece.num_rows for piece in pieces(batch)]
     [2501, 2501]
     """
-    if isinstance(batch, FewRecords):
+    if isinstance(batch, ListedRecords):
         yield batch
         return
     size = ceil(batch.num_rows / ceil(batch.num_rows / AT_ONCE)) if batch.num_rows else 1
@@ -71,7 +71,7 @@ def pieces(batch: ArrowBatch | FewRecords) -> Iterator[ArrowBatch | FewRecords]:
         yield batch.slice(start, size)
 
 
-def batch_of(batch: ArrowBatch | FewRecords, key: Codec, value: Codec) -> tuple[Batch, Consumed]:
+def batch_of(batch: ArrowBatch | ListedRecords, key: Codec, value: Codec) -> tuple[Batch, Consumed]:
     """Decode a record batch; undecodable records are set aside, and reserved headers are removed.
 
     Args:
@@ -80,9 +80,9 @@ def batch_of(batch: ArrowBatch | FewRecords, key: Codec, value: Codec) -> tuple[
         key: how keys are decoded.
         value: how values are decoded.
     """
-    if isinstance(batch, FewRecords):
+    if isinstance(batch, ListedRecords):
         if not any(is_reserved(name) for pairs in batch.headers for name, _ in pairs):
-            return _batch_of_few(batch, key, value)
+            return _batch_of_listed(batch, key, value)
         batch = batch.batch
     batch, reserved = without_reserved(batch)
     count = batch.num_rows
@@ -105,14 +105,14 @@ def batch_of(batch: ArrowBatch | FewRecords, key: Codec, value: Codec) -> tuple[
     return records, consumed
 
 
-def _batch_of_few(few: FewRecords, key: Codec, value: Codec) -> tuple[Batch, Consumed]:
+def _batch_of_listed(listed: ListedRecords, key: Codec, value: Codec) -> tuple[Batch, Consumed]:
     """Decode a few records without reserved headers."""
-    consumed = Consumed(few, list(few.topics), few.keys, few.values)
-    rows, headers = rows_of(few.num_rows), Headers.of_pairs(few.headers)
-    keys, wrong_keys = _decoded(key, rows, few.keys, headers)
-    values, wrong_values = _decoded(value, rows, few.values, headers)
-    millis = [time // 1000 for time in few.times]
-    records = Batch(list(few.topics), [0] * few.num_rows, few.offsets, millis, keys, values, headers)
+    consumed = Consumed(listed, list(listed.topics), listed.keys, listed.values)
+    rows, headers = rows_of(listed.num_rows), Headers.of_pairs(listed.headers)
+    keys, wrong_keys = _decoded(key, rows, listed.keys, headers)
+    values, wrong_values = _decoded(value, rows, listed.values, headers)
+    millis = [time // 1000 for time in listed.times]
+    records = Batch(list(listed.topics), [0] * listed.num_rows, listed.offsets, millis, keys, values, headers)
     _fail(records, key, wrong_keys, value, wrong_values)
     return records, consumed
 

@@ -15,7 +15,7 @@ from turnout.engine.failures import FailureLog, stop_at
 from turnout.engine.feed_matches import FeedMatches
 from turnout.engine.flow import DEAD_LETTER, SINK, Flow
 from turnout.engine.headers import HeaderRules
-from turnout.engine.messages import FewMessages, Messages
+from turnout.engine.messages import ListedMessages, Messages
 from turnout.engine.outcome import outcome_of_rejected
 from turnout.engine.reading import Consumed
 from turnout.engine.rejection import Rejection, rejected_deliveries
@@ -125,7 +125,7 @@ class Result:
     """
 
     counts: Counts
-    outgoing: Messages | FewMessages
+    outgoing: Messages | ListedMessages
     failures: Sequence[JsonObject] = ()
     sent: Sent | None = None
     matched: FeedMatches | None = None
@@ -133,7 +133,7 @@ class Result:
     @property
     def messages(self) -> Messages:
         """Messages to send, with Arrow arrays."""
-        return self.outgoing.whole if isinstance(self.outgoing, FewMessages) else self.outgoing
+        return self.outgoing.whole if isinstance(self.outgoing, ListedMessages) else self.outgoing
 
     def is_dead_letter(self, number: int) -> bool:
         """Return True if the message at an index is a dead letter, and not a delivery."""

@@ -35,20 +35,20 @@ class Outgoing:
         rows: rows of the records.
         values: by row.
         keys: by row; none where no sink has keys.
-        listed_headers: a list for each of *rows*.
+        header_pairs: names and values for each of *rows*, as an array or as lists.
         dropped_headers: how many headers were left out, because they cannot be written.
     """
 
     rows: RowIds
     values: Bodies
     keys: Bodies
-    listed_headers: ArrowArray | Sequence[HeaderPairs]
+    header_pairs: ArrowArray | Sequence[HeaderPairs]
     dropped_headers: int = 0
 
     @property
     def headers(self) -> ArrowArray:
         """The headers as an Arrow array."""
-        headers = self.listed_headers
+        headers = self.header_pairs
         return pa.array(headers, ARROW) if isinstance(headers, list) else headers
 
 
@@ -75,28 +75,29 @@ class Writer:
 
     def written(self, records: Batch, rows: RowIds) -> Outgoing:
         """Encode the records at *rows*; records that cannot be written fail and are left out."""
-        if len(rows) <= _MAX_LISTED_RECORDS and not self._has_schema_ids and not self.needs_keys:
-            pairs = records.headers.pairs(rows)
-            if pairs is not None and self._rules.fit(pairs):
-                values = _encoded(records, records.value, rows, self._value, "VALUE_CONVERTER")
-                if records.failures:
-                    kept = [index for index, row in enumerate(rows.tolist()) if row not in records.failures]
-                    rows, pairs = rows[kept], [pairs[index] for index in kept]
-                return Outgoing(rows, values, {}, pairs)
-        headers, bad = self._headers(records, rows)
+        headers, bad = self._listed_pairs(records, rows), None
+        if headers is None:
+            headers, bad = self._headers(records, rows)
         values = _encoded(records, records.value, rows, self._value, "VALUE_CONVERTER")
         keys = _encoded(records, records.key, rows, self._key, "KEY_CONVERTER") if self.needs_keys else {}
         if self._has_schema_ids:
             headers, bad = self._headers(records, rows)
         if records.failures:
             written = np.flatnonzero(~np.isin(rows, list(records.failures)))
-            rows, headers = rows[written], headers.take(pa.array(written))
+            rows, headers = rows[written], _taken(headers, written)
         if bad is None or not self._drops:
             return Outgoing(rows, values, keys, headers)
         bad = self._rules.unfit(headers)
         if bad is None:
             return Outgoing(rows, values, keys, headers)
         return Outgoing(rows, values, keys, without(headers, bad), int(bad.sum()))
+
+    def _listed_pairs(self, records: Batch, rows: RowIds) -> list[HeaderPairs] | None:
+        """Return the headers of a few records as lists; None where they are not lists, or have to be changed."""
+        if len(rows) > _MAX_LISTED_RECORDS or self._has_schema_ids or self.needs_keys:
+            return None
+        pairs = records.headers.pairs(rows)
+        return pairs if pairs is not None and self._rules.fit(pairs) else None
 
     def _headers(self, records: Batch, rows: RowIds) -> tuple[ArrowArray, NDArray[np.bool_] | None]:
         """Return the headers of the records at *rows*, and the invalid ones, whose records fail."""
@@ -106,6 +107,12 @@ class Writer:
             wrong = self._rules.failures(headers, bad)
             records.fail({int(rows[index]): failure for index, failure in wrong.items()})
         return headers, bad
+
+
+def _taken(headers: ArrowArray | list[HeaderPairs], indices: NDArray[np.intp]) -> ArrowArray | list[HeaderPairs]:
+    if isinstance(headers, list):
+        return [headers[index] for index in indices.tolist()]
+    return headers.take(pa.array(indices))
 
 
 def _encoded(records: Batch, side: list[Block], rows: RowIds, codec: Codec, stage: str) -> Bodies:

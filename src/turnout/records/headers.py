@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from turnout.records import header_column
-    from turnout.records.few import Pairs
+    from turnout.records.listed import Pairs
 else:
     pa, pc = DeferredModule("pyarrow"), DeferredModule("pyarrow.compute")
     header_column = DeferredModule("turnout.records.header_column")
@@ -100,21 +100,21 @@ class Headers:
         self._column: ArrowArray | None = None
         self._equal: dict[str, NDArray[np.bool_]] = {}
         # A few headers are read from lists: each call of Arrow takes as long as some hundred comparisons.
-        self._few: tuple[list[str | None], list[bytes | None]] | None = None
+        self._listed: tuple[list[str | None], list[bytes | None]] | None = None
         if not len(self._owners):
-            self._few = ([], [])
+            self._listed = ([], [])
         elif len(self._owners) <= _MAX_LISTED_HEADERS:
-            self._few = (self._names.to_pylist(), self._values.to_pylist())
+            self._listed = (self._names.to_pylist(), self._values.to_pylist())
 
     @cached_property
     def _names(self) -> Strings:
         """Names of a batch whose headers off the wire are listed."""
-        return pa.array(self._few[0] if self._few else [], pa.string())
+        return pa.array(self._listed[0] if self._listed else [], pa.string())
 
     @cached_property
     def _values(self) -> Binaries:
         """Values of such a batch."""
-        return pa.array(self._few[1] if self._few else [], pa.binary())
+        return pa.array(self._listed[1] if self._listed else [], pa.binary())
 
     @classmethod
     def of_pairs(cls, records: Sequence[Pairs]) -> Headers:
@@ -123,7 +123,7 @@ class Headers:
         if any(records):
             headers._owners = np.array([row for row, pairs in enumerate(records) for _ in pairs], np.int64)
             listed = [pair for pairs in records for pair in pairs]
-            headers._few = ([name for name, _ in listed], [value for _, value in listed])
+            headers._listed = ([name for name, _ in listed], [value for _, value in listed])
         return headers
 
     @classmethod
@@ -171,8 +171,8 @@ class Headers:
         return list(dict.fromkeys([*wire, *(appended.name for appended in self._appended)]))
 
     def _of_name(self, name: str) -> NDArray[np.bool_]:
-        if self._few is not None:
-            return np.array([own == name for own in self._few[0]], np.bool_)
+        if self._listed is not None:
+            return np.array([own == name for own in self._listed[0]], np.bool_)
         return pc.fill_null(pc.equal(self._names, name), False).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
 
     def has(self, name: str) -> NDArray[np.bool_]:
@@ -244,17 +244,17 @@ class Headers:
 
     def last(self, name: str) -> list[str | None]:
         """Return the text of each record's last header of that name; None if it is missing or not UTF-8."""
-        texts = self._last_of_few(name) if self._few is not None else self._last_of_many(name)
+        texts = self._last_of_listed(name) if self._listed is not None else self._last_of_many(name)
         for appended in self._appended:
             if appended.name == name:
                 for row, value in zip(appended.rows.tolist(), appended.values, strict=True):
                     texts[row] = text_of(value, appended.schema)
         return texts
 
-    def _last_of_few(self, name: str) -> list[str | None]:
+    def _last_of_listed(self, name: str) -> list[str | None]:
         """Return what `last` does, of listed headers off the wire."""
         texts: list[str | None] = [None] * self.count
-        names, values = self._few or ((), ())
+        names, values = self._listed or ((), ())
         if name in names:
             kept = repeat(True) if self._kept is None else self._kept.tolist()
             for row, own, value, is_kept in zip(self._owners.tolist(), names, values, kept, strict=False):
@@ -282,8 +282,8 @@ class Headers:
 
     def _texts_of(self, positions: Positions) -> list[str | None]:
         """Return the texts of some received values; None for those that are not UTF-8."""
-        if self._few is not None:
-            values = self._few[1]
+        if self._listed is not None:
+            values = self._listed[1]
             return [text_of(values[position]) for position in positions.tolist()]
         return _texts(self._values.take(pa.array(positions)))
 
@@ -343,10 +343,10 @@ class Headers:
 
     def pairs(self, rows: Positions) -> list[list[tuple[str | None, bytes | None]]] | None:
         """Return the headers of these records as names and values; None where there are many, or they are an array."""
-        if self._few is None or self._unchanged is not None:
+        if self._listed is None or self._unchanged is not None:
             return None
         lists: dict[int, list[tuple[str | None, bytes | None]]] = {row: [] for row in rows.tolist()}
-        wire = zip(self._owners.tolist(), *self._few, strict=True)
+        wire = zip(self._owners.tolist(), *self._listed, strict=True)
         for at, (row, name, value) in enumerate(wire):
             if row in lists and (self._kept is None or self._kept[at]):
                 lists[row].append((name, value))

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from turnout.engine.messages import FewMessages
+from turnout.engine.messages import ListedMessages
 from turnout.errors import StreamError
 from turnout.kafka.control import Note, Slot, find_note
 from turnout.kafka.murmur2 import partition_of
@@ -104,7 +104,7 @@ class KafkaPublisher:
 
     # -- messages
 
-    def send(self, messages: Messages | FewMessages, refuse: Refuse) -> None:
+    def send(self, messages: Messages | ListedMessages, refuse: Refuse) -> None:
         """Send messages; those of a split that is committed already are left out.
 
         Raises:
@@ -113,7 +113,7 @@ class KafkaPublisher:
         """
         if self._is_done:
             return
-        if isinstance(messages, FewMessages):
+        if isinstance(messages, ListedMessages):
             messages = messages.whole
         subjects = messages.topics.to_pylist()
         topics = self._topics(subjects)

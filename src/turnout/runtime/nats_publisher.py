@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from turnout.engine.messages import FewMessages
+from turnout.engine.messages import ListedMessages
 from turnout.nats.wire import Connection, Publisher
 from turnout.nats.wire.packing import header_block, header_lines, id_line, id_lines
 from turnout.records.published import Published, Refuse
@@ -31,16 +31,16 @@ class NatsPublisher:
         self._connection.reconnect()
         self._publisher = Publisher(self._connection, options.window, options.stream)
 
-    def send(self, messages: Messages | FewMessages, refuse: Refuse) -> None:
+    def send(self, messages: Messages | ListedMessages, refuse: Refuse) -> None:
         """Send messages; wait where too many are without acknowledgement.
 
         Raises:
             StreamError: the server takes no messages at all.
             ConnectionLostError: no reconnection in time.
         """
-        if isinstance(messages, FewMessages):
+        if isinstance(messages, ListedMessages):
             values = [messages.values[row] or b"" for row in messages.rows]
-            self._publisher.publish_few(messages.topics, values, lines_of_few(messages, self._options), refuse)
+            self._publisher.publish_lists(messages.topics, values, lines_of_listed(messages, self._options), refuse)
             return
         values = messages.column("value").fill_null(b"")
         self._publisher.publish_columns(messages.topics, values, lines_of(messages, self._options), refuse)
@@ -68,7 +68,7 @@ class NatsPublisher:
         self._connection.close()
 
 
-def lines_of_few(messages: FewMessages, options: SinkOptions) -> list[bytes] | None:
+def lines_of_listed(messages: ListedMessages, options: SinkOptions) -> list[bytes] | None:
     """Return the header lines of each message as `lines_of` does."""
     has_ids = options.message_id != "none" and any(id_ is not None for id_ in messages.ids)
     if not has_ids and not any(messages.headers):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from turnout.engine import Messages
-    from turnout.engine.messages import FewMessages
+    from turnout.engine.messages import ListedMessages
     from turnout.errors import StreamError
 
 _KEPT_BACK: Final = 16
@@ -29,7 +29,7 @@ _KEPT_BACK: Final = 16
 class SinkPublisher(Protocol):
     """Publisher of one sink."""
 
-    def send(self, messages: Messages | FewMessages, refuse: Refuse) -> None:
+    def send(self, messages: Messages | ListedMessages, refuse: Refuse) -> None:
         """Send messages; *refuse* is called, now or later, for those that will never be stored."""
 
     def collect(self) -> None:
@@ -175,7 +175,7 @@ class Publishers:
             indexes = np.flatnonzero(messages.sinks == sink)
             self._send_to(sink, messages.of_sink(sink), partial(self._refuse, result, whole, indexes))
 
-    def _send_to(self, sink: int, messages: Messages | FewMessages, refuse: Refuse) -> None:
+    def _send_to(self, sink: int, messages: Messages | ListedMessages, refuse: Refuse) -> None:
         self._publisher(sink).send(messages, refuse)
 
     def _refuse(

@@ -17,7 +17,7 @@ from turnout.runtime.open_splits.progress import OpenProgress
 if TYPE_CHECKING:
     from turnout.engine import Result
     from turnout.histogram import Histogram
-    from turnout.records.few import FewRecords
+    from turnout.records.listed import ListedRecords
     from turnout.records.types import ArrowBatch
     from turnout.runtime.feeds.recorder import MatchRecorder
     from turnout.spark.formats.nats.reading import OpenSplit
@@ -52,7 +52,7 @@ class OpenRecords(Protocol):
         """Number of records that the source had beyond the last batch."""
         ...
 
-    def batches(self) -> Iterator[ArrowBatch | FewRecords]:
+    def batches(self) -> Iterator[ArrowBatch | ListedRecords]:
         """Yield the records as they arrive, and a batch without any when a wait ends."""
         ...
 
@@ -98,7 +98,7 @@ class OpenEngine(Protocol):
         """Create the objects that the first batch would have to wait for."""
         ...
 
-    def outcomes(self, batch: ArrowBatch | FewRecords, revision: int | None) -> Iterable[Result]:
+    def outcomes(self, batch: ArrowBatch | ListedRecords, revision: int | None) -> Iterable[Result]:
         """Return the results for the records of a batch, matched with a revision of the subscriptions."""
         ...
 
@@ -184,7 +184,7 @@ class OpenTask:
             if session.closing or now >= until or records.pending > LARGE_BACKLOG:
                 break
 
-    def _publish(self, batch: ArrowBatch | FewRecords) -> None:
+    def _publish(self, batch: ArrowBatch | ListedRecords) -> None:
         """Publish what becomes of a batch, without a wait for acknowledgements."""
         for result in self._engine.outcomes(batch, self._revision):
             self._tally.add(result, *self._sink.publish(result))

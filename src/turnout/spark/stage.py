@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from turnout.engine import Messages, Program, Result
     from turnout.engine.replay import Replay
     from turnout.histogram import Histogram
-    from turnout.records.few import FewRecords
+    from turnout.records.listed import ListedRecords
     from turnout.runtime.feeds.recorder import MatchRecorder
     from turnout.runtime.source_options import SourceOptions
     from turnout.spark.formats.nats.reading import OpenSplit
@@ -274,11 +274,11 @@ class SparkStage:
         for _ in self.outcomes(empty_batch, revision):
             pass
 
-    def outcomes(self, records: pa.RecordBatch | FewRecords, revision: int | None) -> Iterator[Result]:
+    def outcomes(self, records: pa.RecordBatch | ListedRecords, revision: int | None) -> Iterator[Result]:
         """Yield the results for records that are matched with a revision of the subscriptions."""
         return self._outcomes(records, self._index(revision))
 
-    def _outcomes(self, records: pa.RecordBatch | FewRecords, index: Index | None) -> Iterator[Result]:
+    def _outcomes(self, records: pa.RecordBatch | ListedRecords, index: Index | None) -> Iterator[Result]:
         from turnout.engine import pieces
 
         program = self._program()

@@ -32,7 +32,7 @@ from turnout.subscriptions.settings import SETTINGS, settings_from_mapping, sett
 from turnout.subscriptions.store import PlainLineStore, Store, create_many
 from turnout.untrusted import JsonObject
 
-BATCH = 10_000
+BATCH = 50_000
 """Lines of one transaction: stored all or not at all, so an interruption loses no more."""
 
 

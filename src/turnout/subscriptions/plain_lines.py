@@ -1,7 +1,7 @@
 """Usual JSON lines of subscriptions, from a line to a store's row without the objects in between.
 
-A plain line has the patterns of at most one group, ids, metadata and destinations, and no settings. What is read here
-keeps the rules for certain, as `turnout.subscriptions.rules.is_plain` does; everything else is left to
+A plain line has different patterns of at most one group, ids, metadata and destinations, and no settings. What is
+read here keeps the rules for certain, as `turnout.subscriptions.rules.is_plain` does; everything else is left to
 `turnout.subscriptions.lines.subscription_from_json`, which has the errors.
 """
 
@@ -84,9 +84,9 @@ class PlainLine(msgspec.Struct, gc=False):
         """Return it as a line again."""
         return _encode({"id": self.id, "metadata": self.metadata, "route": self._route})
 
-    def leaf_rows(self, id_: str) -> set[tuple[str, str, bool, str]]:
-        """Return key, pattern, partial flag and the given id of each leaf."""
-        return {(leaf.key, leaf.pattern, leaf.partial, id_) for leaf in self._leaves}
+    def leaf_rows(self, id_: str) -> list[tuple[str, str, bool, str]]:
+        """Return key, pattern, partial flag and the given id of each leaf; all rows are different."""
+        return [(leaf.key, leaf.pattern, leaf.partial, id_) for leaf in self._leaves]
 
 
 def _leaves(root: _Root) -> list[_Leaf] | None:
@@ -115,16 +115,17 @@ def _keeps_rules(line: _Line, found: list[_Leaf]) -> bool:
     """Return True if it keeps all rules for certain."""
     destinations = line.route.destinations
     texts = [line.id, *destinations, *line.metadata, *line.metadata.values()]
-    keys = set()
+    patterns = set()
     promised = False
     for leaf in found:
         texts += leaf.key, leaf.pattern
-        keys.add((leaf.key, leaf.pattern, leaf.partial, leaf.negated))
+        # The same pattern, negated once, is no mistake, but has one row in a store.
+        patterns.add((leaf.key, leaf.pattern, leaf.partial))
         promised = promised or not leaf.negated
     return (
         promised
         and (1 < len(found) <= MAX_LEAVES) == (line.route.condition.group is not UNSET)
-        and len(keys) == len(found)
+        and len(patterns) == len(found)
         and are_plain(texts, destinations)
     )
 
@@ -139,7 +140,7 @@ def read_plain(line: str | bytes) -> PlainLine | None:
     >>> text = '{"route": {"destinations": ["d"], "condition": {"kiwiCondition": {"key": "a", "pattern": "1"}}}}'
     >>> line = read_plain(text)
     >>> line.record(lambda: "n1"), line.leaf_rows("s1")
-    ('[["d"],{"kiwiCondition":{"id":"n1","key":"a","pattern":"1"}},{}]', {('a', '1', False, 's1')})
+    ('[["d"],{"kiwiCondition":{"id":"n1","key":"a","pattern":"1"}},{}]', [('a', '1', False, 's1')])
     >>> read_plain(text.replace("kiwiCondition", "existsCondition"))
     """
     try:

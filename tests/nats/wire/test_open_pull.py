@@ -14,7 +14,7 @@ from tests.nats.wire.proxy import CuttingProxy
 from turnout.embedded import NatsServer
 from turnout.nats.wire import Connection, stream_info
 from turnout.nats.wire.open_pull import OpenReader
-from turnout.records.few import as_batch
+from turnout.records.listed import as_batch
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from turnout.nats.wire import (
     delete_stream,
     subject_counts,
 )
-from turnout.nats.wire._published import PublishedMessages
+from turnout.nats.wire._published import PublishedColumns
 from turnout.nats.wire._window import CountedChunk
 from turnout.nats.wire.packing import id_line, id_lines
 from turnout.records.published import Published
@@ -76,12 +76,12 @@ def test_messages_as_lists(connection: Connection, nats_server: NatsServer, stre
         publisher = Publisher(opened, expected_stream=stream)
         subjects = [f"{stream}.a", "nobody.listens.here", "no subject", f"{stream}.b"]
         lines = [id_line(str(number)) for number in range(4)] if ids else None
-        publisher.publish_few(subjects, [b"1", b"2", b"3", b""], lines, lambda row, _: refused.append(row))
+        publisher.publish_lists(subjects, [b"1", b"2", b"3", b""], lines, lambda row, _: refused.append(row))
         first = publisher.flush()
         proxy.cut()
-        publisher.publish_few([f"{stream}.c"], [b"x"], [id_line("c")])
+        publisher.publish_lists([f"{stream}.c"], [b"x"], [id_line("c")])
         second = publisher.flush()
-        publisher.publish_few([f"{stream}.d"] * 3000, [b"x"] * 3000)
+        publisher.publish_lists([f"{stream}.d"] * 3000, [b"x"] * 3000)
         third = publisher.flush()
 
     assert (first.stored, second.stored, third.stored) == (2, 1, 3000)
@@ -238,7 +238,7 @@ def _create(url: str, name: str, subjects: str) -> None:
 
 def test_answers_to_a_lost_connection_are_not_counted(nats_server: NatsServer, stream: str) -> None:
     """A chunk that is sent again is counted from nothing, under a number that late answers do not have."""
-    messages = PublishedMessages(
+    messages = PublishedColumns(
         pa.array([f"{stream}.a"] * 3), pa.array([b"x"] * 3, type=pa.binary()), id_lines(pa.array(["1", "2", "3"]))
     )
     first, again = CountedChunk(messages, b"_INBOX.x.", 7), CountedChunk(messages, b"_INBOX.x.", 8)

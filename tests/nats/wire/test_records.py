@@ -73,11 +73,11 @@ def test_usual_frames_are_decoded_one_by_one() -> None:
     plain = b"MSG a.b 1 $JS.ACK.S.C.1.7.8.1700000000000000000.2 1\r\nx\r\n"
     headed = b"HMSG a.b 1 $JS.ACK.S.C.1.9.10.1700000000000000000.1 18 19\r\nNATS/1.0\r\nA: b\r\n\r\ny\r\n"
     memory = bytearray(plain + headed)
-    few = records._decode_few(memory, locate(memory, len(memory)), 0)
+    few = records._decode_listed(memory, locate(memory, len(memory)), 0)
 
     assert few is not None
     assert few.sequences.tolist() == [7, 9]
     assert few.columns[4].to_pylist() == [b"x", b"y"]
     assert few.columns[5].to_pylist() == [None, [{"key": "A", "value": b"b"}]]
     status = bytearray(plain + b"HMSG i 1 28 28\r\nNATS/1.0 404 No Messages\r\n\r\n\r\n")
-    assert records._decode_few(status, locate(status, len(status)), 0) is None
+    assert records._decode_listed(status, locate(status, len(status)), 0) is None

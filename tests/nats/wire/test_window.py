@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnout.nats.wire._published import PublishedList, PublishedMessages, small_enough
+from turnout.nats.wire._published import PublishedColumns, PublishedLists, PublishedMessages, small_enough
 from turnout.nats.wire._window import TrackedChunk, Window
 from turnout.nats.wire.packing import id_lines
 
 
 def test_an_answer_that_comes_twice_counts_once() -> None:
     """Messages with numbers of their own: what is done is not sent again, nor counted again."""
-    messages = PublishedMessages(pa.array(["a", "b", "c"]), pa.array([b"1", b"2", b"3"], type=pa.binary()), None)
+    messages = PublishedColumns(pa.array(["a", "b", "c"]), pa.array([b"1", b"2", b"3"], type=pa.binary()), None)
     chunk = TrackedChunk(messages, b"_INBOX.x.", 10)
     known = np.array([True, True, False, False])
 
@@ -30,7 +30,7 @@ def test_messages_that_are_sent_again(again: str) -> None:
     """Answers to the first sending, early and late, tell how many of its messages were new to the stream."""
     lines = id_lines(pa.array(["1", "2", "3"]))
     window = Window(b"_INBOX.x.")
-    window.add(PublishedMessages(pa.array(["a"] * 3), pa.array([b""] * 3, type=pa.binary()), lines))
+    window.add(PublishedColumns(pa.array(["a"] * 3), pa.array([b""] * 3, type=pa.binary()), lines))
     first = window.holder(1)
     assert first is not None
     window.acknowledge(np.array([1, 1]), np.array([False, True]))
@@ -59,10 +59,10 @@ def test_messages_as_lists(messages: list[tuple[str, bytes, bytes]], headed: boo
         refused: list[int] = []
         heads = lines if headed else None
         if few:
-            return PublishedList(subjects, payloads, heads, lambda row, _: refused.append(row)), refused
+            return PublishedLists(subjects, payloads, heads, lambda row, _: refused.append(row)), refused
         columns = pa.array(subjects), pa.array(payloads, pa.binary()), pa.array(heads, pa.binary()) if headed else None
         rows = np.arange(len(messages))
-        return PublishedMessages(*columns, lambda row, _: refused.append(row), rows), refused
+        return PublishedColumns(*columns, lambda row, _: refused.append(row), rows), refused
 
     (few, few_refused), (many, many_refused) = of(True), of(False)
     assert few.have_ids() == many.have_ids()

@@ -6,6 +6,7 @@ import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -13,24 +14,70 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from turnout.errors import StreamError
-from turnout.nats.wire.packing import ID_LEAD, have_ids, pack, pack_few
+from turnout.nats.wire.packing import ID_LEAD, have_ids, pack, pack_lists
 from turnout.records.published import TOO_LARGE, Refuse
 from turnout.records.types import Binaries, Strings
 
 Numbers = NDArray[np.int64]
 
 
-@dataclass(frozen=True)
-class PublishedMessages:
+class PublishedMessages(Protocol):
     """Messages that are sent together.
 
     Attributes:
-        subjects: as an Arrow array, like the next two, of one length.
-        payloads: payloads of the messages.
-        lines: their header lines; None where there are none.
         refused: callback for a message that will never be stored; None if that is an error.
-        rows: its argument for each message.
         since: when they were handed over, by the monotonic clock; they keep it when they are sent again.
+    """
+
+    @property
+    def refused(self) -> Refuse | None: ...
+
+    @property
+    def since(self) -> float: ...
+
+    @property
+    def subjects(self) -> Strings:
+        """Subjects as an array."""
+
+    @property
+    def payloads(self) -> Binaries:
+        """Payloads as an array, of the same length."""
+
+    @property
+    def lines(self) -> Binaries | None:
+        """Header lines as an array; None where there are none."""
+
+    def __len__(self) -> int: ...
+
+    def refuse(self, row: int, reason: StreamError) -> None:
+        """Report a message that will never be stored.
+
+        Raises:
+            StreamError: where refusals are not collected.
+        """
+
+    def take(self, rows: Numbers) -> PublishedMessages:
+        """Return the messages at the given indices."""
+
+    def distinct_subjects(self) -> Collection[str]:
+        """Return the different subjects."""
+
+    def have_ids(self) -> bool:
+        """Return True if the header lines of each message begin with its id."""
+
+    def most_bytes(self) -> int:
+        """Return a bound of the size of each message with its headers."""
+
+    def frames(self, replies: Binaries | bytes) -> tuple[Binaries | bytes, Numbers]:
+        """Return the concatenated frames, and the offset of each frame."""
+
+
+@dataclass(frozen=True)
+class PublishedColumns:
+    """Messages as Arrow arrays; see `PublishedMessages`.
+
+    Attributes:
+        rows: the argument of *refused* for each message.
     """
 
     subjects: Strings
@@ -44,19 +91,15 @@ class PublishedMessages:
         return len(self.subjects)
 
     def refuse(self, row: int, reason: StreamError) -> None:
-        """Report a message that will never be stored.
-
-        Raises:
-            StreamError: where refusals are not collected.
-        """
+        """See `PublishedMessages`."""
         if self.refused is None or self.rows is None:
             raise reason
         self.refused(int(self.rows[row]), reason)
 
-    def take(self, rows: Numbers) -> PublishedMessages:
-        """Return the messages at the given indices."""
+    def take(self, rows: Numbers) -> PublishedColumns:
+        """See `PublishedMessages`."""
         chosen = pa.array(rows)
-        return PublishedMessages(
+        return PublishedColumns(
             self.subjects.take(chosen),
             self.payloads.take(chosen),
             None if self.lines is None else self.lines.take(chosen),
@@ -66,82 +109,85 @@ class PublishedMessages:
         )
 
     def distinct_subjects(self) -> Collection[str]:
-        """Return the different subjects."""
+        """See `PublishedMessages`."""
         return pc.unique(self.subjects).to_pylist()  # type: ignore[no-any-return]
 
     def have_ids(self) -> bool:
-        """Return True if the header lines of each message begin with its id."""
+        """See `PublishedMessages`."""
         return have_ids(self.lines)
 
     def most_bytes(self) -> int:
-        """Return a bound of the size of each message with its headers."""
+        """See `PublishedMessages`."""
         return self.payloads.nbytes + (0 if self.lines is None else self.lines.nbytes) + 12  # type: ignore[no-any-return]
 
-    def frames(self, replies: Binaries | bytes) -> tuple[Binaries, Numbers]:
-        """Return the concatenated frames, and the offset of each frame."""
+    def frames(self, replies: Binaries | bytes) -> tuple[Binaries | bytes, Numbers]:
+        """See `PublishedMessages`."""
         return pack(self.subjects.cast(pa.binary()), self.payloads, self.lines, replies)
 
 
-class PublishedList(PublishedMessages):
-    """A few messages as lists; their Arrow arrays are made when they are needed: after a refusal, a lost connection.
+@dataclass(frozen=True)
+class PublishedLists:
+    """A few messages as lists; see `PublishedMessages`. Arrays are made after a refusal or a lost connection.
 
-    Args:
-        subjects: as a list, like the next two, of one length.
-        payloads: payloads of the messages.
-        lines: their header lines; None where there are none.
-        refused: as in `PublishedMessages`; its argument is the index of the message.
+    Attributes:
+        refused: its argument is the index of the message.
     """
 
-    def __init__(
-        self, subjects: Sequence[str], payloads: Sequence[bytes], lines: Sequence[bytes] | None, refused: Refuse | None
-    ) -> None:
-        self.__dict__.update(
-            _subjects=subjects, _payloads=payloads, _lines=lines, refused=refused, since=time.monotonic()
-        )
-
-    _subjects: Sequence[str]
-    _payloads: Sequence[bytes]
-    _lines: Sequence[bytes] | None
+    subject_list: Sequence[str]
+    payload_list: Sequence[bytes]
+    line_list: Sequence[bytes] | None
+    refused: Refuse | None = None
+    since: float = field(default_factory=time.monotonic)
 
     def __len__(self) -> int:
-        return len(self._subjects)
+        return len(self.subject_list)
 
-    @cached_property
+    @property
     def subjects(self) -> Strings:
-        """Subjects as an array."""
-        return pa.array(self._subjects, pa.string())
+        """See `PublishedMessages`."""
+        return self._columns.subjects
 
-    @cached_property
+    @property
     def payloads(self) -> Binaries:
-        """Payloads as an array."""
-        return pa.array(self._payloads, pa.binary())
+        """See `PublishedMessages`."""
+        return self._columns.payloads
 
-    @cached_property
+    @property
     def lines(self) -> Binaries | None:
-        """Header lines as an array."""
-        return None if self._lines is None else pa.array(self._lines, pa.binary())
+        """See `PublishedMessages`."""
+        return self._columns.lines
 
     @cached_property
-    def rows(self) -> Numbers | None:
-        """Index of each message."""
-        return None if self.refused is None else np.arange(len(self))
+    def _columns(self) -> PublishedColumns:
+        lines = None if self.line_list is None else pa.array(self.line_list, pa.binary())
+        subjects, payloads = pa.array(self.subject_list, pa.string()), pa.array(self.payload_list, pa.binary())
+        return PublishedColumns(subjects, payloads, lines, self.refused, np.arange(len(self)), self.since)
+
+    def refuse(self, row: int, reason: StreamError) -> None:
+        """See `PublishedMessages`."""
+        self._columns.refuse(row, reason)
+
+    def take(self, rows: Numbers) -> PublishedColumns:
+        """See `PublishedMessages`."""
+        return self._columns.take(rows)
 
     def distinct_subjects(self) -> Collection[str]:
         """See `PublishedMessages`."""
-        return set(self._subjects)
+        return set(self.subject_list)
 
     def have_ids(self) -> bool:
         """See `PublishedMessages`."""
-        return self._lines is not None and all(line.startswith(ID_LEAD) for line in self._lines)
+        return self.line_list is not None and all(line.startswith(ID_LEAD) for line in self.line_list)
 
     def most_bytes(self) -> int:
         """See `PublishedMessages`."""
-        return sum(map(len, self._payloads)) + sum(map(len, self._lines or ())) + 12
+        return sum(map(len, self.payload_list)) + sum(map(len, self.line_list or ())) + 12
 
-    def frames(self, replies: Binaries | bytes) -> tuple[bytes, Numbers]:
+    def frames(self, replies: Binaries | bytes) -> tuple[Binaries | bytes, Numbers]:
         """See `PublishedMessages`."""
         inboxes = replies if isinstance(replies, bytes) else replies.to_pylist()
-        return pack_few([subject.encode() for subject in self._subjects], self._payloads, self._lines, inboxes)
+        subjects = [subject.encode() for subject in self.subject_list]
+        return pack_lists(subjects, self.payload_list, self.line_list, inboxes)
 
 
 def small_enough(messages: PublishedMessages, limit: int) -> PublishedMessages:

@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from turnout.nats.protocol.headers import MESSAGE_ID, parse
 from turnout.nats.wire.frames import Frames
-from turnout.records.few import Pairs
 from turnout.records.header_column import ARROW
+from turnout.records.listed import Pairs
 from turnout.records.types import ArrowArray
 from turnout.untrusted import LARGEST_SEQUENCE, decimal
 
@@ -75,12 +75,12 @@ class Listed:
             pa.array(np.array(self.sequences, np.int64)),
             pa.array(self.keys, pa.binary()),
             pa.array(self.payloads, pa.binary()),
-            _lists_of_few(self.headers),
+            _header_lists(self.headers),
             pa.array(np.array(self.times, np.int64) // 1000).cast(pa.timestamp("us", tz="UTC")),
         ]
 
 
-def _lists_of_few(headers: Sequence[Pairs]) -> ArrowArray:
+def _header_lists(headers: Sequence[Pairs]) -> ArrowArray:
     """All headers as one list a message, null where it has none; Arrow takes five times as long for dictionaries."""
     lengths = np.array([len(pairs) for pairs in headers])
     names = pa.array([name for pairs in headers for name, _ in pairs], pa.string())

@@ -13,7 +13,7 @@ from turnout.nats.wire.connection import Connection
 from turnout.nats.wire.pull import PullReader, Range, record_batch
 from turnout.nats.wire.records import SCHEMA, Received
 from turnout.nats.wire.rows import with_stream
-from turnout.records.few import FewRecords
+from turnout.records.listed import ListedRecords
 from turnout.records.types import ArrowBatch
 from turnout.untrusted import LARGEST_SEQUENCE
 
@@ -64,11 +64,11 @@ class OpenReader(PullReader):
         # An empty stream is not at its end: messages may arrive.
         self._at.done = False
 
-    def batches(self) -> Iterator[ArrowBatch | FewRecords]:
+    def batches(self) -> Iterator[ArrowBatch | ListedRecords]:
         """The messages as they arrive, with their stream: few of them as lists; see `PullReader.batches`."""
         return super().batches()
 
-    def _read(self) -> Iterator[ArrowBatch | FewRecords]:
+    def _read(self) -> Iterator[ArrowBatch | ListedRecords]:
         """Yield batches as they arrive, and one without rows whenever a wait ends without messages."""
         heard = time.monotonic()
         while self._connection.is_open:
@@ -85,7 +85,7 @@ class OpenReader(PullReader):
             if received is not None:
                 heard = time.monotonic()
 
-    def _handed_out(self, received: Received, count: int) -> ArrowBatch | FewRecords:
+    def _handed_out(self, received: Received, count: int) -> ArrowBatch | ListedRecords:
         """Return the first *count* messages, with their stream."""
         stream, listed = self._range.stream, received.listed
 
@@ -95,7 +95,7 @@ class OpenReader(PullReader):
         if listed is None or count < len(listed.topics):
             return batch()
         times = [time // 1000 for time in listed.times]
-        return FewRecords(
+        return ListedRecords(
             stream, listed.topics, listed.sequences, times, listed.keys, listed.payloads, listed.headers, batch
         )
 

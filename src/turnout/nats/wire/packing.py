@@ -45,7 +45,7 @@ def pack(
     """
     count = len(subjects)
     if count <= _MAX_LISTED_MESSAGES:
-        return _pack_few(subjects, payloads, lines, replies)
+        return _pack_by_lists(subjects, payloads, lines, replies)
     sizes = pc.binary_length(payloads)
     if lines is None:
         parts = [b"PUB ", subjects, b" ", replies, b" ", _digits(sizes), b"\r\n", payloads, b"\r\n"]
@@ -59,17 +59,17 @@ def pack(
     return joined.buffers()[2], edges.astype(np.int64)
 
 
-def _pack_few(
+def _pack_by_lists(
     subjects: Binaries, payloads: Binaries, lines: Binaries | None, replies: Binaries | bytes
 ) -> tuple[ArrowArray, NDArray[np.int64]]:
     inboxes = replies if isinstance(replies, bytes) else replies.to_pylist()
-    frames, edges = pack_few(
+    frames, edges = pack_lists(
         subjects.to_pylist(), payloads.to_pylist(), None if lines is None else lines.to_pylist(), inboxes
     )
     return pa.py_buffer(frames), edges
 
 
-def pack_few(
+def pack_lists(
     subjects: Sequence[bytes],
     payloads: Sequence[bytes],
     lines: Sequence[bytes] | None,
@@ -140,7 +140,7 @@ def header_lines(headers: ArrowArray, without: Callable[[str], bool] | None = No
         ConfigError: when a name or a value would break out of its line; the value is not repeated.
     """
     if len(headers) <= _MAX_LISTED_MESSAGES and headers.type == ARROW:
-        return _header_lines_of_few(headers, without)
+        return _header_lines_of_listed(headers, without)
     parents = pc.list_parent_indices(headers).to_numpy()
     pairs = pc.list_flatten(headers)
     texts = pc.struct_field(pairs, [0]).cast(pa.string())
@@ -164,7 +164,7 @@ def header_lines(headers: ArrowArray, without: Callable[[str], bool] | None = No
     return pa.Array.from_buffers(pa.binary(), len(headers), [None, edges, lines.buffers()[2] or pa.py_buffer(b"")])
 
 
-def _header_lines_of_few(headers: ArrowArray, without: Callable[[str], bool] | None) -> Binaries:
+def _header_lines_of_listed(headers: ArrowArray, without: Callable[[str], bool] | None) -> Binaries:
     listed = ([(pair["key"], pair["value"]) for pair in pairs or ()] for pairs in headers.to_pylist())
     return pa.array([header_block(pairs, without) for pairs in listed], pa.binary())
 

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from turnout.errors import ConnectionLostError, StreamError
 from turnout.nats.protocol import headers as _headers
 from turnout.nats.protocol.frames import MessageLine
-from turnout.nats.wire._published import PublishedList, PublishedMessages, small_enough
+from turnout.nats.wire._published import PublishedColumns, PublishedLists, PublishedMessages, small_enough
 from turnout.nats.wire._refusals import TOO_MANY, Refusals, answer_of, concerns_all, forbidden_subject
 from turnout.nats.wire._window import TrackedChunk, Window
 from turnout.nats.wire.connection import Connection
@@ -124,10 +124,10 @@ class Publisher:
             size = stop - start
             some = lines.slice(start, size) if lines is not None else None
             rows = np.arange(start, stop) if refused is not None else None
-            self._send(PublishedMessages(subjects.slice(start, size), payloads.slice(start, size), some, refused, rows))
+            self._send(PublishedColumns(subjects.slice(start, size), payloads.slice(start, size), some, refused, rows))
             start = stop
 
-    def publish_few(
+    def publish_lists(
         self,
         subjects: Sequence[str],
         payloads: Sequence[bytes],
@@ -147,7 +147,7 @@ class Publisher:
         if self._expected:
             lines = [line + self._expected for line in lines or [b""] * len(subjects)]
         if subjects:
-            self._send_chunk(PublishedList(subjects, payloads, lines, refused))
+            self._send_chunk(PublishedLists(subjects, payloads, lines, refused))
 
     def flush(self) -> Published:
         """Send what waits and wait for every acknowledgement; the counts since the last flush.
@@ -185,9 +185,9 @@ class Publisher:
         self._rows.clear()
         self._rows_bytes = 0
         heads = pa.array(lines, type=pa.binary()) if any(lines) else None
-        self._send(PublishedMessages(pa.array(subjects, type=pa.string()), pa.array(payloads, type=pa.binary()), heads))
+        self._send(PublishedColumns(pa.array(subjects, type=pa.string()), pa.array(payloads, type=pa.binary()), heads))
 
-    def _send(self, messages: PublishedMessages) -> None:
+    def _send(self, messages: PublishedColumns) -> None:
         """Send one chunk with the header of the expected stream, and wait if the window is full after it."""
         if self._expected:
             expected = pa.repeat(pa.scalar(self._expected, type=pa.binary()), len(messages))

@@ -86,8 +86,8 @@ def decode(memory: bytearray, filled: int, frames: Frames, partition: int = 0) -
         BrokenFrameError: when a frame is none.
     """
     is_small = len(frames) <= _MAX_LISTED_FRAMES and frames.consumed <= _SMALL_BYTES
-    if is_small and (few := _decode_few(memory, frames, partition)) is not None:
-        return few
+    if is_small and (listed := _decode_listed(memory, frames, partition)) is not None:
+        return listed
     words = windows(memory, filled, "<u8")
     octets = np.frombuffer(memory, dtype=np.uint8, count=filled)
     body = frames.line_end + 2
@@ -121,7 +121,7 @@ def decode(memory: bytearray, filled: int, frames: Frames, partition: int = 0) -
     return Received(lambda: columns, at.sequence, at.consumer_sequence, sizes, int(at.pending[-1]), statuses)
 
 
-def _decode_few(memory: bytearray, frames: Frames, partition: int) -> Received | None:
+def _decode_listed(memory: bytearray, frames: Frames, partition: int) -> Received | None:
     """Read frames one by one; None where one of them is a status, or has a form that is not the usual one."""
     listed = Listed.of(memory, frames)
     if listed is None:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from turnout.nats.wire import Connection
 from turnout.nats.wire.open_pull import OpenReader
 from turnout.nats.wire.positions import state_of
-from turnout.records.few import FewRecords
+from turnout.records.listed import ListedRecords
 from turnout.records.types import ArrowBatch
 from turnout.runtime.gaps import LossWatch
 from turnout.runtime.source_options import SourceOptions
@@ -39,7 +39,7 @@ class NatsOpenReader:
         """Number of messages that the server had beyond the last batch."""
         return self._reader.pending
 
-    def batches(self) -> Iterator[ArrowBatch | FewRecords]:
+    def batches(self) -> Iterator[ArrowBatch | ListedRecords]:
         """Yield the records as they arrive, and a batch without any when a wait ends.
 
         Raises:

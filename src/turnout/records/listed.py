@@ -12,7 +12,7 @@ Pairs: TypeAlias = Sequence[tuple[str, bytes]]
 """Names and values of one record's headers, in order."""
 
 
-class FewRecords:
+class ListedRecords:
     """A few records of a stream; each Arrow array of their record batch takes as long as the work on some of them.
 
     Args:
@@ -57,6 +57,6 @@ class FewRecords:
         return self._make()
 
 
-def as_batch(records: ArrowBatch | FewRecords) -> ArrowBatch:
+def as_batch(records: ArrowBatch | ListedRecords) -> ArrowBatch:
     """Return the record batch of some records."""
-    return records.batch if isinstance(records, FewRecords) else records
+    return records.batch if isinstance(records, ListedRecords) else records
