@@ -9,7 +9,7 @@ from urllib.parse import quote, unquote, urlsplit, urlunsplit
 from turnout.errors import ConfigError
 from turnout.plugins import entry_points
 from turnout.secrets import masked_url
-from turnout.subscriptions.stores._sqlite_file import SqliteAddress
+from turnout.subscriptions.stores._sqlite_address import SqliteAddress
 from turnout.suggestions import did_you_mean
 
 _SQLITE = "sqlite:///"

@@ -19,13 +19,14 @@ from turnout.subscriptions.snapshot import Snapshot
 from turnout.subscriptions.store import MAX_LIMIT, Store, StoreBase
 from turnout.subscriptions.stores import _sqlite_past as past
 from turnout.subscriptions.stores._record import decode_record, decode_records, encode_record, id_maker
+from turnout.subscriptions.stores._sqlite_address import SqliteAddress
 from turnout.subscriptions.stores._sqlite_deletions import (
     delete_by_rows,
     delete_by_scan,
     forget_old_deletions,
     scan_pays,
 )
-from turnout.subscriptions.stores._sqlite_file import SqliteAddress, SqliteFile
+from turnout.subscriptions.stores._sqlite_file import SqliteFile
 from turnout.subscriptions.stores._sqlite_rows import insert_rows, neighbours
 from turnout.subscriptions.tenants import TenantStore, prefix_end
 
