@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.documentation import Block
 
-__all__ = ["NOTEBOOK", "cells", "code", "page"]
+__all__ = ["NOTEBOOK", "cells", "code", "page", "plots"]
 
 NOTEBOOK = Path(__file__).parents[1] / "examples" / "frames.ipynb"
 
@@ -24,6 +24,11 @@ def code() -> list[Block]:
         for place, cell in enumerate(cells())
         if cell["cell_type"] == "code"
     ]
+
+
+def plots() -> set[int]:
+    """Return the places of the cells that draw, for which the tests have no library."""
+    return {place for place, cell in enumerate(cells()) if "plot" in cell["metadata"].get("tags", ())}
 
 
 def page() -> str:

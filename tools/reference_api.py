@@ -101,8 +101,8 @@ def _argument(parameter: inspect.Parameter) -> str:
 def _first(value: Any) -> str:
     """The first paragraph of a docstring of its own, in one line; marks of reStructuredText become Markdown."""
     documented = inspect.ismodule(value) or inspect.isclass(value) or inspect.isroutine(value)
-    if isinstance(value, str):
-        # The version, which is another one after each commit.
+    if value is turnout.__version__:
+        # Another one after each commit.
         return "A text."
     if not documented:
         return f"`{_MODULE.sub('', str(value))}`".replace("|", "\\|")

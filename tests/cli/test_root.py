@@ -17,7 +17,7 @@ ROUTE = """
 name: small
 source: {format: nats, servers: "nats://127.0.0.1:1", stream: S}
 value: {format: json}
-transforms: [{type: MaskField$Value, fields: a}]
+transforms: [{type: MaskField$Value, fields: a, predicate: {type: HasHeaderKey, name: h}}]
 mappings: {"in.*": "out.{{wildcard(1)}}"}
 sink: {format: nats, servers: "nats://127.0.0.1:1"}
 """
@@ -65,7 +65,10 @@ def test_listed_help_is_the_commands_own(name) -> None:
 ARRAYS = {"numpy", "pyarrow", "pandas"}
 SERVICES = {"pyspark", "grpc", "nats", "fastapi", "uvicorn", "prometheus_client", "pymongo"}
 ROUTES = {"turnout.routes", "turnout.engine", "turnout.subscriptions", "turnout.transforms"}
-CODECS = {"turnout.codecs.avro.codec", "turnout.codecs.json_schema.codec", "turnout.codecs.protobuf.codec"}
+CODECS = {"turnout.codecs.avro.codec", "turnout.codecs.json_schema.codec", "turnout.codecs.protobuf.codec",
+          "turnout.codecs.schema_registry.client", "turnout.codecs.schema_registry.codec"}  # fmt: skip
+STORES = {"sqlite3", "turnout.subscriptions.model", "turnout.subscriptions.stores._sqlite_file"}
+CONDITIONS = {"turnout.conditions", "turnout.transforms.condition"}
 
 
 @pytest.mark.parametrize(
@@ -77,7 +80,7 @@ CODECS = {"turnout.codecs.avro.codec", "turnout.codecs.json_schema.codec", "turn
         (["map", "a.*", "b.{{wildcard(1)}}", "a.c"], {*ARRAYS, *SERVICES, *ROUTES}),
         (
             ["check", "small.yaml"],
-            {"pyarrow", "pandas", *SERVICES, "turnout.engine", "turnout.subscriptions.index"} | CODECS,
+            {*ARRAYS, *SERVICES, "turnout.engine", "turnout.subscriptions.index", *STORES, *CODECS, *CONDITIONS},
         ),
         (["explain", "small.yaml", "--file", "record.json"], {"pandas", *SERVICES}),
     ],

@@ -120,6 +120,30 @@ def test_delete(grpcurl):
     assert status(grpcurl, "Read", json.dumps({"id": created}))[0] == "NOT_FOUND"
 
 
+def test_a_projection(grpcurl, store):
+    """``project`` of a `Create` is stored, and part of the answers of `Read` and `SearchByMetadata`."""
+    body = json.loads(CREATE)
+    body.update(project="{'to': value.city}", metadata={"owner": "projecting"})
+    created = grpcurl("Create", json.dumps(body))["id"]
+    (found,) = grpcurl("SearchByMetadata", '{"limit": 10, "metadata": {"owner": "projecting"}}')["page"]
+
+    assert grpcurl("Read", json.dumps({"id": created}))["project"] == "{'to': value.city}"
+    assert found["data"]["project"] == "{'to': value.city}"
+    assert store.read(created).project == "{'to': value.city}"
+
+
+def test_a_projection_that_is_no_expression(grpcurl):
+    """It is refused with its position, and nothing is stored."""
+    body = json.loads(CREATE)
+    body.update(project="{'to': value.", metadata={"owner": "projecting wrongly"})
+
+    code, details = status(grpcurl, "Create", json.dumps(body))
+
+    assert code == "INVALID_ARGUMENT"
+    assert "project" in details
+    assert grpcurl("SearchByMetadata", '{"limit": 10, "metadata": {"owner": "projecting wrongly"}}') == {}
+
+
 def test_search_by_condition(grpcurl):
     """4.4.1: the first example is found by its pattern, with the id of its leaf; the second one is not."""
     created = grpcurl("Create", CREATE)["id"]

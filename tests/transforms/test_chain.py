@@ -11,10 +11,11 @@ from tests.vectors.connect import properties
 from turnout.errors import ConfigError
 from turnout.transforms import Chain, registry
 from turnout.transforms.base import Side, Transform
+from turnout.transforms.condition import Condition
 from turnout.transforms.extract_field import ExtractField
 from turnout.transforms.filter import Filter
 from turnout.transforms.insert_field import InsertField
-from turnout.transforms.predicates import Condition, RecordIsTombstone, TopicNameMatches
+from turnout.transforms.predicates import RecordIsTombstone, TopicNameMatches
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "connect"
 KAFKA = "org.apache.kafka.connect.transforms."

@@ -18,7 +18,8 @@ from turnout.routes import Route
 from turnout.transforms.apply import StageRunner
 from turnout.transforms.base import Errors, Predicate
 from turnout.transforms.chain import Guard
-from turnout.transforms.predicates import Condition, HasHeaderKey, RecordIsTombstone, texts_of
+from turnout.transforms.condition import Condition, texts_of
+from turnout.transforms.predicates import HasHeaderKey, RecordIsTombstone
 from turnout.untrusted import JsonObject
 
 

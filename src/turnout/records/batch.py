@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-import numpy as np
-from numpy.typing import NDArray
-
+from turnout.deferred import DeferredModule
 from turnout.errors import RecordError
 from turnout.records.block import Block, Positions, rows_of, taking
 from turnout.records.grouping import group
 from turnout.records.headers import Header, Headers
 from turnout.records.schema import Schema
 from turnout.records.types import Column, DynamicValue, Value
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+else:
+    np = DeferredModule("numpy")
 
 ALIVE: Final = 0
 FILTERED: Final = 1

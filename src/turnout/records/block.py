@@ -8,14 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from operator import itemgetter
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-import numpy as np
-from numpy.typing import NDArray
-
+from turnout.deferred import DeferredModule
 from turnout.records.encoded import EncodedColumn
 from turnout.records.schema import Schema
 from turnout.records.types import Column, Columns, ConvertColumn, DynamicValue, NewColumn, Value
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+else:
+    np = DeferredModule("numpy")
 
 _SLICE: Final = 12
 """Taking a slice costs as much as taking so many items one by one (measured)."""
@@ -23,7 +27,7 @@ _SLICE: Final = 12
 _SMALL: Final = 32
 """Number of items of a column up to which they are taken one by one, which needs no arrays (measured)."""
 
-Positions = NDArray[np.intp]
+Positions: TypeAlias = "NDArray[np.intp]"
 """Rows of a batch, or indices into a block, ascending."""
 
 

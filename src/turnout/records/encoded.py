@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-import numpy as np
-
+from turnout.deferred import DeferredModule
 from turnout.records.types import Column, Mask, Octets, Offsets
+
+if TYPE_CHECKING:
+    import numpy as np
+else:
+    np = DeferredModule("numpy")
 
 _MAX_ASCII: Final = 0x7F
 

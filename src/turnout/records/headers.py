@@ -9,8 +9,6 @@ from functools import cached_property
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from turnout.deferred import DeferredModule
 from turnout.records.block import Positions
 from turnout.records.casts import as_type
@@ -19,6 +17,7 @@ from turnout.records.text import text_of
 from turnout.records.types import ArrowArray, Binaries, Column, Strings, Value
 
 if TYPE_CHECKING:
+    import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
     from numpy.typing import NDArray
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from turnout.records import header_column
     from turnout.records.listed import Pairs
 else:
+    np = DeferredModule("numpy")
     pa, pc = DeferredModule("pyarrow"), DeferredModule("pyarrow.compute")
     header_column = DeferredModule("turnout.records.header_column")
 

@@ -10,11 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-import numpy as np
-from numpy.typing import NDArray
-
 if TYPE_CHECKING:
+    import numpy as np
     import pyarrow as pa
+    from numpy.typing import NDArray
 
     from turnout.records.scalars import Struct
 
@@ -48,22 +47,22 @@ Convert: TypeAlias = Callable[[Any], Any]
 ConvertColumn: TypeAlias = Callable[[Column], Column]
 """Conversion of a whole column; values stay in their order."""
 
-Mask: TypeAlias = NDArray[np.bool_]
+Mask: TypeAlias = "NDArray[np.bool_]"
 """A flag for each row."""
 
-RowIds: TypeAlias = NDArray[np.int64]
+RowIds: TypeAlias = "NDArray[np.int64]"
 """Rows of a batch, or indices into another array."""
 
-Offsets: TypeAlias = NDArray[np.int64]
+Offsets: TypeAlias = "NDArray[np.int64]"
 """Start of each item in a flat array, and the end of the last one."""
 
-Codes: TypeAlias = NDArray[np.int32]
+Codes: TypeAlias = "NDArray[np.int32]"
 """Indices into a dictionary."""
 
-Hashes: TypeAlias = NDArray[np.uint64]
+Hashes: TypeAlias = "NDArray[np.uint64]"
 """Hashes of 64 bits."""
 
-Octets: TypeAlias = NDArray[np.uint8]
+Octets: TypeAlias = "NDArray[np.uint8]"
 """Bytes of a buffer."""
 
 ArrowArray: TypeAlias = "pa.Array"

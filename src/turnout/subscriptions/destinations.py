@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 
 from turnout.errors import ConfigError, Mistake, SubscriptionInvalidError
 from turnout.subjects import is_valid, matches
-from turnout.subscriptions.model import Subscription
 from turnout.subscriptions.webhooks import is_url, webhook_problem
 
 if TYPE_CHECKING:
+    from turnout.subscriptions.model import Subscription
     from turnout.subscriptions.plain_lines import PlainLine
 
 FEED = "feed:"

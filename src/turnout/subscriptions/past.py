@@ -6,14 +6,16 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Final, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
 
 from turnout.clocks import TrustedClock
 from turnout.durations import parse_duration
 from turnout.epoch import EPOCH, microseconds_since_epoch
 from turnout.errors import HistoryForgottenError, SubscriptionNotFoundError
-from turnout.subscriptions.model import Subscription
-from turnout.subscriptions.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from turnout.subscriptions.model import Subscription
+    from turnout.subscriptions.snapshot import Snapshot
 
 Moment: TypeAlias = int | datetime
 """A revision, or a time; a time without a zone is UTC."""
@@ -160,6 +162,8 @@ class PastStore:
 
     def snapshot(self) -> Snapshot:
         """Return all past subscriptions, in the order of ids."""
+        from turnout.subscriptions.snapshot import Snapshot
+
         former = self._store.snapshot_at(self.revision, self._prefix)
         return Snapshot(tuple(map(self._bare, former)) if self._prefix else former, self.revision)
 

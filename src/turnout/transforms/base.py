@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import ClassVar, Final, NamedTuple, Self, TypeAlias
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple, Self, TypeAlias
 
 from turnout.errors import RecordError
 from turnout.records import Batch, Block, Positions, Shape
@@ -16,13 +13,17 @@ from turnout.transforms.flow import CONTENT, ContentPath, Move, moved_back, move
 from turnout.transforms.mixed import ByFields, EachObject
 from turnout.transforms.options import Option, OptionError, Options, Phase
 
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
 PACKAGE: Final = "org.apache.kafka.connect.transforms."
 """Kafka's package of transforms."""
 
 Errors: TypeAlias = dict[int, RecordError]
 """Failures: index in the block (of a step), or row of the batch (of everything else) → reason."""
 
-Mask: TypeAlias = NDArray[np.bool_]
+Mask: TypeAlias = "NDArray[np.bool_]"
 """For each row of a batch whether something is so."""
 
 Run: TypeAlias = Callable[[Block, Sequence[bool] | None, Batch, Errors], Block | list[Block]]

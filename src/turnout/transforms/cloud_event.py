@@ -18,8 +18,8 @@ from turnout.records.text import iso_of, text_of
 from turnout.records.types import Column, DynamicValue, Value
 from turnout.transforms.base import Errors, Side, Transform
 from turnout.transforms.checks import one_of
+from turnout.transforms.condition import check_key, texts_of
 from turnout.transforms.options import Option, OptionError, Options
-from turnout.transforms.predicates import check_key, texts_of
 from turnout.untrusted import JsonObject
 from turnout.yaml_values import load, position_of
 

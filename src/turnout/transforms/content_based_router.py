@@ -9,11 +9,11 @@ from typing import ClassVar, Self
 from turnout.records import Batch, Positions
 from turnout.transforms.base import Errors, NamedField, Side
 from turnout.transforms.checks import non_empty
+from turnout.transforms.condition import Condition
 from turnout.transforms.debezium_envelope import PACKAGE
 from turnout.transforms.debezium_expression import read_choices
 from turnout.transforms.debezium_scripting import LANGUAGE, NULLS, TOPIC_REGEX, Scripted, read_option
 from turnout.transforms.options import Option, Options
-from turnout.transforms.predicates import Condition
 
 
 @dataclass(frozen=True, slots=True)

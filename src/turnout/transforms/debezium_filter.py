@@ -10,11 +10,11 @@ from turnout.conditions import exists
 from turnout.records import Batch, Positions
 from turnout.transforms.base import Errors, NamedField, Side
 from turnout.transforms.checks import non_empty
+from turnout.transforms.condition import Condition
 from turnout.transforms.debezium_envelope import PACKAGE
 from turnout.transforms.debezium_expression import read_condition
 from turnout.transforms.debezium_scripting import LANGUAGE, NULLS, TOPIC_REGEX, Scripted, read_option
 from turnout.transforms.options import Option, Options
-from turnout.transforms.predicates import Condition
 
 _ANY: Final = Condition.of(exists("topic"))
 

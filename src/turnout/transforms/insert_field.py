@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal, Self
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
-import numpy as np
-from numpy.typing import NDArray
-
+from turnout.deferred import DeferredModule
 from turnout.errors import RecordError
 from turnout.records import Batch, Block, Field, Int32, Moment, Schema, Shape
 from turnout.records.schema import TIMESTAMP
@@ -19,6 +17,12 @@ from turnout.transforms.nested import FIELD_SYNTAX, FieldPath, Nesting, Tree, ne
 from turnout.transforms.options import Option, Options
 from turnout.transforms.requirements import require_object
 from turnout.transforms.storing import SCHEMA_BUILDER, copied, store
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+else:
+    np = DeferredModule("numpy")
 
 Source = Literal["topic", "partition", "offset", "timestamp", "static"]
 _PURPOSE = "field insertion"

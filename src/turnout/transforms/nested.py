@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
-from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
-import numpy as np
-
+from turnout.deferred import DeferredModule
 from turnout.errors import RecordError
 from turnout.records import Batch, Block, Field, Schema, Shape, group
 from turnout.records.paths import PathError, parse_path
@@ -22,6 +21,11 @@ from turnout.transforms.checks import one_of
 from turnout.transforms.options import Option
 from turnout.transforms.requirements import require_object
 from turnout.transforms.storing import copied, read, store
+
+if TYPE_CHECKING:
+    import numpy as np
+else:
+    np = DeferredModule("numpy")
 
 FieldPath: TypeAlias = tuple[str, ...]
 """The steps to a field."""

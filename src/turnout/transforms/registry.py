@@ -65,9 +65,15 @@ TRANSFORMS: Mapping[str, type[Transform]] = DeferredClasses(_MODULES)
 RELEASED: Mapping[str, type[Transform]] = DeferredClasses({name: _MODULES[name] for name in _OF_KAFKA})
 """The transforms that Kafka ships."""
 
-_PREDICATES: Final = ("TopicNameMatches", "HasHeaderKey", "RecordIsTombstone", "SubjectMatches", "Condition")
+_PREDICATES: Final = ("TopicNameMatches", "HasHeaderKey", "RecordIsTombstone", "SubjectMatches")
 
-PREDICATES: Mapping[str, type[Predicate]] = DeferredClasses(dict.fromkeys(_PREDICATES, "turnout.transforms.predicates"))
+_PREDICATE_MODULES: Final = {
+    **dict.fromkeys(_PREDICATES, "turnout.transforms.predicates"),
+    "Condition": "turnout.transforms.condition",
+}
+
+PREDICATES: Mapping[str, type[Predicate]] = DeferredClasses(_PREDICATE_MODULES)
+"""The predicates that are always there."""
 
 _DRAFT_PREDICATES = {"TopicMatches": "TopicNameMatches", "TopicNameMatch": "TopicNameMatches"}
 PREDICATE_PACKAGES = (PACKAGE + "predicates.", "org.apache.kafka.connect.predicates.")
@@ -100,7 +106,7 @@ def transforms() -> Mapping[str, type[Transform]]:
 def predicates() -> Mapping[str, type[Predicate]]:
     """Return all predicates by simple name."""
     offered = {name: kind for name, kind in _plugins().items() if issubclass(kind, Predicate)}
-    return {**offered, **PREDICATES}
+    return DeferredClasses({**offered, **_PREDICATE_MODULES})
 
 
 def transform_names(simple: str) -> list[str]:

@@ -24,8 +24,6 @@ from turnout.transforms.filter import Filter
 _MAX_SHAPE_PAIRS = 200
 """Maximum number of pairs of shapes that are tracked; beyond that, any output shape is assumed to be possible."""
 
-_ROWS = rows_of(1)
-
 
 @dataclass(frozen=True, slots=True)
 class ChainSchemas:
@@ -97,16 +95,16 @@ def _after(transform: Transform, state: RecordShapes) -> set[RecordShapes]:
     if not transform.sided:
         return _whole(transform, state)
     on_key = transform.side == Side.KEY
-    shapes = _of_side(transform, state.key if on_key else state.value, _batch(state))
+    shapes = _of_side(transform, state.key if on_key else state.value, state)
     return {state._replace(key=shape) if on_key else state._replace(value=shape) for shape in shapes}
 
 
-def _of_side(transform: Transform, shape: Shape, batch: Batch) -> set[Shape]:
+def _of_side(transform: Transform, shape: Shape, state: RecordShapes) -> set[Shape]:
     if shape.kind != "null" and shape.schema is None:
         # Plain or an object with any fields: schemaless values stay schemaless.
         return {shape, Shape("null", None)}
     try:
-        blocks = transform.plan(shape).run(_block(shape), None, batch, {})
+        blocks = transform.plan(shape).run(_block(shape), None, _batch(state), {})
     except RecordError:
         return set()
     results: set[Shape] = set()
@@ -125,7 +123,7 @@ def _shapes_after(before: Shape, block: Block) -> set[Shape]:
 def _whole(transform: Transform, state: RecordShapes) -> set[RecordShapes]:
     batch = _batch(state)
     try:
-        errors: Errors = transform.apply(batch, _ROWS)
+        errors: Errors = transform.apply(batch, rows_of(1))
     except RecordError:
         return set()
     if batch.outcomes[0] != ALIVE:
@@ -153,13 +151,13 @@ def _batch(state: RecordShapes) -> Batch:
 
 def _block(shape: Shape) -> Block:
     if shape.kind == "null":
-        return Block(_ROWS, shape.schema)
+        return Block(rows_of(1), shape.schema)
     if shape.schema is None:
-        return Block(_ROWS, None, columns={})
+        return Block(rows_of(1), None, columns={})
     value = _sample(shape.schema)
     if shape.kind == "object":
-        return Block(_ROWS, shape.schema, columns={name: [item] for name, item in value.items()})
-    return Block(_ROWS, shape.schema, values=[value])
+        return Block(rows_of(1), shape.schema, columns={name: [item] for name, item in value.items()})
+    return Block(rows_of(1), shape.schema, values=[value])
 
 
 def _sample(schema: Schema) -> DynamicValue:

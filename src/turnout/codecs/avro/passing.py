@@ -20,7 +20,7 @@ _MORE: Final = 0x80
 _INT_BYTES: Final = 5
 _LONG_BYTES: Final = 10
 
-_SizeValues: TypeAlias = Callable[[Cursors, RowIds], tuple[RowIds, Mask | None]]
+_SizeValues: TypeAlias = "Callable[[Cursors, RowIds], tuple[RowIds, Mask | None]]"
 """Function that returns the size in bytes of the value at each position, and the mask of malformed ones, whose size is
 arbitrary."""
 

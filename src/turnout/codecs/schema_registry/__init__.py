@@ -1,22 +1,30 @@
-"""Schema registries with Confluent's API: client, wire format and subject names, for the codecs that need schemas."""
+"""Schema registries with Confluent's API: client, wire format and subject names, for the codecs that need schemas.
 
-from turnout.codecs.schema_registry.client import (
-    IncompatibleSchemaError,
-    RegistryError,
-    RegistryUnavailableError,
-    SchemaRegistry,
-    SchemaText,
-    UnknownSchemaError,
-    registry_of,
-)
-from turnout.codecs.schema_registry.codec import Indexes, Position, RegistryCodec
+A route without a registry needs the declarations of options alone: the other names are loaded when they are first used.
+"""
+
+from typing import TYPE_CHECKING
+
 from turnout.codecs.schema_registry.connect import CONVERTER, only, settings_of
 from turnout.codecs.schema_registry.files import schema_file, schema_text_of
-from turnout.codecs.schema_registry.framing import Framed, frame, unframe
 from turnout.codecs.schema_registry.options import REGISTRY, STRATEGIES, SUBJECTS, RegistryOptions, Writing
-from turnout.codecs.schema_registry.registering import RegisteringCodec
-from turnout.codecs.schema_registry.subjects import subject_of
-from turnout.codecs.schema_registry.waiting import answered
+from turnout.deferred import names_at_first_use
+
+if TYPE_CHECKING:
+    from turnout.codecs.schema_registry.client import (
+        IncompatibleSchemaError,
+        RegistryError,
+        RegistryUnavailableError,
+        SchemaRegistry,
+        SchemaText,
+        UnknownSchemaError,
+        registry_of,
+    )
+    from turnout.codecs.schema_registry.codec import Indexes, Position, RegistryCodec
+    from turnout.codecs.schema_registry.framing import Framed, frame, unframe
+    from turnout.codecs.schema_registry.registering import RegisteringCodec
+    from turnout.codecs.schema_registry.subjects import subject_of
+    from turnout.codecs.schema_registry.waiting import answered
 
 __all__ = [
     "CONVERTER",
@@ -46,3 +54,25 @@ __all__ = [
     "subject_of",
     "unframe",
 ]
+
+__getattr__ = names_at_first_use(
+    __name__,
+    {
+        "Framed": "turnout.codecs.schema_registry.framing",
+        "IncompatibleSchemaError": "turnout.codecs.schema_registry.client",
+        "Indexes": "turnout.codecs.schema_registry.codec",
+        "Position": "turnout.codecs.schema_registry.codec",
+        "RegisteringCodec": "turnout.codecs.schema_registry.registering",
+        "RegistryCodec": "turnout.codecs.schema_registry.codec",
+        "RegistryError": "turnout.codecs.schema_registry.client",
+        "RegistryUnavailableError": "turnout.codecs.schema_registry.client",
+        "SchemaRegistry": "turnout.codecs.schema_registry.client",
+        "SchemaText": "turnout.codecs.schema_registry.client",
+        "UnknownSchemaError": "turnout.codecs.schema_registry.client",
+        "answered": "turnout.codecs.schema_registry.waiting",
+        "frame": "turnout.codecs.schema_registry.framing",
+        "registry_of": "turnout.codecs.schema_registry.client",
+        "subject_of": "turnout.codecs.schema_registry.subjects",
+        "unframe": "turnout.codecs.schema_registry.framing",
+    },
+)

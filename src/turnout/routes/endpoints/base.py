@@ -21,7 +21,7 @@ class Part(BaseModel):
     """A block of the route file: keys in camelCase, unknown ones refused, frozen once read."""
 
     model_config = ConfigDict(
-        extra="forbid", frozen=True, alias_generator=to_camel, hide_input_in_errors=True, strict=False
+        extra="forbid", frozen=True, alias_generator=to_camel, hide_input_in_errors=True, strict=False, defer_build=True
     )
 
 
