@@ -4,62 +4,22 @@ from __future__ import annotations
 
 import json
 import time
-from pathlib import Path
 
-import axe_core_python
 import pytest
 from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
 from tests.console.browser import MISSING, chromium, fill, prefer, press, quiet, text_of, until, write
+from tests.console.views import SCENE, VIEWS
+from turnout.rpc.caller import Caller
 from turnout.server.events import Event
 from turnout.server.serving import RouteServer
 from turnout.server.supervisor import Phase
 
 pytestmark = pytest.mark.skipif(chromium() is None, reason=MISSING)
 
-AXE = Path(axe_core_python.__file__).with_name("axe.min.js")
-PAGES = (
-    "/",
-    "/routes/orders",
-    "/routes/stock",
-    "/new-route",
-    "/sandbox?route=orders&at=ORDERS:2&subscription=large-in-oulu",
-    "/subscriptions",
-    "/subscriptions/large-in-oulu",
-    "/dead-letters",
-    "/dead-letters/orders",
-    "/dead-letters/orders/1",
-    "/tap?route=orders",
-    "/v1/docs",
-)
 FOCUSABLE = "a[href], button:enabled, input:not([type=hidden]), select, textarea, summary, [tabindex='0']"
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_pages_have_no_errors_ask_nobody_else_and_can_be_used_by_everybody(
-    server: RouteServer, driver: webdriver.Chrome, scheme: str
-) -> None:
-    """No message on the console, no request off the server, no serious finding of axe-core; light and dark."""
-    prefer(driver, scheme)
-    # What is dark differs in its colours alone.
-    only = {"light": "", "dark": ", runOnly: ['color-contrast']"}[scheme]
-    for page in PAGES:
-        with quiet(driver, server.url):
-            driver.get(server.url + page)
-            axe = driver.execute_async_script(
-                f"{AXE.read_text('utf-8')};\nconst done = arguments[arguments.length - 1];"
-                f"axe.run(document, {{resultTypes: ['violations']{only}}})"
-                ".then((all) => done(JSON.stringify(all.violations)));"
-            )
-        serious = [
-            (load["id"], [node["html"] for node in load["nodes"]][:3])
-            for load in json.loads(axe)
-            if load["impact"] in ("serious", "critical")
-        ]
-
-        assert serious == [], page
 
 
 def test_light_and_dark_differ(server: RouteServer, driver: webdriver.Chrome) -> None:
@@ -100,7 +60,7 @@ def test_pages_fit_a_phone(server: RouteServer, driver: webdriver.Chrome) -> Non
     size = {"width": 375, "height": 740, "deviceScaleFactor": 1, "mobile": True}
     driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
     try:
-        for page in PAGES:
+        for page in [view.address for view in VIEWS if view.at == SCENE]:
             driver.get(server.url + page)
             assert driver.execute_script("return document.documentElement.scrollWidth") <= 375, page
     finally:
@@ -269,6 +229,68 @@ def test_a_condition_is_tried_on_history_while_it_is_typed(server: RouteServer, 
 
     assert driver.find_elements(By.CSS_SELECTOR, "#trial svg.bars .bar")
     assert driver.find_elements(By.CSS_SELECTOR, "#trial li a")
+
+
+def test_a_condition_is_built_from_parts(server: RouteServer, driver: webdriver.Chrome) -> None:
+    """Each part is added to the text, which is tried on history at once; a value that is none is a sentence."""
+    with quiet(driver, server.url):
+        driver.get(f"{server.url}/subscriptions")
+        keys = [one.get_attribute("value") for one in driver.find_elements(By.CSS_SELECTOR, "#part-keys option")]
+        fill(driver, "#part-key", "town")
+        fill(driver, "#part-value", "Oulu")
+        press(driver, "form[data-builder] button")
+        until(driver, lambda _: "of 400" in text_of(driver, "#trial"))
+        first = text_of(driver, "#trial strong")
+        driver.find_element(By.XPATH, "//select[@id='part-join']/option[.='and not']").click()
+        driver.find_element(By.XPATH, "//select[@id='part-test']/option[.='<']").click()
+        fill(driver, "#part-key", "amount")
+        fill(driver, "#part-value", "200")
+        press(driver, "form[data-builder] button")
+        until(driver, lambda _: "town:Oulu AND NOT amount<200" in text_of(driver, "#read"))
+        until(driver, lambda _: text_of(driver, "#trial strong") not in ("", first))
+    fill(driver, "#part-value", "many")
+    press(driver, "form[data-builder] button")
+    until(driver, lambda _: "expected a number, found 'many'" in text_of(driver, "#read"))
+    driver.get_log("browser")
+
+    assert keys == ["topic", "key", "amount", "town"]
+    assert driver.find_element(By.CSS_SELECTOR, "#tried").get_attribute("value") == "town:Oulu AND NOT amount<200"
+
+
+def test_the_body_of_messages_is_changed_on_the_page_of_a_subscription(
+    server: RouteServer, driver: webdriver.Chrome
+) -> None:
+    """Shown, changed and taken away; an expression that is none is refused in a sentence."""
+    save = "form[data-json='PATCH'][data-if-match] button"
+    driver.get(f"{server.url}/subscriptions/trials")
+    fill(driver, "#project", "{'order': value.")
+    press(driver, save)
+    until(driver, lambda _: "project" in text_of(driver, "form[data-if-match] output"))
+    fill(driver, "#project", "{'order': value.order}")
+    press(driver, save)
+    until(driver, lambda _: "{'order': value.order}" in text_of(driver, ".facts"))
+    fill(driver, "#project", "")
+    press(driver, save)
+    until(driver, lambda _: "Body of its messages" not in text_of(driver, ".facts"))
+    driver.get_log("browser")
+
+    assert server.parts.subscriptions is not None
+    assert server.parts.subscriptions.service(Caller()).read("trials").project == ""
+
+
+def test_a_letter_is_copied_and_downloaded_as_json(server: RouteServer, driver: webdriver.Chrome) -> None:
+    """The text of the clipboard and of the link is that of the interface."""
+    driver.execute_cdp_cmd(
+        "Browser.grantPermissions", {"permissions": ["clipboardReadWrite", "clipboardSanitizedWrite"]}
+    )
+    driver.get(f"{server.url}/dead-letters/orders/1")
+    press(driver, "[data-copy-from]")
+    until(driver, lambda _: text_of(driver, "[data-copy-from]") == "Copied")
+    copied = driver.execute_async_script("navigator.clipboard.readText().then(arguments[0])")
+    link = driver.find_element(By.LINK_TEXT, "Download").get_attribute("href")
+
+    assert json.loads(copied)["sequence"] == 1
+    assert link == f"{server.url}/v1/routes/orders/dead-letters/1"
 
 
 def test_records_are_a_table_with_columns_of_ones_choice(server: RouteServer, driver: webdriver.Chrome) -> None:

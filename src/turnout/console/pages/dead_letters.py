@@ -19,6 +19,7 @@ from turnout.console.flow_counts import HOUR
 from turnout.console.formatting import moment
 from turnout.console.letter_table import columns_of, fields_of, has_text
 from turnout.console.render import page, page_router
+from turnout.console.shown_store import store_name
 from turnout.history.dead_letters import DeadLetter
 from turnout.history.masked_views import masked_report
 from turnout.history.masking import hidden_anywhere
@@ -179,6 +180,7 @@ def letter(
         request,
         "dead_letter.html",
         name=name,
+        of=store_name(parts, route),
         letter=letter,
         partition=partition_of(letter),
         reason=reason_of(letter),
