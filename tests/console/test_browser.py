@@ -401,3 +401,22 @@ def test_a_route_is_created_and_deleted(server: RouteServer, driver: webdriver.C
     until(driver, lambda _: driver.current_url == f"{server.url}/")
 
     assert "copied" not in [entry.name for entry in server.routes.entries()]
+
+
+def test_no_text_appears_twice(server: RouteServer, driver: webdriver.Chrome) -> None:
+    """A sentence that a page shows in one element is in no other: neither a reason beside the same need, nor a note."""
+    sentences = (
+        "return [...document.querySelectorAll('main p, main dd, td.error > *, .problem li')]"
+        ".filter((one) => one.checkVisibility() && !one.querySelector('p, li'))"
+        ".map((one) => one.innerText.trim()).filter((text) => text.length > 20)"
+    )
+    twice = {}
+    for page in [
+        "/routes/billing",
+        *(view.address for view in VIEWS if view.at == SCENE and view.address != "/v1/docs"),
+    ]:
+        driver.get(server.url + page)
+        shown = driver.execute_script(sentences)
+        twice[page] = {text for text in shown if shown.count(text) > 1}
+
+    assert {page: texts for page, texts in twice.items() if texts} == {}

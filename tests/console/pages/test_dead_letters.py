@@ -19,7 +19,7 @@ def test_letters_are_grouped_by_stage_and_reason(shown: TestClient) -> None:
     """The largest group first; each can be looked at alone."""
     page = shown.get("/dead-letters/orders").text
     groups = re.findall(
-        r'data-name="Letters"><a href="\?group=(\w+)".*?>(\d+)</a></td><td data-name="Stage">(\w+)', page
+        r'data-name="Letters"><a href="\?group=(\w+)".*?>(\d+)</a></td><td class="tight" data-name="Stage">(\w+)', page
     )
     letters = re.findall(r'<th scope="row"><a href="/dead-letters/orders/([^"]+)"', page)
     one = shown.get(f"/dead-letters/orders?group={groups[1][0]}").text
