@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import axe_core_python
 from selenium import webdriver
 from selenium.common.exceptions import NoSuchElementException, StaleElementReferenceException
 from selenium.webdriver.chrome.service import Service
@@ -20,6 +21,7 @@ from selenium.webdriver.support.ui import WebDriverWait
 
 __all__ = [
     "MISSING",
+    "axe",
     "chromium",
     "driver_of",
     "fill",
@@ -35,6 +37,7 @@ __all__ = [
 
 MISSING = "no Chromium: apt-get install chromium chromium-driver, or name them by CHROMIUM and CHROMEDRIVER"
 
+_AXE = Path(axe_core_python.__file__).with_name("axe.min.js")
 _ARGUMENTS = (
     "--headless=new",
     "--no-sandbox",
@@ -89,6 +92,22 @@ def requests_of(driver: webdriver.Chrome) -> list[str]:
     return [str(params["request"]["url"]) for params in sent]
 
 
+def axe(driver: webdriver.Chrome, *rules: str) -> list[Any]:
+    """Return what axe-core finds on the page: rule, impact and elements of each violation.
+
+    Args:
+        driver: the browser.
+        rules: only these; all if there are none.
+    """
+    only = f", runOnly: {json.dumps(rules)}" if rules else ""
+    found: list[Any] = driver.execute_async_script(
+        f"{_AXE.read_text('utf-8')};\nconst done = arguments[arguments.length - 1];"
+        f"axe.run(document, {{resultTypes: ['violations']{only}}}).then((all) => done(all.violations.map((one) =>"
+        " [one.id, one.impact, ...one.nodes.map((node) => node.html).slice(0, 3)])));"
+    )
+    return found
+
+
 def prefer(driver: webdriver.Chrome, scheme: str) -> None:
     """Have pages drawn light or dark."""
     features = [{"name": "prefers-color-scheme", "value": scheme}]
@@ -97,7 +116,8 @@ def prefer(driver: webdriver.Chrome, scheme: str) -> None:
 
 def until(driver: webdriver.Chrome, condition: Callable[[webdriver.Chrome], Any], seconds: float = 30) -> Any:
     """Wait until something is true, and give it."""
-    return WebDriverWait(driver, seconds).until(condition)
+    ignored = (NoSuchElementException, StaleElementReferenceException)
+    return WebDriverWait(driver, seconds, ignored_exceptions=ignored).until(condition)
 
 
 def text_of(driver: webdriver.Chrome, selector: str) -> str:

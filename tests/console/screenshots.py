@@ -10,7 +10,7 @@ from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
-from tests.console.browser import driver_of, prefer
+from tests.console.browser import driver_of, fill, prefer, press, text_of, until
 from tests.console.scene import scene
 from turnout.embedded import NatsServer
 
@@ -18,14 +18,14 @@ __all__ = ["take"]
 
 _WIDTH, _HEIGHT = 1180, 820
 _PAGES = (
-    ("routes", "/", "light", 610),
+    ("routes", "/", "light", 640),
     ("route", "/routes/orders", "light", 1180),
     ("mistakes", "/routes/stock#file", "dark", 640),
     ("sandbox", "/sandbox?route=orders&at=ORDERS:2&subscription=large-in-oulu", "light", 1100),
-    ("subscriptions", "/subscriptions", "light", 1000),
-    ("dead-letters", "/dead-letters/orders", "dark", 620),
+    ("subscriptions", "/subscriptions", "light", 1300),
+    ("dead-letters", "/dead-letters/orders?column=value.city&column=value.amount", "dark", 900),
     ("dead-letter", "/dead-letters/orders/{letter}", "light", 900),
-    ("tap", "/tap?route=orders", "dark", 760),
+    ("tap", "/tap?route=orders", "dark", 1090),
 )
 """File, address, light or dark, and how much of the page is shown."""
 
@@ -60,8 +60,19 @@ def _picture(driver: webdriver.Chrome, address: str, scheme: str, height: int, f
     driver.get(address)
     if "/tap?" in address:
         _watch(driver)
+    if address.endswith("/subscriptions"):
+        _build(driver)
     driver.save_screenshot(str(file))
     return file
+
+
+def _build(driver: webdriver.Chrome) -> None:
+    """Have a condition built and tried."""
+    fill(driver, "#part-key", "town")
+    fill(driver, "#part-value", "Oulu")
+    press(driver, "form[data-builder] button")
+    until(driver, lambda _: "of 400" in text_of(driver, "#trial"))
+    driver.execute_script("window.scrollTo(0, 0)")
 
 
 def _watch(driver: webdriver.Chrome) -> None:

@@ -4,62 +4,21 @@ from __future__ import annotations
 
 import json
 import time
-from pathlib import Path
 
-import axe_core_python
 import pytest
 from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
 from tests.console.browser import MISSING, chromium, fill, prefer, press, quiet, text_of, until, write
+from tests.console.views import SCENE, VIEWS
 from turnout.server.events import Event
 from turnout.server.serving import RouteServer
 from turnout.server.supervisor import Phase
 
 pytestmark = pytest.mark.skipif(chromium() is None, reason=MISSING)
 
-AXE = Path(axe_core_python.__file__).with_name("axe.min.js")
-PAGES = (
-    "/",
-    "/routes/orders",
-    "/routes/stock",
-    "/new-route",
-    "/sandbox?route=orders&at=ORDERS:2&subscription=large-in-oulu",
-    "/subscriptions",
-    "/subscriptions/large-in-oulu",
-    "/dead-letters",
-    "/dead-letters/orders",
-    "/dead-letters/orders/1",
-    "/tap?route=orders",
-    "/v1/docs",
-)
 FOCUSABLE = "a[href], button:enabled, input:not([type=hidden]), select, textarea, summary, [tabindex='0']"
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_pages_have_no_errors_ask_nobody_else_and_can_be_used_by_everybody(
-    server: RouteServer, driver: webdriver.Chrome, scheme: str
-) -> None:
-    """No message on the console, no request off the server, no serious finding of axe-core; light and dark."""
-    prefer(driver, scheme)
-    # What is dark differs in its colours alone.
-    only = {"light": "", "dark": ", runOnly: ['color-contrast']"}[scheme]
-    for page in PAGES:
-        with quiet(driver, server.url):
-            driver.get(server.url + page)
-            axe = driver.execute_async_script(
-                f"{AXE.read_text('utf-8')};\nconst done = arguments[arguments.length - 1];"
-                f"axe.run(document, {{resultTypes: ['violations']{only}}})"
-                ".then((all) => done(JSON.stringify(all.violations)));"
-            )
-        serious = [
-            (load["id"], [node["html"] for node in load["nodes"]][:3])
-            for load in json.loads(axe)
-            if load["impact"] in ("serious", "critical")
-        ]
-
-        assert serious == [], page
 
 
 def test_light_and_dark_differ(server: RouteServer, driver: webdriver.Chrome) -> None:
@@ -100,7 +59,7 @@ def test_pages_fit_a_phone(server: RouteServer, driver: webdriver.Chrome) -> Non
     size = {"width": 375, "height": 740, "deviceScaleFactor": 1, "mobile": True}
     driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
     try:
-        for page in PAGES:
+        for page in [view.address for view in VIEWS if view.at == SCENE]:
             driver.get(server.url + page)
             assert driver.execute_script("return document.documentElement.scrollWidth") <= 375, page
     finally:
@@ -221,31 +180,6 @@ def test_a_record_is_tried_in_the_sandbox(server: RouteServer, driver: webdriver
     assert "is not JSON" in problem
 
 
-def test_a_subscription_is_written_tried_and_deleted(server: RouteServer, driver: webdriver.Chrome) -> None:
-    """The condition is parsed while it is typed; a mistake is shown under its position."""
-    driver.get(f"{server.url}/subscriptions")
-    fill(driver, "#condition_text", "town:Oulu AND AND")
-    until(driver, lambda _: "^" in text_of(driver, "#read .caret"))
-    fill(driver, "#condition_text", "town:Rovaniemi")
-    until(driver, lambda _: "It reads: town:Rovaniemi" in text_of(driver, "#read"))
-    fill(driver, "#destinations", "deliver.rovaniemi")
-    fill(driver, "#own", "team=north")
-    driver.find_element(By.CSS_SELECTOR, "form[action='/v1/subscriptions'] button").click()
-    until(driver, lambda _: "town:Rovaniemi" in text_of(driver, "table.list"))
-
-    fill(driver, "#tried", "town:Oulu")
-    driver.find_element(By.CSS_SELECTOR, "form[action='/fragments/trial'] button").click()
-    until(driver, lambda _: "of 400" in text_of(driver, "#trial"))
-
-    driver.get(f"{server.url}/subscriptions?metadata=team%3Dnorth")
-    driver.find_element(By.CSS_SELECTOR, "table.list th a").click()
-    driver.find_element(By.CSS_SELECTOR, "button.danger").click()
-    driver.switch_to.alert.accept()
-    until(driver, lambda _: driver.current_url == f"{server.url}/subscriptions")
-
-    assert "town:Rovaniemi" not in text_of(driver, "table.list")
-
-
 def test_records_are_watched(server: RouteServer, driver: webdriver.Chrome) -> None:
     """From a sequence on, before and after the stage that was chosen; a pause holds them."""
     driver.get(f"{server.url}/tap?route=orders")
@@ -259,16 +193,19 @@ def test_records_are_watched(server: RouteServer, driver: webdriver.Chrome) -> N
     assert text_of(driver, "[role=status]").startswith("Paused")
 
 
-def test_a_condition_is_tried_on_history_while_it_is_typed(server: RouteServer, driver: webdriver.Chrome) -> None:
-    """That of a new subscription as well; the page of one shows at once what it would have matched, and when."""
-    driver.get(f"{server.url}/subscriptions")
-    fill(driver, "#condition_text", "town:Oulu")
-    until(driver, lambda _: "of 400" in text_of(driver, "#trial"))
-    driver.get(f"{server.url}/subscriptions/town-oulu")
-    until(driver, lambda _: "of 400" in text_of(driver, "#trial"))
+def test_a_letter_is_copied_and_downloaded_as_json(server: RouteServer, driver: webdriver.Chrome) -> None:
+    """The text of the clipboard and of the link is that of the interface."""
+    driver.execute_cdp_cmd(
+        "Browser.grantPermissions", {"permissions": ["clipboardReadWrite", "clipboardSanitizedWrite"]}
+    )
+    driver.get(f"{server.url}/dead-letters/orders/1")
+    press(driver, "[data-copy-from]")
+    until(driver, lambda _: text_of(driver, "[data-copy-from]") == "Copied")
+    copied = driver.execute_async_script("navigator.clipboard.readText().then(arguments[0])")
+    link = driver.find_element(By.LINK_TEXT, "Download").get_attribute("href")
 
-    assert driver.find_elements(By.CSS_SELECTOR, "#trial svg.bars .bar")
-    assert driver.find_elements(By.CSS_SELECTOR, "#trial li a")
+    assert json.loads(copied)["sequence"] == 1
+    assert link == f"{server.url}/v1/routes/orders/dead-letters/1"
 
 
 def test_records_are_a_table_with_columns_of_ones_choice(server: RouteServer, driver: webdriver.Chrome) -> None:
@@ -379,3 +316,22 @@ def test_a_route_is_created_and_deleted(server: RouteServer, driver: webdriver.C
     until(driver, lambda _: driver.current_url == f"{server.url}/")
 
     assert "copied" not in [entry.name for entry in server.routes.entries()]
+
+
+def test_no_text_appears_twice(server: RouteServer, driver: webdriver.Chrome) -> None:
+    """A sentence that a page shows in one element is in no other: neither a reason beside the same need, nor a note."""
+    sentences = (
+        "return [...document.querySelectorAll('main p, main dd, td.error > *, .problem li')]"
+        ".filter((one) => one.checkVisibility() && !one.querySelector('p, li'))"
+        ".map((one) => one.innerText.trim()).filter((text) => text.length > 20)"
+    )
+    twice = {}
+    for page in [
+        "/routes/billing",
+        *(view.address for view in VIEWS if view.at == SCENE and view.address != "/v1/docs"),
+    ]:
+        driver.get(server.url + page)
+        shown = driver.execute_script(sentences)
+        twice[page] = {text for text in shown if shown.count(text) > 1}
+
+    assert {page: texts for page, texts in twice.items() if texts} == {}

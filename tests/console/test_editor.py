@@ -7,18 +7,16 @@ import re
 import time
 from pathlib import Path
 
-import axe_core_python
 import pytest
 from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
 import turnout.console
-from tests.console.browser import MISSING, chromium, in_editor, press, quiet, text_of, until, write
+from tests.console.browser import MISSING, axe, chromium, in_editor, press, quiet, text_of, until, write
 from turnout.server.serving import RouteServer
 
 ROOT = Path(__file__).parents[2]
-AXE = Path(axe_core_python.__file__).with_name("axe.min.js")
 BUNDLE = Path(turnout.console.__file__).parent / "static" / "vendor" / "codemirror.js"
 
 needs_browser = pytest.mark.skipif(chromium() is None, reason=MISSING)
@@ -74,11 +72,7 @@ def test_a_route_is_written_with_completion_and_its_mistakes_stand_in_their_line
         write(driver, "name: typed")
         type_keys(driver, Keys.ENTER, "sou")
         until(driver, lambda _: options(driver)[:1] == ["source"])
-        axe = driver.execute_async_script(
-            f"{AXE.read_text('utf-8')};\nconst done = arguments[arguments.length - 1];"
-            "axe.run(document, {resultTypes: ['violations']}).then((all) => done(all.violations.map((one) =>"
-            " [one.id, one.impact, ...one.nodes.map((node) => node.html)])));"
-        )
+        found = axe(driver)
         take(driver)
         assert field(driver).endswith("source:\n  ")
         type_keys(driver, "form")
@@ -98,7 +92,7 @@ def test_a_route_is_written_with_completion_and_its_mistakes_stand_in_their_line
         press(driver, "#checked form[data-json] button")
         until(driver, lambda _: driver.current_url == f"{server.url}/routes/typed")
 
-    assert axe == []
+    assert found == []
     assert "natz" in told[0]
     assert server.routes.entry("typed").file.text == text
     server.routes.delete("typed", who="test")

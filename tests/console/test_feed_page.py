@@ -9,7 +9,7 @@ import pytest
 from selenium import webdriver
 from selenium.webdriver.common.by import By
 
-from tests.console.browser import MISSING, chromium, fill, press, quiet, text_of, until
+from tests.console.browser import MISSING, axe, chromium, fill, press, quiet, text_of, until
 from tests.feeds import FedRoute
 from tests.server.fakes import FakeRunner
 from turnout.console import add_console
@@ -43,8 +43,10 @@ def test_a_feed_is_followed_live(fed: FedRoute, driver: webdriver.Chrome, tmp_pa
             fill(driver, "[name=after]", "9")
             press(driver, "form[data-feed] button")
             until(driver, lambda _: len(rows()) == 2)
+            found = axe(driver)
         status = text_of(driver, "form[data-feed] [role=status]")
         press(driver, "[data-stop]")
 
     assert '"city":"Oulu"' in first.replace(" ", "")
+    assert found == []
     assert status == "Following."

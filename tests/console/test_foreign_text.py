@@ -126,7 +126,7 @@ def test_a_text_reverses_nothing_but_itself(foreign: Foreign, driver: webdriver.
     assert leaks == []
 
 
-@pytest.mark.parametrize("width", [1280, 375])
+@pytest.mark.parametrize("width", [1280, 1100, 375])
 def test_long_names_push_nothing_off_the_page(foreign: Foreign, driver: webdriver.Chrome, width: int) -> None:
     """Names of 200 letters without a space are broken; no list needs to be scrolled for its last column."""
     wait_for(lambda: foreign.server.routes.entry(LONG).supervisor)

@@ -68,4 +68,6 @@ def test_offsets_of_kafka(tmp_path: Path) -> None:
     found = committed(tmp_path / "c")
 
     assert found.next == {"a.b": {"0": 5, "1": 7}}
+    assert found.by_stream == {"a.b:0": 5, "a.b:1": 7}
+    assert Offsets(0, {"S": 4}).by_stream == {"S": 4}
     assert [found.sequence(name) for name in ("a.b:0", "a.b:1", "a.b:2", "c:0")] == [5, 7, 0, 0]

@@ -100,6 +100,7 @@ GET /connectors/{name}/tasks
 POST /connectors/{name}/tasks/{task:number}/restart
 GET /dead-letters
 GET /fragments/condition
+POST /fragments/condition/extended
 POST /fragments/index
 POST /fragments/new-route/check
 GET /fragments/route-schema

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from turnout.engine.counts import Counts
 from turnout.errors import TurnoutError
@@ -58,6 +61,22 @@ def test_counts_add_up_by_minute_and_are_kept_for_so_long(tmp_path: Path) -> Non
         assert [count.at for count in state.counts("r", since=3001)] == [3060]
         assert [(count.at, count.counts.read) for count in state.counts("r", step=300)] == [(3000, 9)]
         assert [count.at for count in state.counts("r", until=3060)] == [3000]
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.lists(st.lists(st.tuples(st.integers(0, 300), st.integers(1, 9)), max_size=6), max_size=4), st.data())
+def test_sums_of_hours_are_those_of_their_minutes(looks: list[list[tuple[int, int]]], data: st.DataObject) -> None:
+    """Sums that are kept are written anew when something is added to an hour; the last hour is not over."""
+    with TemporaryDirectory() as folder, opened(Path(folder), now=270 * 60.0, counts="30d") as state:
+        expected = dict.fromkeys(range(0, 6 * 3600, 3600), 0)
+        for additions in looks:
+            for minute, read in additions:
+                state.add_counts("r", Counts(read=read), minute * 60)
+                expected[minute // 60 * 3600] += read
+            until = data.draw(st.sampled_from([5 * 3600.0, 7200.0, float("inf")]))
+            found = {one.at: one.counts.read for one in state.counts("r", 0.0, until, 3600)}
+
+            assert found == {hour: read for hour, read in expected.items() if read and hour < until}
 
 
 def test_one_wrong_reading_of_the_clock_deletes_no_counts(tmp_path: Path) -> None:
@@ -121,7 +140,7 @@ def test_what_is_old_is_found_without_looking_through_everything(tmp_path: Path)
 
         assert lost == {"r": Losses(read=10, dead_lettered=6, undeliverable=1), "s": Losses(read=1)}
         assert [one.batches for one in state.pace("r")] == [2]
-        assert len(queries) == 5
+        assert len(queries) == 6
         assert [step for step in steps if step.startswith("SCAN")] == []
 
 

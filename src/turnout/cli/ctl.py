@@ -13,6 +13,7 @@ from urllib.parse import quote, urlencode
 import typer
 
 from turnout.cli.options import AsJson
+from turnout.cli.tap import PLACE
 from turnout.errors import RunError
 from turnout.terminal import json_text, printable_lines
 from turnout.untrusted import JsonObject
@@ -184,13 +185,13 @@ def tap(
     where: Annotated[str, typer.Option(metavar="CONDITION", help="Only records that match this condition.")] = "",
     rate: Annotated[float, typer.Option(min=0.01, max=50, help="Records a second at most.")] = 5.0,
     start: Annotated[
-        int | None, typer.Option("--from", min=1, metavar="SEQUENCE", help="Where to begin; now if not given.")
-    ] = None,
+        str, typer.Option("--from", metavar="PLACE", help=f"Where to begin: {PLACE}; now if not given.")
+    ] = "",
     limit: Annotated[int | None, typer.Option(min=1, help="End after this many records.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print a line of JSON for each record.")] = False,
 ) -> None:
     """Watch the records of a route before and after a stage; the run is not disturbed."""
-    query = {"stage": stage, "where": where, "rate": rate, **({} if start is None else {"start": start})}
+    query = {"stage": stage, "where": where, "rate": rate, "start": start}
     path = f"/v1/tap/{quote(route, safe='')}?{urlencode(query)}"
     shown = 0
     events = context.obj.client().events(path)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _RATE = 10.0
 """This many live records a second a person can follow."""
 
-_PLACE = "a sequence, an ISO time, earliest, or {topic:partition: offset}"
+PLACE = "a sequence, an ISO time, earliest, or {topic:partition: offset}"
 
 
 def register(app: typer.Typer) -> None:
@@ -32,7 +32,7 @@ def register(app: typer.Typer) -> None:
             str | None, typer.Option(metavar="CONDITION", help="Only records that match this condition.")
         ] = None,
         start: Annotated[
-            str | None, typer.Option("--from", metavar="PLACE", help=f"Where to begin: {_PLACE}; now if not given.")
+            str | None, typer.Option("--from", metavar="PLACE", help=f"Where to begin: {PLACE}; now if not given.")
         ] = None,
         end: Annotated[
             str | None,

@@ -35,7 +35,7 @@ def beginnings_of(route: Route) -> list[Beginning]:
     """
     source = route.source
     adapter = adapter_of(source)
-    if not source.streams or adapter.fixed_start is not None:
+    if not adapter.reports_ends or adapter.fixed_start is not None:
         return []
     start = adapter.sequences()
     with adapter.session() as session:

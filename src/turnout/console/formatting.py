@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from datetime import UTC, datetime
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 
 def number(value: float | None) -> str:
@@ -100,6 +100,15 @@ def segment(text: str) -> str:
     return quote(text, safe="")
 
 
+def subscription_path(id_: str, of: str = "") -> str:
+    """Return the path of a subscription's page; *of* is the route that has its store, "" for the server's.
+
+    >>> subscription_path("desk 7"), subscription_path("a", "orders")
+    ('/subscriptions/desk%207', '/subscriptions/a?of=orders')
+    """
+    return f"/subscriptions/{segment(id_)}" + (f"?{urlencode({'of': of})}" if of else "")
+
+
 FILTERS = {"ago": ago, "moment": moment, "number": number, "rate": rate, "share": share, "span": span, "pretty": pretty,
-           "segment": segment}  # fmt: skip
+           "segment": segment, "subscription_path": subscription_path}  # fmt: skip
 """Filters by their names in templates."""

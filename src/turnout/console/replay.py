@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 
 from turnout.errors import ConfigError, Mistake
@@ -40,14 +41,20 @@ class StreamReplay:
 
 
 def position_of(written: str) -> Start:
-    """Parse a start position; a number is a sequence.
+    """Parse a start position; a number is a sequence, an object has one for each stream or topic.
 
-    >>> position_of("4711"), position_of(" latest ")
-    (4711, 'latest')
+    >>> position_of("4711"), position_of(" latest "), position_of('{"orders": {"0": 17}}')
+    (4711, 'latest', {'orders': {'0': 17}})
     """
     text = written.strip()
     number = decimal(text)
-    return text if number is None else number
+    if number is not None:
+        return number
+    try:
+        position = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    return position if isinstance(position, dict) else text
 
 
 def replay_of(routes: Routes, name: str, written: str) -> list[StreamReplay]:
@@ -64,7 +71,7 @@ def replay_of(routes: Routes, name: str, written: str) -> list[StreamReplay]:
     source = route.source
     adapter = adapter_of(source)
     start = checked_start(route, position_of(written))
-    if not source.streams:
+    if not adapter.reports_ends:
         return []
     begins = adapter.sequences(start)
     done = routes.offsets(name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from turnout.errors import ConfigError, Mistake
+from turnout.routes import Route
 from turnout.server.errors import NoStoreError
 from turnout.server.rest.dependencies import Parts
 from turnout.server.sandbox import route_of
@@ -46,6 +47,11 @@ def shown_store(parts: Parts, principal: Principal, of: str) -> ShownStore:
     if live is None:
         raise ConfigError([Mistake("of", f"route {of} has no subscriptions")], what="bad request")
     return ShownStore(SubscriptionService(live.store), live, of)
+
+
+def store_name(parts: Parts, route: Route) -> str:
+    """Return the name by which `shown_store` finds the store of a route: "" for the server's, which others share."""
+    return "" if route.subscriptions is None or parts.matchers.is_known(route.subscriptions.store) else route.name
 
 
 def routes_with_stores(parts: Parts) -> list[str]:

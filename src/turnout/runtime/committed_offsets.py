@@ -32,6 +32,17 @@ class Offsets:
     batch: int | None
     next: dict[str, object]
 
+    @property
+    def by_stream(self) -> dict[str, object]:
+        """Next sequence by stream, next offset by ``topic:partition``."""
+        positions: dict[str, object] = {}
+        for name, value in self.next.items():
+            if isinstance(value, dict):
+                positions |= {f"{name}:{number}": offset for number, offset in value.items()}
+            else:
+                positions[name] = value
+        return positions
+
     def sequence(self, stream: str) -> int:
         """Return the next sequence of a stream, or the offset of a ``topic:partition``; 0 if none is committed."""
         topic, colon, partition = stream.rpartition(":")

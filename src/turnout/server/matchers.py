@@ -68,6 +68,10 @@ class Matchers:
         """Register the index of a store that another component maintains."""
         self._own[existing(without_timeout(url))] = live
 
+    def is_known(self, url: str) -> bool:
+        """Return True if another component maintains the index of a store."""
+        return existing(without_timeout(url)) in self._own
+
     def of(self, route: Route) -> LiveMatcher | None:
         """Return the matcher of a route; None without subscriptions. The first call for a store reads all of it.
 

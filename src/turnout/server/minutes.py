@@ -16,6 +16,8 @@ from turnout.server.loss_counts import LOSSES
 
 N = TypeVar("N", int, float)
 
+HOUR = 3600
+
 
 @dataclass(frozen=True, slots=True)
 class MinuteCounts:
@@ -65,7 +67,7 @@ def sums_by_period(rows: Iterable[tuple[int, str]], step: int) -> list[MinuteCou
     """Return the sums of the counts of minutes by period of *step* seconds.
 
     Args:
-        rows: minutes with their counts as `add_counts` has written them, the oldest first.
+        rows: minutes, or hours, with their counts as `add_counts` has written them, the oldest first.
         step: length of a period; periods begin at multiples of it.
     """
     periods: dict[int, dict[str, Any]] = {}
@@ -79,8 +81,19 @@ def _counts(written: dict[str, Any]) -> Counts:
     return Counts.of(written, None if flow is None else Flow.from_dict(flow))
 
 
+def add_hours(db: sqlite3.Connection, route: str, hours: Iterable[int]) -> None:
+    """Write the sums of the minutes of some hours."""
+    query = "SELECT counts FROM counts WHERE route = ? AND minute >= ? AND minute < ?"
+    for hour in hours:
+        total: dict[str, Any] = {}
+        for (text,) in db.execute(query, (route, hour, hour + HOUR)):
+            _merge(total, msgspec.json.decode(text))
+        db.execute("INSERT OR REPLACE INTO hours VALUES (?, ?, ?)", (route, hour, msgspec.json.encode(total).decode()))
+
+
 def add_counts(db: sqlite3.Connection, route: str, minute: int, more: Counts) -> None:
-    """Add to the counts of a minute, and to its losses."""
+    """Add to the counts of a minute, and to its losses; the sum of its hour is then unknown."""
+    db.execute("DELETE FROM hours WHERE route = ? AND hour = ?", (route, minute // HOUR * HOUR))
     before = db.execute("SELECT counts FROM counts WHERE route = ? AND minute = ?", (route, minute)).fetchone()
     total = more + _counts(json.loads(before[0])) if before else more
     row = (route, minute, json.dumps({**total.as_dict(), "flow": total.flow.as_dict()}))

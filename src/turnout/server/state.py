@@ -21,7 +21,7 @@ from turnout.files import FileLock
 from turnout.runtime.endpoints.adapter import Start
 from turnout.server.config import RetentionPart
 from turnout.server.loss_counts import LOSSES, Losses
-from turnout.server.minutes import MinuteCounts, MinutePace, add_counts, add_pace, sums_by_period
+from turnout.server.minutes import HOUR, MinuteCounts, MinutePace, add_counts, add_hours, add_pace, sums_by_period
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS revisions (
@@ -34,10 +34,13 @@ CREATE TABLE IF NOT EXISTS pauses (route TEXT PRIMARY KEY, who TEXT NOT NULL, at
 CREATE TABLE IF NOT EXISTS resets (route TEXT PRIMARY KEY, start TEXT, pending INTEGER NOT NULL);
 CREATE TABLE IF NOT EXISTS counts (
     route TEXT NOT NULL, minute INTEGER NOT NULL, counts TEXT NOT NULL, PRIMARY KEY (route, minute)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS hours (
+    route TEXT NOT NULL, hour INTEGER NOT NULL, counts TEXT NOT NULL, PRIMARY KEY (route, hour)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS pace (
     route TEXT NOT NULL, minute INTEGER NOT NULL, batches INTEGER NOT NULL, seconds REAL NOT NULL,
     lag_records INTEGER, lag_seconds REAL, PRIMARY KEY (route, minute)) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS counts_by_minute ON counts (minute);
+CREATE INDEX IF NOT EXISTS hours_by_hour ON hours (hour);
 CREATE INDEX IF NOT EXISTS pace_by_minute ON pace (minute);
 CREATE TABLE IF NOT EXISTS losses (
     minute INTEGER NOT NULL, route TEXT NOT NULL, read INTEGER NOT NULL, messages INTEGER NOT NULL,
@@ -53,6 +56,8 @@ INSERT INTO losses SELECT minute, route, {", ".join(f"coalesce(counts ->> '$.{na
     FROM counts
 """  # noqa: S608 - names of our own
 """Of a folder of a server that had them among the counts alone."""
+_HOURS_AT_ONCE = 24
+"""Hours that are added up while other threads wait."""
 _TRIM_EVERY = 200
 """Events between two checks of their number."""
 
@@ -273,6 +278,7 @@ class State:
             for (route, _), more_pace in pace.items():
                 add_pace(db, route, more_pace)
             db.execute("DELETE FROM counts WHERE minute < ?", (oldest,))
+            db.execute("DELETE FROM hours WHERE hour < ?", (oldest,))
             db.execute("DELETE FROM losses WHERE minute < ?", (oldest,))
             db.execute("DELETE FROM pace WHERE minute < ?", (oldest,))
 
@@ -292,7 +298,28 @@ class State:
             step: length of a period in seconds; periods begin at multiples of it.
         """
         query = "SELECT minute, counts FROM counts WHERE route = ? AND minute >= ? AND minute < ? ORDER BY minute"
-        return sums_by_period(self._rows(query, route, since, until), step)
+        hours: list[tuple[Any, ...]] = []
+        if step % HOUR == since % HOUR == 0:
+            begin, since = since, max(since, min(until, self._clock()) // HOUR * HOUR)
+            hours = self._hours(route, begin, since)
+        return sums_by_period([*hours, *self._rows(query, route, since, until)], step)
+
+    def _hours(self, route: str, since: float, until: float) -> list[tuple[Any, ...]]:
+        """Return the sums of whole hours, which are kept: a month of minutes takes a second to add up."""
+        query = (
+            "SELECT DISTINCT minute / 3600 * 3600 FROM counts WHERE route = ? AND minute >= ? AND minute < ?"
+            " EXCEPT SELECT hour FROM hours WHERE route = ?"
+        )
+        missing = [hour for (hour,) in self._rows(query, route, since, until, route)]
+        for first in range(0, len(missing), _HOURS_AT_ONCE):
+            with self._writing() as db:
+                add_hours(db, route, missing[first : first + _HOURS_AT_ONCE])
+        return self._rows(
+            "SELECT hour, counts FROM hours WHERE route = ? AND hour >= ? AND hour < ? ORDER BY hour",
+            route,
+            since,
+            until,
+        )
 
     def pace(self, route: str, since: float = 0.0, until: float = float("inf"), step: int = 60) -> list[MinutePace]:
         """Return the latencies of a route by period, as `counts` does."""

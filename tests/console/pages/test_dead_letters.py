@@ -13,13 +13,14 @@ from starlette.testclient import TestClient
 from tests.server.conftest import Bench, route_text
 from turnout.console.pages import dead_letters as pages
 from turnout.engine.counts import Counts
+from turnout.engine.sample_records import SampleRecord
 
 
 def test_letters_are_grouped_by_stage_and_reason(shown: TestClient) -> None:
     """The largest group first; each can be looked at alone."""
     page = shown.get("/dead-letters/orders").text
     groups = re.findall(
-        r'data-name="Letters"><a href="\?group=(\w+)".*?>(\d+)</a></td><td data-name="Stage">(\w+)', page
+        r'data-name="Letters"><a href="\?group=(\w+)".*?>(\d+)</a></td><td class="tight" data-name="Stage">(\w+)', page
     )
     letters = re.findall(r'<th scope="row"><a href="/dead-letters/orders/([^"]+)"', page)
     one = shown.get(f"/dead-letters/orders?group={groups[1][0]}").text
@@ -42,6 +43,19 @@ def test_a_letter_is_shown_as_it_came(shown: TestClient) -> None:
     assert "VALUE_CONVERTER" in letter
     assert shown.get("/dead-letters/orders/9999").status_code == 404
     assert shown.get("/dead-letters/orders/x").status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("record", "origin"),
+    [
+        (SampleRecord("t", stream="S", offset=7), "S:7"),
+        (SampleRecord("t", partition=2, offset=0), "t:2:0"),
+        (SampleRecord("t", offset=None), ""),
+    ],
+)
+def test_the_origin_of_a_letter(record: SampleRecord, origin: str) -> None:
+    """A sequence of a stream, or an offset of a partition of Kafka."""
+    assert pages.origin_of(record) == origin
 
 
 def test_a_letter_goes_into_the_sandbox_as_the_record_that_it_was(shown: TestClient) -> None:

@@ -38,6 +38,14 @@ def test_records_are_told_before_and_after_a_stage(shown: TestClient) -> None:
     assert "town" in first["after"]["value"]
 
 
+@pytest.mark.parametrize("start", ["earliest", '{"ORDERS": 1}', " 1 ", "2020-01-01T00:00:00Z"])
+def test_a_tap_begins_at_a_place(shown: TestClient, start: str) -> None:
+    """A word, a sequence for each stream, a number or a time."""
+    ((_, record),) = events(shown, 1, stage="source", start=start, rate=50)
+
+    assert record["sequence"] == 1
+
+
 def test_deliveries_are_matched_with_the_index_that_the_server_keeps(
     shown: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -57,6 +65,8 @@ def test_what_cannot_be_watched_is_refused(shown: TestClient) -> None:
     """Before anything is sent: an unknown place, a condition that cannot be read, a route that is not there."""
     assert shown.get("/v1/tap/orders", params={"stage": "nowhere"}).status_code == 422
     assert shown.get("/v1/tap/orders", params={"where": "a:"}).status_code == 422
+    for start in ("soon", "-1", "1.5", '{"ORDERS": [1]}', "1" + "0" * 30, "[" * 5000):
+        assert shown.get("/v1/tap/orders", params={"start": start}).status_code == 422, start
     assert shown.get("/v1/tap/nobody").status_code == 404
 
 

@@ -19,6 +19,8 @@ from turnout.console.flow_counts import HOUR
 from turnout.console.formatting import moment
 from turnout.console.letter_table import columns_of, fields_of, has_text
 from turnout.console.render import page, page_router
+from turnout.console.shown_store import store_name
+from turnout.engine.sample_records import SampleRecord
 from turnout.history.dead_letters import DeadLetter
 from turnout.history.masked_views import masked_report
 from turnout.history.masking import hidden_anywhere
@@ -179,8 +181,10 @@ def letter(
         request,
         "dead_letter.html",
         name=name,
+        of=store_name(parts, route),
         letter=letter,
         partition=partition_of(letter),
+        origin=origin_of(letter.record),
         reason=reason_of(letter),
         key=text_or_hex(letter.record.key),
         value=text_or_hex(letter.record.value),
@@ -221,6 +225,13 @@ def _is_of(letter: DeadLetter, form: RedriveRequest) -> bool:
 def partition_of(letter: DeadLetter) -> dict[str, str]:
     """Return the query parameter that names a letter's partition of Kafka; empty for a stream of NATS."""
     return {"stream": letter.stream} if ":" in letter.stream else {}
+
+
+def origin_of(record: SampleRecord) -> str:
+    """Return the position of a record: ``STREAM:SEQ``, of Kafka ``TOPIC:PARTITION:OFFSET``; "" if unknown."""
+    if record.offset is None:
+        return ""
+    return f"{record.stream or f'{record.topic}:{record.partition}'}:{record.offset}"
 
 
 def reason_of(letter: DeadLetter) -> str:

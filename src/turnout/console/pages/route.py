@@ -18,6 +18,7 @@ from turnout.console.history_effect import effect_of
 from turnout.console.period import LENGTHS, Period, PeriodDep
 from turnout.console.render import page, page_router
 from turnout.console.replay import replay_of
+from turnout.console.shown_store import store_name
 from turnout.errors import Mistake, RouteError
 from turnout.history.report import report_lines
 from turnout.routes import Route
@@ -171,6 +172,7 @@ def replay(name: str, request: Request, parts: PartsDep, _: Reads, to: str = "")
 def _state(entry: RouteEntry, parts: Parts) -> dict[str, object]:
     return {
         "entry": entry,
+        "of": store_name(parts, entry.version.route) if entry.version else "",
         "status": entry.status,
         "reason": masked_url(entry.status.reason),
         "needs": masked_url(needs(entry, parts)),

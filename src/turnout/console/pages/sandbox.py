@@ -11,6 +11,7 @@ from fastapi.responses import HTMLResponse
 from turnout.console.differences import Pair, side_by_side
 from turnout.console.formatting import pretty
 from turnout.console.render import page, page_router, text_of_error
+from turnout.console.shown_store import store_name
 from turnout.engine.explain import RecordExplanation
 from turnout.engine.stages import StageReport
 from turnout.errors import ConfigError, Mistake, TurnoutError
@@ -102,7 +103,13 @@ def _answer_of_letter(
 
 def _explained(form: SandboxForm, parts: Parts, route: Route, batch: ArrowBatch, *, masked: bool) -> dict[str, object]:
     explanation = explained(route, batch, parts.matchers, asked=form.subscription.strip() or None, masked=masked)
-    return {"explanation": explanation, "stages": _stages(explanation), "shown": _SHOWN_ROWS, "route": route}
+    return {
+        "explanation": explanation,
+        "stages": _stages(explanation),
+        "shown": _SHOWN_ROWS,
+        "route": route,
+        "of": store_name(parts, route),
+    }
 
 
 def _record(written: str) -> dict[str, object]:

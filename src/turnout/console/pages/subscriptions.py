@@ -7,11 +7,13 @@ from typing import Annotated
 from urllib.parse import urlencode
 
 from fastapi import Query, Request
-from fastapi.responses import HTMLResponse
+from fastapi.responses import HTMLResponse, JSONResponse
 from markupsafe import Markup
+from pydantic import field_validator
 
 from turnout.conditions import Condition, encode, format_condition, parse
 from turnout.conditions.anchor import Anchor
+from turnout.console.condition_builder import TESTS, Join, extended, offered_keys
 from turnout.console.condition_trial import Trial, trial_of
 from turnout.console.figures import bars, counted
 from turnout.console.formatting import moment, pretty
@@ -55,6 +57,23 @@ class TrialForm(RequestForm):
     count: Annotated[int, Query(ge=1, le=_MOST_RECORDS)] = 10_000
 
 
+class PartForm(RequestForm):
+    """A condition, and one more test that joins it."""
+
+    text: str
+    join: Join
+    key: str
+    test: str
+    value: str
+
+    @field_validator("test")
+    @classmethod
+    def _known(cls, test: str) -> str:
+        if test not in TESTS:
+            raise ValueError(f"expected one of {', '.join(TESTS)}")
+        return test
+
+
 class IndexForm(RequestForm):
     """The store whose index is looked into."""
 
@@ -89,7 +108,9 @@ def subscriptions(
         next=urlencode({**filters, "cursor": result.cursor}) if result.cursor else "",
         of=store.of,
         stores=[*([""] if parts.subscriptions else []), *routes_with_stores(parts)],
-        names=_matching_routes(parts),
+        names=_matching_routes(parts, store.of),
+        keys=offered_keys(parts),
+        tests=TESTS,
     )
 
 
@@ -113,7 +134,9 @@ def subscription(
         condition=pretty(encode(subscription.condition)),
         delivery=None if subscription.delivery is None else pretty(subscription.delivery.to_mapping()),
         history=_history(store.service, id),
-        names=_matching_routes(parts),
+        names=_matching_routes(parts, store.of),
+        keys=offered_keys(parts),
+        tests=TESTS,
         feeds=_feeds(parts),
     )
 
@@ -155,9 +178,10 @@ def _history(service: SubscriptionService, id_: str) -> list[tuple[AuditEntry, s
 @reads_store
 def index(form: IndexForm, request: Request, parts: PartsDep, principal: Reads) -> HTMLResponse:
     """Render the statistics of the index; it walks all of it, on request only."""
-    stats = shown_store(parts, principal, form.of).live.stats(_HOTTEST)
+    store = shown_store(parts, principal, form.of)
+    stats = store.live.stats(_HOTTEST)
     hottest = [(anchor.key, _by(anchor), count) for anchor, count in stats.hottest]
-    return page(request, "_index.html", stats=stats, hottest=hottest)
+    return page(request, "_index.html", stats=stats, hottest=hottest, of=store.of)
 
 
 @router.get("/fragments/condition")
@@ -171,6 +195,15 @@ def condition(request: Request, _: Reads, condition_text: str = "") -> HTMLRespo
         return page(request, "_condition.html", text=condition_text, condition=None, failure=_placed(failure))
     text, as_json = format_condition(read), pretty(encode(read))
     return page(request, "_condition.html", text=text, condition=as_json, failure=None)
+
+
+@router.post("/fragments/condition/extended")
+def extended_condition(form: PartForm, _: Reads) -> JSONResponse:
+    """Return a condition with one more test as text, for its field."""
+    try:
+        return JSONResponse({"text": extended(form.text, form.join, form.key, form.test, form.value)})
+    except ConditionError as failure:
+        raise ConfigError([Mistake("", str(failure))], what="bad condition") from failure
 
 
 @router.post("/fragments/trial")
@@ -234,8 +267,11 @@ def _search(service: SubscriptionService, query: dict[str, str], cursor: str) ->
     return service.search_by_metadata(pairs, limit=_ON_PAGE, cursor=cursor)
 
 
-def _matching_routes(parts: Parts) -> list[str]:
-    """Return the routes with records to try a condition on; routes that match subscriptions are first."""
+def _matching_routes(parts: Parts, of: str) -> list[str]:
+    """Return the routes with records to try a condition on: that of the store, others with subscriptions, the rest."""
     routes = [entry.version.route for entry in parts.routes.entries() if entry.version is not None]
     readable = [route for route in routes if route.source.keeps_history]
-    return [route.name for route in sorted(readable, key=lambda route: (route.subscriptions is None, route.name))]
+    return [
+        route.name
+        for route in sorted(readable, key=lambda route: (route.name != of, route.subscriptions is None, route.name))
+    ]

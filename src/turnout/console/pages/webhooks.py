@@ -7,6 +7,7 @@ from fastapi.responses import HTMLResponse
 from pydantic import StrictStr
 
 from turnout.console.render import page, page_router
+from turnout.console.shown_store import store_name
 from turnout.errors import ConfigError, Mistake
 from turnout.history.masking import Hidden, hidden_anywhere
 from turnout.routes import Route
@@ -55,6 +56,7 @@ def webhooks(name: str, request: Request, parts: PartsDep, principal: Reads) -> 
         request,
         "route_webhooks.html",
         name=name,
+        of=store_name(parts, route),
         endpoints=sorted(endpoints or (), key=lambda one: (order[one.state], -one.waiting, one.destination)),
         is_running=endpoints is not None,
         letters=dead_letters(route, _LETTERS),

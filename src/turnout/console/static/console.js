@@ -114,12 +114,22 @@ function body(form) {
     const text = field.type === "checkbox" ? field.checked : field.value;
     if (field.dataset.as === "lines") values[field.name] = text.split("\n").map((line) => line.trim()).filter(Boolean);
     else if (field.dataset.as === "pairs") values[field.name] = pairs(text);
-    else if (field.dataset.as === "place") values[field.name] = /^\d+$/.test(text.trim()) ? Number(text) : text.trim();
+    else if (field.dataset.as === "place") values[field.name] = place(text.trim());
     else if (field.dataset.as === "boolean") values[field.name] = text === "true";
     else if (field.dataset.as === "number") values[field.name] = Number(text);
     else values[field.name] = text;
   }
   return values;
+}
+
+/** A start: a sequence, an object with one for each stream or topic, a word or a time. */
+function place(text) {
+  if (/^\d+$/.test(text)) return Number(text);
+  try {
+    return text.startsWith("{") ? JSON.parse(text) : text;
+  } catch {
+    return text;
+  }
 }
 
 function pairs(text) {
@@ -195,6 +205,21 @@ async function ask(form, quietly = false) {
   }
 }
 
+/** Add a test to the condition in a field, as if it were typed there. */
+async function extend(form) {
+  const field = document.querySelector(form.dataset.builder);
+  const target = document.querySelector(form.dataset.into);
+  try {
+    const response = await fetch(form.getAttribute("action"), { method: "POST", headers, body: JSON.stringify({ ...body(form), text: field.value }) });
+    if (!response.ok) return await showAnswer(target, response);
+    field.value = (await response.json()).text;
+    field.dispatchEvent(new Event("input", { bubbles: true }));
+  } catch {
+    drawn.delete(target);
+    target.textContent = "The server does not answer.";
+  }
+}
+
 /** Copy a text; the clipboard is there for pages of this machine and over TLS alone. */
 export async function copy(button, text) {
   try {
@@ -207,12 +232,22 @@ export async function copy(button, text) {
 
 document.addEventListener("submit", (event) => {
   const form = event.target;
-  if (!form.dataset.json && !form.dataset.fragment) return;
+  if (!form.dataset.json && !form.dataset.fragment && !form.dataset.builder) return;
   event.preventDefault();
   clearTimeout(timers.get(form));
   if (form.dataset.confirm && !window.confirm(form.dataset.confirm)) return;
-  if (form.dataset.json) send(form, event.submitter ?? form.querySelector("button"));
+  if (form.dataset.builder) extend(form);
+  else if (form.dataset.json) send(form, event.submitter ?? form.querySelector("button"));
   else ask(form);
+});
+
+// A button that copies what an address of the interface answers.
+document.addEventListener("click", async (event) => {
+  const button = event.target.closest("button[data-copy-from]");
+  if (!button) return;
+  const response = await fetch(button.dataset.copyFrom).catch(() => null);
+  if (response?.ok) copy(button, JSON.stringify(await response.json(), null, 2));
+  else button.textContent = response ? await problemOf(response) : "The server does not answer.";
 });
 
 // A preview of the meaning of a field's text, during input.

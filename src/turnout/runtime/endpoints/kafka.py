@@ -15,10 +15,10 @@ from turnout.routes.endpoints import KafkaSink, KafkaSource
 from turnout.routes.values import listed
 from turnout.runtime.endpoints.adapter import EndpointAdapter, EndpointProbe, Start, StreamEnd, time_of
 from turnout.runtime.endpoints.changes import Change, other_changes, server_changes, unsafe_change
-from turnout.runtime.endpoints.kafka_history import KafkaHistory, hasty
+from turnout.runtime.endpoints.kafka_history import KafkaHistory, hasty, offsets_by_topic
 from turnout.runtime.endpoints.kafka_probe import KafkaProbe
 from turnout.runtime.kafka_publisher import KafkaSinkOptions
-from turnout.runtime.kafka_source import KafkaSourceOptions, partitions_of
+from turnout.runtime.kafka_source import KafkaSourceOptions, partitions_of, position_of, resolved
 from turnout.untrusted import decimal, is_whole
 
 if TYPE_CHECKING:
@@ -87,17 +87,26 @@ class KafkaAdapter(EndpointAdapter):
         return cast("KafkaSource", self.endpoint)
 
     def checked_start(self, start: Start) -> Start:
-        """Return the start position if topics can be read from there.
+        """Return the start position if topics can be read from there, offsets by topic and partition.
 
         Raises:
             ConfigError: it is no such position.
         """
         if isinstance(start, Mapping):
+            start = offsets_by_topic(start)
             mistakes = list(_wrong_offsets(start))
             if mistakes:
                 raise ConfigError(mistakes, what="bad offsets")
             return start
         return start if start in ("earliest", "latest") else time_of(start).isoformat()
+
+    def sequences(self, start: Start | None = None) -> dict[str, int]:
+        """Return the offset of each partition, by ``topic:partition``, that a start means now."""
+        position = position_of(self._source.start if start is None else start)
+        with self._admin() as admin:
+            infos = self._topics(admin)
+            offsets = resolved(admin, position, infos, admin.ends(partitions_of(infos)))
+        return {f"{topic}:{number}": offset for (topic, number), offset in offsets.items()}
 
     # Streams
 

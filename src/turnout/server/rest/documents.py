@@ -39,13 +39,13 @@ def _page(document: Document) -> Iterator[str]:
     yield '<meta name="viewport" content="width=device-width, initial-scale=1"><link rel="icon" href="data:,">'
     yield '<link rel="stylesheet" href="docs.css"></head><body>'
     yield '<nav><a href="/">Console</a></nav>'
-    yield f"<h1>{title}</h1><p>{escape(document['info'].get('description', ''))}</p>"
+    yield f"<main><h1>{title}</h1><p>{escape(document['info'].get('description', ''))}</p>"
     yield '<p><a href="openapi.json">openapi.json</a></p>'
     for tag, operations in _by_tag(document).items():
         yield f"<h2>{escape(tag)}</h2>"
         for method, path, operation in operations:
             yield from _operation(document, method, path, operation)
-    yield "</body></html>"
+    yield "</main></body></html>"
 
 
 def _by_tag(document: Document) -> dict[str, list[tuple[str, str, Document]]]:
@@ -69,7 +69,8 @@ def _operation(document: Document, method: str, path: str, operation: Document) 
             f"<tr><td><code>{escape(name)}</code></td><td>{escape(location)}</td><td>{escape(text)}</td></tr>"
             for name, location, text in rows
         )
-        yield f'<div class="scroll" tabindex="0" role="region" aria-label="Parameters"><table>{cells}</table></div>'
+        label = escape(f"Parameters of {method} {path}")
+        yield f'<div class="scroll" tabindex="0" role="region" aria-label="{label}"><table>{cells}</table></div>'
     yield f"<p>Answers: {', '.join(map(escape, operation.get('responses', {})))}</p></section>"
 
 

@@ -18,7 +18,6 @@ from turnout.history.tap import Tapped, taps
 from turnout.history.tap_watch import DELIVERED
 from turnout.secrets import masked_url
 from turnout.server.rest.dependencies import PartsDep, Reads, is_masked
-from turnout.server.rest.models import SequenceNumber
 from turnout.server.rest.store_calls import in_pool
 from turnout.server.sandbox import route_of
 
@@ -43,8 +42,9 @@ async def tap(
     where: Annotated[str, Query(description="a condition, over the metadata as it is there")] = "",
     rate: Annotated[float, Query(gt=0, le=50, description="records a second at most")] = 5.0,
     start: Annotated[
-        SequenceNumber | None, Query(ge=1, description="a sequence to begin at; new records if not given")
-    ] = None,
+        str,
+        Query(description="a sequence, an ISO time, earliest, or {topic:partition: offset}; new records if not given"),
+    ] = "",
 ) -> StreamingResponse:
     route = route_of(parts.routes.entry(name))
     stop = threading.Event()
@@ -53,7 +53,15 @@ async def tap(
     index = await in_pool(parts.threads.matches, parts.matchers.index, route) if stage == DELIVERED else None
     unmasked = not is_masked(principal)
     records = taps(
-        route, stage, where=condition, rate=rate, start=start, stop=stop, index=index, unmasked=unmasked, strict=True
+        route,
+        stage,
+        where=condition,
+        rate=rate,
+        start=start.strip() or None,
+        stop=stop,
+        index=index,
+        unmasked=unmasked,
+        strict=True,
     )
     if not _TAP_SLOTS.acquire(blocking=False):
         raise HTTPException(429, "too many taps are open already: try again later")
