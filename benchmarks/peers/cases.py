@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from benchmarks.harness import Case, Options
-from benchmarks.peers import binary_chains, chains, flows, rules
+from benchmarks.peers import chains, flows, rules
 
 
 def cases(options: Options) -> Iterator[Case]:
     """Every case of every peer."""
-    for peer in (chains, binary_chains, rules, flows):
+    for peer in (chains, rules, flows):
         yield from peer.cases(options)
