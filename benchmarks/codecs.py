@@ -1,5 +1,7 @@
 """Codecs in one thread: flights decoded and encoded again, beside a library that does it record by record.
 
+The cases of chains have the example route's transforms between both, beside Kafka's classes.
+
 In each round both get the same records, which no round before had, in another order. No Spark, no registry.
 """
 # ruff: noqa: A005 - the benchmark's name on the command line
@@ -19,6 +21,7 @@ from typing import Any
 
 from benchmarks._flights import supply
 from benchmarks.harness import Case, Options, Result, Setup, Supply, rates
+from benchmarks.peers import binary_chains
 from turnout.codecs import Format, codec_of
 from turnout.demo.flights import FlightMessage
 from turnout.records.block import rows_of
@@ -54,7 +57,7 @@ def _values(flights: Sequence[FlightMessage]) -> list[dict[str, Any]]:
 
 
 def cases(options: Options) -> Iterator[Case]:
-    """Avro and Protobuf, without and with an array in each value."""
+    """Avro and Protobuf, without and with an array in each value; then with the transforms of the example route."""
     flights, records = supply(), options.rows(20_000, 2_000)
     yield Case("avro", partial(_avro, "avro", _schema(), flights, records))
     stops = {"name": "stops", "type": {"type": "array", "items": "string"}}
@@ -62,6 +65,7 @@ def cases(options: Options) -> Iterator[Case]:
     yield Case("protobuf", partial(_protobuf, "protobuf", "", flights, records))
     stops_field = "repeated string stops = 21;"
     yield Case("protobuf with a list", partial(_protobuf, "protobuf with a list", stops_field, flights, records))
+    yield from binary_chains.cases(options)
 
 
 def _avro(case: str, schema: dict[str, Any], flights: Supply[FlightMessage], records: int) -> Iterator[Result]:

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from benchmarks.harness import Case, Options
-from benchmarks.peers import binary_chains, chains, flows, rules, sigma
+from benchmarks.peers import chains, flows, rules, sigma
 
 
 def cases(options: Options) -> Iterator[Case]:
     """Every case of every peer."""
-    for peer in (chains, binary_chains, rules, sigma, flows):
+    for peer in (chains, rules, sigma, flows):
         yield from peer.cases(options)

@@ -166,7 +166,7 @@ class KafkaAdmin:
         return found | self._listed(unresolved_names, OffsetSpec.latest())
 
     def record_limits(self, topics: Sequence[str]) -> RecordLimits:
-        """Return the largest record batches of topics and brokers, as far as they may be described."""
+        """Return the largest record batches of topics and brokers, without those that may not be described."""
         from confluent_kafka.admin import ConfigResource, ResourceType
 
         resources = [ConfigResource(ResourceType.TOPIC, name) for name in topics]
@@ -175,7 +175,10 @@ class KafkaAdmin:
         own: dict[str, int] = {}
         others: list[int] = []
         for resource, future in futures.items():
-            settings = self._answer(f"the settings of {resource.name!r} cannot be described", future)
+            try:
+                settings = self._answer(f"the settings of {resource.name!r} cannot be described", future)
+            except StreamError:
+                continue
             if resource.restype == ResourceType.BROKER:
                 others.append(int(settings["message.max.bytes"].value))
             else:

@@ -210,6 +210,9 @@ class RangeReader:
     def _raise_silence(self) -> None:
         if self._watch.last is not None:
             raise_error(self._what, self._watch.last, self._options)
+        # librdkafka does not report that the topic may not be read.
+        with KafkaAdmin(self._options) as admin:
+            admin.describe([self._span.topic])
         waited = f"nothing received for {self._options.patience:g} s behind offset {self.next - 1}"
         raise ConnectionLostError(f"{self._what}: {waited}, and the range ends at {self._span.end}")
 

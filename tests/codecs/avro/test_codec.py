@@ -15,7 +15,6 @@ from turnout.codecs.schema_registry import RegistryOptions, RegistryUnavailableE
 from turnout.errors import ConfigError
 from turnout.records import Block
 from turnout.records.block import rows_of
-from turnout.secrets import Secret
 
 _N = {"type": "record", "name": "R", "fields": [{"name": "n", "type": "long"}]}
 _N2 = {**_N, "fields": [*_N["fields"], {"name": "city", "type": "string", "default": ""}]}
@@ -160,8 +159,6 @@ def test_one_value_that_does_not_fit(tmp_path: Path) -> None:
         ({}, "expected either registry or schema"),
         ({"schema": "/none.avsc"}, "/none.avsc: No such file"),
         ({"registry": RegistryOptions(("https://a",), ca="/none.pem")}, "No such file or directory: '/none.pem'"),
-        ({"registry": RegistryOptions(("http://ann:x@a",), user="b", password=Secret("y"))}, "userinfo credentials"),
-        ({"registry": RegistryOptions(("http://a",), key_password=Secret("y"))}, "needs tls.certificate"),
     ],
 )
 def test_mistakes(settings: dict[str, Any], problem: str) -> None:

@@ -196,3 +196,18 @@ def test_a_registry_excludes_a_file() -> None:
     ):
         with pytest.raises(ConfigError):
             codec_of(Format.from_config({"format": "protobuf", **settings}))
+
+
+def test_apicurio_writes_the_name_of_the_message(registry: StandIn) -> None:
+    """Instead of indexes: values of one name, beside others; written with the name again, unless the schema changed."""
+    number = registry.add("names-value", FIRST, "PROTOBUF")
+    names = (b"\x06\n\x04Item", b"\x05\n\x03Box", b"\x06\n\x04None", b"\0", b"\x06\n\x09Item")
+    texts = [framed(number, b"\x08\x01" if b"Box" not in name else b"\x0a\0", name) for name in names]
+    own = codec(registry)
+
+    assert decoded(own, *texts) == [{"n": 1}, {"lid": {"color": ""}}, ERROR, {"n": 1}, ERROR]
+    blocks, errors = blocks_of(own, *texts)
+    assert str(errors[2]).endswith("cannot be used: no message 'None' in the schema; there are Box, Item")
+    for block in blocks:
+        rows = block.rows.tolist()
+        assert own.encode(block) == own.encode(changed(block)) == [texts[row] for row in rows]

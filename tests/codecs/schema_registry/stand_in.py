@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -61,6 +62,7 @@ class StandIn:
     Attributes:
         url: of the server.
         requests: method and path of each request.
+        by_connection: number of requests by the client's address. A client has one connection, which it keeps.
         credentials: the value that the header ``Authorization`` has to have; None where none is needed.
         failing: the status of every answer; None where the registry works.
         clients: that are closed with the registry.
@@ -69,6 +71,7 @@ class StandIn:
 
     url: str = ""
     requests: list[str] = field(default_factory=list)
+    by_connection: Counter[Any] = field(default_factory=Counter)
     credentials: str | None = None
     failing: int | None = None
     clients: list[Any] = field(default_factory=list)
@@ -327,10 +330,11 @@ class _Handler(BaseHTTPRequestHandler):
     registry: StandIn
 
     def _respond(self) -> None:
+        self.registry.by_connection[self.client_address] += 1
         length = int(self.headers.get("Content-Length") or 0)
         body = self.rfile.read(min(length, _MAX_BODY))
         status, content = self.registry.handle(self.command, self.path, body, self.headers.get("Authorization"))
-        text = json.dumps(content).encode()
+        text = content if isinstance(content, bytes) else json.dumps(content).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/vnd.schemaregistry.v1+json")
         self.send_header("Content-Length", str(len(text)))
@@ -344,9 +348,9 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def running_registry() -> Iterator[StandIn]:
+def running_registry(registry: StandIn | None = None) -> Iterator[StandIn]:
     """Run a registry on a free port of the loopback interface."""
-    registry = StandIn()
+    registry = registry or StandIn()
     handler = type("Handler", (_Handler,), {"registry": registry, "disable_nagle_algorithm": True})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     server.daemon_threads = True

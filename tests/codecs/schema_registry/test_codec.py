@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -236,3 +237,19 @@ def test_a_schema_is_registered_with_its_references(registry: StandIn) -> None:
     assert client(registry).get_latest_version("s2-value").schema == Schema(
         text, "AVRO", client(registry).get_schema(number).references
     )
+
+
+def test_a_process_requests_each_schema_once(registry: StandIn) -> None:
+    """For keys and values of several routes, in eight threads: three requests for three schemas."""
+    ids = [registry.add("s", json.dumps({**ORDER, "name": name})) for name in "ABC"]
+    texts = [b"\0" + ids[n % 3].to_bytes(4, "big") + b"\2" for n in range(300)]
+    codecs = [codec(registry, of_keys=bool(n % 2)) for n in range(8)]
+
+    def rewritten(own: RegistryCodec) -> int:
+        blocks = [block for _ in range(20) for block in own.decode(rows_of(300), texts)[0]]
+        return sum(len(own.encode(block)) for block in blocks)
+
+    with ThreadPoolExecutor(8) as threads:
+        assert list(threads.map(rewritten, codecs)) == [20 * 300] * 8
+
+    assert sorted(registry.requests) == [f"GET /schemas/ids/{number}" for number in ids]

@@ -18,6 +18,15 @@ from turnout.codecs.schema_registry import SUBJECTS, RegistryOptions
         ({"url": "http://a", "auth": {"user": "ann"}}, "auth: expected user and password, or token"),
         ({"url": "http://a", "auth": {"token": 5}}, "auth.token: expected text"),
         ({"url": "http://a", "tls": {"key": "k"}}, "tls.key: needs tls.certificate"),
+        ({"url": "http://a", "tls": {"keyPassword": "secret"}}, "tls.keyPassword: needs tls.certificate"),
+        (
+            {"url": "http://a", "auth": {"user": "a", "password": "secret", "token": "secret"}},
+            "auth: expected user and",
+        ),
+        (
+            {"url": "http://ann:secret@a", "auth": {"user": "a", "password": "secret"}},
+            "auth: expected one user, found userinfo credentials in the URL as well",
+        ),
         ({"url": "http://a", "timeout": 0}, "timeout: expected a number from 0.001 to 600, found 0"),
         ({"url": "http://a", "retries": True}, "retries: expected a number"),
     ],

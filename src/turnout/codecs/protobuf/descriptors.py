@@ -82,6 +82,17 @@ class SchemaFile:
             raise ValueError("expected the indexes of a message, found none")
         return found
 
+    def message_named(self, name: str) -> Descriptor:
+        """Return the message of this file with a name without its package, which is not inside of another.
+
+        Raises:
+            ValueError: there is none.
+        """
+        messages: dict[str, Descriptor] = self.descriptor.message_types_by_name
+        if name not in messages:
+            raise ValueError(f"no message {name!r} in the schema; there are {', '.join(sorted(messages))}")
+        return messages[name]
+
     def indexes_of(self, message: Descriptor) -> tuple[int, ...]:
         """Return the message indexes that lead to a message of this file."""
         siblings = _nested(message.containing_type) if message.containing_type else _ordered(self.descriptor)

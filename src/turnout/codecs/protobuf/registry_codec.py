@@ -10,7 +10,7 @@ import numpy as np
 from turnout.codecs.codec import Decoded
 from turnout.codecs.protobuf.descriptors import SchemaFile, text_of_registry
 from turnout.codecs.protobuf.kind import CONVERTER
-from turnout.codecs.protobuf.message_indexes import FIRST, read_indexes, write_indexes
+from turnout.codecs.protobuf.message_indexes import FIRST, read_indexes, read_name, write_indexes, write_name
 from turnout.codecs.protobuf.options import ProtobufOptions
 from turnout.codecs.protobuf.plan import Message, plan_of
 from turnout.codecs.protobuf.reading import MessageReader
@@ -63,8 +63,8 @@ class _RegistryPlan:
 class ProtobufRegistry(RegistryCodec):
     """Values in Confluent's wire format, with schemas of a registry.
 
-    A value whose Connect schema was changed is written as the message of the subject's last version that has its name,
-    or the first of that version.
+    Values of Apicurio's serializers have the message's name instead of indexes. A value whose Connect schema was
+    changed is written as the message of the subject's last version that has its name, or the first of that version.
 
     Args:
         registry: registry of the schemas.
@@ -88,7 +88,7 @@ class ProtobufRegistry(RegistryCodec):
             text = texts[index]
             try:
                 # Most values are the first message of their file.
-                indexes = FIRST if text[HEADER : HEADER + 1] == b"\0" else read_indexes(text, HEADER)[0]
+                indexes = FIRST if text[HEADER : HEADER + 1] == b"\0" else self._indexes_at(text, HEADER)
             except RecordError as error:
                 errors[index] = error
                 continue
@@ -97,13 +97,15 @@ class ProtobufRegistry(RegistryCodec):
             yield indexes, np.array(members, np.intp)
 
     def _indexes_at(self, content: bytes, start: int) -> Indexes:
-        return read_indexes(content, start)[0]
+        return read_name(content, start) or read_indexes(content, start)[0]
 
     def _indexes_of(self, indexes: Indexes) -> bytes:
-        return write_indexes(indexes)
+        return write_name(indexes) if isinstance(indexes, str) else write_indexes(indexes)
 
     def _plan_of(self, text: SchemaText, indexes: Indexes, position: Position) -> _RegistryPlan:
-        return _RegistryPlan(plan_of(_file(text).message_at(indexes), self._mapping), position.prefix)
+        file = _file(text)
+        message = file.message_named(indexes) if isinstance(indexes, str) else file.message_at(indexes)
+        return _RegistryPlan(plan_of(message, self._mapping), position.prefix)
 
     def _registered(self, schema: Schema, topic: str | None) -> RegistrySchema:
         """Return the message of the subject's last version that a changed schema is written as."""

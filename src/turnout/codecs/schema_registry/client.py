@@ -11,7 +11,6 @@ from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
-from urllib.parse import urlsplit
 
 from turnout.caches import LruCache
 from turnout.codecs.schema_registry.options import RegistryOptions
@@ -311,12 +310,7 @@ def _check_usable(options: RegistryOptions) -> None:
     Raises:
         MissingExtraError: the client is not installed.
         OSError: a file of certificates cannot be read.
-        ValueError: the client would refuse the options.
     """
-    if options.password is not None and any(urlsplit(url).username for url in options.urls):
-        raise ValueError("auth: expected one user, found userinfo credentials in the URL as well")
-    if options.key_password is not None and options.certificate is None:
-        raise ValueError("tls.keyPassword: needs tls.certificate")
     # Only `confluent-kafka[schemaregistry]` installs the second one.
     missing = next((name for name in ("confluent_kafka", "authlib") if find_spec(name) is None), None)
     if missing is not None:
@@ -361,7 +355,6 @@ def registry_of(options: RegistryOptions) -> SchemaRegistry:
     Raises:
         MissingExtraError: the client is not installed.
         OSError: a file of certificates cannot be read.
-        ValueError: the client would refuse the options.
     """
     return _shared(options.client_options())
 

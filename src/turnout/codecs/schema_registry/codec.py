@@ -41,8 +41,8 @@ MAX_TOPICS: Final = 1000
 
 _LANGUAGES: Final = {"AVRO": "Avro", "PROTOBUF": "Protobuf", "JSON": "JSON Schema"}
 
-Indexes: TypeAlias = tuple[int, ...]
-"""Message indexes of Protobuf; empty in other formats."""
+Indexes: TypeAlias = tuple[int, ...] | str
+"""Message indexes of Protobuf, or the message's name in Apicurio's form; empty in other formats."""
 
 _Source: TypeAlias = tuple[int | str, Indexes, bool]
 """Id or GUID of a schema, the message indexes, and whether they are in a header."""

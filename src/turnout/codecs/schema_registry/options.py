@@ -62,6 +62,20 @@ class RegistryOptions:
     dead_letter: bool = False
     of_keys: bool = False
 
+    def __post_init__(self) -> None:
+        """Check the options that depend on each other.
+
+        Raises:
+            ValueError: names the option; secrets are not shown.
+        """
+        if (self.user is None) != (self.password is None) or None not in (self.user, self.token):
+            raise ValueError("auth: expected user and password, or token")
+        if self.user is not None and any(urlsplit(url).username for url in self.urls):
+            raise ValueError("auth: expected one user, found userinfo credentials in the URL as well")
+        for name, value in (("key", self.key), ("keyPassword", self.key_password)):
+            if value is not None and self.certificate is None:
+                raise ValueError(f"tls.{name}: needs tls.certificate")
+
     @classmethod
     def read(cls, document: object) -> RegistryOptions:
         """Read a URL, or a mapping with ``url``, ``auth``, ``tls``, ``timeout``, ``retries``, ``wait`` and ``cache``.
@@ -76,10 +90,6 @@ class RegistryOptions:
         options = _mapping("registry", document, _NAMES)
         auth = _mapping("auth", options.get("auth") or {}, ("user", "password", "token"), secret=True)
         tls = _mapping("tls", options.get("tls") or {}, _TLS)
-        if bool(auth) and not ("token" in auth) ^ (auth.keys() >= {"user", "password"}):
-            raise ValueError("auth: expected user and password, or token")
-        if "key" in tls and "certificate" not in tls:
-            raise ValueError("tls.key: needs tls.certificate")
         return cls(
             urls=_urls(options.get("url")),
             user=_text("auth.user", auth.get("user"), secret=True),
