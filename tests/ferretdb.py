@@ -1,6 +1,7 @@
 """A real server that speaks MongoDB's protocol: FerretDB 1 over SQLite, built once from its Go module.
 
-The program is kept in the user's cache (``~/.cache/turnout/bin``), not in the repository.
+The program is kept in the user's cache (``~/.cache/turnout/bin``), not in the repository. One process builds it, and
+the others wait: two builds at the same time share nothing.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
+
+from turnout.files import FileLock
 
 VERSION = "v1.24.0"
 
@@ -60,6 +63,9 @@ func main() {
 }
 """
 
+_CHEAP = ("-tags=ferretdb_no_postgresql", "-gcflags=all=-dwarf=false", "-ldflags=-s -w")
+"""Options that leave out what the tests do not use: another backend, and what a debugger reads."""
+
 
 class NotAvailable(Exception):
     """There is no server to test with; the message says why and how to get one."""
@@ -75,13 +81,21 @@ def binary() -> Path:
     if go is None:
         raise NotAvailable("no Go toolchain was found: install Go 1.22 or newer to build FerretDB for these tests")
     cache.mkdir(parents=True, exist_ok=True)
+    with FileLock(cache / f"{path.name}.lock") as lock:
+        lock.acquire(wait=True)
+        if not path.exists():
+            _build(go, path)
+    return path
+
+
+def _build(go: str, path: Path) -> None:
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "go.mod").write_text(_GO_MOD)
         Path(folder, "main.go").write_text(_MAIN)
         flags = {"GOFLAGS": "-mod=mod -buildvcs=false", "GOTOOLCHAIN": "local", "CGO_ENABLED": "0"}
         built = Path(folder, "ferretdb")
         done = subprocess.run(
-            [go, "build", "-o", built, "."],
+            [go, "build", *_CHEAP, "-o", built, "."],
             cwd=folder,
             env={**os.environ, **flags},
             capture_output=True,
@@ -92,8 +106,7 @@ def binary() -> Path:
         if done.returncode:
             raise NotAvailable(f"FerretDB {VERSION} could not be built: {done.stderr.strip().splitlines()[-1:]}")
         # In one step, so that two test runs do not see half of it.
-        Path(shutil.copy(built, cache / f"{path.name}.{os.getpid()}")).replace(path)
-    return path
+        Path(shutil.copy(built, path.with_name(f"{path.name}.{os.getpid()}"))).replace(path)
 
 
 class FerretDb:

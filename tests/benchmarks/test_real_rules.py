@@ -24,6 +24,7 @@ detection:
 """
 
 
+@pytest.mark.heavy
 def test_rules_are_measured(tmp_path) -> None:
     """One by one and in batches, after the answers were compared with the interpreter's."""
     for name in ("tar", "curl"):

@@ -82,6 +82,7 @@ def test_a_run_that_fails_ends_the_demo(tmp_path: Path) -> None:
         shown.result(threading.Event())
 
 
+@pytest.mark.heavy
 @pytest.mark.spark
 @pytest.mark.jetstream
 def test_the_demo_ends_with_a_console_that_shows_its_run(tmp_path: Path) -> None:

@@ -168,7 +168,7 @@ def test_a_kept_pause(scene: Scene) -> None:
     assert scene.late("kept") == 20
 
 
-@pytest.mark.parametrize("more", ["", "trigger: {latency: low}"])
+@pytest.mark.parametrize("more", [pytest.param("", marks=pytest.mark.heavy), "trigger: {latency: low}"])
 def test_records_that_are_published_during_the_switch(scene: Scene, more: str) -> None:
     """Subscriptions come, pause and go on while records stream in: each record once, in micro-batches of both kinds."""
     scene.create("old")

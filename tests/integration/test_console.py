@@ -14,7 +14,7 @@ from tests.integration.served import SECONDS, Served
 
 from turnout.nats.wire import Connection, create_stream
 
-pytestmark = pytest.mark.skipif(chromium() is None, reason=MISSING)
+pytestmark = [pytest.mark.heavy, pytest.mark.skipif(chromium() is None, reason=MISSING)]
 
 SHOP = """name: {name}
 source: {{format: nats, servers: "{url}", stream: {source}, reconnectTimeout: 2}}

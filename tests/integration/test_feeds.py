@@ -176,6 +176,7 @@ def test_open_splits_store_matches_second_by_second(
     assert read(seen) == delivered(streams, "turku")
 
 
+@pytest.mark.heavy
 def test_matches_that_were_merged_give_the_same_pages(
     spark: SparkSession, streams: Streams, publish: Publish, tmp_path: Path
 ) -> None:

@@ -72,6 +72,7 @@ def left_by_demo(folder: Path) -> KafkaBroker:
     return broker
 
 
+@pytest.mark.heavy
 def test_demo(tmp_path: Path) -> None:
     """Flights go from Avro records past the subscriptions into Kafka: its counts are those of the broker's log."""
     command = [sys.executable, "-m", "turnout", "demo", "--kafka", "--keep", "--json"]

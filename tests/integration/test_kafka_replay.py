@@ -130,6 +130,7 @@ def test_repeated(broker: KafkaBroker, spark: SparkSession, tmp_path: Path) -> N
     assert scene.delivered() == once(range(400), range(400))
 
 
+@pytest.mark.heavy
 def test_interrupted(broker: KafkaBroker, spark: SparkSession, tmp_path: Path) -> None:
     """A part that was committed and not noted is recognised, by its splits as they were, whatever is asked for now."""
     scene = Scene(broker, tmp_path, "interrupted")

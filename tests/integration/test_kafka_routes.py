@@ -97,7 +97,14 @@ def records(folder: Path, rows: list[dict[str, object]]) -> str:
 TOLERANT = "deadLetter: {topic: dead}\nerrors: {tolerance: all}\n"
 
 
-@pytest.mark.parametrize(("topic", "size"), [("sized", 3_000_000), ("sized", (1 << 20) - 100), ("low", 200_000)])
+@pytest.mark.parametrize(
+    ("topic", "size"),
+    [
+        pytest.param("sized", 3_000_000, marks=pytest.mark.heavy),
+        pytest.param("sized", (1 << 20) - 100, marks=pytest.mark.heavy),
+        ("low", 200_000),
+    ],
+)
 def test_a_record_that_is_too_large_is_a_dead_letter(
     broker: KafkaBroker, tmp_path: Path, topic: str, size: int
 ) -> None:

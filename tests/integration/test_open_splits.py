@@ -209,7 +209,13 @@ def test_a_subscription_comes_into_an_open_split(spark: SparkSession, streams: S
     assert {n for rest, n in came if rest == "all"} >= set(kept(1, 11))
 
 
-@pytest.mark.parametrize("trigger", [LOW, 'trigger: {processingTime: "50 milliseconds"}'], ids=["open", "batches"])
+@pytest.mark.parametrize(
+    "trigger",
+    [
+        pytest.param(LOW, id="open"),
+        pytest.param('trigger: {processingTime: "50 milliseconds"}', id="batches", marks=pytest.mark.heavy),
+    ],
+)
 def test_records_during_updates_match_one_version(
     spark: SparkSession, streams: Streams, tmp_path: Path, trigger: str
 ) -> None:

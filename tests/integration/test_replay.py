@@ -319,6 +319,7 @@ def test_what_cannot_be_replayed(streams: Streams, text: str, tmp_path: Path) ->
         ReplayState.of(plan)
 
 
+@pytest.mark.heavy
 def test_on_the_command_line(streams: Streams, text: str, tmp_path: Path) -> None:
     """The plan is said first; a sink of files takes the deliveries in place of the route's."""
     path = write_route(tmp_path, text)

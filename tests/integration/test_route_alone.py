@@ -131,6 +131,7 @@ def test_killed_in_the_middle(spark: SparkSession, streams: Streams, tmp_path: P
     assert numbers(streams) == Counter(range(count))
 
 
+@pytest.mark.heavy
 def test_stopped_in_the_middle(spark: SparkSession, streams: Streams, tmp_path: Path) -> None:
     """When asked to stop, a run ends between two micro-batches; the next one does the rest, and nothing again."""
     count, path, folder = 1000, write_route(tmp_path, text(streams, batch=40)), str(tmp_path / "c")

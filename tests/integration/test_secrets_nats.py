@@ -97,7 +97,7 @@ def content(file: Path) -> bytes:
         return b""
 
 
-@pytest.mark.parametrize("sinks", ["one", "two"])
+@pytest.mark.parametrize("sinks", [pytest.param("one", marks=pytest.mark.heavy), "two"])
 def test_a_run_leaves_no_secret(guarded: NatsServer, short_path: Path, sinks: str) -> None:
     """Logs, events, checkpoint, temporary files, the output and the command lines of a run hold no password.
 

@@ -134,6 +134,7 @@ def test_a_server_that_goes_away_turns_ready_red_and_back(served: Served) -> Non
     assert str(served.nats_port) in problems["route first"]
 
 
+@pytest.mark.heavy
 def test_a_run_prints_a_line_for_each_micro_batch(tmp_path: Path) -> None:
     """With --json-lines each line stands for itself, and the last one is what --json prints."""
     with NatsServer() as nats:

@@ -127,6 +127,7 @@ def _delivered(port: int, account: int, subject: str, messages: int = 1) -> Coun
     return counts
 
 
+@pytest.mark.heavy
 @settings(max_examples=6, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
 @given(cases=st.lists(strategies.mapping_cases(), min_size=50, max_size=50))
 def test_accounts_deliver_generated_mappings_as_the_library_says(cases: list[strategies.Case]) -> None:

@@ -74,6 +74,7 @@ def terminal(tmp_path, monkeypatch) -> Iterator[Terminal]:
         yield Terminal(tmp_path, f"127.0.0.1:{server.port}")
 
 
+@pytest.mark.heavy
 def test_every_command_prints_what_the_tutorial_says(terminal: Terminal) -> None:
     """Files are written and commands typed in the page's order; the server is the one that its first command starts."""
     typed = []

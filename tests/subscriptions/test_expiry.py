@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.conditions.strategies import conditions, messages
@@ -38,7 +38,6 @@ subscriptions = st.lists(
 )
 
 
-@settings(max_examples=60)
 @given(subscriptions, st.lists(st.tuples(messages, _TIMES | st.none()), min_size=1, max_size=4), _TIMES)
 def test_every_way_of_matching_agrees(given_subscriptions, timed, now):
     """The index, row by row and all together, and the matcher give what the interpreter and the times say."""

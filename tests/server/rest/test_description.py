@@ -164,7 +164,7 @@ def test_schemathesis_finds_nothing_in_short(nats_server: NatsServer, tmp_path: 
 
     For other levels `test_who_may_not_is_refused` asks every operation, and test_unusual_input.py sends what is odd.
     """
-    answers = attacked(nats_server.url, tmp_path, "write", 8, "examples,fuzzing")
+    answers = attacked(nats_server.url, tmp_path, "write", 3, "examples,fuzzing")
 
     check_answers("write", answers)
 

@@ -171,6 +171,7 @@ def _different_mappings(spark: SparkSession, table: MappingTable, subjects: list
     return differences
 
 
+@pytest.mark.heavy
 @MANY
 @given(case=strategies.tables_with_subjects(min_size=1, max_size=30))
 def test_generated_tables_are_equal_to_the_pure_ones(
@@ -223,6 +224,7 @@ def test_partition_hashes_keys_of_every_length(spark: SparkSession, keys: list[b
     assert hashes == [fnv1a_of_bytes(key) for key in keys]
 
 
+@pytest.mark.heavy
 @MANY
 @given(cases=st.lists(strategies.cases(), min_size=30, max_size=30))
 def test_matching_agrees_on_filters_and_subjects(spark: SparkSession, cases: list[strategies.Case]) -> None:

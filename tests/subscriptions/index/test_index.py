@@ -9,7 +9,7 @@ from itertools import count
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.conditions.strategies import conditions, messages, multivalued_messages
@@ -176,7 +176,6 @@ def test_all_ways_to_ask_agree(stored_conditions, given_messages, late, loose):
         assert true == [sorted(map(tuple, pairs)) for pairs in matcher.match_many(given_messages)]
 
 
-@settings(max_examples=80)
 @given(_conditions, _messages)
 def test_hashes_decide_nothing(stored_conditions, given_messages):
     """With hashes that are nearly all the same, the texts that are compared keep every answer right."""
