@@ -9,7 +9,8 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
 from turnout.delivery.client import Client
-from turnout.delivery.dispatcher import DeliveryCounts, Dispatcher
+from turnout.delivery.counts import DeliveryCounts
+from turnout.delivery.dispatcher import Dispatcher
 from turnout.delivery.kafka_queue import KafkaQueue
 from turnout.delivery.letters import DeadDelivery
 from turnout.delivery.queue import DeliveryQueue

@@ -14,7 +14,8 @@ from turnout.errors import TurnoutError, message_of
 from turnout.routes import Route
 
 if TYPE_CHECKING:
-    from turnout.delivery.dispatcher import DeliveryCounts, Dispatcher
+    from turnout.delivery.counts import DeliveryCounts
+    from turnout.delivery.dispatcher import Dispatcher
     from turnout.delivery.letters import DeadDelivery
     from turnout.delivery.status import EndpointStatus
 
