@@ -33,7 +33,7 @@ class Capacity:
         return lane.held < max(2 * lane.settings.concurrency, share)
 
     def freed(self) -> None:
-        """Wake up whoever waits for space."""
+        """Wake up the callers of `wait`."""
         self._freed.set()
 
     async def wait(self, lane: Lane) -> bool:
