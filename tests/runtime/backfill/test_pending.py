@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from tests.runtime.backfill.test_ledger import Follower, run  # noqa: F401 - a fixture
 from tests.runtime.backfill.test_seams import REVISION, write
 
+from turnout.runtime.backfill.ledger import FILE
 from turnout.runtime.backfill.pending import pending_positions
 
 
@@ -74,3 +77,15 @@ def test_without_a_ledger(tmp_path: Path) -> None:
 
     assert pending(follower, "plain") == {}
     assert not (tmp_path / "c").exists()
+
+
+@pytest.mark.parametrize("tables", ["", "CREATE TABLE starts (id TEXT PRIMARY KEY, position TEXT NOT NULL)"])
+def test_while_the_ledger_is_made(tmp_path: Path, tables: str) -> None:
+    """A file without all tables says nothing yet."""
+    follower = Follower(tmp_path / "c")
+    follower.create("all", "earliest")
+    follower.checkpoint.mkdir()
+    with closing(sqlite3.connect(follower.checkpoint / FILE)) as database:
+        database.executescript(tables)
+
+    assert pending(follower, "all") == {"S": 0, "T": 0}

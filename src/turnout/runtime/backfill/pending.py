@@ -11,6 +11,9 @@ from turnout.runtime.backfill.ledger import FILE, MissedRange, missed_range
 from turnout.runtime.backfill.seams import Positions, seam_of
 from turnout.subscriptions.model import Subscription
 
+_MADE = "SELECT 1 FROM sqlite_master WHERE name = 'turns'"
+"""Query for the table that is made last."""
+
 
 def pending_positions(checkpoint: Path, subscription: Subscription, streams: Iterable[str]) -> Positions:
     """Return the position of the first record that is still to be delivered late, by stream.
@@ -44,10 +47,13 @@ def pending_positions(checkpoint: Path, subscription: Subscription, streams: Ite
 def _noted(checkpoint: Path, id_: str) -> tuple[str | None, list[MissedRange], dict[int, int]]:
     """Return the starting point that a run has seen, and the ranges that it has not delivered."""
     file = checkpoint / FILE
-    if not file.exists():
+    if not file.exists() or not file.stat().st_size:
         return None, [], {}
     with closing(sqlite3.connect(file, timeout=5.0)) as database:
         database.execute("BEGIN")
+        if database.execute(_MADE).fetchone() is None:
+            # A run is making the file; it has noted nothing yet.
+            return None, [], {}
         start = database.execute("SELECT position FROM starts WHERE id = ?", (id_,)).fetchone()
         rows = database.execute("SELECT * FROM missed WHERE id = ?", (id_,)).fetchall()
         turns = dict(database.execute("SELECT revision, position FROM turns"))
