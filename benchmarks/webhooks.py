@@ -2,7 +2,8 @@
 
 The dispatcher, with the clients of nats-server and HTTP, works in this process, on one core. The baseline is the HTTP
 client alone, which posts the same bodies without a stream and without signatures. The latency is that of single
-deliveries, from the moment at which the delivery stream gets one to that at which the endpoint has its last byte.
+deliveries, from the moment at which the delivery stream gets one to that at which the endpoint has its last byte. The
+isolation is the latency of 900 endpoints, with and without 100 others that do not answer.
 """
 
 from __future__ import annotations
@@ -42,6 +43,10 @@ _WARM = 50
 """Deliveries that are not counted: connections are made with the first ones."""
 
 _BETWEEN_SECONDS = 0.005
+_BETWEEN_ENDPOINTS_SECONDS = 0.002
+
+ANSWERING, HANGING = 900, 100
+"""Endpoints of the case about isolation."""
 
 
 def cases(options: Options) -> Iterator[Case]:
@@ -52,6 +57,8 @@ def cases(options: Options) -> Iterator[Case]:
             yield Case("signed requests of 1 KB", lambda: _dispatched(url, count))
         if options.wants("latency"):
             yield Case("latency of a delivery", lambda: _latency(url, options.rows(2_000, 200)))
+        if options.wants("isolation"):
+            yield Case("isolation of endpoints", lambda: _isolated(url, options.rows(10, 2)))
         if options.wants("client alone"):
             yield Case("the HTTP client alone", lambda: _posted(url, count))
 
@@ -89,7 +96,44 @@ def _latency(url: str, count: int) -> Iterator[Result]:
             dispatcher.join()
         spent = time.perf_counter() - begun
         extra = {f"p{at}, ms": round(float(np.percentile(taken, at)) * 1000, 2) for at in (50, 99)}
-        yield Result("latency of a delivery", count, [count / spent], _SETUP, extra=extra)
+        yield Result("latency of a delivery", count, (count / spent,), _SETUP, extra=extra)
+
+
+def _isolated(url: str, each: int) -> Iterator[Result]:
+    """Publish for 900 endpoints in turn, alone and among 100 that hang."""
+    begun = time.perf_counter()
+    p99 = [float(np.percentile(_latencies_of_many(url, each, hanging), 99)) for hanging in (0, HANGING)]
+    spent = time.perf_counter() - begun
+    extra = {"p99 alone, ms": round(p99[0] * 1000, 2), f"p99 beside {HANGING} that hang, ms": round(p99[1] * 1000, 2)}
+    count = ANSWERING * each
+    rate = 2 * count / spent
+    yield Result("isolation of endpoints", count, (rate,), _SETUP, "p99 alone", p99[0] / p99[1], extra)
+
+
+def _latencies_of_many(url: str, each: int, hanging: int) -> list[float]:
+    """Return the seconds of the deliveries to the endpoints that answer; one is published every 2 ms."""
+    _ask(url, "forget")
+    with tempfile.TemporaryDirectory(prefix="turnout-bench-") as folder, NatsServer(Path(folder)) as server:
+        route = _route(server.url, url)
+        open_store(_STORE).close()
+        asyncio.run(_with_streams(route))
+        stop = threading.Event()
+        dispatcher = threading.Thread(target=lambda: asyncio.run(deliver(route, stop)))
+        dispatcher.start()
+        try:
+            with Connection.open(server.url) as connection:
+                publisher = Publisher(connection)
+                for number in range((ANSWERING + hanging) * each):
+                    index = number % (ANSWERING + hanging)
+                    path = f"answers/{index}" if index < ANSWERING else f"hangs/{index}"
+                    body = b'{"at": %.6f, "text": "%b"}' % (time.time(), b"x" * 980)
+                    publisher.publish(delivery_subject("deliver", f"{url}{path}", ""), body, (), f"id-{number}")
+                    publisher.flush()
+                    time.sleep(_BETWEEN_ENDPOINTS_SECONDS)
+            return _arrivals(url, ANSWERING * each)
+        finally:
+            stop.set()
+            dispatcher.join()
 
 
 def _taken(server: str, url: str, count: int) -> list[float]:
@@ -107,17 +151,23 @@ def _taken(server: str, url: str, count: int) -> list[float]:
 def _arrivals(url: str, count: int) -> list[float]:
     """Ask the endpoint for the latencies that it has measured, until it has all of them."""
     deadline = time.monotonic() + 30
-    target = URL(url)
     while time.monotonic() < deadline:
-        with socket.create_connection((str(target.host), int(target.port or 0))) as asking:
-            asking.sendall(b"GET / HTTP/1.1\r\nContent-Length: 0\r\n\r\n")
-            asking.shutdown(socket.SHUT_WR)
-            with asking.makefile("rb") as answer:
-                latencies: list[float] = json.loads(answer.read())
+        latencies = _ask(url)
         if len(latencies) >= count:
             return latencies
         time.sleep(0.1)
     raise AssertionError(f"{len(latencies)} of {count} deliveries arrived")
+
+
+def _ask(url: str, path: str = "") -> list[float]:
+    """Return the latencies that the endpoint has measured, which ``forget`` clears."""
+    target = URL(url)
+    with socket.create_connection((str(target.host), int(target.port or 0))) as asking:
+        asking.sendall(b"GET /%b HTTP/1.1\r\nContent-Length: 0\r\n\r\n" % path.encode())
+        asking.shutdown(socket.SHUT_WR)
+        with asking.makefile("rb") as answer:
+            latencies: list[float] = json.loads(answer.read())
+    return latencies
 
 
 async def _with_streams(route: Route) -> None:
@@ -159,7 +209,7 @@ def _posted(url: str, count: int) -> Iterator[Result]:
 
 
 def _result(case: str, count: int, spent: float, cpu: float) -> Result:
-    return Result(case, count, [count / spent], _SETUP, extra={"CPU of a request, µs": round(cpu / count * 1e6, 1)})
+    return Result(case, count, (count / spent,), _SETUP, extra={"CPU of a request, µs": round(cpu / count * 1e6, 1)})
 
 
 _latencies: list[float] = []
@@ -184,9 +234,13 @@ class _Endpoint(asyncio.Protocol):
             del self._received[:whole]
             assert isinstance(self._transport, asyncio.WriteTransport)
             if head.startswith(b"get"):
+                if head.startswith(b"get /forget "):
+                    _latencies.clear()
                 self._transport.write(json.dumps(_latencies).encode())
                 self._transport.close()
                 return
+            if head.startswith(b"post /hangs/"):
+                continue
             if sent.startswith(_STAMPED):
                 _latencies.append(time.time() - float(sent[len(_STAMPED) : sent.index(b",")]))
             self._transport.write(b"HTTP/1.1 204 No Content\r\n\r\n")

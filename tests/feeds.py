@@ -53,14 +53,19 @@ class FedRoute:
 
     def run(self, count: int) -> None:
         """Publish records, match them, and commit."""
-        orders = [{"n": n, "city": ("Oulu", "Turku")[n % 2]} for n in range(count)]
-        self.streams.publish([("order", json.dumps(order).encode(), []) for order in orders])
-        recorder = MatchRecorder(IndexLocation.at(self.folder / "subscriptions"))
-        with Connection.open(self.streams.url) as connection, open_store(self.store_url) as store:
-            end = int(stream_info(connection, self.streams.source)["state"]["last_seq"]) + 1
-            for batch in PullReader(connection, Range(self.streams.source, end - count, end)).batches():
-                records = with_stream(batch, self.streams.source)
-                recorder.add(Program.of(self.route).run(records, Index.of(store)))
-        recorder.store(self.streams.source, end - count, end)
+        end = self.match(self.streams, count)
         if not (self.folder / "commits").exists():
             written_checkpoint(self.folder, json.dumps({self.streams.source: end}))
+
+    def match(self, streams: Streams, count: int) -> int:
+        """Publish records to a stream and store their matches; return the sequence behind them."""
+        orders = [{"n": n, "city": ("Oulu", "Turku")[n % 2]} for n in range(count)]
+        streams.publish([("order", json.dumps(order).encode(), []) for order in orders])
+        recorder = MatchRecorder(IndexLocation.at(self.folder / "subscriptions"))
+        with Connection.open(streams.url) as connection, open_store(self.store_url) as store:
+            end = int(stream_info(connection, streams.source)["state"]["last_seq"]) + 1
+            for batch in PullReader(connection, Range(streams.source, end - count, end)).batches():
+                records = with_stream(batch, streams.source)
+                recorder.add(Program.of(self.route).run(records, Index.of(store)))
+        recorder.store(streams.source, end - count, end)
+        return end

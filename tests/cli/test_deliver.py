@@ -14,18 +14,23 @@ from turnout.embedded import NatsServer
 
 
 def test_deliver_redrive_and_enable(nats_server: NatsServer, tmp_path: Path) -> None:
-    """A redrive moves the dead letter of an endpoint out of reach; enabling one that is not disabled is exit code 1."""
+    """Redrives move the dead letters of an endpoint out of reach, one or all.
+
+    Exit code 1: a letter that is not there, and enabling an endpoint that is not disabled.
+    """
     hooks = Hooks(nats_server.url, Receiver(url="http://127.0.0.1:9/in"), delivery={"retry": []})
     file = tmp_path / "hooks.yaml"
     file.write_text(json.dumps(hooks.document))
-    asyncio.run(hooks.publish(b"x"))
+    asyncio.run(hooks.publish(b"x", b"y"))
     command = ["deliver", "--route", str(file), "--json"]
 
-    drained, redriven, enabled = (
+    drained, single, missing, redriven, enabled = (
         CliRunner().invoke(build_app(), [*command, *more])
-        for more in (["--drain"], ["--redrive"], ["--enable", "webhook:e"])
+        for more in (["--drain"], ["--letter", "2"], ["--letter", "2"], ["--redrive"], ["--enable", "webhook:e"])
     )
 
-    assert json.loads(drained.stdout)["counts"]["dead"] == 1
+    assert json.loads(drained.stdout)["counts"]["dead"] == 2
+    assert (json.loads(single.stdout), single.exit_code) == ({"moved": 1, "enabled": []}, 0)
+    assert (json.loads(missing.stdout), missing.exit_code) == ({"moved": 0, "enabled": []}, 1)
     assert json.loads(redriven.stdout) == {"moved": 1, "enabled": []}
     assert (json.loads(enabled.stdout), enabled.exit_code) == ({"moved": 0, "enabled": []}, 1)

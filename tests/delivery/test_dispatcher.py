@@ -115,6 +115,29 @@ def test_dead_letters_and_redrive(nats_server: NatsServer) -> None:
     run(nats_server, lambda _: web.Response(status=500 if broken[0] else 200, text="no <b>"), work, delivery=FAST)
 
 
+def test_single_letters_are_redriven(nats_server: NatsServer) -> None:
+    """In any order; the others stay in the list."""
+    broken = [True]
+
+    async def work(hooks: Hooks, receiver: Receiver) -> None:
+        await hooks.publish(*(b"%d" % number for number in range(4)))
+        assert (await hooks.deliver()).dead == 4
+        broken[0] = False
+        async with opened_queue(hooks.route) as queue:
+            assert await queue.redrive(["3"]) == 1
+            assert await queue.redrive(["3", "7", "x", "0"]) == 0
+            assert await queue.redrive(["1"]) == 1
+            assert [letter.position for letter in await queue.letters(10)] == ["4", "2"]
+        assert (await hooks.deliver()).delivered == 2
+
+    run(
+        nats_server,
+        lambda _: web.Response(status=503 if broken[0] else 200),
+        work,
+        delivery={**FAST, "breakerFailures": 0},
+    )
+
+
 def test_gone_disables(nats_server: NatsServer) -> None:
     """After 410 an endpoint gets no request, also not from the next dispatcher, until it is enabled."""
     broken = [True]

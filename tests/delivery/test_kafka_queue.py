@@ -17,7 +17,7 @@ from tests.engine.batches import batch
 from tests.integration.kafka_broker import KafkaBroker
 from tests.kafka.conftest import broker  # noqa: F401 - a fixture
 from turnout.conditions import exists
-from turnout.delivery.dispatcher import DeliveryCounts
+from turnout.delivery.counts import DeliveryCounts
 from turnout.delivery.service import deliver, opened_queue
 from turnout.engine import Program
 from turnout.routes.endpoints import KafkaSink
@@ -111,6 +111,28 @@ def test_retries_dead_letters_and_redrive(broker: KafkaBroker) -> None:  # noqa:
     run(
         broker, lambda seen: web.Response(status=503 if broken[0] and seen.body == b"bad" else 200), work, delivery=FAST
     )
+
+
+def test_single_letters_are_redriven(broker: KafkaBroker) -> None:  # noqa: F811
+    """In any order; the others stay in the list, and a redrive of all moves these alone."""
+    broken = [True]
+
+    async def work(hooks: KafkaHooks, receiver: Receiver) -> None:
+        await hooks.publish(*(b"%d" % number for number in range(4)))
+        assert (await hooks.deliver()).dead == 4
+        broken[0] = False
+        async with opened_queue(hooks.route) as queue:
+            listed = sorted(letter.position for letter in await queue.letters(10))
+            assert await queue.redrive(["0:2"]) == 1
+            assert await queue.redrive(["0:2", "0:7", "x"]) == 0
+            assert await queue.redrive(["0:0"]) == 1
+            left = sorted(letter.position for letter in await queue.letters(10))
+            assert await queue.redrive() == 2
+            assert await queue.letters(10) == []
+        assert (listed, left) == (["0:0", "0:1", "0:2", "0:3"], ["0:1", "0:3"])
+        assert (await hooks.deliver()).delivered == 4
+
+    run(broker, lambda _: web.Response(status=503 if broken[0] else 200), work, delivery={**FAST, "breakerFailures": 0})
 
 
 def test_gone_disables(broker: KafkaBroker) -> None:  # noqa: F811

@@ -23,12 +23,16 @@ def one_by_one(matches: dict[int, list[int]], last: int) -> list[tuple[int, int]
     return keys
 
 
+def in_turns(matches: dict[int, list[int]], last: int) -> list[tuple[int, int]]:
+    """The keys of streams that are named by the partition, with and without matches."""
+    found = {f"{partition}": np.array(matches.get(partition, []), np.int64) for partition in range(7)}
+    return [(int(name), offset) for name, offset in _in_turns(found, f"{last}")]
+
+
 @given(MATCHES, st.integers(-1, 6))
 def test_partitions_take_turns(matches: dict[int, list[int]], last: int) -> None:
     """As if each match was chosen by itself."""
-    found = {partition: np.array(offsets, np.int64) for partition, offsets in matches.items()}
-
-    assert _in_turns(found, last) == one_by_one(matches, last)
+    assert in_turns(matches, last) == one_by_one(matches, last)
 
 
 @given(MATCHES, st.integers(1, 4))
@@ -37,8 +41,7 @@ def test_the_size_of_pages_changes_no_order(matches: dict[int, list[int]], limit
     left, last = {partition: list(offsets) for partition, offsets in matches.items()}, -1
     keys: list[tuple[int, int]] = []
     while any(left.values()):
-        found = {partition: np.array(offsets, np.int64) for partition, offsets in left.items()}
-        for partition, offset in islice(_in_turns(found, last), limit):
+        for partition, offset in islice(in_turns(left, last), limit):
             keys.append((partition, offset))
             left[partition].remove(offset)
             last = partition

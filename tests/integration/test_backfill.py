@@ -1,4 +1,7 @@
-"""Earlier records for new subscriptions, and records of kept pauses: each once, whatever happens meanwhile."""
+"""Earlier records for new subscriptions, and records of kept pauses: each once, whatever happens meanwhile.
+
+The feed of each subscription has them too, in order.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +20,8 @@ import pytest
 from tests.integration.routes import Streams, wait_for
 
 from turnout.conditions import kiwi
+from turnout.errors import SubscriptionNotFoundError
+from turnout.history.feed import FeedPage, FeedReader
 from turnout.nats.wire import Connection, create_stream, delete_stream
 from turnout.routes import Route
 from turnout.runtime.backfill.ledger import BackfillLedger
@@ -33,7 +38,7 @@ ROUTE = """
 name: late
 source: {{format: nats, servers: "{url}", stream: {source}}}
 value: {{format: json}}
-subscriptions: {{store: "sqlite:///{folder}/subscriptions.db", metadata: {{city: value.city}}}}
+subscriptions: {{store: "sqlite:///{folder}/subscriptions.db", metadata: {{city: value.city}}, feeds: true}}
 sink: {{format: nats, servers: "{url}", stream: {sink}}}
 errors: {{tolerance: all}}
 deadLetter: {{topic: "out-{name}.dead"}}
@@ -84,10 +89,24 @@ class Scene:
         """Return how often each record was delivered to a subscription."""
         return Counter(json.loads(row["value"])["n"] for row in self.streams.delivered() if row["rest"] == id_)
 
+    def fed(self, id_: str) -> list[int]:
+        """Return the records of a subscription's feed, read from the beginning in small pages."""
+        numbers: list[int] = []
+        with FeedReader(self.route()) as reader:
+            page = reader.page(id_, 0, 50)
+            while not page.is_last:
+                numbers += numbers_of(page)
+                page = reader.page(id_, page.cursor, 50)
+        return numbers + numbers_of(page)
+
     def late(self, id_: str) -> int:
         """Return how many messages say that they came late."""
         rows = [row for row in self.streams.delivered() if row["rest"] == id_]
         return sum(row["headers"].get("Turnout-Replay") == "backfill" for row in rows)
+
+
+def numbers_of(page: FeedPage) -> list[int]:
+    return [json.loads(message.value or b"")["n"] for message in page.messages]
 
 
 def once(first: int, last: int) -> Counter[int]:
@@ -125,6 +144,8 @@ def test_each_starting_point(scene: Scene) -> None:
     assert (scene.late("all"), scene.late("some"), scene.late("old")) == (40, 10, 0)
     assert (result.counts.read, result.counts.conserved) == (20, True)
     assert BackfillLedger(scene.folder / "checkpoint").rows == []
+    for name in ("old", "all", "some", "none"):
+        assert scene.fed(name) == sorted(scene.got(name)), name
 
 
 def test_a_starting_point_before_any_record_comes(scene: Scene) -> None:
@@ -139,7 +160,24 @@ def test_a_starting_point_before_any_record_comes(scene: Scene) -> None:
     scene.run()
 
     assert quiet == once(1, 30)
+    assert scene.fed("all") == list(range(1, 36))
     assert scene.got("all") == once(1, 35)
+
+
+def test_a_feed_waits_for_records_that_come_late(scene: Scene) -> None:
+    """A reader gets nothing before a run has seen the starting point, and then begins with the first record."""
+    scene.create("old")
+    scene.publish(30)
+    scene.run()
+    scene.create("all", "earliest")
+    with FeedReader(scene.route()) as reader:
+        before = reader.page("all", 0)
+        old = reader.page("old", 0)
+        scene.run()
+        after = reader.page("all", before.cursor)
+
+    assert (before.messages, before.cursor, before.is_last) == ((), 0, True)
+    assert numbers_of(after) == numbers_of(old) == list(range(1, 31))
 
 
 def test_a_kept_pause(scene: Scene) -> None:
@@ -166,6 +204,8 @@ def test_a_kept_pause(scene: Scene) -> None:
     assert scene.got("kept") == once(1, 40)
     assert scene.got("given-up") == scene.got("lost") == once(1, 10) + once(31, 40)
     assert scene.late("kept") == 20
+    for name in ("kept", "given-up", "lost"):
+        assert scene.fed(name) == sorted(scene.got(name)), name
 
 
 @pytest.mark.parametrize("more", [pytest.param("", marks=pytest.mark.heavy), "trigger: {latency: low}"])
@@ -173,15 +213,32 @@ def test_records_that_are_published_during_the_switch(scene: Scene, more: str) -
     """Subscriptions come, pause and go on while records stream in: each record once, in micro-batches of both kinds."""
     scene.create("old")
     scene.publish(200)
-    feeding = threading.Event()
+    feeding, reading = threading.Event(), threading.Event()
 
     def feed() -> None:
         while not feeding.wait(0.02):
             scene.publish(10)
 
-    with scene.running(more) as result, ThreadPoolExecutor(1) as threads:
+    def follow(id_: str) -> list[int]:
+        """Read a feed from its beginning while the rest happens."""
+        numbers: list[int] = []
+        with FeedReader(scene.route()) as reader:
+            wait_for(lambda: is_stored(id_))
+            for page in reader.follow(id_, 0, reading):
+                numbers += numbers_of(page)
+        return numbers
+
+    def is_stored(id_: str) -> bool:
+        try:
+            return bool(scene.store.read(id_).id)
+        except SubscriptionNotFoundError:
+            return False
+
+    with scene.running(more) as result, ThreadPoolExecutor(3) as threads, ExitStack() as ends:
+        ends.callback(reading.set)
         wait_for(lambda: sum(scene.got("old").values()) >= 200)
         feeder = threads.submit(feed)
+        followers = [threads.submit(follow, name) for name in ("late0", "late1")]
         try:
             time.sleep(1)
             for number in range(3):
@@ -198,7 +255,12 @@ def test_records_that_are_published_during_the_switch(scene: Scene, more: str) -
         wait_for(lambda: all(sum(scene.got(name).values()) >= scene.published for name in names))
         scene.stop.set()
         counts = result.result(60).counts
+        followed = [scene.fed(name) for name in ("late0", "late1")]
+        time.sleep(1)
+        reading.set()
+        read = [follower.result(60) for follower in followers]
 
+    assert followed == read == [list(range(1, scene.published + 1))] * 2
     for name in names:
         assert scene.got(name) == once(1, scene.published), name
     assert counts.conserved

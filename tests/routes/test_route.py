@@ -241,15 +241,16 @@ def test_numbers_out_of_range() -> None:
 @pytest.mark.parametrize(
     ("source", "problem"),
     [
-        ("format: nats, stream: [A, B]", "with one stream, or of format kafka with one of topics"),
-        ("format: kafka, topics: [a, b]", "with one of topics"),
-        ("format: kafka, topicPattern: a.*", "with one of topics"),
-        (f"format: kafka, topics: {'a' * 181}", "feeds need a topic of at most 180 characters, found one of 181"),
+        ("format: nats, stream: [A, B]", None),
+        ("format: nats, stream: ['A:1', B]", "feeds need names of streams without : and , and found 'A:1'"),
+        ("format: kafka, topics: [a, b]", None),
+        ("format: kafka, topicPattern: a.*", "feeds need a source of format nats, or of format kafka with topics"),
+        (f"format: kafka, topics: {'a' * 181}", "feeds need topics of at most 180 characters, found one of 181"),
         ("format: kafka, topics: orders", None),
     ],
 )
 def test_sources_that_have_feeds(source: str, problem: str | None) -> None:
-    """One stream or one topic, as a cursor is a sequence or has the offsets of one topic."""
+    """Streams or topics that are named, as their names are in cursors and in the names of files."""
     servers = "127.0.0.1:9092" if "kafka" in source else "nats://127.0.0.1:4222"
     text = f"""
 name: fed

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass, replace
 
-from turnout.delivery.dispatcher import DeliveryCounts
+from turnout.delivery.counts import DeliveryCounts
 from turnout.errors import StreamError
 from turnout.routes import Route
 from turnout.server.deliveries import Ready, WebhookDeliveries

@@ -81,7 +81,11 @@ STATUS = (
 DELIVERIES = {"GET /v1/feeds/{id:id}", "POST /v1/feeds/{id:id}", "WEBSOCKET /v1/feeds/{id:id}"}
 """Messages of a subscription's destinations, for callers that may read the subscription."""
 
-RESPONSES = {"GET /webhooks/{name}"}
+RESPONSES = {
+    "GET /webhooks/{name}",
+    "GET /v1/routes/{name}/webhooks",
+    "GET /v1/routes/{name}/webhooks/dead-letters",
+}
 """Responses of endpoints, which may quote a message: see tests/console/pages/test_webhooks.py."""
 
 JUDGED = {"POST /fragments/routes/{name}/effect"}
@@ -138,6 +142,8 @@ POST /v1/routes/{name}/pause
 POST /v1/routes/{name}/restart
 POST /v1/routes/{name}/resume
 GET /v1/routes/{name}/revisions
+POST /v1/routes/{name}/webhooks/enable
+POST /v1/routes/{name}/webhooks/redrive
 POST /v1/subjects/map
 GET /v1/subscriptions
 POST /v1/subscriptions

@@ -21,6 +21,10 @@ def deliver(
     redrive: Annotated[
         bool, typer.Option("--redrive", help="Move the dead letters back among the deliveries, and end.")
     ] = False,
+    letter: Annotated[
+        list[str] | None,
+        typer.Option(metavar="POSITION", help="Move one dead letter back among the deliveries, and end; repeatable."),
+    ] = None,
     enable: Annotated[
         list[str] | None,
         typer.Option(metavar="DESTINATION", help="Send requests again to an endpoint that answered 410, and end."),
@@ -33,12 +37,12 @@ def deliver(
 
     loaded = loaded_route(route, timeout)
 
-    if redrive or enable:
+    if redrive or letter or enable:
         known = asyncio.run(service.enable(loaded, enable)) if enable else []
-        count = asyncio.run(service.redrive(loaded)) if redrive else 0
+        count = asyncio.run(service.redrive(loaded, None if redrive else letter)) if redrive or letter else 0
         text = f"dead letters moved: {count:,}, endpoints enabled: {len(known):,} of {len(enable or ()):,}"
         typer.echo(json_text({"moved": count, "enabled": known}) if as_json else text)
-        if len(known) < len(enable or ()):
+        if len(known) < len(enable or ()) or (not redrive and count < len({*(letter or ())})):
             raise typer.Exit(1)
         return
     with stop_on_signals() as stop:

@@ -11,6 +11,9 @@ from turnout.delivery.response import Response, ResponseReader
 from turnout.delivery.target import Target
 
 _IDLE_SECONDS: Final = 30.0
+_BUFFER_BYTES: Final = 4_096
+"""Bytes of one read: most responses are shorter."""
+
 _CLOSED: Final = "the endpoint closed the connection before its response"
 
 
@@ -53,10 +56,11 @@ class Pool(Protocol):
         """Send a request over a new connection, as its endpoint has closed a kept one before it had the request."""
 
 
-class Connection(asyncio.Protocol):
+class Connection(asyncio.BufferedProtocol):
     """HTTP/1.1 connection to one origin.
 
-    One timer serves all its requests and the time without any: it is set anew only when it runs out, or for an
+    It has its own small buffer: without one, asyncio allocates 256 KiB for each read, which takes longer than a
+    request. One timer serves all its requests and the time without any: it is set anew only when it runs out, or for an
     earlier moment.
 
     Args:
@@ -69,6 +73,7 @@ class Connection(asyncio.Protocol):
         self._pool = pool
         self._loop = asyncio.get_running_loop()
         self._reader = ResponseReader()
+        self._buffer = memoryview(bytearray(_BUFFER_BYTES))
         self._transport: asyncio.Transport | None = None
         self._exchange: Exchange | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -97,12 +102,16 @@ class Connection(asyncio.Protocol):
         """Take the transport."""
         self._transport = cast("asyncio.Transport", transport)
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - a part of the protocol
+        """Return the buffer of the next read."""
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
         """Read the endpoint's bytes; without a request close, as the next response could be another's."""
         if self._exchange is None:
             self._drop()
             return
-        response = self._reader.feed(data)
+        response = self._reader.feed(self._buffer[:nbytes])
         if response is not None:
             self._finish(response, keep=self._reader.is_reusable)
 

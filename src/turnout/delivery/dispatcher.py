@@ -12,57 +12,27 @@ import contextlib
 import random
 import time
 from collections.abc import Coroutine
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Final
 
-import msgspec
-
-from turnout.delivery.attempts import Attempt, AttemptLog
+from turnout.delivery.attempts import AttemptLog
+from turnout.delivery.capacity import Capacity
 from turnout.delivery.client import Client
+from turnout.delivery.counts import DeliveryCounts
+from turnout.delivery.failures import Failures
 from turnout.delivery.lane import Delivery, Lane, LastResponse
-from turnout.delivery.letters import ATTEMPTS, REASON, WEBHOOK_ID
 from turnout.delivery.queue import DeliveryQueue, QueuedMessage
-from turnout.delivery.requests import message_id, order_key, request_of, signed
-from turnout.delivery.response import Response
-from turnout.delivery.retry import delay_of, seconds_of
+from turnout.delivery.requests import order_key, request_of, signed
+from turnout.delivery.response import GONE, Response
 from turnout.delivery.settings import Lanes
 from turnout.delivery.status import EndpointStatus
 from turnout.errors import SubscriptionError, TurnoutError
-from turnout.nats.protocol.headers import MESSAGE_ID
 
-_GONE: Final = 410
 _SERVER_SECONDS: Final = 1.0
-_MAX_HELD_DELIVERIES: Final = 8_192
-"""Deliveries in memory over all lanes, as far as lanes without an order are concerned."""
-
-_STALLED_SECONDS: Final = 0.1
-"""A full lane that had no response for so long does not hold up the others."""
-
 _PARK_SECONDS: Final = (1.0, 60.0)
 _REFRESH_SECONDS: Final = 2.0
 _BEAT_SECONDS: Final = 10.0
 """A third of `turnout.delivery.streams.ACK_WAIT_SECONDS`: one lost report delays nothing."""
-
-
-@dataclass(slots=True)
-class DeliveryCounts:
-    """Counts of a dispatcher.
-
-    Attributes:
-        delivered: messages that an endpoint has taken.
-        requests: requests that were sent.
-        failed: requests without a 2xx.
-        dead: messages that were given up.
-        parked: messages given back to the queue, as their endpoint is slow.
-    """
-
-    delivered: int = 0
-    requests: int = 0
-    failed: int = 0
-    dead: int = 0
-    parked: int = 0
 
 
 class Dispatcher:
@@ -85,7 +55,8 @@ class Dispatcher:
         self._held: dict[int, Delivery] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._timers: dict[int, asyncio.TimerHandle] = {}
-        self._space = asyncio.Event()
+        self._capacity = Capacity(lanes)
+        self._failures = Failures(queue, log, self.counts)
         self._ordered_from = 0.0
         self._is_stopped = False
         self._failure: asyncio.Future[None] = self._loop.create_future()
@@ -132,7 +103,7 @@ class Dispatcher:
                 found = self._lanes.known(message.subject) or await self._open(message.subject)
                 if found is None:
                     foreign = Delivery(message, "", message.sequence)
-                    await self._give_up(None, foreign, [], "its subject has no endpoint")
+                    await self._failures.give_up(foreign, [], "its subject has no endpoint")
                 elif (delivery := self._accept(*found, message)) is not None:
                     await self._hold_or_park(found[0], delivery)
 
@@ -155,13 +126,13 @@ class Dispatcher:
             return None
         delivery = Delivery(message, subscription, sequence, _key(lane, message), message.is_redelivered)
         if lane.waiting(self._loop.time()) - (sequence in lane.parked) >= lane.settings.max_waiting:
-            self._spawn(self._overflow(lane, delivery))
+            self._spawn(self._failures.discard(lane, delivery))
             return None
         if delivery.key is None and (wait := self._queue.wait_of(message)):
             lane.park(sequence, self._loop.time() + wait)
             self._spawn(message.nak(wait))
             return None
-        if delivery.key is None and lane.held >= self._space_of(lane):
+        if delivery.key is None and not self._capacity.has_space(lane):
             return delivery
         self._hold(lane, delivery)
         return None
@@ -171,29 +142,11 @@ class Dispatcher:
         lane.add(delivery)
         self._pump(lane)
 
-    def _space_of(self, lane: Lane) -> int:
-        """Return how many deliveries without an order a lane may have in memory."""
-        return max(2 * lane.settings.concurrency, min(1_024, _MAX_HELD_DELIVERIES // (len(self._lanes) + 1)))
-
     async def _hold_or_park(self, lane: Lane, delivery: Delivery) -> None:
-        if await self._has_space(lane):
+        if await self._capacity.wait(lane):
             self._hold(lane, delivery)
         else:
             await self._park(lane, delivery)
-
-    async def _has_space(self, lane: Lane) -> bool:
-        """Wait for space in a lane that makes progress; return False for a full one that makes none."""
-        while lane.held >= self._space_of(lane):
-            if lane.is_stalled or lane.breaker.is_open:
-                return False
-            progressed = lane.progressed
-            self._space.clear()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_STALLED_SECONDS):
-                    await self._space.wait()
-            # Time alone says nothing: this process may have been busy with other things.
-            lane.is_stalled = lane.progressed == progressed
-        return True
 
     async def _park(self, lane: Lane, delivery: Delivery) -> None:
         rate, now = lane.settings.rate, self._loop.time()
@@ -247,14 +200,14 @@ class Dispatcher:
             return
         done = partial(self._answered, lane, delivery)
         if endpoint.destination in self._log.disabled:
-            refusal = Response(_GONE, error="not sent: the endpoint is disabled, as it answered 410")
+            refusal = Response(GONE, error="not sent: the endpoint is disabled, as it answered 410")
             self._loop.call_soon(done, refusal)
             return
         if endpoint.target is None:
             refusal = Response.failure(f"the route has no endpoint {endpoint.destination!r}")
             self._loop.call_soon(done, refusal)
             return
-        message, identity = delivery.message, self._identity(delivery)
+        message, identity = delivery.message, self._failures.identity(delivery)
         headers, body = request_of(
             settings, identity, message.headers, message.data, lambda: message.timestamp, delivery.subscription
         )
@@ -290,7 +243,7 @@ class Dispatcher:
         lane.progressed += 1
         lane.is_stalled = False
         lane.last = LastResponse(time.time(), response)
-        if response.is_success or response.status == _GONE:
+        if response.is_success or response.status == GONE:
             lane.breaker.succeeded()
         else:
             lane.breaker.failed(now)
@@ -327,75 +280,25 @@ class Dispatcher:
             await self._log.forget(delivery.sequence)
 
     async def _failed(self, lane: Lane, delivery: Delivery, response: Response) -> None:
-        attempts = await self._log.of(delivery.sequence) if delivery.has_failed else []
-        now = datetime.now(UTC)
-        attempts.append(Attempt(now, response.status, response.error))
-        self.counts.failed += 1
-        if response.status == _GONE:
-            # A 410 that this dispatcher has caused itself must not disable an endpoint that was enabled again.
-            if lane.endpoint.destination not in self._log.disabled:
-                await self._log.disable(lane.endpoint.destination)
-            await self._give_up(lane, delivery, attempts, "the endpoint answered 410, and is disabled")
-            return
-        asked = seconds_of(response.retry_after, now) if response.retry_after else None
-        delay = delay_of(lane.settings, len(attempts), asked, random.random())  # noqa: S311 - spreads load
+        delay = await self._failures.next_attempt(lane, delivery, response)
         if delay is None:
-            await self._give_up(lane, delivery, attempts, f"the last of {len(attempts):,} attempts failed")
-            return
-        attempts[-1] = msgspec.structs.replace(attempts[-1], next=now + timedelta(seconds=delay))
-        await self._log.keep(delivery.sequence, attempts)
-        delivery.has_failed = True
-        if delivery.key is not None:
+            self._settle(lane, delivery)
+        elif delivery.key is not None:
             self._loop.call_later(delay, self._send_again, lane, delivery)
-            return
-        lane.park(delivery.sequence, self._loop.time() + delay)
-        await delivery.message.nak(delay)
-        self._settle(lane, delivery)
+        else:
+            lane.park(delivery.sequence, self._loop.time() + delay)
+            await delivery.message.nak(delay)
+            self._settle(lane, delivery)
 
     def _send_again(self, lane: Lane, delivery: Delivery) -> None:
         lane.send_again(delivery)
         self._pump(lane)
 
-    def _identity(self, delivery: Delivery) -> str:
-        message = delivery.message
-        known = message.header(WEBHOOK_ID)
-        if known:
-            return known
-        own = message.header(MESSAGE_ID)
-        return message_id(own, "" if own else f"{self._queue.name}:{delivery.sequence}")
-
     def _settle(self, lane: Lane, delivery: Delivery) -> None:
         self._held.pop(delivery.sequence, None)
         lane.settle(delivery)
-        self._space.set()
+        self._capacity.freed()
         self._pump(lane)
-
-    async def _overflow(self, lane: Lane, delivery: Delivery) -> None:
-        # Without an answer of the server the message is redelivered.
-        with contextlib.suppress(TurnoutError, OSError):
-            await self._discard(lane, delivery)
-
-    async def _discard(self, lane: Lane, delivery: Delivery) -> None:
-        attempts = await self._log.of(delivery.sequence)
-        lane.parked.pop(delivery.sequence, None)
-        await self._give_up(None, delivery, attempts, f"{lane.settings.max_waiting:,} messages wait for the endpoint")
-
-    async def _give_up(self, lane: Lane | None, delivery: Delivery, attempts: list[Attempt], reason: str) -> None:
-        """Store a dead letter, then acknowledge the delivery."""
-        message = delivery.message
-        headers = {name: values for name, values in message.headers.items() if not name.lower().startswith("nats-")}
-        headers[REASON] = [reason]
-        headers[WEBHOOK_ID] = [self._identity(delivery)]
-        headers[ATTEMPTS] = [msgspec.json.encode(attempts).decode()]
-        identity = f"dead:{self._queue.name}:{delivery.sequence}"
-        await self._queue.store_dead(message.subject, message.data, headers, identity)
-        self.counts.dead += 1
-        with contextlib.suppress(TurnoutError):
-            await message.double_ack()
-        if attempts:
-            await self._log.forget(delivery.sequence)
-        if lane is not None:
-            self._settle(lane, delivery)
 
     # -- in the background
 

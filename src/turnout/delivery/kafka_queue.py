@@ -10,7 +10,7 @@ import asyncio
 import heapq
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, asynccontextmanager, closing
 from datetime import UTC, datetime
@@ -284,17 +284,26 @@ class KafkaQueue:
         """Return the last dead letters that no redrive has moved, the newest first."""
         return await self._run(kafka_letters, self._options, self.webhooks, count)
 
-    async def redrive(self) -> int:
-        """Move all dead letters that were not moved before back among the deliveries; return their number."""
+    async def redrive(self, positions: Collection[str] | None = None) -> int:
+        """Move dead letters that were not moved before back among the deliveries; return their number.
+
+        Args:
+            positions: ``partition:offset`` of the letters; None for all.
+        """
         dead = self.webhooks.topics[1]
         letters = await self._run(GroupReader, self._options, dead, f"{self.webhooks.group}.redrive")
         moved = 0
         try:
             # What is given up meanwhile is left for the next time.
             ends = await self._run(letters.ends)
-            while not await self._is_finished(letters, ends):
+            while not await self._is_finished(letters, ends) and not letters.has_read(ends):
                 found = await self._run(letters.read, _POLL_SECONDS)
-                records = [record for record in found if record.offset < ends[record.partition]]
+                records = [
+                    record
+                    for record in found
+                    if record.offset < ends[record.partition]
+                    and (positions is None or f"{record.partition}:{record.offset}" in positions)
+                ]
                 await asyncio.gather(*map(self._move, records))
                 for record in records:
                     letters.finish(record)

@@ -12,7 +12,8 @@ import msgspec
 from turnout.delivery.attempts import Attempt, attempts_of
 from turnout.kafka.admin import KafkaAdmin
 from turnout.kafka.options import KafkaOptions
-from turnout.kafka.reader import PartitionRange, RangeReader, committed_offsets
+from turnout.kafka.progress import PartitionProgress
+from turnout.kafka.reader import PartitionRange, RangeReader, committed_progress
 from turnout.nats.protocol.headers import Headers
 from turnout.routes.webhooks import WebhooksPart
 from turnout.runtime.kafka_source import partitions_of
@@ -77,12 +78,14 @@ def kafka_letters(options: KafkaOptions, webhooks: WebhooksPart, count: int) -> 
     found: list[DeadDelivery] = []
     with KafkaAdmin(options) as admin:
         ends = admin.ends(partitions_of(admin.describe([topic])))
-    moved = committed_offsets(options, topic, f"{webhooks.group}.redrive", [number for _, number in ends])
+    moved = committed_progress(options, topic, f"{webhooks.group}.redrive", [number for _, number in ends])
     for (_, number), end in ends.items():
-        start = max(end.first, moved.get(number, 0), end.next - count)
+        progress = moved.get(number) or PartitionProgress(end.first)
+        start = max(end.first, progress.next, end.next - count)
         span = PartitionRange(topic, number, start, end.next)
         for batch in RangeReader(options, span, fail_on_data_loss=False).batches():
-            found += _letters_of(batch.to_pylist(), webhooks)
+            rows = [row for row in batch.to_pylist() if progress.begin(row["offset"])]
+            found += _letters_of(rows, webhooks)
     return sorted(found, key=_newest_last, reverse=True)[:count]
 
 

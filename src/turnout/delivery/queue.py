@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from typing import Protocol
@@ -93,5 +93,9 @@ class DeliveryQueue(Protocol):
     async def letters(self, count: int) -> list[DeadDelivery]:
         """Return the last dead letters that were not moved, the newest first."""
 
-    async def redrive(self) -> int:
-        """Move all dead letters back among the deliveries; return their number."""
+    async def redrive(self, positions: Collection[str] | None = None) -> int:
+        """Move dead letters back among the deliveries; return their number.
+
+        Args:
+            positions: positions of the letters, as `letters` gives them; None for all.
+        """

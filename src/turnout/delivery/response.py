@@ -7,6 +7,9 @@ from typing import Final
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
+GONE: Final = 410
+"""Status of an endpoint that is gone for good."""
+
 _HEAD: Final = 16_384
 """Bytes of headers, and of whatever else is around a body."""
 
@@ -67,7 +70,7 @@ class ResponseReader:
         self.is_empty = True
         self.is_reusable = False
 
-    def feed(self, data: bytes) -> Response | None:
+    def feed(self, data: bytes | memoryview) -> Response | None:
         """Read received bytes; return the response once enough of it has arrived.
 
         Afterwards, `is_reusable` says whether the connection may have another request.

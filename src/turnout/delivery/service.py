@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 
 from turnout.delivery.client import Client
-from turnout.delivery.dispatcher import DeliveryCounts, Dispatcher
+from turnout.delivery.counts import DeliveryCounts
+from turnout.delivery.dispatcher import Dispatcher
 from turnout.delivery.kafka_queue import KafkaQueue
 from turnout.delivery.letters import DeadDelivery
 from turnout.delivery.queue import DeliveryQueue
@@ -112,8 +113,12 @@ async def letters_of(route: Route, count: int) -> list[DeadDelivery]:
         return await queue.letters(count)
 
 
-async def redrive(route: Route) -> int:
-    """Move all dead letters back among the deliveries, and return their number.
+async def redrive(route: Route, positions: Collection[str] | None = None) -> int:
+    """Move dead letters back among the deliveries, and return their number.
+
+    Args:
+        route: the route.
+        positions: positions of the letters, as `letters_of` gives them; None for all.
 
     Raises:
         ConfigError: the route has no webhooks.
@@ -121,7 +126,7 @@ async def redrive(route: Route) -> int:
         StreamError: it refuses a stream.
     """
     async with opened_queue(route) as queue:
-        return await queue.redrive()
+        return await queue.redrive(positions)
 
 
 async def enable(route: Route, destinations: Sequence[str]) -> list[str]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 from base64 import b64encode
 from collections.abc import Callable, Sequence
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.hmac import HMAC
 
 from turnout.routes.webhooks import SYMMETRIC, secret_bytes
 
@@ -46,12 +46,12 @@ class Signer:
 def _signer(prefix: str, key: bytes) -> Callable[[bytes], str]:
     if prefix == SYMMETRIC:
         # The pads of the key are hashed once, and not for each request.
-        keyed = hmac.new(key, digestmod=hashlib.sha256)
+        keyed = HMAC(key, SHA256())
 
         def by_hmac(content: bytes) -> str:
             digest = keyed.copy()
             digest.update(content)
-            return f"v1,{b64encode(digest.digest()).decode()}"
+            return f"v1,{b64encode(digest.finalize()).decode()}"
 
         return by_hmac
     private = Ed25519PrivateKey.from_private_bytes(key[:_SEED])

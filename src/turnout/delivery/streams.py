@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final, Self
@@ -17,14 +17,14 @@ from turnout.nats.jetstream import (
     ConsumerConfig,
     Expect,
     JetStream,
-    Message,
     PullOptions,
     Stream,
 )
 from turnout.nats.jetstream.errors import MessageNotFoundError
-from turnout.nats.protocol.headers import HeaderInput
+from turnout.nats.protocol.headers import HeaderInput, Headers
 from turnout.routes.webhooks import WebhooksPart
 from turnout.subscriptions.webhooks import delivery_address
+from turnout.untrusted import LARGEST_SEQUENCE, decimal
 
 CONSUMER: Final = "turnout-deliver"
 """Name of the durable consumer: several dispatchers share it, and each message goes to one of them."""
@@ -125,14 +125,34 @@ class DeliveryStreams:
         address = delivery_address(self.webhooks.dead_subject, stored.subject)
         return DeadDelivery.of(f"{sequence}", address, stored.time, stored.headers, len(stored.data))
 
-    async def _move(self, letter: Message) -> None:
-        tokens = letter.subject.removeprefix(f"{self.webhooks.dead_subject}.")
-        kept = {name: values for name, values in letter.headers.items() if not name.lower().startswith(OF_LETTERS)}
-        identity = f"redriven:{self.name}:{letter.sequence}"
-        await self.js.publish(f"{self.webhooks.subject}.{tokens}", letter.data, headers=kept, msg_id=identity)
+    async def _move(self, subject: str, headers: Headers, data: bytes, sequence: int) -> None:
+        tokens = subject.removeprefix(f"{self.webhooks.dead_subject}.")
+        kept = {name: values for name, values in headers.items() if not name.lower().startswith(OF_LETTERS)}
+        identity = f"redriven:{self.name}:{sequence}"
+        await self.js.publish(f"{self.webhooks.subject}.{tokens}", data, headers=kept, msg_id=identity)
 
-    async def redrive(self) -> int:
-        """Move all dead letters back into the delivery stream; return their number."""
+    async def redrive(self, positions: Collection[str] | None = None) -> int:
+        """Move dead letters back into the delivery stream; return their number.
+
+        Args:
+            positions: sequences of the letters; None for all.
+        """
+        return await self._redrive_all() if positions is None else sum([await self._redrive_one(p) for p in positions])
+
+    async def _redrive_one(self, position: str) -> int:
+        """Move the letter at a sequence; return 0 if there is none."""
+        sequence = decimal(position, LARGEST_SEQUENCE)
+        try:
+            letter = await self.dead.get_message(sequence or 0) if sequence else None
+        except MessageNotFoundError:
+            letter = None
+        if letter is None:
+            return 0
+        await self._move(letter.subject, letter.headers, letter.data, letter.sequence)
+        await self.dead.delete_message(letter.sequence)
+        return 1
+
+    async def _redrive_all(self) -> int:
         moved = 0
         last = (await self.dead.info()).state.last_seq
         config = ConsumerConfig(ack_policy=AckPolicy.EXPLICIT, inactive_threshold=60.0)
@@ -141,7 +161,7 @@ class DeliveryStreams:
             for letter in letters:
                 if letter.sequence > last:
                     return moved
-                await self._move(letter)
+                await self._move(letter.subject, letter.headers, letter.data, letter.sequence)
                 await self.dead.delete_message(letter.sequence)
                 moved += 1
         return moved

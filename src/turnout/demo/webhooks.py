@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 
 from turnout.conditions import parse
-from turnout.delivery.dispatcher import DeliveryCounts
+from turnout.delivery.counts import DeliveryCounts
 from turnout.delivery.receiver import Receiver
 from turnout.delivery.requests import message_id
 from turnout.delivery.service import deliver

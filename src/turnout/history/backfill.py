@@ -23,6 +23,7 @@ from turnout.routes import Route
 from turnout.runtime.backfill.ledger import BackfillLedger, MissedRange
 from turnout.runtime.backfill.seams import Positions, matched_before, seam_of
 from turnout.runtime.endpoints import SourceHistory, adapter_of
+from turnout.runtime.feeds.match_folder import MatchFolder
 from turnout.runtime.preflight import preflight
 from turnout.subscriptions import Snapshot, Subscription, open_store
 from turnout.subscriptions.address import existing
@@ -55,6 +56,16 @@ class BackfillPart:
     plan: ReplayPlan
     stream: str
     end: int
+
+    def keep_matches(self, checkpoint: Path) -> None:
+        """Move the matches of the replay, also of one that a kill has ended, to those of the route's feeds.
+
+        Raises:
+            TurnoutError: a file is damaged.
+            OSError: a file cannot be written.
+        """
+        if self.plan.stores_matches:
+            MatchFolder.beside(checkpoint).take_backfilled(MatchFolder.beside(self.plan.folder))
 
     def note(self, ledger: BackfillLedger) -> None:
         """Note that the part is delivered."""
@@ -160,5 +171,6 @@ def _part(
         chosen,
         {"where": None},
         checkpoint / "replays" / BACKFILL,
+        stores_matches=route.subscriptions is not None and route.subscriptions.feeds,
     )
     return BackfillPart(rows, plan, range_.stream, range_.end)

@@ -3,7 +3,8 @@
 No message is stored twice for a feed. A page looks up the sequences of the subscription's matches, fetches these
 records from the stream, and puts them through the route for this subscription alone: the messages are those that its
 destinations get, with their ids. The route is the current one; a record that it drops now is left out. Of a Kafka
-topic the partitions take turns: each gives its next match after the others have given one, if they have any.
+topic the partitions take turns: each gives its next match after the others have given one, if they have any. So do
+several streams or topics.
 """
 
 from __future__ import annotations
@@ -26,12 +27,14 @@ from turnout.conditions import any_of, exists, not_
 from turnout.engine import Program, Result
 from turnout.epoch import EPOCH
 from turnout.errors import ConfigError, Mistake, SubscriptionNotFoundError
-from turnout.history.feed_records import RecordKey, feed_records
 from turnout.nats.wire.positions import StreamPosition
 from turnout.routes import Route
 from turnout.routes.endpoints import NatsSink
+from turnout.runtime.backfill.pending import pending_positions
 from turnout.runtime.checkpoint import checkpoint_of, local_folder
 from turnout.runtime.committed_offsets import committed
+from turnout.runtime.endpoints import adapter_of
+from turnout.runtime.endpoints.feed_records import FeedRecords, RecordKey
 from turnout.runtime.feeds.cursors import FeedCursor
 from turnout.runtime.feeds.match_file import Sequences
 from turnout.runtime.feeds.match_folder import MatchFolder, hash_of
@@ -40,7 +43,7 @@ from turnout.subscriptions.address import existing
 from turnout.subscriptions.destinations import FEED
 from turnout.subscriptions.index import Index
 from turnout.subscriptions.store import Store, open_store
-from turnout.untrusted import JsonObject
+from turnout.untrusted import LARGEST_SEQUENCE, JsonObject
 
 MOST_MESSAGES: Final = 1_000
 """Records of one page."""
@@ -63,7 +66,7 @@ class FeedMessage:
     """One message of a feed.
 
     Attributes:
-        cursor: position behind this message: the sequence of its record, or offsets of the topic's partitions.
+        cursor: position behind this message: the sequence of its record, or positions in several streams.
         topic: the destination; for a feed without destination the record's topic after the mappings.
         id: id of the message, as its destination's stream has it.
         key: key of the record.
@@ -157,7 +160,7 @@ class FeedReader:
         self._program = Program.of(_quiet(route))
         self._indexes = LruCache[tuple[str, tuple[str, ...], str], Index](_KEPT_INDEXES)
         self._store: Store = open_store(existing(route.subscriptions.store))
-        self._records = feed_records(route)
+        self._records: FeedRecords = adapter_of(route.source).feed_records()
 
     def __enter__(self) -> Self:
         return self
@@ -236,23 +239,25 @@ class FeedReader:
         done = committed(self._checkpoint)
         at = self._records.offsets(after)
         streams = self._records.streams(done)
-        ends = {partition: done.sequence(stream) for partition, stream in streams.items()}
+        # Earlier records that come late are not passed over: the feed waits for them.
+        pending = pending_positions(self._checkpoint, subscription, streams)
+        ends = {stream: min(done.sequence(stream), pending.get(stream, LARGEST_SEQUENCE)) for stream in streams}
         limit = max(1, min(limit, MOST_MESSAGES))
-        spans = {stream: (at.get(partition, -1), ends[partition]) for partition, stream in streams.items()}
+        spans = {stream: (at.get(stream, -1), ends[stream]) for stream in streams}
         # One more than needed: shows whether this is the last page.
         found = self._matches.pages(hash_of(subscription.id), spans, limit + 1)
-        keys = _in_turns({number: found[stream] for number, stream in streams.items()}, next(reversed(at), -1))
+        keys = _in_turns({stream: found[stream] for stream in streams}, next(reversed(at), ""))
         is_last = len(keys) <= limit
         cursors: dict[RecordKey, FeedCursor] = {}
-        for partition, sequence in keys[:limit]:
-            at.pop(partition, None)
-            at[partition] = sequence
-            cursors[partition, sequence] = self._records.cursor(at)
+        for stream, sequence in keys[:limit]:
+            at.pop(stream, None)
+            at[stream] = sequence
+            cursors[stream, sequence] = self._records.cursor(at)
         if is_last:
-            # Without a match in a partition its turn stays where it was.
-            at = dict.fromkeys(sorted(ends.keys() - at.keys()), -1) | at
-            at = {partition: max(position, ends.get(partition, 0) - 1) for partition, position in at.items()}
-            at = {partition: position for partition, position in at.items() if position >= 0}
+            # Without a match in a stream its turn stays where it was.
+            at = dict.fromkeys([stream for stream in streams if stream not in at], -1) | at
+            at = {stream: max(position, ends.get(stream, 0) - 1) for stream, position in at.items()}
+            at = {stream: position for stream, position in at.items() if position >= 0}
         messages, removed = self._messages(subscription, cursors)
         return FeedPage(messages, self._records.cursor(at), is_last, removed)
 
@@ -293,16 +298,17 @@ def _quiet(route: Route) -> Route:
     )
 
 
-def _in_turns(found: Mapping[int, Sequences], last: int) -> list[RecordKey]:
-    """Return the matches of all partitions, one of each in turn, beginning with the partition behind *last*."""
-    numbers = sorted(found, key=lambda number: (number <= last, number))
-    sequences = np.concatenate([np.zeros(0, np.int64), *(found[number] for number in numbers)])
-    counts = [len(found[number]) for number in numbers]
+def _in_turns(found: Mapping[str, Sequences], last: str) -> list[RecordKey]:
+    """Return the matches of all streams, one of each in turn, beginning with the stream behind *last*."""
+    names = list(found)
+    begin = names.index(last) + 1 if last in found else 0
+    names = names[begin:] + names[:begin]
+    sequences = np.concatenate([np.zeros(0, np.int64), *(found[name] for name in names)])
+    counts = [len(found[name]) for name in names]
     rounds = np.concatenate([np.zeros(0, np.int64), *map(np.arange, counts)])
-    turns = np.repeat(np.arange(len(numbers)), counts)
+    turns = np.repeat(np.arange(len(names)), counts)
     order = np.lexsort((turns, rounds))
-    partitions = np.repeat(np.array(numbers, np.int64), counts)
-    return list(zip(partitions[order].tolist(), sequences[order].tolist(), strict=True))
+    return [(names[turn], at) for turn, at in zip(turns[order].tolist(), sequences[order].tolist(), strict=True)]
 
 
 def _feed_messages(cursors: Sequence[FeedCursor], result: Result, *, drops_ids: bool) -> Iterator[FeedMessage]:

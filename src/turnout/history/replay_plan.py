@@ -43,6 +43,7 @@ class ReplayPlan:
             without.
         asked: the request, which identifies an interrupted replay.
         folder: folder of its progress.
+        stores_matches: whether the matches are stored in that folder, for feeds.
     """
 
     route: Route = field(repr=False)
@@ -52,6 +53,7 @@ class ReplayPlan:
     subscriptions: Snapshot | None = field(repr=False)
     asked: JsonObject
     folder: Path
+    stores_matches: bool = False
 
     @property
     def records(self) -> int:

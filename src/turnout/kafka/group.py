@@ -138,6 +138,11 @@ class GroupReader:
             found = self._consumer.list_topics(self._topic, self._options.timeout).topics[self._topic]
         return {number: self._bounds(number)[1] for number in found.partitions}
 
+    def has_read(self, ends: Mapping[int, int]) -> bool:
+        """Return True if this member has read all partitions up to these offsets."""
+        read = {number: assigned.progress.next for number, assigned in self._partitions.items()}
+        return all(read.get(number, -1) >= end for number, end in ends.items())
+
     def is_finished(self, ends: Mapping[int, int] | None = None) -> bool:
         """Return True if the group has finished all records, by what it has committed.
 

@@ -17,6 +17,7 @@ from turnout.errors import ConnectionLostError, StreamError
 from turnout.kafka.admin import KafkaAdmin
 from turnout.kafka.clients import NOT_FOUND, ErrorWatch, consumer_of, kafka_errors, polled, raise_error
 from turnout.kafka.options import KafkaOptions
+from turnout.kafka.progress import PartitionProgress
 from turnout.records.header_column import ARROW
 from turnout.records.types import ArrowArray, ArrowBatch
 
@@ -289,8 +290,10 @@ def partition_bounds(consumer: Consumer, topic: str, partition: int, options: Ka
             return int(ends[0]), int(ends[1])
 
 
-def committed_offsets(options: KafkaOptions, topic: str, group: str, partitions: Sequence[int]) -> dict[int, int]:
-    """Return the offsets that a group has committed, by partition; those without one are left out.
+def committed_progress(
+    options: KafkaOptions, topic: str, group: str, partitions: Sequence[int]
+) -> dict[int, PartitionProgress]:
+    """Return the progress that a group has committed, by partition; those without any are left out.
 
     Raises:
         StreamError: a broker refuses the request.
@@ -302,7 +305,11 @@ def committed_offsets(options: KafkaOptions, topic: str, group: str, partitions:
     wanted = [TopicPartition(topic, number) for number in partitions]
     with closing(consumer_of(own, watch)) as consumer, kafka_errors(f"the group {group!r} cannot be read", own, watch):
         found = consumer.committed(wanted, timeout=own.timeout)
-    return {position.partition: position.offset for position in found if position.offset >= 0}
+    return {
+        position.partition: PartitionProgress(position.offset, position.metadata or "")
+        for position in found
+        if position.offset >= 0
+    }
 
 
 def check_topic(admin: KafkaAdmin, span: PartitionRange) -> None:

@@ -25,7 +25,6 @@ from turnout.routes.files import FileNames
 from turnout.routes.includes import mappings_of, transforms_of
 from turnout.routes.mistakes import from_validation
 from turnout.routes.spark_names import intended_property
-from turnout.routes.values import listed
 from turnout.routes.webhooks import WebhooksPart
 from turnout.secrets import is_secret
 from turnout.subjects import MappingTable, MappingTableError, is_publishable
@@ -35,9 +34,6 @@ from turnout.untrusted import decimal
 
 DEFAULT_SINK = ""
 """The name of a route's only sink, where it was given as ``sink:``."""
-
-_MAX_FEED_TOPIC = 180
-"""Characters of a topic with feeds: its name is in the names of files."""
 
 Made = TypeVar("Made")
 
@@ -228,18 +224,9 @@ class RouteReader:
             self.add(("deadLetter", "topic"), f"found {topic!r}, expected a subject that can be published to")
 
     def _feeds(self, checked: RouteDocument) -> None:
-        """Check that the source has one stream or topic, whose positions are the cursors of the feeds."""
-        source = checked.source
-        if checked.subscriptions is None or not checked.subscriptions.feeds or len(source.streams) == 1:
-            return
-        topics = listed(source.topics) if isinstance(source, KafkaSource) else ()
-        if len(topics) != 1:
-            expected = "a source of format nats with one stream, or of format kafka with one of topics"
-            self.add(("subscriptions", "feeds"), f"feeds need {expected}")
-        elif len(topics[0]) > _MAX_FEED_TOPIC:
-            found = f"found one of {len(topics[0])}"
-            problem = f"feeds need a topic of at most {_MAX_FEED_TOPIC} characters, {found}"
-            self.add(("subscriptions", "feeds"), problem)
+        """Check that the source's records can be read again by the cursors of feeds."""
+        if checked.subscriptions is not None and checked.subscriptions.feeds and checked.source.feed_problem:
+            self.add(("subscriptions", "feeds"), checked.source.feed_problem)
 
     def _webhooks(self, checked: RouteDocument) -> None:
         """Check that deliveries have subscriptions, and a sink that stores them, of format nats each of them once."""

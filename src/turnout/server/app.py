@@ -23,6 +23,7 @@ from turnout.server.rest import (
     subjects,
     subscriptions,
     tap,
+    webhooks,
 )
 from turnout.server.rest.dependencies import Parts
 from turnout.server.rest.description import Described
@@ -38,6 +39,7 @@ ROUTERS = (
     control.router,
     explain.router,
     dead_letters.router,
+    webhooks.router,
     tap.router,
     subscriptions.router,
     feeds.router,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
@@ -14,7 +14,8 @@ from turnout.errors import TurnoutError, message_of
 from turnout.routes import Route
 
 if TYPE_CHECKING:
-    from turnout.delivery.dispatcher import DeliveryCounts, Dispatcher
+    from turnout.delivery.counts import DeliveryCounts
+    from turnout.delivery.dispatcher import Dispatcher
     from turnout.delivery.letters import DeadDelivery
     from turnout.delivery.status import EndpointStatus
 
@@ -57,11 +58,11 @@ def dead_letters(route: Route, count: int) -> list[DeadDelivery]:
     return asyncio.run(letters_of(route, count))
 
 
-def redrive(route: Route) -> int:
-    """Move all dead letters back among the deliveries, and return their number."""
+def redrive(route: Route, positions: Collection[str] | None = None) -> int:
+    """Move dead letters back among the deliveries, all or those at some positions, and return their number."""
     from turnout.delivery import service
 
-    return asyncio.run(service.redrive(route))
+    return asyncio.run(service.redrive(route, positions))
 
 
 def enable(route: Route, destination: str) -> bool:

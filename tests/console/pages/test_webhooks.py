@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
@@ -101,11 +102,37 @@ def shown_page(pages: httpx2.Client, hooks: Hooks, part: str) -> str:
 
 
 def test_dead_letters_are_redriven(pages: httpx2.Client, hooks: Hooks) -> None:
-    """All of them wait for their endpoint again."""
-    done = pages.post(f"/fragments/webhooks/{hooks.name}/redrive", json={}).text
+    """One by its button, which does nothing twice; all of them by another."""
+    text = shown_page(pages, hooks, 'aria-label="Redrive 1"')
+    path = f"/fragments/webhooks/{hooks.name}/redrive"
+    single = [pages.post(path, json={"letter": "1"}).text for _ in range(2)]
+    done = pages.post(path, json={}).text
 
-    assert "1 dead letters wait for their endpoints again." in done
+    assert text.count('aria-label="Redrive ') == 1
+    assert "1 waits for its endpoint again." in single[0]
+    assert "1 was moved or removed before." in single[1]
+    assert "0 dead letters wait for their endpoints again." in done
     shown_page(pages, hooks, "There is none.")
+
+
+def test_the_same_over_rest(pages: httpx2.Client, hooks: Hooks) -> None:
+    """Endpoints, letters with their attempts, and the redrive of one."""
+    base = f"/v1/routes/{hooks.name}/webhooks"
+    failing = hooks.endpoint["url"].replace("/in", "/gone/rest")
+    asyncio.run(hooks.publish(b"rest", to=failing, subscription="orders"))
+
+    def own() -> list[dict[str, Any]]:
+        return [letter for letter in pages.get(f"{base}/dead-letters").json() if letter["destination"] == failing]
+
+    (letter,) = wait_for(own)
+    moved = [pages.post(f"{base}/redrive", json={"letters": [letter["position"]]}).json() for _ in range(2)]
+
+    assert (letter["subscription"], letter["reason"]) == ("orders", "the endpoint answered 410, and is disabled")
+    assert [attempt["status"] for attempt in letter["attempts"]] == [410]
+    assert moved == [{"moved": 1}, {"moved": 0}]
+    assert {one["destination"] for one in pages.get(base).json()} >= {"webhook:e", failing}
+    assert pages.post(f"{base}/enable", json={"destination": failing}).json() == {"enabled": True}
+    assert pages.post(f"{base}/redrive", json={}).status_code == 422
 
 
 def test_a_disabled_endpoint_is_enabled(pages: httpx2.Client, hooks: Hooks) -> None:

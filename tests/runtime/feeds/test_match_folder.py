@@ -72,6 +72,39 @@ def test_an_interrupted_merge_is_finished(tmp_path: Path) -> None:
     assert folder.page(STREAM, ONE, -1, 100, 100).tolist() == list(range(0, 80, 10))
 
 
+def test_a_part_inside_a_wide_one_is_merged_with_it(tmp_path: Path) -> None:
+    """It is not among the eight neighbours, but in their range."""
+    folder = MatchFolder(tmp_path)
+    put(folder, 0, 100, [99])
+    for start in range(1, 9):
+        put(folder, start, start + 2, [start])
+
+    while folder.merge(STREAM, 100):
+        pass
+
+    assert folder.page(STREAM, ONE, -1, 100, 100).tolist() == [*range(1, 9), 99]
+
+
+def test_matches_of_a_backfill_stay_beside_those_of_runs(tmp_path: Path) -> None:
+    """They share their range with parts of runs, come in any order, may be added twice, and are never merged."""
+    folder, late = MatchFolder(tmp_path / "matches"), MatchFolder(tmp_path / "late")
+    for start in range(0, 80, 10):
+        put(folder, start, start + 10, [start])
+    for part in ([200_001, 199_999], [3, 400_000]):
+        put(late, min(part), max(part) + 1, part)
+        for _ in range(2):
+            folder.take_backfilled(late)
+        for file in late.folder.iterdir():
+            file.unlink()
+    while folder.merge(STREAM, 1_000_000):
+        assert len(folder.page(STREAM, ONE, -1, 1_000_000, 100)) == 12
+
+    assert folder.page(STREAM, ONE, -1, 1_000_000, 100).tolist() == sorted(
+        [*range(0, 80, 10), 3, 199_999, 200_001, 400_000]
+    )
+    assert [part.level for part in folder.parts(STREAM)].count(99) == 3
+
+
 def test_what_the_stream_no_longer_holds_is_removed(tmp_path: Path) -> None:
     """Parts that end before its first sequence; other streams keep theirs."""
     folder = MatchFolder(tmp_path)

@@ -20,7 +20,7 @@ from turnout.console.formatting import moment, pretty
 from turnout.console.render import page, page_router
 from turnout.console.shown_store import routes_with_stores, shown_store
 from turnout.errors import ConditionError, ConfigError, HistoryForgottenError, Mistake, SubscriptionNotFoundError
-from turnout.runtime.feeds.cursors import FeedCursor, cursor_at
+from turnout.runtime.feeds.cursors import FeedCursor, cursor_among
 from turnout.server.rest.dependencies import Parts, PartsDep, Reads, is_masked
 from turnout.server.rest.models import RequestForm
 from turnout.server.rest.store_calls import asks_servers, reads_store
@@ -152,12 +152,15 @@ def _feeds(parts: Parts) -> list[tuple[str, FeedCursor]]:
 
 
 def _shortly_before(positions: Mapping[str, object]) -> FeedCursor:
-    """Return a cursor before the next position of the only stream or topic."""
-    position = next(iter(positions.values()), 0)
-    if isinstance(position, dict):
-        offsets = {int(number): offset - _FEED_REACH for number, offset in position.items() if is_whole(offset)}
-        return cursor_at({number: offset for number, offset in offsets.items() if offset >= 0})
-    return max(0, position - _FEED_REACH) if isinstance(position, int) else 0
+    """Return a cursor before the next positions of streams, or of topics by partition."""
+    flat = {
+        f"{name}:{number}" if number else name: at - _FEED_REACH
+        for name, position in positions.items()
+        for number, at in (position.items() if isinstance(position, dict) else (("", position),))
+        if is_whole(at)
+    }
+    only = next(iter(positions)) if len(positions) == 1 else None
+    return cursor_among({name: at for name, at in flat.items() if at >= 0}, only)
 
 
 def _history(service: SubscriptionService, id_: str) -> list[tuple[AuditEntry, str]]:

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from fastapi import Request
 from fastapi.responses import HTMLResponse
-from pydantic import StrictStr
+from pydantic import Field, StrictStr
 
 from turnout.console.render import page, page_router
 from turnout.console.shown_store import store_name
-from turnout.errors import ConfigError, Mistake
-from turnout.history.masking import Hidden, hidden_anywhere
-from turnout.routes import Route
 from turnout.server.deliveries import dead_letters, enable, redrive
-from turnout.server.rest.dependencies import PartsDep, Reads, Writes, is_masked
+from turnout.server.rest.dependencies import PartsDep, Reads, Writes
 from turnout.server.rest.models import RequestForm
 from turnout.server.rest.store_calls import asks_servers, redrives
-from turnout.server.sandbox import route_of
+from turnout.server.rest.webhooks import EnableForm, hidden_of, webhook_route
 
 router = page_router()
 
@@ -23,10 +22,10 @@ _LETTERS = 100
 """Number of the last dead letters in a stream that are read."""
 
 
-class EnableForm(RequestForm):
-    """Endpoint that gets requests again."""
+class RedriveForm(RequestForm):
+    """Position of one dead letter; all without it."""
 
-    destination: StrictStr
+    letter: Annotated[StrictStr, Field(max_length=40)] | None = None
 
 
 @router.get("/webhooks")
@@ -49,7 +48,7 @@ def _states(parts: PartsDep, name: str) -> dict[str, int]:
 @asks_servers
 def webhooks(name: str, request: Request, parts: PartsDep, principal: Reads) -> HTMLResponse:
     """Render the endpoints of a route, those in need first, and its dead letters."""
-    route = _route(parts, name)
+    route = webhook_route(parts, name)
     endpoints = parts.webhooks.endpoints(name)
     order = {"disabled": 0, "open": 1, "closed": 2}
     return page(
@@ -60,18 +59,21 @@ def webhooks(name: str, request: Request, parts: PartsDep, principal: Reads) -> 
         endpoints=sorted(endpoints or (), key=lambda one: (order[one.state], -one.waiting, one.destination)),
         is_running=endpoints is not None,
         letters=dead_letters(route, _LETTERS),
-        # An endpoint may answer with the message that it got.
-        hidden=hidden_anywhere(route.chain) if is_masked(principal) else Hidden(),
+        hidden=hidden_of(route, principal),
         reach=_LETTERS,
     )
 
 
 @router.post("/fragments/webhooks/{name}/redrive")
 @redrives
-def redriven(name: str, form: RequestForm, request: Request, parts: PartsDep, _: Writes) -> HTMLResponse:  # noqa: ARG001
-    """Render the result of a redrive of all dead letters."""
-    moved = redrive(_route(parts, name))
+def redriven(name: str, form: RedriveForm, request: Request, parts: PartsDep, _: Writes) -> HTMLResponse:
+    """Render the result of a redrive of all dead letters, or of one."""
+    moved = redrive(webhook_route(parts, name), None if form.letter is None else [form.letter])
     text = f"{moved:,} dead letters wait for their endpoints again."
+    if form.letter is not None:
+        text = (
+            f"{form.letter} waits for its endpoint again." if moved else f"{form.letter} was moved or removed before."
+        )
     return page(request, "_webhooks_done.html", name=name, text=text)
 
 
@@ -79,13 +81,6 @@ def redriven(name: str, form: RequestForm, request: Request, parts: PartsDep, _:
 @asks_servers
 def enabled(name: str, form: EnableForm, request: Request, parts: PartsDep, _: Writes) -> HTMLResponse:
     """Render the result of enabling an endpoint."""
-    was_disabled = enable(_route(parts, name), form.destination)
+    was_disabled = enable(webhook_route(parts, name), form.destination)
     text = "gets requests again within seconds." if was_disabled else "was not disabled."
     return page(request, "_webhooks_done.html", name=name, text=f"{form.destination} {text}")
-
-
-def _route(parts: PartsDep, name: str) -> Route:
-    route = route_of(parts.routes.entry(name))
-    if route.webhooks is None:
-        raise ConfigError([Mistake("webhooks", f"the route {name} has none")])
-    return route

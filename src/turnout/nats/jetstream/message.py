@@ -107,16 +107,9 @@ class Message(msgspec.Struct, eq=False):
 
     async def ack(self) -> None:
         """Acknowledge the message as processed (+ACK)."""
-        if self._acked:
-            return
-        reply, connection = self._reply, self._connection
-        if self._sequence or (reply.count(b".") == 8 and reply.startswith(ACK_PREFIX)):
-            connection.acknowledge(reply)
-            self._acked = True
-        else:
-            self._answer_now(_ACK, terminal=True)
-        if connection.congested:
-            await connection.relieve(5.0)
+        self.ack_now()
+        if self._connection.congested:
+            await self._connection.relieve(5.0)
 
     def ack_now(self) -> None:
         """Acknowledge like `ack`, without waiting for a connection that is congested.
@@ -124,7 +117,14 @@ class Message(msgspec.Struct, eq=False):
         Raises:
             ConnectionLostError: the connection is closed, or away with its buffer full.
         """
-        self._answer_now(_ACK, terminal=True)
+        if self._acked:
+            return
+        reply = self._reply
+        if self._sequence or (reply.count(b".") == 8 and reply.startswith(ACK_PREFIX)):
+            self._connection.acknowledge(reply)
+            self._acked = True
+        else:
+            self._answer_now(_ACK, terminal=True)
 
     async def double_ack(self, timeout: float = 5.0) -> None:
         """Acknowledge the message as processed and wait for the server's confirmation.

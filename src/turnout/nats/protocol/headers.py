@@ -93,6 +93,9 @@ def parse(block: bytes) -> list[tuple[str, bytes]]:
 def parse_table(block: bytes) -> Headers:
     """Parse a header block as lists of texts by name; invalid UTF-8 becomes replacement characters."""
     table: Headers = {}
-    for name, value in parse(block):
-        table.setdefault(name, []).append(value.decode("utf-8", "replace"))
+    # Decoded as a whole: line breaks and colons end invalid sequences.
+    for line in block.decode("utf-8", "replace").split("\n")[1:]:
+        name, colon, value = line.removesuffix("\r").partition(":")
+        if colon and name:
+            table.setdefault(name, []).append(value.lstrip(" \t"))
     return table

@@ -74,6 +74,11 @@ class Source(Endpoint):
         return self.streams[0] if len(self.streams) == 1 else None
 
     @property
+    def feed_problem(self) -> str | None:
+        """Reason that records cannot be read again by the cursor of a feed; None if they can."""
+        return "feeds need a source of format nats, or of format kafka with topics"
+
+    @property
     def filters(self) -> tuple[str, ...]:
         """Patterns of the subjects that are read; empty for all."""
         return ()

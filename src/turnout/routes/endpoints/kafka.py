@@ -20,6 +20,9 @@ _TOPIC = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")
 _OWN_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 
 
+_MAX_FEED_TOPIC = 180
+"""Characters of a topic with feeds: its name is in the names of files."""
+
 _LARGEST_PARTITION: Final = (1 << 31) - 1
 
 _CLIENT: Final = "kafka."
@@ -108,6 +111,15 @@ class KafkaSource(_Kafka, Source):
     def keeps_history(self) -> bool:
         """True: records can be read again by topic, partition and offset."""
         return True
+
+    @property
+    def feed_problem(self) -> str | None:
+        """Reason that a topic's name cannot be in the names of files, or that the topics are not known."""
+        if self.topic_pattern is not None:
+            return super().feed_problem
+        found = max(map(len, listed(self.topics)))
+        expected = f"feeds need topics of at most {_MAX_FEED_TOPIC} characters"
+        return f"{expected}, found one of {found}" if found > _MAX_FEED_TOPIC else None
 
     def message(self, position: str) -> tuple[str, int]:
         """Return the partition, as ``topic:partition``, and the offset named by TOPIC:PARTITION:OFFSET.

@@ -96,6 +96,13 @@ class NatsSource(_Nats, Source):
         return listed(self.stream)
 
     @property
+    def feed_problem(self) -> str | None:
+        """Reason that the names of several streams cannot be in a cursor."""
+        several = self.streams if len(self.streams) > 1 else ()
+        found = next((name for name in several if {",", ":"} & {*name}), None)
+        return f"feeds need names of streams without : and , and found {found!r}" if found else None
+
+    @property
     def filters(self) -> tuple[str, ...]:
         """The subjects that are read; none for all."""
         return listed(self.filter_subject)

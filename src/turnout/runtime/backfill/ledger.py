@@ -20,7 +20,8 @@ from turnout.subscriptions.index.folder import FollowedStore
 from turnout.subscriptions.model import Changes, Subscription
 from turnout.subscriptions.snapshot import Snapshot
 
-_FILE: Final = "backfills.db"
+FILE: Final = "backfills.db"
+"""Name of the database in a checkpoint."""
 
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS starts (id TEXT PRIMARY KEY, position TEXT NOT NULL) WITHOUT ROWID;
@@ -72,7 +73,7 @@ class BackfillLedger:
     """
 
     def __init__(self, checkpoint: Path) -> None:
-        self._file = checkpoint / _FILE
+        self._file = checkpoint / FILE
         self._lock = threading.RLock()
         self._database: sqlite3.Connection | None = None
         self._starts: dict[str, str] = {}
@@ -87,7 +88,7 @@ class BackfillLedger:
             self._database = sqlite3.connect(self._file, check_same_thread=False, isolation_level=None)
             self._database.executescript(f"PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; {_SCHEMA}")
             self._starts = dict(self._database.execute("SELECT id, position FROM starts"))
-            rows = [_missed(*row) for row in self._database.execute("SELECT * FROM missed")]
+            rows = [missed_range(*row) for row in self._database.execute("SELECT * FROM missed")]
             self._missed = {row.number: row for row in rows}
             self.turns = dict(self._database.execute("SELECT revision, position FROM turns"))
         return self._database
@@ -168,7 +169,7 @@ class BackfillLedger:
 
     def _read(self, number: int) -> None:
         (row,) = self._open().execute("SELECT * FROM missed WHERE number = ?", (number,))
-        self._missed[number] = _missed(*row)
+        self._missed[number] = missed_range(*row)
 
     def turned(self, revision: int, position: int) -> None:
         """Record that an open split matches with a revision from a position on, while a range waits for it."""
@@ -234,10 +235,11 @@ def _relevant(versions: Iterable[Subscription], recorded_ids: Collection[str]) -
     return [one for one in versions if one.start is not None or one.keep or one.id in recorded_ids]
 
 
-def _missed(
+def missed_range(
     number: int, id_: str, position: str | None, paused: int | None, live: int | None, following: str | None,
     until: str | None,
 ) -> MissedRange:  # fmt: skip
+    """Return the range of a row of the database."""
     return MissedRange(
         number, id_, position, paused, live,
         None if following is None else json.loads(following),

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from turnout.records.types import ArrowBatch
     from turnout.routes.endpoints import Endpoint, Source
     from turnout.runtime.endpoints.changes import Change
+    from turnout.runtime.endpoints.feed_records import FeedRecords
     from turnout.runtime.endpoints.source_streams import SourceStreams
 
 Start: TypeAlias = str | int | Mapping[str, object]
@@ -287,6 +288,15 @@ class EndpointAdapter:
             StreamError: a stream does not exist.
         """
         raise self._without("source", "history")
+
+    def feed_records(self) -> FeedRecords:
+        """Open a connection to read records by their positions, for feeds.
+
+        Raises:
+            ConfigError: the source has no positions.
+            ConnectionLostError: no server answers.
+        """
+        raise self._without("source", "positions for feeds")
 
     def record_at(self, stream: str, sequence: int) -> pa.RecordBatch:  # noqa: ARG002 - for formats with streams
         """Return a message of a stream as a record batch, as a run reads it.

@@ -15,6 +15,7 @@ from turnout.routes.endpoints import KafkaSink, KafkaSource
 from turnout.routes.values import listed
 from turnout.runtime.endpoints.adapter import EndpointAdapter, EndpointProbe, Start, StreamEnd, time_of
 from turnout.runtime.endpoints.changes import Change, other_changes, server_changes, unsafe_change
+from turnout.runtime.endpoints.kafka_feed import KafkaFeedRecords
 from turnout.runtime.endpoints.kafka_history import KafkaHistory, hasty, offsets_by_topic
 from turnout.runtime.endpoints.kafka_probe import KafkaProbe
 from turnout.runtime.kafka_publisher import KafkaSinkOptions
@@ -123,6 +124,10 @@ class KafkaAdapter(EndpointAdapter):
         """Open a connection to read the partitions; those of a pattern's topics as they are now."""
         with KafkaAdmin(self.endpoint.client) as admin:
             yield self._history_of(admin, self.endpoint.client)
+
+    def feed_records(self) -> KafkaFeedRecords:
+        """Open consumers to read records of the topics by their offsets."""
+        return KafkaFeedRecords(self, self._source)
 
     def record_at(self, stream: str, sequence: int) -> pa.RecordBatch:
         """Return the record at an offset of ``topic:partition``."""

@@ -22,6 +22,7 @@ from turnout.runtime.endpoints.adapter import (
     time_of,
 )
 from turnout.runtime.endpoints.changes import Change, other_changes, safe_change, server_changes, unsafe_change
+from turnout.runtime.endpoints.nats_feed import NatsFeedRecords
 from turnout.runtime.endpoints.nats_history import NatsHistory
 from turnout.runtime.endpoints.nats_probe import NatsProbe
 from turnout.runtime.endpoints.source_streams import SourceStreams
@@ -174,6 +175,10 @@ class NatsAdapter(EndpointAdapter):
         source = self._source
         with Connection.open(source.connection) as connection:
             yield NatsHistory(connection, source.streams, source.filters)
+
+    def feed_records(self) -> NatsFeedRecords:
+        """Open a connection to read messages of the streams by their sequences."""
+        return NatsFeedRecords(self._source)
 
     def record_at(self, stream: str, sequence: int) -> pa.RecordBatch:
         """Return a message of a stream."""

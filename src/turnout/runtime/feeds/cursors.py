@@ -1,13 +1,15 @@
 """Cursors of feeds, and the acknowledged ones of named readers: one small file for each.
 
 A cursor is a sequence of a NATS stream, or the offsets of the partitions of a Kafka topic: ``0:17,2:4`` is behind
-offset 17 of partition 0 and offset 4 of partition 2, which was read last, and at the beginning of all others.
+offset 17 of partition 0 and offset 4 of partition 2, which was read last, and at the beginning of all others. Of
+several streams or topics it has their names: ``ORDERS:17,RETURNS:4``, or ``orders:0:17,returns:2:4``.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -23,14 +25,14 @@ MAX_CURSOR: Final = 64 << 10
 """Characters of a cursor."""
 
 _FOLDER: Final = "feed-readers"
-_LARGEST_PARTITION: Final = (1 << 31) - 1
+_NAME: Final = re.compile(r"[^\s,]{1,255}")
 
 
 def cursor_of(text: str) -> FeedCursor | None:
     """Return the cursor that a text has; None if it has none.
 
-    >>> [cursor_of(text) for text in ("1042", "0:17,2:4", "0:17,0:18", "0:-1", "")]
-    [1042, '0:17,2:4', None, None, None]
+    >>> [cursor_of(text) for text in ("1042", "0:17,2:4", "ORDERS:7", "0:17,0:18", "0:-1", "")]
+    [1042, '0:17,2:4', 'ORDERS:7', None, None, None]
     """
     sequence = decimal(text, LARGEST_SEQUENCE)
     if sequence is not None:
@@ -38,33 +40,46 @@ def cursor_of(text: str) -> FeedCursor | None:
     return None if offsets_in(text) is None else text
 
 
-def offsets_in(cursor: FeedCursor) -> dict[int, int] | None:
-    """Return the offsets of a cursor by partition, in its order; None if it has none.
+def offsets_in(cursor: FeedCursor) -> dict[str, int] | None:
+    """Return the offsets of a cursor by partition or stream, in its order; None if it has none.
 
-    >>> offsets_in("2:4,0:17"), offsets_in(0), offsets_in(1042)
-    ({2: 4, 0: 17}, {}, None)
+    >>> offsets_in("2:4,0:17"), offsets_in("ORDERS:17"), offsets_in(0), offsets_in(1042)
+    ({'2': 4, '0': 17}, {'ORDERS': 17}, {}, None)
     """
     if not isinstance(cursor, str):
         return None if cursor else {}
     if len(cursor) > MAX_CURSOR:
         return None
-    offsets: dict[int, int] = {}
+    offsets: dict[str, int] = {}
     for part in cursor.split(","):
-        number, _, offset = part.partition(":")
-        partition, at = decimal(number, _LARGEST_PARTITION), decimal(offset, LARGEST_SEQUENCE)
-        if partition is None or at is None or partition in offsets:
+        name, _, offset = part.rpartition(":")
+        at = decimal(offset, LARGEST_SEQUENCE)
+        if at is None or name in offsets or not _NAME.fullmatch(name):
             return None
-        offsets[partition] = at
+        offsets[name] = at
     return offsets
 
 
-def cursor_at(offsets: Mapping[int, int]) -> FeedCursor:
-    """Return the cursor with these offsets by partition, in their order.
+def cursor_at(offsets: Mapping[str, int]) -> FeedCursor:
+    """Return the cursor with these offsets by partition or stream, in their order.
 
-    >>> cursor_at({2: 4, 0: 17}), cursor_at({})
+    >>> cursor_at({"2": 4, "0": 17}), cursor_at({})
     ('2:4,0:17', 0)
     """
-    return ",".join(f"{partition}:{offset}" for partition, offset in offsets.items()) or 0
+    return ",".join(f"{name}:{offset}" for name, offset in offsets.items()) or 0
+
+
+def cursor_among(offsets: Mapping[str, int], only: str | None) -> FeedCursor:
+    """Return the cursor at positions in streams or partitions, without the name of the *only* stream or topic.
+
+    >>> cursor_among({"ORDERS": 17}, "ORDERS"), cursor_among({"orders:0": 17}, "orders"), cursor_among({"A": 1}, None)
+    (17, '0:17', 'A:1')
+    """
+    if only is None:
+        return cursor_at(offsets)
+    if only in offsets:
+        return offsets[only]
+    return cursor_at({name.removeprefix(f"{only}:"): offset for name, offset in offsets.items()})
 
 
 class FeedCursors:

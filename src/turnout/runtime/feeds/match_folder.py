@@ -32,6 +32,12 @@ FOLDER: Final = "matches"
 MERGED_AT_ONCE: Final = 8
 """Files of one level that become one file of the next."""
 
+_BACKFILLED: Final = 99
+"""Level of the files with matches of earlier records, which are stored after those of later ones; never merged."""
+
+_BACKFILLED_SPAN: Final = 200_000
+"""Sequences of one of these files: later backfills of the same sequences add their matches to it."""
+
 _MOST_MATCHES: Final = 16_000_000
 """Matches in a file that is merged no further: a merge holds 16 bytes of each in memory, twice."""
 
@@ -181,6 +187,26 @@ class MatchFolder:
 
     # Maintenance, by the process that runs the route
 
+    def take_backfilled(self, other: MatchFolder) -> None:
+        """Add the matches of a backfill, which has a folder of its own; doing it again changes nothing.
+
+        Raises:
+            MatchFileError: a file is damaged.
+            OSError: a file cannot be read or written.
+        """
+        found: dict[MatchPart, list[Matches]] = {}
+        for part in other._listed():
+            matches = MatchFile(other.folder / part.name).all()
+            cells = matches.sequences // _BACKFILLED_SPAN
+            for cell in np.unique(cells).tolist():
+                start = cell * _BACKFILLED_SPAN
+                kept = MatchPart(start, start + _BACKFILLED_SPAN, _BACKFILLED, part.stream)
+                found.setdefault(kept, []).append(Matches(*(column[cells == cell] for column in matches)))
+        for kept, several in found.items():
+            path = self.folder / kept.name
+            known = [MatchFile(path).all()] if path.exists() else []
+            self.put(kept.name, encode(Matches.joined(known + several)))
+
     def trim(self, stream: str, first: int) -> None:
         """Remove the files of parts before *first*, the first sequence that the stream still holds."""
         for part in self.parts(stream):
@@ -194,7 +220,7 @@ class MatchFolder:
             stream: stream of the files.
             until: the committed position: files of parts beyond it may still be written again.
         """
-        parts = [part for part in self.parts(stream) if part.end <= until]
+        parts = [part for part in self.parts(stream) if part.end <= until and part.level < _BACKFILLED]
         for part in _covered(parts):
             # A merge was interrupted before it could remove its inputs.
             self._remove(part)
@@ -202,8 +228,10 @@ class MatchFolder:
         group = next((group for group in _groups(parts) if self._count(group) <= _MOST_MATCHES), None)
         if group is None:
             return False
-        matches = Matches.joined([MatchFile(self.folder / part.name).all() for part in group]).distinct()
         start, end = min(part.start for part in group), max(part.end for part in group)
+        # With the parts inside: they would be taken for inputs that an interrupted merge has left.
+        group = [part for part in parts if part.start >= start and part.end <= end]
+        matches = Matches.joined([MatchFile(self.folder / part.name).all() for part in group]).distinct()
         level = max(part.level for part in group) + 1
         self.put(MatchPart(start, end, level, stream).name, encode(matches))
         for part in group:

@@ -24,7 +24,7 @@ class FeedMerging:
     """Thread of the driver that maintains the matches of one run.
 
     Args:
-        route: with a source of one stream, or of one topic.
+        route: the route.
         checkpoint: the folder, on this machine.
     """
 

@@ -26,7 +26,7 @@ from turnout.server.security import Principal
 
 router = APIRouter(prefix="/v1/feeds", tags=["feeds"])
 
-_OFFSETS = "^[0-9]{1,10}:[0-9]{1,19}(,[0-9]{1,10}:[0-9]{1,19})*$"
+_OFFSETS = r"^[^\s,]{1,255}:[0-9]{1,19}(,[^\s,]{1,255}:[0-9]{1,19})*$"
 _MAX_IN_ADDRESS = 5_000
 """Characters of a cursor in an address: a request line of 64 KiB is refused before it is read."""
 

@@ -167,7 +167,8 @@ def _stage_of(plan: ReplayPlan, spark: SparkSession, folder: Path) -> Iterator[S
         return
     with closing(RunMatching(plan.route, spark, folder, pinned=plan.subscriptions)) as matching:
         matching.learn()
-        yield stage.with_index(matching.index_location).at(plan.subscriptions.revision)
+        location = matching.index_location
+        yield stage.with_index(location, stores_matches=plan.stores_matches).at(plan.subscriptions.revision)
 
 
 def _rows(plan: ReplayPlan, spark: SparkSession, stream: str, start: int, end: int) -> DataFrame:

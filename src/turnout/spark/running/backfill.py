@@ -83,10 +83,13 @@ class Backfill:
         part = next_part(self._route, self._checkpoint, self.ledger)
         if part is None:
             return False
-        # Work interrupted by a kill is repeated: its messages have the same ids.
+        # Work interrupted by a kill is repeated: its messages have the same ids. Transactions are not, so that their
+        # matches are kept.
+        part.keep_matches(self._checkpoint)
         shutil.rmtree(part.plan.folder, ignore_errors=True)
         (range_,) = part.plan.ranges
         counts = carry_out(part.plan, self._spark).counts if range_.start < range_.end else None
+        part.keep_matches(self._checkpoint)
         part.note(self.ledger)
         if counts is not None:
             text = "route %s: %d messages of %s %d to %d for %d subscriptions that had missed them"

@@ -1,0 +1,82 @@
+"""Feeds of a route with several NATS streams, on a real server."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.feeds import FedRoute
+from tests.integration.routes import Streams
+from tests.runtime.test_committed_offsets import checkpoint as written_checkpoint
+
+from turnout.embedded import NatsServer
+from turnout.errors import ConfigError
+from turnout.history.feed import FeedPage, FeedReader
+from turnout.nats.wire import Connection
+from turnout.nats.wire.streams import purge_stream
+from turnout.routes import Route
+
+pytestmark = pytest.mark.jetstream
+
+
+@pytest.fixture
+def two(nats_server: NatsServer) -> Iterator[tuple[Streams, Streams]]:
+    """Two streams, in the order of their names."""
+    streams = Streams(nats_server.url, "a2f"), Streams(nats_server.url, "b2f")
+    for one in streams:
+        one.create()
+    yield streams
+    for one in streams:
+        one.delete()
+
+
+@pytest.fixture
+def reader(two: tuple[Streams, Streams], tmp_path: Path) -> Iterator[FeedReader]:
+    """Reader of a route with ten records in one stream, and four in the other."""
+    fed = FedRoute(two[0], tmp_path / "fed")
+    ends = {streams.source: fed.match(streams, count) for streams, count in zip(two, (10, 4), strict=True)}
+    written_checkpoint(fed.folder, json.dumps(ends))
+    both = fed.text.replace(f"stream: {two[0].source}", f"stream: [{two[0].source}, {two[1].source}]")
+    with FeedReader(Route.parse(both, {})) as opened:
+        yield opened
+
+
+def numbers_of(page: FeedPage) -> list[int]:
+    return [json.loads(message.value or b"")["n"] for message in page.messages]
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 100])
+def test_streams_take_turns(reader: FeedReader, two: tuple[Streams, Streams], limit: int) -> None:
+    """The size of pages changes no order; cursors have the names of the streams."""
+    pages = [reader.page("oulu", 0, limit)]
+    while not pages[-1].is_last:
+        pages.append(reader.page("oulu", pages[-1].cursor, limit))
+    first, second = (streams.source for streams in two)
+
+    assert [number for page in pages for number in numbers_of(page)] == [0, 0, 2, 2, 4, 6, 8]
+    assert pages[0].messages[0].cursor == f"{first}:1"
+    assert sorted(str(pages[-1].cursor).split(",")) == [f"{first}:10", f"{second}:4"]
+    assert reader.page("oulu", pages[-1].cursor).messages == ()
+
+
+def test_positions_and_removed_records(reader: FeedReader, two: tuple[Streams, Streams]) -> None:
+    """A feed may begin at the end of both streams; what a stream no longer holds is counted."""
+    latest = reader.start("latest")
+    with Connection.open(two[0].url) as connection:
+        purge_stream(connection, two[0].source)
+    page = reader.page("turku", reader.start("earliest"))
+    left = reader.page("turku", 0)
+
+    assert sorted(str(latest).split(",")) == [f"{two[0].source}:10", f"{two[1].source}:4"]
+    assert (numbers_of(page), numbers_of(left), left.removed) == ([1, 3], [1, 3], 5)
+
+
+@pytest.mark.parametrize("cursor", [7, "0:1", "OTHER:7"])
+def test_cursors_of_other_sources(reader: FeedReader, cursor: int | str) -> None:
+    """They are refused, as their positions mean nothing here."""
+    with pytest.raises(ConfigError, match="expected sequences of the streams, as in IN_a2f:1042"):
+        reader.page("oulu", cursor)
+    with pytest.raises(ConfigError, match="each stream has its own sequences"):
+        reader.start(17)
