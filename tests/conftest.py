@@ -24,6 +24,10 @@ HERE = Path(__file__).parent
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# For all JVMs of Spark. Each test is the first to do what it does: compiling it for the long run took 44 % of the
+# processor time.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
 # `pytest` itself, `make fast`, `make test` and `make check`: the last two fail for the sources alone, not by chance.
 settings.register_profile("dev", max_examples=50, deadline=None)
 settings.register_profile("fast", max_examples=10, deadline=None)
@@ -72,14 +76,11 @@ def spark() -> Iterator[SparkSession]:
     """The one Spark session of this test process."""
     from turnout.spark.session.build import build_session
 
-    with pytest.MonkeyPatch.context() as environment:
-        # Each test is the first to do what it does: compiling it for the long run took 44 % of the processor time.
-        environment.setenv("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
-        session = build_session(
-            "turnout-tests",
-            master="local[2]",
-            conf={"spark.sql.shuffle.partitions": "2", "spark.driver.memory": "3g"},
-        )
+    session = build_session(
+        "turnout-tests",
+        master="local[2]",
+        conf={"spark.sql.shuffle.partitions": "2", "spark.driver.memory": "3g"},
+    )
     yield session
     session.stop()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 import subprocess
@@ -88,14 +87,12 @@ def test_a_run_that_fails_ends_the_demo(tmp_path: Path) -> None:
 def test_the_demo_ends_with_a_console_that_shows_its_run(tmp_path: Path) -> None:
     """The address comes last; routes, flow, subscriptions and dead letters are those of the run; Ctrl-C ends all."""
     command = [sys.executable, "-m", "turnout", "demo", "--console", "--limit", str(FLIGHTS), "--subscriptions", "50"]
-    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
     with subprocess.Popen(
         [*command, "--master", "local[2]"],
         cwd=tmp_path,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env=environment,
     ) as process:
         try:
             assert process.stdout is not None

@@ -13,6 +13,8 @@ from tests.integration.kafka_broker import KafkaBroker
 
 from turnout.embedded import NatsServer
 from turnout.errors import TurnoutError
+from turnout.kafka.admin import KafkaAdmin
+from turnout.kafka.options import KafkaOptions
 from turnout.nats.wire import Connection, PullReader, Range, create_stream
 
 pytestmark = pytest.mark.kafka
@@ -57,9 +59,10 @@ def run(work: Path, name: str, source: str, sink: str, more: str = "") -> dict[s
 
 def test_a_broker_of_our_own(broker: KafkaBroker) -> None:
     """It accepts topics, so that a failing route does not fail for lack of a broker."""
-    broker.topics("--create", "--topic", "orders", "--partitions", "3")
+    with KafkaAdmin(KafkaOptions.of(broker.servers)) as admin:
+        admin.create_topic("orders", 3, {})
 
-    assert "orders" in broker.topics("--list")
+        assert "orders" in admin.topics()
 
 
 def test_to_kafka_and_back(broker: KafkaBroker, nats_server: NatsServer, tmp_path: Path) -> None:
@@ -109,9 +112,9 @@ def test_a_record_that_is_too_large_is_a_dead_letter(
     broker: KafkaBroker, tmp_path: Path, topic: str, size: int
 ) -> None:
     """By the producer's limit, by the route's own transform, and by the topic's; its neighbour is delivered."""
-    if topic not in broker.topics("--list").split():
-        own = ("--config", "max.message.bytes=100000") if topic == "low" else ()
-        broker.topics("--create", "--topic", topic, *own)
+    with KafkaAdmin(KafkaOptions.of(broker.servers)) as admin:
+        if topic not in admin.topics():
+            admin.create_topic(topic, 1, {"max.message.bytes": "100000"} if topic == "low" else {})
     rows: list[dict[str, object]] = [
         {"topic": topic, "partition": 7, "offset": 42, "value": json.dumps({"n": "a" * size})},
         {"topic": topic, "partition": 7, "offset": 43, "value": "{}"},

@@ -101,8 +101,3 @@ class KafkaBroker:
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 self.process.wait(10)
-
-    def topics(self, *arguments: str) -> str:
-        """Return the output of Kafka's own command for topics."""
-        command = self._java("org.apache.kafka.tools.TopicCommand", "--bootstrap-server", self.servers, *arguments)
-        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
