@@ -10,12 +10,12 @@ import pytest
 from selenium import webdriver
 from selenium.webdriver.common.by import By
 from tests.console.browser import MISSING, axe, chromium, driver_of, press, quiet, text_of, until
+from tests.integration.kafka_broker import KafkaBroker
 from tests.integration.test_kafka_history import Scene, broker  # noqa: F401 - a fixture
 from tests.server.conftest import wait_for
 from tests.server.fakes import FakeRunner
 
 from turnout.console import add_console
-from turnout.demo.kafka_broker import KafkaBroker
 from turnout.engine import Program
 from turnout.kafka.admin import KafkaAdmin
 from turnout.routes import Route

@@ -1,4 +1,4 @@
-"""Segments of an index as one: numbers of subscriptions and destinations go on from one segment to the next."""
+"""Segments of an index as one: the numbers of subscriptions and destinations continue from one segment to the next."""
 
 from __future__ import annotations
 
