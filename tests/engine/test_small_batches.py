@@ -27,6 +27,7 @@ from turnout.subjects import draw_hash
 from turnout.subscriptions import Subscription
 from turnout.subscriptions.index import Index
 from turnout.subscriptions.index import index as index_module
+from turnout.subscriptions.index import layers as layers_module
 
 THRESHOLDS = (
     (headers_module, "_MAX_LISTED_HEADERS"),
@@ -37,7 +38,7 @@ THRESHOLDS = (
     (writing, "_MAX_LISTED_RECORDS"),
     (draw_hash, "_MAX_LISTED_DRAWS"),
     (index_module, "_FEW_ROWS"),
-    (index_module, "_FEW_TEXTS"),
+    (layers_module, "_FEW_NUMBERS"),
 )
 
 TIMES = """

@@ -52,8 +52,15 @@ WITHOUT_EFFECT = {
 }
 """Operations that only answer, although they have a body."""
 
-NEVER_DONE = {"POST /v1/routes/{name}/confirm", "GET /v1/feeds/{id}", "POST /v1/feeds/{id}"}
-"""No route of the scene waits to be confirmed, or stores feeds; test_control.py and test_feeds.py do that."""
+_WEBHOOKS = "/v1/routes/{name}/webhooks"
+NEVER_DONE = {
+    "POST /v1/routes/{name}/confirm", "GET /v1/feeds/{id}", "POST /v1/feeds/{id}",
+    f"GET {_WEBHOOKS}", f"GET {_WEBHOOKS}/dead-letters", f"POST {_WEBHOOKS}/redrive", f"POST {_WEBHOOKS}/enable",
+}  # fmt: skip
+"""No route of the scene waits to be confirmed, stores feeds or has webhooks.
+
+test_control.py, test_feeds.py and tests/console/pages/test_webhooks.py do that.
+"""
 
 _MAX_MISSED = 3
 """Operations that change something and may fail every time, as a route is just paused or removed."""

@@ -7,10 +7,10 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, Field, StrictStr
 
-from turnout.errors import ConfigError, Mistake
 from turnout.history.masking import Hidden, hidden_anywhere
 from turnout.routes import Route
 from turnout.server.deliveries import dead_letters, enable, redrive
+from turnout.server.errors import ConflictError
 from turnout.server.rest.dependencies import Parts, PartsDep, Reads, Writes, is_masked
 from turnout.server.rest.models import RequestForm
 from turnout.server.rest.store_calls import asks_servers, redrives
@@ -135,11 +135,11 @@ def webhook_route(parts: Parts, name: str) -> Route:
     """Return a route with webhooks.
 
     Raises:
-        ConfigError: it has none.
+        ConflictError: it has none.
     """
     route = route_of(parts.routes.entry(name))
     if route.webhooks is None:
-        raise ConfigError([Mistake("webhooks", f"the route {name} has none")])
+        raise ConflictError(f"the route {name} has no webhooks")
     return route
 
 
