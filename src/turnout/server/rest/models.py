@@ -40,7 +40,7 @@ register_url_convertor("number", _NumberConvertor())
 class _IdConvertor(PathConvertor):
     """Id of a subscription in a path, with slashes or without; not the path of another operation."""
 
-    regex = "(?!conditions/validate$).+"
+    regex = "(?!conditions/validate$|.*/history$).+"
 
 
 register_url_convertor("id", _IdConvertor())

@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, StrictStr, model_validator
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictBool, StrictInt, StrictStr, model_validator
 
 from turnout.conditions import Condition, decode, parse
 from turnout.server.rest.models import RequestForm, exactly_one
@@ -44,7 +44,7 @@ class ExpiryModel(RequestForm):
 class PauseModel(RequestForm):
     """Treatment of the records that pass while a subscription is disabled."""
 
-    keep: bool = Field(default=False, description="deliver them when it is enabled again")
+    keep: StrictBool = Field(default=False, description="deliver them when it is enabled again")
 
 
 class SubscriptionModel(BaseModel):
@@ -108,7 +108,7 @@ class SubscriptionForm(RequestForm):
         default=None, examples=[{"kiwiCondition": {"key": "subject", "pattern": "orders*"}}]
     )
     condition_text: str | None = Field(default=None, examples=["subject:orders* AND NOT location:Helsinki"])
-    enabled: bool = True
+    enabled: StrictBool = True
     expires: ExpiryModel | None = None
     delivery: dict[str, object] | None = Field(default=None, examples=[{"ordered": True, "timeout": "5s"}])
     start: StrictInt | StrictStr | None = Field(default=None, alias="from", description=_FROM)
@@ -195,7 +195,7 @@ class SubscriptionChange(RequestForm):
     destinations: list[str] | None = None
     condition: dict[str, object] | None = None
     condition_text: str | None = Field(default=None, examples=["subject:orders* AND NOT location:Helsinki"])
-    enabled: bool | None = None
+    enabled: StrictBool | None = None
     expires: ExpiryModel | None = Field(default=None, description="null makes it never end")
     delivery: dict[str, object] | None = Field(default=None, description="null means the defaults")
     start: StrictInt | StrictStr | None = Field(default=None, alias="from", description=_FROM)

@@ -158,7 +158,7 @@ def validate(form: ConditionForm, _: Reads) -> ConditionModel:
     return ConditionModel(valid=True, condition=encode(condition), condition_text=format_condition(condition))
 
 
-@router.get("/{id:id}/history", summary="Every change of a subscription, with its author", responses=_STORED)
+@router.get("/{id:path}/history", summary="Every change of a subscription, with its author", responses=_STORED)
 @reads_store
 def history(id: str, subscriptions: SubscriptionsDep, _: Reads) -> HistoryModel:  # noqa: A002 - the field's own name
     return HistoryModel(
