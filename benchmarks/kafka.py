@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from functools import cache, partial
 from itertools import count as count_up
@@ -15,6 +15,8 @@ from typing import Any
 
 from benchmarks.harness import CannotRunError, Case, Options, Result, Setup, rates, texts, timed
 from turnout.errors import TurnoutError
+from turnout.kafka.admin import KafkaAdmin
+from turnout.kafka.options import KafkaOptions
 from turnout.spark.session.build import build_session
 
 REPEATS = 3
@@ -56,7 +58,8 @@ def _one(started: Callable[[], tuple[Any, Any]], size: int, count: int, partitio
 
     spark, broker = started()
     topic = f"bench-{size}-{partitions}"
-    broker.topics("--create", "--topic", topic, "--partitions", str(partitions))
+    with KafkaAdmin(KafkaOptions.of(broker.servers)) as admin:
+        admin.create_topic(topic, partitions, {})
     kafka = {"kafka.bootstrap.servers": broker.servers}
     count -= count % partitions
     setup = Setup("new", None, partitions)
@@ -86,8 +89,6 @@ def _one(started: Callable[[], tuple[Any, Any]], size: int, count: int, partitio
 
 def _fill(servers: str, topic: str, count: int) -> None:
     """Publish records of 100 bytes to a new topic of two partitions; no two of all topics are equal."""
-    from turnout.kafka.admin import KafkaAdmin
-    from turnout.kafka.options import KafkaOptions
     from turnout.kafka.producer import KafkaMessages, KafkaProducer
 
     options = KafkaOptions.of(servers)
@@ -185,7 +186,7 @@ def _routes(started: Callable[[], tuple[Any, Any]], count: int) -> Iterator[Resu
 
 
 def _by_turns(
-    servers: str, count: int, kinds: dict[str, Callable[[str], Any]], work: Callable[[Any, int], None]
+    servers: str, count: int, kinds: Mapping[str, Callable[[str], Any]], work: Callable[[Any, int], None]
 ) -> dict[str, list[float]]:
     """Return the seconds of each kind, each time with a topic of its own; the first turn of each is for warming up."""
     taken: dict[str, list[float]] = {kind: [] for kind in kinds}

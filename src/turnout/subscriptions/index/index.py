@@ -11,13 +11,14 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from turnout.epoch import milliseconds_now
-from turnout.multivalued import ANY_KEY, Expanded, Metadata, Multivalued, by_leaf_keys, is_plain_key
+from turnout.multivalued import ANY_KEY, MAX_VALUES, Expanded, Metadata, Multivalued, by_leaf_keys, is_plain_key
 from turnout.subscriptions.index.anchor_costs import Costs
 from turnout.subscriptions.index.any_value import AnyCodes, asks_numbers, matched_any
 from turnout.subscriptions.index.buckets import Indices, TooManyError, indices_of
 from turnout.subscriptions.index.build import build
 from turnout.subscriptions.index.dictionary import Column, DictionaryCache, ValueDictionaries
 from turnout.subscriptions.index.layers import Deliveries, Layer, Layers, Matches, RecordTimes
+from turnout.subscriptions.index.match_any import any_of
 from turnout.subscriptions.index.match_batch import joined, matched
 from turnout.subscriptions.index.match_one import MOST_CANDIDATES, single_of
 from turnout.subscriptions.index.match_several import several_of
@@ -192,6 +193,8 @@ class Index:
     ) -> Matches:
         """Return the subscriptions that each message, given by its metadata, matches; see `match`."""
         if self._special:
+            if (few := self._of_few_with_any(messages)) is not None:
+                return self._current(few, times, now)
             columns = columns_of_expanded([by_leaf_keys(message, self._special) for message in messages], self.keys)
             return self.match(columns, len(messages), times=times, now=now)
         if Multivalued not in set(map(type, messages)):
@@ -201,6 +204,14 @@ class Index:
         found = self._of_messages([cast("Mapping[str, str]", messages[row]) for row in others])
         found = Matches(np.array(others, np.int64).take(found.rows), found.subscriptions)
         return self._current(_merged(found, self._of_several(several.keys(), several.values())), times, now)
+
+    def _of_few_with_any(self, messages: Sequence[Metadata]) -> Matches | None:
+        """Match a few messages of which leaves test all values together; None where that is not possible."""
+        if self._special != (ANY_KEY,) or len(messages) > _FEW_ROWS:
+            return None
+        if any(isinstance(message, Multivalued) or len(message) > MAX_VALUES for message in messages):
+            return None
+        return self._of_few(cast("_Messages", messages))
 
     def _of_messages(self, messages: _Messages) -> Matches:
         """Match messages without several values of a key."""
@@ -221,7 +232,7 @@ class Index:
             self._batches_to_skip -= 1
             if self._batches_to_skip > 0:
                 return None
-        layers = [(single_of(segment), gone, first) for (segment, gone), first in self._layers]
+        layers = [(any_of(segment) or single_of(segment), gone, first) for (segment, gone), first in self._layers]
         rows: list[int] = []
         subscriptions: list[int] = []
         try:
