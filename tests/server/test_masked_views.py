@@ -154,7 +154,7 @@ POST /v1/subscriptions/import
 POST /v1/subscriptions/match
 DELETE /v1/subscriptions/{id:id}
 GET /v1/subscriptions/{id:id}
-GET /v1/subscriptions/{id:id}/history
+GET /v1/subscriptions/{id:path}/history
 PUT /v1/subscriptions/{id:id}
 PATCH /v1/subscriptions/{id:id}
 """
