@@ -152,11 +152,11 @@ POST /v1/subscriptions/create-many
 POST /v1/subscriptions/delete-many
 POST /v1/subscriptions/import
 POST /v1/subscriptions/match
-DELETE /v1/subscriptions/{id:id}
-GET /v1/subscriptions/{id:id}
+DELETE /v1/subscriptions/{id:subscription}
+GET /v1/subscriptions/{id:subscription}
 GET /v1/subscriptions/{id:path}/history
-PUT /v1/subscriptions/{id:id}
-PATCH /v1/subscriptions/{id:id}
+PUT /v1/subscriptions/{id:subscription}
+PATCH /v1/subscriptions/{id:subscription}
 """
 """Requests whose answers hold nothing of a record but what the request has brought."""
 

@@ -11,7 +11,7 @@ import pytest
 from pydantic import ValidationError
 
 import turnout.server.rest
-from turnout.server.rest.models import RequestForm, _IdConvertor
+from turnout.server.rest.models import RequestForm, _SubscriptionConvertor
 
 _WRONG: dict[str, tuple[object, ...]] = {"boolean": (0, "true"), "integer": (True, "1"), "number": (True, "1")}
 """Values that are not of a JSON type, and that a lax reading would convert."""
@@ -49,4 +49,4 @@ def test_no_value_is_converted() -> None:
 )
 def test_ids_in_paths(path: str, *, is_id: bool) -> None:
     """An id may have slashes, and is not the path of another operation."""
-    assert bool(re.fullmatch(_IdConvertor.regex, path)) is is_id
+    assert bool(re.fullmatch(_SubscriptionConvertor.regex, path)) is is_id

@@ -38,12 +38,19 @@ register_url_convertor("number", _NumberConvertor())
 
 
 class _IdConvertor(PathConvertor):
-    """Id of a subscription in a path, with slashes or without; not the path of another operation."""
+    """Id of a subscription at the end of a path, with slashes or without."""
+
+    regex = ".+"
+
+
+class _SubscriptionConvertor(PathConvertor):
+    """Id of a subscription in a path below which there are other operations; it is not the path of one of these."""
 
     regex = "(?!conditions/validate$|.*/history$).+"
 
 
 register_url_convertor("id", _IdConvertor())
+register_url_convertor("subscription", _SubscriptionConvertor())
 
 _LARGEST_NUMBER = (1 << 53) - 1
 """Largest integer that a JSON number holds exactly everywhere."""

@@ -176,13 +176,13 @@ def history(id: str, subscriptions: SubscriptionsDep, _: Reads) -> HistoryModel:
     )
 
 
-@router.get("/{id:id}", summary="One subscription", responses=_STORED)
+@router.get("/{id:subscription}", summary="One subscription", responses=_STORED)
 @reads_store
 def read(id: str, subscriptions: SubscriptionsDep, _: Reads, response: Response) -> SubscriptionModel:  # noqa: A002 - the field's own name
     return _tagged(subscriptions.service.read(id), response)
 
 
-@router.put("/{id:id}", summary="Replace a subscription by a new version", responses={412: {}, **_STORED})
+@router.put("/{id:subscription}", summary="Replace a subscription by a new version", responses={412: {}, **_STORED})
 @writes_store
 def replace_version(
     id: str,  # noqa: A002 - the field's own name
@@ -196,7 +196,7 @@ def replace_version(
     return _tagged(subscriptions.edit(id, lambda _: new, _revision(if_match)), response)
 
 
-@router.patch("/{id:id}", summary="Change parts of a subscription", responses={412: {}, **_STORED})
+@router.patch("/{id:subscription}", summary="Change parts of a subscription", responses={412: {}, **_STORED})
 @writes_store
 def change(
     id: str,  # noqa: A002 - the field's own name
@@ -231,7 +231,7 @@ def _revision(if_match: str | None) -> int | None:
     return revision
 
 
-@router.delete("/{id:id}", status_code=204, summary="Delete a subscription", responses=_STORED)
+@router.delete("/{id:subscription}", status_code=204, summary="Delete a subscription", responses=_STORED)
 @writes_store
 def delete(id: str, subscriptions: SubscriptionsDep, _: Writes) -> None:  # noqa: A002 - the field's own name
     subscriptions.delete(id)
