@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated
 from urllib.parse import urlencode
 
@@ -20,6 +19,7 @@ from turnout.console.formatting import moment, pretty
 from turnout.console.render import page, page_router
 from turnout.console.shown_store import routes_with_stores, shown_store
 from turnout.errors import ConditionError, ConfigError, HistoryForgottenError, Mistake, SubscriptionNotFoundError
+from turnout.runtime.committed_offsets import Offsets
 from turnout.runtime.feeds.cursors import FeedCursor, cursor_among
 from turnout.server.rest.dependencies import Parts, PartsDep, Reads, is_masked
 from turnout.server.rest.models import RequestForm
@@ -148,19 +148,14 @@ def _feeds(parts: Parts) -> list[tuple[str, FeedCursor]]:
         for entry in parts.routes.entries()
         if entry.version and (part := entry.version.route.subscriptions) and part.feeds
     ]
-    return [(name, _shortly_before(parts.routes.offsets(name).next)) for name in having]
+    return [(name, _shortly_before(parts.routes.offsets(name))) for name in having]
 
 
-def _shortly_before(positions: Mapping[str, object]) -> FeedCursor:
+def _shortly_before(offsets: Offsets) -> FeedCursor:
     """Return a cursor before the next positions of streams, or of topics by partition."""
-    flat = {
-        f"{name}:{number}" if number else name: at - _FEED_REACH
-        for name, position in positions.items()
-        for number, at in (position.items() if isinstance(position, dict) else (("", position),))
-        if is_whole(at)
-    }
-    only = next(iter(positions)) if len(positions) == 1 else None
-    return cursor_among({name: at for name, at in flat.items() if at >= 0}, only)
+    begins = {stream: at - _FEED_REACH for stream, at in offsets.by_stream.items() if is_whole(at)}
+    only = next(iter(offsets.next)) if len(offsets.next) == 1 else None
+    return cursor_among({stream: at for stream, at in begins.items() if at >= 0}, only)
 
 
 def _history(service: SubscriptionService, id_: str) -> list[tuple[AuditEntry, str]]:
