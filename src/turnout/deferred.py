@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+
+__all__ = ["DeferredClasses", "DeferredModule", "names_at_first_use", "np"]
 
 _Class = TypeVar("_Class")
 
@@ -24,6 +26,13 @@ class DeferredModule:
         value = getattr(import_module(self.__name__), name)
         setattr(self, name, value)
         return value
+
+
+if TYPE_CHECKING:
+    import numpy as np
+else:
+    # Of most modules on the path of records only this name is needed, and commands that read no record do without it.
+    np = DeferredModule("numpy")
 
 
 class DeferredClasses(Mapping[str, type[_Class]]):

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, cast, runtime_checkable
+from typing import NamedTuple, Protocol, TypeAlias, cast, runtime_checkable
 
-from turnout.deferred import DeferredModule
+from turnout.deferred import np
 from turnout.errors import RecordError, TurnoutError
 from turnout.records import Block, Positions, Schema, group
 from turnout.records.types import Column, DynamicValue, Value
-
-if TYPE_CHECKING:
-    import numpy as np
-else:
-    np = DeferredModule("numpy")
 
 Decoded: TypeAlias = tuple[list[Block], dict[int, RecordError]]
 """The decoded values, and the rows of the others."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
+from typing import ClassVar, Final, TypeAlias
 
 import msgspec
 
@@ -16,14 +16,9 @@ from turnout.codecs.kind import CodecKind, Setting, choice, flag
 from turnout.codecs.plain_json import JSON_CONVERTER
 from turnout.codecs.reading import Reader, SchemalessReader
 from turnout.codecs.writing import Written, texts_of
-from turnout.deferred import DeferredModule
+from turnout.deferred import np
 from turnout.errors import RecordError
 from turnout.records import Block, Positions, Schema
-
-if TYPE_CHECKING:
-    import numpy as np
-else:
-    np = DeferredModule("numpy")
 
 _SCHEMAS: Final = 128
 """Maximum number of cached schemas."""

@@ -7,23 +7,18 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from turnout.codecs.leaves import EXACT
 from turnout.codecs.moments import dates_as_text, timestamps_as_text
 from turnout.codecs.nodes import each
-from turnout.deferred import DeferredModule
+from turnout.deferred import np
 from turnout.epoch import MILLISECONDS_PER_DAY
 from turnout.errors import RecordError
 from turnout.records import BigInt, Float32, Int8, Int16, Int32, Moment, Schema, Struct
 from turnout.records.schema import ANY, DATE, DECIMAL, TIME, TIMESTAMP
 from turnout.records.text import iso_of, text_of
 from turnout.records.types import Column, ConvertColumn, Entries, Value
-
-if TYPE_CHECKING:
-    import numpy as np
-else:
-    np = DeferredModule("numpy")
 
 _KeyText: TypeAlias = Callable[[Hashable, Schema | None], str]
 

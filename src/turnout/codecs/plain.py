@@ -7,22 +7,17 @@ import re
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from turnout.codecs.codec import Codec, Decoded, attempt, encode_each, with_tombstones
 from turnout.codecs.kind import CodecKind, Setting
 from turnout.codecs.notation import ValueNotation
 from turnout.codecs.writing import encode_json
-from turnout.deferred import DeferredModule
+from turnout.deferred import np
 from turnout.errors import RecordError
 from turnout.records import Block, Float32, Int8, Int16, Int32, Positions, Schema, Struct
 from turnout.records.text import text_of
 from turnout.records.types import NewColumn, Value
-
-if TYPE_CHECKING:
-    import numpy as np
-else:
-    np = DeferredModule("numpy")
 
 _PACKAGE = "org.apache.kafka.connect.converters."
 _OPTIONAL_BYTES = Schema("bytes", True)

@@ -6,20 +6,15 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import ClassVar, Final
 
 from turnout.codecs.codec import Decoded, attempt, with_tombstones
 from turnout.codecs.ddl import DdlError, parse_ddl
 from turnout.codecs.kind import CodecKind, Setting
 from turnout.codecs.reading import Reader, SchemalessReader
 from turnout.codecs.writing import encode_json
-from turnout.deferred import DeferredModule
+from turnout.deferred import np
 from turnout.records import Block, Positions, Schema
-
-if TYPE_CHECKING:
-    import numpy as np
-else:
-    np = DeferredModule("numpy")
 
 JSON_CONVERTER: Final = "org.apache.kafka.connect.json.JsonConverter"
 """Connect's class for JSON, with and without schemas."""

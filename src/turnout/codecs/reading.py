@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 from msgspec.structs import astuple
@@ -25,16 +25,11 @@ from turnout.codecs.nodes import (
     struct_node,
 )
 from turnout.codecs.shapes import Shapes
-from turnout.deferred import DeferredModule
+from turnout.deferred import np
 from turnout.errors import RecordError
 from turnout.records import Block, Positions, Schema, group
 from turnout.records.schema import DIGITS
 from turnout.records.types import Convert, DynamicValue, NewColumn, Value
-
-if TYPE_CHECKING:
-    import numpy as np
-else:
-    np = DeferredModule("numpy")
 
 _UNREADABLE = (ValueError, TypeError, RecursionError)
 """Errors of a strict read: no UTF-8, no JSON, not of its type, no text at all, or nested too deep."""

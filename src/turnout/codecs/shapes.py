@@ -4,16 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from turnout.deferred import DeferredModule
+from turnout.deferred import np
 from turnout.records import Block, Positions, group
 from turnout.records.types import Column, NewColumn
-
-if TYPE_CHECKING:
-    import numpy as np
-else:
-    np = DeferredModule("numpy")
 
 _MIN_COLUMN_OBJECTS: Final = 16
 """Objects of one shape at once that are worth to be put into columns by themselves."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from turnout.deferred import DeferredModule
+from turnout.deferred import np
 from turnout.errors import RecordError
 from turnout.records.block import Block, Positions, rows_of, taking
 from turnout.records.grouping import group
@@ -15,10 +15,7 @@ from turnout.records.schema import Schema
 from turnout.records.types import Column, DynamicValue, Value
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
-else:
-    np = DeferredModule("numpy")
 
 ALIVE: Final = 0
 FILTERED: Final = 1

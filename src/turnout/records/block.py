@@ -10,16 +10,13 @@ from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from turnout.deferred import DeferredModule
+from turnout.deferred import np
 from turnout.records.encoded import EncodedColumn
 from turnout.records.schema import Schema
 from turnout.records.types import Column, Columns, ConvertColumn, DynamicValue, NewColumn, Value
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
-else:
-    np = DeferredModule("numpy")
 
 _SLICE: Final = 12
 """Taking a slice costs as much as taking so many items one by one (measured)."""

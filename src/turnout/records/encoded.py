@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
-from turnout.deferred import DeferredModule
+from turnout.deferred import np
 from turnout.records.types import Column, Mask, Octets, Offsets
-
-if TYPE_CHECKING:
-    import numpy as np
-else:
-    np = DeferredModule("numpy")
 
 _MAX_ASCII: Final = 0x7F
 

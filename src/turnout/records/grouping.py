@@ -4,17 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import chain
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 
-from turnout.deferred import DeferredModule
+from turnout.deferred import np
 from turnout.records.block import Block, Positions, columns_of, types_of
 from turnout.records.schema import Schema
 from turnout.records.types import Column, NewColumn, Value
-
-if TYPE_CHECKING:
-    import numpy as np
-else:
-    np = DeferredModule("numpy")
 
 SMALL: Final = 64
 """Of fewer objects of one shape columns cost more than they save (measured)."""

@@ -9,7 +9,7 @@ from functools import cached_property
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
-from turnout.deferred import DeferredModule
+from turnout.deferred import DeferredModule, np
 from turnout.records.block import Positions
 from turnout.records.casts import as_type
 from turnout.records.schema import Schema
@@ -17,7 +17,6 @@ from turnout.records.text import text_of
 from turnout.records.types import ArrowArray, Binaries, Column, Strings, Value
 
 if TYPE_CHECKING:
-    import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
     from numpy.typing import NDArray
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from turnout.records import header_column
     from turnout.records.listed import Pairs
 else:
-    np = DeferredModule("numpy")
     pa, pc = DeferredModule("pyarrow"), DeferredModule("pyarrow.compute")
     header_column = DeferredModule("turnout.records.header_column")
 

@@ -8,19 +8,14 @@ from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from itertools import chain
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, cast
 
-from turnout.deferred import DeferredModule
+from turnout.deferred import np
 from turnout.epoch import MILLISECONDS_PER_DAY
 from turnout.multivalued import Metadata, metadata_of, texts_or_none
 from turnout.records.scalars import Float32, Moment, Struct
 from turnout.records.schema import DATE, TIME, Schema
 from turnout.records.types import DynamicValue
-
-if TYPE_CHECKING:
-    import numpy as np
-else:
-    np = DeferredModule("numpy")
 
 
 def text_of(value: object, schema: Schema | None = None) -> str | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from turnout.deferred import DeferredModule
+from turnout.deferred import np
 from turnout.errors import RecordError
 from turnout.records import ALIVE, Batch, Block, Failure, Positions, Shape
 from turnout.transforms.base import Errors, Mask, Side, Step
@@ -15,11 +15,7 @@ from turnout.transforms.filter import Filter
 from turnout.transforms.mixed import ByFields, EachObject, apply_by_fields, mix, split
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from turnout.transforms.chain import Chain, Stage
-else:
-    np = DeferredModule("numpy")
 
 _PLANS = 10_000
 """Maximum number of shapes for which a stage caches its plans; the cache is cleared when it is full."""

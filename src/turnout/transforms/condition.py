@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import ClassVar, Self
 
 import yaml
 
@@ -13,7 +13,7 @@ from turnout.conditions import Condition as ConditionTree
 from turnout.conditions import decode, leaves
 from turnout.conditions.check import Check, check_of, passes
 from turnout.conditions.model import MAX_DEPTH, Group, Logic
-from turnout.deferred import DeferredModule
+from turnout.deferred import np
 from turnout.errors import ConditionError
 from turnout.multivalued import ANY_KEY, metadata_key, split_kind
 from turnout.records import Batch
@@ -23,11 +23,6 @@ from turnout.records.types import DynamicValue
 from turnout.transforms.base import Errors, Mask, NamedField, Predicate, Side
 from turnout.transforms.options import Option, OptionError, Options
 from turnout.yaml_values import load, position_of
-
-if TYPE_CHECKING:
-    import numpy as np
-else:
-    np = DeferredModule("numpy")
 
 
 @dataclass(frozen=True, slots=True)

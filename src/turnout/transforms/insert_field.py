@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
-from turnout.deferred import DeferredModule
+from turnout.deferred import np
 from turnout.errors import RecordError
 from turnout.records import Batch, Block, Field, Int32, Moment, Schema, Shape
 from turnout.records.schema import TIMESTAMP
@@ -19,10 +19,7 @@ from turnout.transforms.requirements import require_object
 from turnout.transforms.storing import SCHEMA_BUILDER, copied, store
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
-else:
-    np = DeferredModule("numpy")
 
 Source = Literal["topic", "partition", "offset", "timestamp", "static"]
 _PURPOSE = "field insertion"

@@ -10,17 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING
 
-from turnout.deferred import DeferredModule
+from turnout.deferred import np
 from turnout.records import Block, Positions, group
 from turnout.records.grouping import SMALL
 from turnout.untrusted import JsonObject
-
-if TYPE_CHECKING:
-    import numpy as np
-else:
-    np = DeferredModule("numpy")
 
 Objects = list[JsonObject]
 """Schemaless objects of a mixed block, which it owns."""

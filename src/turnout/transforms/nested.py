@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
 
-from turnout.deferred import DeferredModule
+from turnout.deferred import np
 from turnout.errors import RecordError
 from turnout.records import Batch, Block, Field, Schema, Shape, group
 from turnout.records.paths import PathError, parse_path
@@ -21,11 +21,6 @@ from turnout.transforms.checks import one_of
 from turnout.transforms.options import Option
 from turnout.transforms.requirements import require_object
 from turnout.transforms.storing import copied, read, store
-
-if TYPE_CHECKING:
-    import numpy as np
-else:
-    np = DeferredModule("numpy")
 
 FieldPath: TypeAlias = tuple[str, ...]
 """The steps to a field."""

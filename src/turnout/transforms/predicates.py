@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
-from turnout.deferred import DeferredModule
+from turnout.deferred import np
 from turnout.errors import RecordError
 from turnout.records import ALIVE, Batch
 from turnout.subjects import is_valid, matches
@@ -14,11 +14,6 @@ from turnout.transforms.checks import java_regex, non_empty
 from turnout.transforms.java.regex import JavaRegex
 from turnout.transforms.options import Option
 from turnout.transforms.per_topic import ByTopic
-
-if TYPE_CHECKING:
-    import numpy as np
-else:
-    np = DeferredModule("numpy")
 
 
 def _pattern(value: str | None) -> str | None:

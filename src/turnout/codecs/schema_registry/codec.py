@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple, Protocol, TypeAlias
+from typing import ClassVar, Final, NamedTuple, Protocol, TypeAlias
 
 from turnout.caches import LruCache
 from turnout.codecs.codec import Decoded, Encoded, attempt, with_tombstones
@@ -22,15 +22,10 @@ from turnout.codecs.schema_registry.options import RegistryOptions, Writing
 from turnout.codecs.schema_registry.subjects import subject_of
 from turnout.codecs.schema_registry.waiting import answered
 from turnout.codecs.writing import Written
-from turnout.deferred import DeferredModule
+from turnout.deferred import np
 from turnout.errors import RecordError
 from turnout.records import Block, Positions, Schema
 from turnout.records.types import RowIds
-
-if TYPE_CHECKING:
-    import numpy as np
-else:
-    np = DeferredModule("numpy")
 
 _PLANS: Final = 1000
 _SCHEMAS: Final = 256
