@@ -14,7 +14,7 @@ from tests.server.conftest import Bench, bench
 from turnout.console import add_console
 from turnout.embedded import NatsServer
 from turnout.server.app import build_app, guarded
-from turnout.server.security import Authenticator
+from turnout.server.principal import Authenticator
 from turnout.server.serving import RouteServer
 
 if TYPE_CHECKING:

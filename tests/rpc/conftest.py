@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from turnout.rpc.client import Channel, MatchingClient, RemoteStore
+from turnout.rpc.channel import Channel
+from turnout.rpc.matching_client import MatchingClient
+from turnout.rpc.remote_store import RemoteStore
 from turnout.rpc.server import subscriptions_server
 from turnout.rpc.settings import ServerSettings
 from turnout.subscriptions import open_store

@@ -12,7 +12,8 @@ from tests.contracts.store import subscription
 from turnout.conditions import all_of, kiwi
 from turnout.errors import StoreUnavailableError, SubscriptionInvalidError
 from turnout.rpc import call_limits, matching, storage
-from turnout.rpc.client import Channel, MatchingClient
+from turnout.rpc.channel import Channel
+from turnout.rpc.matching_client import MatchingClient
 from turnout.rpc.server import subscriptions_server
 from turnout.rpc.v1 import matching_pb2
 from turnout.rpc.v1.matching_pb2_grpc import MatchingStub

@@ -8,7 +8,8 @@ import sys
 SCRIPT = """
 import collections, contextlib, subprocess, threading
 from turnout.errors import SubscriptionNotFoundError
-from turnout.rpc.client import Channel, RemoteStore
+from turnout.rpc.channel import Channel
+from turnout.rpc.remote_store import RemoteStore
 from turnout.rpc.server import subscriptions_server
 from turnout.rpc.settings import ServerSettings
 from turnout.subscriptions import open_store

@@ -14,7 +14,8 @@ from tests.contracts.store import subscription
 from tests.server.conftest import wait_for
 from turnout.errors import SubscriptionInvalidError
 from turnout.rpc import metrics
-from turnout.rpc.client import Channel, RemoteStore
+from turnout.rpc.channel import Channel
+from turnout.rpc.remote_store import RemoteStore
 from turnout.rpc.server import subscriptions_server
 from turnout.rpc.v1 import subscriptions_pb2
 from turnout.rpc.v1.matching_pb2 import PastRequest

@@ -14,11 +14,12 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from tests.contracts.store import subscription
 from turnout.errors import ConfigError, SubscriptionError
 from turnout.rpc.caller import Caller, Right
-from turnout.rpc.client import Channel, RemoteStore
+from turnout.rpc.channel import Channel
 from turnout.rpc.jwt_tokens import JwtSettings, JwtVerifier
+from turnout.rpc.remote_store import RemoteStore
 from turnout.rpc.server import subscriptions_server
 from turnout.rpc.status import RefusedError
-from turnout.server.security import TokenFile
+from turnout.server.principal import TokenFile
 from turnout.subscriptions.quotas import Quota
 
 ISSUER, AUDIENCE = "https://login.example", "turnout"

@@ -10,7 +10,8 @@ import pytest
 
 from tests.certificates import make_certificates
 from turnout.errors import ConfigError
-from turnout.rpc.client import Channel, RemoteStore
+from turnout.rpc.channel import Channel
+from turnout.rpc.remote_store import RemoteStore
 from turnout.rpc.server import subscriptions_server
 from turnout.rpc.settings import ServerSettings
 from turnout.rpc.tokens import AcceptedToken

@@ -25,7 +25,7 @@ from turnout.rpc.tokens import entry_of, new_token
 from turnout.runtime.endpoints import adapter_of
 from turnout.server.app import build_app
 from turnout.server.config import RestartsPart, ServerConfig
-from turnout.server.security import TokenFile
+from turnout.server.principal import TokenFile
 from turnout.server.serving import RouteServer
 from turnout.server.supervisor import Phase
 

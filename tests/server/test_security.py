@@ -15,7 +15,8 @@ from turnout.rpc.caller import Caller, Right
 from turnout.rpc.digests import Scrypt
 from turnout.rpc.tokens import entry_of, new_token
 from turnout.server.app import build_app, guarded
-from turnout.server.security import Principal, TokenFile, allowed_hosts
+from turnout.server.principal import Principal, TokenFile
+from turnout.server.security import allowed_hosts
 
 JSON = {"Content-Type": "application/json"}
 

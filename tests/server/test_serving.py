@@ -28,7 +28,7 @@ from tests.server.fakes import FakeRunner
 from turnout.conditions import kiwi
 from turnout.console import add_console
 from turnout.errors import ConfigError, RunError, StoreUnavailableError
-from turnout.rpc.client import RemoteStore
+from turnout.rpc.remote_store import RemoteStore
 from turnout.server.config import ServerConfig
 from turnout.server.logs import JsonLines, TextLines
 from turnout.server.serving import RouteServer

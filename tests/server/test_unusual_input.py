@@ -18,7 +18,7 @@ from turnout.conditions import parse
 from turnout.console import add_console
 from turnout.rpc.digests import Sha256
 from turnout.server.app import build_app, guarded
-from turnout.server.security import TokenFile
+from turnout.server.principal import TokenFile
 from turnout.subscriptions import Subscription
 
 IDS = [

@@ -20,7 +20,8 @@ from turnout.console.pages import (
     webhooks,
 )
 from turnout.console.render import answer_people_with_pages
-from turnout.server.security import Authenticator, Entrance
+from turnout.server.principal import Authenticator
+from turnout.server.security import Entrance
 
 _STATIC = Path(str(files("turnout.console"))) / "static"
 _PAGES = (routes, route, new_route, sandbox, subscriptions, dead_letters, webhooks, tap)

@@ -8,6 +8,7 @@ from fastapi import FastAPI
 from starlette.types import ASGIApp
 
 from turnout._built import version as __version__
+from turnout.server.principal import Authenticator
 from turnout.server.request_bodies import Bodies
 from turnout.server.rest import (
     connect,
@@ -28,7 +29,7 @@ from turnout.server.rest import (
 from turnout.server.rest.dependencies import Parts
 from turnout.server.rest.description import Described
 from turnout.server.rest.problems import add_handlers
-from turnout.server.security import Authenticator, Entrance, Gate
+from turnout.server.security import Entrance, Gate
 
 _ABOUT = (
     "Routes, their state and their control; subscriptions; subjects. Errors are application/problem+json"

@@ -37,12 +37,13 @@ from turnout.server.losses import LossWatch
 from turnout.server.matchers import Matchers
 from turnout.server.metrics import Metrics
 from turnout.server.otlp import Push, endpoint_of
+from turnout.server.principal import ANONYMOUS, Authenticator, TokenFile
 from turnout.server.request_bodies import Bodies
 from turnout.server.rest.dependencies import Parts
 from turnout.server.route_files import RouteTexts
 from turnout.server.routes import Routes
 from turnout.server.runner import Runner
-from turnout.server.security import ANONYMOUS, Authenticator, Entrance, TokenFile, allowed_hosts
+from turnout.server.security import Entrance, allowed_hosts
 from turnout.server.state import State
 from turnout.server.watch import Files
 from turnout.subscriptions import open_store

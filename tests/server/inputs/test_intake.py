@@ -27,7 +27,7 @@ from turnout.server.app import build_app, guarded
 from turnout.server.config import ServerConfig
 from turnout.server.inputs.config import InputPart
 from turnout.server.inputs.intake import Intake
-from turnout.server.security import TokenFile
+from turnout.server.principal import TokenFile
 
 __all__ = ["bench"]
 

@@ -9,7 +9,7 @@ from starlette.testclient import TestClient
 
 from tests.server.conftest import Bench, client_of, route_text, wait_for
 from turnout.rpc.caller import Caller, Right
-from turnout.server.security import Principal
+from turnout.server.principal import Principal
 from turnout.server.supervisor import Phase
 
 

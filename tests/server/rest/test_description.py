@@ -232,7 +232,7 @@ def test_a_method_that_is_not_there_is_refused_with_those_that_are(
 
 def test_who_asks_comes_before_what_is_sent(bench: Bench, tmp_path: Path) -> None:
     """A caller without a token gets 401 for every request; 415 is for authorised callers."""
-    from turnout.server.security import TokenFile
+    from turnout.server.principal import TokenFile
 
     tokens = tmp_path / "tokens.txt"
     tokens.write_text(f"{TOKEN}\n")
@@ -246,7 +246,7 @@ def test_who_asks_comes_before_what_is_sent(bench: Bench, tmp_path: Path) -> Non
 @pytest.mark.parametrize(("level", "status"), [("nobody", 401), ("read", 403), ("match", 403)])
 def test_who_may_not_is_refused(bench: Bench, tmp_path: Path, level: str, status: int) -> None:
     """Each operation that changes something refuses unauthorised callers before it reads the body."""
-    from turnout.server.security import TokenFile
+    from turnout.server.principal import TokenFile
 
     tokens = tmp_path / "tokens.yaml"
     tokens.touch(0o600)

@@ -14,7 +14,7 @@ from turnout.nats.wire import Connection
 from turnout.nats.wire.streams import purge_stream
 from turnout.rpc.caller import Caller, Right
 from turnout.server.feeds import Feeds
-from turnout.server.security import Principal
+from turnout.server.principal import Principal
 from turnout.subscriptions import open_store
 
 

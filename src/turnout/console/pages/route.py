@@ -25,13 +25,13 @@ from turnout.routes import Route
 from turnout.rpc.caller import Right
 from turnout.secrets import masked_url
 from turnout.server.compatibility import is_safe
+from turnout.server.principal import Principal
 from turnout.server.rest.dependencies import Parts, PartsDep, Reads, Writes, is_masked
 from turnout.server.rest.hiding import without_secrets
 from turnout.server.rest.models import RequestForm
 from turnout.server.rest.store_calls import asks_servers, matches_store
 from turnout.server.route_entry import RouteEntry
 from turnout.server.sandbox import route_of
-from turnout.server.security import Principal
 from turnout.server.state import Pause
 from turnout.server.supervisor import Phase
 

@@ -22,8 +22,8 @@ from turnout.server.lag_monitor import Survey
 from turnout.server.losses import LossWatch
 from turnout.server.matchers import Matchers
 from turnout.server.metrics import Metrics
+from turnout.server.principal import Principal
 from turnout.server.routes import Routes
-from turnout.server.security import Principal
 from turnout.server.state import State
 from turnout.subscriptions import Subscription
 from turnout.subscriptions.actor import acting_as

@@ -9,6 +9,7 @@ from pydantic import BaseModel, Field
 
 from turnout.errors import RouteError
 from turnout.rpc.caller import Right
+from turnout.server.principal import Principal
 from turnout.server.rest.dependencies import Parts, PartsDep, Reads, Writes
 from turnout.server.rest.hiding import without_secrets
 from turnout.server.rest.models import (
@@ -24,7 +25,6 @@ from turnout.server.rest.models import (
 )
 from turnout.server.route_entry import RouteEntry
 from turnout.server.route_files import Author
-from turnout.server.security import Principal
 from turnout.server.supervisor import Phase
 
 router = APIRouter(prefix="/v1/routes", tags=["routes"])

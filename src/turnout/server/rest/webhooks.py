@@ -11,11 +11,11 @@ from turnout.history.masking import Hidden, hidden_anywhere
 from turnout.routes import Route
 from turnout.server.deliveries import dead_letters, enable, redrive
 from turnout.server.errors import ConflictError
+from turnout.server.principal import Principal
 from turnout.server.rest.dependencies import Parts, PartsDep, Reads, Writes, is_masked
 from turnout.server.rest.models import RequestForm
 from turnout.server.rest.store_calls import asks_servers, redrives
 from turnout.server.sandbox import route_of
-from turnout.server.security import Principal
 
 router = APIRouter(prefix="/v1/routes/{name}/webhooks", tags=["webhooks"])
 

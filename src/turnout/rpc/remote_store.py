@@ -1,154 +1,38 @@
-"""Clients of the subscriptions service: a remote store, and matching."""
+"""Store behind a subscriptions service."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Any, Self
-from urllib.parse import parse_qsl
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 import grpc
 
-from turnout.conditions import Condition, Explanation, Group
 from turnout.epoch import microseconds_since_epoch
-from turnout.errors import ConfigError, HistoryForgottenError, Mistake, SubscriptionError, SubscriptionInvalidError
-from turnout.loopback import host_of, is_loopback
-from turnout.rpc.caller import ACTOR_KEY, TENANT_KEY
-from turnout.rpc.convert import condition_from, data_from, data_to, metadata_to, subscription_from, subscription_to
+from turnout.errors import HistoryForgottenError, SubscriptionError, SubscriptionInvalidError
+from turnout.rpc.channel import Channel
+from turnout.rpc.convert import data_from, data_to, subscription_from, subscription_to
 from turnout.rpc.message_parts import audit_entry, births_of, changes_of, line_parts
 from turnout.rpc.status import error_of, translated
 from turnout.rpc.storage import COUNT_KEY
 from turnout.rpc.v1 import matching_pb2, subscriptions_pb2
-from turnout.rpc.v1.matching_pb2_grpc import MatchingStub, StorageStub
+from turnout.rpc.v1.matching_pb2_grpc import StorageStub
 from turnout.rpc.v1.subscriptions_pb2_grpc import ServiceStub
-from turnout.secrets import masked_url
 from turnout.subscriptions import (
     MAX_LIMIT,
     Changes,
     ConditionMatch,
-    Match,
     Page,
     Snapshot,
     Store,
     StoreBase,
     Subscription,
 )
-from turnout.subscriptions.actor import current_actor
 from turnout.subscriptions.audit import AuditEntry
 from turnout.subscriptions.destinations import checked_version
 from turnout.subscriptions.lines import line_of, whole_subscription
 from turnout.subscriptions.past import Creation, Moment, PastStore
 from turnout.subscriptions.plain_lines import PlainLine
 from turnout.subscriptions.tenants import check_tenant
-
-
-@dataclass(frozen=True, slots=True)
-class Channel:
-    """Address and credentials of a service.
-
-    Attributes:
-        address: ``host:port``.
-        ca: the authority of the server's certificate (PEM); no TLS without one.
-        certificate: the client's own certificate, if the server requires one (PEM).
-        key: its private key (PEM).
-        token: a bearer token.
-        timeout: seconds for a call; none for watching.
-        tenant: tenant of the calls, if the token, or no token, gives access to the whole store.
-        insecure: send a token to another machine without TLS, where others on the network can read it.
-
-    Raises:
-        ConfigError: the token would go to another machine without TLS.
-    """
-
-    address: str
-    ca: Path | None = None
-    certificate: Path | None = None
-    key: Path | None = None
-    token: str | None = field(default=None, repr=False)
-    timeout: float = 30.0
-    tenant: str | None = None
-    insecure: bool = False
-
-    def __post_init__(self) -> None:
-        if self.token and self.ca is None and not self.insecure and not is_loopback(host_of(self.address)):
-            problem = f"a token for {self.address} would travel in the clear: add ca=…, or say insecure=true"
-            raise ConfigError([Mistake("store", problem)])
-
-    @classmethod
-    def parse(cls, url: str) -> Self:
-        """Read ``grpc://host:port?ca=ca.pem&certificate=…&key=…&token-file=…&timeout=30``.
-
-        Raises:
-            ConfigError: the URL says something else, or names a file that is not there.
-        """
-        address, _, query = url.removeprefix("grpc://").partition("?")
-        options = dict(parse_qsl(query, keep_blank_values=True))
-        values: dict[str, Any] = {}
-        shown = masked_url(url)
-        mistakes = [] if address.rstrip("/") else [f"{shown!r} names no host: expected grpc://host:port"]
-        if "@" in address:
-            mistakes.append(f"{shown!r} has user and password; the service knows tokens: token-file=…")
-        for name, written in options.items():
-            if name not in _OPTIONS:
-                mistakes.append(f"unknown option {name!r}; there are {', '.join(_OPTIONS)}")
-                continue
-            field, read = _OPTIONS[name]
-            try:
-                values[field] = read(written)
-            except (OSError, ValueError) as problem:
-                mistakes.append(f"{name}: {problem}")
-        if mistakes:
-            raise ConfigError([Mistake("store", mistake) for mistake in mistakes])
-        return cls(address.rstrip("/"), **values)
-
-    def open(self) -> grpc.Channel:
-        """A gRPC channel; it connects when it is first used."""
-        options = [("grpc.max_receive_message_length", -1)]
-        if self.ca is None:
-            return grpc.insecure_channel(self.address, options=options)
-        credentials = grpc.ssl_channel_credentials(
-            self.ca.read_bytes(),
-            self.key.read_bytes() if self.key else None,
-            self.certificate.read_bytes() if self.certificate else None,
-        )
-        return grpc.secure_channel(self.address, credentials, options=options)
-
-    def call(self, *, endless: bool = False, more: Sequence[tuple[str, str]] = ()) -> dict[str, object]:
-        """The keyword arguments that every call needs, with *more* metadata."""
-        metadata: list[tuple[str, str | bytes]] = [*more]
-        if self.token:
-            metadata.append(("authorization", f"Bearer {self.token}"))
-        if self.tenant:
-            metadata.append((TENANT_KEY, self.tenant))
-        if actor := current_actor():
-            metadata.append((ACTOR_KEY, actor.encode("utf-8", "replace")))
-        return {"timeout": None if endless else self.timeout, "metadata": metadata or None}
-
-
-def _truth(written: str) -> bool:
-    if written not in ("true", "false"):
-        raise ValueError(f"expected true or false, found {written!r}")
-    return written == "true"
-
-
-def _file(written: str) -> Path:
-    # Opened once here, so that a missing file is reported before the first call.
-    with Path(written).open("rb"):
-        return Path(written)
-
-
-_OPTIONS: dict[str, tuple[str, Callable[[str], object]]] = {
-    "ca": ("ca", _file),
-    "certificate": ("certificate", _file),
-    "key": ("key", _file),
-    "token-file": ("token", lambda written: Path(written).read_text("utf-8").strip()),
-    "timeout": ("timeout", float),
-    "tenant": ("tenant", check_tenant),
-    "insecure": ("insecure", _truth),
-}
-"""Options of a URL: the field that each sets, and its parser. A token itself may not be in a URL."""
-
 
 _IDS = 5_000
 """Ids of one message: of 321 characters each they are 1.6 MB, and a server takes 4 MB."""
@@ -340,61 +224,3 @@ def _forgotten(failure: grpc.Call, address: str) -> SubscriptionError:
     if failure.code() is grpc.StatusCode.UNIMPLEMENTED:
         return HistoryForgottenError(f"the service at {address} is an older one, which does not offer its past")
     return problem
-
-
-class MatchingClient:
-    """Client for matching messages with a subscriptions service."""
-
-    def __init__(self, channel: Channel) -> None:
-        self._options = channel
-        self._channel = channel.open()
-        self._stub = MatchingStub(self._channel)
-
-    def close(self) -> None:
-        """Close the connection."""
-        self._channel.close()
-
-    def match(self, metadata: Mapping[str, object]) -> list[Match]:
-        """Return every subscription that matches the message; values are as in `Matcher.match`."""
-        with translated():
-            request = matching_pb2.MatchRequest(**metadata_to(metadata))
-            return _matches(self._stub.Match(request, **self._options.call()))
-
-    def match_stream(self, messages: Iterable[Mapping[str, object]]) -> Iterator[list[Match]]:
-        """Yield the matches of each message, in the order of the messages."""
-        requests = (matching_pb2.MatchRequest(**metadata_to(metadata)) for metadata in messages)
-        with translated():
-            yield from map(_matches, self._stub.MatchStream(requests, **self._options.call(endless=True)))
-
-    def explain(self, id: str, metadata: Mapping[str, object]) -> Explanation:  # noqa: A002 - the field's own name
-        """Explain the match or mismatch between a subscription and the message."""
-        request = matching_pb2.ExplainRequest(subscription_id=id, **metadata_to(metadata))
-        with translated():
-            response = self._stub.Explain(request, **self._options.call())
-        return _explanation(response.explanation, condition_from(response.condition))
-
-    def watch(self, since: int = 0) -> Iterator[Changes]:
-        """Yield changes after a revision as they occur. Close the iterator to stop.
-
-        Raises:
-            StoreUnavailableError: the connection was lost; watch again from the last revision.
-        """
-        call = self._stub.Watch(matching_pb2.WatchRequest(since=since), **self._options.call(endless=True))
-        try:
-            with translated():
-                yield from changes_of(call)
-        finally:
-            call.cancel()
-
-
-def _matches(response: matching_pb2.MatchResponse) -> list[Match]:
-    return [
-        Match(match.subscription_id, tuple(match.destinations), tuple(match.condition_ids))
-        for match in response.matches
-    ]
-
-
-def _explanation(message: matching_pb2.Explanation, condition: Condition) -> Explanation:
-    nodes = condition.children if isinstance(condition, Group) else ()
-    children = (_explanation(*pair) for pair in zip(message.children, nodes, strict=True))
-    return Explanation(condition, message.holds, message.reason, tuple(children))

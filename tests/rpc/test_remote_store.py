@@ -19,7 +19,9 @@ from turnout.errors import (
     SubscriptionInvalidError,
     SubscriptionNotFoundError,
 )
-from turnout.rpc.client import Channel, MatchingClient, RemoteStore
+from turnout.rpc.channel import Channel
+from turnout.rpc.matching_client import MatchingClient
+from turnout.rpc.remote_store import RemoteStore
 from turnout.rpc.server import subscriptions_server
 from turnout.rpc.v1 import matching_pb2, matching_pb2_grpc
 from turnout.rpc.v1.matching_pb2_grpc import StorageStub

@@ -1,0 +1,125 @@
+"""Address and credentials of a subscriptions service."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+from urllib.parse import parse_qsl
+
+import grpc
+
+from turnout.errors import ConfigError, Mistake
+from turnout.loopback import host_of, is_loopback
+from turnout.rpc.caller import ACTOR_KEY, TENANT_KEY
+from turnout.secrets import masked_url
+from turnout.subscriptions.actor import current_actor
+from turnout.subscriptions.tenants import check_tenant
+
+
+@dataclass(frozen=True, slots=True)
+class Channel:
+    """Address and credentials of a service.
+
+    Attributes:
+        address: ``host:port``.
+        ca: the authority of the server's certificate (PEM); no TLS without one.
+        certificate: the client's own certificate, if the server requires one (PEM).
+        key: its private key (PEM).
+        token: a bearer token.
+        timeout: seconds for a call; none for watching.
+        tenant: tenant of the calls, if the token, or no token, gives access to the whole store.
+        insecure: send a token to another machine without TLS, where others on the network can read it.
+
+    Raises:
+        ConfigError: the token would go to another machine without TLS.
+    """
+
+    address: str
+    ca: Path | None = None
+    certificate: Path | None = None
+    key: Path | None = None
+    token: str | None = field(default=None, repr=False)
+    timeout: float = 30.0
+    tenant: str | None = None
+    insecure: bool = False
+
+    def __post_init__(self) -> None:
+        if self.token and self.ca is None and not self.insecure and not is_loopback(host_of(self.address)):
+            problem = f"a token for {self.address} would travel in the clear: add ca=…, or say insecure=true"
+            raise ConfigError([Mistake("store", problem)])
+
+    @classmethod
+    def parse(cls, url: str) -> Self:
+        """Read ``grpc://host:port?ca=ca.pem&certificate=…&key=…&token-file=…&timeout=30``.
+
+        Raises:
+            ConfigError: the URL says something else, or names a file that is not there.
+        """
+        address, _, query = url.removeprefix("grpc://").partition("?")
+        options = dict(parse_qsl(query, keep_blank_values=True))
+        values: dict[str, Any] = {}
+        shown = masked_url(url)
+        mistakes = [] if address.rstrip("/") else [f"{shown!r} names no host: expected grpc://host:port"]
+        if "@" in address:
+            mistakes.append(f"{shown!r} has user and password; the service knows tokens: token-file=…")
+        for name, written in options.items():
+            if name not in _OPTIONS:
+                mistakes.append(f"unknown option {name!r}; there are {', '.join(_OPTIONS)}")
+                continue
+            field, read = _OPTIONS[name]
+            try:
+                values[field] = read(written)
+            except (OSError, ValueError) as problem:
+                mistakes.append(f"{name}: {problem}")
+        if mistakes:
+            raise ConfigError([Mistake("store", mistake) for mistake in mistakes])
+        return cls(address.rstrip("/"), **values)
+
+    def open(self) -> grpc.Channel:
+        """A gRPC channel; it connects when it is first used."""
+        options = [("grpc.max_receive_message_length", -1)]
+        if self.ca is None:
+            return grpc.insecure_channel(self.address, options=options)
+        credentials = grpc.ssl_channel_credentials(
+            self.ca.read_bytes(),
+            self.key.read_bytes() if self.key else None,
+            self.certificate.read_bytes() if self.certificate else None,
+        )
+        return grpc.secure_channel(self.address, credentials, options=options)
+
+    def call(self, *, endless: bool = False, more: Sequence[tuple[str, str]] = ()) -> dict[str, object]:
+        """The keyword arguments that every call needs, with *more* metadata."""
+        metadata: list[tuple[str, str | bytes]] = [*more]
+        if self.token:
+            metadata.append(("authorization", f"Bearer {self.token}"))
+        if self.tenant:
+            metadata.append((TENANT_KEY, self.tenant))
+        if actor := current_actor():
+            metadata.append((ACTOR_KEY, actor.encode("utf-8", "replace")))
+        return {"timeout": None if endless else self.timeout, "metadata": metadata or None}
+
+
+def _truth(written: str) -> bool:
+    if written not in ("true", "false"):
+        raise ValueError(f"expected true or false, found {written!r}")
+    return written == "true"
+
+
+def _file(written: str) -> Path:
+    # Opened once here, so that a missing file is reported before the first call.
+    with Path(written).open("rb"):
+        return Path(written)
+
+
+_OPTIONS: dict[str, tuple[str, Callable[[str], object]]] = {
+    "ca": ("ca", _file),
+    "certificate": ("certificate", _file),
+    "key": ("key", _file),
+    "token-file": ("token", lambda written: Path(written).read_text("utf-8").strip()),
+    "timeout": ("timeout", float),
+    "tenant": ("tenant", check_tenant),
+    "insecure": ("insecure", _truth),
+}
+"""Options of a URL: the field that each sets, and its parser. A token itself may not be in a URL."""
