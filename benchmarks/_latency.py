@@ -183,7 +183,7 @@ def _measure(query: Any, server: NatsServer, scene: _Scene, rate: int, seconds: 
     time.sleep(5)
     idle = (cpu_seconds() - before) / 5
     messages = traffic.pop("count")
-    extra = {**traffic, **parts, "idle_cores": idle}
+    extra = {**traffic, **parts, "idle_cores": idle, "published_per_second": rate}
     case, setup = f"{scene.case}, {rate:,} messages/s", Setup("new", None, 2)
     return Result(case, seconds * rate, (messages / seconds,), setup, extra=extra)
 
@@ -205,6 +205,7 @@ def _beside_bento(spark: Any, server: NatsServer, folder: Path, seconds: int) ->
             )
             extra = {**mine, **{f"its_{name}": value for name, value in its.items()}}
             extra |= {f"times_its_{name[:3]}_ratio": mine[name] / its[name] for name in mine}
+            extra["published_per_second"] = rate
             messages = sum(turn[0]["count"] for turn in turns)
             ratio, case = its["p50_ms"] / mine["p50_ms"], f"{_BESIDE}, {rate:,} messages/s"
             yield Result(

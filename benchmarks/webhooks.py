@@ -95,7 +95,7 @@ def _latency(url: str, count: int) -> Iterator[Result]:
             stop.set()
             dispatcher.join()
         spent = time.perf_counter() - begun
-        extra = {f"p{at}, ms": round(float(np.percentile(taken, at)) * 1000, 2) for at in (50, 99)}
+        extra = {f"p{at}_ms": float(np.percentile(taken, at)) * 1e3 for at in (50, 99)}
         yield Result("latency of a delivery", count, (count / spent,), _SETUP, extra=extra)
 
 
@@ -104,7 +104,7 @@ def _isolated(url: str, each: int) -> Iterator[Result]:
     begun = time.perf_counter()
     p99 = [float(np.percentile(_latencies_of_many(url, each, hanging), 99)) for hanging in (0, HANGING)]
     spent = time.perf_counter() - begun
-    extra = {"p99 alone, ms": round(p99[0] * 1000, 2), f"p99 beside {HANGING} that hang, ms": round(p99[1] * 1000, 2)}
+    extra = {"p99_alone_ms": p99[0] * 1e3, "p99_ms": p99[1] * 1e3}
     count = ANSWERING * each
     rate = 2 * count / spent
     yield Result("isolation of endpoints", count, (rate,), _SETUP, "p99 alone", p99[0] / p99[1], extra)
@@ -209,7 +209,7 @@ def _posted(url: str, count: int) -> Iterator[Result]:
 
 
 def _result(case: str, count: int, spent: float, cpu: float) -> Result:
-    return Result(case, count, (count / spent,), _SETUP, extra={"CPU of a request, µs": round(cpu / count * 1e6, 1)})
+    return Result(case, count, (count / spent,), _SETUP, extra={"cpu_us": cpu / count * 1e6})
 
 
 _latencies: list[float] = []

@@ -6,7 +6,8 @@ A page has marks, between which `with_figures` writes what the newest file says 
 - ``<!-- table: BENCHMARK; FIGURE, … -->…<!-- /table -->``, a row for each case, or for those of ``; PATTERN``.
 - ``<!-- pivot: BENCHMARK; KIND.FIGURE, … -->…<!-- /pivot -->``, a row for all cases ``NAME: KIND`` of a name.
 - ``<!-- scale: RATE -->…<!-- /scale -->``, the extrapolation of `tools.scale_out` to so many records a second.
-- ``<!-- plot: TITLE; BENCHMARK; CASE, …; X; Y -->…<!-- /plot -->``, a line for each pattern of cases.
+- ``<!-- plot: TITLE; BENCHMARK; CASE, …; X; Y -->…<!-- /plot -->``, a line for each pattern of cases
+  and each figure of ``Y, …``.
 
 What was not measured is a dash.
 """
@@ -107,16 +108,25 @@ def _pivot(benchmark: str, names: str) -> str:
 
 def _plot(title: str, benchmark: str, cases: str, x: str, y: str) -> str:
     """A chart that GitHub and the site draw."""
+    figures = [name.strip() for name in y.split(",")]
     series = [
         sorted(
-            (value_of(row, x), value_of(row, y)) for row in rows(benchmark) if re.fullmatch(case.strip(), row["case"])
+            (value_of(row, x), value_of(row, name))
+            for row in rows(benchmark)
+            if re.fullmatch(case.strip(), row["case"]) and value_of(row, x) is not None
         )
         for case in cases.split(",")
+        for name in figures
     ]
     # A line needs two points.
     labels = ", ".join(f'"{written(at)}"' for at, _ in max(series, key=len))
     lines = [f"    line [{', '.join(f'{value:.4g}' for _, value in points)}]" for points in series if len(points) > 1]
-    chart = [f'    title "{title}"', f'    x-axis "{x}" [{labels}]', f'    y-axis "{_heading(y)}"', *lines]
+    chart = [
+        f'    title "{title}"',
+        f'    x-axis "{x}" [{labels}]',
+        f'    y-axis "{", ".join(map(_heading, figures))}"',
+        *lines,
+    ]
     return "\n\n```mermaid\nxychart-beta\n" + "\n".join(chart) + "\n```\n\n" if lines else "\n"
 
 
