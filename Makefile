@@ -8,6 +8,8 @@ ARGS   ?=
 FAST   := --ignore tests/spark --ignore tests/integration --ignore tests/nats/jetstream --ignore tests/nats/wire -m "not spark and not jetstream and not subscriptions and not mongo and not postgres and not kafka and not integration and not heavy and not soak and not packaging"
 
 .DEFAULT_GOAL := help
+# Tests start hundreds of interpreters; without files of bytecode each of them compiles turnout anew, for half a second.
+unexport PYTHONDONTWRITEBYTECODE
 .PHONY: help setup demo test every-test fast check lint types layers proto fresh schema editor fix bench soak lowest pythons audit docs reference release coverage wheel sbom build image requirements run clean
 
 help:  ## print this list
