@@ -133,15 +133,20 @@ def _deliver(demo: WebhookDemo, result: DemoResult, stop: threading.Event, scree
         f"{len(received.ids):,} of {len(hooks.expected):,} messages",
         soft_wrap=True,
     )
-    if result.conserved and hooks.is_complete:
-        screen.print("every match received, signatures verified")
+    screen.print(f"read as feeds: {len(hooks.feeds):,} messages")
+    if result.conserved and hooks.is_complete and hooks.has_same_feeds:
+        screen.print("every match received, signatures verified, the same messages in feeds")
         return True
-    screen.print(
-        f"MESSAGES ARE MISSING: {len(hooks.expected - received.ids):,} not received, "
-        f"{received.unverified:,} requests with a wrong signature",
-        style="bold red",
-        soft_wrap=True,
-    )
+    if not hooks.has_same_feeds:
+        other = len(dict(hooks.expected.items() ^ hooks.feeds.items()))
+        screen.print(f"FEEDS DIFFER: {other:,} messages", style="bold red", soft_wrap=True)
+    if not hooks.is_complete:
+        screen.print(
+            f"MESSAGES ARE MISSING: {len(hooks.expected.keys() - received.ids):,} not received, "
+            f"{received.unverified:,} requests with a wrong signature",
+            style="bold red",
+            soft_wrap=True,
+        )
     return False
 
 

@@ -1,4 +1,7 @@
-"""The demo of webhooks: a year of flights, three subscriptions, and a local endpoint that fails one request in ten."""
+"""The demo of webhooks: a year of flights, three subscriptions, and a local endpoint that fails one request in ten.
+
+The same subscriptions are read as feeds afterwards, which have to give the same messages.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import asyncio
 import secrets
 import threading
 from base64 import b64encode
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 
@@ -16,6 +20,7 @@ from turnout.delivery.requests import message_id
 from turnout.delivery.service import deliver
 from turnout.delivery.signatures import Signer
 from turnout.demo.year import Demo
+from turnout.history.feed import FeedReader
 from turnout.nats.wire import Connection, PullReader, Range, stream_info
 from turnout.routes import Route
 from turnout.routes.webhooks import SYMMETRIC, WebhookEndpoint, WebhooksPart
@@ -38,26 +43,35 @@ class WebhookResult:
     """Outcome of the deliveries.
 
     Attributes:
-        expected: ids of the messages that the route has stored for the endpoint.
+        expected: ``webhook-id`` → value of the messages that the route has stored for the endpoint.
+        feeds: the same of the messages in the feeds of the subscriptions.
         receiver: receiver with its requests.
         counts: counts of the dispatcher.
     """
 
-    expected: frozenset[str]
+    expected: Mapping[str, bytes]
+    feeds: Mapping[str, bytes]
     receiver: Receiver
     counts: DeliveryCounts
 
     @property
     def is_complete(self) -> bool:
         """True if exactly the stored messages were received, with right signatures."""
-        return bool(self.expected) and self.expected == self.receiver.ids and not self.receiver.unverified
+        return bool(self.expected) and self.expected.keys() == self.receiver.ids and not self.receiver.unverified
+
+    @property
+    def has_same_feeds(self) -> bool:
+        """True if the feeds have exactly the stored messages, byte by byte."""
+        return self.expected == self.feeds
 
     def as_dict(self) -> dict[str, object]:
         """Return the outcome as JSON has it."""
         return {
             "complete": self.is_complete,
             "expected": len(self.expected),
-            "received": len(self.receiver.ids & self.expected),
+            "received": len(self.receiver.ids & self.expected.keys()),
+            "feeds": len(self.feeds),
+            "same_feeds": self.has_same_feeds,
             "refused": self.receiver.refused,
             "unverified": self.receiver.unverified,
             "repeated": self.receiver.repeated,
@@ -87,8 +101,11 @@ class WebhookDemo(Demo):
         self.subscriptions = len(_INTERESTS)
 
     def route(self) -> Route:
-        """Return the route, with a webhooks block; the endpoint's URL is known while it is served."""
-        return replace(super().route(), webhooks=self._webhooks("http://127.0.0.1/"))
+        """Return the route, with feeds and a webhooks block; the endpoint's URL is known while it is served."""
+        route = super().route()
+        assert route.subscriptions is not None
+        with_feeds = route.subscriptions.model_copy(update={"feeds": True})
+        return replace(route, subscriptions=with_feeds, webhooks=self._webhooks("http://127.0.0.1/"))
 
     def _webhooks(self, url: str) -> WebhooksPart:
         endpoint = WebhookEndpoint(url=url, secrets=[self._secret])
@@ -108,11 +125,26 @@ class WebhookDemo(Demo):
                 return await deliver(route, stop, drain=True)
 
         counts = asyncio.run(delivered())
-        return WebhookResult(frozenset(self._stored()), receiver, counts)
+        return WebhookResult(self._stored(), self._feeds(stop), receiver, counts)
 
-    def _stored(self) -> list[str]:
-        """Return the ``webhook-id`` of each message that the stream has for the endpoint."""
+    def _stored(self) -> dict[str, bytes]:
+        """Return ``webhook-id`` and value of each message that the stream has for the endpoint."""
         with Connection.open(self.server.url) as connection:
             last = stream_info(connection, _STREAM)["state"]["last_seq"]
             batches = PullReader(connection, Range(_STREAM, 1, last + 1)).batches()
-            return [message_id(key.decode(), "") for batch in batches for key in batch.column("key").to_pylist()]
+            return {
+                message_id(key.decode(), ""): value
+                for batch in batches
+                for key, value in zip(batch.column("key").to_pylist(), batch.column("value").to_pylist(), strict=True)
+            }
+
+    def _feeds(self, stop: threading.Event) -> dict[str, bytes]:
+        """Return ``webhook-id`` and value of each message in the feeds of the subscriptions."""
+        messages: dict[str, bytes] = {}
+        with FeedReader(self.route(), self.work / "checkpoint") as reader:
+            for id_ in _INTERESTS:
+                for page in reader.follow(id_, reader.start("earliest"), stop, limit=1_000):
+                    messages |= {message_id(message.id or "", ""): message.value or b"" for message in page.messages}
+                    if page.is_last:
+                        break
+        return messages
