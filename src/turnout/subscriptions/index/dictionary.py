@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from itertools import repeat
+from itertools import filterfalse, repeat
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -101,15 +102,16 @@ class ValueDictionary:
         if column.text is not None:
             return np.fromiter(map(self._codes_of(column.text).__getitem__, values), np.int32, count)
         codes = np.fromiter(map(self._codes.get, values, repeat(-1)), np.int32, count)
-        new = np.flatnonzero(codes < 0).tolist()
-        if new:
-            self._add_all([values[index] for index in new])
-            codes[new] = [self._codes[values[index]] for index in new]
+        new = np.flatnonzero(codes < 0)
+        if len(new):
+            added = values if len(new) == count else itemgetter(*new.tolist(), 0)(values)[:-1]
+            self._add_all(added)
+            codes[new] = np.fromiter(map(self._codes.__getitem__, added), np.int32, len(new))
         return codes
 
     def _add_all(self, values: Iterable[str]) -> None:
         with self._lock:
-            new = [value for value in dict.fromkeys(values) if value not in self._codes]
+            new = list(filterfalse(self._codes.__contains__, dict.fromkeys(values)))
             begun = len(self.texts)
             # The texts first: a reader that sees a code can read its text.
             self.texts += new
