@@ -132,7 +132,7 @@ class _AnyRows(_Rows):
             first = several.first.take(codes)
             of_codes, code_indices = expanded(first, several.first.take(codes + 1) - first)
             return self._distinct(which.take(of_codes), several.literals.take(code_indices))
-        literals = self.tables.literals_of(self.singles, np.full(len(codes), fact, np.int32), codes)
+        literals = self.tables.literals_of(np.full(len(codes), fact, np.int32), codes)
         some = indices_of(literals)
         return self._distinct(which.take(some), literals.take(some))
 

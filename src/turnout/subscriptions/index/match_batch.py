@@ -159,7 +159,7 @@ class _Rows:
 
     def _coded(self, facts: Ints, rows: Indices) -> Ints:
         codes = self.flat_codes.take(self.base_of_fact.take(facts) + rows)
-        return self.tables.literals_of(self.singles, facts, codes)
+        return self.tables.literals_of(facts, codes)
 
     def _paired(self, rows: Indices, literals: Ints, most: int | None) -> _Pairs:
         """Candidates that are found by a second literal."""

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnout.records.types import Hashes
-from turnout.subscriptions.index.buckets import Indices, Ints, Longs, expanded
+from turnout.subscriptions.index.buckets import Indices, Ints, Longs, expanded, indices_of
 
 BEGIN, END, _BETWEEN = b"\xff", b"\xfe", b"\xfd"
 _RUN = 3
@@ -29,6 +29,15 @@ HALF = 2
 
 _MOST_BYTES = 1 << 20
 """Bytes of values that are searched at a time, roughly: each takes some 50 bytes of memory meanwhile."""
+
+_WINDOW = 1 << 15
+"""Positions that are searched together: few enough for a processor's cache."""
+
+_GROUP = 8 * _RUN
+"""Bits of a run below those of its group."""
+
+_PLACES = 16
+"""Places for each run in the table of those that may be there."""
 
 _PIECES = 4
 """A longer value is searched in pieces, so many of them at a time."""
@@ -52,19 +61,21 @@ def marked(text: bytes) -> bytes:
 
 
 class Scanner:
-    """Search of fixed texts.
+    """Search of fixed texts, of which each group is looked for in values of its own.
 
-    A run of three bytes of each text, the one that fewest other texts have, is looked for at all places; where it is
-    found, a hash of the place is compared with that of the text, and then the bytes are.
+    A run of three bytes of each text, the one that fewest other texts of its group have, is looked for at all places;
+    where it is found, a hash of the place is compared with that of the text, and then the bytes are.
 
     Args:
-        texts: distinct, with their operations.
-        literals: number of each text.
+        texts: distinct in a group, with their operations.
+        literals: number of each text, ascending.
+        groups: group of each text, from 0; all are of group 0 if not given.
     """
 
-    def __init__(self, texts: Sequence[bytes], literals: Ints) -> None:
+    def __init__(self, texts: Sequence[bytes], literals: Ints, groups: Indices | None = None) -> None:
         self._texts = list(map(marked, texts))
         self._literals = literals
+        self._groups = np.zeros(len(texts), np.int64) if groups is None else groups
         self._size = np.fromiter(map(len, self._texts), np.int64, len(self._texts))
         self._start = np.cumsum(self._size) - self._size
         self._data = np.frombuffer(b"".join(self._texts), np.uint8)
@@ -85,7 +96,7 @@ class Scanner:
         texts = np.flatnonzero(self._size >= length if length == _RUN else self._size == length)
         count = self._size.take(texts) - (length - 1)
         owner, indexes = expanded(self._start.take(texts), count)
-        runs = _runs_at(self._data, length).take(indexes)
+        runs = _runs_at(self._data, length).take(indexes) | (self._groups.take(texts) << _GROUP).take(owner)
         _, which, uses = np.unique(runs, return_inverse=True, return_counts=True)
         if len(texts) == 0:
             return texts, runs, texts
@@ -93,15 +104,21 @@ class Scanner:
         chosen = rarest & 0xFFFFFFFF
         return texts, runs.take(chosen), indexes.take(chosen) - self._start.take(texts.take(owner.take(chosen)))
 
-    def find(self, values: Sequence[bytes]) -> tuple[Indices, Ints]:
-        """Return pairs (index of the value, literal in it), sorted by value, each once."""
+    def find(self, values: Sequence[bytes], groups: Indices | None = None) -> tuple[Indices, Ints]:
+        """Return pairs (index of the value, literal in it), sorted, each once.
+
+        Args:
+            values: to search.
+            groups: group of each value; all are of group 0 if not given.
+        """
         pieces, value_of = self._pieces(values)
-        ends = np.cumsum(np.fromiter(map(len, pieces), np.int64, len(pieces)))
-        portions = np.flatnonzero(np.diff(ends // _MOST_BYTES, prepend=0)).tolist()
+        upper = None if groups is None else groups.take(value_of) << _GROUP
+        sizes = np.fromiter(map(len, pieces), np.int64, len(pieces))
+        portions = np.flatnonzero(np.diff(np.cumsum(sizes) // _MOST_BYTES, prepend=0)).tolist()
         owners, literals = [np.zeros(0, np.int64)], [np.zeros(0, np.int32)]
-        for first, last in pairwise(sorted({0, *portions, len(pieces)})):
-            owner, own = self._find(pieces[first:last])
-            owners.append(value_of[first:last].take(owner))
+        for part in starmap(slice, pairwise(sorted({0, *portions, len(pieces)}))):
+            owner, own = self._find(pieces[part], sizes[part], None if upper is None else upper[part])
+            owners.append(value_of[part].take(owner))
             literals.append(own)
         owner, literal = np.concatenate(owners), np.concatenate(literals)
         if len(pieces) > len(values):
@@ -126,10 +143,12 @@ class Scanner:
         ]
         return cut, np.repeat(np.arange(len(pieces)), list(map(len, starts)))
 
-    def _find(self, pieces: Sequence[bytes]) -> tuple[Indices, Ints]:
+    def _find(self, pieces: Sequence[bytes], sizes: Indices, upper: Longs | None) -> tuple[Indices, Ints]:
         data = np.frombuffer(_BETWEEN.join(pieces), np.uint8)
-        starts = np.cumsum([0, *(len(piece) + 1 for piece in pieces)])
-        hits = [table.find(data) for table in self._tables]
+        starts = np.zeros(len(pieces) + 1, np.int64)
+        np.cumsum(sizes + len(_BETWEEN), out=starts[1:])
+        own = None if upper is None else upper.repeat(np.diff(starts))
+        hits = [table.find(data, own) for table in self._tables]
         pairs = [np.zeros(0, np.int64)]
         if (
             sum(int(table.uses.take(runs).sum()) for table, (_, runs) in zip(self._tables, hits, strict=True))
@@ -141,9 +160,7 @@ class Scanner:
         for begin, text in self._candidates(hits):
             pairs += self._equal(data, sums, begin, text, starts, pieces)
         owners, texts = np.divmod(np.unique(np.concatenate(pairs)), max(1, len(self._texts)))
-        literals = self._literals.take(texts)
-        order = np.lexsort((literals, owners))
-        return owners.take(order), literals.take(order)
+        return owners, self._literals.take(texts)
 
     def _take_dense(self, hits: list[tuple[Indices, Indices]], starts: Indices) -> tuple[Indices, Indices]:
         """Remove the runs that fill much of a value from *hits*; return the pairs of that value and their texts.
@@ -212,34 +229,37 @@ class Scanner:
         ]
         return np.array(found, np.int64)
 
-    def by_run(self, size: int) -> Iterator[tuple[int, int, bytes, int]]:
-        """Yield the number that so many bytes of a text are to the machine, their place, the text and its literal.
+    def by_run(self, size: int) -> Iterator[tuple[int, int, int, bytes, int]]:
+        """Yield the group of a text, the number that so many of its bytes are, their place, the text and its literal.
 
         By one byte those of one, by two those of two and three, by four all others: the bytes that fewest texts have.
         """
         if size == 1:
-            return ((raw[0], 0, raw, literal) for raw, literal in self._texts_of_size(1))
+            return ((group, raw[0], 0, raw, literal) for group, raw, literal in self._texts_of_size(1))
         return self._by_half() if size == HALF else self._by_word()
 
-    def _by_half(self) -> Iterator[tuple[int, int, bytes, int]]:
+    def _by_half(self) -> Iterator[tuple[int, int, int, bytes, int]]:
         short = [*self._texts_of_size(2), *self._texts_of_size(3)]
-        uses = Counter(raw[start : start + HALF] for raw, _ in short for start in range(len(raw) - 1))
-        for raw, literal in short:
-            half = min((raw[start : start + HALF] for start in range(len(raw) - 1)), key=uses.__getitem__)
-            yield int.from_bytes(half, byteorder), raw.index(half), raw, literal
+        uses = Counter((group, raw[at : at + HALF]) for group, raw, _ in short for at in range(len(raw) - 1))
+        for group, raw, literal in short:
+            halves = [raw[at : at + HALF] for at in range(len(raw) - 1)]
+            half = min(halves, key=lambda half, group=group: uses[group, half])  # type: ignore[misc]
+            yield group, int.from_bytes(half, byteorder), raw.index(half), raw, literal
 
-    def _texts_of_size(self, size: int) -> list[tuple[bytes, int]]:
-        return [(self._texts[text], int(self._literals[text])) for text in np.flatnonzero(self._size == size).tolist()]
+    def _texts_of_size(self, size: int) -> list[tuple[int, bytes, int]]:
+        texts = np.flatnonzero(self._size == size).tolist()
+        return [(int(self._groups[text]), self._texts[text], int(self._literals[text])) for text in texts]
 
-    def _by_word(self) -> Iterator[tuple[int, int, bytes, int]]:
+    def _by_word(self) -> Iterator[tuple[int, int, int, bytes, int]]:
         """Yield longer texts by the four bytes that have their run."""
-        numbers = self._literals.tolist()
+        groups, numbers = self._groups.tolist(), self._literals.tolist()
         table = self._tables[-1]
         for text, offset in zip(table.texts.tolist(), table.offsets.tolist(), strict=True):
             raw = self._texts[text]
             if len(raw) >= WORD:
                 first = min(offset, len(raw) - WORD)
-                yield int.from_bytes(raw[first : first + WORD], byteorder), first, raw, numbers[text]
+                number = int.from_bytes(raw[first : first + WORD], byteorder)
+                yield groups[text], number, first, raw, numbers[text]
 
 
 class _Runs:
@@ -257,28 +277,36 @@ class _Runs:
         self.length = length
         self.texts, self.offsets = texts.take(order), offsets.take(order)
         self._runs, self._first, self.uses = np.unique(runs.take(order), return_index=True, return_counts=True)
-        self._bits = min(8 * length, max(8, int(len(runs) * 16).bit_length()))
-        self._likely = np.zeros(1 << self._bits, np.bool_)
-        self._likely[self._mixed(self._runs)] = True
+        self._shift = np.uint64(64 - max(8, (_PLACES * len(self._runs)).bit_length()))
+        self._likely = np.zeros(1 << int(64 - self._shift), np.bool_)
+        self._likely[self._slots(self._runs)] = True
 
-    def _mixed(self, runs: Longs) -> Longs:
-        mixed: Longs = (runs ^ (runs >> 7)) & ((1 << self._bits) - 1)
-        return mixed
+    def _slots(self, runs: Longs) -> Longs:
+        slots = runs.view(np.uint64) * np.uint64(_FACTOR)
+        slots >>= self._shift
+        return slots.view(np.int64)
 
-    def find(self, data: _Bytes) -> tuple[Indices, Indices]:
-        """Return the places in the data that have a run, and the number of the run at each."""
+    def find(self, data: _Bytes, upper: Longs | None) -> tuple[Indices, Indices]:
+        """Return the places in the data that have a run, and the number of the run at each.
+
+        Args:
+            data: to search.
+            upper: at each place the bits of its group; None for group 0.
+        """
         if len(self._runs) == 0:
             return self.texts, self.texts
-        windows = [self._find(data, start) for start in range(0, len(data), _MOST_BYTES)]
+        windows = [self._find(data, upper, start) for start in range(0, len(data), _WINDOW)]
         indexes, numbers = zip(*windows, strict=True)
         return np.concatenate(indexes), np.concatenate(numbers)
 
-    def _find(self, data: _Bytes, start: int) -> tuple[Indices, Indices]:
-        runs = _runs_at(data[start : start + _MOST_BYTES + self.length - 1], self.length)
-        indexes = np.flatnonzero(self._likely.take(self._mixed(runs)))
+    def _find(self, data: _Bytes, upper: Longs | None, start: int) -> tuple[Indices, Indices]:
+        runs = _runs_at(data[start : start + _WINDOW + self.length - 1], self.length)
+        if upper is not None:
+            runs |= upper[start : start + len(runs)]
+        indexes = indices_of(self._likely.take(self._slots(runs)))
         runs = runs.take(indexes)
         numbers = np.minimum(np.searchsorted(self._runs, runs), len(self._runs) - 1)
-        known = np.flatnonzero(self._runs.take(numbers) == runs)
+        known = indices_of(self._runs.take(numbers) == runs)
         return indexes.take(known) + start, numbers.take(known)
 
     def texts_of(self, runs: Indices) -> tuple[Indices, Indices, Indices]:
