@@ -7,9 +7,10 @@ is all of it. Values get a mark before and after them that no UTF-8 text contain
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise, starmap
 from sys import byteorder
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +33,9 @@ _MOST_BYTES = 1 << 20
 
 _WINDOW = 1 << 15
 """Positions that are searched together: few enough for a processor's cache."""
+
+_TEXT = 32
+"""Bits of a text in the number of a pair, below those of its piece or value."""
 
 _GROUP = 8 * _RUN
 """Bits of a run below those of its group."""
@@ -111,105 +115,85 @@ class Scanner:
             values: to search.
             groups: group of each value; all are of group 0 if not given.
         """
-        pieces, value_of = self._pieces(values)
+        sizes = np.fromiter(map(len, values), np.int64, len(values))
+        is_cut = bool(sizes.max(initial=0) > _MOST_BYTES)
+        pieces, value_of = self._pieces(values) if is_cut else (values, np.arange(len(values)))
+        if is_cut:
+            sizes = np.fromiter(map(len, pieces), np.int64, len(pieces))
         upper = None if groups is None else groups.take(value_of) << _GROUP
-        sizes = np.fromiter(map(len, pieces), np.int64, len(pieces))
-        portions = np.flatnonzero(np.diff(np.cumsum(sizes) // _MOST_BYTES, prepend=0)).tolist()
-        owners, literals = [np.zeros(0, np.int64)], [np.zeros(0, np.int32)]
+        portions = indices_of(np.diff(np.cumsum(sizes) // _MOST_BYTES, prepend=0)).tolist()
+        pairs = [np.zeros(0, np.int64)]
         for part in starmap(slice, pairwise(sorted({0, *portions, len(pieces)}))):
-            owner, own = self._find(pieces[part], sizes[part], None if upper is None else upper[part])
-            owners.append(value_of[part].take(owner))
-            literals.append(own)
-        owner, literal = np.concatenate(owners), np.concatenate(literals)
-        if len(pieces) > len(values):
-            distinct = np.unique((owner << 32) | literal)
-            return distinct >> 32, (distinct & 0xFFFFFFFF).astype(np.int32)
-        return owner, literal
+            joined = _Joined.of(pieces[part], sizes[part], None if upper is None else upper[part], is_marked=is_cut)
+            owner, text = _split(self._find(joined))
+            pairs.append(value_of[part].take(owner) << _TEXT | text)
+        owner, text = _split(_distinct(pairs) if is_cut else np.concatenate(pairs))
+        return owner, self._literals.take(text)
 
     def _pieces(self, values: Sequence[bytes]) -> tuple[list[bytes], Indices]:
-        """Return the values with their marks, and the index of each one's value.
+        """Return the values with their marks, cut into pieces that need little memory, and the index of their values.
 
-        A value that needs too much memory as a whole is cut into pieces, each with the beginning of the next one.
+        Each piece has the beginning of the next one.
         """
-        pieces = [BEGIN + value + END for value in values]
-        sizes = np.fromiter(map(len, pieces), np.int64, len(pieces))
-        if not len(sizes) or sizes.max() <= _MOST_BYTES + 2:
-            return pieces, np.arange(len(pieces))
         overlap = int(self._size.max(initial=1)) - 1
         step = max(1, overlap, _MOST_BYTES // _PIECES)
-        starts = [range(0, max(1, size - overlap), step) for size in sizes.tolist()]
-        cut = [
-            piece[start : start + step + overlap] for piece, own in zip(pieces, starts, strict=True) for start in own
-        ]
-        return cut, np.repeat(np.arange(len(pieces)), list(map(len, starts)))
+        pieces: list[bytes] = []
+        owner: list[int] = []
+        for index, value in enumerate(values):
+            whole = BEGIN + value + END
+            size = len(whole) if len(value) > _MOST_BYTES else 1
+            starts = range(0, max(1, size - overlap), step)
+            pieces += [whole[start : start + step + overlap] for start in starts] if size > 1 else [whole]
+            owner += [index] * (len(pieces) - len(owner))
+        return pieces, np.array(owner, np.int64)
 
-    def _find(self, pieces: Sequence[bytes], sizes: Indices, upper: Longs | None) -> tuple[Indices, Ints]:
-        data = np.frombuffer(_BETWEEN.join(pieces), np.uint8)
-        starts = np.zeros(len(pieces) + 1, np.int64)
-        np.cumsum(sizes + len(_BETWEEN), out=starts[1:])
-        own = None if upper is None else upper.repeat(np.diff(starts))
-        hits = [table.find(data, own) for table in self._tables]
+    def _find(self, joined: _Joined) -> Longs:
+        """Return the pairs of a piece and a text in it, as numbers, sorted, each once."""
         pairs = [np.zeros(0, np.int64)]
-        if (
-            sum(int(table.uses.take(runs).sum()) for table, (_, runs) in zip(self._tables, hits, strict=True))
-            > _MAX_PAIRS
-        ):
-            pairs.append(self._contained(pieces, *self._take_dense(hits, starts)))
-        sums = np.zeros(len(data) + 1, np.uint64)
-        np.cumsum(data * _powers(len(data))[: len(data)], out=sums[1:])
-        for begin, text in self._candidates(hits):
-            pairs += self._equal(data, sums, begin, text, starts, pieces)
-        owners, texts = np.divmod(np.unique(np.concatenate(pairs)), max(1, len(self._texts)))
-        return owners, self._literals.take(texts)
+        *of_whole, rest = self._tables
+        for table in of_whole:
+            indexes, runs = table.find(joined.data, joined.upper)
+            pairs.append(joined.owner.take(indexes) << _TEXT | table.texts.take(runs))
+        indexes, runs = rest.find(joined.data, joined.upper)
+        if int(rest.uses.take(runs).sum()) > _MAX_PAIRS:
+            owners, texts, sparse = self._dense(joined, indexes, runs)
+            pairs.append(self._contained(joined, owners, texts))
+            indexes, runs = indexes.take(sparse), runs.take(sparse)
+        sums = joined.sums() if len(indexes) else np.zeros(1, np.uint64)
+        for some in rest.portions(runs):
+            text, offset, which = rest.texts_of(runs[some])
+            pairs += self._equal(joined, sums, indexes[some].take(which) - offset, text)
+        return _distinct(pairs)
 
-    def _take_dense(self, hits: list[tuple[Indices, Indices]], starts: Indices) -> tuple[Indices, Indices]:
-        """Remove the runs that fill much of a value from *hits*; return the pairs of that value and their texts.
+    def _dense(self, joined: _Joined, indexes: Indices, runs: Indices) -> tuple[Indices, Indices, Indices]:
+        """Return pairs of a piece and the texts of runs that fill much of it, and the indices of all other runs.
 
         A value of one repeated letter has a run at each of its places, and each of its texts would be compared there.
         """
-        owners, texts = [], []
-        for i, (table, (indexes, runs)) in enumerate(zip(self._tables, hits, strict=True)):
-            owner = np.searchsorted(starts, indexes, "right") - 1
-            keys, which, counts = np.unique(
-                owner * (len(table.uses) + 1) + runs, return_inverse=True, return_counts=True
-            )
-            values, dense_runs = np.divmod(keys, len(table.uses) + 1)
-            is_dense = counts * _DENSE > np.diff(starts).take(values)
-            text, _, own = table.texts_of(dense_runs[is_dense])
-            owners.append(values[is_dense].take(own))
-            texts.append(text)
-            rest = np.flatnonzero(~is_dense.take(which))
-            hits[i] = indexes.take(rest), runs.take(rest)
-        return np.concatenate(owners), np.concatenate(texts)
+        table = self._tables[-1]
+        keys, which, counts = np.unique(
+            joined.owner.take(indexes) << _TEXT | runs, return_inverse=True, return_counts=True
+        )
+        pieces, dense_runs = _split(keys)
+        is_dense = counts * _DENSE > np.diff(joined.starts).take(pieces)
+        text, _, own = table.texts_of(dense_runs[is_dense])
+        return pieces[is_dense].take(own), text, indices_of(~is_dense.take(which))
 
-    def _candidates(self, hits: Iterable[tuple[Indices, Indices]]) -> Iterator[tuple[Indices, Indices]]:
-        """Yield the places where texts may begin, with these, not too many at a time."""
-        begins, texts, count = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], 0
-        for table, (indexes, runs) in zip(self._tables, hits, strict=True):
-            for some in table.portions(runs):
-                text, offset, which = table.texts_of(runs[some])
-                if count + len(text) > _MAX_PAIRS:
-                    yield np.concatenate(begins), np.concatenate(texts)
-                    begins, texts, count = [], [], 0
-                begins.append(indexes[some].take(which) - offset)
-                texts.append(text)
-                count += len(text)
-        yield np.concatenate(begins), np.concatenate(texts)
-
-    def _equal(
-        self, data: _Bytes, sums: Hashes, begin: Indices, text: Indices, starts: Indices, pieces: Sequence[bytes]
-    ) -> list[Longs]:
-        """Return the pairs of a value and a text, as numbers, that are equal at one of the places at least."""
-        size = self._size.take(text)
-        within = np.flatnonzero((begin >= 0) & (begin + size <= len(data)))
+    def _equal(self, joined: _Joined, sums: Hashes, begin: Indices, text: Indices) -> list[Longs]:
+        """Return the pairs of a piece and a text, as numbers, that are equal at one of the places at least."""
+        data, size = joined.data, self._size.take(text)
+        within = indices_of((begin >= 0) & (begin + size <= len(data)))
         begin, text, size = begin.take(within), text.take(within), size.take(within)
         hashes = sums.take(begin + size) - sums.take(begin)
-        likely = np.flatnonzero(hashes == self._hash.take(text) * _powers(len(data)).take(begin))
+        likely = indices_of(hashes == self._hash.take(text) * _powers(len(data)).take(begin))
         begin, text = begin.take(likely), text.take(likely)
-        owner = np.searchsorted(starts, begin, "right") - 1
         # One place of each pair is compared: a value may repeat a text a million times.
-        pairs, first = np.unique(owner * len(self._texts) + text, return_index=True)
-        begin, text = begin[first], text[first]
+        pairs = joined.owner.take(begin) << _TEXT | text
+        order = pairs.argsort()
+        pairs = pairs.take(order)
+        first = indices_of(np.diff(pairs, prepend=-1))
+        pairs, some = pairs.take(first), order.take(first)
+        begin, text = begin.take(some), text.take(some)
         which, indexes = expanded(begin, self._size.take(text))
         own = indexes + (self._start.take(text) - begin).take(which)
         differs = np.zeros(len(text), np.bool_)
@@ -217,15 +201,14 @@ class Scanner:
         if not differs.any():
             return [pairs]
         # Another text has the same hash there; this one may still be elsewhere in the value.
-        owners, texts = np.divmod(pairs[differs], len(self._texts))
-        return [pairs[~differs], self._contained(pieces, owners, texts)]
+        return [pairs[~differs], self._contained(joined, *_split(pairs[differs]))]
 
-    def _contained(self, pieces: Sequence[bytes], owners: Indices, texts: Indices) -> Longs:
+    def _contained(self, joined: _Joined, owners: Indices, texts: Indices) -> Longs:
         """Return those of the pairs of a piece and a text, as numbers, in which the piece contains the text."""
         found = [
-            owner * len(self._texts) + text
+            owner << _TEXT | text
             for owner, text in zip(owners.tolist(), texts.tolist(), strict=True)
-            if self._texts[text] in pieces[owner]
+            if self._texts[text] in joined.piece(owner)
         ]
         return np.array(found, np.int64)
 
@@ -260,6 +243,43 @@ class Scanner:
                 first = min(offset, len(raw) - WORD)
                 number = int.from_bytes(raw[first : first + WORD], byteorder)
                 yield groups[text], number, first, raw, numbers[text]
+
+
+class _Joined(NamedTuple):
+    """Pieces of values in one.
+
+    Attributes:
+        data: the bytes.
+        starts: start of each piece, and the end of the last one.
+        owner: piece at each place.
+        upper: at each place the bits of its group; None for group 0.
+    """
+
+    data: _Bytes
+    starts: Indices
+    owner: Indices
+    upper: Longs | None
+
+    @classmethod
+    def of(cls, pieces: Sequence[bytes], sizes: Indices, upper: Longs | None, *, is_marked: bool) -> _Joined:
+        """Return pieces of these sizes; with *is_marked* they have their marks already."""
+        begin, end = (b"", b"") if is_marked else (BEGIN, END)
+        data = np.frombuffer(b"".join((begin, (end + _BETWEEN + begin).join(pieces), end, _BETWEEN)), np.uint8)
+        spans = sizes + len(begin + end + _BETWEEN)
+        starts = np.zeros(len(pieces) + 1, np.int64)
+        np.cumsum(spans, out=starts[1:])
+        owner = np.arange(len(pieces)).repeat(spans)
+        return cls(data, starts, owner, None if upper is None else upper.repeat(spans))
+
+    def piece(self, number: int) -> bytes:
+        """Return the bytes of a piece."""
+        return self.data[self.starts[number] : self.starts[number + 1]].tobytes()
+
+    def sums(self) -> Hashes:
+        """Return the sum of the bytes times powers before each place."""
+        sums = np.zeros(len(self.data) + 1, np.uint64)
+        np.cumsum(self.data * _powers(len(self.data))[: len(self.data)], out=sums[1:])
+        return sums
 
 
 class _Runs:
@@ -328,6 +348,18 @@ def _runs_at(data: _Bytes, length: int) -> Longs:
     for index in range(1, length):
         runs = (runs << 8) | data[index : index + len(runs)]
     return runs
+
+
+def _distinct(parts: Sequence[Longs]) -> Longs:
+    """Return the distinct numbers of all parts, sorted."""
+    numbers = np.concatenate(parts)
+    numbers.sort()
+    return numbers.take(indices_of(np.diff(numbers, prepend=-1)))
+
+
+def _split(pairs: Longs) -> tuple[Longs, Longs]:
+    """Return the pieces or values, and the texts, of pairs."""
+    return pairs >> _TEXT, pairs & ((1 << _TEXT) - 1)
 
 
 _known_powers = np.ones(1, np.uint64)
