@@ -39,11 +39,24 @@ class Column(NamedTuple):
         text: None if the values are texts. Else they can be hashed, those that compare equal have equal texts, and
             this gives the text of one; None if it has none, and then the key is absent too.
         several: True if some of the values are tuples of texts: several values of one row.
+        valued: the rows that have the key, where these are few and known.
     """
 
     values: Sequence[Any]
     text: Callable[[Any], str | None] | None = None
     several: bool = False
+    valued: Sequence[int] | None = None
+
+    def part(self, rows: slice) -> Column:
+        """Return the values of consecutive rows."""
+        if len(range(*rows.indices(len(self.values)))) == len(self.values):
+            return self
+        return Column(self.values[rows], self.text, self.several)
+
+    def of_rows(self, rows: Iterable[int]) -> Column:
+        """Return the values of some rows."""
+        values = self.values
+        return Column([values[row] for row in rows], self.text, self.several)
 
 
 class _Codes(dict[str | None, int]):
@@ -99,6 +112,10 @@ class ValueDictionary:
     def codes(self, column: Column) -> Ints:
         """The code of each value."""
         values, count = column.values, len(column.values)
+        if column.valued is not None:
+            sparse = np.zeros(count, np.int32)
+            sparse[column.valued] = self.codes(Column([values[row] for row in column.valued], column.text))
+            return sparse
         if column.text is not None:
             return np.fromiter(map(self._codes_of(column.text).__getitem__, values), np.int32, count)
         codes = np.fromiter(map(self._codes.get, values, repeat(-1)), np.int32, count)

@@ -276,11 +276,11 @@ class Index:
                 if len(of_any.codes) > _MOST_ANY and len(rows) > 1:
                     return self._of_halves(columns, rows, dictionaries)
                 continue
-            some = values[rows[0] : rows[-1] + 1] if whole else [values[row] for row in rows.tolist()]
+            column = column.part(slice(rows[0], rows[-1] + 1)) if whole else column.of_rows(rows.tolist())
             if column.text is None and key in self._direct:
-                texts[key] = some
+                texts[key] = column
             if column.text is not None or key in self._coded:
-                of_rows = dictionaries.dictionary(key).codes(Column(some, column.text))
+                of_rows = dictionaries.dictionary(key).codes(column)
                 # A key that no row has need not be looked up.
                 if of_rows.any():
                     codes[key] = of_rows

@@ -14,6 +14,9 @@ from turnout.multivalued import Metadata, Multivalued, Texts, seen_texts, single
 from turnout.subscriptions.index.buckets import Indices
 from turnout.subscriptions.index.dictionary import Column
 
+_RARE = 4
+"""A key that at most one in so many messages has is rare."""
+
 
 def have_several(columns: Iterable[Column], rows: Indices) -> NDArray[np.bool_]:
     """Return a mask of the rows with several values in one of the columns."""
@@ -34,22 +37,24 @@ def columns_of(messages: Sequence[Metadata], keys: Collection[str]) -> dict[str,
     """Return the metadata of messages by the keys that conditions test."""
     first = messages[0] if messages else {}
     # Mostly all messages have the keys of the first one.
-    columns = {key: _values_of(messages, key) for key in keys if key in first}
+    columns = {key: Column(_values_of(messages, key)) for key in keys if key in first}
     if len(columns) < len(keys):
         columns |= _filled(messages, {key for key in keys if key not in columns})
-    return {key: Column(values) for key, values in columns.items()}
+    return columns
 
 
-def _filled(messages: Sequence[Metadata], keys: AbstractSet[str]) -> dict[str, list[Texts | None]]:
-    """Return the values of those of the keys that some message has, in less time where few have each."""
-    columns: dict[str, list[Texts | None]] = {}
+def _filled(messages: Sequence[Metadata], keys: AbstractSet[str]) -> dict[str, Column]:
+    """Return the columns of those of the keys that some message has, in less time where few have each."""
+    columns: dict[str, tuple[list[Texts | None], list[int]]] = {}
     for row, message in enumerate(messages):
         for key in message.keys() & keys:
-            values = columns.get(key)
-            if values is None:
-                values = columns[key] = [None] * len(messages)
-            values[row] = message[key]
-    return columns
+            column = columns.get(key)
+            if column is None:
+                column = columns[key] = [None] * len(messages), []
+            column[0][row] = message[key]
+            column[1].append(row)
+    most = len(messages) // _RARE
+    return {key: Column(values, valued=rows if len(rows) <= most else None) for key, (values, rows) in columns.items()}
 
 
 def columns_of_special(

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from turnout.conditions.evaluate import parsed_numbers
-from turnout.conditions.pattern import fold
 from turnout.subscriptions.index.buckets import GrowingArray, Indices, Ints, Longs, indices_of
-from turnout.subscriptions.index.facts import encoded_all, hashes_of, probes_of, taker
+from turnout.subscriptions.index.facts import encoded_all, folded_all, hashes_of, probes_of, taker
+from turnout.subscriptions.index.literal_lists import LiteralLists, NewLists
 
 if TYPE_CHECKING:
     from turnout.subscriptions.index.dictionary import ValueDictionary
@@ -36,33 +36,6 @@ class Singles(NamedTuple):
     used: NDArray[np.bool_]
 
 
-class Several(NamedTuple):
-    """Literals of a fact that derives several texts; a code's range is ``first[code]:first[code + 1]``."""
-
-    first: NDArray[np.int64]
-    literals: Ints
-
-
-class _GrowingSeveral:
-    """Literals of a fact that derives several texts, of more and more codes."""
-
-    def __init__(self) -> None:
-        self._first, self._literals = GrowingArray(np.int64), GrowingArray(np.int32)
-        # No value, code 0, has none: not even the empty text.
-        self._first.extend(np.zeros(2, np.int64))
-        self.known = Several(self._first.values, self._literals.values)
-
-    def __len__(self) -> int:
-        """Return the number of codes of `known`."""
-        return len(self.known.first) - 1
-
-    def extend(self, counts: Indices, literals: Ints) -> None:
-        """Add the number of literals of each further code, and all of these."""
-        self._first.extend(self._first.values[-1] + np.cumsum(counts))
-        self._literals.extend(literals)
-        self.known = Several(self._first.values, self._literals.values)
-
-
 class Tables:
     """Tables of a segment for dictionary values, filled on demand. Concurrent writers write equal values."""
 
@@ -84,8 +57,8 @@ class Tables:
         empty = np.zeros(len(self._key_of_fact), np.int64)
         self._singles = Singles(np.zeros(0, np.int32), empty, (0,) * len(dictionaries), used)
         self._known = [0] * len(dictionaries)
-        self._several = {fact: _GrowingSeveral() for fact, many in enumerate(segment.many) if many}
-        self._searched: dict[int, _GrowingSeveral] = {}
+        self._lists = LiteralLists(len(self._key_of_fact))
+        self._searched = dict.fromkeys(fact for fact in segment.head.probed if fact in self._scanned)
         self._numbers = {key: GrowingArray(np.float64) for key in range(len(dictionaries))}
         self._verdicts: dict[int, bool] = {}
         self._passed: dict[int, tuple[int, ...]] = {}
@@ -155,7 +128,7 @@ class Tables:
         singles.literals[singles.offsets.take(fact_of) + codes] = literals
         return singles
 
-    def literals_of(self, facts: Ints, codes: Ints) -> Ints:
+    def literals_of(self, facts: Indices | Ints, codes: Ints) -> Ints:
         """The literal that each single fact makes of the value of a code."""
         singles = self._singles
         if not singles.used.take(facts).all():
@@ -173,7 +146,7 @@ class Tables:
             literals = singles.literals.take(indexes)
         return literals
 
-    def _fill(self, singles: Singles, indexes: Indices, facts: Ints, codes: Ints) -> None:
+    def _fill(self, singles: Singles, indexes: Indices, facts: Indices | Ints, codes: Ints) -> None:
         for fact in np.unique(facts).tolist():
             kind = self._head.facts[fact][1]
             dictionary = self.dictionaries[self._key_of_fact[fact]]
@@ -182,53 +155,66 @@ class Tables:
             hashes = hashes_of(raws, self._salts[fact])
             singles.literals[indexes.take(mine)] = self._find(np.full(len(raws), fact, np.int64), hashes, taker(raws))
 
-    def several(self, fact: int) -> Several:
-        """Return the segment's literals among the texts that a fact derives from each value."""
-        several = self._several[fact]
-        if len(several) < len(self.dictionaries[self._key_of_fact[fact]]):
-            with self._lock:
-                if fact in self._scanned:
-                    self._searched[fact] = several
-                    self._search()
-                else:
-                    self._extend(fact, several)
-        return several.known
+    def several(self, facts: Ints | Indices, codes: Ints) -> tuple[Indices, Ints]:
+        """Return pairs of an index of the arguments and a literal among the texts that the fact derives from the value.
 
-    def _search(self) -> None:
-        """Search the new values of all facts that values were searched for until now."""
+        Args:
+            facts: facts that derive several texts.
+            codes: value of each.
+        """
+        lists = self._lists.known
+        late = codes >= lists.known.take(facts)
+        if late.any():
+            with self._lock:
+                self._extend(np.unique(facts[late]).tolist())
+            lists = self._lists.known
+        return lists.of(facts, codes)
+
+    def _extend(self, facts: Sequence[int]) -> None:
+        """Add the literals of the new values of facts; the lock is held."""
+        known = self._lists.known.known
+        added = [
+            self._derived(fact, max(1, int(known[fact])))
+            for fact in facts
+            if fact not in self._scanned and known[fact] < len(self.dictionaries[self._key_of_fact[fact]])
+        ]
+        scanned = [fact for fact in facts if fact in self._scanned]
+        if scanned:
+            self._searched |= dict.fromkeys(scanned)
+            added += self._found(known)
+        self._lists.extend(added)
+
+    def _found(self, known: Longs) -> Iterator[NewLists]:
+        """Search the new values of the facts that entries are found by, and of others that were used until now."""
         values: list[bytes] = []
         facts: list[int] = []
         sizes: list[int] = []
-        for fact, several in self._searched.items():
-            texts = self.dictionaries[self._key_of_fact[fact]].texts[len(several) :]
-            if texts:
-                values += encoded_all(map(fold, texts) if self._head.facts[fact][1].fold else texts)
+        for fact in self._searched:
+            texts = self.dictionaries[self._key_of_fact[fact]].texts[max(1, known[fact]) :]
+            if texts or not known[fact]:
+                values += folded_all(texts) if self._head.facts[fact][1].fold else encoded_all(texts)
                 facts.append(fact)
                 sizes.append(len(texts))
         owners, literals = self._scanner.find(values, np.array(facts, np.int64).repeat(sizes))
         counts = np.bincount(owners, minlength=len(values))
-        ends = np.cumsum(sizes)
-        edges = np.searchsorted(owners, ends)
-        parts = zip(np.split(counts, ends[:-1]), np.split(literals, edges[:-1]), strict=True)
-        for fact, (own_counts, own) in zip(facts, parts, strict=True):
-            self._searched[fact].extend(own_counts, own)
+        ends = np.cumsum(sizes).tolist()
+        edges = np.searchsorted(owners, ends).tolist()
+        for fact, size, end, first, last in zip(facts, sizes, ends, [0, *edges], edges, strict=False):
+            yield NewLists(fact, counts[end - size : end], literals[first:last])
 
-    def _extend(self, fact: int, several: _GrowingSeveral) -> None:
-        """Add the literals of the new values of a fact."""
-        dictionary = self.dictionaries[self._key_of_fact[fact]]
-        begun, size = len(several), len(dictionary)
-        if begun >= size:
-            return
+    def _derived(self, fact: int, begun: int) -> NewLists:
+        """Return the literals of the values of a fact from a code on."""
+        texts = self.dictionaries[self._key_of_fact[fact]].texts
         if fact in self._nodes:
-            several.extend(*self._nodes[fact].of_numbers(self._numbers_of(self._key_of_fact[fact], size)[begun:size]))
-            return
-        probes = probes_of(self._head.facts[fact][1])
-        probed = list(map(probes, dictionary.texts[begun:size]))
+            size = len(texts)
+            numbers = self._numbers_of(self._key_of_fact[fact], size)[begun:size]
+            return NewLists(fact, *self._nodes[fact].of_numbers(numbers))
+        probed = list(map(probes_of(self._head.facts[fact][1]), texts[begun:]))
         raws = encoded_all([text for texts in probed for text in texts])
-        numbers = self._find(np.full(len(raws), fact, np.int64), hashes_of(raws, self._salts[fact]), taker(raws))
+        literals = self._find(np.full(len(raws), fact, np.int64), hashes_of(raws, self._salts[fact]), taker(raws))
         owner = np.repeat(np.arange(len(probed)), list(map(len, probed)))
-        is_one = indices_of(numbers)
-        several.extend(np.bincount(owner.take(is_one), minlength=len(probed)), numbers.take(is_one))
+        is_one = indices_of(literals)
+        return NewLists(fact, np.bincount(owner.take(is_one), minlength=len(probed)), literals.take(is_one))
 
     def numbers(self, key: int) -> NDArray[np.float64]:
         """Each value of a key as a number, NaN where it is not a number."""
