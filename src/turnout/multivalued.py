@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import chain, islice
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, cast
 
 MAX_VALUES: Final = 1_000
 """Maximum number of distinct values of a key: two keys with many values cost the product of those that subscriptions
@@ -82,7 +82,8 @@ def seen_texts(metadata: Metadata, key: str) -> Texts | None:
     if not key.endswith(ANY_KEY) or isinstance(metadata, Expanded):
         return metadata.get(key)
     if key == ANY_KEY:
-        return texts_or_none(values_of(metadata))
+        is_single = set(map(type, metadata.values())) <= {str}
+        return texts_or_none(cast("Mapping[str, str]", metadata).values() if is_single else values_of(metadata))
     return metadata.get(metadata_key(key))
 
 
@@ -102,7 +103,9 @@ def texts_or_none(texts: Iterable[str | None]) -> Texts | None:
     >>> texts_or_none(["a", None, "b", "a"]), texts_or_none(["a", "a"]), texts_or_none([None])
     (('a', 'b'), 'a', None)
     """
-    distinct = tuple(islice((text for text in dict.fromkeys(texts) if text is not None), MAX_VALUES))
+    known = dict.fromkeys(texts)
+    known.pop(None, None)
+    distinct = cast("tuple[str, ...]", tuple(islice(known, MAX_VALUES)))
     return distinct if len(distinct) > 1 else distinct[0] if distinct else None
 
 

@@ -46,7 +46,11 @@ def test_finds_what_is_there(factor, texts, values, most_bytes, most_candidates,
         patch.setattr(scan_one, "_MOST_COMPARED", most_compared)
         search = scanner.Scanner(texts, np.arange(7, 7 + len(texts), dtype=np.int32))
         owners, literals = search.find(values)
-        one = scan_one.OneScan(dict.fromkeys(range(len(values) + 1), search))
+        count = len(values) + 1
+        numbers = np.arange(7, 7 + count * len(texts), dtype=np.int32)
+        grouped = scanner.Scanner(texts * count, numbers, np.repeat(np.arange(count), len(texts)))
+        in_groups = grouped.find(values, np.arange(len(values)))
+        one = scan_one.OneScan(grouped)
         texts_ = [value.decode("utf-8", "surrogatepass") for value in values]
         single = [sorted(one.find({text: [0]}).get(0, [])) for text in texts_]
         last = len(values)
@@ -64,8 +68,11 @@ def test_finds_what_is_there(factor, texts, values, most_bytes, most_candidates,
     assert true == list(zip(owners.tolist(), literals.tolist(), strict=True))
     of_values = [[literal for own, literal in true if own == owner] for owner in range(len(values))]
     assert single == of_values
-    assert [sorted(together.get(owner, [])) for owner in range(len(values))] == of_values
-    assert sorted(together.get(last, [])) == sorted({literal for _, literal in true})
+    assert [(owner, literal + owner * len(texts)) for owner, literal in true] == list(
+        zip(*(part.tolist() for part in in_groups), strict=True)
+    )
+    of_groups = [[number - group * len(texts) for number in sorted(together.get(group, []))] for group in range(count)]
+    assert of_groups == [*of_values, sorted({literal for _, literal in true})]
 
 
 @pytest.mark.parametrize(

@@ -117,24 +117,38 @@ class _AnyRows(_Rows):
         middle = self.count // 2
         parts = []
         for half in (slice(middle), slice(middle, None)):
-            texts = {key: values[half] for key, values in self.texts.items()}
+            texts = {key: column.part(half) for key, column in self.texts.items()}
             codes, of_any = self.codes[:, half], self.of_any.rows(half)
             parts.append(_AnyRows(self.segment, self.tables, codes, self.present, texts, of_any).matched())
         first, (rows, subscriptions) = parts
         return joined([first, (rows + middle, subscriptions)])
 
-    def _several(self, fact: int, rows: Indices) -> tuple[Indices, Ints]:
-        if not self.is_any[fact]:
-            return super()._several(fact, rows)
-        which, codes = self.of_any.of_rows(rows)
-        if self.segment.many[fact]:
-            several = self.tables.several(fact)
-            first = several.first.take(codes)
-            of_codes, code_indices = expanded(first, several.first.take(codes + 1) - first)
-            return self._distinct(which.take(of_codes), several.literals.take(code_indices))
-        literals = self.tables.literals_of(self.singles, np.full(len(codes), fact, np.int32), codes)
+    def _with_values(self, facts: Indices) -> tuple[Indices, Indices]:
+        of_any = self.is_any.take(facts)
+        some, rows = super()._with_values(facts[~of_any])
+        everyone = np.tile(np.arange(self.count), int(of_any.sum()))
+        return np.concatenate([some, facts[of_any].repeat(self.count)]), np.concatenate([rows, everyone])
+
+    def _several(self, facts: Ints | Indices, rows: Indices) -> tuple[Indices, Ints]:
+        of_any = self.is_any.take(facts)
+        if not of_any.any():
+            return super()._several(facts, rows)
+        mine, others = indices_of(of_any), indices_of(~of_any)
+        which, codes = self.of_any.of_rows(rows.take(mine))
+        own = facts.take(mine).take(which)
+        is_many = self.segment.many_facts.take(own)
+        many, single = indices_of(is_many), indices_of(~is_many)
+        index, several = self.tables.several(own.take(many), codes.take(many))
+        literals = self.tables.literals_of(own.take(single), codes.take(single))
         some = indices_of(literals)
-        return self._distinct(which.take(some), literals.take(some))
+        which, literals = self._distinct(
+            mine.take(np.concatenate([which.take(many.take(index)), which.take(single.take(some))])),
+            np.concatenate([several, literals.take(some)]),
+        )
+        if not len(others):
+            return which, literals
+        index, several = super()._several(facts.take(others), rows.take(others))
+        return np.concatenate([which, others.take(index)]), np.concatenate([literals, several])
 
     @staticmethod
     def _distinct(which: Indices, literals: Ints) -> tuple[Indices, Ints]:
@@ -157,9 +171,9 @@ class _AnyRows(_Rows):
         true = np.zeros(len(a), np.bool_)
         others = indices_of(~of_any)
         true[others] = super()._just_one(a.take(others), b.take(others), rows.take(others))
-        for fact in np.unique(a[of_any]).tolist():
-            mine = indices_of(a == fact)
-            which, literals = self._several(fact, rows.take(mine))
+        mine = indices_of(of_any)
+        if len(mine):
+            which, literals = self._several(a.take(mine), rows.take(mine))
             members = self.segment.in_sets((b.take(mine).take(which).astype(np.int64) << 32) | literals)
             true[mine] = np.bincount(which[members], minlength=len(mine)) == 1
         return true

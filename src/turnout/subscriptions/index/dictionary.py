@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from itertools import repeat
+from itertools import filterfalse, repeat
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,11 +39,24 @@ class Column(NamedTuple):
         text: None if the values are texts. Else they can be hashed, those that compare equal have equal texts, and
             this gives the text of one; None if it has none, and then the key is absent too.
         several: True if some of the values are tuples of texts: several values of one row.
+        valued: the rows that have the key, where these are few and known.
     """
 
     values: Sequence[Any]
     text: Callable[[Any], str | None] | None = None
     several: bool = False
+    valued: Sequence[int] | None = None
+
+    def part(self, rows: slice) -> Column:
+        """Return the values of consecutive rows."""
+        if len(range(*rows.indices(len(self.values)))) == len(self.values):
+            return self
+        return Column(self.values[rows], self.text, self.several)
+
+    def of_rows(self, rows: Iterable[int]) -> Column:
+        """Return the values of some rows."""
+        values = self.values
+        return Column([values[row] for row in rows], self.text, self.several)
 
 
 class _Codes(dict[str | None, int]):
@@ -98,18 +112,23 @@ class ValueDictionary:
     def codes(self, column: Column) -> Ints:
         """The code of each value."""
         values, count = column.values, len(column.values)
+        if column.valued is not None:
+            sparse = np.zeros(count, np.int32)
+            sparse[column.valued] = self.codes(Column([values[row] for row in column.valued], column.text))
+            return sparse
         if column.text is not None:
             return np.fromiter(map(self._codes_of(column.text).__getitem__, values), np.int32, count)
         codes = np.fromiter(map(self._codes.get, values, repeat(-1)), np.int32, count)
-        new = np.flatnonzero(codes < 0).tolist()
-        if new:
-            self._add_all([values[index] for index in new])
-            codes[new] = [self._codes[values[index]] for index in new]
+        new = np.flatnonzero(codes < 0)
+        if len(new):
+            added = values if len(new) == count else itemgetter(*new.tolist(), 0)(values)[:-1]
+            self._add_all(added)
+            codes[new] = np.fromiter(map(self._codes.__getitem__, added), np.int32, len(new))
         return codes
 
     def _add_all(self, values: Iterable[str]) -> None:
         with self._lock:
-            new = [value for value in dict.fromkeys(values) if value not in self._codes]
+            new = list(filterfalse(self._codes.__contains__, dict.fromkeys(values)))
             begun = len(self.texts)
             # The texts first: a reader that sees a code can read its text.
             self.texts += new

@@ -11,6 +11,7 @@ import numpy as np
 
 from turnout.conditions.anchor import Kind
 from turnout.subscriptions.index.buckets import Indices, Ints, indices_of
+from turnout.subscriptions.index.dictionary import Column
 from turnout.subscriptions.index.facts import WHOLE, text_maker
 from turnout.subscriptions.index.segment import Segment
 
@@ -29,7 +30,7 @@ class DirectLiterals:
         is_direct: mask of the facts that are answered here.
     """
 
-    def __init__(self, segment: Segment, texts: Mapping[int, Sequence[str | None]], count: int) -> None:
+    def __init__(self, segment: Segment, texts: Mapping[int, Column], count: int) -> None:
         self._segment = segment
         self._texts = texts
         self._count = count
@@ -59,11 +60,18 @@ class DirectLiterals:
 
     def _found(self, fact: int) -> Ints:
         assert self._segment.texts is not None
-        values = self._texts[int(self._segment.key_of_fact[fact])]
+        column = self._texts[int(self._segment.key_of_fact[fact])]
         known = self._segment.texts[fact]
         assert known is not None
+        valued = column.valued
+        values = column.values if valued is None else [column.values[row] for row in valued]
         texts = _texts(self._segment.head.facts[fact][1], values)
-        return np.fromiter(map(known.get, texts, repeat(0)), np.int32, len(values))  # type: ignore[arg-type]
+        found = np.fromiter(map(known.get, texts, repeat(0)), np.int32, len(values))  # type: ignore[arg-type]
+        if valued is None:
+            return found
+        literals = np.zeros(self._count, np.int32)
+        literals[valued] = found
+        return literals
 
 
 def _texts(kind: Kind, values: Sequence[str | None]) -> Sequence[str | None]:

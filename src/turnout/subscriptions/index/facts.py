@@ -67,6 +67,12 @@ def encoded_all(texts: Iterable[str]) -> list[bytes]:
         return list(map(encoded, texts))
 
 
+def folded_all(texts: Sequence[str]) -> list[bytes]:
+    """Return each text, folded, as UTF-8; all are folded in one, as no letter changes another one."""
+    raws = encoded(fold("\0".join(texts))).split(b"\0")
+    return raws if len(raws) == len(texts) else encoded_all(map(fold, texts))
+
+
 def hash_of(raw: bytes, salt: int) -> int:
     """The hash of one text."""
     return _hash64(raw, salt)

@@ -11,7 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from turnout.epoch import milliseconds_now
-from turnout.multivalued import ANY_KEY, MAX_VALUES, Expanded, Metadata, Multivalued, by_leaf_keys, is_plain_key
+from turnout.multivalued import ANY_KEY, MAX_VALUES, Expanded, Metadata, Multivalued, is_plain_key
 from turnout.subscriptions.index.anchor_costs import Costs
 from turnout.subscriptions.index.any_value import AnyCodes, asks_numbers, matched_any
 from turnout.subscriptions.index.buckets import Indices, TooManyError, indices_of
@@ -24,7 +24,7 @@ from turnout.subscriptions.index.match_one import MOST_CANDIDATES, single_of
 from turnout.subscriptions.index.match_several import several_of
 from turnout.subscriptions.index.message_columns import (
     columns_of,
-    columns_of_expanded,
+    columns_of_special,
     has_number,
     have_several,
     messages_of,
@@ -153,6 +153,8 @@ class Index:
         separate = have_several(others, rows)
         if self._numbers_of_any:
             separate |= np.array([has_number(of_any.values[row]) for row in rows.tolist()], np.bool_)
+        if not separate.any():
+            return self._of_many(columns, rows, whole=whole)
         found = self._of_many(columns, rows[~separate], whole=False)
         return _merged(found, self._of_several_rows(columns, rows[separate]))
 
@@ -195,7 +197,7 @@ class Index:
         if self._special:
             if (few := self._of_few_with_any(messages)) is not None:
                 return self._current(few, times, now)
-            columns = columns_of_expanded([by_leaf_keys(message, self._special) for message in messages], self.keys)
+            columns = columns_of_special(messages, self.keys, self._special)
             return self.match(columns, len(messages), times=times, now=now)
         if Multivalued not in set(map(type, messages)):
             return self._current(self._of_messages(cast("_Messages", messages)), times, now)
@@ -274,11 +276,11 @@ class Index:
                 if len(of_any.codes) > _MOST_ANY and len(rows) > 1:
                     return self._of_halves(columns, rows, dictionaries)
                 continue
-            some = values[rows[0] : rows[-1] + 1] if whole else [values[row] for row in rows.tolist()]
+            column = column.part(slice(rows[0], rows[-1] + 1)) if whole else column.of_rows(rows.tolist())
             if column.text is None and key in self._direct:
-                texts[key] = some
+                texts[key] = column
             if column.text is not None or key in self._coded:
-                of_rows = dictionaries.dictionary(key).codes(Column(some, column.text))
+                of_rows = dictionaries.dictionary(key).codes(column)
                 # A key that no row has need not be looked up.
                 if of_rows.any():
                     codes[key] = of_rows

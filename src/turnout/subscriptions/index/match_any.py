@@ -35,11 +35,11 @@ class AnySingle(SeveralSingle):
     def __init__(self, segment: Segment) -> None:
         self._any = segment.head.keys.index(ANY_KEY)
         super().__init__(segment)
-        self._searched = [fact for fact in segment.scanners if self._key_of_fact[fact] == self._any]
+        self._searched = [fact for fact in segment.scanned if self._key_of_fact[fact] == self._any]
         self._folding = [fact for fact in self._searched if self._is_folded[fact]]
         self._reading = [fact for fact in self._searched if not self._is_folded[fact]]
         probed = [fact for fact in segment.head.probed if self._key_of_fact[fact] == self._any]
-        self._others = [fact for fact in probed if fact not in segment.scanners]
+        self._others = [fact for fact in probed if fact not in segment.scanned]
         self._reads_any = True
 
     def _probes(self) -> dict[str, tuple[Probe, ...]]:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from turnout.subscriptions.index.arrays import EQUAL, GROUP, HOLDS, JUST_ONE, LIMITS, MANY, ONE_OF, TREE
 from turnout.subscriptions.index.buckets import Indices, Ints, Longs, TooManyError, expanded, indices_of
+from turnout.subscriptions.index.dictionary import Column
 from turnout.subscriptions.index.direct import DirectLiterals
 from turnout.subscriptions.index.segment import Segment
 from turnout.subscriptions.index.tables import Tables
@@ -29,7 +30,7 @@ _LITERALS_OF_VALUE = 16
 _ALIKE = 0.75
 """Candidates of one row and program are verified once where that leaves at most this share of them."""
 
-_Columns: TypeAlias = Mapping[int, Sequence[str | None]]
+_Columns: TypeAlias = Mapping[int, Column]
 
 _Pairs: TypeAlias = tuple[Indices, Indices]
 
@@ -108,7 +109,7 @@ class _Rows:
         middle = self.count // 2
         parts = []
         for half in (slice(middle), slice(middle, None)):
-            texts = {key: values[half] for key, values in self.texts.items()}
+            texts = {key: column.part(half) for key, column in self.texts.items()}
             parts.append(_Rows(self.segment, self.tables, self.codes[:, half], self.present, texts).matched())
         first, (rows, subscriptions) = parts
         return joined([first, (rows + middle, subscriptions)])
@@ -116,7 +117,6 @@ class _Rows:
     def _probed(self) -> tuple[Indices, Ints]:
         """Rows, and the literals that they have in the facts that entries are found by."""
         rows, literals = [np.zeros(0, np.int64)], [np.zeros(0, np.int32)]
-        everyone = np.arange(self.count)
         if self.direct is not None:
             for key in self.texts:
                 for fact in self.segment.probed_of_key[key]:
@@ -124,27 +124,32 @@ class _Rows:
                     some = indices_of(own)
                     rows.append(some)
                     literals.append(own.take(some))
+        many: list[int] = []
         for key in self.present:
             for fact in self.segment.probed_of_key[key]:
                 if self.many_facts[fact]:
-                    of_rows, several = self._several(fact, everyone)
-                    rows.append(of_rows)
-                    literals.append(several)
+                    many.append(fact)
                     continue
                 offset = self.singles.offsets[fact]
                 own = self.singles.literals[offset : offset + self.singles.room[key]].take(self.codes[key])
                 some = indices_of(own)
                 rows.append(some)
                 literals.append(own.take(some))
+        if many:
+            facts, of_facts = self._with_values(np.array(many))
+            which, several = self._several(facts, of_facts)
+            rows.append(of_facts.take(which))
+            literals.append(several)
         return np.concatenate(rows), np.concatenate(literals)
 
-    def _several(self, fact: int, rows: Indices) -> tuple[Indices, Ints]:
-        """Places among these rows, and the literals that a fact of many texts gives for each."""
-        several = self.tables.several(fact)
-        codes = self.codes[self.segment.key_of_fact[fact]].take(rows)
-        first = several.first.take(codes)
-        which, indices = expanded(first, several.first.take(codes + 1) - first)
-        return which, several.literals.take(indices)
+    def _with_values(self, facts: Indices) -> tuple[Indices, Indices]:
+        """Return pairs of one of the facts and a row that has its key."""
+        which, rows = self.codes.take(self.segment.key_of_fact.take(facts), axis=0).nonzero()
+        return facts.take(which), rows
+
+    def _several(self, facts: Ints | Indices, rows: Indices) -> tuple[Indices, Ints]:
+        """Return pairs of an index of the arguments and a literal that the fact of many texts gives for the row."""
+        return self.tables.several(facts, self.flat_codes.take(self.base_of_fact.take(facts) + rows))
 
     def _literals(self, facts: Ints, rows: Indices) -> Ints:
         if self.direct is None:
@@ -159,7 +164,7 @@ class _Rows:
 
     def _coded(self, facts: Ints, rows: Indices) -> Ints:
         codes = self.flat_codes.take(self.base_of_fact.take(facts) + rows)
-        return self.tables.literals_of(self.singles, facts, codes)
+        return self.tables.literals_of(facts, codes)
 
     def _paired(self, rows: Indices, literals: Ints, most: int | None) -> _Pairs:
         """Candidates that are found by a second literal."""
@@ -175,13 +180,12 @@ class _Rows:
         row_parts = [rows.take(parts[0])]
         way_parts = [ways.take(parts[0])]
         literal_parts = [self._literals(facts.take(parts[0]), row_parts[0])]
-        for fact in indices_of(by_fact).tolist():
-            mine = indices_of(facts == fact)
-            if len(mine):
-                which, several = self._several(fact, rows.take(mine))
-                row_parts.append(rows.take(mine).take(which))
-                way_parts.append(ways.take(mine).take(which))
-                literal_parts.append(several)
+        if by_fact.any():
+            mine = indices_of(by_fact.take(facts))
+            which, several = self._several(facts.take(mine), rows.take(mine))
+            row_parts.append(rows.take(mine).take(which))
+            way_parts.append(ways.take(mine).take(which))
+            literal_parts.append(several)
         rows, ways = np.concatenate(row_parts), np.concatenate(way_parts)
         second = np.concatenate(literal_parts)
         some = indices_of(second)
@@ -263,9 +267,9 @@ class _Rows:
         many = self.many_facts.take(a)
         single = indices_of(~many)
         true[single] = self._one_of_single(a.take(single), b.take(single), rows.take(single))
-        for fact in np.unique(a[many]).tolist():
-            mine = indices_of(a == fact)
-            which, literals = self._several(fact, rows.take(mine))
+        mine = indices_of(many)
+        if len(mine):
+            which, literals = self._several(a.take(mine), rows.take(mine))
             members = self.segment.in_sets((b.take(mine).take(which).astype(np.int64) << 32) | literals)
             true[mine.take(which[members])] = True
         return true
@@ -294,10 +298,8 @@ class _Rows:
 
     def _among_many(self, a: Ints, b: Ints, rows: Indices) -> NDArray[np.bool_]:
         true = np.zeros(len(a), np.bool_)
-        for fact in indices_of(np.bincount(a)).tolist():
-            mine = indices_of(a == fact)
-            which, literals = self._several(fact, rows.take(mine))
-            true[mine.take(which[literals == b.take(mine).take(which)])] = True
+        which, literals = self._several(a, rows)
+        true[which[literals == b.take(which)]] = True
         return true
 
     def _holds(self, a: Ints, b: Ints, rows: Indices) -> NDArray[np.bool_]:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from operator import itemgetter
 
 import numpy as np
 from numpy.typing import NDArray
 
 from turnout.conditions.evaluate import parsed_number
-from turnout.multivalued import Metadata, Texts, single_values
+from turnout.multivalued import Metadata, Multivalued, Texts, seen_texts, single_values
 from turnout.subscriptions.index.buckets import Indices
 from turnout.subscriptions.index.dictionary import Column
+
+_RARE = 4
+"""A key that at most one in so many messages has is rare."""
 
 
 def have_several(columns: Iterable[Column], rows: Indices) -> NDArray[np.bool_]:
@@ -33,18 +37,38 @@ def columns_of(messages: Sequence[Metadata], keys: Collection[str]) -> dict[str,
     """Return the metadata of messages by the keys that conditions test."""
     first = messages[0] if messages else {}
     # Mostly all messages have the keys of the first one.
-    columns = {key: _values_of(messages, key) for key in keys if key in first}
+    columns = {key: Column(_values_of(messages, key)) for key in keys if key in first}
     if len(columns) < len(keys):
-        present = set().union(*messages)
-        others = [key for key in keys if key in present and key not in columns]
-        columns |= {key: [message.get(key) for message in messages] for key in others}
-    return {key: Column(values) for key, values in columns.items()}
+        columns |= _filled(messages, {key for key in keys if key not in columns})
+    return columns
 
 
-def columns_of_expanded(messages: Sequence[Metadata], keys: Collection[str]) -> dict[str, Column]:
-    """Return the columns of messages whose keys may have several values."""
-    columns = columns_of(messages, keys)
-    return {key: column._replace(several=tuple in set(map(type, column.values))) for key, column in columns.items()}
+def _filled(messages: Sequence[Metadata], keys: AbstractSet[str]) -> dict[str, Column]:
+    """Return the columns of those of the keys that some message has, in less time where few have each."""
+    columns: dict[str, tuple[list[Texts | None], list[int]]] = {}
+    for row, message in enumerate(messages):
+        for key in message.keys() & keys:
+            column = columns.get(key)
+            if column is None:
+                column = columns[key] = [None] * len(messages), []
+            column[0][row] = message[key]
+            column[1].append(row)
+    most = len(messages) // _RARE
+    return {key: Column(values, valued=rows if len(rows) <= most else None) for key, (values, rows) in columns.items()}
+
+
+def columns_of_special(
+    messages: Sequence[Metadata], keys: Collection[str], special: Collection[str]
+) -> dict[str, Column]:
+    """Return the metadata of messages by the keys of leaves; *special* are those that are not metadata keys."""
+    columns = columns_of(messages, [key for key in keys if key not in special])
+    if any(isinstance(message, Multivalued) for message in messages):
+        columns = {key: _with_several(column.values) for key, column in columns.items()}
+    return columns | {key: _with_several([seen_texts(message, key) for message in messages]) for key in special}
+
+
+def _with_several(values: Sequence[Texts | None]) -> Column:
+    return Column(values, several=tuple in set(map(type, values)))
 
 
 def _values_of(messages: Sequence[Metadata], key: str) -> Sequence[Texts | None]:

@@ -40,16 +40,15 @@ class OneScan:
     calls of numpy, and where one is, its texts are compared.
 
     Args:
-        scanners: by fact.
+        scanner: the texts, in groups by fact.
     """
 
-    def __init__(self, scanners: Mapping[int, Scanner]) -> None:
-        self._scanners = scanners
+    def __init__(self, scanner: Scanner) -> None:
+        self._scanner = scanner
         grouped: defaultdict[int, list[tuple[bytes, int, int]]] = defaultdict(list)
         for size, base in ((HALF, _OF_HALF), (WORD, 0)):
-            for fact, scanner in scanners.items():
-                for number, offset, text, literal in scanner.by_run(size):
-                    grouped[base | fact << 32 | number].append((text, offset, literal))
+            for fact, number, offset, text, literal in scanner.by_run(size):
+                grouped[base | fact << 32 | number].append((text, offset, literal))
         self._texts_of = {number: tuple(texts) for number, texts in grouped.items()}
         numbers = np.fromiter(self._texts_of, np.int64, len(self._texts_of))
         bits = max(12, (_PLACES_OF_RUN * len(numbers)).bit_length())
@@ -58,9 +57,10 @@ class OneScan:
         self._of_half = np.array(_OF_HALF, np.int64)
         self._likely = np.zeros(1 << bits, np.bool_)
         self._likely[self._slots(numbers)] = True
-        self._upper = np.arange(max(scanners, default=0) + 1) << 32
-        of_bytes = {fact: [(byte, literal) for byte, *_, literal in one.by_run(1)] for fact, one in scanners.items()}
-        self._bytes = {fact: own for fact, own in of_bytes.items() if own}
+        of_bytes: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
+        for fact, byte, _, _, literal in scanner.by_run(1):
+            of_bytes[fact].append((byte, literal))
+        self._bytes = dict(of_bytes)
 
     def _slots(self, numbers: Longs) -> NDArray[np.int64]:
         slots = numbers.view(np.uint64) * _FACTOR
@@ -104,7 +104,9 @@ class OneScan:
     def _numbers(self, data: bytes, length: int, facts: Sequence[int], values: Sequence[bytes]) -> Longs:
         """Return the number of the run at each place: of four bytes, and behind these of two."""
         numbers = np.empty(2 * length, np.int64)
-        owners = self._upper.take(facts).repeat([len(value) + len(BEGIN + END) for value in values])
+        owners = np.array(facts, np.int64)
+        owners <<= 32
+        owners = owners.repeat([len(value) + len(BEGIN + END) for value in values])
         np.bitwise_or(np.ndarray(length, np.uint32, data, 0, (1,)), owners, numbers[:length])
         owners |= self._of_half
         np.bitwise_or(np.ndarray(length, np.uint16, data, 0, (1,)), owners, numbers[length:])
@@ -124,8 +126,8 @@ class OneScan:
                         left[fact].append((byte, literal))
 
     def _find_in_batch(self, facts: Sequence[int], values: Sequence[bytes]) -> dict[int, set[int]]:
-        by_fact: defaultdict[int, list[bytes]] = defaultdict(list)
-        for fact, value in zip(facts, values, strict=True):
-            by_fact[fact].append(value)
-        found = {fact: set(self._scanners[fact].find(own)[1].tolist()) for fact, own in by_fact.items()}
-        return {fact: literals for fact, literals in found.items() if literals}
+        found: defaultdict[int, set[int]] = defaultdict(set)
+        owners, literals = self._scanner.find(values, np.array(facts, np.int64))
+        for owner, literal in zip(owners.tolist(), literals.tolist(), strict=True):
+            found[facts[owner]].add(literal)
+        return found

@@ -7,15 +7,16 @@ is all of it. Values get a mark before and after them that no UTF-8 text contain
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise, starmap
 from sys import byteorder
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from turnout.records.types import Hashes
-from turnout.subscriptions.index.buckets import Indices, Ints, Longs, expanded
+from turnout.subscriptions.index.buckets import Indices, Ints, Longs, expanded, indices_of
 
 BEGIN, END, _BETWEEN = b"\xff", b"\xfe", b"\xfd"
 _RUN = 3
@@ -29,6 +30,18 @@ HALF = 2
 
 _MOST_BYTES = 1 << 20
 """Bytes of values that are searched at a time, roughly: each takes some 50 bytes of memory meanwhile."""
+
+_WINDOW = 1 << 15
+"""Positions that are searched together: few enough for a processor's cache."""
+
+_TEXT = 32
+"""Bits of a text in the number of a pair, below those of its piece or value."""
+
+_GROUP = 8 * _RUN
+"""Bits of a run below those of its group."""
+
+_PLACES = 16
+"""Places for each run in the table of those that may be there."""
 
 _PIECES = 4
 """A longer value is searched in pieces, so many of them at a time."""
@@ -52,19 +65,21 @@ def marked(text: bytes) -> bytes:
 
 
 class Scanner:
-    """Search of fixed texts.
+    """Search of fixed texts, of which each group is looked for in values of its own.
 
-    A run of three bytes of each text, the one that fewest other texts have, is looked for at all places; where it is
-    found, a hash of the place is compared with that of the text, and then the bytes are.
+    A run of three bytes of each text, the one that fewest other texts of its group have, is looked for at all places;
+    where it is found, a hash of the place is compared with that of the text, and then the bytes are.
 
     Args:
-        texts: distinct, with their operations.
-        literals: number of each text.
+        texts: distinct in a group, with their operations.
+        literals: number of each text, ascending.
+        groups: group of each text, from 0; all are of group 0 if not given.
     """
 
-    def __init__(self, texts: Sequence[bytes], literals: Ints) -> None:
+    def __init__(self, texts: Sequence[bytes], literals: Ints, groups: Indices | None = None) -> None:
         self._texts = list(map(marked, texts))
         self._literals = literals
+        self._groups = np.zeros(len(texts), np.int64) if groups is None else groups
         self._size = np.fromiter(map(len, self._texts), np.int64, len(self._texts))
         self._start = np.cumsum(self._size) - self._size
         self._data = np.frombuffer(b"".join(self._texts), np.uint8)
@@ -85,7 +100,7 @@ class Scanner:
         texts = np.flatnonzero(self._size >= length if length == _RUN else self._size == length)
         count = self._size.take(texts) - (length - 1)
         owner, indexes = expanded(self._start.take(texts), count)
-        runs = _runs_at(self._data, length).take(indexes)
+        runs = _runs_at(self._data, length).take(indexes) | (self._groups.take(texts) << _GROUP).take(owner)
         _, which, uses = np.unique(runs, return_inverse=True, return_counts=True)
         if len(texts) == 0:
             return texts, runs, texts
@@ -93,106 +108,92 @@ class Scanner:
         chosen = rarest & 0xFFFFFFFF
         return texts, runs.take(chosen), indexes.take(chosen) - self._start.take(texts.take(owner.take(chosen)))
 
-    def find(self, values: Sequence[bytes]) -> tuple[Indices, Ints]:
-        """Return pairs (index of the value, literal in it), sorted by value, each once."""
-        pieces, value_of = self._pieces(values)
-        ends = np.cumsum(np.fromiter(map(len, pieces), np.int64, len(pieces)))
-        portions = np.flatnonzero(np.diff(ends // _MOST_BYTES, prepend=0)).tolist()
-        owners, literals = [np.zeros(0, np.int64)], [np.zeros(0, np.int32)]
-        for first, last in pairwise(sorted({0, *portions, len(pieces)})):
-            owner, own = self._find(pieces[first:last])
-            owners.append(value_of[first:last].take(owner))
-            literals.append(own)
-        owner, literal = np.concatenate(owners), np.concatenate(literals)
-        if len(pieces) > len(values):
-            distinct = np.unique((owner << 32) | literal)
-            return distinct >> 32, (distinct & 0xFFFFFFFF).astype(np.int32)
-        return owner, literal
+    def find(self, values: Sequence[bytes], groups: Indices | None = None) -> tuple[Indices, Ints]:
+        """Return pairs (index of the value, literal in it), sorted, each once.
+
+        Args:
+            values: to search.
+            groups: group of each value; all are of group 0 if not given.
+        """
+        sizes = np.fromiter(map(len, values), np.int64, len(values))
+        is_cut = bool(sizes.max(initial=0) > _MOST_BYTES)
+        pieces, value_of = self._pieces(values) if is_cut else (values, np.arange(len(values)))
+        if is_cut:
+            sizes = np.fromiter(map(len, pieces), np.int64, len(pieces))
+        upper = None if groups is None else groups.take(value_of) << _GROUP
+        portions = indices_of(np.diff(np.cumsum(sizes) // _MOST_BYTES, prepend=0)).tolist()
+        pairs = [np.zeros(0, np.int64)]
+        for part in starmap(slice, pairwise(sorted({0, *portions, len(pieces)}))):
+            joined = _Joined.of(pieces[part], sizes[part], None if upper is None else upper[part], is_marked=is_cut)
+            owner, text = _split(self._find(joined))
+            pairs.append(value_of[part].take(owner) << _TEXT | text)
+        owner, text = _split(_distinct(pairs) if is_cut else np.concatenate(pairs))
+        return owner, self._literals.take(text)
 
     def _pieces(self, values: Sequence[bytes]) -> tuple[list[bytes], Indices]:
-        """Return the values with their marks, and the index of each one's value.
+        """Return the values with their marks, cut into pieces that need little memory, and the index of their values.
 
-        A value that needs too much memory as a whole is cut into pieces, each with the beginning of the next one.
+        Each piece has the beginning of the next one.
         """
-        pieces = [BEGIN + value + END for value in values]
-        sizes = np.fromiter(map(len, pieces), np.int64, len(pieces))
-        if not len(sizes) or sizes.max() <= _MOST_BYTES + 2:
-            return pieces, np.arange(len(pieces))
         overlap = int(self._size.max(initial=1)) - 1
         step = max(1, overlap, _MOST_BYTES // _PIECES)
-        starts = [range(0, max(1, size - overlap), step) for size in sizes.tolist()]
-        cut = [
-            piece[start : start + step + overlap] for piece, own in zip(pieces, starts, strict=True) for start in own
-        ]
-        return cut, np.repeat(np.arange(len(pieces)), list(map(len, starts)))
+        pieces: list[bytes] = []
+        owner: list[int] = []
+        for index, value in enumerate(values):
+            whole = BEGIN + value + END
+            size = len(whole) if len(value) > _MOST_BYTES else 1
+            starts = range(0, max(1, size - overlap), step)
+            pieces += [whole[start : start + step + overlap] for start in starts] if size > 1 else [whole]
+            owner += [index] * (len(pieces) - len(owner))
+        return pieces, np.array(owner, np.int64)
 
-    def _find(self, pieces: Sequence[bytes]) -> tuple[Indices, Ints]:
-        data = np.frombuffer(_BETWEEN.join(pieces), np.uint8)
-        starts = np.cumsum([0, *(len(piece) + 1 for piece in pieces)])
-        hits = [table.find(data) for table in self._tables]
+    def _find(self, joined: _Joined) -> Longs:
+        """Return the pairs of a piece and a text in it, as numbers, sorted, each once."""
         pairs = [np.zeros(0, np.int64)]
-        if (
-            sum(int(table.uses.take(runs).sum()) for table, (_, runs) in zip(self._tables, hits, strict=True))
-            > _MAX_PAIRS
-        ):
-            pairs.append(self._contained(pieces, *self._take_dense(hits, starts)))
-        sums = np.zeros(len(data) + 1, np.uint64)
-        np.cumsum(data * _powers(len(data))[: len(data)], out=sums[1:])
-        for begin, text in self._candidates(hits):
-            pairs += self._equal(data, sums, begin, text, starts, pieces)
-        owners, texts = np.divmod(np.unique(np.concatenate(pairs)), max(1, len(self._texts)))
-        literals = self._literals.take(texts)
-        order = np.lexsort((literals, owners))
-        return owners.take(order), literals.take(order)
+        *of_whole, rest = self._tables
+        for table in of_whole:
+            indexes, runs = table.find(joined.data, joined.upper)
+            pairs.append(joined.owner.take(indexes) << _TEXT | table.texts.take(runs))
+        indexes, runs = rest.find(joined.data, joined.upper)
+        if int(rest.uses.take(runs).sum()) > _MAX_PAIRS:
+            owners, texts, sparse = self._dense(joined, indexes, runs)
+            pairs.append(self._contained(joined, owners, texts))
+            indexes, runs = indexes.take(sparse), runs.take(sparse)
+        sums = joined.sums() if len(indexes) else np.zeros(1, np.uint64)
+        for some in rest.portions(runs):
+            text, offset, which = rest.texts_of(runs[some])
+            pairs += self._equal(joined, sums, indexes[some].take(which) - offset, text)
+        return _distinct(pairs)
 
-    def _take_dense(self, hits: list[tuple[Indices, Indices]], starts: Indices) -> tuple[Indices, Indices]:
-        """Remove the runs that fill much of a value from *hits*; return the pairs of that value and their texts.
+    def _dense(self, joined: _Joined, indexes: Indices, runs: Indices) -> tuple[Indices, Indices, Indices]:
+        """Return pairs of a piece and the texts of runs that fill much of it, and the indices of all other runs.
 
         A value of one repeated letter has a run at each of its places, and each of its texts would be compared there.
         """
-        owners, texts = [], []
-        for i, (table, (indexes, runs)) in enumerate(zip(self._tables, hits, strict=True)):
-            owner = np.searchsorted(starts, indexes, "right") - 1
-            keys, which, counts = np.unique(
-                owner * (len(table.uses) + 1) + runs, return_inverse=True, return_counts=True
-            )
-            values, dense_runs = np.divmod(keys, len(table.uses) + 1)
-            is_dense = counts * _DENSE > np.diff(starts).take(values)
-            text, _, own = table.texts_of(dense_runs[is_dense])
-            owners.append(values[is_dense].take(own))
-            texts.append(text)
-            rest = np.flatnonzero(~is_dense.take(which))
-            hits[i] = indexes.take(rest), runs.take(rest)
-        return np.concatenate(owners), np.concatenate(texts)
+        table = self._tables[-1]
+        keys, which, counts = np.unique(
+            joined.owner.take(indexes) << _TEXT | runs, return_inverse=True, return_counts=True
+        )
+        pieces, dense_runs = _split(keys)
+        is_dense = counts * _DENSE > np.diff(joined.starts).take(pieces)
+        text, _, own = table.texts_of(dense_runs[is_dense])
+        return pieces[is_dense].take(own), text, indices_of(~is_dense.take(which))
 
-    def _candidates(self, hits: Iterable[tuple[Indices, Indices]]) -> Iterator[tuple[Indices, Indices]]:
-        """Yield the places where texts may begin, with these, not too many at a time."""
-        begins, texts, count = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], 0
-        for table, (indexes, runs) in zip(self._tables, hits, strict=True):
-            for some in table.portions(runs):
-                text, offset, which = table.texts_of(runs[some])
-                if count + len(text) > _MAX_PAIRS:
-                    yield np.concatenate(begins), np.concatenate(texts)
-                    begins, texts, count = [], [], 0
-                begins.append(indexes[some].take(which) - offset)
-                texts.append(text)
-                count += len(text)
-        yield np.concatenate(begins), np.concatenate(texts)
-
-    def _equal(
-        self, data: _Bytes, sums: Hashes, begin: Indices, text: Indices, starts: Indices, pieces: Sequence[bytes]
-    ) -> list[Longs]:
-        """Return the pairs of a value and a text, as numbers, that are equal at one of the places at least."""
-        size = self._size.take(text)
-        within = np.flatnonzero((begin >= 0) & (begin + size <= len(data)))
+    def _equal(self, joined: _Joined, sums: Hashes, begin: Indices, text: Indices) -> list[Longs]:
+        """Return the pairs of a piece and a text, as numbers, that are equal at one of the places at least."""
+        data, size = joined.data, self._size.take(text)
+        within = indices_of((begin >= 0) & (begin + size <= len(data)))
         begin, text, size = begin.take(within), text.take(within), size.take(within)
         hashes = sums.take(begin + size) - sums.take(begin)
-        likely = np.flatnonzero(hashes == self._hash.take(text) * _powers(len(data)).take(begin))
+        likely = indices_of(hashes == self._hash.take(text) * _powers(len(data)).take(begin))
         begin, text = begin.take(likely), text.take(likely)
-        owner = np.searchsorted(starts, begin, "right") - 1
         # One place of each pair is compared: a value may repeat a text a million times.
-        pairs, first = np.unique(owner * len(self._texts) + text, return_index=True)
-        begin, text = begin[first], text[first]
+        pairs = joined.owner.take(begin) << _TEXT | text
+        order = pairs.argsort()
+        pairs = pairs.take(order)
+        first = indices_of(np.diff(pairs, prepend=-1))
+        pairs, some = pairs.take(first), order.take(first)
+        begin, text = begin.take(some), text.take(some)
         which, indexes = expanded(begin, self._size.take(text))
         own = indexes + (self._start.take(text) - begin).take(which)
         differs = np.zeros(len(text), np.bool_)
@@ -200,46 +201,85 @@ class Scanner:
         if not differs.any():
             return [pairs]
         # Another text has the same hash there; this one may still be elsewhere in the value.
-        owners, texts = np.divmod(pairs[differs], len(self._texts))
-        return [pairs[~differs], self._contained(pieces, owners, texts)]
+        return [pairs[~differs], self._contained(joined, *_split(pairs[differs]))]
 
-    def _contained(self, pieces: Sequence[bytes], owners: Indices, texts: Indices) -> Longs:
+    def _contained(self, joined: _Joined, owners: Indices, texts: Indices) -> Longs:
         """Return those of the pairs of a piece and a text, as numbers, in which the piece contains the text."""
         found = [
-            owner * len(self._texts) + text
+            owner << _TEXT | text
             for owner, text in zip(owners.tolist(), texts.tolist(), strict=True)
-            if self._texts[text] in pieces[owner]
+            if self._texts[text] in joined.piece(owner)
         ]
         return np.array(found, np.int64)
 
-    def by_run(self, size: int) -> Iterator[tuple[int, int, bytes, int]]:
-        """Yield the number that so many bytes of a text are to the machine, their place, the text and its literal.
+    def by_run(self, size: int) -> Iterator[tuple[int, int, int, bytes, int]]:
+        """Yield the group of a text, the number that so many of its bytes are, their place, the text and its literal.
 
         By one byte those of one, by two those of two and three, by four all others: the bytes that fewest texts have.
         """
         if size == 1:
-            return ((raw[0], 0, raw, literal) for raw, literal in self._texts_of_size(1))
+            return ((group, raw[0], 0, raw, literal) for group, raw, literal in self._texts_of_size(1))
         return self._by_half() if size == HALF else self._by_word()
 
-    def _by_half(self) -> Iterator[tuple[int, int, bytes, int]]:
+    def _by_half(self) -> Iterator[tuple[int, int, int, bytes, int]]:
         short = [*self._texts_of_size(2), *self._texts_of_size(3)]
-        uses = Counter(raw[start : start + HALF] for raw, _ in short for start in range(len(raw) - 1))
-        for raw, literal in short:
-            half = min((raw[start : start + HALF] for start in range(len(raw) - 1)), key=uses.__getitem__)
-            yield int.from_bytes(half, byteorder), raw.index(half), raw, literal
+        uses = Counter((group, raw[at : at + HALF]) for group, raw, _ in short for at in range(len(raw) - 1))
+        for group, raw, literal in short:
+            halves = [raw[at : at + HALF] for at in range(len(raw) - 1)]
+            half = min(halves, key=lambda half, group=group: uses[group, half])  # type: ignore[misc]
+            yield group, int.from_bytes(half, byteorder), raw.index(half), raw, literal
 
-    def _texts_of_size(self, size: int) -> list[tuple[bytes, int]]:
-        return [(self._texts[text], int(self._literals[text])) for text in np.flatnonzero(self._size == size).tolist()]
+    def _texts_of_size(self, size: int) -> list[tuple[int, bytes, int]]:
+        texts = np.flatnonzero(self._size == size).tolist()
+        return [(int(self._groups[text]), self._texts[text], int(self._literals[text])) for text in texts]
 
-    def _by_word(self) -> Iterator[tuple[int, int, bytes, int]]:
+    def _by_word(self) -> Iterator[tuple[int, int, int, bytes, int]]:
         """Yield longer texts by the four bytes that have their run."""
-        numbers = self._literals.tolist()
+        groups, numbers = self._groups.tolist(), self._literals.tolist()
         table = self._tables[-1]
         for text, offset in zip(table.texts.tolist(), table.offsets.tolist(), strict=True):
             raw = self._texts[text]
             if len(raw) >= WORD:
                 first = min(offset, len(raw) - WORD)
-                yield int.from_bytes(raw[first : first + WORD], byteorder), first, raw, numbers[text]
+                number = int.from_bytes(raw[first : first + WORD], byteorder)
+                yield groups[text], number, first, raw, numbers[text]
+
+
+class _Joined(NamedTuple):
+    """Pieces of values in one.
+
+    Attributes:
+        data: the bytes.
+        starts: start of each piece, and the end of the last one.
+        owner: piece at each place.
+        upper: at each place the bits of its group; None for group 0.
+    """
+
+    data: _Bytes
+    starts: Indices
+    owner: Indices
+    upper: Longs | None
+
+    @classmethod
+    def of(cls, pieces: Sequence[bytes], sizes: Indices, upper: Longs | None, *, is_marked: bool) -> _Joined:
+        """Return pieces of these sizes; with *is_marked* they have their marks already."""
+        begin, end = (b"", b"") if is_marked else (BEGIN, END)
+        data = np.frombuffer(b"".join((begin, (end + _BETWEEN + begin).join(pieces), end, _BETWEEN)), np.uint8)
+        spans = sizes + len(begin + end + _BETWEEN)
+        starts = np.zeros(len(pieces) + 1, np.int64)
+        np.cumsum(spans, out=starts[1:])
+        owner = np.arange(len(pieces)).repeat(spans)
+        return cls(data, starts, owner, None if upper is None else upper.repeat(spans))
+
+    def piece(self, number: int) -> bytes:
+        """Return the bytes of a piece."""
+        return self.data[self.starts[number] : self.starts[number + 1]].tobytes()
+
+    def sums(self) -> Hashes:
+        """Return the sum of the bytes times powers before each place."""
+        sums = np.zeros(len(self.data) + 1, np.uint64)
+        np.cumsum(self.data * _powers(len(self.data))[: len(self.data)], out=sums[1:])
+        return sums
 
 
 class _Runs:
@@ -257,28 +297,36 @@ class _Runs:
         self.length = length
         self.texts, self.offsets = texts.take(order), offsets.take(order)
         self._runs, self._first, self.uses = np.unique(runs.take(order), return_index=True, return_counts=True)
-        self._bits = min(8 * length, max(8, int(len(runs) * 16).bit_length()))
-        self._likely = np.zeros(1 << self._bits, np.bool_)
-        self._likely[self._mixed(self._runs)] = True
+        self._shift = np.uint64(64 - max(8, (_PLACES * len(self._runs)).bit_length()))
+        self._likely = np.zeros(1 << int(64 - self._shift), np.bool_)
+        self._likely[self._slots(self._runs)] = True
 
-    def _mixed(self, runs: Longs) -> Longs:
-        mixed: Longs = (runs ^ (runs >> 7)) & ((1 << self._bits) - 1)
-        return mixed
+    def _slots(self, runs: Longs) -> Longs:
+        slots = runs.view(np.uint64) * np.uint64(_FACTOR)
+        slots >>= self._shift
+        return slots.view(np.int64)
 
-    def find(self, data: _Bytes) -> tuple[Indices, Indices]:
-        """Return the places in the data that have a run, and the number of the run at each."""
+    def find(self, data: _Bytes, upper: Longs | None) -> tuple[Indices, Indices]:
+        """Return the places in the data that have a run, and the number of the run at each.
+
+        Args:
+            data: to search.
+            upper: at each place the bits of its group; None for group 0.
+        """
         if len(self._runs) == 0:
             return self.texts, self.texts
-        windows = [self._find(data, start) for start in range(0, len(data), _MOST_BYTES)]
+        windows = [self._find(data, upper, start) for start in range(0, len(data), _WINDOW)]
         indexes, numbers = zip(*windows, strict=True)
         return np.concatenate(indexes), np.concatenate(numbers)
 
-    def _find(self, data: _Bytes, start: int) -> tuple[Indices, Indices]:
-        runs = _runs_at(data[start : start + _MOST_BYTES + self.length - 1], self.length)
-        indexes = np.flatnonzero(self._likely.take(self._mixed(runs)))
+    def _find(self, data: _Bytes, upper: Longs | None, start: int) -> tuple[Indices, Indices]:
+        runs = _runs_at(data[start : start + _WINDOW + self.length - 1], self.length)
+        if upper is not None:
+            runs |= upper[start : start + len(runs)]
+        indexes = indices_of(self._likely.take(self._slots(runs)))
         runs = runs.take(indexes)
         numbers = np.minimum(np.searchsorted(self._runs, runs), len(self._runs) - 1)
-        known = np.flatnonzero(self._runs.take(numbers) == runs)
+        known = indices_of(self._runs.take(numbers) == runs)
         return indexes.take(known) + start, numbers.take(known)
 
     def texts_of(self, runs: Indices) -> tuple[Indices, Indices, Indices]:
@@ -300,6 +348,18 @@ def _runs_at(data: _Bytes, length: int) -> Longs:
     for index in range(1, length):
         runs = (runs << 8) | data[index : index + len(runs)]
     return runs
+
+
+def _distinct(parts: Sequence[Longs]) -> Longs:
+    """Return the distinct numbers of all parts, sorted."""
+    numbers = np.concatenate(parts)
+    numbers.sort()
+    return numbers.take(indices_of(np.diff(numbers, prepend=-1)))
+
+
+def _split(pairs: Longs) -> tuple[Longs, Longs]:
+    """Return the pieces or values, and the texts, of pairs."""
+    return pairs >> _TEXT, pairs & ((1 << _TEXT) - 1)
 
 
 _known_powers = np.ones(1, np.uint64)

@@ -115,15 +115,17 @@ class Segment:
         return nodes
 
     @cached_property
-    def scanners(self) -> dict[int, Scanner]:
-        """The search for the literals of each fact that is parts of values."""
-        arrays, scanners = self.arrays, {}
-        for fact, (_, kind) in enumerate(self.head.facts):
-            if kind.op == PART.op:
-                slots = indices_of(arrays.literal_fact == fact)
-                texts = list(map(arrays.literal_text.raw, slots.tolist()))
-                scanners[fact] = Scanner(texts, (slots + 1).astype(np.int32))
-        return scanners
+    def scanned(self) -> frozenset[int]:
+        """The facts that are parts of values."""
+        return frozenset(fact for fact, (_, kind) in enumerate(self.head.facts) if kind.op == PART.op)
+
+    @cached_property
+    def scanner(self) -> Scanner:
+        """The search for the literals of these facts, a group for each."""
+        arrays = self.arrays
+        slots = indices_of(np.isin(arrays.literal_fact, list(self.scanned)))
+        texts = list(map(arrays.literal_text.raw, slots.tolist()))
+        return Scanner(texts, (slots + 1).astype(np.int32), arrays.literal_fact.take(slots).astype(np.int64))
 
     @cached_property
     def tests(self) -> ValueTests:

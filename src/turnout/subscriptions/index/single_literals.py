@@ -50,7 +50,7 @@ class SingleLiterals:
         self._key_of_fact: list[int] = segment.key_of_fact.tolist()
         self._nodes = segment.nodes
         self._entries_at = viewed(segment.arrays.entries_at)
-        self._scan = OneScan(segment.scanners)
+        self._scan = OneScan(segment.scanner)
         self._readers = [self._reader(fact) for fact in range(len(self._facts))]
         self._probed = self._probes()
         self._begin()
@@ -70,7 +70,7 @@ class SingleLiterals:
         keys: dict[str, tuple[Probe, ...]] = {}
         for fact in self._segment.head.probed:
             key, make, literal_of = self._readers[fact]
-            way = OF_NODES if fact in self._nodes else SCANNED if fact in self._segment.scanners else LOOKED_UP
+            way = OF_NODES if fact in self._nodes else SCANNED if fact in self._segment.scanned else LOOKED_UP
             keys[key] = (*keys.get(key, ()), (fact, make, literal_of, way))
         return keys
 
@@ -112,7 +112,7 @@ class SingleLiterals:
     def _looked_up(self, fact: int, value: str) -> tuple[int, ...]:
         """Return the literals that a fact of many texts makes of a value."""
         kind = self._facts[fact][1]
-        if fact in self._segment.scanners:
+        if fact in self._segment.scanned:
             return tuple(self._scan.find({fold(value) if kind.fold else value: (fact,)}).get(fact, ()))
         find = self._segment.find_one
         return tuple([literal for text in probes_of(kind)(value) if (literal := find(fact, text))])

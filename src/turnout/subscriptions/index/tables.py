@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from turnout.conditions.evaluate import parsed_numbers
-from turnout.conditions.pattern import fold
 from turnout.subscriptions.index.buckets import GrowingArray, Indices, Ints, Longs, indices_of
-from turnout.subscriptions.index.facts import encoded_all, hashes_of, probes_of, taker
+from turnout.subscriptions.index.facts import encoded_all, folded_all, hashes_of, probes_of, taker
+from turnout.subscriptions.index.literal_lists import LiteralLists, NewLists
 
 if TYPE_CHECKING:
     from turnout.subscriptions.index.dictionary import ValueDictionary
@@ -28,34 +28,12 @@ _MOST_GROUPED = 1 << 16
 
 
 class Singles(NamedTuple):
-    """Literals of single facts in one array; a value's index is the offset of the fact plus the value's code."""
+    """Literals of the used single facts in one array; a value's index is the fact's offset plus the value's code."""
 
     literals: Ints
     offsets: NDArray[np.int64]
     room: tuple[int, ...]
-
-
-class Several(NamedTuple):
-    """Literals of a fact that derives several texts; a code's range is ``first[code]:first[code + 1]``."""
-
-    first: NDArray[np.int64]
-    literals: Ints
-
-
-class _GrowingSeveral:
-    """Literals of a fact that derives several texts, of more and more codes."""
-
-    def __init__(self) -> None:
-        self._first, self._literals = GrowingArray(np.int64), GrowingArray(np.int32)
-        self._first.extend(np.zeros(1, np.int64))
-        self.known = Several(self._first.values, self._literals.values)
-
-    def extend(self, counts: Indices, literals: Ints) -> Several:
-        """Add the number of literals of each further code, and all of these."""
-        self._first.extend(self._first.values[-1] + np.cumsum(counts))
-        self._literals.extend(literals)
-        self.known = Several(self._first.values, self._literals.values)
-        return self.known
+    used: NDArray[np.bool_]
 
 
 class Tables:
@@ -69,14 +47,18 @@ class Tables:
         self._group_of = np.array(segment.tests.group_of, np.int32)
         self._salts = segment.salts
         self._nodes = segment.nodes
-        self._scanners = segment.scanners
+        self._scanned = segment.scanned
+        self._scanner = segment.scanner
         self._key_of_fact = segment.key_of_fact.tolist()
         self._probed = segment.probed_single.tolist()
+        used = np.zeros(len(self._key_of_fact), np.bool_)
+        used[self._probed] = True
         self._lock = threading.Lock()
         empty = np.zeros(len(self._key_of_fact), np.int64)
-        self._singles = Singles(np.zeros(0, np.int32), empty, (0,) * len(dictionaries))
+        self._singles = Singles(np.zeros(0, np.int32), empty, (0,) * len(dictionaries), used)
         self._known = [0] * len(dictionaries)
-        self._several = {fact: _GrowingSeveral() for fact, many in enumerate(segment.many) if many}
+        self._lists = LiteralLists(len(self._key_of_fact))
+        self._searched = dict.fromkeys(fact for fact in segment.head.probed if fact in self._scanned)
         self._numbers = {key: GrowingArray(np.float64) for key in range(len(dictionaries))}
         self._verdicts: dict[int, bool] = {}
         self._passed: dict[int, tuple[int, ...]] = {}
@@ -100,16 +82,19 @@ class Tables:
             has if size <= has else max(_LEAST_ROOM, 1 << size.bit_length())
             for size, has in zip(sizes, old.room, strict=True)
         )
-        if room == old.room:
-            return old
-        widths = np.array([room[key] for key in self._key_of_fact], np.int64)
+        return old if room == old.room else self._laid_out(room, old.used)
+
+    def _laid_out(self, room: tuple[int, ...], used: NDArray[np.bool_]) -> Singles:
+        """Return the known literals with room for so many codes of each key, for the used facts."""
+        old = self._singles
+        widths = np.array(room, np.int64).take(self._key_of_fact) * used
         offsets = np.cumsum(widths) - widths
         literals = np.full(int(widths.sum()), _UNKNOWN, np.int32)
-        for fact, key in enumerate(self._key_of_fact):
-            begun = old.offsets[fact]
-            literals[offsets[fact] : offsets[fact] + old.room[key]] = old.literals[begun : begun + old.room[key]]
-            literals[offsets[fact]] = 0
-        return Singles(literals, offsets, room)
+        literals[offsets[used]] = 0
+        for fact in indices_of(old.used).tolist():
+            first, size = old.offsets[fact], old.room[self._key_of_fact[fact]]
+            literals[offsets[fact] : offsets[fact] + size] = old.literals[first : first + size]
+        return Singles(literals, offsets, room, used)
 
     def _fill_probed(self, singles: Singles, sizes: list[int]) -> Singles:
         """Look up the literals of new values under the probed facts, all facts in one call."""
@@ -143,8 +128,14 @@ class Tables:
         singles.literals[singles.offsets.take(fact_of) + codes] = literals
         return singles
 
-    def literals_of(self, singles: Singles, facts: Ints, codes: Ints) -> Ints:
+    def literals_of(self, facts: Indices | Ints, codes: Ints) -> Ints:
         """The literal that each single fact makes of the value of a code."""
+        singles = self._singles
+        if not singles.used.take(facts).all():
+            with self._lock:
+                used = self._singles.used.copy()
+                used[facts] = True
+                singles = self._singles = self._laid_out(self._singles.room, used)
         indexes = singles.offsets.take(facts) + codes
         literals = singles.literals.take(indexes)
         unknown = indices_of(literals < 0)
@@ -155,7 +146,7 @@ class Tables:
             literals = singles.literals.take(indexes)
         return literals
 
-    def _fill(self, singles: Singles, indexes: Indices, facts: Ints, codes: Ints) -> None:
+    def _fill(self, singles: Singles, indexes: Indices, facts: Indices | Ints, codes: Ints) -> None:
         for fact in np.unique(facts).tolist():
             kind = self._head.facts[fact][1]
             dictionary = self.dictionaries[self._key_of_fact[fact]]
@@ -164,39 +155,66 @@ class Tables:
             hashes = hashes_of(raws, self._salts[fact])
             singles.literals[indexes.take(mine)] = self._find(np.full(len(raws), fact, np.int64), hashes, taker(raws))
 
-    def several(self, fact: int) -> Several:
-        """Return the segment's literals among the texts that a fact derives from each value."""
-        several = self._several[fact]
-        dictionary = self.dictionaries[self._key_of_fact[fact]]
-        if len(several.known.first) < len(dictionary) + 1:
-            with self._lock:
-                size = len(dictionary)
-                begun = len(several.known.first) - 1
-                if begun < size:
-                    several.extend(*self._literals_between(fact, dictionary, begun, size))
-        return several.known
+    def several(self, facts: Ints | Indices, codes: Ints) -> tuple[Indices, Ints]:
+        """Return pairs of an index of the arguments and a literal among the texts that the fact derives from the value.
 
-    def _literals_between(self, fact: int, dictionary: ValueDictionary, begun: int, size: int) -> tuple[Indices, Ints]:
-        """Return how many literals each code from *begun* up to *size* has, and all of these."""
+        Args:
+            facts: facts that derive several texts.
+            codes: value of each.
+        """
+        lists = self._lists.known
+        late = codes >= lists.known.take(facts)
+        if late.any():
+            with self._lock:
+                self._extend(np.unique(facts[late]).tolist())
+            lists = self._lists.known
+        return lists.of(facts, codes)
+
+    def _extend(self, facts: Sequence[int]) -> None:
+        """Add the literals of the new values of facts; the lock is held."""
+        known = self._lists.known.known
+        added = [
+            self._derived(fact, max(1, int(known[fact])))
+            for fact in facts
+            if fact not in self._scanned and known[fact] < len(self.dictionaries[self._key_of_fact[fact]])
+        ]
+        scanned = [fact for fact in facts if fact in self._scanned]
+        if scanned:
+            self._searched |= dict.fromkeys(scanned)
+            added += self._found(known)
+        self._lists.extend(added)
+
+    def _found(self, known: Longs) -> Iterator[NewLists]:
+        """Search the new values of the facts that entries are found by, and of others that were used until now."""
+        values: list[bytes] = []
+        facts: list[int] = []
+        sizes: list[int] = []
+        for fact in self._searched:
+            texts = self.dictionaries[self._key_of_fact[fact]].texts[max(1, known[fact]) :]
+            if texts or not known[fact]:
+                values += folded_all(texts) if self._head.facts[fact][1].fold else encoded_all(texts)
+                facts.append(fact)
+                sizes.append(len(texts))
+        owners, literals = self._scanner.find(values, np.array(facts, np.int64).repeat(sizes))
+        counts = np.bincount(owners, minlength=len(values))
+        ends = np.cumsum(sizes).tolist()
+        edges = np.searchsorted(owners, ends).tolist()
+        for fact, size, end, first, last in zip(facts, sizes, ends, [0, *edges], edges, strict=False):
+            yield NewLists(fact, counts[end - size : end], literals[first:last])
+
+    def _derived(self, fact: int, begun: int) -> NewLists:
+        """Return the literals of the values of a fact from a code on."""
+        texts = self.dictionaries[self._key_of_fact[fact]].texts
         if fact in self._nodes:
-            return self._nodes[fact].of_numbers(self._numbers_of(self._key_of_fact[fact], size)[begun:size])
-        if fact in self._scanners:
-            folded = self._head.facts[fact][1].fold
-            texts = dictionary.texts[begun:size]
-            owner, literals = self._scanners[fact].find(encoded_all(map(fold, texts) if folded else texts))
-            # No value, code 0, has no parts: not even the empty one.
-            valued = indices_of(owner + begun > 0)
-            counts = np.bincount(owner.take(valued), minlength=size - begun)
-            return counts, literals.take(valued)
-        probes = probes_of(self._head.facts[fact][1])
-        # No value, code 0, has no words: not even the empty one.
-        probed = [probes(text) if code else () for code, text in enumerate(dictionary.texts[begun:size], begun)]
+            size = len(texts)
+            numbers = self._numbers_of(self._key_of_fact[fact], size)[begun:size]
+            return NewLists(fact, *self._nodes[fact].of_numbers(numbers))
+        probed = list(map(probes_of(self._head.facts[fact][1]), texts[begun:]))
         raws = encoded_all([text for texts in probed for text in texts])
-        numbers = self._find(np.full(len(raws), fact, np.int64), hashes_of(raws, self._salts[fact]), taker(raws))
-        owner = np.repeat(np.arange(len(probed)), [len(texts) for texts in probed])
-        is_one = indices_of(numbers)
-        counts = np.bincount(owner.take(is_one), minlength=len(probed))
-        return counts, numbers.take(is_one)
+        literals = self._find(np.full(len(raws), fact, np.int64), hashes_of(raws, self._salts[fact]), taker(raws))
+        owner = np.repeat(np.arange(len(probed)), list(map(len, probed)))
+        is_one = indices_of(literals)
+        return NewLists(fact, np.bincount(owner.take(is_one), minlength=len(probed)), literals.take(is_one))
 
     def numbers(self, key: int) -> NDArray[np.float64]:
         """Each value of a key as a number, NaN where it is not a number."""
