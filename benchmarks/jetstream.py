@@ -26,6 +26,7 @@ from turnout.nats.jetstream.kv import KeyValueConfig
 from turnout.nats.wire import Connection, Publisher, purge_stream
 
 MESSAGES = 50_000
+MESSAGES_BESIDE_GO = 100_000
 KEYS = 2_000
 SIZE = 128
 BATCH = 500
@@ -292,32 +293,31 @@ _BESIDE_GO = (
 
 
 async def _beside_go(bench: Bench, case: Pair, program: Program, rounds: int) -> Result:
-    """This client and nats.go by turns, after a round that warms both."""
+    """This client and nats.go by turns, after a round of few messages that warms both and shows the fixed cost."""
     ours, its = [], []
-    for _ in range(rounds + 1):
+    messages, few = bench.messages, min(bench.messages, 2 * BATCH)
+    for number in range(rounds + 1):
+        bench.messages = messages if number else few
+        count = case.size * bench.messages // messages
         bench.begin_round()
         ours.append(await _timed(case.ours))
         bench.begin_round()
-        order: dict[str, object] = {
-            "work": case.name,
-            "url": bench.url,
-            "count": case.size,
-            "batch": BATCH,
-            "size": SIZE,
-        }
+        order: dict[str, object] = {"work": case.name, "url": bench.url, "count": count, "batch": BATCH, "size": SIZE}
         # Its numbers are taken from ours, so that no message is there twice.
         order["first"] = next(bench.numbers) + 10**9
         its.append(await asyncio.to_thread(program.ask, json.dumps(order)))
-    del ours[0], its[0]
-    cpu = [used for _, used in ours]
+    cpu, its_cpu = [used for _, used in ours], [one["cpu"] for one in its]
     extra = {
-        "cpu_us": median(cpu) / case.size * 1e6,
-        "its_per_second": case.size / median(one["seconds"] for one in its),
-        "its_cpu_us": median(one["cpu"] for one in its) / case.size * 1e6,
-        "cpu_ratio": median(one["cpu"] / used for used, one in zip(cpu, its, strict=True)),
+        "cpu_us": median(cpu[1:]) / case.size * 1e6,
+        "its_per_second": case.size / median(one["seconds"] for one in its[1:]),
+        "its_cpu_us": median(its_cpu[1:]) / case.size * 1e6,
+        "cpu_ratio": median(one / used for used, one in zip(cpu[1:], its_cpu[1:], strict=True)),
+        # The first round as a whole: more than the fixed cost, as its messages and the first calls are part of it.
+        "fixed_percent_at_most": 100 * cpu[0] / median(cpu[1:]),
+        "its_fixed_percent_at_most": 100 * its_cpu[0] / median(its_cpu[1:]),
     }
-    ratio = median(one["seconds"] / seconds for (seconds, _), one in zip(ours, its, strict=True))
-    speeds = rates(case.size, (seconds for seconds, _ in ours))
+    ratio = median(one["seconds"] / seconds for (seconds, _), one in zip(ours[1:], its[1:], strict=True))
+    speeds = rates(case.size, (seconds for seconds, _ in ours[1:]))
     return Result(f"{case.name}: nats.go", case.size, speeds, Setup("new", None, 1), f"nats.go {NATS_GO}", ratio, extra)
 
 
@@ -326,8 +326,10 @@ def cases(options: Options) -> Iterator[Case]:
     messages, rounds = options.rows(MESSAGES, 5_000), 1 if options.quick else ROUNDS
     for pair in Bench("", messages, 0).pairs():
         yield Case(pair.name, partial(_on_own_server, pair.name, messages, rounds))
+    # So many that connection and consumer are less than a twentieth.
+    beside_go = options.rows(MESSAGES_BESIDE_GO, 5_000)
     for name in _BESIDE_GO:
-        yield Case(f"{name}: nats.go", partial(_with_go, name, messages, rounds))
+        yield Case(f"{name}: nats.go", partial(_with_go, name, beside_go, rounds))
 
 
 def _with_go(name: str, messages: int, rounds: int) -> list[Result]:

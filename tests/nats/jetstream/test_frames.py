@@ -43,6 +43,17 @@ def frames(draw: Any) -> bytes:
     return b"HMSG %b %b %b%d %d\r\n%b%b\r\n" % (subject, sid, reply, *sizes, block, payload)
 
 
+@st.composite
+def runs(draw: Any) -> bytes:
+    """Many messages of one subscription, which are read together, and now and then one of another form among them."""
+    sid, reply = draw(st.sampled_from([b"1", b"2", b"33"])), draw(st.sampled_from([b"", b"$JS.ACK.a.b.1.2.3.4.5 "]))
+    payloads = draw(st.lists(st.binary(max_size=12), min_size=4, max_size=30))
+    run = [b"MSG a.%d %b %b%d\r\n%b\r\n" % (i, sid, reply, len(data), data) for i, data in enumerate(payloads)]
+    if draw(st.booleans()):
+        run.insert(draw(st.integers(0, len(run))), draw(frames()))
+    return b"".join(run)
+
+
 class Recorder:
     """A client that only notes what the parser calls."""
 
@@ -69,7 +80,10 @@ class Recorder:
 
 
 @settings(max_examples=200)
-@given(st.lists(frames(), max_size=20), st.lists(st.integers(1, 400), min_size=1, max_size=30))
+@given(
+    st.lists(frames(), max_size=20) | st.lists(runs(), max_size=4),
+    st.lists(st.integers(1, 400) | st.just(65536), min_size=1, max_size=30),
+)
 def test_same_as_nats_py(sent: list[bytes], cuts: list[int]) -> None:
     """Frames for a handler and frames for nats-py arrive alike, in order, wherever the bytes are cut."""
     wire = b"".join(sent)
@@ -101,6 +115,28 @@ def test_malformed(bad: bytes) -> None:
     """An invalid frame is a protocol error, as in nats-py, and ends the connection, not the program."""
     with pytest.raises(ProtocolError):
         asyncio.run(FrameParser(Recorder(), {}).parse(bad))
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        b"MSG a 1 x\r\nabcd\r\n",
+        b"MSG a 1 3\r\nabcd\r\n",
+        b"MSG a 1 5\r\nabcd\r\nPING\r\n",
+        b"MSG a 1\r\nMSG a 1 2 4\r\n",
+    ],
+)
+def test_malformed_among_others(odd: bytes) -> None:
+    """The messages before an invalid frame are handed over, although many are read together."""
+    payloads: list[bytes] = []
+
+    def take(frames: Sequence[Frame]) -> None:
+        payloads.extend(data for *_, data in frames)
+
+    good = b"MSG a 1 4\r\ngood\r\n"
+    with pytest.raises(ProtocolError):
+        asyncio.run(FrameParser(Recorder(), {b"1": take}).parse(good * 10 + odd + good * 10))
+    assert payloads == [b"good"] * 10
 
 
 def test_a_handler_that_fails(caplog: pytest.LogCaptureFixture) -> None:

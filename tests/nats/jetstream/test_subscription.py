@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import re
 
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tests.nats.jetstream.support import (
     Errors,
     Proxy,
@@ -17,12 +19,66 @@ from tests.nats.jetstream.support import (
 )
 
 from turnout.embedded import NatsServer
-from turnout.nats.jetstream import AckPolicy, ConsumerConfig, Delivery, Message, connect
+from turnout.nats.jetstream import AckPolicy, ConsumerConfig, Delivery, Message, PushSubscription, connect
+from turnout.nats.jetstream._frames import Frame
+from turnout.nats.jetstream.api import Api
+from turnout.nats.jetstream.connection import NatsConnection
 from turnout.nats.jetstream.errors import (
     HeartbeatMissedError,
     SequenceGapError,
 )
 from turnout.nats.jetstream.subscribe import create_consumer
+from turnout.nats.protocol.prefix import Prefix
+
+_REPLY = b"$JS.ACK.S.C.1.%d.%d.1700000000000000000.5"
+_STATUS = b"NATS/1.0 100 Idle Heartbeat\r\nNats-Last-Consumer: 9\r\n\r\n"
+# NEXT is the sequence of the next message.
+_ODD: tuple[Frame, ...] = (
+    (b"s", _REPLY % (50, 7), b"", b"a gap"),
+    (b"s", b"$JS.ACK.S.C.1.50.NEXT.1700000000000000000.5", b"NATS/1.0\r\nA: b\r\n\r\n", b"with headers"),
+    (b"s", b"$JS.ACK.S.C.1.50.NEXT.1700000000000000000.5", b"NATS/1.0\r\nA: b\r\n\r\n", b""),
+    (b"s", b"$JS.ACK.S.C.1.50.NEXT.1700000000000000000.5", b"", b""),
+    (b"s", b"$JS.ACK.S.C.1.50.NEXT.1700000000000000000.5", _STATUS, b""),
+    (b"s", b"$JS.ACK.S.D.1.3.NEXT.1700000000000000000.5", b"", b"another consumer"),
+    (b"s", b"$JS.ACK._.hash.S.C.1.9.NEXT.1700000000000000000.5", b"", b"more tokens"),
+    (b"s", b"$JS.ACK.S.C.1.x.NEXT.1700000000000000000.5", b"", b"no number"),
+    (b"s", b"$JS.ACK.S.C.1.99999999999999999999.NEXT.1700000000000000000.5", b"", b"a large number"),
+    (b"s", b"$JS.ACK.S.C.1.3.0NEXT.1700000000000000000.5", b"", b"a leading zero"),
+    (b"s", b"$JS.ACK.S.C.1.3.NEXT.1700000000000000000.5.6", b"", b"one token more"),
+    (b"s", b"answer.to", b"", b"no message of JetStream"),
+    (b"s", b"", b"", b"no reply"),
+    (b"s", b"", _STATUS, b""),
+    (b"s", b"$JS.FC.S.C.x", b"NATS/1.0 100 FlowControl Request\r\n\r\n", b""),
+)
+
+
+@settings(max_examples=300)
+@given(st.lists(st.integers(1, 30) | st.sampled_from(_ODD), max_size=8))
+def test_together_or_one_by_one(parts: list[int | Frame]) -> None:
+    """Messages that are received together are taken, counted and reported like each by itself."""
+    frames: list[Frame] = []
+    sequence = 0
+    for part in parts:
+        if isinstance(part, tuple):
+            subject, reply, headers, data = part
+            frames.append((subject, reply.replace(b"NEXT", b"%d" % (sequence + 1)), headers, data))
+            sequence += b".50.NEXT" in reply and headers is not _STATUS
+            continue
+        for _ in range(part):
+            sequence += 1
+            frames.append((b"s.%d" % sequence, _REPLY % (sequence + 100, sequence), b"", b"%d" % sequence))
+
+    async def receive(together: bool) -> tuple[object, ...]:
+        reports: list[str] = []
+        connection = NatsConnection(lambda failure: reports.append(str(failure)))
+        sub = PushSubscription(Api(connection, Prefix.of(), 1.0), Delivery())
+        for some in [frames] if together else [[frame] for frame in frames]:
+            if some:
+                sub._receive(some)
+        taken = [(message.subject, message.reply, message.headers, message.data) for message in sub._mailbox.rest()]
+        return taken, reports, sub._consumer_seq, sub._stream_seq, sub._received
+
+    assert asyncio.run(receive(True)) == asyncio.run(receive(False))
 
 
 @asynchronous

@@ -29,6 +29,9 @@ class Mailbox:
         max_bytes: payload bytes it holds.
         answer: callback for the subject of a flow control request.
         on_status: callback for each status in its order, if the user handles statuses.
+
+    Attributes:
+        items: the items inside, in order.
     """
 
     def __init__(
@@ -39,7 +42,7 @@ class Mailbox:
         answer: Callable[[bytes], None],
         on_status: Callable[[Status], Awaitable[None] | None] | None = None,
     ) -> None:
-        self._items: deque[Message | bytes | Status] = deque()
+        self.items: deque[Message | bytes | Status] = deque()
         self._max_messages = max_messages
         self._max_bytes = max_bytes
         self._bytes = 0
@@ -58,9 +61,9 @@ class Mailbox:
 
     def put(self, message: Message) -> bool:
         """Add a message; return False if the buffer is full and the message was not added."""
-        if len(self._items) >= self._max_messages or self._bytes + len(message.data) > self._max_bytes:
+        if len(self.items) >= self._max_messages or self._bytes + len(message.data) > self._max_bytes:
             return False
-        self._items.append(message)
+        self.items.append(message)
         self._bytes += len(message.data)
         if self._waiters:
             self._wake_one()
@@ -69,9 +72,9 @@ class Mailbox:
     def put_all(self, messages: list[Message]) -> bool:
         """Add messages if there is room for all of them; otherwise return False and add none."""
         size = self._bytes + sum([len(message.data) for message in messages])
-        if len(self._items) + len(messages) > self._max_messages or size > self._max_bytes:
+        if len(self.items) + len(messages) > self._max_messages or size > self._max_bytes:
             return False
-        self._items.extend(messages)
+        self.items.extend(messages)
         self._bytes = size
         if self._waiters:
             self._wake_one()
@@ -79,15 +82,15 @@ class Mailbox:
 
     def put_request(self, subject: bytes) -> None:
         """Add a flow control request; answer it immediately if the buffer is empty."""
-        if self._items:
-            self._items.append(subject)
+        if self.items:
+            self.items.append(subject)
             self._others += 1
         else:
             self._answer(subject)
 
     def put_status(self, status: Status) -> None:
         """Add a status for the user."""
-        self._items.append(status)
+        self.items.append(status)
         self._others += 1
         self._wake_one()
 
@@ -97,19 +100,19 @@ class Mailbox:
         if self._ended is None:
             self._ended = reason
         self._wake_all()
-        if not self._items and not self._busy:
+        if not self.items and not self._busy:
             self._tell_empty()
 
     def clear(self) -> None:
         """Drop the buffered messages."""
-        self._items.clear()
+        self.items.clear()
         self._bytes = self._others = 0
         self._wake_all()
         self._tell_empty()
 
     def rest(self) -> list[Message]:
         """The messages inside, in order."""
-        return [item for item in self._items if isinstance(item, Message)]
+        return [item for item in self.items if isinstance(item, Message)]
 
     @property
     def closing(self) -> bool:
@@ -117,13 +120,13 @@ class Mailbox:
         return self._closing
 
     def __len__(self) -> int:
-        return len(self._items)
+        return len(self.items)
 
     # -- the user's side
 
     def _take(self) -> Message | Status | None:
         """The next item for the user; flow control requests that follow it are answered."""
-        items = self._items
+        items = self.items
         while items:
             item = items.popleft()
             if type(item) is bytes:
@@ -176,13 +179,13 @@ class Mailbox:
                 raise
             raise RequestTimeoutError(f"no message in {timeout:g} s", code=408) from None
 
-    async def messages(self, taken: Callable[[], None] = lambda: None) -> AsyncIterator[Message]:
+    async def messages(self, taken: Callable[[], None] | None = None) -> AsyncIterator[Message]:
         """Give every message until closed; *taken* is called before each is given.
 
         Raises:
             StreamError: the subscription ended by an error.
         """
-        items, turns = self._items, 0
+        items, turns = self.items, 0
         while True:
             turns += 1
             if items and not self._others and turns % _MESSAGES_PER_TURN:
@@ -196,7 +199,8 @@ class Mailbox:
                     message = await self.next()
                 except SubscriptionClosedError:
                     return
-            taken()
+            if taken is not None:
+                taken()
             yield message
 
     async def _wait(self) -> None:
@@ -208,7 +212,7 @@ class Mailbox:
             if not waiter.done() or waiter.cancelled():
                 if waiter in self._waiters:
                     self._waiters.remove(waiter)
-            elif self._items:
+            elif self.items:
                 # Woken for an item that another reader, or a cancellation, leaves behind: pass the call on.
                 self._wake_one()
 
@@ -231,7 +235,7 @@ class Mailbox:
 
     async def run(self, callback: Callback, report: Callable[[BaseException], None]) -> None:
         """Hand every message to *callback*, one at a time, until closed and empty; its errors are reported."""
-        items = self._items
+        items = self.items
         while True:
             # Busy before it is taken: a drain must not see an empty mailbox while the last message is in hand.
             self._busy = True
@@ -263,7 +267,7 @@ class Mailbox:
 
     async def _run_through(self, callback: Callback) -> None:
         """Hand messages to *callback* while nothing else waits between them."""
-        items = self._items
+        items = self.items
         for _ in range(_MESSAGES_PER_TURN):
             if not items or self._others:
                 return
@@ -276,13 +280,13 @@ class Mailbox:
 
     async def emptied(self) -> None:
         """Wait until everything has been handed over, and no callback runs."""
-        if self._items or self._busy:
+        if self.items or self._busy:
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._emptied.append(waiter)
             await waiter
 
     def _tell_empty(self) -> None:
-        if self._busy or self._items:
+        if self._busy or self.items:
             return
         waiters, self._emptied = self._emptied, []
         for waiter in waiters:

@@ -9,10 +9,10 @@ import asyncio
 import inspect
 import logging
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, TypeVar, cast
 
 import nats.errors
 from nats.aio.client import Client
@@ -67,6 +67,9 @@ class Waiter(Protocol):
 
     def fail(self, failure: TurnoutError) -> None:
         """Accept the failure: no answer will arrive."""
+
+
+W = TypeVar("W", bound=Waiter)
 
 
 @dataclass(slots=True)
@@ -294,12 +297,18 @@ class NatsConnection(BoundedClient):
 
     def _send_frame(self, frame: bytes, size: int) -> None:
         """Send a frame whose message has *size* bytes."""
+        # The steps of `_enqueue` are repeated here: another call would make up a tenth of an acknowledgement.
+        pending = self._pending
         if self._status != _CONNECTED:
             self._check_open(len(frame))
+            self._schedule_flush()
+        elif not pending:
+            self._schedule_flush()
         stats = self.stats
         stats["out_msgs"] += 1
         stats["out_bytes"] += size
-        self._enqueue(frame)
+        pending.append(frame)
+        self._pending_data_size += len(frame)
 
     def _check_open(self, size: int) -> None:
         if self.is_closed or self.is_draining_pubs:
@@ -308,8 +317,16 @@ class NatsConnection(BoundedClient):
             raise ConnectionLostError("the server is away, and the buffer for what should be sent is full")
 
     def _enqueue(self, frame: bytes) -> None:
+        if not self._pending or self._status != _CONNECTED:
+            self._schedule_flush()
         self._pending.append(frame)
         self._pending_data_size += len(frame)
+
+    def _schedule_flush(self) -> None:
+        """Let the flusher write all pending frames as one buffer when the loop next turns.
+
+        Behind pending frames of a live connection it is scheduled already; nats-py does so after a reconnect.
+        """
         queue = self._flush_queue
         if queue is not None and queue.empty() and self.is_connected:
             queue.put_nowait(asyncio.get_running_loop().create_future())
@@ -338,9 +355,20 @@ class NatsConnection(BoundedClient):
         """Send a request and register the waiter; return its token. The caller sets the time limit."""
         self._counter += 1
         token = b"%x" % self._counter
-        self.send_to(_checked(waiter.subject), payload, self._answers_to + token, headers)
+        size = len(payload)
+        if headers or size > self._max_payload:
+            self.send_to(_checked(waiter.subject), payload, self._answers_to + token, headers)
+        else:
+            frame = b"PUB %b %b%b %d\r\n%b\r\n" % (_checked(waiter.subject), self._answers_to, token, size, payload)
+            self._send_frame(frame, size)
         self._waiting[token] = waiter
         return token
+
+    def waiting(self, kind: type[W]) -> Iterator[tuple[bytes, W]]:
+        """Yield the tokens and waiters of this type that have no answer yet, in the order of their requests."""
+        for token, waiter in self._waiting.items():
+            if type(waiter) is kind:
+                yield token, waiter
 
     def give_up(self, token: bytes) -> Waiter | None:
         """Forget a request; a late answer is dropped."""

@@ -13,7 +13,7 @@ from turnout.nats.jetstream._time_limits import Watchdog
 from turnout.nats.jetstream.api import Api
 from turnout.nats.jetstream.connection import NatsConnection
 from turnout.nats.jetstream.errors import HeartbeatMissedError, NoRespondersError, NotJetStreamMessageError, StreamError
-from turnout.nats.jetstream.message import ACK_PREFIX, Message
+from turnout.nats.jetstream.message import ACK_PREFIX, Message, make_messages
 from turnout.nats.jetstream.subscription import status_error
 from turnout.nats.protocol.pull_requests import PullStatus, next_request, pull_body
 from turnout.nats.protocol.status import Status
@@ -41,6 +41,16 @@ def receive(connection: NatsConnection, frame: Frame, acks_nothing: bool) -> Mes
         connection.report(NotJetStreamMessageError(reply.decode("utf-8", "replace"), reason))
         return None
     return Message(connection, subject, reply, headers, data, acks_nothing)
+
+
+def receive_all(connection: NatsConnection, frames: Sequence[Frame], acks_nothing: bool) -> list[Message] | None:
+    """Decode answers that are messages without an exception; None if one may be something else."""
+    _, replies, blocks, payloads = zip(*frames, strict=True)
+    # Statuses have headers and no payload. Blanks are in no reply.
+    is_plain = all(payloads) or not any(blocks)
+    if is_plain and b" ".join((b"", *replies)).count(b" " + ACK_PREFIX) == len(frames):
+        return make_messages(connection, frames, acks_nothing)
+    return None
 
 
 @dataclass(slots=True, eq=False)
@@ -76,6 +86,14 @@ class _Fetch:
     def receive(self, frames: Sequence[Frame]) -> None:
         if self.watchdog is not None:
             self.watchdog.last_seen = monotonic()
+        request = self._under_way
+        messages = receive_all(self._connection, frames, self._acks_nothing) if request.room is None else None
+        if messages is not None:
+            self.messages += messages
+            request.left -= len(messages)
+            if request.left <= 0:
+                self.finish()
+            return
         for frame in frames:
             received = receive(self._connection, frame, self._acks_nothing)
             if isinstance(received, Message):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 
 import msgspec
 
+from turnout.nats.jetstream._frames import Frame
 from turnout.nats.jetstream.connection import NatsConnection
 from turnout.nats.protocol.headers import Headers, parse_table
 from turnout.nats.protocol.positions import JSAck, is_redelivery, sequences
@@ -18,7 +20,9 @@ ACK_PREFIX = b"$JS.ACK."
 """Prefix of the reply subject of every message from a stream."""
 
 
-class Message(msgspec.Struct, eq=False):
+# Not tracked by the collector of cycles, which would visit every buffered message again and again. A cycle through a
+# connection exists only while the connection has buffered messages; closing it drops them.
+class Message(msgspec.Struct, eq=False, gc=False):
     """Delivered message with its acknowledgements; `turnout.nats.wire.Message` is the raw form.
 
     One terminal acknowledgement counts: after it, every other is ignored in silence, and all are where the consumer
@@ -108,8 +112,9 @@ class Message(msgspec.Struct, eq=False):
     async def ack(self) -> None:
         """Acknowledge the message as processed (+ACK)."""
         self.ack_now()
-        if self._connection.congested:
-            await self._connection.relieve(5.0)
+        connection = self._connection
+        if connection.congested:
+            await connection.relieve(5.0)
 
     def ack_now(self) -> None:
         """Acknowledge like `ack`, without waiting for a connection that is congested.
@@ -178,3 +183,10 @@ class Message(msgspec.Struct, eq=False):
         """
         if not self._sequence:
             self._sequence = sequences(self._reply)[0]
+
+
+def make_messages(connection: NatsConnection, frames: Sequence[Frame], acks_nothing: bool) -> list[Message]:
+    """Return a message for each frame."""
+    return [
+        Message(connection, subject, reply, headers, data, acks_nothing) for subject, reply, headers, data in frames
+    ]

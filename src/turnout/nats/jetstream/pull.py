@@ -23,7 +23,7 @@ from turnout.nats.jetstream.errors import (
     StreamError,
     SubscriptionClosedError,
 )
-from turnout.nats.jetstream.fetch import PullRequest, receive
+from turnout.nats.jetstream.fetch import PullRequest, receive, receive_all
 from turnout.nats.jetstream.message import Message
 from turnout.nats.jetstream.subscription import status_error
 from turnout.nats.protocol.pull_requests import PullStatus, next_request, pull_body
@@ -119,6 +119,11 @@ class PullMessages:
 
     def _receive(self, frames: Sequence[Frame]) -> None:
         self._watchdog.last_seen = monotonic()
+        all_messages = receive_all(self._connection, frames, self._acks_nothing)
+        if all_messages is not None:
+            self._mailbox.put_all(all_messages)
+            self._count_all(frames)
+            return
         messages: list[Message] = []
         for frame in frames:
             received = receive(self._connection, frame, self._acks_nothing)
@@ -133,6 +138,21 @@ class PullMessages:
                     return
         if messages:
             self._mailbox.put_all(messages)
+
+    def _count_all(self, frames: Sequence[Frame]) -> None:
+        """Count messages as those of the oldest requests."""
+        self._came = True
+        requests, uncounted = self._requests, len(frames)
+        while uncounted and requests and requests[0].room is None:
+            oldest = requests[0]
+            counted = min(uncounted, oldest.left)
+            oldest.left -= counted
+            self._outstanding -= counted
+            uncounted -= counted
+            if not oldest.left:
+                requests.popleft()
+        for frame in frames[len(frames) - uncounted :]:
+            self._count(frame)
 
     def _count(self, frame: Frame) -> None:
         """Count a message as one of the oldest request's."""
@@ -249,7 +269,7 @@ class PullMessages:
         return message
 
     def _taken(self) -> None:
-        if self._outstanding + len(self._mailbox) <= self._threshold:
+        if self._outstanding + len(self._mailbox.items) <= self._threshold:
             self._refill()
 
     def __aiter__(self) -> AsyncIterator[Message]:

@@ -29,7 +29,7 @@ from turnout.nats.jetstream.errors import (
     StreamError,
     SubscriptionClosedError,
 )
-from turnout.nats.jetstream.message import Message
+from turnout.nats.jetstream.message import Message, make_messages
 from turnout.nats.protocol.positions import sequences
 from turnout.nats.protocol.pull_requests import PullStatus
 from turnout.nats.protocol.status import Status
@@ -188,6 +188,12 @@ class PushSubscription:
         if self._watchdog is not None:
             self._watchdog.last_seen = monotonic()
         connection, acks_nothing, generation = self._connection, self._acks_nothing, self._generation
+        if self._checks_gaps:
+            _, replies, blocks, payloads = zip(*frames, strict=True)
+            # Statuses have headers and no payload.
+            if (all(payloads) or not any(blocks)) and self._advance(replies):
+                self._accept(make_messages(connection, frames, acks_nothing))
+                return
         messages: list[Message] = []
         for subject, reply, headers, data in frames:
             status = Status.of(headers, data, reply) if headers and not data else None
@@ -214,6 +220,26 @@ class PushSubscription:
             if generation != self._generation:
                 return
         self._accept(messages)
+
+    def _advance(self, replies: Sequence[bytes]) -> bool:
+        """Advance to the last of these messages if each is the next one of the same consumer; False if not."""
+        count, next_seq, prefix = len(replies), self._consumer_seq + 1, self._reply_prefix
+        # Blanks are in no reply, and so mark where each begins; its prefix is cut off with the blank.
+        tokens = (b" " + b" ".join(replies)).replace(b" %b." % prefix, b". .").split(b".")
+        # Of each: the mark, deliveries, both sequences, time, and pending.
+        if len(tokens) != 6 * count + 1 or tokens[1::6].count(b" ") != count:
+            return False
+        stream_seqs = tokens[3::6]
+        expected = str(list(range(next_seq, next_seq + count)))[1:-1].encode()
+        if (
+            b", ".join(tokens[4::6]) != expected
+            or not all(map(bytes.isdigit, stream_seqs))
+            or max(map(len, stream_seqs)) >= 20
+        ):
+            return False
+        self._consumer_seq += count
+        self._stream_seq = int(stream_seqs[-1])
+        return True
 
     def _passes(self, reply: bytes) -> bool:
         """Advance to any message of a consumer and report a gap before it; return False for other messages."""
