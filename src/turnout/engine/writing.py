@@ -23,7 +23,7 @@ from turnout.transforms.mixed import split
 Bodies = dict[int, bytes | None]
 HeaderPairs = list[tuple[str | None, bytes | None]]
 
-_MAX_LISTED_RECORDS = 96
+_MAX_LISTED_RECORDS = 200
 """Number of records up to which headers stay lists."""
 
 

@@ -43,9 +43,9 @@ Positions = NDArray[np.int64]
 _ACK = np.uint64(int.from_bytes(b"$JS.ACK.", "little"))
 # Five numbers of one digit with the dots between them.
 _SHORTEST_NUMBERS = 9
-_MAX_LISTED_FRAMES = 96
+_MAX_LISTED_FRAMES = 200
 """Up to so many frames are read one by one: the vectorised way takes a millisecond whatever their number."""
-_SMALL_BYTES = 1 << 16
+_SMALL_BYTES = 1 << 17
 """Of larger payloads the vectorised way makes fewer copies."""
 
 
