@@ -7,12 +7,14 @@ import difflib
 import re
 import signal
 import time
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
 from functools import partial
 from itertools import pairwise
 from pathlib import Path as Folder
+from types import FrameType
 from typing import Any, Final
 
 import numpy as np
@@ -69,7 +71,11 @@ class _StoppedError(Exception):
 def stopped_after(seconds: float) -> Iterator[None]:
     """Stop what takes more processor time; the engine of `re` looks for signals while it works."""
 
-    def stop(*_: object) -> None:
+    def stop(_signal: int, frame: FrameType | None) -> None:
+        if frame is not None and frame.f_code.co_filename == weakref.__file__:
+            # An error in the callback of a weak reference is dropped: a moment later the work is stopped.
+            signal.setitimer(signal.ITIMER_VIRTUAL, 0.001)
+            return
         raise _StoppedError
 
     before = signal.signal(signal.SIGVTALRM, stop)
