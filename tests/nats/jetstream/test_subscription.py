@@ -76,7 +76,7 @@ def test_together_or_one_by_one(parts: list[int | Frame]) -> None:
             if some:
                 sub._receive(some)
         taken = [(message.subject, message.reply, message.headers, message.data) for message in sub._mailbox.rest()]
-        return taken, reports, sub._consumer_seq, sub._stream_seq, sub._received
+        return taken, reports, sub._position.consumer_seq, sub._position.stream_seq, sub._received
 
     assert asyncio.run(receive(True)) == asyncio.run(receive(False))
 

@@ -34,6 +34,8 @@ _MAX_LINE_BYTES = 65536
 _WINDOW_BYTES = 1 << 18
 # Of fewer pieces, the tests whether all are alike take longer than reading one by one.
 _FEW_PIECES = 8
+# Of fewer frames, checking them together takes longer than one by one.
+_FEW_FRAMES = 16
 
 
 class FrameParser(Parser):  # type: ignore[misc, unused-ignore]
@@ -222,6 +224,17 @@ def _alike(pieces: list[bytes], count: int) -> tuple[bytes, list[Frame], int] | 
         return None
     replies = fields[3::step] if width == 5 else repeat(b"")
     return sid, list(zip(fields[1::step], replies, repeat(b""), payloads, strict=False)), sum(sizes)
+
+
+def replies_of_messages(frames: Sequence[Frame]) -> tuple[bytes, ...] | None:
+    """Return the replies of frames that are handled together; None if they have to be handled one by one.
+
+    These are few frames, as that takes less time, and frames among which a status may be: it has headers and no payload.
+    """
+    if len(frames) < _FEW_FRAMES:
+        return None
+    _, replies, blocks, payloads = zip(*frames, strict=True)
+    return replies if all(payloads) or not any(blocks) else None
 
 
 def _refuse(what: str) -> NoReturn:

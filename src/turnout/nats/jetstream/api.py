@@ -11,7 +11,8 @@ from typing import Any, TypeVar
 
 from turnout.errors import ConfigError, Mistake
 from turnout.nats.jetstream._codec import decode
-from turnout.nats.jetstream.connection import NatsConnection, Reply
+from turnout.nats.jetstream._requests import Reply
+from turnout.nats.jetstream.connection import NatsConnection
 from turnout.nats.jetstream.consumer_config import ConsumerInfo
 from turnout.nats.jetstream.errors import StreamError, api_error
 from turnout.nats.protocol.prefix import Prefix

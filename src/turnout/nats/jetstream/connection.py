@@ -12,7 +12,7 @@ import re
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, cast
 
 import nats.errors
 from nats.aio.client import Client
@@ -21,6 +21,7 @@ from nats.aio.subscription import Subscription
 from turnout.errors import ConnectionLostError, StreamError, TurnoutError
 from turnout.nats.jetstream._client import BoundedClient, translate, translated
 from turnout.nats.jetstream._frames import Frame, FrameParser, Handler
+from turnout.nats.jetstream._requests import PendingRequest, Reply, Waiter, WaiterT
 from turnout.nats.jetstream._time_limits import within
 from turnout.nats.jetstream.errors import NoRespondersError, PermissionDeniedError, RequestTimeoutError
 from turnout.nats.protocol.headers import HeaderInput, encode_table
@@ -43,47 +44,6 @@ def _checked(subject: str) -> bytes:
     if not subject or _UNFIT.search(subject):
         raise StreamError(f"{subject!r} is not a subject to publish to")
     return subject.encode()
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """Reply to a request."""
-
-    raw_headers: bytes
-    data: bytes
-
-
-class Waiter(Protocol):
-    """Receiver of a reply in the read loop: a future, or a counting asynchronous publish.
-
-    Attributes:
-        subject: subject of the request.
-    """
-
-    subject: str
-
-    def settle(self, raw_headers: bytes, data: bytes) -> None:
-        """Accept the answer."""
-
-    def fail(self, failure: TurnoutError) -> None:
-        """Accept the failure: no answer will arrive."""
-
-
-W = TypeVar("W", bound=Waiter)
-
-
-@dataclass(slots=True)
-class _PendingRequest:
-    subject: str
-    future: asyncio.Future[Reply]
-
-    def settle(self, raw_headers: bytes, data: bytes) -> None:
-        if not self.future.done():
-            self.future.set_result(Reply(raw_headers, data))
-
-    def fail(self, failure: TurnoutError) -> None:
-        if not self.future.done():
-            self.future.set_exception(failure)
 
 
 @dataclass(slots=True)
@@ -355,16 +315,11 @@ class NatsConnection(BoundedClient):
         """Send a request and register the waiter; return its token. The caller sets the time limit."""
         self._counter += 1
         token = b"%x" % self._counter
-        size = len(payload)
-        if headers or size > self._max_payload:
-            self.send_to(_checked(waiter.subject), payload, self._answers_to + token, headers)
-        else:
-            frame = b"PUB %b %b%b %d\r\n%b\r\n" % (_checked(waiter.subject), self._answers_to, token, size, payload)
-            self._send_frame(frame, size)
+        self.send_to(_checked(waiter.subject), payload, self._answers_to + token, headers)
         self._waiting[token] = waiter
         return token
 
-    def waiting(self, kind: type[W]) -> Iterator[tuple[bytes, W]]:
+    def waiting(self, kind: type[WaiterT]) -> Iterator[tuple[bytes, WaiterT]]:
         """Yield the tokens and waiters of this type that have no answer yet, in the order of their requests."""
         for token, waiter in self._waiting.items():
             if type(waiter) is kind:
@@ -410,7 +365,7 @@ class NatsConnection(BoundedClient):
             RequestTimeoutError: no answer in *timeout* seconds.
             PermissionDeniedError: the server does not let us publish there.
         """
-        waiter = _PendingRequest(subject, asyncio.get_running_loop().create_future())
+        waiter = PendingRequest(subject, asyncio.get_running_loop().create_future())
         token = self.ask(waiter, payload, headers)
         try:
             async with asyncio.timeout(timeout):

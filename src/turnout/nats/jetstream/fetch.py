@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from time import monotonic
 
 from turnout.errors import ConfigError, Mistake
-from turnout.nats.jetstream._frames import Frame
+from turnout.nats.jetstream._frames import Frame, replies_of_messages
 from turnout.nats.jetstream._time_limits import Watchdog
 from turnout.nats.jetstream.api import Api
 from turnout.nats.jetstream.connection import NatsConnection
@@ -44,11 +44,10 @@ def receive(connection: NatsConnection, frame: Frame, acks_nothing: bool) -> Mes
 
 
 def receive_all(connection: NatsConnection, frames: Sequence[Frame], acks_nothing: bool) -> list[Message] | None:
-    """Decode answers that are messages without an exception; None if one may be something else."""
-    _, replies, blocks, payloads = zip(*frames, strict=True)
-    # Statuses have headers and no payload. Blanks are in no reply.
-    is_plain = all(payloads) or not any(blocks)
-    if is_plain and b" ".join((b"", *replies)).count(b" " + ACK_PREFIX) == len(frames):
+    """Decode answers that are all messages; None for few, and if one may be something else."""
+    replies = replies_of_messages(frames)
+    # Blanks are in no reply.
+    if replies is not None and b" ".join((b"", *replies)).count(b" " + ACK_PREFIX) == len(frames):
         return make_messages(connection, frames, acks_nothing)
     return None
 

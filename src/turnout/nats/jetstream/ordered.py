@@ -132,7 +132,7 @@ class OrderedSubscription(PushSubscription):
         inbox = self._connection.new_inbox()
         name = self._connection.unique()
         attempt = self.resets
-        self._consumer_seq = 0
+        self._position.consumer_seq = 0
         interest = await self._connection.listen(inbox, self._receive)
         if self._ended or attempt != self.resets:
             self._connection.ignore(interest)
@@ -169,14 +169,14 @@ class OrderedSubscription(PushSubscription):
         # It was not accepted, so it must be delivered again later, and all that follow it.
         super()._refuse(message)
         position = message.metadata
-        self._stream_seq = position.stream_seq - 1
+        self._position.stream_seq = position.stream_seq - 1
         failure = SequenceGapError(
             self.consumer_name, expected=position.consumer_seq, got=0, resume_from=position.stream_seq
         )
         self._begin_again(failure)
 
     def _gap(self, expected: int, received: int) -> None:
-        resume = self._stream_seq + 1
+        resume = self._position.stream_seq + 1
         self._begin_again(SequenceGapError(self.consumer_name, expected=expected, got=received, resume_from=resume))
 
     def _alarm(self, idle: float) -> None:
@@ -243,7 +243,7 @@ class OrderedSubscription(PushSubscription):
         return replace(
             config,
             deliver_policy=DeliverPolicy.BY_START_SEQUENCE,
-            opt_start_seq=self._stream_seq + 1,
+            opt_start_seq=self._position.stream_seq + 1,
             opt_start_time=None,
         )
 

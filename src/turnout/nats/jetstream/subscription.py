@@ -10,8 +10,9 @@ from types import TracebackType
 from typing import Self
 
 from turnout.errors import TurnoutError
+from turnout.nats.jetstream._consumer_position import ConsumerPosition
 from turnout.nats.jetstream._flow_control import FlowControl
-from turnout.nats.jetstream._frames import Frame
+from turnout.nats.jetstream._frames import Frame, replies_of_messages
 from turnout.nats.jetstream._mailbox import Callback, Mailbox
 from turnout.nats.jetstream._time_limits import Watchdog
 from turnout.nats.jetstream.api import Api
@@ -82,9 +83,7 @@ class PushSubscription:
         self._info: ConsumerInfo | None = None
         self._acks_nothing = acks_nothing
         self._checks_gaps = not queue and delivery.on_status is None
-        self._consumer_seq = 0
-        self._stream_seq = 0
-        self._reply_prefix = b"-"
+        self._position = ConsumerPosition()
         self._received = False
         self._reported_gap: tuple[int, int] | None = None
         self._flow_control = FlowControl(api.connection, self._flow_control_lost)
@@ -117,8 +116,8 @@ class PushSubscription:
     def bind_position(self, info: ConsumerInfo) -> None:
         """Set the position of an existing consumer before its messages arrive: its next sequence is not 1."""
         self._acks_nothing = info.config.ack_policy == AckPolicy.NONE
-        self._consumer_seq = info.delivered.consumer_seq
-        self._stream_seq = info.delivered.stream_seq
+        self._position.consumer_seq = info.delivered.consumer_seq
+        self._position.stream_seq = info.delivered.stream_seq
 
     def bind(self, info: ConsumerInfo, *, owned: bool) -> None:
         """Bind the consumer; with *owned* this library created it, and deletes it."""
@@ -189,27 +188,17 @@ class PushSubscription:
             self._watchdog.last_seen = monotonic()
         connection, acks_nothing, generation = self._connection, self._acks_nothing, self._generation
         if self._checks_gaps:
-            _, replies, blocks, payloads = zip(*frames, strict=True)
-            # Statuses have headers and no payload.
-            if (all(payloads) or not any(blocks)) and self._advance(replies):
+            replies = replies_of_messages(frames)
+            if replies is not None and self._position.advance_all(replies):
                 self._accept(make_messages(connection, frames, acks_nothing))
                 return
         messages: list[Message] = []
         for subject, reply, headers, data in frames:
             status = Status.of(headers, data, reply) if headers and not data else None
-            if status is None:
-                tokens = reply.rsplit(b".", 5)
-                # Most messages are the next one of the same consumer.
-                if (
-                    tokens[0] == self._reply_prefix
-                    and tokens[3] == b"%d" % (self._consumer_seq + 1)
-                    and tokens[2].isdigit()
-                    and len(tokens[2]) < 20
-                ):
-                    self._consumer_seq += 1
-                    self._stream_seq = int(tokens[2])
-                    messages.append(Message(connection, subject, reply, headers, data, acks_nothing))
-                    continue
+            # Most messages are the next one of the same consumer.
+            if status is None and self._position.advance(reply):
+                messages.append(Message(connection, subject, reply, headers, data, acks_nothing))
+                continue
             self._accept(messages)
             messages = []
             if generation == self._generation:
@@ -221,26 +210,6 @@ class PushSubscription:
                 return
         self._accept(messages)
 
-    def _advance(self, replies: Sequence[bytes]) -> bool:
-        """Advance to the last of these messages if each is the next one of the same consumer; False if not."""
-        count, next_seq, prefix = len(replies), self._consumer_seq + 1, self._reply_prefix
-        # Blanks are in no reply, and so mark where each begins; its prefix is cut off with the blank.
-        tokens = (b" " + b" ".join(replies)).replace(b" %b." % prefix, b". .").split(b".")
-        # Of each: the mark, deliveries, both sequences, time, and pending.
-        if len(tokens) != 6 * count + 1 or tokens[1::6].count(b" ") != count:
-            return False
-        stream_seqs = tokens[3::6]
-        expected = str(list(range(next_seq, next_seq + count)))[1:-1].encode()
-        if (
-            b", ".join(tokens[4::6]) != expected
-            or not all(map(bytes.isdigit, stream_seqs))
-            or max(map(len, stream_seqs)) >= 20
-        ):
-            return False
-        self._consumer_seq += count
-        self._stream_seq = int(stream_seqs[-1])
-        return True
-
     def _passes(self, reply: bytes) -> bool:
         """Advance to any message of a consumer and report a gap before it; return False for other messages."""
         try:
@@ -248,15 +217,13 @@ class PushSubscription:
         except NotJetStreamMessageError as failure:
             self._connection.report(failure)
             return False
-        if consumer_seq != self._consumer_seq + 1 and self._checks_gaps:
+        expected = self._position.consumer_seq + 1
+        if consumer_seq != expected and self._checks_gaps:
             generation = self._generation
-            self._gap(self._consumer_seq + 1, consumer_seq)
+            self._gap(expected, consumer_seq)
             if generation != self._generation:
                 return False
-        self._consumer_seq = consumer_seq
-        self._stream_seq = stream_seq
-        # Everything before the last five tokens, if these are the numbers.
-        self._reply_prefix = reply.rsplit(b".", 5)[0] if reply.count(b".") in (8, 10) else b"-"
+        self._position.set(reply, stream_seq, consumer_seq)
         return True
 
     def _accept(self, messages: list[Message]) -> None:
@@ -297,8 +264,8 @@ class PushSubscription:
         if stalled:
             self._flow_control.stalled(stalled, waiting=len(self._mailbox) > 0)
         last = status.number("Nats-Last-Consumer")
-        if last is not None and self._checks_gaps and last != self._consumer_seq:
-            self._gap(self._consumer_seq, last)
+        if last is not None and self._checks_gaps and last != self._position.consumer_seq:
+            self._gap(self._position.consumer_seq, last)
 
     def _flow_control_lost(self, subject: bytes) -> None:
         self._connection.report(
@@ -312,7 +279,7 @@ class PushSubscription:
         """Report missing consumer sequences, each gap once."""
         if self._reported_gap != (expected, received):
             self._reported_gap = (expected, received)
-            resume = self._stream_seq + 1
+            resume = self._position.stream_seq + 1
             self._connection.report(
                 SequenceGapError(self.consumer_name, expected=expected, got=received, resume_from=resume)
             )
