@@ -53,6 +53,18 @@ class Column(NamedTuple):
             return self
         return Column(self.values[rows], self.text, self.several)
 
+    def dense(self) -> Column:
+        """Return the values of the rows that have the key, where these are few and known; else all values."""
+        return self if self.valued is None else self.of_rows(self.valued)
+
+    def by_row(self, numbers: Ints) -> Ints:
+        """Return the numbers of the values of `dense` by row; 0 for the other rows."""
+        if self.valued is None:
+            return numbers
+        of_rows = np.zeros(len(self.values), np.int32)
+        of_rows[self.valued] = numbers
+        return of_rows
+
     def of_rows(self, rows: Iterable[int]) -> Column:
         """Return the values of some rows."""
         values = self.values
@@ -111,11 +123,9 @@ class ValueDictionary:
 
     def codes(self, column: Column) -> Ints:
         """The code of each value."""
-        values, count = column.values, len(column.values)
         if column.valued is not None:
-            sparse = np.zeros(count, np.int32)
-            sparse[column.valued] = self.codes(Column([values[row] for row in column.valued], column.text))
-            return sparse
+            return column.by_row(self.codes(column.dense()))
+        values, count = column.values, len(column.values)
         if column.text is not None:
             return np.fromiter(map(self._codes_of(column.text).__getitem__, values), np.int32, count)
         codes = np.fromiter(map(self._codes.get, values, repeat(-1)), np.int32, count)

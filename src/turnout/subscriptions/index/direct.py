@@ -63,15 +63,9 @@ class DirectLiterals:
         column = self._texts[int(self._segment.key_of_fact[fact])]
         known = self._segment.texts[fact]
         assert known is not None
-        valued = column.valued
-        values = column.values if valued is None else [column.values[row] for row in valued]
-        texts = _texts(self._segment.head.facts[fact][1], values)
-        found = np.fromiter(map(known.get, texts, repeat(0)), np.int32, len(values))  # type: ignore[arg-type]
-        if valued is None:
-            return found
-        literals = np.zeros(self._count, np.int32)
-        literals[valued] = found
-        return literals
+        texts = _texts(self._segment.head.facts[fact][1], column.dense().values)
+        literals = np.fromiter(map(known.get, texts, repeat(0)), np.int32, len(texts))  # type: ignore[arg-type]
+        return column.by_row(literals)
 
 
 def _texts(kind: Kind, values: Sequence[str | None]) -> Sequence[str | None]:

@@ -141,10 +141,12 @@ class Scanner:
         owner: list[int] = []
         for index, value in enumerate(values):
             whole = BEGIN + value + END
-            size = len(whole) if len(value) > _MOST_BYTES else 1
-            starts = range(0, max(1, size - overlap), step)
-            pieces += [whole[start : start + step + overlap] for start in starts] if size > 1 else [whole]
-            owner += [index] * (len(pieces) - len(owner))
+            own = [whole]
+            if len(value) > _MOST_BYTES:
+                starts = range(0, max(1, len(whole) - overlap), step)
+                own = [whole[start : start + step + overlap] for start in starts]
+            pieces += own
+            owner += [index] * len(own)
         return pieces, np.array(owner, np.int64)
 
     def _find(self, joined: _Joined) -> Longs:
