@@ -229,7 +229,7 @@ def _alike(pieces: list[bytes], count: int) -> tuple[bytes, list[Frame], int] | 
 def replies_of_messages(frames: Sequence[Frame]) -> tuple[bytes, ...] | None:
     """Return the replies of frames that are handled together; None if they have to be handled one by one.
 
-    These are few frames, as that takes less time, and frames among which a status may be: it has headers and no payload.
+    These are few frames, as that takes less time, and those among which a status may be: it has headers, no payload.
     """
     if len(frames) < _FEW_FRAMES:
         return None
