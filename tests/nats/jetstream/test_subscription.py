@@ -47,6 +47,7 @@ _ODD: tuple[Frame, ...] = (
     (b"s", b"$JS.ACK.S.C.1.3.NEXT.1700000000000000000.5.6", b"", b"one token more"),
     (b"s", b"answer.to", b"", b"no message of JetStream"),
     (b"s", b"", b"", b"no reply"),
+    (b"s", b"-", b"", b"a reply of one token"),
     (b"s", b"", _STATUS, b""),
     (b"s", b"$JS.FC.S.C.x", b"NATS/1.0 100 FlowControl Request\r\n\r\n", b""),
 )

@@ -7,6 +7,9 @@ from collections.abc import Sequence
 _MAX_DIGITS = 19
 """Digits of a stream sequence that is read without further checks."""
 
+_NONE = b" "
+"""Prefix that no reply has: none contains a blank."""
+
 
 class ConsumerPosition:
     """Sequences of the last message of a consumer.
@@ -21,14 +24,14 @@ class ConsumerPosition:
     def __init__(self) -> None:
         self.consumer_seq = 0
         self.stream_seq = 0
-        self._prefix = b"-"
+        self._prefix = _NONE
 
     def set(self, reply: bytes, stream_seq: int, consumer_seq: int) -> None:
         """Set the position to a message, whose reply has these sequences."""
         self.consumer_seq = consumer_seq
         self.stream_seq = stream_seq
         # Everything before the last five tokens, if these are the numbers.
-        self._prefix = reply.rsplit(b".", 5)[0] if reply.count(b".") in (8, 10) else b"-"
+        self._prefix = reply.rsplit(b".", 5)[0] if reply.count(b".") in (8, 10) else _NONE
 
     def advance(self, reply: bytes) -> bool:
         """Advance to a message if it is the next one of the same consumer; False if not."""
