@@ -77,12 +77,15 @@ def _nats_server() -> str | None:
 
 
 def commit() -> str | None:
-    """Return the commit of the checkout, marked where files differ from it; None without a checkout."""
+    """Return the commit of the checkout, marked where other files than results differ; None without a checkout."""
+    name = _git("describe", "--always", "--exclude", "*")
+    changed = _git("status", "--porcelain", "--untracked-files=no", ":/", f":(exclude,top)benchmarks/{FOLDER.name}")
+    return f"{name}-dirty" if name and changed else name
+
+
+def _git(*arguments: str) -> str | None:
     try:
-        done = subprocess.run(
-            ["git", "describe", "--always", "--dirty", "--exclude", "*"],
-            capture_output=True, text=True, check=False, cwd=Path(__file__).parent,
-        )  # fmt: skip
+        done = subprocess.run(["git", *arguments], capture_output=True, text=True, check=False, cwd=FOLDER.parent)
     except OSError:
         return None
     return done.stdout.strip() or None

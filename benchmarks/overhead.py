@@ -76,6 +76,9 @@ def cases(options: Options) -> Iterator[Case]:
 class _Uncounted:
     """Stands for `turnout.engine.flow.StageCounter`, and counts nothing."""
 
+    def __init__(self, *_: object) -> None:
+        pass
+
     def came(self, *_: object) -> None:
         pass
 

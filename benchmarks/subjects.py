@@ -7,8 +7,10 @@ and a plain Python UDF. No subject is there twice. ``partition`` is shown in eve
 from __future__ import annotations
 
 import itertools
+import json
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -21,6 +23,8 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks.harness import Case, Options, Result, Setup, Supply, clock, rates, timed
+from benchmarks.peers.programs import NATS_SERVER, Program, natsgo
+from turnout.errors import TurnoutError
 from turnout.subjects import MappingTable, SubjectTransform
 
 USUAL, QUICK = 200_000, 20_000
@@ -42,8 +46,9 @@ UDFS = ("reorder", "partition of two tokens", "split", "table of 1,000 literals 
 
 
 def cases(options: Options) -> Iterator[Case]:
-    """The library by itself, and the same in Spark."""
+    """The library by itself, beside nats-server's own code, and the same in Spark."""
     yield Case("library", lambda: _library(options))
+    yield Case("nats-server", lambda: _beside_nats_server(options))
     yield Case("spark", lambda: _spark(options))
 
 
@@ -60,6 +65,31 @@ def _library(options: Options) -> Iterator[Result]:
             REPEATS, lambda: subjects.take(count), lambda some, apply=apply: [apply(subject) for subject in some]
         )
         yield Result(f"library: {name}", count, rates(count, seconds), Setup("new", 1, 1))
+
+
+def _beside_nats_server(options: Options) -> Iterator[Result]:
+    """``apply_many`` and nats-server's `SubjectTransform.Match` by turns, after a round that warms both."""
+    count, subjects = options.rows(50_000, 5_000), Supply(_endless())
+    with Program([natsgo()]) as program:
+        for name, destination in TRANSFORMS.items():
+            transform = SubjectTransform.parse(SOURCE, destination)
+            ours, its = [], []
+            for _ in range(REPEATS + 1):
+                some = subjects.take(count)
+                begun = time.process_time()
+                mapped = transform.apply_many(some)
+                ours.append(time.process_time() - begun)
+                order = {"work": "subjects", "source": SOURCE, "destination": destination, "subjects": some}
+                answer = program.ask(json.dumps(order))
+                if name != "random" and answer["subjects"] != mapped:
+                    raise TurnoutError(f"nats-server maps other subjects than turnout with {destination!r}")
+                its.append(answer["cpu"])
+            ratio = median(one / used for used, one in zip(ours[1:], its[1:], strict=True))
+            extra = {"cpu_us": median(ours[1:]) / count * 1e6, "its_cpu_us": median(its[1:]) / count * 1e6}
+            speeds = rates(count, ours[1:])
+            yield Result(
+                f"nats-server: {name}", count, speeds, Setup("new", None, 1), f"nats-server {NATS_SERVER}", ratio, extra
+            )
 
 
 def _applied() -> Iterator[tuple[str, Callable[[str], str | None]]]:

@@ -27,7 +27,8 @@ BENTO = "v1.20.0"
 RSIGMA = "0.23.0"
 _CRATES = {"cpu-time": "1.0.0", "rsigma-eval": RSIGMA, "rsigma-parser": RSIGMA, "serde_json": "1.0.154"}
 NATS_GO = "v1.55.0"
-_NATS_MODULES = {"github.com/nats-io/nats.go": NATS_GO, "github.com/nats-io/nats-server/v2": "v2.15.1"}
+NATS_SERVER = "v2.15.1"
+_NATS_MODULES = {"github.com/nats-io/nats.go": NATS_GO, "github.com/nats-io/nats-server/v2": NATS_SERVER}
 _BENTO_MODULE = "github.com/warpstreamlabs/bento"
 _BUILD_SECONDS = 1800
 

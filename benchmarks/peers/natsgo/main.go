@@ -136,6 +136,34 @@ func publish(connection *nats.Conn, o order) {
 	<-js.PublishAsyncComplete()
 }
 
+// Read every message of the stream of flights, and publish every second one.
+func relay(connection *nats.Conn, o order) {
+	js, err := jetstream.New(connection, jetstream.WithPublishAsyncMaxPending(4*o.Batch))
+	check(err)
+	background := context.Background()
+	consumer, err := js.CreateConsumer(background, "FLIGHTS", jetstream.ConsumerConfig{AckPolicy: jetstream.AckNonePolicy})
+	check(err)
+	messages, err := consumer.Messages(jetstream.PullMaxMessages(2 * o.Batch))
+	check(err)
+	for i := 0; i < o.Count; i++ {
+		message, err := messages.Next()
+		check(err)
+		if i%2 == 0 {
+			header := message.Headers()
+			if header == nil {
+				header = nats.Header{}
+			}
+			header.Set("Nats-Msg-Id", fmt.Sprintf("FLIGHTS:%d", i))
+			out := &nats.Msg{Subject: "deliver.relay", Header: header, Data: message.Data()}
+			_, err := js.PublishMsgAsync(out, jetstream.WithStallWait(time.Minute))
+			check(err)
+		}
+	}
+	messages.Stop()
+	<-js.PublishAsyncComplete()
+	check(js.DeleteConsumer(background, "FLIGHTS", consumer.CachedInfo().Name))
+}
+
 func run(o order) answer {
 	if o.Work == "subjects" {
 		begun, used := time.Now(), cpu()
@@ -151,6 +179,8 @@ func run(o order) answer {
 		push(connection, o, o.Work == "push callback")
 	case "publish_async, acked":
 		publish(connection, o)
+	case "relay":
+		relay(connection, o)
 	case "pull fetch", "pull fetch, acked", "pull iterator, acked":
 		pull(connection, o, o.Work == "pull iterator, acked", o.Work != "pull fetch")
 	default:

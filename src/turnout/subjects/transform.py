@@ -4,15 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import repeat
 from typing import Self
 
 from turnout.errors import SubjectError
 from turnout.subjects.errors import DestinationError, InvalidSubjectError, NoMatchError, Reason
 from turnout.subjects.functions import is_braced, is_call, parse_call
 from turnout.subjects.plan import Matches, Render, TokenStep, matcher, renderer, tokens_needed
+from turnout.subjects.token_columns import TokenColumns, render_columns
 from turnout.subjects.tokens import BLANKS, FULL, PARTIAL, check_subject, not_literal, position_of, positioned
 
 _NEEDS_NO_WILDCARD = ("partition", "random")
+
+_ROWS_AT_ONCE = 1024
+"""Number of subjects per set of columns: they stay in the processor's cache."""
+
+_FEWEST_ROWS = 8
+"""Fewer subjects are mapped one by one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +100,7 @@ class SubjectTransform:
             InvalidSubjectError: when the subject has an empty token or a wildcard.
             NoMatchError: when the source does not match.
         """
-        if not self.destination or (self.source == FULL and self.destination == FULL):
+        if self._is_unchanging:
             return subject
         tokens = subject.split(".")
         if "" in tokens or PARTIAL in tokens or FULL in tokens:
@@ -101,11 +109,82 @@ class SubjectTransform:
             raise NoMatchError(subject, self.source)
         return self.render(subject, tokens, draw)
 
+    def apply_many(self, subjects: Sequence[str], draws: Sequence[float] | None = None) -> list[str | None]:
+        """Transform many published subjects, by columns of tokens: several times as fast as one by one.
+
+        Args:
+            subjects: literal, as in `apply`. Fastest if most have equal numbers of tokens.
+            draws: one for each subject, which decides ``random(n)``; new ones if not given.
+
+        Returns:
+            For each subject what `apply` returns; None where it raises InvalidSubjectError or NoMatchError.
+
+        Raises:
+            ValueError: when *draws* has another length than *subjects*, or a draw is not in [0, 1).
+
+        >>> SubjectTransform.parse("orders.*", "eu.{{left(1,2)}}").apply_many(["orders.new", "stock.17", "orders.*"])
+        ['eu.ne', None, None]
+        """
+        if draws is not None and len(draws) != len(subjects):
+            raise ValueError(f"{len(draws)} draws for {len(subjects)} subjects")
+        mapped: list[str | None] = []
+        for start in range(0, len(subjects), _ROWS_AT_ONCE):
+            some = slice(start, start + _ROWS_AT_ONCE)
+            mapped += self._apply_some(subjects[some], None if draws is None else draws[some])
+        return mapped
+
+    def _apply_some(self, subjects: Sequence[str], draws: Sequence[float] | None) -> list[str | None]:
+        if self._is_unchanging:
+            return list(subjects)
+        mapped = self._apply_columns(subjects, draws)
+        if mapped is not None:
+            return mapped
+        groups: dict[int, list[int]] = {}
+        for row, subject in enumerate(subjects):
+            groups.setdefault(subject.count("."), []).append(row)
+        if len(groups) == 1:
+            return self._one_by_one(subjects, draws)
+        results: list[str | None] = [None] * len(subjects)
+        for rows in groups.values():
+            some = [subjects[row] for row in rows]
+            some_draws = None if draws is None else [draws[row] for row in rows]
+            group = self._apply_columns(some, some_draws)
+            for row, result in zip(rows, self._one_by_one(some, some_draws) if group is None else group, strict=True):
+                results[row] = result
+        return results
+
+    def _apply_columns(self, subjects: Sequence[str], draws: Sequence[float] | None) -> list[str | None] | None:
+        """Return the mapped subjects; None if they are few or cannot be split to columns."""
+        columns = TokenColumns.split(subjects, draws) if len(subjects) >= _FEWEST_ROWS else None
+        if columns is None:
+            return None
+        rows = columns.matching(self.source.split("."))
+        if len(rows) == len(subjects):
+            return [*render_columns(self.steps, self.tail, columns)]
+        results: list[str | None] = [None] * len(subjects)
+        if rows:
+            for row, result in zip(rows, render_columns(self.steps, self.tail, columns.take(rows)), strict=True):
+                results[row] = result
+        return results
+
+    def _one_by_one(self, subjects: Sequence[str], draws: Sequence[float] | None) -> list[str | None]:
+        return list(map(self._apply_or_none, subjects, repeat(None) if draws is None else draws))
+
+    def _apply_or_none(self, subject: str, draw: float | None) -> str | None:
+        try:
+            return self.apply(subject, draw)
+        except SubjectError:
+            return None
+
     def apply_tokens(self, tokens: Sequence[str], draw: float | None = None) -> str:
         """Render the destination for *tokens*, which are not matched first; a missing one counts as empty."""
         missing = tokens_needed(self.steps) - len(tokens)
         padded = [*tokens, *[""] * missing] if missing > 0 else tokens
         return self.render(".".join(tokens), padded, draw)
+
+    @property
+    def _is_unchanging(self) -> bool:
+        return not self.destination or (self.source == FULL and self.destination == FULL)
 
     @property
     def is_identity(self) -> bool:
