@@ -87,7 +87,8 @@ class Segment:
         self.single: Single | None = None
         self.several: SeveralSingle | None = None
         self.any: AnySingle | None = None
-        self.check: Callable[[int, int], Check] = lru_cache(maxsize=65536)(self._check)
+        # Not a method: a segment that refers to itself is freed by the collector alone, perhaps never.
+        self.check: Callable[[int, int], Check] = lru_cache(maxsize=65536)(partial(_check_of, head, arrays))
 
     @classmethod
     def open(cls, path: Path, uses: Ints | None = None) -> Segment:
@@ -245,14 +246,15 @@ class Segment:
         member[which[self.arrays.set_key.take(slot) == keys.take(which)]] = True
         return member
 
-    def _check(self, key: int, number: int) -> Check:
-        """The test of this number, as data."""
-        form = int(self.arrays.test_form[number])
-        return Check(
-            self.head.keys[key],
-            TESTS[form & 15],
-            self.arrays.test_text.text(number),
-            self.arrays.test_last.text(number),
-            partial=bool(form & 16),
-            fold=bool(form & 32),
-        )
+
+def _check_of(head: Head, arrays: Arrays, key: int, number: int) -> Check:
+    """Return the test of this number, as data."""
+    form = int(arrays.test_form[number])
+    return Check(
+        head.keys[key],
+        TESTS[form & 15],
+        arrays.test_text.text(number),
+        arrays.test_last.text(number),
+        partial=bool(form & 16),
+        fold=bool(form & 32),
+    )

@@ -36,6 +36,9 @@ _CHUNK = 50_000
 _SCANNED_CHUNK = 100_000
 """Ids of one pass over the tables."""
 
+_DECODED_CHUNK = 1_000
+"""Number of records parsed together: what the parser makes of them lies between the subscriptions, and fragments memory."""
+
 _DELETED_CHUNK = 10_000
 """Ids of one statement. With many ids, more of their scattered rows share a page. SQLite allows 32,766 values."""
 
@@ -367,6 +370,6 @@ def _decoded(rows: Iterable[tuple[str, str, int]]) -> list[Subscription]:
     subscriptions: list[Subscription] = []
     rest = iter(rows)
     with paused_gc():
-        while chunk := list(islice(rest, _CHUNK)):
+        while chunk := list(islice(rest, _DECODED_CHUNK)):
             subscriptions += decode_records(chunk)
     return subscriptions
