@@ -119,7 +119,7 @@ class ResultsFile:
         kept: dict[str, Any] = self._content["benchmarks"].get(name, {}) if options.cases else {}
         run: dict[str, Any] = {
             "commit": commit(), "at": now(), "seconds": 0.0, "options": given, "load_before": _load(),
-            "load_after": None, "cases": kept.get("cases", []),
+            "load_after": None, "cases": [row for row in kept.get("cases", []) if not _is_repeated(row, options)],
         }  # fmt: skip
         self._content["benchmarks"][name] = run
         self._write()
@@ -134,6 +134,11 @@ class ResultsFile:
         new = self.path.with_suffix(".new")
         new.write_text(json.dumps(_rounded(self._content), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
         new.replace(self.path)
+
+
+def _is_repeated(row: dict[str, Any], options: Options) -> bool:
+    """Return True for a case without a result that is measured again: its row has no size, and results other names."""
+    return row["status"] != "measured" and options.wants(row["case"])
 
 
 def _key(row: dict[str, Any]) -> tuple[str, int | None]:

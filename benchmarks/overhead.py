@@ -17,7 +17,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from itertools import cycle
@@ -36,7 +36,7 @@ from turnout.demo.flights import FlightMessage
 from turnout.demo.year import route_file
 from turnout.embedded import NatsServer
 from turnout.engine import Program
-from turnout.engine.flow import Flow
+from turnout.engine.flow import Flow, StageCounter
 from turnout.engine.reading import AT_ONCE
 from turnout.nats.wire import Connection, Publisher
 from turnout.routes import Route
@@ -62,27 +62,27 @@ def cases(options: Options) -> Iterator[Case]:
         flights = supply()
         yield Case("counted", lambda: [_counted(Route.load(route_file(), environment), server, flights, pairs)])
 
-        def filled() -> int:
+        def filled(records: int) -> int:
             publish(server.url, flights.take(records))
             return records
 
-        yield Case("watched", lambda: [_watched(work / "routes", environment, server, filled(), flights)])
-        yield Case("clients", lambda: [_beside_clients(work / "attacked", environment, filled())])
+        yield Case("watched", lambda: [_watched(work / "routes", environment, server, filled(records), flights)])
+        yield Case("clients", lambda: [_beside_clients(work / "attacked", environment, filled(2 * records))])
 
 
 # The engine's counts
 
 
-class _Uncounted:
-    """Stands for `turnout.engine.flow.StageCounter`, and counts nothing."""
+class _Uncounted(StageCounter):
+    """A `StageCounter` that counts nothing."""
 
-    def __init__(self, *_: object) -> None:
+    def enter(self, stage: str, records: int, failures: int) -> None:
         pass
 
-    def came(self, *_: object) -> None:
+    def decoded(self, records: int, keys: int) -> None:
         pass
 
-    def flow(self, *_: object) -> Flow:
+    def flow(self, stages: Sequence[str]) -> Flow:  # noqa: ARG002 - as it is overridden
         return _NOTHING
 
 

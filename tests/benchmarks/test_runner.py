@@ -135,6 +135,17 @@ def test_chosen_cases_replace_their_own_rows(tmp_path: Path) -> None:
     assert [(case["case"], case["max"]) for case in cases] == [("other", 300.0), ("good", 7.0)]
 
 
+def test_a_case_that_failed_is_gone_when_it_is_measured(tmp_path: Path) -> None:
+    """Its results have longer names; the failure of a case that is not measured again stays."""
+    failed = [{"case": name, "status": "failed", "reason": "no server"} for name in ("good", "bad")]
+    for options, given in ((Options(), failed), (Options(cases=("good",)), [RESULT.row() | {"case": "good, twice"}])):
+        file = ResultsFile(tmp_path / "file.json")
+        list(file.recorded("fake", options, given))
+    cases = json.loads(file.path.read_text(encoding="utf-8"))["benchmarks"]["fake"]["cases"]
+
+    assert [(case["case"], case["status"]) for case in cases] == [("bad", "failed"), ("good, twice", "measured")]
+
+
 def test_every_benchmark_has_a_share_of_the_time() -> None:
     """That of ``turnout bench all``."""
     assert sorted(SHARES) == names()

@@ -37,7 +37,7 @@ _SCANNED_CHUNK = 100_000
 """Ids of one pass over the tables."""
 
 _DECODED_CHUNK = 1_000
-"""Number of records parsed together: what the parser makes of them lies between the subscriptions, and fragments memory."""
+"""Number of records parsed together: the parser's temporary objects are between the subscriptions in memory."""
 
 _DELETED_CHUNK = 10_000
 """Ids of one statement. With many ids, more of their scattered rows share a page. SQLite allows 32,766 values."""
