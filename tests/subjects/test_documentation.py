@@ -28,7 +28,7 @@ def test_each_line_of_the_first_example_gives_what_stands_behind_it() -> None:
         else:
             exec(line, names)
 
-    assert checked == 3
+    assert checked == 4
 
 
 def test_the_first_command_prints_what_the_page_prints() -> None:

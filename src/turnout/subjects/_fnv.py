@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING
+
+from turnout.deferred import np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 OFFSET = 2166136261
 PRIME = 16777619
