@@ -112,11 +112,12 @@ def test_killed_and_back(
     kind: str,
     unpack: Callable[[str], EarlierVersion],
 ) -> None:
-    """kill -9 of an earlier run, the present version, and back to the earlier one in the middle of a micro-batch."""
+    """kill -9 of an earlier run, the present version, and back to the earlier one in the middle of a micro-batch.
+
+    The earlier one has the copy of its own store, as the present version migrates the store.
+    """
     earlier = unpack("engine")
-    store = None if kind == "plain" else tmp_path / "subscriptions.db"
-    if store is not None:
-        earlier.python(OLD_STORE, f"sqlite:///{store}", streams.name)
+    store, copy = _store_and_copy(earlier, streams, tmp_path, kind)
     text = route_text(streams, batch=10_000, store=store)
     file = write_route(tmp_path, text)
     publish(streams, range(30_000))
@@ -133,11 +134,24 @@ def test_killed_and_back(
     assert present.counts.read == 10
     _undo_last_commit(switch.checkpoint)
     publish(streams, range(30_010, 30_020))
+    file = write_route(tmp_path, route_text(streams, batch=10_000, store=copy))
     done = earlier.turnout("run", str(file), "--once", "--checkpoint", str(switch.checkpoint), "--json")
     assert (done.returncode, json.loads(done.stdout)["counts"]["read"]) == (0, 20), done.stderr
     stored = books(streams)
     assert set(stored.values()) == {1}
     assert {int(one[1].split(":")[1]) for one in stored} == set(range(1, 30_021))
+
+
+def _store_and_copy(
+    earlier: EarlierVersion, streams: Streams, folder: Path, kind: str
+) -> tuple[Path, Path] | tuple[None, None]:
+    """Return a store that an earlier version has written, and a copy of it."""
+    if kind == "plain":
+        return None, None
+    store, copy = folder / "subscriptions.db", folder / "copy.db"
+    earlier.python(OLD_STORE, f"sqlite:///{store}", streams.name)
+    shutil.copyfile(store, copy)
+    return store, copy
 
 
 def _undo_last_commit(checkpoint: Path) -> None:
@@ -155,10 +169,7 @@ def test_back_to_the_version_before_the_engine(
 ) -> None:
     """It continues with the current version's checkpoint, and with the copy of its own store: the ids are the same."""
     earlier = unpack("columns")
-    store, copy = (None if kind == "plain" else tmp_path / name for name in ("subscriptions.db", "copy.db"))
-    if store is not None and copy is not None:
-        earlier.python(OLD_STORE, f"sqlite:///{store}", streams.name)
-        shutil.copyfile(store, copy)
+    store, copy = _store_and_copy(earlier, streams, tmp_path, kind)
     text = route_text(streams, batch=20, store=store)
     publish(streams, range(30))
     job.run(Route.parse(text, {}), spark, once=True, checkpoint=tmp_path / "checkpoint")
