@@ -118,6 +118,7 @@ def test_an_expiry_needs_no_revision(tmp_path):
         ({"expires": {}}, "expires.at: is required and missing"),
         ({"expires": {"at": "soon"}}, "expires.at: expected an ISO 8601 time, found 'soon'"),
         ({"expires": {"at": 5}}, "expires.at: expected an ISO 8601 time, found 5"),
+        ({"expires": {"at": 20260101}}, "expires.at: expected an ISO 8601 time, found 20260101"),
         ({"expires": {"at": "9999-12-31T23:59:59-12:00"}}, "expires.at: expected an ISO 8601 time"),
         ({"expires": {"at": "2030-01-01", "by": "sun"}}, "expires.by: expected record or wall, found 'sun'"),
         ({"expires": {"at": "2030-01-01", "on": 1}}, "expires.on: unknown field; there are at, by"),

@@ -80,7 +80,8 @@ class Expiry:
 
 def _time(written: object) -> datetime:
     try:
-        time = datetime.fromisoformat(str(written))
+        # A number is no time, though some of its digits are a date.
+        time = datetime.fromisoformat("" if isinstance(written, int | float) else str(written))
         # A time at the calendar's edge may have no equal in UTC.
         return time.astimezone(UTC) if time.tzinfo else time.replace(tzinfo=UTC)
     except (ValueError, OverflowError):

@@ -4,9 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import datetime
-from typing import TypeAlias
+from typing import Annotated, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, StrictStr, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StrictFloat,
+    StrictInt,
+    StrictStr,
+    model_validator,
+)
 
 from turnout.conditions import Condition, decode, parse
 from turnout.server.rest.models import RequestForm, exactly_one
@@ -30,10 +40,15 @@ class SubscriptionRoute(BaseModel):
     condition: dict[str, object]
 
 
+def _time(value: object) -> object:
+    """Return a time; pydantic alone would also read seconds since 1970, as a number or a text."""
+    return datetime.fromisoformat(value) if isinstance(value, str) else value if isinstance(value, datetime) else None
+
+
 class ExpiryModel(RequestForm):
     """Time from which on a subscription matches nothing."""
 
-    at: datetime = Field(description="UTC without an offset")
+    at: Annotated[datetime, BeforeValidator(_time)] = Field(description="UTC without an offset")
     by: ExpiryClock = Field(default="record", description="the time of records, or the clock when they are matched")
 
     def expiry(self) -> Expiry:
