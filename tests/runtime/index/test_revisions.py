@@ -11,10 +11,12 @@ import pytest
 
 from turnout.conditions import kiwi
 from turnout.errors import ConfigError, StoreUnavailableError
+from turnout.runtime.backfill.ledger import BackfillLedger
 from turnout.runtime.index import revisions as module
 from turnout.runtime.index.revisions import Revisions
 from turnout.subscriptions import Changes, Subscription
 from turnout.subscriptions.index import Index
+from turnout.subscriptions.start import Start
 from turnout.subscriptions.stores.memory import MemoryStore
 
 
@@ -108,3 +110,34 @@ def test_a_run_makes_no_store(tmp_path: Path) -> None:
         Revisions(f"sqlite:///{tmp_path}/mistyped.db", tmp_path / "index")
 
     assert not (tmp_path / "mistyped.db").exists()
+
+
+def test_a_ledger_sees_changes_between_records(store: Shaky, tmp_path: Path) -> None:
+    """A starting point is noted once, without a revision that no record needs, and as soon as the store is back."""
+    ledger = BackfillLedger(tmp_path)
+    revisions = Revisions("memory://", tmp_path / "index", ledger=ledger)
+    first = revisions.newest()
+    store.create(Subscription(("b",), kiwi("town", "Turku"), id="late", start=Start("earliest")))
+    files = sorted(path.name for path in revisions.folder.iterdir())
+    store.away = True
+    revisions.watch()
+    away = [row.id for row in ledger.rows]
+    store.away = False
+    revisions.watch()
+    revisions.watch()
+
+    assert (away, [row.id for row in ledger.rows]) == ([], ["late"])
+    assert sorted(path.name for path in revisions.folder.iterdir()) == files
+    assert revisions.newest() > first
+    assert [row.id for row in ledger.rows] == ["late"]
+    revisions.close()
+    ledger.close()
+
+
+def test_without_a_ledger_nothing_is_watched(revisions: Revisions, store: Shaky) -> None:
+    """The store is not asked."""
+    store.away = True
+
+    revisions.watch()
+
+    assert revisions.newest() == 1

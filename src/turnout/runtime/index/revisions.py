@@ -7,6 +7,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -75,13 +76,14 @@ class Revisions:
             followed: FollowedStore = self._wanted_subjects or self._store
             if ledger is not None:
                 followed = WatchedStore(followed, ledger)
+            self._watched = None if ledger is None else WatchedStore(self._store, ledger)
             self._index = IndexFolder(folder, followed, keep=keep)
             self._index.keep = _LASTING if lasting else 0
         except BaseException:
             self._store.close()
             raise
         self.folder = self._index.folder
-        self._newest = self._index.revision
+        self._newest = self._watched_revision = self._index.revision
         if self._wanted_subjects is not None:
             self._wanted_subjects.note(self._newest)
         self._is_away = False
@@ -113,6 +115,16 @@ class Revisions:
             else:
                 self._is_away = False
             return self._newest
+
+    def watch(self) -> None:
+        """Show the ledger the store's changes without a new revision of the index: of a quiet stream nothing needs one.
+
+        Does nothing while the store is away.
+        """
+        if self._watched is None:
+            return
+        with self._lock, suppress(TurnoutError, OSError):
+            self._watched_revision = self._watched.changes(max(self._watched_revision, self._newest)).revision
 
     def usable(self, revision: int) -> int:
         """Return *revision* if it can be opened, else the newest one, with a logged warning.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import shutil
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -39,9 +40,14 @@ class Backfill:
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def start(self) -> None:
-        """Deliver on a thread of its own, until `close`."""
-        self._thread = threading.Thread(target=self._follow, name=f"backfill {self._route.name}", daemon=True)
+    def start(self, watch: Callable[[], None]) -> None:
+        """Deliver on a thread of its own, until `close`.
+
+        Args:
+            watch: shows the ledger what has changed in the store: between two records far apart nothing else does.
+        """
+        name = f"backfill {self._route.name}"
+        self._thread = threading.Thread(target=self._follow, args=(watch,), name=name, daemon=True)
         self._thread.start()
 
     def note_seams(self) -> None:
@@ -64,10 +70,11 @@ class Backfill:
         while not self._stop.is_set() and self._step():
             pass
 
-    def _follow(self) -> None:
+    def _follow(self, watch: Callable[[], None]) -> None:
         pause = _POLL_SECONDS
         while not self._stop.wait(pause):
             try:
+                watch()
                 self.finish()
                 pause = _POLL_SECONDS
             except TurnoutError as failure:

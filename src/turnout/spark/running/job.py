@@ -228,8 +228,8 @@ class _Run:
             on_step(StartupStep.FIRST_BATCH)
             lasting = not (once or self.route.trigger.available_now)
             try:
-                if self.backfill is not None and lasting:
-                    self.backfill.start()
+                if self.backfill is not None and self.matching is not None and lasting:
+                    self.backfill.start(self.matching.revisions.watch)
                 self._follow(query, lasting=lasting)
             finally:
                 if self.backfill is not None and lasting:
