@@ -65,6 +65,8 @@ def test_kills_during_a_backfill(streams: Streams, tmp_path: Path) -> None:
             wait_for(lambda share=share: streams.stored(streams.sink) > share * len(even), 180)  # type: ignore[misc]
             assert BackfillLedger(tmp_path / "checkpoint").rows
             switch.kill()
+        # The next record shows where the missed range ends.
+        streams.publish([("all", b'{"n": %d, "city": "Pori"}' % (COUNT + 1), [])])
         switch.start("--once")
         assert switch.wait(240) == 0, switch.said()
 
