@@ -1,5 +1,4 @@
-"""turnout beside programs that others use for the same work: event-ruler, rsigma, Kafka Connect's transforms, Bento,
-nats.go.
+"""turnout beside other programs for the same work: event-ruler, rsigma, Kafka Connect's transforms, Bento, nats.go.
 
 Each is built from its public packages; the cases of one that cannot be built are skipped, with the reason. Answers are
 compared before speed, and both sides get the same records.

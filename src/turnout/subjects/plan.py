@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from operator import itemgetter
 
 from turnout.subjects._fnv import fnv1a
@@ -135,12 +136,22 @@ def _getter(call: Call, reads: tuple[int, ...]) -> _Getter:
     return lambda _subject, tokens: run(tokens[index])
 
 
+def buckets_of(number: int) -> int:
+    """Return the number of partitions, unsigned with 32 bits as in the server; with none there is partition 0 alone."""
+    return number % 2**32
+
+
+@lru_cache(maxsize=16)
+def bucket_namer(buckets: int) -> Callable[[int], str]:
+    """Return the function from a partition to its text."""
+    return tuple(map(str, range(buckets))).__getitem__ if buckets <= _MAX_NAMED_BUCKETS else str
+
+
 def _partition(reads: tuple[int, ...], number: int) -> _Getter:
-    # As an unsigned 32-bit number, as the server has it; none at all gives partition 0.
-    buckets = number % 2**32
+    buckets = buckets_of(number)
     if buckets == 0:
         return lambda _subject, _tokens: "0"
-    name: Callable[[int], str] = tuple(map(str, range(buckets))).__getitem__ if buckets <= _MAX_NAMED_BUCKETS else str
+    name = bucket_namer(buckets)
     if not reads:
         return lambda subject, _tokens: name(fnv1a(encode(subject)) % buckets)
     if len(reads) == 1:

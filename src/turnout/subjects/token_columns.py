@@ -6,7 +6,7 @@ destination is a function from columns to a column. What cannot be split this wa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 
@@ -14,11 +14,8 @@ from turnout.subjects._fnv import fnv1a_many
 from turnout.subjects.draws import check_draw, random_below
 from turnout.subjects.errors import InvalidSubjectError
 from turnout.subjects.functions import Call, cut_column
-from turnout.subjects.plan import TokenStep
+from turnout.subjects.plan import TokenStep, bucket_namer, buckets_of
 from turnout.subjects.tokens import FULL, PARTIAL, encode
-
-_MAX_NAMED_BUCKETS = 1024
-"""Up to this many partitions have their numbers written out beforehand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,8 +150,7 @@ def _random(number: int, index: int, subjects: TokenColumns) -> list[str]:
 
 
 def _partition(call: Call, reads: Sequence[int], subjects: TokenColumns) -> list[str]:
-    # As an unsigned 32-bit number, as the server has it; none at all gives partition 0.
-    buckets = (call.number or 0) % 2**32
+    buckets = buckets_of(call.number or 0)
     if buckets == 0:
         return ["0"] * len(subjects.subjects)
     if not reads:
@@ -163,7 +159,4 @@ def _partition(call: Call, reads: Sequence[int], subjects: TokenColumns) -> list
         keys = subjects.columns[reads[0]]
     else:
         keys = list(map("".join, zip(*(subjects.columns[token] for token in reads), strict=True)))
-    name: Callable[[int], str] = str
-    if buckets <= _MAX_NAMED_BUCKETS:
-        name = tuple(map(str, range(buckets))).__getitem__
-    return list(map(name, (fnv1a_many(encode("\n".join(keys))) % buckets).tolist()))
+    return list(map(bucket_namer(buckets), (fnv1a_many(encode("\n".join(keys))) % buckets).tolist()))
