@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from typing import Final, Literal, Self, get_args
 
 from turnout.epoch import microseconds_since_epoch
@@ -57,7 +58,7 @@ class Expiry:
                 raise SubscriptionInvalidError(f"expires.{name}: unknown field; there are {', '.join(_NAMES)}")
         if "at" not in mapping:
             raise SubscriptionInvalidError("expires.at: is required and missing")
-        return cls(_time(mapping["at"]), mapping.get("by", "record"))
+        return cls(expiry_time(mapping["at"]), mapping.get("by", "record"))
 
     def to_mapping(self) -> dict[str, object]:
         """Return plain values, from which `from_mapping` restores the expiry."""
@@ -78,11 +79,17 @@ class Expiry:
         return (record if self.by == "record" else now) >= self.milliseconds
 
 
-def _time(written: object) -> datetime:
-    try:
-        # A number is no time, though some of its digits are a date.
-        time = datetime.fromisoformat("" if isinstance(written, int | float) else str(written))
-        # A time at the calendar's edge may have no equal in UTC.
-        return time.astimezone(UTC) if time.tzinfo else time.replace(tzinfo=UTC)
-    except (ValueError, OverflowError):
-        raise SubscriptionInvalidError(f"expires.at: expected an ISO 8601 time, found {written!r:.60}") from None
+def expiry_time(written: object) -> datetime:
+    """Return the time of an expiry, in UTC.
+
+    Args:
+        written: a text in ISO 8601, or a date or time as YAML has it. A number is none, whatever its digits.
+
+    Raises:
+        SubscriptionInvalidError: it is no time, or has none in UTC, as some at the calendar's edge.
+    """
+    if isinstance(written, str | date):
+        with suppress(ValueError, OverflowError):
+            time = datetime.fromisoformat(str(written))
+            return time.astimezone(UTC) if time.tzinfo else time.replace(tzinfo=UTC)
+    raise SubscriptionInvalidError(f"expires.at: expected an ISO 8601 time, found {written!r:.60}")

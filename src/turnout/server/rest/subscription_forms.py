@@ -22,7 +22,7 @@ from turnout.conditions import Condition, decode, parse
 from turnout.server.rest.models import RequestForm, exactly_one
 from turnout.subscriptions import Subscription
 from turnout.subscriptions.audit import Action
-from turnout.subscriptions.expiry import Expiry, ExpiryClock
+from turnout.subscriptions.expiry import Expiry, ExpiryClock, expiry_time
 from turnout.subscriptions.settings import settings_from_mapping
 from turnout.untrusted import JsonObject
 
@@ -40,15 +40,10 @@ class SubscriptionRoute(BaseModel):
     condition: dict[str, object]
 
 
-def _time(value: object) -> object:
-    """Return a time; pydantic alone would also read seconds since 1970, as a number or a text."""
-    return datetime.fromisoformat(value) if isinstance(value, str) else value if isinstance(value, datetime) else None
-
-
 class ExpiryModel(RequestForm):
     """Time from which on a subscription matches nothing."""
 
-    at: Annotated[datetime, BeforeValidator(_time)] = Field(description="UTC without an offset")
+    at: Annotated[datetime, BeforeValidator(expiry_time)] = Field(description="UTC without an offset")
     by: ExpiryClock = Field(default="record", description="the time of records, or the clock when they are matched")
 
     def expiry(self) -> Expiry:
