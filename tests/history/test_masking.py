@@ -20,7 +20,7 @@ from turnout.records import Record, Shape
 from turnout.routes import Route
 from turnout.transforms import registry
 from turnout.transforms.base import Step, Transform, unchanged
-from turnout.transforms.flow import Move, moved_back, moved_on
+from turnout.transforms.flow import Move
 from turnout.transforms.registry import RELEASED
 
 SECRET = "4929000011112222"
@@ -252,17 +252,6 @@ def test_json_that_was_not_decoded_is_shown_without_the_field() -> None:
     assert "4929" not in text
     assert json.loads(text)["in"] == [{"card": HIDDEN}]
     assert hidden.raw("value", raw) == text.encode()
-
-
-def test_moves_are_followed_both_ways() -> None:
-    """A part of what moves goes with it, and what holds a part that moves is at both paths."""
-    moves = [Move(("value", "a"), ("headers", "A")), Move(("value", "b"), ("value", "c"), copy=True)]
-
-    assert moved_on(moves, ("value", "a", "x")) == {("headers", "A", "x")}
-    assert moved_on(moves, ("value",)) == {("value",), ("headers", "A"), ("value", "c")}
-    assert moved_on(moves, ("value", "b")) == {("value", "b"), ("value", "c")}
-    assert moved_back(moves, ("value", "c")) == {("value", "c"), ("value", "b")}
-    assert moved_back(moves, ("headers",)) == {("headers",), ("value", "a")}
 
 
 def test_why_a_run_failed_does_not_quote_the_record() -> None:
