@@ -16,11 +16,7 @@ from tests.contracts.store import StoreContract, TenantHistoryContract, subscrip
 from tests.ferretdb import FerretDb, NotAvailable
 
 from turnout.conditions import Condition, all_of, kiwi
-from turnout.errors import (
-    StoreUnavailableError,
-    SubscriptionExistsError,
-    SubscriptionInvalidError,
-)
+from turnout.errors import StoreUnavailableError, SubscriptionExistsError, SubscriptionInvalidError
 from turnout.subscriptions import Subscription, open_store
 from turnout.subscriptions.deadline import within
 from turnout.subscriptions.store import delete_many

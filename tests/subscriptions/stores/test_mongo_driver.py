@@ -11,11 +11,7 @@ from pymongo import errors
 from tests.contracts.store import subscription
 from tests.ferretdb import FerretDb, NotAvailable
 
-from turnout.errors import (
-    ConfigError,
-    StoreUnavailableError,
-    SubscriptionError,
-)
+from turnout.errors import ConfigError, StoreUnavailableError, SubscriptionError
 from turnout.subscriptions import open_store
 from turnout.subscriptions.stores._mongo_driver import error_of
 

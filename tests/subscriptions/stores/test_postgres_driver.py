@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from turnout.errors import (
-    ConfigError,
-    StoreUnavailableError,
-)
+from turnout.errors import ConfigError, StoreUnavailableError
 from turnout.subscriptions import open_store
 
 pytestmark = pytest.mark.postgres

@@ -11,10 +11,7 @@ import pytest
 from tests.contracts.store import StoreContract, TenantHistoryContract, every_page, subscription
 from tests.subscriptions.stores.sqlite_files import opened
 
-from turnout.errors import (
-    SubscriptionExistsError,
-    SubscriptionInvalidError,
-)
+from turnout.errors import SubscriptionExistsError, SubscriptionInvalidError
 from turnout.subscriptions import open_store
 from turnout.subscriptions.stores import _sqlite_deletions, sqlite
 

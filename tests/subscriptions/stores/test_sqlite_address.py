@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from turnout.errors import (
-    ConfigError,
-)
+from turnout.errors import ConfigError
 from turnout.subscriptions import open_store
 
 

@@ -12,10 +12,7 @@ import pytest
 from tests.contracts.store import subscription
 from tests.subscriptions.stores.sqlite_files import ids_of, opened
 
-from turnout.errors import (
-    StoreUnavailableError,
-    SubscriptionError,
-)
+from turnout.errors import StoreUnavailableError, SubscriptionError
 from turnout.subscriptions.deadline import within
 
 

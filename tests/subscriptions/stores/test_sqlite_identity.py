@@ -8,9 +8,7 @@ import pytest
 from tests.contracts.store import subscription
 from tests.subscriptions.stores.sqlite_files import ids_of, opened, replaced
 
-from turnout.errors import (
-    StoreUnavailableError,
-)
+from turnout.errors import StoreUnavailableError
 from turnout.subscriptions import Matcher
 from turnout.subscriptions.stores import sqlite
 

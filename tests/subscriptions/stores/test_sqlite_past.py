@@ -10,9 +10,7 @@ import pytest
 from tests.contracts.store import subscription
 from tests.subscriptions.stores.sqlite_files import opened
 
-from turnout.errors import (
-    HistoryForgottenError,
-)
+from turnout.errors import HistoryForgottenError
 from turnout.subscriptions.stores import sqlite
 
 

@@ -8,10 +8,7 @@ import pytest
 from tests.contracts.store import subscription
 from tests.subscriptions.stores.sqlite_files import opened
 
-from turnout.errors import (
-    HistoryForgottenError,
-    SubscriptionError,
-)
+from turnout.errors import HistoryForgottenError, SubscriptionError
 from turnout.subscriptions.stores._sqlite_schema import APPLICATION_ID, SCHEMA
 
 
