@@ -51,7 +51,7 @@ def store(url):
 
 
 class TestMongoStore(StoreContract, TenantHistoryContract):
-    bulk_size = 2_100
+    bulk_size = 1_100
 
     @pytest.fixture
     def store(self, url):
