@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tests.feeds import FedRoute
     from turnout.embedded import NatsServer
     from turnout.nats.wire import Connection
+    from turnout.runtime.java import Java
 
 HERE = Path(__file__).parent
 
@@ -74,15 +75,28 @@ def _rank(item: pytest.Item) -> int:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """The one Spark session of this test process."""
-    from turnout.spark.session.build import build_session
+    from turnout.spark.session import build
 
-    session = build_session(
-        "turnout-tests",
-        master="local[2]",
-        conf={"spark.sql.shuffle.partitions": "2", "spark.driver.memory": "3g"},
-    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(build, "archive_options", _options_that_write_no_archive)
+        session = build.build_session(
+            "turnout-tests",
+            master="local[2]",
+            conf={"spark.sql.shuffle.partitions": "2", "spark.driver.memory": "3g"},
+        )
     yield session
     session.stop()
+
+
+def _options_that_write_no_archive(java: Java) -> list[str]:
+    """Return the options that map an archive of classes.
+
+    In a fresh clone each test process would write one at its end, of 200 MB, too late for any test to map it.
+    """
+    from turnout.spark.session.cds import archive_options
+
+    options = archive_options(java)
+    return [] if any("ArchiveClassesAtExit" in option for option in options) else options
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,6 @@ import numpy as np
 
 from turnout.engine.counts import COUNTS, OUTCOMES, Counts
 from turnout.engine.outcome import Outcome
-from turnout.server.metric_definitions import MEASURES
 
 ROUTES_PAGE = Path(__file__).parents[2] / "docs" / "routes.md"
 
@@ -35,12 +34,6 @@ def test_a_record_without_an_outcome_is_missed() -> None:
 
 def test_each_outcome_is_a_count() -> None:
     assert set(OUTCOMES) < set(COUNTS)
-
-
-def test_each_metric_is_served() -> None:
-    declared = {info.metric for info in COUNTS.values() if info.metric}
-
-    assert declared <= set(MEASURES)
 
 
 def test_the_table_in_the_docs_is_that_of_the_declarations() -> None:

@@ -129,17 +129,6 @@ def test_records_as_lists(records: list[Any], subscribed: bool, lineage: str, ba
         assert (lines_of_listed(listed, options) or []) == ([] if lines is None else lines.to_pylist())
 
 
-@given(st.lists(st.tuples(st.text(max_size=3), st.sampled_from([None, 0, 7]), st.none() | st.integers(0, 2**63 - 1))))
-def test_draws(records: list[Any]) -> None:
-    """A few records have the draws that many have."""
-
-    def draws() -> list[float]:
-        topics, partitions, offsets = ([record[part] for record in records] for part in range(3))
-        return draw_hash.draws_of(topics, partitions, offsets).tolist()
-
-    assert by_arrays(draws) == draws()
-
-
 def test_records_as_lists_stay_lists() -> None:
     """Deliveries of a few records to one sink are lists; with a dead letter they are arrays."""
     of_batch = batch([{}])

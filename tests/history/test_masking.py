@@ -9,21 +9,18 @@ from typing import Any
 
 import pytest
 
-from turnout.conditions import parse
+from tests.history.masked_routes import ROUTE, SECRET, route_of
 from turnout.engine import Program
 from turnout.engine.explain import explain
 from turnout.engine.sample_records import SampleRecord, record_batch
-from turnout.errors import ConfigError
-from turnout.history.masked_views import check_condition, masked_explanation, masked_metadata, masked_sentence
+from turnout.history.masked_views import masked_explanation
 from turnout.history.masking import HIDDEN, Hidden, hidden_anywhere, hidden_by_stage
 from turnout.records import Record, Shape
 from turnout.routes import Route
 from turnout.transforms import registry
 from turnout.transforms.base import Step, Transform, unchanged
-from turnout.transforms.flow import Move, moved_back, moved_on
+from turnout.transforms.flow import Move
 from turnout.transforms.registry import RELEASED
-
-SECRET = "4929000011112222"
 
 # Of each released transform: its options, and the field that is masked behind it.
 CHAINS: Mapping[str, tuple[str, str]] = {
@@ -44,24 +41,6 @@ CHAINS: Mapping[str, tuple[str, str]] = {
     "TimestampRouter": ("type: TimestampRouter", "card"),
     "ValueToKey": ("type: ValueToKey, fields: card", "card"),
 }
-
-ROUTE = """
-name: cards
-source: {{format: nats, servers: "nats://127.0.0.1:1", stream: S}}
-value: {{format: json}}
-key: {{format: string}}
-transforms:
-  - {{name: one, {options}}}
-  - {{name: two, type: DropHeaders, headers: Nothing}}
-  - {{name: mask, type: MaskField$Value, fields: {masked}}}
-sink: {{format: nats, servers: "nats://127.0.0.1:1"}}
-deadLetter: {{topic: dead}}
-errors: {{tolerance: all}}
-"""
-
-
-def route_of(options: str, masked: str) -> Route:
-    return Route.parse(ROUTE.format(options=options, masked=masked), {})
 
 
 def explained(route: Route, value: bytes) -> tuple[Any, Any]:
@@ -111,41 +90,6 @@ def test_no_view_shows_a_nested_field_that_is_masked(options: str, masked: str) 
 
         assert SECRET in json.dumps(clear, default=str)
         assert not [part for part, content in shown.items() if SECRET in json.dumps(content, default=str)], value
-
-
-def test_elements_of_arrays_are_hidden_by_the_name_of_their_field() -> None:
-    """This includes fields inside of elements, which conditions read as JSON."""
-    paths = "{card: 'value.items[].card', items: 'value.items[]', n: 'value.items[].n'}"
-    text = ROUTE.format(
-        options="type: DropHeaders, headers: Nothing", masked="card, predicate: {type: HasHeaderKey, name: A}"
-    )
-    route = Route.parse(f"{text}subscriptions: {{store: 'memory://cards', metadata: {paths}}}\n", {})
-    items = [json.dumps({"card": SECRET, "n": 1}), json.dumps({"card": "7", "n": 2})]
-    metadata = {"card": json.dumps([SECRET, "7"]), "items": json.dumps(items), "n": '["1","2"]'}
-
-    shown = masked_metadata(route, metadata)
-
-    assert SECRET not in json.dumps(shown)
-    assert shown["n"] == '["1","2"]'
-    assert [json.loads(item)["n"] for item in json.loads(shown["items"])] == [1, 2]
-    assert SECRET not in json.dumps(masked_metadata(route, {"items": items[0]}))
-
-
-def test_any_value_and_paths_below_a_prefix_are_hidden() -> None:
-    """Which of all values is a masked one is not known, so that none is shown; nor may a condition look at them."""
-    text = ROUTE.format(
-        options="type: DropHeaders, headers: Nothing", masked="card, predicate: {type: HasHeaderKey, name: A}"
-    )
-    route = Route.parse(f"{text}subscriptions: {{store: 'memory://cards', metadata: {{'all.*': 'value.*'}}}}\n", {})
-    metadata = {"*": json.dumps([SECRET, "t"]), "all.items[].card": json.dumps([SECRET]), "all.n": "1", "all.`": SECRET}
-
-    shown = masked_metadata(route, metadata)
-    assert (shown["*"], shown["all.n"]) == (HIDDEN, "1")
-    assert SECRET not in json.dumps(shown)
-    for looked_at in ("*:a", "all.card:a", "all.items[].card:a"):
-        with pytest.raises(ConfigError, match="the route masks it"):
-            check_condition(route, len(route.chain.stages), parse(looked_at))
-    check_condition(route, len(route.chain.stages), parse("all.n:1"))
 
 
 def test_what_stands_in_the_place_of_an_expected_object_is_hidden() -> None:
@@ -252,24 +196,3 @@ def test_json_that_was_not_decoded_is_shown_without_the_field() -> None:
     assert "4929" not in text
     assert json.loads(text)["in"] == [{"card": HIDDEN}]
     assert hidden.raw("value", raw) == text.encode()
-
-
-def test_moves_are_followed_both_ways() -> None:
-    """A part of what moves goes with it, and what holds a part that moves is at both paths."""
-    moves = [Move(("value", "a"), ("headers", "A")), Move(("value", "b"), ("value", "c"), copy=True)]
-
-    assert moved_on(moves, ("value", "a", "x")) == {("headers", "A", "x")}
-    assert moved_on(moves, ("value",)) == {("value",), ("headers", "A"), ("value", "c")}
-    assert moved_on(moves, ("value", "b")) == {("value", "b"), ("value", "c")}
-    assert moved_back(moves, ("value", "c")) == {("value", "c"), ("value", "b")}
-    assert moved_back(moves, ("headers",)) == {("headers",), ("value", "a")}
-
-
-def test_why_a_run_failed_does_not_quote_the_record() -> None:
-    """Its place, the stage and the class are shown."""
-    sentence = f"topic orders.1, offset 7: TRANSFORMATION: org.apache.Cast$Value: one: Value ({SECRET}) is no number"
-
-    assert masked_sentence(route_of("type: Filter", "card"), sentence) == (
-        "topic orders.1, offset 7: TRANSFORMATION: ***"
-    )
-    assert SECRET not in masked_sentence(route_of("type: Filter", "card"), SECRET, known=False)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from tests.integration.kafka_broker import KafkaBroker
@@ -16,6 +15,11 @@ from turnout.errors import TurnoutError
 from turnout.kafka.admin import KafkaAdmin
 from turnout.kafka.options import KafkaOptions
 from turnout.nats.wire import Connection, PullReader, Range, create_stream
+from turnout.routes import Route
+from turnout.spark.running import job
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.kafka
 
@@ -43,18 +47,10 @@ checkpoint: "{work}/{name}"
 {more}"""
 
 
-def run(work: Path, name: str, source: str, sink: str, more: str = "") -> dict[str, int]:
-    """Run a route in a process of its own; the counts."""
-    path = work / f"{name}.yaml"
+def run(spark: SparkSession, work: Path, name: str, source: str, sink: str, more: str = "") -> dict[str, int]:
+    """Run a route until its source is read; the counts."""
     text = ROUTE.format(name=name, source=source, sink=sink, work=work, more=more)
-    path.write_text(text, encoding="utf-8")
-    done = subprocess.run(
-        [sys.executable, "-m", "turnout", "run", str(path), "--json"],
-        capture_output=True, text=True, timeout=240, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
-    counts: dict[str, int] = json.loads(done.stdout)["counts"]
-    return counts
+    return job.run(Route.parse(text, {}), spark).counts.as_dict()
 
 
 def test_a_broker_of_our_own(broker: KafkaBroker) -> None:
@@ -65,7 +61,7 @@ def test_a_broker_of_our_own(broker: KafkaBroker) -> None:
         assert "orders" in admin.topics()
 
 
-def test_to_kafka_and_back(broker: KafkaBroker, nats_server: NatsServer, tmp_path: Path) -> None:
+def test_to_kafka_and_back(spark: SparkSession, broker: KafkaBroker, nats_server: NatsServer, tmp_path: Path) -> None:
     """NATS to Kafka to NATS: the record keeps its topic, its value and its headers."""
     count = 500
     nats = f'{{format: nats, servers: "{nats_server.url}", stream: %s}}'
@@ -74,10 +70,10 @@ def test_to_kafka_and_back(broker: KafkaBroker, nats_server: NatsServer, tmp_pat
         for n in range(count):
             connection.request("flights", json.dumps({"n": n}).encode(), {"Trace": str(n)})
         kafka = f'{{format: kafka, servers: "{broker.servers}"'
-        there = run(tmp_path, "there", nats % "TOKAFKA", kafka + "}")
+        there = run(spark, tmp_path, "there", nats % "TOKAFKA", kafka + "}")
         connection.api("STREAM.UPDATE.TOKAFKA", {"name": "TOKAFKA", "subjects": ["unused"], "storage": "memory"})
         create_stream(connection, {"name": "FROMKAFKA", "subjects": ["flights"], "storage": "memory"})
-        back = run(tmp_path, "back", kafka + ", topics: flights}", nats % "FROMKAFKA")
+        back = run(spark, tmp_path, "back", kafka + ", topics: flights}", nats % "FROMKAFKA")
 
         assert (there["read"], there["delivered"], back["read"], back["delivered"]) == (count,) * 4
         rows = [
@@ -109,7 +105,7 @@ TOLERANT = "deadLetter: {topic: dead}\nerrors: {tolerance: all}\n"
     ],
 )
 def test_a_record_that_is_too_large_is_a_dead_letter(
-    broker: KafkaBroker, tmp_path: Path, topic: str, size: int
+    spark: SparkSession, broker: KafkaBroker, tmp_path: Path, topic: str, size: int
 ) -> None:
     """By the producer's limit, by the route's own transform, and by the topic's; its neighbour is delivered."""
     with KafkaAdmin(KafkaOptions.of(broker.servers)) as admin:
@@ -121,7 +117,7 @@ def test_a_record_that_is_too_large_is_a_dead_letter(
     ]
     sink = f'{{format: kafka, servers: "{broker.servers}"}}\n{TOLERANT}'
 
-    counts = run(tmp_path, "sized", records(tmp_path / "in", rows), sink)
+    counts = run(spark, tmp_path, "sized", records(tmp_path / "in", rows), sink)
 
     assert {name: counts[name] for name in ("read", "delivered", "dead_lettered", "undeliverable")} == {
         "read": 2, "delivered": 1, "dead_lettered": 1, "undeliverable": 1,

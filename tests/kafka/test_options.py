@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from turnout.errors import ConfigError
-from turnout.kafka.clients import ErrorWatch, consumer_of, producer_of
 from turnout.kafka.options import KafkaOptions
 
 
@@ -49,12 +48,3 @@ def test_mistakes(security: dict[str, object], path: str, problem: str) -> None:
 
     assert path in [mistake.path for mistake in refused.value.mistakes]
     assert problem in str(refused.value)
-
-
-def test_a_property_that_the_client_does_not_know() -> None:
-    """An unknown property is a mistake of the options; values are not repeated."""
-    for make in (consumer_of, producer_of):
-        with pytest.raises(ConfigError, match=r'No such configuration property: "no\.such"') as refused:
-            make(KafkaOptions.of("a:1", client={"no.such": "hidden"}), ErrorWatch())
-
-        assert "hidden" not in str(refused.value)

@@ -10,8 +10,8 @@ import pytest
 
 from tests.contracts.store import subscription
 from turnout.conditions import all_of, kiwi
-from turnout.errors import StoreUnavailableError, SubscriptionInvalidError
-from turnout.rpc import call_limits, matching, storage
+from turnout.errors import SubscriptionInvalidError
+from turnout.rpc import call_limits
 from turnout.rpc.channel import Channel
 from turnout.rpc.matching_client import MatchingClient
 from turnout.rpc.server import subscriptions_server
@@ -82,43 +82,6 @@ def test_searches(store):
     with pytest.raises(SubscriptionInvalidError, match="65 pairs, a search takes at most 64"):
         store.search_by_metadata({f"k{number}": "v" for number in range(65)})
     assert store.search_by_metadata({f"k{number}": "v" for number in range(64)}).items == ()
-
-
-@pytest.mark.parametrize("bound", ["MAX_BULK", "MAX_BULK_BYTES"])
-def test_bulks(store, monkeypatch, bound):
-    """A bulk that is too long to be held is RESOURCE_EXHAUSTED, and nothing of it is stored."""
-    monkeypatch.setattr(storage, bound, 3)
-    with pytest.raises(StoreUnavailableError, match="RESOURCE_EXHAUSTED: a bulk has at most"):
-        store.create_many(subscription() for _ in range(4))
-    assert len(store.snapshot()) == 0
-
-
-def test_bulks_of_ids(store, monkeypatch):
-    """A bulk of too many ids is RESOURCE_EXHAUSTED, and none of them is deleted."""
-    ids = store.create_many(subscription() for _ in range(4))
-    monkeypatch.setattr(storage, "MAX_BULK", 3)
-    with pytest.raises(StoreUnavailableError, match="RESOURCE_EXHAUSTED: a bulk has at most 3 ids"):
-        store.delete_many(ids)
-    store.delete_many(ids[:3])
-
-    assert len(store.snapshot()) == 1
-
-
-def test_explained_matches(server, store, monkeypatch):
-    """More matches than are explained at once are RESOURCE_EXHAUSTED; without explanations they are given."""
-    monkeypatch.setattr(matching, "MAX_EXPLAINED", 2)
-    with grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel:
-        stub = MatchingStub(channel)
-        for count in range(1, 4):
-            store.create(subscription())
-            request = matching_pb2.MatchRequest(metadata={"subject": "orders"}, explain=True)
-            if count <= 2:
-                assert all(match.explanation.holds for match in stub.Match(request, timeout=10).matches)
-                continue
-            with pytest.raises(grpc.RpcError, match="RESOURCE_EXHAUSTED"):
-                stub.Match(request, timeout=10)
-            request.explain = False
-            assert len(stub.Match(request, timeout=10).matches) == count
 
 
 def test_a_small_call_beside_large_ones(backing, settings, monkeypatch):

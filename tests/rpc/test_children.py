@@ -30,7 +30,7 @@ with open_store("memory://") as backing:
         callers = [threading.Thread(target=ask, args=(server.port,)) for _ in range(2)]
         for caller in callers:
             caller.start()
-        for _ in range(300):
+        for _ in range(120):
             # As PySpark starts its JVM.
             child = subprocess.Popen(["true"], preexec_fn=lambda: None)
             codes[child.wait(30)] += 1
@@ -42,7 +42,10 @@ print(dict(codes))
 
 
 def test_they_begin_while_calls_are_under_way() -> None:
-    """gRPC's handlers of a fork aborted one child in twenty-five, before it was another program."""
+    """gRPC's handlers of a fork aborted one child in twenty-five, before it was another program.
+
+    Of 120 children one would be aborted in 99 of 100 runs.
+    """
     done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=120, check=False)
 
-    assert (done.stdout, done.stderr) == ("{0: 300}\n", "")
+    assert (done.stdout, done.stderr) == ("{0: 120}\n", "")

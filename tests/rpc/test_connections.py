@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import urllib.request
 from contextlib import ExitStack
 from dataclasses import replace
 
@@ -11,9 +10,8 @@ import grpc
 import pytest
 
 from tests.contracts.store import subscription
-from tests.server.conftest import wait_for
+from tests.rpc.sockets import read_to_end
 from turnout.errors import SubscriptionInvalidError
-from turnout.rpc import metrics
 from turnout.rpc.channel import Channel
 from turnout.rpc.remote_store import RemoteStore
 from turnout.rpc.server import subscriptions_server
@@ -22,23 +20,6 @@ from turnout.rpc.v1.matching_pb2 import PastRequest
 from turnout.rpc.v1.matching_pb2_grpc import StorageStub
 from turnout.rpc.v1.subscriptions_pb2_grpc import ServiceStub
 from turnout.subscriptions.rules import MAX_ID
-
-
-def read_to_end(client: socket.socket) -> None:
-    try:
-        while client.recv(4_096):
-            pass
-    except ConnectionError:
-        pass
-
-
-def scraped(port: int | None) -> bytes:
-    """The metrics; nothing where a slot is about to be given back."""
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as page:
-            return page.read()
-    except OSError:
-        return b""
 
 
 def test_a_connection_that_says_nothing_is_closed(backing, settings):
@@ -103,14 +84,3 @@ def test_a_long_tenant_is_refused(server):
         )
     assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert len(refused.value.details()) < 300
-
-
-def test_slow_clients_of_metrics_hold_few_threads(backing, settings, monkeypatch, capfd):
-    """Half-open connections to the metrics port are closed in time or at once, and Prometheus is answered again."""
-    monkeypatch.setattr(metrics._Handler, "timeout", 0.3)
-    with subscriptions_server(backing, replace(settings, metrics_port=0)) as server, ExitStack() as clients:
-        address = ("127.0.0.1", server.metrics_port)
-        for client in [clients.enter_context(socket.create_connection(address, timeout=30)) for _ in range(100)]:
-            read_to_end(client)
-        assert b"turnout_subscriptions" in wait_for(lambda: scraped(server.metrics_port))
-    assert "Traceback" not in capfd.readouterr().err

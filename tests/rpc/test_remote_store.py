@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 
@@ -20,7 +19,6 @@ from turnout.errors import (
     SubscriptionNotFoundError,
 )
 from turnout.rpc.channel import Channel
-from turnout.rpc.matching_client import MatchingClient
 from turnout.rpc.remote_store import RemoteStore
 from turnout.rpc.server import subscriptions_server
 from turnout.rpc.v1 import matching_pb2, matching_pb2_grpc
@@ -287,41 +285,6 @@ def test_shutdown_lets_calls_end(backing, settings):
         assert [outcome.id for outcome in batches] == ["x"]
         with pytest.raises(StoreUnavailableError):
             store.read("x")
-
-
-def test_shutdown_ends_watching(backing, settings):
-    """A watcher is told that the server stops, and from which revision to continue."""
-    server = subscriptions_server(backing, settings).start()
-    client = MatchingClient(Channel(f"127.0.0.1:{server.port}"))
-    backing.create(subscription())
-    watching = client.watch()
-    next(watching)
-    begun = time.monotonic()
-    server.stop()
-
-    with pytest.raises(StoreUnavailableError):
-        next(watching)
-    assert time.monotonic() - begun < settings.grace_seconds
-    client.close()
-
-
-def test_streams_leave_room(server, channel, store):
-    """However many watch, short calls are answered, and one stream too many is refused."""
-    clients = [MatchingClient(channel) for _ in range(server.settings.workers * 3 // 4)]
-    store.create(subscription())
-    streams = [client.watch() for client in clients]
-    for stream in streams:
-        next(stream)
-    one_more = MatchingClient(channel)
-
-    assert len(store.snapshot()) == 1
-    with pytest.raises(StoreUnavailableError, match="too many streams"):
-        next(one_more.watch())
-    for stream in streams:
-        assert isinstance(stream, Generator)
-        stream.close()
-    for client in [*clients, one_more]:
-        client.close()
 
 
 class _Slow:

@@ -30,7 +30,7 @@ from turnout.console import add_console
 from turnout.errors import ConfigError, RunError, StoreUnavailableError
 from turnout.rpc.remote_store import RemoteStore
 from turnout.server.config import ServerConfig
-from turnout.server.logs import JsonLines, TextLines
+from turnout.server.logs import JsonLines
 from turnout.server.serving import RouteServer
 from turnout.server.supervisor import Phase
 from turnout.subscriptions import Subscription
@@ -280,17 +280,6 @@ def test_a_log_for_programs_is_an_object_a_line() -> None:
 
     assert (line["level"], line["message"], line["route"]) == ("error", "route a", "a")
     assert "secret" not in line["exception"]
-
-
-@pytest.mark.parametrize("formatter", [JsonLines(), TextLines()])
-def test_what_is_logged_of_a_record_does_not_control_a_terminal(formatter: logging.Formatter) -> None:
-    """A topic with an escape, or with a character that reverses text, is shown with escapes."""
-    record = logging.LogRecord("turnout.server", logging.ERROR, "f", 1, "%s", ("a\x1b]0;b\x07\u202e\x9b",), None)
-
-    line = formatter.format(record)
-
-    assert not set(line) & set("\x1b\x07\u202e\x9b")
-    assert "]0;b" in line
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl here: apt-get install curl")

@@ -9,7 +9,6 @@ from tests.subjects import strategies
 
 from turnout.errors import SubjectError
 from turnout.subjects import SubjectTransform
-from turnout.subjects._fnv import fnv1a, fnv1a_many
 
 
 def _one_by_one(transform: SubjectTransform, subjects: list[str], draws: list[float] | None) -> list[str | None]:
@@ -96,9 +95,3 @@ def test_draws_are_checked() -> None:
     with pytest.raises(ValueError, match="3 draws for 20 subjects"):
         transform.apply_many(subjects, [0.5] * 3)
     assert set(transform.apply_many(subjects * 50)) == {f"b.{number}" for number in range(5)}
-
-
-@given(st.lists(strategies.keys.map(lambda key: key.replace(b"\n", b"")) | st.just(b"x" * 100), min_size=1))
-def test_hashes_of_many_lines(lines: list[bytes]) -> None:
-    """They are those of each line, also of long and empty ones."""
-    assert fnv1a_many(b"\n".join(lines)).tolist() == [fnv1a(line) for line in lines]

@@ -4,7 +4,32 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from tools.sizes import measure
+
+
+@pytest.mark.parametrize(
+    ("statement", "percent"),
+    [
+        ("from src.d import x", 50),
+        ("from src import d", 50),
+        ("from src import (\n    c,\n    d,\n)", 50),
+        ("import src.d", 50),
+        ("def test():\n    from src.d import x", 50),
+        ("from src import e", 100),
+    ],
+)
+def test_modules_that_tests_of_other_folders_import_lack_a_mirror(tmp_path: Path, statement: str, percent: int) -> None:
+    """Every form of import counts, in any folder."""
+    sources, tests = tmp_path / "src", tmp_path / "tests"
+    sources.mkdir()
+    (sources / "c.py").write_text("")
+    (sources / "d.py").write_text("def f():\n    return 1\n")
+    (tests / "other").mkdir(parents=True)
+    (tests / "test_c.py").write_text("")
+    (tests / "other" / "test_more.py").write_text(statement)
+
+    assert measure(sources, tests)["of_modules_that_tests_import"] == percent
 
 
 def test_a_tree_is_measured(tmp_path: Path) -> None:

@@ -22,3 +22,13 @@ def chain(type_: str, *, predicate: dict[str, str] | None = None, **options: str
 
 def values(outcomes: list[Any]) -> list[Any]:
     return [outcome.value if isinstance(outcome, Record) else None for outcome in outcomes]
+
+
+def route_chain(*stages: dict[str, Any]) -> Chain:
+    return Chain.from_route(stages)
+
+
+def outcome_values(of: Chain, *given: Any) -> list[Any]:
+    """Return what a chain makes of records with these values: their values, or other outcomes as they are."""
+    made = of.apply([Record("t", value) for value in given])
+    return [one.value if isinstance(one, Record) else one for one in made]

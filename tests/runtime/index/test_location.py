@@ -4,78 +4,23 @@ from __future__ import annotations
 
 import stat
 import threading
-import urllib.error
-import urllib.request
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.runtime.index.conftest import Folder
 
-from turnout.caches import LruCache
 from turnout.errors import ConnectionLostError
 from turnout.runtime.index import location as index_place
-from turnout.runtime.index.client import AskedRevisions
 from turnout.runtime.index.location import IndexLocation
 from turnout.runtime.index.server import IndexServer
-from turnout.subscriptions.index import IndexFileError
-
-
-class Folder:
-    """An index folder whose revisions are lists of files."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = self.folder = path
-        path.mkdir()
-        self.revisions: dict[int, list[str]] = {}
-
-    def put(self, revision: int, **contents: str) -> None:
-        """A revision with these files, those of earlier ones by their names alone."""
-        for name, content in contents.items():
-            if content:
-                (self.path / name).write_text(content)
-        self.revisions[revision] = list(contents)
-
-    def files(self, revision: int) -> list[Path]:
-        if revision not in self.revisions:
-            raise IndexFileError(self.path / str(revision), "is not there", "put it there")
-        return [self.path / name for name in self.revisions[revision]]
-
-    def newest(self) -> int:
-        return max(self.revisions)
-
-    def filters(self, revision: int) -> None:
-        """Any subject."""
-
-    def usable(self, revision: int) -> int:
-        return revision if revision in self.revisions else self.newest()
 
 
 def files_of(place: IndexLocation, revision: int) -> set[str]:
     """The names of the files of an opened revision."""
     opened: Any = place.open(revision)
     return set(opened.files)
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: Any) -> Folder:
-    """Return the driver's folder: its path, and its contents."""
-
-    def opened(path: Path, revision: int) -> Any:
-        files = {file.name: file.read_text() for file in path.iterdir() if not file.name.startswith(".")}
-        return SimpleNamespace(path=path, revision=revision, files=files)
-
-    monkeypatch.setattr("turnout.subscriptions.index.Index", SimpleNamespace(open=opened), raising=False)
-    monkeypatch.setattr(index_place, "_opened", LruCache(2))
-    return Folder(tmp_path / "driver")
-
-
-@pytest.fixture
-def server(folder: Folder) -> Iterator[IndexServer]:
-    with IndexServer(folder) as started:
-        yield started
 
 
 @pytest.fixture
@@ -174,26 +119,3 @@ def test_a_driver_that_does_not_answer(folder: Folder, elsewhere: IndexLocation,
     assert server.url.rsplit("/", 1)[1] not in str(failure.value)
     with pytest.raises(ConnectionLostError, match="is not on this host"):
         replace(elsewhere, url=None).open(1)
-
-
-def test_the_source_asks_for_revisions(folder: Folder, server: IndexServer) -> None:
-    """The newest, one that is kept, and for one that is not kept its replacement."""
-    folder.put(4, a="one")
-    folder.put(9, a="")
-    asked = AskedRevisions(server.url)
-
-    assert [asked.newest(), asked.usable(4), asked.usable(3)] == [9, 4, 9]
-
-
-@pytest.mark.parametrize("path", ["", "1", "TOKEN", "TOKEN/x", "TOKEN/2", "TOKEN/1/b", "TOKEN/1/../.place", "WRONG/1"])
-def test_only_the_files_of_a_revision_are_served(folder: Folder, server: IndexServer, path: str) -> None:
-    """Without the token, or for anything else, the answer is 404."""
-    folder.put(1, a="one")
-    (folder.path / "b").write_text("another run's")
-    base, token = server.url.rsplit("/", 1)
-
-    with pytest.raises(urllib.error.HTTPError, match="404") as refused:
-        urllib.request.urlopen(f"{base}/{path.replace('TOKEN', token)}")
-    refused.value.close()
-    with urllib.request.urlopen(f"{server.url}/1/a") as answer:
-        assert answer.read() == b"one"

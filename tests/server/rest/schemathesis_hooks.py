@@ -1,4 +1,4 @@
-"""Hooks of the Schemathesis runs of test_openapi.py: unusual headers, and a record of what was answered.
+"""Hooks of the Schemathesis runs of test_description.py: unusual headers, and a record of what was answered.
 
 They run in a process of their own; Schemathesis loads this file by its name.
 """

@@ -12,7 +12,6 @@ import pytest
 from py4j.protocol import Py4JNetworkError
 
 from turnout.errors import RunError, StreamError
-from turnout.runtime.java_failures import in_one_line
 from turnout.spark.running.failure_messages import ending_in_words
 from turnout.spark.session.jvm import how_jvm_ended
 
@@ -79,95 +78,3 @@ def test_what_has_its_words_already() -> None:
         with pytest.raises(type(failure)) as raised, ending_in_words("r", SimpleNamespace(), None):  # type: ignore[arg-type]
             raise failure
         assert raised.value is failure
-
-
-def test_what_surrounds_spark_s_words() -> None:
-    """The query's ids and the state's code tell a person nothing."""
-    text = (
-        "[STREAM_FAILED] Query [id = 1b97-01, runId = 02ee-02] terminated with exception: Failed to read log file f."
-        " Incomplete log file SQLSTATE: XXKST\n=== Streaming Query ===\nIdentifier: x"
-    )
-
-    assert in_one_line(Exception(text)) == "Failed to read log file f. Incomplete log file"
-
-
-JOB = (
-    "An error occurred while calling o176.save.\n"
-    ": org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 7.0 failed 1 times,"
-    " most recent failure: Lost task 0.0 in stage 7.0 (TID 8) (localhost executor driver): {0}\n\n"
-    "Driver stacktrace:\n\tat org.apache.spark.scheduler.DAGScheduler.abort(DAGScheduler.scala:1)\n"
-    "Caused by: org.apache.spark.SparkException: Task failed while writing rows.\n\tat x.Y.z(Y.java:1)\n"
-    "Caused by: {0}\n\tat x.Y.z(Y.java:1)\n\t... 3 more\n"
-)
-
-
-@pytest.mark.parametrize(
-    ("cause", "said", "remedy"),
-    [
-        (
-            (
-                "org.apache.kafka.common.errors.RecordTooLargeException: The request included a message larger than"
-                " the max message size the server will accept."
-            ),
-            "The request included a message larger than the max message size the server will accept.",
-            "raise max.message.bytes of the topic",
-        ),
-        (
-            (
-                "java.lang.IllegalStateException: Cannot fetch offset 17 (GroupId: g, TopicPartition: orders.eu-3)."
-                " Some data may have been lost because they are not in Kafka any more; set failOnDataLoss to false."
-            ),
-            "topic orders.eu, partition 3, offset 17: Cannot fetch offset 17",
-            "set source.failOnDataLoss to false",
-        ),
-        ("java.lang.ArithmeticException: long overflow", "long overflow", "message.timestamp.type=LogAppendTime"),
-        (
-            "org.apache.kafka.common.errors.TimeoutException: Topic out not present in metadata after 3000 ms.",
-            "Topic out not present in metadata after 3000 ms.",
-            "create the topic",
-        ),
-        ("java.io.IOException: Connection reset", "Connection reset", ""),
-    ],
-)
-def test_a_failure_of_a_micro_batch_says_its_deepest_cause(cause: str, said: str, remedy: str) -> None:
-    """Record, cause and remedy, in place of Py4J's first line."""
-    line = in_one_line(Exception(JOB.format(cause)))
-
-    assert line.startswith(said)
-    assert remedy in line
-    assert ("; " in line.removeprefix(said)) == bool(remedy)
-    assert "o176" not in line
-
-
-def test_a_python_trace_inside_of_javas_is_the_cause() -> None:
-    """The engine's own sentence names the record already."""
-    python = "Traceback (most recent call last):\n  File x\nturnout.errors.RunError: topic t, offset 5: it failed"
-
-    assert in_one_line(Exception(JOB.format(python))) == "topic t, offset 5: it failed"
-
-
-def test_lost_records_are_named() -> None:
-    """Spark says below its first line which partition lost them."""
-    text = (
-        "[STREAM_FAILED] Query [id = 1b97-01, runId = 02ee-02] terminated with exception: Some data may have been lost"
-        " because they are not available in Kafka any more;\neither the data was aged out by Kafka.\n"
-        "Reason: Partition orders-0 offset was changed from 3 to 1.\nThis could be.. SQLSTATE: XXKST"
-    )
-
-    assert in_one_line(Exception(text)).startswith(
-        "topic orders, partition 0: Some data may have been lost because they are not available in Kafka any more"
-        " (Reason: Partition orders-0 offset was changed from 3 to 1.); the records are gone from Kafka: set source."
-    )
-
-
-def test_causes_without_a_message_are_passed_over() -> None:
-    """The deepest cause that says anything is told, and the class of one that does not, where none does."""
-    text = "o1.save.\n: java.lang.IllegalStateException: the disk is gone\nCaused by: java.lang.NullPointerException"
-
-    assert in_one_line(Exception(text)) == "the disk is gone"
-
-
-@pytest.mark.parametrize("piece", ["a", "a.", "a-1", "Error: ", "topic ", ": x.Error: ", "[A] ", "SQLSTATE: x "])
-def test_a_long_message_is_read_in_linear_time(piece: str) -> None:
-    """Work is counted by what is looked at: lines and traces are cut, so that no text makes it grow."""
-    assert len(in_one_line(Exception(f": java.io.IOException: {piece * 100_000}"))) <= 20_100

@@ -9,82 +9,27 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from unittest.mock import patch
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
-from hypothesis import strategies as st
-from tests.settings import interpreted
+from hypothesis import given
+from tests.spark.subjects.frames import MANY, draws_of, small_plans, subject_frame, texts_of
 from tests.subjects import strategies
 from tests.vectors import mappings, subject_match, subject_transform
 
-from turnout.errors import ConfigError, NotCompilableError, SubjectError
-from turnout.subjects import MappingTable, SubjectTransform, matches
-from turnout.subjects._fnv import fnv1a as fnv1a_of_bytes
-from turnout.subjects.tokens import decode, encode
+from turnout.errors import ConfigError, NotCompilableError
+from turnout.subjects import MappingTable, SubjectTransform
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 VECTORS = Path(__file__).parents[2] / "vectors" / "subjects"
-
-# Each example is a Spark job that serves hundreds of cases, and a failure names all that differ: nothing to shrink.
-MANY = settings(max_examples=4, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
 
 
 def text_of(column: Any) -> str:
     """The expression that the JVM makes of a column."""
     return str(column._jc.toString())
-
-
-def _frame(spark: SparkSession, subjects: list[str]) -> DataFrame:
-    """The subjects as rows of a scan: neither Python workers nor constants that the optimizer would work out."""
-    import pyarrow as pa
-    from pyspark.sql import functions as F
-
-    rows = pa.table(
-        {"id": pa.array(range(len(subjects)), pa.int64()), "data": [encode(subject) for subject in subjects]}
-    )
-    return spark.createDataFrame(rows).withColumn("s", F.col("data").cast("string")).localCheckpoint()
-
-
-def _values(frame: DataFrame, columns: list[Column]) -> list[list[Any]]:
-    """The columns' values row by row, in the order of the rows."""
-    named = [column.alias(f"c{number}") for number, column in enumerate(columns)]
-    return [list(row)[1:] for row in sorted(frame.select("id", *named).collect(), key=lambda row: row["id"])]
-
-
-def _texts(frame: DataFrame, columns: list[Column]) -> list[list[str | None]]:
-    """Return `_values` with the bytes that are not UTF-8 as surrogate escapes."""
-    rows = _values(frame, [column.cast("binary") for column in columns])
-    return [[None if value is None else decode(bytes(value)) for value in row] for row in rows]
-
-
-def _draws(frame: DataFrame) -> list[float]:
-    from turnout.spark.subjects.draws import draw_bits, draw_of
-
-    return [row[0] for row in _values(frame, [draw_of(draw_bits(["id"], what=""))])]
-
-
-@contextmanager
-def _small_plans(spark: SparkSession) -> Iterator[None]:
-    """Interpreted, and with the small one of the two hashes: the other is thousands of nodes for each ``partition``.
-
-    That other one has a test of its own, on every length of key, and is in the compiled queries. The vector runner by
-    itself takes it too.
-    """
-    from turnout.spark.subjects.partition import hash_by_loop
-
-    with (
-        interpreted(spark),
-        patch("turnout.spark.subjects.transform.fnv1a", hash_by_loop),
-        patch("turnout.spark.subjects.mapping.fnv1a", hash_by_loop),
-    ):
-        yield
 
 
 @pytest.mark.parametrize(
@@ -101,67 +46,23 @@ def test_every_vector_gives_the_same_in_spark(
 ) -> None:
     """The columns return the server's result for each vector, as expressions and in Python workers."""
     monkeypatch.setattr("turnout.spark.subjects.mapper._MOST_TERMS", most_terms)
-    with _small_plans(spark):
+    with small_plans(spark):
         outcomes = list(module.spark_outcomes(json.loads((VECTORS / file).read_text(encoding="utf-8")), spark))
 
     assert len(outcomes) > 40
     assert [outcome for outcome in outcomes if outcome.status != "passed"] == []
 
 
-def _different_transforms(spark: SparkSession, transforms: list[SubjectTransform], subjects: list[str]) -> list[Any]:
-    """Every transform on every subject: where the column and the library differ."""
-    from turnout.spark.subjects import transform_subject
-
-    frame = _frame(spark, subjects)
-    draws = _draws(frame)
-    texts = _texts(frame, [transform_subject(t, "s", seed=["id"]) for t in transforms])
-    differences = []
-    for subject, draw, values in zip(subjects, draws, texts, strict=True):
-        for transform, value in zip(transforms, values, strict=True):
-            try:
-                expected: str | None = transform.apply(subject, draw)
-            except SubjectError:
-                expected = None
-            if value != expected:
-                differences.append((str(transform), subject, expected, value))
-    return differences
-
-
-@pytest.mark.heavy
-@MANY
-@given(cases=st.lists(strategies.cases(), min_size=40, max_size=40))
-def test_generated_transforms_are_equal_to_the_pure_ones(spark: SparkSession, cases: list[strategies.Case]) -> None:
-    """40 transforms at once, each on its own subject, on those of others, and on subjects that are not valid."""
-    transforms = [SubjectTransform.parse(case.source, case.destination) for case in cases]
-    with _small_plans(spark):
-        differences = _different_transforms(
-            spark, transforms, [*(case.subject for case in cases), *strategies.ODD_SUBJECTS]
-        )
-
-    assert differences == []
-
-
-def test_every_function_is_equal_to_the_pure_one_when_compiled(spark: SparkSession) -> None:
-    """Interpreted and compiled expressions are two implementations; routes run the second."""
-    calls = ["wildcard(2)", "partition(7,2,1)", "partition(5)", "split(2,-)", "split(2,)", "random(9)"]
-    calls += [f"{name}(2,3)" for name in strategies.CUTS]
-    transforms = [SubjectTransform.parse("a.*.*", f"x.$1.{{{{{call}}}}}") for call in calls]
-    transforms += [SubjectTransform.parse("a.*.>", "{{left(1,2)}}.y.>"), SubjectTransform.parse("a.b", "c.d")]
-    subjects = [f"a.{one}.{two}" for one in ("b", "é-日", "\udcff--") for two in ("--x-é-", "abcdefgh", "日本語-")]
-
-    assert _different_transforms(spark, transforms, [*subjects, "a.b", "a.b.c.d", *strategies.ODD_SUBJECTS]) == []
-
-
 def _different_mappings(spark: SparkSession, table: MappingTable, subjects: list[str]) -> list[Any]:
     """Every subject through both forms of the table, in two clusters: where columns and library differ."""
     from turnout.spark.subjects import map_subject, map_subjects
 
-    frame = _frame(spark, subjects)
-    draws = _draws(frame)
+    frame = subject_frame(spark, subjects)
+    draws = draws_of(frame)
     clusters = (None, "west", "west")
     mapped = map_subjects(frame, table, "s", "m0", None, ["id"])
     mapped = map_subjects(mapped, table, "s", "m1", "west", ["id"])
-    texts = _texts(mapped, [mapped["m0"], mapped["m1"], map_subject(table, mapped["s"], "west", ["id"])])
+    texts = texts_of(mapped, [mapped["m0"], mapped["m1"], map_subject(table, mapped["s"], "west", ["id"])])
     differences = []
     for subject, draw, values in zip(subjects, draws, texts, strict=True):
         for cluster, value in zip(clusters, values, strict=True):
@@ -179,7 +80,7 @@ def test_generated_tables_are_equal_to_the_pure_ones(
 ) -> None:
     """Overlapping sources, weights, clusters, losses and random(): every choice is the same for the same draw."""
     config, subjects = case
-    with _small_plans(spark):
+    with small_plans(spark):
         differences = _different_mappings(
             spark, MappingTable.from_config(config), [*subjects, *strategies.ODD_SUBJECTS]
         )
@@ -209,40 +110,6 @@ def test_a_table_is_equal_to_the_pure_one_when_compiled(
     subjects += [f"w.{n}-a-token-that-is-longer-than-sixteen" for n in range(30)]
 
     assert _different_mappings(spark, MappingTable.from_config(config), [*subjects, *strategies.ODD_SUBJECTS]) == []
-
-
-@MANY
-@given(keys=st.lists(strategies.keys, min_size=200, max_size=200))
-def test_partition_hashes_keys_of_every_length(spark: SparkSession, keys: list[bytes]) -> None:
-    """Straight-line code, loop and empty key agree with FNV-1a, for any bytes."""
-    from turnout.spark.subjects.partition import fnv1a
-
-    keys = [*keys, *[b"abcdefghijklmnopqrstuvwxyz"[:length] for length in range(27)], *[b"\xff" * n for n in range(40)]]
-    frame = _frame(spark, [decode(key) for key in keys])
-    hashes = [row[0] for row in _values(frame, [fnv1a(frame["s"])])]
-
-    assert hashes == [fnv1a_of_bytes(key) for key in keys]
-
-
-@pytest.mark.heavy
-@MANY
-@given(cases=st.lists(strategies.cases(), min_size=30, max_size=30))
-def test_matching_agrees_on_filters_and_subjects(spark: SparkSession, cases: list[strategies.Case]) -> None:
-    """subject_matches is matches(), null-free, on generated filters and on subjects that are not valid."""
-    from turnout.spark.subjects import subject_matches
-
-    filters = [case.source for case in cases] + ["a..b", "", ">", "a.>.b", "*x", "a.*", "a.b.c"]
-    subjects = [case.subject for case in cases] + list(strategies.ODD_SUBJECTS)
-    with interpreted(spark):
-        frame = _frame(spark, subjects)
-        rows = _values(frame, [subject_matches(filter_, "s") for filter_ in filters])
-        rendered = {
-            (filter_, subject): value
-            for subject, row in zip(subjects, rows, strict=True)
-            for filter_, value in zip(filters, row, strict=True)
-        }
-
-    assert rendered == {(f, s): matches(f, s) for f in filters for s in subjects}
 
 
 def test_weighted_shares_pass_a_chi_square_test(spark: SparkSession) -> None:
@@ -312,23 +179,6 @@ def test_map_subjects_keeps_rows_and_columns_without_a_shuffle(spark: SparkSessi
     ]
 
 
-def test_what_is_unmatched_becomes_what_the_caller_asks(spark: SparkSession) -> None:
-    """Null by default, the subject or any other value on request, an error where a route wants one."""
-    from pyspark.errors import SparkRuntimeException
-    from pyspark.sql import functions as F
-
-    from turnout.spark.subjects import transform_subject
-
-    transform = SubjectTransform.parse("foo.*", "bar.$1")
-    frame = _frame(spark, ["foo.1", "baz"])
-    columns = [transform_subject(transform, "s"), transform_subject(transform, "s", unmatched=F.col("s"))]
-    failing = frame.select(transform_subject(transform, "s", unmatched=F.raise_error(F.lit("no match"))))
-
-    assert _texts(frame, columns) == [["bar.1", "bar.1"], [None, "baz"]]
-    with pytest.raises(SparkRuntimeException, match="no match"):
-        failing.collect()
-
-
 def test_choices_need_a_seed_and_tables_need_utf_8(spark: SparkSession) -> None:
     """Mappings that are not repeatable or cannot be expressed fail while the query is built."""
     from turnout.spark.subjects import map_subject, transform_subject
@@ -357,7 +207,7 @@ def test_many_forms_are_a_small_plan(spark: SparkSession) -> None:
 
     table = _mixed(1_500)
     subject = ".".join(["m", *(f"t{place}" for place in range(10)), "x"])
-    frame = _frame(spark, [subject, "other"])
+    frame = subject_frame(spark, [subject, "other"])
     mapped = map_subjects(frame, table, "s", "to")
     plan = mapped._jdf.queryExecution().executedPlan().toString()
 

@@ -58,15 +58,3 @@ def test_workers_are_forked_from_it(spark: SparkSession) -> None:
     assert all(row.had for row in rows)
     assert all("turnout.spark.workers.daemon" in row.parent for row in rows)
     assert {row.one for row in rows} == {"1"}
-
-
-def test_through_is_mapinarrow_without_pandas(spark: SparkSession) -> None:
-    """The rows of a frame, as the function gives them back."""
-
-    def doubled(batches: Any) -> Any:
-        import pyarrow.compute as pc
-
-        for batch in batches:
-            yield pa.RecordBatch.from_arrays([pc.multiply(batch.column(0), 2)], names=["id"])
-
-    assert sorted(row.id for row in map_in_arrow(spark.range(3), doubled, "id bigint").collect()) == [0, 2, 4]

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from turnout.conditions import evaluate
+from turnout.conditions import all_of, evaluate, kiwi, not_
 from turnout.multivalued import ANY_KEY, by_leaf_keys, leaf_key
 from turnout.subscriptions import Subscription
 from turnout.subscriptions.index import Column, Index
@@ -18,6 +18,11 @@ from turnout.subscriptions.index.segment import Segment
 def subscriptions_of(conditions):
     """A subscription for each condition, named by its number, with none, one or two destinations."""
     return [Subscription(["d", "e"][: n % 3], condition, id=str(n)) for n, condition in enumerate(conditions)]
+
+
+def wanting(value, id_=""):
+    """A subscription to one value."""
+    return Subscription(["d"], all_of(kiwi("k", value), not_(kiwi("other", "x"))), id=id_)
 
 
 def columns_of(messages):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import pickle
 import shutil
 import stat
 import subprocess
@@ -16,29 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.conditions.strategies import conditions, messages
-from tests.subscriptions.index.asking import expected, pairs
-from turnout.conditions import all_of, any_of, kiwi, not_
-from turnout.errors import StoreUnavailableError, TurnoutError
+from tests.subscriptions.index.asking import expected, pairs, wanting
+from turnout.conditions import all_of, any_of, kiwi
+from turnout.errors import StoreUnavailableError
 from turnout.subscriptions import Changes, Subscription
-from turnout.subscriptions.index import Index, IndexFileError, IndexFolder, folder, layout
+from turnout.subscriptions.index import Index, IndexFileError, IndexFolder, folder
 from turnout.subscriptions.index.dictionary import Column
 from turnout.subscriptions.stores.memory import MemoryStore
-
-
-def wanting(value, id_=""):
-    """A subscription to one value."""
-    return Subscription(["d"], all_of(kiwi("k", value), not_(kiwi("other", "x"))), id=id_)
-
-
-@pytest.fixture
-def store():
-    return MemoryStore()
-
-
-@pytest.fixture
-def index_folder(tmp_path, store):
-    with IndexFolder(tmp_path / "index", store) as folder:
-        yield folder
 
 
 def opened(index_folder):
@@ -330,74 +313,6 @@ def test_each_record_matches_one_version(store, index_folder):
     assert matching_ids(opened(index_folder), "ab") == ["x"]
 
 
-def segment_of(index_folder):
-    (path,) = index_folder.folder.glob("segment-*.index")
-    return path
-
-
-def test_missing_file(index_folder):
-    """A file that is not there is named, with the cure."""
-    path = segment_of(index_folder)
-    path.unlink()
-    with pytest.raises(TurnoutError, match=f"{path.name}.*build the index again"):
-        Index.open(index_folder.folder, index_folder.revision)
-
-
-@pytest.mark.parametrize("place", [0, 9, 20, 40])
-def test_damaged_file(index_folder, place):
-    """A segment whose head was changed anywhere is refused."""
-    path = segment_of(index_folder)
-    data = bytearray(path.read_bytes())
-    data[place] ^= 0x55
-    path.unlink()
-    path.write_bytes(data)
-    with pytest.raises(IndexFileError) as error:
-        Index.open(index_folder.folder, index_folder.revision)
-
-    assert error.value.path == path
-
-
-@pytest.mark.parametrize("length", [0, 5, 30, -1])
-def test_file_that_is_cut_off(store, index_folder, length):
-    """A segment that is shorter than its head says is refused."""
-    path = segment_of(index_folder)
-    data = path.read_bytes()[:length]
-    path.unlink()
-    path.write_bytes(data)
-    with pytest.raises(IndexFileError, match=path.name):
-        Index.open(index_folder.folder, index_folder.revision)
-
-
-def test_other_version(tmp_path, store, monkeypatch):
-    """A segment of another version is refused in these words, whichever is newer."""
-    ours = layout._VERSION
-    monkeypatch.setattr(layout, "_VERSION", ours + 1)
-    with IndexFolder(tmp_path / "index", store) as index_folder:
-        shutil.copytree(index_folder.folder, tmp_path / "copy")
-    monkeypatch.undo()
-    with pytest.raises(
-        IndexFileError, match=f"is a segment of version {ours + 1}, and this turnout reads version {ours}"
-    ):
-        Index.open(tmp_path / "copy", 0)
-
-
-def test_damaged_manifest_or_bitmap(store, index_folder):
-    """The manifest and the bitmap are verified too."""
-    created, _ = store.create_many([wanting("a"), wanting("b")])
-    index_folder.refresh()
-    store.delete(created)
-    revision = index_folder.refresh()
-    (bitmap,) = index_folder.folder.glob("gone-*.bits")
-    bitmap.write_bytes(bitmap.read_bytes()[:-1] + b"\0")
-    with pytest.raises(IndexFileError, match=bitmap.name):
-        Index.open(index_folder.folder, revision)
-    (index_folder.folder / f"revision-{revision}.json").write_text("{")
-    with pytest.raises(IndexFileError, match="damaged"):
-        Index.open(index_folder.folder, revision)
-    with pytest.raises(IndexFileError, match=r"revision-99\.json"):
-        Index.open(index_folder.folder, 99)
-
-
 def test_a_whole_revision_outlives_its_writer(tmp_path, store):
     """A complete stored revision is available to the next writer, unchanged."""
     store.create(wanting("a", id_="first"))
@@ -407,13 +322,6 @@ def test_a_whole_revision_outlives_its_writer(tmp_path, store):
 
     with IndexFolder(tmp_path / "index", store, keep=2) as writer:
         assert matching_ids(Index.open(writer.folder, before), "a") == ["first"]
-
-
-def test_errors_cross_processes():
-    """The error is picklable, as errors of workers have to be."""
-    error = pickle.loads(pickle.dumps(IndexFileError(Path("p"), "is damaged", "build it again")))
-
-    assert (str(error), error.path) == ("p: is damaged; build it again", Path("p"))
 
 
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="tells what is mapped on Linux only")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import tracemalloc
 from contextlib import contextmanager
 from itertools import count
 
@@ -17,7 +16,7 @@ from tests.subscriptions.index.asking import all_rows_together, columns_of, expe
 from turnout.conditions import Kiwi, Operator, all_of, any_of, compare, evaluate, kiwi, leaves, not_, one_of
 from turnout.conditions.model import with_ids
 from turnout.subscriptions import Matcher, Snapshot, Subscription
-from turnout.subscriptions.index import Column, Index, build, facts, match_one, prefilter, value_tests
+from turnout.subscriptions.index import Column, Index, build, match_one, value_tests
 from turnout.subscriptions.index import dictionary as books
 from turnout.subscriptions.index import index as index_module
 from turnout.subscriptions.index import match_batch as kernel
@@ -110,20 +109,6 @@ def test_is_the_interpreter_at_every_bound(stored_conditions, given_messages):
         ]
 
 
-@given(_conditions, _messages, st.sampled_from([0, 1]))
-def test_numeric_checks_first(stored_conditions, given_messages, checks):
-    """However many numeric checks are evaluated together, what is left to one message's other checks is the same."""
-    subscriptions = subscriptions_of(stored_conditions)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(match_one, "_MANY_ENTRIES", 0)
-        patch.setattr(prefilter, "_CHECKS", checks)
-        matcher = Matcher(subscriptions)
-
-        assert [[id_ for _, id_ in expected(subscriptions, [message])] for message in given_messages] == [
-            sorted(matcher.match(message).ids) for message in given_messages
-        ]
-
-
 def test_numbers_of_many_entries():
     """Numbers at the limits of many intervals, and values that are no numbers, match what the interpreter says."""
     subscriptions = subscriptions_of(
@@ -174,29 +159,6 @@ def test_all_ways_to_ask_agree(stored_conditions, given_messages, late, loose):
     assert true == [sorted(map(tuple, pairs)) for pairs in matcher.match_many(given_messages)]
     with all_rows_together():
         assert true == [sorted(map(tuple, pairs)) for pairs in matcher.match_many(given_messages)]
-
-
-@given(_conditions, _messages)
-def test_hashes_decide_nothing(stored_conditions, given_messages):
-    """With hashes that are nearly all the same, the texts that are compared keep every answer right."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(facts, "_hash64", lambda raw, salt: (len(raw) % 2) << 63)
-        subscriptions = subscriptions_of(stored_conditions)
-
-        assert expected(subscriptions, given_messages) == pairs(Index.of(subscriptions), given_messages)
-        matcher = Matcher(subscriptions)
-        for message in given_messages:
-            ids = sorted(match.subscription_id for match in matcher.match(message))
-
-            assert [id_ for _, id_ in expected(subscriptions, [message])] == ids
-
-
-def test_few_messages_that_find_many_entries():
-    """A few messages of which one finds too many entries are matched together, and the answer is the same."""
-    subscriptions = subscriptions_of(kiwi("k", text) for text in ["a"] * 100 + ["b"])
-    messages_of = [{"k": "b"}] * 5 + [{"k": "a"}] * 3
-
-    assert expected(subscriptions, messages_of) == pairs(Index.of(subscriptions), messages_of)
 
 
 def test_rows_that_are_alive():
@@ -293,41 +255,6 @@ def test_lone_surrogates():
     index = Index.of(subscriptions_of([kiwi("k", "\ud800"), kiwi("k", "\ud800*")]))
 
     assert pairs(index, [{"k": "\ud800"}, {"k": "\ud800x"}, {"k": "\udc00"}]) == [(0, "0"), (0, "1"), (1, "1")]
-
-
-def test_hot_anchors():
-    """Subscriptions that share their rarest text are distinguished by a second one, and by members of sets."""
-    conditions = [all_of(kiwi("a", "x"), kiwi("b", f"b{n % 40}"), kiwi("c", f"c{n % 7}")) for n in range(2_000)]
-    conditions += [all_of(kiwi("a", "x"), any_of(kiwi("b", f"b{n % 40}"), kiwi("b", "b1"))) for n in range(200)]
-    conditions += [all_of(kiwi("a", "x"), kiwi("t", f"t{n % 40}", partial=True)) for n in range(200)]
-    subscriptions = subscriptions_of(conditions)
-    index = Index.of(subscriptions, sample=[{"a": "x", "b": "b1", "c": "c2"}])
-    given_messages = [{"a": "x", "b": "b1", "c": "c3", "t": "t3 t5"}, {"a": "x", "b": "b17", "c": "c1"}, {"a": "y"}]
-
-    assert expected(subscriptions, given_messages) == pairs(index, given_messages)
-
-
-def test_many_candidates_take_little_memory():
-    """Ten thousand subscriptions that look at every message are verified a part of the batch at a time."""
-    conditions = [not_(kiwi("k", f"v{n}")) for n in range(10_000)]
-    index = Index.of(subscriptions_of(conditions))
-    matches = index.match({"k": Column([f"v{n}" for n in range(300)])}, 300)
-
-    assert len(matches.rows) == 300 * 9_999
-
-
-def test_large_conditions_take_little_memory():
-    """Alternatives with negations are looked at for every message: their leaves are verified a part at a time."""
-    conditions = [any_of(*(not_(kiwi(f"k{key}", f"v{n + key}")) for key in range(40))) for n in range(1_000)]
-    index = Index.of(subscriptions_of(conditions))
-    columns = {f"k{key}": Column([f"v{row + key}" for row in range(200)]) for key in range(40)}
-    tracemalloc.start()
-    matches = index.match(columns, 200)
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-
-    assert len(matches.rows) == 200 * 999
-    assert peak < 200 << 20
 
 
 def test_many_candidates_of_one_message():

@@ -218,20 +218,6 @@ def test_made_by_a_newer_version(url, store):
         open_store(url)
 
 
-@pytest.mark.parametrize("options", ["retention=long", "schema=", "sslmode=perhaps", "unknown=1"])
-def test_bad_urls(options):
-    """An option that means nothing is a wrong request, with its name."""
-    with pytest.raises((ConfigError, StoreUnavailableError), match=options.partition("=")[0]):
-        open_store(f"postgresql://127.0.0.1:1/db?{options}")
-
-
-def test_nobody_there():
-    """A server that cannot be reached is an error that a retry may cure; the password is not shown."""
-    with pytest.raises(StoreUnavailableError, match="PostgreSQL is away") as refused:
-        open_store("postgresql://ann:secret@127.0.0.1:1/db")
-    assert "secret" not in str(refused.value)
-
-
 def test_a_database_of_another_encoding(server):
     """A database that cannot hold all of Unicode is refused before anything is stored."""
     with psycopg.connect(server.url, autocommit=True) as connection:

@@ -6,9 +6,7 @@ import pickle
 from collections.abc import Callable
 from typing import Any
 
-import pyarrow as pa
 import pytest
-from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StructType
 
@@ -19,7 +17,6 @@ from turnout.runtime.committed_offsets import REVISION
 from turnout.runtime.source_options import SourceOptions
 from turnout.spark.formats.nats import stream as stream_module
 from turnout.spark.formats.nats.reading import Split
-from turnout.spark.formats.nats.rows import Rows
 from turnout.spark.formats.nats.source import NatsDataSource, NatsReader
 from turnout.spark.formats.nats.stream import NatsStreamReader
 from turnout.spark.formats.splits import readers_of
@@ -74,24 +71,6 @@ def records(read: Any) -> list[tuple[dict[str, Any], int | None]]:
         for batch in reader.batches_with_stream()
         for record in batch.to_pylist()
     ]
-
-
-def test_a_row_for_each_split_that_has_something(nats_server: NatsServer, stream: str) -> None:
-    """It says how the split is read as well; Spark makes a partition of its own where a reader plans none."""
-    options = SourceOptions.from_mapping(
-        {"servers": nats_server.url, "stream": stream, "splits": "true"}, streaming=False
-    )
-    rows = Rows.of(options, StructType())
-
-    (row,) = rows.read(Split(stream, 3, 8, revision=12))
-    (reader,) = readers_of(row)
-
-    assert row.schema.names == ["split"]
-    assert (reader.revision, reader.not_read) == (12, 0)
-    assert list(rows.read(Split(stream, 8, 8))) == []
-    assert list(rows.read(InputPartition(0))) == []
-    several = pa.Table.from_batches([row, row]).combine_chunks().to_batches()[0]
-    assert len(list(readers_of(several.slice(1)))) == 1
 
 
 def test_the_schema_of_a_source_of_splits(nats_server: NatsServer, stream: str) -> None:

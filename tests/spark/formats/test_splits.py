@@ -1,0 +1,34 @@
+"""Splits of a micro-batch as rows."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.types import StructType
+
+from turnout.embedded import NatsServer
+from turnout.runtime.source_options import SourceOptions
+from turnout.spark.formats.nats.reading import Split
+from turnout.spark.formats.nats.rows import Rows
+from turnout.spark.formats.splits import readers_of
+
+pytestmark = pytest.mark.jetstream
+
+
+def test_a_row_for_each_split_that_has_something(nats_server: NatsServer, stream: str) -> None:
+    """It says how the split is read as well; Spark makes a partition of its own where a reader plans none."""
+    options = SourceOptions.from_mapping(
+        {"servers": nats_server.url, "stream": stream, "splits": "true"}, streaming=False
+    )
+    rows = Rows.of(options, StructType())
+
+    (row,) = rows.read(Split(stream, 3, 8, revision=12))
+    (reader,) = readers_of(row)
+
+    assert row.schema.names == ["split"]
+    assert (reader.revision, reader.not_read) == (12, 0)
+    assert list(rows.read(Split(stream, 8, 8))) == []
+    assert list(rows.read(InputPartition(0))) == []
+    several = pa.Table.from_batches([row, row]).combine_chunks().to_batches()[0]
+    assert len(list(readers_of(several.slice(1)))) == 1

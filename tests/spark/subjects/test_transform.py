@@ -1,0 +1,78 @@
+"""Transforms of subjects in Spark: the library's results."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.spark.subjects.frames import MANY, draws_of, small_plans, subject_frame, texts_of
+from tests.subjects import strategies
+
+from turnout.errors import SubjectError
+from turnout.subjects import SubjectTransform
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def _different_transforms(spark: SparkSession, transforms: list[SubjectTransform], subjects: list[str]) -> list[Any]:
+    """Every transform on every subject: where the column and the library differ."""
+    from turnout.spark.subjects import transform_subject
+
+    frame = subject_frame(spark, subjects)
+    draws = draws_of(frame)
+    texts = texts_of(frame, [transform_subject(t, "s", seed=["id"]) for t in transforms])
+    differences = []
+    for subject, draw, values in zip(subjects, draws, texts, strict=True):
+        for transform, value in zip(transforms, values, strict=True):
+            try:
+                expected: str | None = transform.apply(subject, draw)
+            except SubjectError:
+                expected = None
+            if value != expected:
+                differences.append((str(transform), subject, expected, value))
+    return differences
+
+
+@pytest.mark.heavy
+@MANY
+@given(cases=st.lists(strategies.cases(), min_size=40, max_size=40))
+def test_generated_transforms_are_equal_to_the_pure_ones(spark: SparkSession, cases: list[strategies.Case]) -> None:
+    """40 transforms at once, each on its own subject, on those of others, and on subjects that are not valid."""
+    transforms = [SubjectTransform.parse(case.source, case.destination) for case in cases]
+    with small_plans(spark):
+        differences = _different_transforms(
+            spark, transforms, [*(case.subject for case in cases), *strategies.ODD_SUBJECTS]
+        )
+
+    assert differences == []
+
+
+def test_every_function_is_equal_to_the_pure_one_when_compiled(spark: SparkSession) -> None:
+    """Interpreted and compiled expressions are two implementations; routes run the second."""
+    calls = ["wildcard(2)", "partition(7,2,1)", "partition(5)", "split(2,-)", "split(2,)", "random(9)"]
+    calls += [f"{name}(2,3)" for name in strategies.CUTS]
+    transforms = [SubjectTransform.parse("a.*.*", f"x.$1.{{{{{call}}}}}") for call in calls]
+    transforms += [SubjectTransform.parse("a.*.>", "{{left(1,2)}}.y.>"), SubjectTransform.parse("a.b", "c.d")]
+    subjects = [f"a.{one}.{two}" for one in ("b", "é-日", "\udcff--") for two in ("--x-é-", "abcdefgh", "日本語-")]
+
+    assert _different_transforms(spark, transforms, [*subjects, "a.b", "a.b.c.d", *strategies.ODD_SUBJECTS]) == []
+
+
+def test_what_is_unmatched_becomes_what_the_caller_asks(spark: SparkSession) -> None:
+    """Null by default, the subject or any other value on request, an error where a route wants one."""
+    from pyspark.errors import SparkRuntimeException
+    from pyspark.sql import functions as F
+
+    from turnout.spark.subjects import transform_subject
+
+    transform = SubjectTransform.parse("foo.*", "bar.$1")
+    frame = subject_frame(spark, ["foo.1", "baz"])
+    columns = [transform_subject(transform, "s"), transform_subject(transform, "s", unmatched=F.col("s"))]
+    failing = frame.select(transform_subject(transform, "s", unmatched=F.raise_error(F.lit("no match"))))
+
+    assert texts_of(frame, columns) == [["bar.1", "bar.1"], [None, "baz"]]
+    with pytest.raises(SparkRuntimeException, match="no match"):
+        failing.collect()
