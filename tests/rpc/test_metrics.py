@@ -33,3 +33,10 @@ def test_slow_clients_of_metrics_hold_few_threads(backing, settings, monkeypatch
             read_to_end(client)
         assert b"turnout_subscriptions" in wait_for(lambda: scraped(server.metrics_port))
     assert "Traceback" not in capfd.readouterr().err
+
+
+def test_many_clients_of_metrics_connect_at_once():
+    """Before the first is answered: none is turned away to connect again seconds later."""
+    with metrics._server_class("127.0.0.1")(("127.0.0.1", 0), metrics._Handler) as server, ExitStack() as clients:
+        for _ in range(100):
+            clients.enter_context(socket.create_connection(("127.0.0.1", server.server_port), timeout=5))

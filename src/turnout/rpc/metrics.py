@@ -39,6 +39,8 @@ class _Server(ThreadingMixIn, WSGIServer):
     """Server with a bounded number of threads, in which slow clients time out."""
 
     daemon_threads = True
+    # With Python's 5, a client beyond them connects again only after a second or more.
+    request_queue_size = 128
 
     def __init__(self, address: tuple[str, int], handler: type[WSGIRequestHandler]) -> None:
         self._slots = BoundedSemaphore(_SCRAPES)

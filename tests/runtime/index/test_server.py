@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import socket
 import urllib.error
 import urllib.request
+from contextlib import ExitStack
+from urllib.parse import urlsplit
 
 import pytest
 from tests.runtime.index.conftest import Folder
@@ -33,3 +36,14 @@ def test_only_the_files_of_a_revision_are_served(folder: Folder, server: IndexSe
     refused.value.close()
     with urllib.request.urlopen(f"{server.url}/1/a") as answer:
         assert answer.read() == b"one"
+
+
+def test_all_workers_of_a_cluster_connect_at_once(folder: Folder) -> None:
+    """Before the first is answered: none is turned away to connect again seconds later."""
+    waiting = IndexServer(folder)
+    address = urlsplit(waiting.url)
+    with ExitStack() as workers:
+        for _ in range(300):
+            workers.enter_context(socket.create_connection((address.hostname, address.port), timeout=5))
+    with waiting:
+        pass

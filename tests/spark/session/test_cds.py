@@ -131,3 +131,22 @@ def test_a_slim_java_starts_without_an_archive(java: Java, tmp_path: Path, monke
 
     assert not (slim.home / "lib" / "server" / "classes.jsa").exists()
     subprocess.run([slim.home / "bin" / "java", *options, "-version"], check=True, capture_output=True)
+
+
+def test_files_of_later_jvms_are_removed(java: Java, tmp_path: Path, monkeypatch: Any) -> None:
+    """Beside an archive, those that ended after it was made; of other class paths, those that nobody waits for."""
+    monkeypatch.setattr(cds, "_is_whole", lambda java, part: True)
+    first, late, being_written = (written(archive_options(java, tmp_path)) for _ in range(3))
+    other, new_other = (tmp_path / f"spark-0123456789abcdef0123.{number}.part" for number in (1, 2))
+    for part in (first, other, new_other):
+        part.write_bytes(b"whole")
+    settle(first, new_other)
+    os.utime(other, (time.time() - 90_000, time.time() - 90_000))
+    archive_options(java, tmp_path)
+    for part in (late, being_written):
+        part.write_bytes(b"whole")
+    settle(late)
+
+    archive_options(java, tmp_path)
+
+    assert {path for path in tmp_path.iterdir() if path.suffix == ".part"} == {being_written, new_other}

@@ -43,6 +43,12 @@ class ServedRevisions(Protocol):
         ...
 
 
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    # The workers of a cluster connect at once; beyond Python's 5, one connects again only after a second or more.
+    request_queue_size = 1_024
+
+
 class IndexServer:
     """Serves five paths to clients that have the token.
 
@@ -59,8 +65,7 @@ class IndexServer:
     def __init__(self, revisions: ServedRevisions, host: str = "127.0.0.1") -> None:
         self._revisions = revisions
         self._token = secrets.token_urlsafe(24)
-        self._server = ThreadingHTTPServer((host, 0), self._handler())
-        self._server.daemon_threads = True
+        self._server = _Server((host, 0), self._handler())
         self._thread = threading.Thread(target=self._server.serve_forever, name="turnout-index", daemon=True)
 
     @property

@@ -34,6 +34,9 @@ _WITHOUT_BASE: Final = 21
 _SETTLED: Final = 20.0
 """Seconds without a change after which a file is no longer being written."""
 
+_ABANDONED: Final = 86_400.0
+"""Seconds without a change after which nobody waits for a file of any class path."""
+
 _CHECK_SECONDS: Final = 20.0
 _QUIET: Final = ("-XX:+IgnoreUnrecognizedVMOptions", "-Xshare:auto", "-Xlog:disable", "-Xlog:all=error:stderr")
 """An archive that does not fit is no news, and neither are the classes that cannot be archived."""
@@ -52,8 +55,8 @@ def archive_options(java: Java, cache: Path | None = None) -> list[str]:
         folder = cache or _cache()
         folder.mkdir(parents=True, exist_ok=True)
         archive = folder / f"spark-{_fingerprint(java)}.jsa"
-        if not archive.exists():
-            _adopt(java, archive)
+        _adopt(java, archive)
+        _remove_abandoned(folder)
         if archive.exists():
             return [*_QUIET, f"-XX:SharedArchiveFile={archive}"]
         if os.access(folder, os.W_OK) and not _refused(archive).exists():
@@ -90,7 +93,10 @@ def _refused(archive: Path) -> Path:
 
 
 def _adopt(java: Java, archive: Path) -> None:
-    """Make the file of an earlier JVM the archive, if it is whole; several JVMs may have written one."""
+    """Make the file of an earlier JVM the archive, if it is whole; several JVMs may have written one.
+
+    The others are removed, at a later start if they were still being written: each has some 200 MB.
+    """
     for part in sorted(archive.parent.glob(f"{archive.stem}.*.part")):
         if time.time() - part.stat().st_mtime < _SETTLED:
             continue
@@ -101,6 +107,13 @@ def _adopt(java: Java, archive: Path) -> None:
         else:
             part.unlink(missing_ok=True)
             _refused(archive).touch(0o600)
+
+
+def _remove_abandoned(folder: Path) -> None:
+    """Remove what JVMs of other class paths have left: no start looks for it any more."""
+    for part in folder.glob("spark-*.part"):
+        if time.time() - part.stat().st_mtime > _ABANDONED:
+            part.unlink(missing_ok=True)
 
 
 def _is_whole(java: Java, part: Path) -> bool:
