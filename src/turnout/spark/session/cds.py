@@ -35,7 +35,7 @@ _SETTLED: Final = 20.0
 """Seconds without a change after which a file is no longer being written."""
 
 _ABANDONED: Final = 86_400.0
-"""Seconds without a change after which nobody waits for a file of any class path."""
+"""Seconds without a change after which no start waits for a file any more, whatever its class path."""
 
 _CHECK_SECONDS: Final = 20.0
 _QUIET: Final = ("-XX:+IgnoreUnrecognizedVMOptions", "-Xshare:auto", "-Xlog:disable", "-Xlog:all=error:stderr")
