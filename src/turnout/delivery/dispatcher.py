@@ -204,7 +204,7 @@ class Dispatcher:
             self._loop.call_soon(done, refusal)
             return
         if endpoint.target is None:
-            refusal = Response.failure(f"the route has no endpoint {endpoint.destination!r}")
+            refusal = Response.failure(endpoint.problem)
             self._loop.call_soon(done, refusal)
             return
         message, identity = delivery.message, self._failures.identity(delivery)

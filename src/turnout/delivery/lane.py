@@ -27,13 +27,15 @@ class Endpoint:
 
     Attributes:
         destination: as the subscription has it.
-        target: target of its requests; None for a name that no endpoint of the route has.
+        target: target of its requests; None if there is a problem.
         signer: signs requests.
+        problem: the reason that no request can be sent; "" for none.
     """
 
     destination: str
     target: Target | None
     signer: Signer
+    problem: str = ""
 
 
 @dataclass(slots=True, eq=False)

@@ -10,9 +10,10 @@ from turnout.delivery.lane import Endpoint, Lane
 from turnout.delivery.signatures import Signer
 from turnout.delivery.target import Target
 from turnout.errors import SubscriptionNotFoundError
-from turnout.routes.webhooks import WebhooksPart
+from turnout.routes.webhooks import WebhookEndpoint, WebhooksPart
 from turnout.subscriptions import Store
 from turnout.subscriptions.delivery import DeliverySettings
+from turnout.subscriptions.sealing import SealError, opened_secrets
 from turnout.subscriptions.webhooks import delivery_address, webhook_problem
 
 _MAX_LANES = 10_000
@@ -68,11 +69,14 @@ class Lanes:
         lane = self._lanes.get(key)
         if lane is None:
             self._prune()
-            target = None if endpoint is None else Target.of(URL(endpoint.url, encoded=True))
-            signer = Signer(endpoint.secrets if endpoint is not None else ())
             lane = self._lanes[key] = Lane(
-                Endpoint(destination, target, signer), settings, not_before, subscription=key[1]
+                _endpoint(destination, endpoint, subscription, own), settings, not_before, subscription=key[1]
             )
+        elif lane.endpoint.problem:
+            # The file with the keys may have others now.
+            lane.endpoint = _endpoint(destination, endpoint, subscription, own)
+        if endpoint is not None and lane.endpoint.problem:
+            return lane, subscription
         if len(self._by_subject) >= _MAX_SUBJECTS:
             self._by_subject.clear()
             self._subjects_of.clear()
@@ -113,3 +117,17 @@ class Lanes:
         for id_ in (*changes.deleted_ids, *(one.id for one in changes.created)):
             for subject in self._subjects_of.pop(id_, ()):
                 self._by_subject.pop(subject, None)
+
+
+def _endpoint(
+    destination: str, endpoint: WebhookEndpoint | None, subscription: str, own: DeliverySettings | None
+) -> Endpoint:
+    """Return the receiver of a lane; requests are signed with the subscription's own secrets if it has any."""
+    if endpoint is None:
+        return Endpoint(destination, None, Signer(()), f"the route has no endpoint {destination!r}")
+    try:
+        secrets = opened_secrets(subscription, own.secrets) if own is not None and own.secrets else endpoint.secrets
+    except SealError as problem:
+        what = f"the secrets of the subscription {subscription!r} cannot be used"
+        return Endpoint(destination, None, Signer(()), f"{what}: {problem}")
+    return Endpoint(destination, Target.of(URL(endpoint.url, encoded=True)), Signer(secrets))

@@ -64,5 +64,6 @@ def write_settings(subscription: Subscription, message: SettingsMessage) -> None
         message.start = str(subscription.start.to_plain())
     message.keepPaused = subscription.keep
     if subscription.delivery is not None:
-        message.delivery.update(subscription.delivery.to_mapping())
+        # On the way to a service secrets are plain; what a service has read from a store is encrypted.
+        message.delivery.update(subscription.delivery.to_mapping(plain=True))
     message.project = subscription.project

@@ -90,6 +90,12 @@ class Subscription:
         """Return a copy with ids on itself and on each node of its condition; existing ids stay."""
         return replace(self, id=self.id or make(), condition=with_ids(self.condition, make))
 
+    def hidden(self) -> Subscription:
+        """Return it with markers in place of stored secrets, as all callers see it who do not deliver its messages."""
+        if self.delivery is None or not self.delivery.secrets:
+            return self
+        return replace(self, delivery=self.delivery.hidden())
+
     def inactive(self, record: int, now: int) -> str:
         """Return the reason that it matches no record of a time now, both in milliseconds since 1970; "" if it may.
 

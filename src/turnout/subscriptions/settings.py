@@ -21,15 +21,20 @@ SETTINGS: Final = ("enabled", "expires", "delivery", "from", "pause", "project")
 """Their names in the JSON of a subscription."""
 
 
-def settings_to_mapping(subscription: Subscription) -> JsonObject:
-    """Return the settings that are not defaults, from which `settings_from_mapping` restores them."""
+def settings_to_mapping(subscription: Subscription, *, plain: bool = False) -> JsonObject:
+    """Return the settings that are not defaults, from which `settings_from_mapping` restores them.
+
+    Args:
+        subscription: has them.
+        plain: with secrets that are not encrypted; see `DeliverySettings.to_mapping`.
+    """
     settings: JsonObject = {}
     if not subscription.enabled:
         settings["enabled"] = False
     if subscription.expires is not None:
         settings["expires"] = subscription.expires.to_mapping()
     if subscription.delivery is not None:
-        settings["delivery"] = subscription.delivery.to_mapping()
+        settings["delivery"] = subscription.delivery.to_mapping(plain=plain)
     if subscription.start is not None:
         settings["from"] = subscription.start.to_plain()
     if subscription.keep:
