@@ -761,6 +761,15 @@ class StoreContract(OwnerContract):
         assert expected == sorted(subscription.id for subscription in acme.changes(0).created)
         assert expected == sorted(subscription.id for subscription in acme.changes(-1).created)
 
+    def test_keeps_the_quota_of_deliveries(self, store):
+        """The quota that was recorded with a version is returned by every query of the whole store."""
+        store.create(subscription(id="@acme/a", deliveries=7))
+        (found,) = store.snapshot()
+        store.update("@acme/a", replace(found, deliveries=9))
+
+        assert found.deliveries == store.as_of(found.revision).read("@acme/a").deliveries == 7
+        assert [one.deliveries for one in (store.read("@acme/a"), *store.changes(0).created)] == [9, 9]
+
     def test_secrets_belong_to_one_subscription(self, store, monkeypatch):
         """The whole store shows encrypted secrets to open for their subscription; a copy elsewhere is refused."""
         monkeypatch.setenv(SECRET_KEY, new_key())

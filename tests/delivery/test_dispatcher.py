@@ -18,10 +18,12 @@ from standardwebhooks import Webhook, WebhookVerificationError
 
 from tests.certificates import make_certificates
 from tests.delivery.receiver import SECRET, Hooks, Receiver, Request
+from turnout.delivery import capacity
 from turnout.delivery.dispatcher import Dispatcher
 from turnout.delivery.service import deliver, opened_queue
 from turnout.embedded import NatsServer
 from turnout.server.inputs.messages import messages_of
+from turnout.subscriptions import Subscription
 from turnout.subscriptions.delivery import DeliverySettings
 from turnout.subscriptions.sealing import SECRET_KEY, SECRET_KEY_FILE, new_key
 from turnout.subscriptions.signing_secrets import new_secret
@@ -504,6 +506,69 @@ def test_isolation(nats_server: NatsServer) -> None:
         assert counts.delivered == 5 * 1_500 + 10 * 50
 
     run(nats_server, answer, work)
+
+
+def test_quota_of_a_tenant(nats_server: NatsServer) -> None:
+    """Requests above it wait over all lanes of the tenant, none is lost, and other tenants' are delivered meanwhile.
+
+    A higher quota takes effect in the running dispatcher.
+    """
+    count = 60
+
+    async def work(hooks: Hooks, receiver: Receiver) -> None:
+        for id_, delivery in (("@acme/a", DeliverySettings(max_waiting=10)), ("@acme/b", None)):
+            hooks.store.create(Subscription(["d"], "a:1", id=id_, delivery=delivery, deliveries=2))
+        hooks.store.create(Subscription(["d"], "a:1", id="@bolt/a"))
+        for id_ in ("@acme/a", "@acme/b", "@bolt/a"):
+            await hooks.publish(*(b"%b %d" % (id_.encode(), n) for n in range(count)), subscription=id_)
+        stop, dispatchers = threading.Event(), list[Dispatcher]()
+        running = asyncio.create_task(deliver(hooks.route, stop, ready=dispatchers.append))
+        try:
+            async with asyncio.timeout(60):
+                while sum(body.startswith(b"@bolt") for body in receiver.bodies) < count:
+                    await asyncio.sleep(0.05)
+                (dispatcher,) = dispatchers
+                lanes = {(one.subscription, one.tenant): one.waiting for one in dispatcher.endpoints()}
+                assert lanes.keys() == {("@acme/a", "acme"), ("", "acme"), ("", "")}
+                assert lanes["@acme/a", "acme"] > 10
+                assert sum(body.startswith(b"@acme") for body in receiver.bodies) < count
+                hooks.store.update("@acme/b", replace(hooks.store.read("@acme/b"), deliveries=1_000))
+                while dispatcher.counts.delivered < 3 * count:
+                    await asyncio.sleep(0.05)
+        finally:
+            stop.set()
+            await running
+        assert dispatcher.counts.dead == 0
+
+    assert len(set(run(nats_server, fine, work).bodies)) == 3 * count
+
+
+def test_messages_above_a_quota_go_back_to_the_queue(nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full lane that waits for its quota holds up no others, and none of its messages becomes a dead letter."""
+    monkeypatch.setattr(capacity, "_MAX_HELD_DELIVERIES", 8)
+    count = 60
+
+    async def work(hooks: Hooks, receiver: Receiver) -> None:
+        limited = DeliverySettings(max_waiting=10, concurrency=2)
+        hooks.store.create(Subscription(["d"], "a:1", id="@acme/a", delivery=limited, deliveries=1))
+        for id_ in ("@acme/a", "@bolt/a"):
+            await hooks.publish(*(b"%b %d" % (id_.encode(), n) for n in range(count)), subscription=id_)
+        stop, dispatchers = threading.Event(), list[Dispatcher]()
+        running = asyncio.create_task(deliver(hooks.route, stop, ready=dispatchers.append))
+        try:
+            async with asyncio.timeout(60):
+                while sum(body.startswith(b"@bolt") for body in receiver.bodies) < count:
+                    await asyncio.sleep(0.05)
+        finally:
+            stop.set()
+            await running
+        (dispatcher,) = dispatchers
+
+        assert dispatcher.counts.parked > count // 2
+        assert (dispatcher.counts.dead, dispatcher.counts.failed) == (0, 0)
+        assert sum(body.startswith(b"@acme") for body in receiver.bodies) < count
+
+    run(nats_server, fine, work)
 
 
 def test_certificates_are_verified(nats_server: NatsServer, tmp_path: Path) -> None:

@@ -327,3 +327,23 @@ def test_a_tenant_sees_markers_of_its_secrets(as_, tenanted, monkeypatch):
     assert root.read("@acme/a").destinations == ("e",)
     assert root.read("@acme/a").delivery.secrets == (sealed,)
     assert needed_keys().open("@acme/a", sealed) == secret
+
+
+def test_the_quota_of_deliveries_is_recorded_for_the_dispatcher(backing, settings):
+    """With what a tenant stores; it cannot choose another, and who acts for it keeps the recorded one."""
+    limited = AcceptedToken(Sha256.of("acme"), Caller("acme", quota=Quota(deliveries=3)))
+    tokens = (limited, token("root", None))
+    with subscriptions_server(backing, replace(settings, tokens=tokens)) as server:
+        address = f"127.0.0.1:{server.port}"
+        with (
+            RemoteStore(Channel(address, token="acme", timeout=10)) as acme,
+            RemoteStore(Channel(address, token="root", timeout=10)) as root,
+            RemoteStore(Channel(address, token="root", timeout=10, tenant="acme")) as acting,
+        ):
+            acme.create(subscription(id="a", deliveries=900))
+            acting.update("a", subscription("other*", deliveries=900))
+            acting.create(subscription(id="b", deliveries=900))
+            root.create(subscription(id="@bolt/a", deliveries=5))
+            recorded = {one.id: one.deliveries for one in root.snapshot()}
+
+    assert recorded == {"@acme/a": 3, "@acme/b": None, "@bolt/a": 5}

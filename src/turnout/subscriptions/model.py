@@ -41,6 +41,8 @@ class Subscription:
         start: first of the earlier records to deliver; None to deliver none of them.
         keep: whether a route delivers what passes while it is disabled when it is enabled again.
         project: expression of CEL that gives the body of its messages; empty for the record's value.
+        deliveries: quota of its tenant when this version was stored, in requests of a second to HTTP destinations;
+            None for none. The newest of the tenant's subscriptions that has one counts.
 
     >>> from turnout.conditions import parse
     >>> wants = Subscription(["orders.oulu"], parse("city:Oulu"), metadata={"owner": "depot"})
@@ -59,6 +61,7 @@ class Subscription:
     start: Start | None = None
     keep: bool = False
     project: str = ""
+    deliveries: int | None = None
 
     def __post_init__(self) -> None:
         # A single text is a sequence of texts, too, and never intended.
@@ -84,6 +87,7 @@ class Subscription:
             start: Start | None = ...,
             keep: bool = ...,
             project: str = ...,
+            deliveries: int | None = ...,
         ) -> None: ...
 
     def identified(self, make: Callable[[], str] = new_id) -> Subscription:

@@ -17,7 +17,10 @@ from turnout.untrusted import JsonMapping, JsonObject
 if TYPE_CHECKING:
     from turnout.subscriptions.model import Subscription
 
-SETTINGS: Final = ("enabled", "expires", "delivery", "from", "pause", "project")
+MAX_DELIVERIES: Final = 1_000_000
+"""Largest quota of deliveries, in requests of a second."""
+
+SETTINGS: Final = ("enabled", "expires", "delivery", "from", "pause", "project", "quota")
 """Their names in the JSON of a subscription."""
 
 
@@ -41,6 +44,8 @@ def settings_to_mapping(subscription: Subscription, *, plain: bool = False) -> J
         settings["pause"] = {"keep": True}
     if subscription.project:
         settings["project"] = subscription.project
+    if subscription.deliveries is not None:
+        settings["quota"] = {"deliveries": subscription.deliveries}
     return settings
 
 
@@ -73,7 +78,19 @@ def settings_from_mapping(mapping: JsonMapping) -> JsonObject:
         if not isinstance(project, str):
             raise SubscriptionInvalidError(f"project: expected an expression of CEL as a text, found {project!r:.60}")
         settings["project"] = project
+    if mapping.get("quota") is not None:
+        settings["deliveries"] = _deliveries(mapping["quota"])
     return settings
+
+
+def _deliveries(quota: object) -> int:
+    """Return the one quota that is recorded with a subscription."""
+    value = quota.get("deliveries") if isinstance(quota, Mapping) and set(quota) == {"deliveries"} else None
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= MAX_DELIVERIES:
+        raise SubscriptionInvalidError(
+            f"quota: expected {{'deliveries': 1 to {MAX_DELIVERIES:,}}}, found {quota!r:.60}"
+        )
+    return value
 
 
 def _keep(pause: object) -> bool:
