@@ -12,11 +12,8 @@ from turnout.delivery.queue import QueuedMessage
 from turnout.delivery.response import Response
 from turnout.delivery.signatures import Signer
 from turnout.delivery.target import Target
-from turnout.delivery.tenant_rate import TenantRate
+from turnout.delivery.tenant_rate import BURST_SECONDS, TenantRate
 from turnout.subscriptions.delivery import DeliverySettings
-
-_BURST_SECONDS = 0.05
-"""Unused rate of so long may be caught up with: timers are not exact."""
 
 _OVERDUE_SECONDS = 60.0
 """A message that does not come back so long after its time went to another dispatcher."""
@@ -175,7 +172,7 @@ class Lane:
         first = self._ready.popleft()
         delivery = heapq.heappop(self._chains[first])[1] if isinstance(first, str) else first
         if self.settings.rate:
-            self._next = max(self._next, now - _BURST_SECONDS) + 1 / self.settings.rate
+            self._next = max(self._next, now - BURST_SECONDS) + 1 / self.settings.rate
         self._slot = None
         self.breaker.sent(now)
         self.under_way += 1

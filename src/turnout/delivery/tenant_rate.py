@@ -11,7 +11,7 @@ from turnout.subscriptions import Store, Subscription
 from turnout.subscriptions.store import tenant_store
 from turnout.subscriptions.tenants import tenant_of
 
-_BURST_SECONDS: Final = 0.05
+BURST_SECONDS: Final = 0.05
 """Unused rate of so long may be caught up with: timers are not exact."""
 
 
@@ -36,7 +36,7 @@ class TenantRate:
 
     def reserve(self, now: float) -> float:
         """Return the time of the next free slot, and take it."""
-        slot = max(self._next, now - _BURST_SECONDS)
+        slot = max(self._next, now - BURST_SECONDS)
         self._next = slot + 1 / self.rate
         return slot
 
