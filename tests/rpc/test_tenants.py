@@ -23,7 +23,7 @@ from turnout.subscriptions.delivery import DeliverySettings
 from turnout.subscriptions.plain_lines import read_plain
 from turnout.subscriptions.quotas import Quota
 from turnout.subscriptions.sealing import SECRET_KEY, needed_keys, new_key
-from turnout.subscriptions.signing_secrets import new_secret
+from turnout.subscriptions.signing_secrets import HiddenSecret, new_secret
 
 MESSAGE = {"subject": "orders 17", "location": "Oulu"}
 
@@ -313,8 +313,9 @@ def test_a_tenant_sees_markers_of_its_secrets(as_, tenanted, monkeypatch):
     """No call of a tenant has a secret, encrypted or not; with access to the whole store it is encrypted."""
     monkeypatch.setenv(SECRET_KEY, new_key())
     secret = new_secret()
-    acme, root = as_("acme")[0], as_("root")[0]
+    (acme, watching), (root, watching_all) = as_("acme"), as_("root")
     acme.create(subscription(id="a", delivery=DeliverySettings.from_mapping({"secrets": [secret]})))
+    (watched,), (watched_by_root,) = (next(one.watch()).created for one in (watching, watching_all))
     (sealed,) = root.read("@acme/a").delivery.secrets
     own = Channel(f"127.0.0.1:{tenanted.port}", token="acme", timeout=10)
     with own.open() as channel:
@@ -324,6 +325,8 @@ def test_a_tenant_sees_markers_of_its_secrets(as_, tenanted, monkeypatch):
         ServiceStub(channel).Update(pb.UpdateRequest(id="a", data=read), **own.call())
 
     assert marker == f"hidden:{sealed.name}"
+    assert watched.delivery.secrets == (HiddenSecret(sealed.name),)
+    assert watched_by_root.delivery.secrets == (sealed,)
     assert root.read("@acme/a").destinations == ("e",)
     assert root.read("@acme/a").delivery.secrets == (sealed,)
     assert needed_keys().open("@acme/a", sealed) == secret
