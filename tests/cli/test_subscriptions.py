@@ -17,6 +17,7 @@ import pytest
 
 from turnout.cli import subscriptions
 from turnout.rpc.v1 import kiwi_tree_pb2, kiwi_tree_pb2_grpc
+from turnout.subscriptions.sealing import SECRET_KEY
 
 pytestmark = pytest.mark.subscriptions
 
@@ -514,3 +515,68 @@ def test_starting_points_and_kept_pauses(turnout):
     status, _, error = turnout("subscriptions", "update", id_, "--from", "soon")
     assert status == 2
     assert "from: expected latest, earliest, an ISO 8601 time or a sequence from 1 on, found 'soon'" in error
+
+
+def test_signed_subscriptions(turnout, monkeypatch):
+    """--sign prints a secret once; read shows a marker, which --body keeps, and a second --sign adds a secret."""
+    monkeypatch.setenv(SECRET_KEY, turnout("subscriptions", "secret-key")[1].strip())
+    code, out, err = turnout("subscriptions", "create", "k:1", "--to", "https://h.example/in", "--id", "a", "--sign")
+    shown = turnout("subscriptions", "read", "a")[1]
+    assert (code, out) == (0, "a\n")
+    assert turnout("subscriptions", "update", "a", "--body", "-", stdin=shown)[0] == 0
+    added = json.loads(turnout("subscriptions", "update", "a", "--sign", "--json")[1])["secret"]
+    markers = json.loads(turnout("subscriptions", "read", "a")[1])["delivery"]["secrets"]
+    history = turnout("subscriptions", "history", "a")[1] + turnout("subscriptions", "history", "a", "--json")[1]
+    found = turnout("subscriptions", "search", "--json")[1] + turnout("subscriptions", "search")[1]
+    secret = err.strip().removeprefix("the secret, which is not shown again: ")
+
+    assert secret.startswith("whsec_")
+    assert added.startswith("whsec_")
+    assert markers[1:] == json.loads(shown)["delivery"]["secrets"]
+    assert all(marker.startswith("hidden:") for marker in markers)
+    for text in (shown, history, found):
+        assert "hidden:" in text
+        assert not any(word in text for word in ("whsec_", "sealed:"))
+
+
+def test_the_key_is_rotated(turnout, monkeypatch):
+    """Subscriptions are encrypted with the first key, also when others need it no more; exports need the same key."""
+    old, new = (turnout("subscriptions", "secret-key")[1].strip() for _ in range(2))
+    monkeypatch.setenv(SECRET_KEY, old)
+    for id_ in ("a", "b"):
+        created(turnout, "k:1", "--to", "d", "--id", id_, "--sign")
+    created(turnout, "k:1", "--to", "d", "--id", "c")
+    monkeypatch.setenv(SECRET_KEY, new)
+    failed = turnout("subscriptions", "reseal", "--json")
+    monkeypatch.setenv(SECRET_KEY, f"{new},{old}")
+    done = turnout("subscriptions", "reseal", "--json")
+    monkeypatch.setenv(SECRET_KEY, new)
+    again = turnout("subscriptions", "reseal")
+    exported = turnout("subscriptions", "export")[1]
+    imported = turnout("subscriptions", "import", "-", "--store", "sqlite:///copy.db", stdin=exported)
+    monkeypatch.setenv(SECRET_KEY, old)
+    refused = turnout("subscriptions", "import", "-", "--store", "sqlite:///other.db", stdin=exported)
+
+    problem = "none of the keys in TURNOUT_SECRET_KEY decrypts it"
+    assert (failed[0], json.loads(failed[1])) == (1, {"resealed": [], "failed": {"a": problem, "b": problem}})
+    assert (done[0], json.loads(done[1])) == (0, {"resealed": ["a", "b"], "failed": {}})
+    assert (again[0], again[2]) == (0, "0 subscriptions are encrypted anew\n")
+    assert "whsec_" not in exported
+    assert (imported[0], imported[2]) == (0, "3 stored, 0 were there already\n")
+    assert (refused[0], refused[2]) == (2, f"turnout: delivery.secrets[0]: {problem}\n")
+
+
+def test_without_a_key(turnout, monkeypatch):
+    """Secrets are refused, and a wrong key stops the service before it starts."""
+    monkeypatch.delenv(SECRET_KEY, raising=False)
+    code, out, err = turnout("subscriptions", "create", "k:1", "--to", "d", "--sign")
+    without = turnout("subscriptions", "reseal")
+    monkeypatch.setenv(SECRET_KEY, "wrong")
+    serving = turnout("subscriptions", "serve", "--port", "0")
+
+    assert (code, out) == (2, "")
+    assert "delivery.secrets[0]: TURNOUT_SECRET_KEY: it is not set" in err
+    assert "whsec_" not in err
+    assert without[0] == 2
+    assert serving[0] == 2
+    assert "TURNOUT_SECRET_KEY: key 1: expected 32 bytes in URL-safe base64" in serving[2]

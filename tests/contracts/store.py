@@ -40,7 +40,9 @@ from turnout.subscriptions import MAX_LIMIT, Page, Store, Subscription
 from turnout.subscriptions.actor import acting_as
 from turnout.subscriptions.delivery import DeliverySettings
 from turnout.subscriptions.expiry import Expiry
-from turnout.subscriptions.lines import Imported, import_lines, subscription_from_json
+from turnout.subscriptions.lines import Imported, import_lines, subscription_from_json, subscription_to_json
+from turnout.subscriptions.sealing import SECRET_KEY, needed_keys, new_key
+from turnout.subscriptions.signing_secrets import HiddenSecret, new_secret
 from turnout.subscriptions.start import Start
 from turnout.subscriptions.store import BulkStore, MultiTenantStore, VersionedStore, create_many, delete_many, edit
 from turnout.subscriptions.tenants import tenant_of
@@ -272,6 +274,67 @@ class OwnerContract:
         store.update("a", replace(found, enabled=True, expires=None, delivery=None, start=None, keep=False, project=""))
         assert store.read("a") == replace(second, id="a", condition=found.condition)
         assert store.as_of(first.revision).read("a") == found
+
+    def test_secrets_are_encrypted(self, store, monkeypatch):
+        """No query and no record of the past has a secret, and a version that was read keeps it when it is stored."""
+        monkeypatch.setenv(SECRET_KEY, new_key())
+        secrets = [new_secret() for _ in range(3)]
+        store.create(subscription(id="a", delivery=DeliverySettings.from_mapping({"secrets": secrets[:1]})))
+        line = json.dumps({**subscription_to_json(subscription(id="b")), "delivery": {"secrets": secrets[1:2]}})
+        import_lines(store, [line])
+        found = store.read("a")
+        store.update("a", replace(found, metadata={"n": "2"}))
+        kept = store.read("a")
+        added = DeliverySettings.from_mapping({"secrets": [secrets[2], *(one.text for one in kept.delivery.secrets)]})
+        store.update("a", replace(kept, delivery=added))
+        newest = store.read("a").delivery.secrets
+        views = [
+            *store.snapshot(),
+            *store.changes(0).created,
+            *store.search_by_metadata({}).items,
+            *(match.subscription for match in store.search_by_condition("subject", "orders*").items),
+            *store.as_of(store.revision()).snapshot(),
+            *(version for entry in store.history("a") for version in (entry.before, entry.after) if version),
+        ]
+        texts = [secret.text for view in views for secret in view.delivery.secrets]
+
+        assert kept.delivery == found.delivery
+        assert (len(newest), newest[1:]) == (2, found.delivery.secrets)
+        assert len(texts) >= 2 * 5 + 3
+        assert {text.partition(":")[0] for text in texts} <= {"sealed", "hidden"}
+        assert not any(secret in repr(views) + json.dumps(texts) for secret in secrets)
+
+    def test_stored_secrets_need_no_key(self, store, monkeypatch):
+        """Another part of a subscription may be changed where there is no key; a new secret is refused there."""
+        monkeypatch.setenv(SECRET_KEY, new_key())
+        settings = DeliverySettings.from_mapping({"secrets": [new_secret()]})
+        store.create(subscription(id="a", delivery=settings))
+        monkeypatch.delenv(SECRET_KEY)
+        found = store.read("a")
+        store.update("a", replace(found, enabled=False))
+
+        assert store.read("a").delivery == found.delivery
+        missing = r"delivery\.secrets\[0\]: TURNOUT_SECRET_KEY: it is not set"
+        with pytest.raises(SubscriptionInvalidError, match=missing):
+            store.update("a", subscription(delivery=settings))
+        with pytest.raises(SubscriptionInvalidError, match=missing):
+            store.create(subscription(id="b", delivery=settings))
+        assert [one.id for one in store.snapshot()] == ["a"]
+
+    def test_markers_of_no_stored_secret(self, store, monkeypatch):
+        """A marker is refused in a new subscription, and in a version of one that has no such secret."""
+        monkeypatch.setenv(SECRET_KEY, new_key())
+        marker = DeliverySettings.from_mapping({"secrets": ["hidden:0123abcd"]})
+        refused = (
+            r"delivery\.secrets\[0\]: hidden:0123abcd stands for no stored secret of this subscription; it has none"
+        )
+        with pytest.raises(SubscriptionInvalidError, match=refused):
+            store.create(subscription(id="a", delivery=marker))
+        store.create(subscription(id="a"))
+        with pytest.raises(SubscriptionInvalidError, match=refused):
+            store.update("a", subscription(delivery=marker))
+
+        assert store.read("a").delivery is None
 
     def test_update_keeps_given_node_ids(self, store):
         """A condition that was read and is stored again keeps the ids of its nodes."""
@@ -697,6 +760,36 @@ class StoreContract(OwnerContract):
         assert expected == [subscription.id for subscription in acme.snapshot()]
         assert expected == sorted(subscription.id for subscription in acme.changes(0).created)
         assert expected == sorted(subscription.id for subscription in acme.changes(-1).created)
+
+    def test_keeps_the_quota_of_deliveries(self, store):
+        """The quota that was recorded with a version is returned by every query of the whole store."""
+        store.create(subscription(id="@acme/a", deliveries=7))
+        (found,) = store.snapshot()
+        store.update("@acme/a", replace(found, deliveries=9))
+
+        assert found.deliveries == store.as_of(found.revision).read("@acme/a").deliveries == 7
+        assert [one.deliveries for one in (store.read("@acme/a"), *store.changes(0).created)] == [9, 9]
+
+    def test_secrets_belong_to_one_subscription(self, store, monkeypatch):
+        """The whole store shows encrypted secrets to open for their subscription; a copy elsewhere is refused."""
+        monkeypatch.setenv(SECRET_KEY, new_key())
+        secret = new_secret()
+        acme = store.for_tenant("acme")
+        acme.create(subscription(id="a", delivery=DeliverySettings.from_mapping({"secrets": [secret]})))
+        (sealed,) = store.read("@acme/a").delivery.secrets
+        (hidden,) = acme.read("a").delivery.secrets
+        copied = DeliverySettings.from_mapping({"secrets": [sealed.text]})
+        acme.create(subscription(id="b"))
+
+        assert needed_keys().open("@acme/a", sealed) == secret
+        assert hidden == HiddenSecret(sealed.name)
+        with pytest.raises(SubscriptionInvalidError, match="it was encrypted for another subscription"):
+            acme.update("b", subscription(delivery=copied))
+        with pytest.raises(SubscriptionInvalidError, match="it was encrypted for another subscription"):
+            store.create(subscription(id="a", delivery=copied))
+        monkeypatch.setenv(SECRET_KEY, new_key())
+        with pytest.raises(SubscriptionInvalidError, match="none of the keys in TURNOUT_SECRET_KEY decrypts it"):
+            acme.update("b", subscription(delivery=copied))
 
     def test_tenants_cannot_reach_each_other(self, store):
         """Subscriptions of another tenant do not exist: not to read, not to delete, for any id."""

@@ -5,20 +5,28 @@ from __future__ import annotations
 import asyncio
 import json
 import ssl
+import threading
 from base64 import b64encode
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from aiohttp import web
-from standardwebhooks import Webhook
+from standardwebhooks import Webhook, WebhookVerificationError
 
 from tests.certificates import make_certificates
 from tests.delivery.receiver import SECRET, Hooks, Receiver, Request
-from turnout.delivery.service import opened_queue
+from turnout.delivery import capacity
+from turnout.delivery.dispatcher import Dispatcher
+from turnout.delivery.service import deliver, opened_queue
 from turnout.embedded import NatsServer
 from turnout.server.inputs.messages import messages_of
+from turnout.subscriptions import Subscription
+from turnout.subscriptions.delivery import DeliverySettings
+from turnout.subscriptions.sealing import SECRET_KEY, SECRET_KEY_FILE, new_key
+from turnout.subscriptions.signing_secrets import new_secret
 from turnout.subscriptions.webhooks import delivery_subject
 
 OTHER_SECRET = f"whsec_{b64encode(bytes(range(32))).decode()}"
@@ -65,6 +73,119 @@ def test_delivered_and_signed(nats_server: NatsServer) -> None:
         if request.body.isascii():
             assert Webhook(SECRET).verify(request.body, headers) == {"n": 1}
             assert Webhook(OTHER_SECRET).verify(request.body, headers) == {"n": 1}
+
+
+def test_signed_with_the_subscriptions_own_secrets(nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its secrets replace the endpoint's; while both are stored during a rotation, either one verifies."""
+    monkeypatch.setenv(SECRET_KEY, new_key())
+    first, second = new_secret(), new_secret()
+
+    async def work(hooks: Hooks, _: Receiver) -> None:
+        hooks.subscribe("own", secrets=[first])
+        hooks.subscribe("plain", **FAST)
+        await hooks.publish(b'{"n": 1}', subscription="own")
+        await hooks.publish(b'{"n": 2}', subscription="plain")
+        assert (await hooks.deliver()).delivered == 2
+        stored = hooks.store.read("own")
+        assert stored.delivery is not None
+        both = DeliverySettings.from_mapping({"secrets": [second, *(one.text for one in stored.delivery.secrets)]})
+        hooks.store.update("own", replace(stored, delivery=both))
+        await hooks.publish(b'{"n": 3}', subscription="own")
+        assert (await hooks.deliver()).delivered == 1
+
+    def verifies(request: Request, *secrets: str) -> list[bool]:
+        return [_is_verified(Webhook(secret), request.body, _headers(request)) for secret in secrets]
+
+    seen = run(nats_server, fine, work).requests
+    by_body = {request.body: verifies(request, SECRET, first, second) for request in seen}
+
+    assert by_body == {
+        b'{"n": 1}': [False, True, False],
+        b'{"n": 2}': [True, False, False],
+        b'{"n": 3}': [False, True, True],
+    }
+
+
+def _is_verified(webhook: Webhook, body: bytes, headers: dict[str, str]) -> bool:
+    try:
+        webhook.verify(body, headers)
+    except WebhookVerificationError:
+        return False
+    return True
+
+
+def test_new_secrets_take_effect_in_a_running_dispatcher(
+    nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Messages are signed with the secrets of the newest version, without a restart."""
+    monkeypatch.setenv(SECRET_KEY, new_key())
+    first, second = new_secret(), new_secret()
+
+    async def work(hooks: Hooks, receiver: Receiver) -> None:
+        hooks.subscribe("own", secrets=[first])
+        await hooks.publish(b'{"n": 0}', subscription="own")
+        stop = threading.Event()
+        running = asyncio.create_task(deliver(hooks.route, stop))
+        stored = hooks.store.read("own")
+        number = 0
+        try:
+            async with asyncio.timeout(30):
+                while not receiver.requests or not _is_verified(
+                    Webhook(second), receiver.requests[-1].body, _headers(receiver.requests[-1])
+                ):
+                    number += 1
+                    if receiver.requests and stored.revision == hooks.store.read("own").revision:
+                        settings = DeliverySettings.from_mapping({"secrets": [second]})
+                        hooks.store.update("own", replace(stored, delivery=settings))
+                    await hooks.publish(b'{"n": %d}' % number, subscription="own")
+                    await asyncio.sleep(0.1)
+        finally:
+            stop.set()
+            await running
+
+    seen = run(nats_server, fine, work).requests
+
+    assert _is_verified(Webhook(first), seen[0].body, _headers(seen[0]))
+
+
+def _headers(request: Request) -> dict[str, str]:
+    return {name.lower(): value for name, value in request.headers.items()}
+
+
+def test_secrets_that_no_key_opens(nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The attempt fails with the subscription and the variable, and nothing is sent; the right key delivers it."""
+    keys, right = tmp_path / "keys", new_key()
+    keys.write_text(right)
+    monkeypatch.setenv(SECRET_KEY_FILE, str(keys))
+    secret = new_secret()
+
+    async def work(hooks: Hooks, receiver: Receiver) -> None:
+        hooks.subscribe("own", secrets=[secret], retry=[0.2] * 40, breakerFailures=0, jitter=0)
+        keys.write_text(new_key())
+        await hooks.publish(b"x", subscription="own")
+        stop, dispatchers = threading.Event(), list[Dispatcher]()
+        running = asyncio.create_task(deliver(hooks.route, stop, ready=dispatchers.append))
+        try:
+            async with asyncio.timeout(30):
+                while not dispatchers or not dispatchers[0].counts.failed:
+                    await asyncio.sleep(0.05)
+                (endpoint,) = dispatchers[0].endpoints()
+                assert endpoint.last_error == (
+                    "the secrets of the subscription 'own' cannot be used: "
+                    "none of the keys in TURNOUT_SECRET_KEY decrypts it"
+                )
+                assert receiver.requests == []
+                keys.write_text(right)
+                while not dispatchers[0].counts.delivered:
+                    await asyncio.sleep(0.05)
+        finally:
+            stop.set()
+            await running
+        assert dispatchers[0].counts.dead == 0
+
+    (request,) = run(nats_server, fine, work).requests
+
+    assert "webhook-signature" in _headers(request)
 
 
 def test_retried_until_taken(nats_server: NatsServer) -> None:
@@ -385,6 +506,69 @@ def test_isolation(nats_server: NatsServer) -> None:
         assert counts.delivered == 5 * 1_500 + 10 * 50
 
     run(nats_server, answer, work)
+
+
+def test_quota_of_a_tenant(nats_server: NatsServer) -> None:
+    """Requests above it wait over all lanes of the tenant, none is lost, and other tenants' are delivered meanwhile.
+
+    A higher quota takes effect in the running dispatcher.
+    """
+    count = 60
+
+    async def work(hooks: Hooks, receiver: Receiver) -> None:
+        for id_, delivery in (("@acme/a", DeliverySettings(max_waiting=10)), ("@acme/b", None)):
+            hooks.store.create(Subscription(["d"], "a:1", id=id_, delivery=delivery, deliveries=2))
+        hooks.store.create(Subscription(["d"], "a:1", id="@bolt/a"))
+        for id_ in ("@acme/a", "@acme/b", "@bolt/a"):
+            await hooks.publish(*(b"%b %d" % (id_.encode(), n) for n in range(count)), subscription=id_)
+        stop, dispatchers = threading.Event(), list[Dispatcher]()
+        running = asyncio.create_task(deliver(hooks.route, stop, ready=dispatchers.append))
+        try:
+            async with asyncio.timeout(60):
+                while sum(body.startswith(b"@bolt") for body in receiver.bodies) < count:
+                    await asyncio.sleep(0.05)
+                (dispatcher,) = dispatchers
+                lanes = {(one.subscription, one.tenant): one.waiting for one in dispatcher.endpoints()}
+                assert lanes.keys() == {("@acme/a", "acme"), ("", "acme"), ("", "")}
+                assert lanes["@acme/a", "acme"] > 10
+                assert sum(body.startswith(b"@acme") for body in receiver.bodies) < count
+                hooks.store.update("@acme/b", replace(hooks.store.read("@acme/b"), deliveries=1_000))
+                while dispatcher.counts.delivered < 3 * count:
+                    await asyncio.sleep(0.05)
+        finally:
+            stop.set()
+            await running
+        assert dispatcher.counts.dead == 0
+
+    assert len(set(run(nats_server, fine, work).bodies)) == 3 * count
+
+
+def test_messages_above_a_quota_go_back_to_the_queue(nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full lane that waits for its quota holds up no others, and none of its messages becomes a dead letter."""
+    monkeypatch.setattr(capacity, "_MAX_HELD_DELIVERIES", 8)
+    count = 60
+
+    async def work(hooks: Hooks, receiver: Receiver) -> None:
+        limited = DeliverySettings(max_waiting=10, concurrency=2)
+        hooks.store.create(Subscription(["d"], "a:1", id="@acme/a", delivery=limited, deliveries=1))
+        for id_ in ("@acme/a", "@bolt/a"):
+            await hooks.publish(*(b"%b %d" % (id_.encode(), n) for n in range(count)), subscription=id_)
+        stop, dispatchers = threading.Event(), list[Dispatcher]()
+        running = asyncio.create_task(deliver(hooks.route, stop, ready=dispatchers.append))
+        try:
+            async with asyncio.timeout(60):
+                while sum(body.startswith(b"@bolt") for body in receiver.bodies) < count:
+                    await asyncio.sleep(0.05)
+        finally:
+            stop.set()
+            await running
+        (dispatcher,) = dispatchers
+
+        assert dispatcher.counts.parked > count // 2
+        assert (dispatcher.counts.dead, dispatcher.counts.failed) == (0, 0)
+        assert sum(body.startswith(b"@acme") for body in receiver.bodies) < count
+
+    run(nats_server, fine, work)
 
 
 def test_certificates_are_verified(nats_server: NatsServer, tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import heapq
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ from hypothesis import strategies as st
 
 from turnout.delivery.lane import Delivery, Endpoint, Lane
 from turnout.delivery.signatures import Signer
+from turnout.delivery.tenant_rate import TenantRate
 from turnout.subscriptions.delivery import DeliverySettings
 
 BURST = 0.05
@@ -107,3 +110,57 @@ def test_concurrency_comes_before_rate() -> None:
     assert (lane.wait(50.0), lane.take(50.0)) == (None, None)
     lane.under_way -= 1
     assert lane.take(50.0) is not None
+
+
+def test_lanes_of_a_tenant_share_its_quota() -> None:
+    """All lanes together send at the rate, in turns; a lane that waits for nothing else says so."""
+    quota = TenantRate(10, 1)
+    lanes = [
+        Lane(Endpoint(f"webhook:{name}", None, Signer(())), DeliverySettings(), tenant="acme", quota=quota)
+        for name in "abc"
+    ]
+    for lane in lanes:
+        fill(lane, 10)
+    due = [(0.0, number) for number in range(3)]
+    sent: list[tuple[float, int]] = []
+    while due:
+        now, number = heapq.heappop(due)
+        lane = lanes[number]
+        if (delivery := lane.take(100.0 + now)) is not None:
+            sent.append((now, number))
+            lane.under_way -= 1
+            lane.settle(delivery)
+        wait = lane.wait(100.0 + now)
+        if wait is not None:
+            assert lane.awaits_quota(100.0 + now) == (wait > 0)
+            heapq.heappush(due, (now + wait, number))
+
+    assert [lane.held for lane in lanes] == [0, 0, 0]
+    assert [number for _, number in sent[1:10]] == [0, 1, 2] * 3
+    assert sent[-1][0] == pytest.approx(29 / 10, abs=0.1)
+    assert all(later - earlier == pytest.approx(0.1) for (earlier, _), (later, _) in pairwise(sent[1:]))
+
+
+def test_a_lane_has_the_lower_of_two_rates() -> None:
+    """That of its settings and that of its tenant."""
+    quota = TenantRate(2, 1)
+    lane = Lane(Endpoint("webhook:e", None, Signer(())), DeliverySettings(rate=5), quota=quota)
+    fill(lane, 5)
+
+    assert lane.rate == 2
+    assert sent_at(lane, [])[-1] - 100.0 == pytest.approx(4 / 2, abs=0.1)
+    assert (lane_of(rate=5).rate, lane_of().rate) == (5, None)
+
+
+def test_a_busy_endpoint_takes_no_slot() -> None:
+    """A lane reserves a slot under the quota only when it may send; others are not held up by a slow endpoint."""
+    quota = TenantRate(1, 1)
+    slow = Lane(Endpoint("webhook:s", None, Signer(())), DeliverySettings(concurrency=1), quota=quota)
+    fill(slow, 3)
+    assert slow.take(100.0) is not None
+    assert slow.wait(100.0) is None
+
+    fast = Lane(Endpoint("webhook:f", None, Signer(())), DeliverySettings(), quota=quota)
+    fill(fast, 1)
+    assert not slow.awaits_quota(100.0)
+    assert fast.wait(100.0) == pytest.approx(0.95)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from standardwebhooks import Webhook
 
 from turnout.delivery.signatures import Signer
-from turnout.routes.webhooks import secret_bytes
+from turnout.subscriptions.signing_secrets import secret_bytes
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 

@@ -76,12 +76,12 @@ def test_claims_make_a_caller(issuer, settings_):
     verifier = JwtVerifier(settings_)
     plain = verifier.caller(issuer.token(rights="openid read write"))
     whole = verifier.caller(
-        issuer.token("ec1", tenant="*", rights=["match"], destinations=["acme.>"], quota={"leaves": 5})
+        issuer.token("ec1", tenant="*", rights=["match"], destinations=["acme.>"], quota={"leaves": 5, "deliveries": 3})
     )
 
     assert plain == Caller("acme", frozenset({Right.READ, Right.WRITE}))
     assert plain.name == "ann"
-    assert whole == Caller(None, frozenset({Right.MATCH}), ("acme.>",), quota=Quota(leaves=5))
+    assert whole == Caller(None, frozenset({Right.MATCH}), ("acme.>",), quota=Quota(leaves=5, deliveries=3))
     assert verifier.caller(issuer.token(rights=None)) == Caller("acme", frozenset())
 
 

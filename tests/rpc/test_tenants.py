@@ -18,8 +18,12 @@ from turnout.rpc.remote_store import RemoteStore
 from turnout.rpc.server import subscriptions_server
 from turnout.rpc.tokens import AcceptedToken
 from turnout.rpc.v1 import subscriptions_pb2 as pb
+from turnout.rpc.v1.subscriptions_pb2_grpc import ServiceStub
+from turnout.subscriptions.delivery import DeliverySettings
 from turnout.subscriptions.plain_lines import read_plain
 from turnout.subscriptions.quotas import Quota
+from turnout.subscriptions.sealing import SECRET_KEY, needed_keys, new_key
+from turnout.subscriptions.signing_secrets import HiddenSecret, new_secret
 
 MESSAGE = {"subject": "orders 17", "location": "Oulu"}
 
@@ -303,3 +307,46 @@ def test_a_quota_of_a_token(backing, settings):
         store.update("a", subscription("new*"))
 
         assert [one.id for one in backing.snapshot()] == ["@acme/a"]
+
+
+def test_a_tenant_sees_markers_of_its_secrets(as_, tenanted, monkeypatch):
+    """No call of a tenant has a secret, encrypted or not; with access to the whole store it is encrypted."""
+    monkeypatch.setenv(SECRET_KEY, new_key())
+    secret = new_secret()
+    (acme, watching), (root, watching_all) = as_("acme"), as_("root")
+    acme.create(subscription(id="a", delivery=DeliverySettings.from_mapping({"secrets": [secret]})))
+    (watched,), (watched_by_root,) = (next(one.watch()).created for one in (watching, watching_all))
+    (sealed,) = root.read("@acme/a").delivery.secrets
+    own = Channel(f"127.0.0.1:{tenanted.port}", token="acme", timeout=10)
+    with own.open() as channel:
+        read = ServiceStub(channel).Read(pb.ReadRequest(id="a"), **own.call())
+        marker = dict(read.delivery)["secrets"][0]
+        read.route.destinations[:] = ["e"]
+        ServiceStub(channel).Update(pb.UpdateRequest(id="a", data=read), **own.call())
+
+    assert marker == f"hidden:{sealed.name}"
+    assert watched.delivery.secrets == (HiddenSecret(sealed.name),)
+    assert watched_by_root.delivery.secrets == (sealed,)
+    assert root.read("@acme/a").destinations == ("e",)
+    assert root.read("@acme/a").delivery.secrets == (sealed,)
+    assert needed_keys().open("@acme/a", sealed) == secret
+
+
+def test_the_quota_of_deliveries_is_recorded_for_the_dispatcher(backing, settings):
+    """With what a tenant stores; it cannot choose another, and who acts for it keeps the recorded one."""
+    limited = AcceptedToken(Sha256.of("acme"), Caller("acme", quota=Quota(deliveries=3)))
+    tokens = (limited, token("root", None))
+    with subscriptions_server(backing, replace(settings, tokens=tokens)) as server:
+        address = f"127.0.0.1:{server.port}"
+        with (
+            RemoteStore(Channel(address, token="acme", timeout=10)) as acme,
+            RemoteStore(Channel(address, token="root", timeout=10)) as root,
+            RemoteStore(Channel(address, token="root", timeout=10, tenant="acme")) as acting,
+        ):
+            acme.create(subscription(id="a", deliveries=900))
+            acting.update("a", subscription("other*", deliveries=900))
+            acting.create(subscription(id="b", deliveries=900))
+            root.create(subscription(id="@bolt/a", deliveries=5))
+            recorded = {one.id: one.deliveries for one in root.snapshot()}
+
+    assert recorded == {"@acme/a": 3, "@acme/b": None, "@bolt/a": 5}

@@ -6,6 +6,7 @@ import pytest
 
 from turnout.errors import ConfigError
 from turnout.subscriptions.delivery import DeliverySettings
+from turnout.subscriptions.signing_secrets import new_secret
 
 
 def test_defaults_are_no_mapping_and_the_schedule_of_the_documentation():
@@ -32,6 +33,7 @@ def test_settings_come_back_from_their_mapping_and_their_pickle():
         "breakerPause": 1,
         "format": "cloudevents-batched",
         "headers": {"X-Shard": "7"},
+        "secrets": ["hidden:0123abcd", f"sealed:0123abcd:{'A' * 120}"],
     }
     settings = DeliverySettings.from_mapping(written)
 
@@ -54,7 +56,12 @@ def test_settings_come_back_from_their_mapping_and_their_pickle():
         ({"headers": {"Authorization": "Bearer x"}}, "headers: Authorization holds a secret"),
         ({"headers": {"X-A": "a\r\nX-B: b"}}, "headers: X-A: expected a text of at most 4,096 visible ASCII"),
         ({"headers": {"Content-Length": "1"}}, "headers: Content-Length is set by turnout"),
-        ([], "(the whole): expected an object, found []"),
+        ([], "(the whole): expected an object, found list"),
+        ({"secrets": "whsec_x"}, "secrets: expected a list of secrets, found str"),
+        ({"secrets": [7]}, "secrets: expected a text at 0, found int"),
+        ({"secrets": ["whsec_MfKQ9r8GKYqr"]}, "secrets: [0]: expected 24 to 64 bytes in base64 behind whsec_, found 9"),
+        ({"secrets": ["hidden:x"]}, "secrets: [0]: expected whsec_ (HMAC-SHA256) or whsk_ (Ed25519), and base64"),
+        ({"secrets": ["hidden:0123abcd"] * 5}, "secrets: expected at most 4 secrets, found 5"),
     ],
 )
 def test_mistakes_name_the_setting_the_value_and_the_expectation(mapping, message):
@@ -71,3 +78,19 @@ def test_all_mistakes_come_in_one_message():
         DeliverySettings.from_mapping({"rate": 0, "concurrency": 0, "jitter": 2})
 
     assert [mistake.path for mistake in refused.value.mistakes] == ["jitter", "rate", "concurrency"]
+
+
+def test_plain_secrets_are_shown_and_stored_nowhere():
+    """Neither a text of the settings nor a mistake has a secret; the stored form refuses it, pickle carries it."""
+    secret = new_secret()
+    settings = DeliverySettings.from_mapping({"secrets": [secret]})
+
+    assert secret not in repr(settings)
+    assert pickle.loads(pickle.dumps(settings)) == settings
+    assert settings.to_mapping(plain=True) == {"secrets": [secret]}
+    with pytest.raises(ConfigError, match=r"secrets\[0\]: it is not encrypted, and no store keeps it"):
+        settings.to_mapping()
+    for wrong in ([secret], {"secrets": secret}, {"secrets": [f"{secret}!"]}, {"secrets": [{"value": secret}]}):
+        with pytest.raises(ConfigError) as refused:
+            DeliverySettings.from_mapping(wrong)
+        assert secret not in str(refused.value)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import threading
+from dataclasses import replace
 
 import pytest
 
@@ -11,6 +13,7 @@ from turnout.errors import QuotaExceededError, SubscriptionInvalidError
 from turnout.subscriptions import Subscription, open_store
 from turnout.subscriptions.quotas import Quota, Usage, UsageCounter
 from turnout.subscriptions.service import SubscriptionService
+from turnout.subscriptions.settings import settings_from_mapping
 from turnout.subscriptions.store import create_many
 
 
@@ -95,12 +98,45 @@ def test_threads_do_not_share_what_is_left():
     ("mapping", "words"),
     [
         ([], "quota: expected an object, found \\[\\]"),
-        ({"leafs": 1}, "quota.leafs: unknown field; there are subscriptions, leaves, unselective"),
+        ({"leafs": 1}, "quota.leafs: unknown field; there are subscriptions, leaves, unselective, deliveries"),
         ({"leaves": -1}, "quota.leaves: expected a whole number, found -1"),
         ({"leaves": True}, "quota.leaves: expected a whole number, found True"),
+        ({"deliveries": 0}, "quota.deliveries: expected 1 to 1,000,000 a second, found 0"),
+        ({"deliveries": 2.5}, "quota.deliveries: expected a whole number, found 2.5"),
     ],
 )
 def test_quotas_that_mean_nothing(mapping, words):
     """Are refused with the field, what was found and what was expected."""
     with pytest.raises(SubscriptionInvalidError, match=words):
         Quota.from_mapping(mapping)
+
+
+def test_the_quota_of_deliveries_is_recorded():
+    """With each subscription that a tenant stores; what the tenant says of it itself does not count."""
+    store = open_store("memory://")
+    acme = store.for_tenant("acme")
+    limited = SubscriptionService(acme, quota=Quota(deliveries=5), usage=UsageCounter(acme), by_tenant=True)
+    free = SubscriptionService(acme, by_tenant=True)
+    line = '{"id": "%s", "route": {"destinations": ["d"], "condition": {"existsCondition": {"key": "a"}}}%s}'
+    spoofed = ', "quota": {"deliveries": 900}'
+    limited.create(replace(one(id_="made"), deliveries=900))
+    limited.create_read(limited.read_lines([line % ("line", spoofed)]))
+    free.create_read(free.read_lines([line % ("free", spoofed)]))
+    free.update("made", replace(one(id_="made"), deliveries=900))
+    SubscriptionService(store).create(replace(one(id_="whole"), deliveries=7))
+
+    assert {version.id: version.deliveries for version in store.snapshot()} == {
+        "@acme/free": None,
+        "@acme/line": 5,
+        "@acme/made": 5,
+        "whole": 7,
+    }
+
+
+@pytest.mark.parametrize("quota", [5, {}, {"deliveries": 0}, {"deliveries": True}, {"deliveries": 1, "leaves": 1}])
+def test_recorded_quotas_that_mean_nothing(quota):
+    """A line with another form is refused with the form and what was found."""
+    with pytest.raises(
+        SubscriptionInvalidError, match=re.escape("quota: expected {'deliveries': 1 to 1,000,000}, found")
+    ):
+        settings_from_mapping({"quota": quota})

@@ -50,6 +50,7 @@ def serve(
     from turnout.rpc.server import subscriptions_server
     from turnout.rpc.settings import ServerSettings
     from turnout.subscriptions.address import with_retention
+    from turnout.subscriptions.sealing import secret_keys
 
     token_variables = {} if tokens is None else {"API_TOKENS_FILE": str(tokens)}
     settings = ServerSettings.from_environment(
@@ -65,6 +66,7 @@ def serve(
         log_level=log_level,
         allow_destinations=tuple(allow_destinations) if allow_destinations else None,
     )
+    secret_keys(os.environ)
     url = store if retention is None else with_retention(store_url_of(store), retention)
     with ExitStack() as resources:
         # Before the store, which is made if it is not there.

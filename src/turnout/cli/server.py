@@ -62,6 +62,7 @@ def _serve(paths: list[Path], config_file: Path | None, timeout: float | None, *
         from turnout.server.logs import set_up_logs
         from turnout.server.serving import RouteServer
         from turnout.startup import block_pandas_import
+        from turnout.subscriptions.sealing import secret_keys
     except ModuleNotFoundError as absent:
         if (absent.name or "").split(".")[0] == "turnout":
             raise
@@ -72,6 +73,7 @@ def _serve(paths: list[Path], config_file: Path | None, timeout: float | None, *
     config = ServerConfig.load(file, os.environ, **flags)
     if config.store is not None:
         config = config.model_copy(update={"store": store_url_of(config.store, timeout)})
+    secret_keys(os.environ)
     set_up_logs(config.log_format, config.log_level)
     server = RouteServer(config, paths, config_file=file, environment=os.environ, pages=add_console)
     with stop_on_signals() as stop, server:

@@ -11,6 +11,7 @@ import typer
 from turnout.cli.arguments import json_of, pairs_of
 from turnout.cli.options import AsJson
 from turnout.cli.stores import StoreTimeout, StoreUrl, opened_store
+from turnout.cli.subscription_secrets import Sign, echo_secret, secret_part, signed_with
 from turnout.errors import SubscriptionInvalidError
 from turnout.terminal import json_text, printable_lines
 from turnout.untrusted import JsonObject
@@ -62,6 +63,7 @@ def update(
     expires: Expires = None,
     expires_by: ExpiresBy = "record",
     delivery: Delivery = None,
+    sign: Sign = False,
     start: From = None,
     project: Project = None,
     expected_revision: ExpectedRevision = None,
@@ -73,6 +75,7 @@ def update(
     from turnout.conditions import parse
     from turnout.subscriptions.lines import subscription_from_json
     from turnout.subscriptions.rules import check
+    from turnout.subscriptions.signing_secrets import new_secret
 
     parts: JsonObject = {}
     if condition is not None:
@@ -82,19 +85,22 @@ def update(
     if meta:
         parts["metadata"] = pairs_of(meta, "--meta")
     parts |= settings_of(expires, expires_by, delivery, start, project)
-    if bool(parts) == (body is not None):
+    if (bool(parts) or sign) == (body is not None):
         raise SubscriptionInvalidError("give the changes, or the whole new version with --body, not both")
     if body is not None:
         new = subscription_from_json(json_of(body, "--body"))
         _edit(id, lambda _: new, expected_revision, store, timeout, as_json=as_json)
         return
+    secret = new_secret() if sign else ""
 
     def change(found: Subscription) -> Subscription:
         version = replace(found, **parts)
+        if secret:
+            version = replace(version, delivery=signed_with(secret, version.delivery))
         check(version)
         return version
 
-    _edit(id, change, expected_revision, store, timeout, as_json=as_json)
+    _edit(id, change, expected_revision, store, timeout, as_json=as_json, secret=secret)
 
 
 def _edit(
@@ -105,15 +111,17 @@ def _edit(
     timeout: float | None,
     *,
     as_json: bool,
+    secret: str = "",
 ) -> None:
     from turnout.subscriptions.store import edit
 
     with opened_store(store, timeout) as opened:
         revision = edit(opened, id_, change, expected_revision)
     if as_json:
-        typer.echo(json.dumps({"id": id_, "revision": revision}))
+        typer.echo(json.dumps({"id": id_, "revision": revision, **secret_part(secret)}))
     else:
         typer.echo(printable_lines([f"{id_} is at revision {revision}"]), err=True)
+    echo_secret(secret, as_json=as_json)
 
 
 def settings_of(
@@ -189,7 +197,7 @@ def history(
     from turnout.subscriptions.store import history_of
 
     with opened_store(store, timeout) as opened:
-        entries = history_of(opened, id)
+        entries = [entry.hidden() for entry in history_of(opened, id)]
     if as_json:
         rows = [
             {

@@ -56,7 +56,7 @@ def search(
 
         typer.echo(
             json.dumps(
-                {"page": [subscription_to_json(subscription) for subscription in subscriptions], "cursor": after},
+                {"page": [subscription_to_json(one.hidden()) for one in subscriptions], "cursor": after},
                 indent=1,
             )
         )
@@ -157,7 +157,7 @@ def description(subscription: Subscription, indent: int | None = None) -> str:
     """Return a subscription as JSON, with its revision."""
     from turnout.subscriptions.lines import subscription_to_json
 
-    return json_text({**subscription_to_json(subscription), "revision": subscription.revision}, indent=indent)
+    return json_text({**subscription_to_json(subscription.hidden()), "revision": subscription.revision}, indent=indent)
 
 
 @contextmanager

@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Annotated, Literal
 
@@ -29,6 +30,7 @@ from turnout.cli.subscription_changes import (
     update,
 )
 from turnout.cli.subscription_queries import description, explain, match, search, stats
+from turnout.cli.subscription_secrets import Sign, echo_secret, reseal, secret_key, secret_part, signed_with
 from turnout.cli.token import token
 from turnout.errors import SubscriptionInvalidError, TurnoutError
 from turnout.terminal import escaped_json, printable_lines
@@ -55,8 +57,10 @@ def register(app: typer.Typer) -> None:
         explain,
         stats,
         analyze,
+        reseal,
     ):
         commands.command(command.__name__)(command)
+    commands.command("secret-key")(secret_key)
     commands.command("import")(import_)
     commands.command("export")(export)
     app.add_typer(commands, name="subscriptions")
@@ -79,6 +83,7 @@ def create(
     expires: Expires = None,
     expires_by: ExpiresBy = "record",
     delivery: Delivery = None,
+    sign: Sign = False,
     start: From = None,
     project: Project = None,
     disabled: Annotated[bool, typer.Option("--disabled", help="Store it paused.")] = False,
@@ -91,6 +96,7 @@ def create(
     from turnout.subscriptions import Subscription
     from turnout.subscriptions.lines import subscription_from_json
     from turnout.subscriptions.rules import check
+    from turnout.subscriptions.signing_secrets import new_secret
 
     leaves = leaves_of(has, has_word, has_not)
     if sum(map(bool, (condition, leaves, body))) != 1:
@@ -107,9 +113,13 @@ def create(
         own = pairs_of(meta or [], "--meta")
         subscription = Subscription(to or [], parsed, own, id, enabled=not disabled, **settings)
         check(subscription)
+    secret = new_secret() if sign else ""
+    if sign:
+        subscription = replace(subscription, delivery=signed_with(secret, subscription.delivery))
     with opened_store(store, timeout, create=True) as opened:
         created = opened.create(subscription)
-    typer.echo(json.dumps({"id": created}) if as_json else printable_lines([created]))
+    typer.echo(json.dumps({"id": created, **secret_part(secret)}) if as_json else printable_lines([created]))
+    echo_secret(secret, as_json=as_json)
 
 
 def read(id: str, store: StoreUrl = None, timeout: StoreTimeout = None) -> None:  # noqa: A002 - the argument's name on the command line

@@ -39,7 +39,7 @@ class Capacity:
     async def wait(self, lane: Lane) -> bool:
         """Wait for space in a lane that makes progress; return False for a full one that makes none."""
         while not self.has_space(lane):
-            if lane.is_stalled or lane.breaker.is_open:
+            if lane.is_stalled or lane.breaker.is_open or lane.awaits_quota(asyncio.get_running_loop().time()):
                 return False
             progressed = lane.progressed
             self._freed.clear()

@@ -30,6 +30,9 @@ from turnout.errors import SubscriptionError, TurnoutError
 
 _SERVER_SECONDS: Final = 1.0
 _PARK_SECONDS: Final = (1.0, 60.0)
+_QUOTA_PARK_SECONDS: Final = (1.0, 600.0)
+"""Messages above a quota may be many: each comes back when its time is near, and not each minute."""
+
 _REFRESH_SECONDS: Final = 2.0
 _BEAT_SECONDS: Final = 10.0
 """A third of `turnout.delivery.streams.ACK_WAIT_SECONDS`: one lost report delays nothing."""
@@ -125,7 +128,7 @@ class Dispatcher:
             known.has_failed = True
             return None
         delivery = Delivery(message, subscription, sequence, _key(lane, message), message.is_redelivered)
-        if lane.waiting(self._loop.time()) - (sequence in lane.parked) >= lane.settings.max_waiting:
+        if self._is_over(lane, delivery):
             self._spawn(self._failures.discard(lane, delivery))
             return None
         if delivery.key is None and (wait := self._queue.wait_of(message)):
@@ -136,6 +139,13 @@ class Dispatcher:
             return delivery
         self._hold(lane, delivery)
         return None
+
+    def _is_over(self, lane: Lane, delivery: Delivery) -> bool:
+        """Return True if more messages wait for the endpoint than may; those that wait for a quota are not limited."""
+        now = self._loop.time()
+        if delivery.key is None and lane.awaits_quota(now):
+            return False
+        return lane.waiting(now) - (delivery.sequence in lane.parked) >= lane.settings.max_waiting
 
     def _hold(self, lane: Lane, delivery: Delivery) -> None:
         self._held[delivery.sequence] = delivery
@@ -149,9 +159,9 @@ class Dispatcher:
             await self._park(lane, delivery)
 
     async def _park(self, lane: Lane, delivery: Delivery) -> None:
-        rate, now = lane.settings.rate, self._loop.time()
+        rate, now = lane.rate, self._loop.time()
         waiting = lane.waiting(now) / rate if rate else lane.breaker.wait(now)
-        least, most = _PARK_SECONDS
+        least, most = _PARK_SECONDS if lane.quota is None else _QUOTA_PARK_SECONDS
         delay = min(max(waiting, least), most) * random.uniform(0.75, 1.25)  # noqa: S311 - spreads load, hides nothing
         lane.park(delivery.sequence, now + delay)
         self.counts.parked += 1
@@ -204,7 +214,7 @@ class Dispatcher:
             self._loop.call_soon(done, refusal)
             return
         if endpoint.target is None:
-            refusal = Response.failure(f"the route has no endpoint {endpoint.destination!r}")
+            refusal = Response.failure(endpoint.problem)
             self._loop.call_soon(done, refusal)
             return
         message, identity = delivery.message, self._failures.identity(delivery)

@@ -12,10 +12,8 @@ from turnout.delivery.queue import QueuedMessage
 from turnout.delivery.response import Response
 from turnout.delivery.signatures import Signer
 from turnout.delivery.target import Target
+from turnout.delivery.tenant_rate import BURST_SECONDS, TenantRate
 from turnout.subscriptions.delivery import DeliverySettings
-
-_BURST_SECONDS = 0.05
-"""Unused rate of so long may be caught up with: timers are not exact."""
 
 _OVERDUE_SECONDS = 60.0
 """A message that does not come back so long after its time went to another dispatcher."""
@@ -27,13 +25,15 @@ class Endpoint:
 
     Attributes:
         destination: as the subscription has it.
-        target: target of its requests; None for a name that no endpoint of the route has.
+        target: target of its requests; None if there is a problem.
         signer: signs requests.
+        problem: the reason that no request can be sent; "" for none.
     """
 
     destination: str
     target: Target | None
     signer: Signer
+    problem: str = ""
 
 
 @dataclass(slots=True, eq=False)
@@ -79,6 +79,8 @@ class Lane:
         is_stalled: True if none has ended for some time, and the lane is full.
         last: outcome of the last request; None before the first.
         subscription: the one whose own settings these are; "" for those that endpoints share.
+        tenant: tenant of all deliveries, if it has a quota of them; "" for others.
+        quota: rate that all lanes of this tenant share; None for none.
     """
 
     endpoint: Endpoint
@@ -91,21 +93,34 @@ class Lane:
     is_stalled: bool = False
     last: LastResponse | None = None
     subscription: str = ""
+    tenant: str = ""
+    quota: TenantRate | None = None
     breaker: Breaker = field(init=False)
     _is_timed: bool = field(init=False)
     _ready: deque[Delivery | str] = field(default_factory=deque)
     _chains: dict[str, list[tuple[int, Delivery]]] = field(default_factory=dict)
     _next: float = 0.0
+    _slot: float | None = None
     _overdue: list[tuple[float, int]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.breaker = Breaker(self.settings.breaker_failures, self.settings.breaker_pause)
-        self._is_timed = bool(self.settings.rate) or self.is_ordered
+        self._is_timed = bool(self.settings.rate) or self.is_ordered or self.quota is not None
 
     @property
     def is_ordered(self) -> bool:
         """True if a failed delivery blocks others."""
         return self.settings.ordered or self.settings.order_by is not None
+
+    @property
+    def rate(self) -> float | None:
+        """Requests of a second that settings and quota allow; None for no limit."""
+        rates = [self.settings.rate, None if self.quota is None else self.quota.rate]
+        return min(filter(None, rates), default=None)
+
+    def awaits_quota(self, now: float) -> bool:
+        """Return True if nothing but the quota of its tenant holds its next request back."""
+        return self._slot is not None and self._slot > now and not self.breaker.is_open
 
     def waiting(self, now: float) -> int:
         """Return the number of messages that wait for the endpoint, failed ones included."""
@@ -134,11 +149,19 @@ class Lane:
         heapq.heappush(chain, (delivery.sequence, delivery))
 
     def wait(self, now: float) -> float | None:
-        """Return the seconds until something may be sent; None if another event has to happen first."""
+        """Return the seconds until something may be sent; None if another event has to happen first.
+
+        If nothing else holds the next request back, the lane takes the next free slot under the quota of its tenant.
+        """
         if not self._ready or self.under_way >= self.settings.concurrency:
             return None
         start = self.not_before if self.is_ordered else 0.0
-        return max(0.0, self._next - now if self.settings.rate else 0.0, self.breaker.wait(now), start - now)
+        own = max(0.0, self._next - now if self.settings.rate else 0.0, self.breaker.wait(now), start - now)
+        if own or self.quota is None:
+            return own
+        if self._slot is None:
+            self._slot = self.quota.reserve(now)
+        return max(0.0, self._slot - now)
 
     def take(self, now: float) -> Delivery | None:
         """Remove and return the next delivery to send; None if nothing may be sent now."""
@@ -149,7 +172,8 @@ class Lane:
         first = self._ready.popleft()
         delivery = heapq.heappop(self._chains[first])[1] if isinstance(first, str) else first
         if self.settings.rate:
-            self._next = max(self._next, now - _BURST_SECONDS) + 1 / self.settings.rate
+            self._next = max(self._next, now - BURST_SECONDS) + 1 / self.settings.rate
+        self._slot = None
         self.breaker.sent(now)
         self.under_way += 1
         return delivery

@@ -24,6 +24,7 @@ from turnout.routes.webhooks import WebhooksPart
 from turnout.runtime.webhook_streams import make_webhook_streams
 from turnout.subscriptions import open_store
 from turnout.subscriptions.address import existing
+from turnout.subscriptions.sealing import secret_keys
 
 _POLL_SECONDS = 0.25
 
@@ -75,13 +76,14 @@ async def deliver(
         ready: called with the dispatcher, whose counts continue to grow, before the first delivery.
 
     Raises:
-        ConfigError: the route has no webhooks.
+        ConfigError: the route has no webhooks, or a key for the secrets of subscriptions is none.
         ConnectionLostError: the server cannot be reached.
         StreamError: it refuses a stream, or the consumer is deleted.
         SubscriptionError: the store cannot be opened.
     """
     webhooks = webhooks_of(route)
     assert route.subscriptions is not None
+    secret_keys()
     store = open_store(existing(route.subscriptions.store))
     with contextlib.closing(store):
         async with opened_queue(route) as queue, Client(webhooks.networks) as client:

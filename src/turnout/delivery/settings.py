@@ -9,10 +9,13 @@ from yarl import URL
 from turnout.delivery.lane import Endpoint, Lane
 from turnout.delivery.signatures import Signer
 from turnout.delivery.target import Target
+from turnout.delivery.tenant_rate import TenantRate, TenantRates
 from turnout.errors import SubscriptionNotFoundError
-from turnout.routes.webhooks import WebhooksPart
+from turnout.routes.webhooks import WebhookEndpoint, WebhooksPart
 from turnout.subscriptions import Store
 from turnout.subscriptions.delivery import DeliverySettings
+from turnout.subscriptions.sealing import SealError, opened_secrets
+from turnout.subscriptions.tenants import tenant_of
 from turnout.subscriptions.webhooks import delivery_address, webhook_problem
 
 _MAX_LANES = 10_000
@@ -23,7 +26,8 @@ _DEFAULTS = DeliverySettings()
 class Lanes:
     """Lanes by the subjects of deliveries.
 
-    Deliveries of subscriptions without settings share their endpoint's lane, and its limits.
+    Deliveries of subscriptions without settings share their endpoint's lane, and its limits. Those of a tenant with a
+    quota of deliveries have lanes apart, so that a tenant that waits holds up no others.
 
     Args:
         webhooks: webhooks of the route.
@@ -35,7 +39,8 @@ class Lanes:
         self._store = store
         self._revision = 0
         self._by_subject: dict[str, tuple[Lane, str]] = {}
-        self._lanes: dict[tuple[str, str, DeliverySettings], Lane] = {}
+        self._lanes: dict[tuple[str, str, DeliverySettings, str], Lane] = {}
+        self._rates = TenantRates(store)
         self._subjects_of: dict[str, list[str]] = {}
 
     def __len__(self) -> int:
@@ -61,18 +66,27 @@ class Lanes:
         destination, subscription = address
         if webhook_problem(destination) is not None:
             return None
-        own = await asyncio.to_thread(self._own, subscription) if subscription else None
+        own, quota = await asyncio.to_thread(self._own, subscription) if subscription else (None, None)
         endpoint = self._webhooks.endpoint_of(destination)
         settings = own or (endpoint.settings if endpoint is not None else _DEFAULTS)
-        key = (destination, subscription if own is not None else "", settings)
+        tenant = "" if quota is None else tenant_of(subscription)
+        key = (destination, subscription if own is not None else "", settings, tenant)
         lane = self._lanes.get(key)
         if lane is None:
             self._prune()
-            target = None if endpoint is None else Target.of(URL(endpoint.url, encoded=True))
-            signer = Signer(endpoint.secrets if endpoint is not None else ())
             lane = self._lanes[key] = Lane(
-                Endpoint(destination, target, signer), settings, not_before, subscription=key[1]
+                _endpoint(destination, endpoint, subscription, own),
+                settings,
+                not_before,
+                subscription=key[1],
+                tenant=tenant,
+                quota=quota,
             )
+        elif lane.endpoint.problem:
+            # The file with the keys may have others now.
+            lane.endpoint = _endpoint(destination, endpoint, subscription, own)
+        if endpoint is not None and lane.endpoint.problem:
+            return lane, subscription
         if len(self._by_subject) >= _MAX_SUBJECTS:
             self._by_subject.clear()
             self._subjects_of.clear()
@@ -80,12 +94,14 @@ class Lanes:
         self._subjects_of.setdefault(subscription, []).append(subject)
         return lane, subscription
 
-    def _own(self, subscription: str) -> DeliverySettings | None:
+    def _own(self, subscription: str) -> tuple[DeliverySettings | None, TenantRate | None]:
+        """Return the settings of a subscription, and the rate of its tenant."""
+        quota = self._rates.of(subscription)
         try:
-            return self._store.read(subscription).delivery
+            return self._store.read(subscription).delivery, quota
         except SubscriptionNotFoundError:
             # Messages that it has matched are delivered nevertheless.
-            return None
+            return None, quota
 
     def _prune(self) -> None:
         if len(self._lanes) < _MAX_LANES:
@@ -107,9 +123,27 @@ class Lanes:
         changes = await asyncio.to_thread(self._store.changes, self._revision) if self._revision else None
         self._revision = revision
         if changes is None or changes.reset:
+            self._rates.reset()
             self._by_subject.clear()
             self._subjects_of.clear()
             return
+        if self._rates.follow(changes.created):
+            self._by_subject.clear()
+            self._subjects_of.clear()
         for id_ in (*changes.deleted_ids, *(one.id for one in changes.created)):
             for subject in self._subjects_of.pop(id_, ()):
                 self._by_subject.pop(subject, None)
+
+
+def _endpoint(
+    destination: str, endpoint: WebhookEndpoint | None, subscription: str, own: DeliverySettings | None
+) -> Endpoint:
+    """Return the receiver of a lane; requests are signed with the subscription's own secrets if it has any."""
+    if endpoint is None:
+        return Endpoint(destination, None, Signer(()), f"the route has no endpoint {destination!r}")
+    try:
+        secrets = opened_secrets(subscription, own.secrets) if own is not None and own.secrets else endpoint.secrets
+    except SealError as problem:
+        what = f"the secrets of the subscription {subscription!r} cannot be used"
+        return Endpoint(destination, None, Signer(()), f"{what}: {problem}")
+    return Endpoint(destination, Target.of(URL(endpoint.url, encoded=True)), Signer(secrets))

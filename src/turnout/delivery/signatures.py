@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.hmac import HMAC
 
-from turnout.routes.webhooks import SYMMETRIC, secret_bytes
+from turnout.subscriptions.signing_secrets import SYMMETRIC, secret_bytes
 
 _SEED = 32
 """Bytes of an Ed25519 private key, which the public key may follow."""

@@ -24,6 +24,7 @@ class EndpointStatus:
         last_error: failure of the last request, or the beginning of its response; "" after a success.
         last_at: time of that, in seconds since 1970; None before the first request.
         retry: seconds before each further attempt.
+        tenant: tenant whose quota of deliveries applies; "" for none.
     """
 
     destination: str
@@ -37,6 +38,7 @@ class EndpointStatus:
     last_error: str
     last_at: float | None
     retry: tuple[float, ...]
+    tenant: str = ""
 
     @classmethod
     def of(cls, lane: Lane, disabled: frozenset[str], now: float) -> EndpointStatus:
@@ -62,4 +64,5 @@ class EndpointStatus:
             last.response.error if last else "",
             last.at if last else None,
             lane.settings.retry,
+            lane.tenant,
         )

@@ -6,9 +6,7 @@ The same subscriptions are read as feeds afterwards, which have to give the same
 from __future__ import annotations
 
 import asyncio
-import secrets
 import threading
-from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
@@ -23,9 +21,10 @@ from turnout.demo.year import Demo
 from turnout.history.feed import FeedReader
 from turnout.nats.wire import Connection, PullReader, Range, stream_info
 from turnout.routes import Route
-from turnout.routes.webhooks import SYMMETRIC, WebhookEndpoint, WebhooksPart
+from turnout.routes.webhooks import WebhookEndpoint, WebhooksPart
 from turnout.subscriptions import Subscription, open_store
 from turnout.subscriptions.delivery import DeliverySettings
+from turnout.subscriptions.signing_secrets import new_secret
 
 FAILS_EACH = 10
 _DESTINATION = "webhook:receiver"
@@ -87,7 +86,7 @@ class WebhookDemo(Demo):
 
     @cached_property
     def _secret(self) -> str:
-        return f"{SYMMETRIC}{b64encode(secrets.token_bytes(32)).decode()}"
+        return new_secret()
 
     def subscribe(self) -> None:
         """Store the subscriptions; their retries are quick, as the demo is short."""

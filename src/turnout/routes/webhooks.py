@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from base64 import b64decode
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Annotated
 
@@ -14,43 +13,8 @@ from turnout.routes.endpoints import Part
 from turnout.routes.values import StreamName
 from turnout.subjects import is_publishable
 from turnout.subscriptions.delivery import DeliverySettings
+from turnout.subscriptions.signing_secrets import MAX_SECRETS, secret_bytes
 from turnout.subscriptions.webhooks import NAMED, is_url, webhook_problem
-
-SYMMETRIC = "whsec_"
-"""Prefix of a secret for HMAC-SHA256 (Standard Webhooks, "v1")."""
-
-ASYMMETRIC = "whsk_"
-"""Prefix of a private key for Ed25519 (Standard Webhooks, "v1a"): 32 bytes of seed, or those and the public key."""
-
-_SIZES = {SYMMETRIC: range(24, 65), ASYMMETRIC: (32, 64)}
-
-
-def secret_bytes(secret: str) -> tuple[str, bytes]:
-    """Return the prefix and the bytes of a signing secret.
-
-    Raises:
-        ValueError: it is none; without the secret.
-    """
-    prefix, key = decoded_secret(secret, _SIZES)
-    if not prefix:
-        raise ValueError(f"expected {SYMMETRIC} (HMAC-SHA256) or {ASYMMETRIC} (Ed25519), and base64 behind it")
-    if len(key) not in _SIZES[prefix]:
-        expected = "24 to 64" if prefix == SYMMETRIC else "32 or 64"
-        raise ValueError(f"expected {expected} bytes in base64 behind {prefix}, found {len(key):,} bytes")
-    return prefix, key
-
-
-def decoded_secret(secret: str, prefixes: Iterable[str]) -> tuple[str, bytes]:
-    """Return which of the prefixes a secret has, and the bytes behind it; both empty if it has none.
-
-    Raises:
-        ValueError: no base64 is behind it; without the secret.
-    """
-    prefix = next(filter(secret.startswith, prefixes), "")
-    try:
-        return prefix, b64decode(secret.removeprefix(prefix), validate=True) if prefix else b""
-    except ValueError:
-        raise ValueError(f"expected base64 behind {prefix}") from None
 
 
 def _secret(secret: str) -> str:
@@ -58,7 +22,7 @@ def _secret(secret: str) -> str:
     return secret
 
 
-Secrets = Annotated[list[Annotated[str, AfterValidator(_secret)]], Field(max_length=4, repr=False)]
+Secrets = Annotated[list[Annotated[str, AfterValidator(_secret)]], Field(max_length=MAX_SECRETS, repr=False)]
 
 
 class WebhookEndpoint(Part):
@@ -86,6 +50,8 @@ class WebhookEndpoint(Part):
     @classmethod
     def _delivery(cls, delivery: dict[str, object] | None) -> dict[str, object] | None:
         if delivery is not None:
+            if "secrets" in delivery:
+                raise ValueError("secrets: in a route they belong beside delivery")
             try:
                 DeliverySettings.from_mapping(delivery)
             except ConfigError as problem:

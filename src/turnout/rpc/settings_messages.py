@@ -41,6 +41,8 @@ def settings_from(message: SettingsMessage) -> JsonObject:
         settings |= settings_from_mapping({"delivery": _whole(MessageToDict(message.delivery))})
     if message.project:
         settings["project"] = message.project
+    if message.deliveriesQuota:
+        settings |= settings_from_mapping({"quota": {"deliveries": message.deliveriesQuota}})
     return settings
 
 
@@ -64,5 +66,7 @@ def write_settings(subscription: Subscription, message: SettingsMessage) -> None
         message.start = str(subscription.start.to_plain())
     message.keepPaused = subscription.keep
     if subscription.delivery is not None:
-        message.delivery.update(subscription.delivery.to_mapping())
+        # On the way to a service secrets are plain; what a service has read from a store is encrypted.
+        message.delivery.update(subscription.delivery.to_mapping(plain=True))
     message.project = subscription.project
+    message.deliveriesQuota = subscription.deliveries or 0

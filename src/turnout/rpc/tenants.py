@@ -60,6 +60,7 @@ class Tenants:
             max_page=self._max_page,
             rights=self._rights,
             everybodys=self.store,
+            by_tenant=caller.tenant is not None,
         )
 
     def live(self, caller: Caller) -> LiveMatcher:

@@ -47,7 +47,14 @@ class AuditEntry:
 
     def with_id(self, id_: str) -> AuditEntry:
         """Return the entry with another id on both versions."""
-        before, after = (None if one is None else replace(one, id=id_) for one in (self.before, self.after))
+        return self._with(lambda version: replace(version, id=id_))
+
+    def hidden(self) -> AuditEntry:
+        """Return the entry with markers in place of the secrets of both versions."""
+        return self._with(Subscription.hidden)
+
+    def _with(self, change: Callable[[Subscription], Subscription]) -> AuditEntry:
+        before, after = (None if one is None else change(one) for one in (self.before, self.after))
         return replace(self, before=before, after=after)
 
 

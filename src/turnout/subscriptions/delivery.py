@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields, replace
 from math import isfinite
 from types import MappingProxyType
 from typing import Any, Final, Literal, Self, get_args
@@ -12,6 +12,7 @@ from typing import Any, Final, Literal, Self, get_args
 from turnout.durations import parse_duration
 from turnout.errors import ConfigError, Mistake
 from turnout.secrets import is_secret
+from turnout.subscriptions.signing_secrets import HiddenSecret, SealedSecret, SigningSecret, read_secrets, stored_texts
 from turnout.suggestions import guesses
 from turnout.untrusted import JsonObject
 
@@ -54,6 +55,7 @@ class DeliverySettings:
         breaker_pause: seconds until an open breaker lets one request pass as a probe; doubles with each failed probe.
         format: form of the body.
         headers: additional headers of each request; no secrets, which belong to an endpoint.
+        secrets: sign each request, each with its own signature, in place of the endpoint's; stores encrypt them.
 
     >>> DeliverySettings.from_mapping({"retry": ["1s", 60], "orderBy": "value.account"}).to_mapping()
     {'retry': [1.0, 60.0], 'orderBy': 'value.account'}
@@ -78,6 +80,7 @@ class DeliverySettings:
     breaker_pause: float = 30.0
     format: BodyFormat = "standard"
     headers: Mapping[str, str] = field(default_factory=dict)
+    secrets: tuple[SigningSecret, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "retry", tuple(self.retry))
@@ -96,7 +99,7 @@ class DeliverySettings:
         return hash((*(getattr(self, name) for name in _OPTIONS if name != "headers"), *sorted(self.headers.items())))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self).from_mapping, (self.to_mapping(),)
+        return type(self).from_mapping, (self.to_mapping(plain=True),)
 
     @classmethod
     def from_mapping(cls, mapping: object) -> Self:
@@ -106,7 +109,9 @@ class DeliverySettings:
             ConfigError: lists every mistake with its key.
         """
         if not isinstance(mapping, Mapping):
-            raise ConfigError([Mistake("", f"expected an object, found {mapping!r:.60}")], what="delivery settings")
+            # Not the value: it may be a list of secrets.
+            found = type(mapping).__name__
+            raise ConfigError([Mistake("", f"expected an object, found {found}")], what="delivery settings")
         by_key = {option.key: name for name, option in _OPTIONS.items()}
         unknown = [str(key) for key in mapping if key not in by_key]
         mistakes = [Mistake(key, f"unknown setting{guess}") for key, guess in guesses(unknown, by_key)]
@@ -122,13 +127,28 @@ class DeliverySettings:
             raise ConfigError(mistakes, what="delivery settings")
         return cls(**values)
 
-    def to_mapping(self) -> JsonObject:
-        """Return the settings that are not defaults as plain values, from which `from_mapping` restores them."""
-        return {
+    def to_mapping(self, *, plain: bool = False) -> JsonObject:
+        """Return the settings that are not defaults as plain values, from which `from_mapping` restores them.
+
+        Args:
+            plain: with secrets that are not encrypted, for the way to a service that encrypts them.
+
+        Raises:
+            ConfigError: a secret is not encrypted, and *plain* is False.
+        """
+        values = {
             _OPTIONS[item.name].key: _plain(getattr(self, item.name))
             for item in fields(self)
-            if getattr(self, item.name) != _default(item)
+            if item.name != "secrets" and getattr(self, item.name) != _default(item)
         }
+        if self.secrets:
+            values["secrets"] = [one.text for one in self.secrets] if plain else stored_texts(self.secrets)
+        return values
+
+    def hidden(self) -> Self:
+        """Return the settings with markers in place of stored secrets."""
+        shown = [HiddenSecret(one.name) if isinstance(one, SealedSecret) else one for one in self.secrets]
+        return replace(self, secrets=tuple(shown))
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,4 +279,5 @@ _OPTIONS: Final[Mapping[str, _Option]] = {
     "breaker_pause": _Option("breakerPause", _seconds(0.001, MONTH)),
     "format": _Option("format", _format),
     "headers": _Option("headers", _headers),
+    "secrets": _Option("secrets", read_secrets),
 }

@@ -36,8 +36,13 @@ BATCH = 50_000
 """Lines of one transaction: stored all or not at all, so an interruption loses no more."""
 
 
-def subscription_to_json(subscription: Subscription) -> JsonObject:
-    """Return the subscription as plain JSON, from which `subscription_from_json` restores it with its ids."""
+def subscription_to_json(subscription: Subscription, *, plain: bool = False) -> JsonObject:
+    """Return the subscription as plain JSON, from which `subscription_from_json` restores it with its ids.
+
+    Args:
+        subscription: the subscription.
+        plain: with secrets that are not encrypted; see `DeliverySettings.to_mapping`.
+    """
     return {
         "id": subscription.id,
         "metadata": dict(subscription.metadata),
@@ -45,7 +50,7 @@ def subscription_to_json(subscription: Subscription) -> JsonObject:
             "destinations": list(subscription.destinations),
             "condition": encode(subscription.condition),
         },
-        **settings_to_mapping(subscription),
+        **settings_to_mapping(subscription, plain=plain),
     }
 
 
@@ -152,10 +157,10 @@ def whole_subscription(read: Subscription | PlainLine) -> Subscription:
 
 
 def line_of(read: Subscription | PlainLine) -> bytes:
-    """Return what was read as a line again, without a line end."""
+    """Return what was read as a line again, without a line end, for a service that encrypts its secrets."""
     if isinstance(read, PlainLine):
         return read.to_json()
-    return json.dumps(subscription_to_json(read), separators=(",", ":")).encode()
+    return json.dumps(subscription_to_json(read, plain=True), separators=(",", ":")).encode()
 
 
 def read_lines(lines: Iterable[str | bytes], *, plain: bool = True) -> Iterator[Subscription | PlainLine]:

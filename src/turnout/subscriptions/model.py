@@ -41,6 +41,8 @@ class Subscription:
         start: first of the earlier records to deliver; None to deliver none of them.
         keep: whether a route delivers what passes while it is disabled when it is enabled again.
         project: expression of CEL that gives the body of its messages; empty for the record's value.
+        deliveries: quota of its tenant when this version was stored, in requests of a second to HTTP destinations;
+            None for none. The newest of the tenant's subscriptions that has one counts.
 
     >>> from turnout.conditions import parse
     >>> wants = Subscription(["orders.oulu"], parse("city:Oulu"), metadata={"owner": "depot"})
@@ -59,6 +61,7 @@ class Subscription:
     start: Start | None = None
     keep: bool = False
     project: str = ""
+    deliveries: int | None = None
 
     def __post_init__(self) -> None:
         # A single text is a sequence of texts, too, and never intended.
@@ -84,11 +87,18 @@ class Subscription:
             start: Start | None = ...,
             keep: bool = ...,
             project: str = ...,
+            deliveries: int | None = ...,
         ) -> None: ...
 
     def identified(self, make: Callable[[], str] = new_id) -> Subscription:
         """Return a copy with ids on itself and on each node of its condition; existing ids stay."""
         return replace(self, id=self.id or make(), condition=with_ids(self.condition, make))
+
+    def hidden(self) -> Subscription:
+        """Return it with markers in place of stored secrets, as all callers see it who do not deliver its messages."""
+        if self.delivery is None or not self.delivery.secrets:
+            return self
+        return replace(self, delivery=self.delivery.hidden())
 
     def inactive(self, record: int, now: int) -> str:
         """Return the reason that it matches no record of a time now, both in milliseconds since 1970; "" if it may.

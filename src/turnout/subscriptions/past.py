@@ -171,4 +171,6 @@ class PastStore:
         return iter(self.snapshot())
 
     def _bare(self, subscription: Subscription) -> Subscription:
-        return replace(subscription, id=subscription.id.removeprefix(self._prefix)) if self._prefix else subscription
+        if not self._prefix:
+            return subscription
+        return replace(subscription.hidden(), id=subscription.id.removeprefix(self._prefix))

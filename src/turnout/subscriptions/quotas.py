@@ -1,4 +1,4 @@
-"""Quotas of a tenant: how much of a store, and of each record's matching, its subscriptions may take."""
+"""Quotas of a tenant: how much of a store, of each record's matching, and of deliveries its subscriptions may take."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from turnout.conditions import Compare, leaves
 from turnout.conditions.terms import Term, is_verified_always, terms_of
 from turnout.errors import QuotaExceededError, SubscriptionInvalidError
 from turnout.subscriptions.model import Subscription
+from turnout.subscriptions.settings import MAX_DELIVERIES
 from turnout.subscriptions.store import Store
 
 
@@ -23,14 +24,17 @@ class Quota:
         leaves: leaves of all their conditions.
         unselective: terms that nothing can be looked up for, or the presence of a key alone: each is verified on every
             record, or on every record with the key.
+        deliveries: requests of a second to HTTP destinations. It is recorded with each subscription that is stored,
+            and the dispatcher holds the requests back.
 
     >>> Quota.from_mapping({"subscriptions": 1000})
-    Quota(subscriptions=1000, leaves=None, unselective=None)
+    Quota(subscriptions=1000, leaves=None, unselective=None, deliveries=None)
     """
 
     subscriptions: int | None = None
     leaves: int | None = None
     unselective: int | None = None
+    deliveries: int | None = None
 
     @classmethod
     def from_mapping(cls, mapping: object) -> Self:
@@ -47,6 +51,10 @@ class Quota:
                 raise SubscriptionInvalidError(f"quota.{name}: unknown field; there are {', '.join(names)}")
             if isinstance(value, bool) or not isinstance(value, int) or value < 0:
                 raise SubscriptionInvalidError(f"quota.{name}: expected a whole number, found {value!r:.60}")
+            if name == "deliveries" and not 1 <= value <= MAX_DELIVERIES:
+                raise SubscriptionInvalidError(
+                    f"quota.deliveries: expected 1 to {MAX_DELIVERIES:,} a second, found {value}"
+                )
         return cls(**mapping)
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from turnout.conditions import Kiwi, leaves
 from turnout.errors import StoreUnavailableError, SubscriptionInvalidError
@@ -20,6 +21,8 @@ from turnout.subscriptions.rules import check, check_id
 from turnout.subscriptions.store import PlainLineStore, Store, create_many, delete_many, history_of
 
 _USUAL = Rights()
+
+_Read = TypeVar("_Read", Subscription, Subscription | PlainLine)
 
 DEFAULT_LIMIT = 100
 """The page size for callers who give none: a limit of 0 in the original meant all of them."""
@@ -51,6 +54,8 @@ class SubscriptionService:
         rights: destinations that callers may name.
         quota: limits of what is in *store*.
         usage: counts that; needed with a quota.
+        by_tenant: True if the caller is a tenant, or acts for one: it does not choose the quota of deliveries that is
+            recorded with a subscription.
     """
 
     def __init__(
@@ -63,10 +68,12 @@ class SubscriptionService:
         rights: Rights = _USUAL,
         quota: Quota | None = None,
         usage: UsageCounter | None = None,
+        by_tenant: bool = False,
     ) -> None:
         self.store = store
         self._quota = quota
         self._usage = usage
+        self._by_tenant = by_tenant
         self._everybodys = store if everybodys is None else everybodys
         self._kiwi_trees = kiwi_trees
         self._max_page = max_page
@@ -84,7 +91,7 @@ class SubscriptionService:
 
     def create_many(self, subscriptions: Iterable[Subscription]) -> list[str]:
         """Store all subscriptions, or none if one is refused, and return their ids."""
-        new = list(subscriptions)
+        new = list(map(self._with_quota, subscriptions))
         for number, subscription in enumerate(new):
             try:
                 check(subscription)
@@ -122,8 +129,23 @@ class SubscriptionService:
                     raise SubscriptionInvalidError(f"subscription {number} of {len(new)}: {problem}") from problem
                 allowed.update(subscription.destinations)
         if self._kiwi_trees is None and self._quota is None:
-            return create_read(self.store, new)
+            return create_read(self.store, map(self._with_quota, new))
         return self.create_many(map(whole_subscription, new))
+
+    def _with_quota(self, subscription: _Read) -> _Read:
+        """Return a subscription with the caller's quota of deliveries; that in a tenant's request does not count."""
+        if not isinstance(subscription, Subscription):
+            return subscription
+        own = self._quota.deliveries if self._quota is not None else None
+        recorded = None if self._by_tenant else subscription.deliveries
+        return replace(subscription, deliveries=own or recorded)
+
+    def _with_lasting_quota(self, id_: str, version: Subscription) -> Subscription:
+        """Return a version with the caller's quota of deliveries, or that of the version before."""
+        version = self._with_quota(version)
+        if version.deliveries is not None:
+            return version
+        return replace(version, deliveries=self.store.read(id_).deliveries)
 
     @contextlib.contextmanager
     def _within_quota(self, new: list[Subscription], replaced: str = "") -> Iterator[None]:
@@ -185,8 +207,9 @@ class SubscriptionService:
         check_id(id)
         check(subscription)
         self._check_rights(subscription)
-        with self._within_quota([subscription], id):
-            return self._update(id, subscription, expected_revision)
+        version = self._with_lasting_quota(id, subscription)
+        with self._within_quota([version], id):
+            return self._update(id, version, expected_revision)
 
     def _update(self, id: str, subscription: Subscription, expected_revision: int | None) -> int:  # noqa: A002
         trees = self._kiwi_trees

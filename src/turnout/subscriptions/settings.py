@@ -17,25 +17,35 @@ from turnout.untrusted import JsonMapping, JsonObject
 if TYPE_CHECKING:
     from turnout.subscriptions.model import Subscription
 
-SETTINGS: Final = ("enabled", "expires", "delivery", "from", "pause", "project")
+MAX_DELIVERIES: Final = 1_000_000
+"""Largest quota of deliveries, in requests of a second."""
+
+SETTINGS: Final = ("enabled", "expires", "delivery", "from", "pause", "project", "quota")
 """Their names in the JSON of a subscription."""
 
 
-def settings_to_mapping(subscription: Subscription) -> JsonObject:
-    """Return the settings that are not defaults, from which `settings_from_mapping` restores them."""
+def settings_to_mapping(subscription: Subscription, *, plain: bool = False) -> JsonObject:
+    """Return the settings that are not defaults, from which `settings_from_mapping` restores them.
+
+    Args:
+        subscription: has them.
+        plain: with secrets that are not encrypted; see `DeliverySettings.to_mapping`.
+    """
     settings: JsonObject = {}
     if not subscription.enabled:
         settings["enabled"] = False
     if subscription.expires is not None:
         settings["expires"] = subscription.expires.to_mapping()
     if subscription.delivery is not None:
-        settings["delivery"] = subscription.delivery.to_mapping()
+        settings["delivery"] = subscription.delivery.to_mapping(plain=plain)
     if subscription.start is not None:
         settings["from"] = subscription.start.to_plain()
     if subscription.keep:
         settings["pause"] = {"keep": True}
     if subscription.project:
         settings["project"] = subscription.project
+    if subscription.deliveries is not None:
+        settings["quota"] = {"deliveries": subscription.deliveries}
     return settings
 
 
@@ -68,7 +78,19 @@ def settings_from_mapping(mapping: JsonMapping) -> JsonObject:
         if not isinstance(project, str):
             raise SubscriptionInvalidError(f"project: expected an expression of CEL as a text, found {project!r:.60}")
         settings["project"] = project
+    if mapping.get("quota") is not None:
+        settings["deliveries"] = _deliveries(mapping["quota"])
     return settings
+
+
+def _deliveries(quota: object) -> int:
+    """Return the one quota that is recorded with a subscription."""
+    value = quota.get("deliveries") if isinstance(quota, Mapping) and set(quota) == {"deliveries"} else None
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= MAX_DELIVERIES:
+        raise SubscriptionInvalidError(
+            f"quota: expected {{'deliveries': 1 to {MAX_DELIVERIES:,}}}, found {quota!r:.60}"
+        )
+    return value
 
 
 def _keep(pause: object) -> bool:

@@ -104,7 +104,7 @@ class TenantStore(StoreBase):
     """View of a store restricted to one tenant, without the prefix of the ids in the store.
 
     It is a store like others; closing it leaves the one behind it open. Revisions are shared: their numbers tell that
-    something has changed in the store, and not what.
+    something has changed in the store, and not what. Secrets are hidden: deliveries need access to the whole store.
     """
 
     def __init__(self, store: RangedStore, tenant: str) -> None:
@@ -224,13 +224,13 @@ class TenantStore(StoreBase):
     def history(self, id: str) -> tuple[AuditEntry, ...]:  # noqa: A002 - the field's own name
         """See `VersionedStore.history`."""
         with self._known_ids():
-            return tuple(entry.with_id(id) for entry in self._store.history(self._prefix + id))
+            return tuple(entry.with_id(id).hidden() for entry in self._store.history(self._prefix + id))
 
     def _bare(self, id_: str) -> str:
         return id_.removeprefix(self._prefix)
 
     def _with_bare_id(self, subscription: Subscription) -> Subscription:
-        return replace(subscription, id=self._bare(subscription.id))
+        return replace(subscription.hidden(), id=self._bare(subscription.id))
 
     @contextmanager
     def _known_ids(self) -> Iterator[None]:

@@ -15,6 +15,8 @@ from tests.server.conftest import Bench, route_text
 from turnout.conditions import parse
 from turnout.rpc.caller import Caller
 from turnout.subscriptions import Subscription, open_store
+from turnout.subscriptions.sealing import SECRET_KEY, new_key
+from turnout.subscriptions.signing_secrets import new_secret
 
 
 def ids(html: str) -> list[str]:
@@ -205,3 +207,14 @@ def test_a_subscription_is_changed_on_its_page(bench: Bench, console: TestClient
     assert 'data-if-match="2"' in page
     assert re.findall(r'data-name="Change">(\w+)<', page) == ["updated", "created"]
     assert "anonymous" in page
+
+
+def test_secrets_are_not_on_the_page(bench: Bench, console: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A subscription shows markers, which its form sends back, in place of its secrets."""
+    monkeypatch.setenv(SECRET_KEY, new_key())
+    form = {"id": "a", "condition_text": "town:Oulu", "destinations": ["https://h.example/in"]}
+    assert console.post("/v1/subscriptions", json={**form, "delivery": {"secrets": [new_secret()]}}).status_code == 201
+    page = console.get("/subscriptions/a").text + console.get("/subscriptions").text
+
+    assert "hidden:" in page
+    assert not any(word in page for word in ("whsec_", "sealed:"))

@@ -11,6 +11,8 @@ from starlette.testclient import TestClient
 
 from tests.server.conftest import Bench, client_of
 from turnout.subscriptions.lines import subscription_from_json, subscription_to_json
+from turnout.subscriptions.sealing import SECRET_KEY, new_key
+from turnout.subscriptions.signing_secrets import new_secret
 
 
 def test_subscriptions_are_made_found_matched_and_deleted(client: TestClient) -> None:
@@ -286,3 +288,49 @@ def test_many_at_once(client: TestClient) -> None:
     matched = client.post("/v1/subscriptions/match", json={"message": {"a": "299"}}).json()
     assert [one["subscription_id"] for one in matched["matches"]] == ["s299"]
     assert client.get("/v1/subscriptions/s5/history").json()["entries"][-1]["revision"] == matched["revision"] == 2
+
+
+def test_secrets_are_never_shown(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Responses have markers; a marker that comes back keeps its secret, and one that is left out drops it."""
+    monkeypatch.setenv(SECRET_KEY, new_key())
+    first, second = new_secret(), new_secret()
+    form = {"id": "a", "destinations": ["https://h.example/in"], "condition_text": "k:1"}
+    made = client.post("/v1/subscriptions", json={**form, "delivery": {"secrets": [first]}})
+    (marker,) = made.json()["delivery"]["secrets"]
+    both = client.patch("/v1/subscriptions/a", json={"delivery": {"secrets": [second, marker]}})
+    put = client.put("/v1/subscriptions/a", json={**form, "delivery": both.json()["delivery"]})
+    unknown = client.put("/v1/subscriptions/a", json={**form, "delivery": {"secrets": ["hidden:0123abcd"]}})
+    history = client.get("/v1/subscriptions/a/history")
+    listed = client.get("/v1/subscriptions")
+    one = client.patch("/v1/subscriptions/a", json={"delivery": {"secrets": [marker]}})
+
+    assert (made.status_code, put.status_code, one.json()["delivery"]) == (201, 200, {"secrets": [marker]})
+    assert both.json()["delivery"]["secrets"][1:] == [marker]
+    assert put.json()["delivery"] == both.json()["delivery"]
+    assert unknown.status_code == 422
+    assert "delivery.secrets[0]: hidden:0123abcd stands for no stored secret" in unknown.json()["detail"]
+    for response in (made, both, put, history, listed, one):
+        assert "hidden:" in response.text
+        assert not any(word in response.text for word in (first, second, "whsec_", "sealed:"))
+
+
+@pytest.mark.parametrize("delivery", [{"secrets": "S"}, {"secrets": ["S!"]}, {"secrets": [["S"]]}, "S", ["S"]])
+def test_errors_repeat_no_secret(client: TestClient, delivery: Any) -> None:
+    """A secret at a wrong place of a request is not in the response."""
+    secret = new_secret()
+    body = {"destinations": ["d"], "condition_text": "k:1", "delivery": delivery}
+    refused = client.post("/v1/subscriptions", json=json.loads(json.dumps(body).replace("S", secret)))
+
+    assert refused.status_code == 422
+    assert secret not in refused.text
+
+
+def test_secrets_need_a_key(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a key the variable is named, and nothing is stored."""
+    monkeypatch.delenv(SECRET_KEY, raising=False)
+    body = {"destinations": ["d"], "condition_text": "k:1", "delivery": {"secrets": [new_secret()]}}
+    refused = client.post("/v1/subscriptions", json=body)
+
+    assert refused.status_code == 422
+    assert "delivery.secrets[0]: TURNOUT_SECRET_KEY: it is not set" in refused.json()["detail"]
+    assert client.get("/v1/subscriptions").json()["items"] == []

@@ -124,7 +124,7 @@ def subscription(
     of: str = "",
 ) -> HTMLResponse:
     store = shown_store(parts, principal, of)
-    subscription = store.service.read(id)
+    subscription = store.service.read(id).hidden()
     return page(
         request,
         "subscription.html",

@@ -26,7 +26,7 @@ Record: ExpiryClock
 Wall: ExpiryClock
 
 class SubscriptionDataInput(_message.Message):
-    __slots__ = ("metadata", "route", "enabled", "expires", "delivery", "start", "keepPaused", "project")
+    __slots__ = ("metadata", "route", "enabled", "expires", "delivery", "start", "keepPaused", "project", "deliveriesQuota")
     class MetadataEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -42,6 +42,7 @@ class SubscriptionDataInput(_message.Message):
     START_FIELD_NUMBER: _ClassVar[int]
     KEEPPAUSED_FIELD_NUMBER: _ClassVar[int]
     PROJECT_FIELD_NUMBER: _ClassVar[int]
+    DELIVERIESQUOTA_FIELD_NUMBER: _ClassVar[int]
     metadata: _containers.ScalarMap[str, str]
     route: RouteInput
     enabled: bool
@@ -50,7 +51,8 @@ class SubscriptionDataInput(_message.Message):
     start: str
     keepPaused: bool
     project: str
-    def __init__(self, metadata: _Optional[_Mapping[str, str]] = ..., route: _Optional[_Union[RouteInput, _Mapping]] = ..., enabled: _Optional[bool] = ..., expires: _Optional[_Union[Expiry, _Mapping]] = ..., delivery: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., start: _Optional[str] = ..., keepPaused: _Optional[bool] = ..., project: _Optional[str] = ...) -> None: ...
+    deliveriesQuota: int
+    def __init__(self, metadata: _Optional[_Mapping[str, str]] = ..., route: _Optional[_Union[RouteInput, _Mapping]] = ..., enabled: _Optional[bool] = ..., expires: _Optional[_Union[Expiry, _Mapping]] = ..., delivery: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., start: _Optional[str] = ..., keepPaused: _Optional[bool] = ..., project: _Optional[str] = ..., deliveriesQuota: _Optional[int] = ...) -> None: ...
 
 class RouteInput(_message.Message):
     __slots__ = ("destinations", "condition")
@@ -195,7 +197,7 @@ class UpdateResponse(_message.Message):
     def __init__(self, revision: _Optional[int] = ...) -> None: ...
 
 class SubscriptionDataOutput(_message.Message):
-    __slots__ = ("metadata", "route", "revision", "enabled", "expires", "delivery", "start", "keepPaused", "project")
+    __slots__ = ("metadata", "route", "revision", "enabled", "expires", "delivery", "start", "keepPaused", "project", "deliveriesQuota")
     class MetadataEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -212,6 +214,7 @@ class SubscriptionDataOutput(_message.Message):
     START_FIELD_NUMBER: _ClassVar[int]
     KEEPPAUSED_FIELD_NUMBER: _ClassVar[int]
     PROJECT_FIELD_NUMBER: _ClassVar[int]
+    DELIVERIESQUOTA_FIELD_NUMBER: _ClassVar[int]
     metadata: _containers.ScalarMap[str, str]
     route: RouteOutput
     revision: int
@@ -221,7 +224,8 @@ class SubscriptionDataOutput(_message.Message):
     start: str
     keepPaused: bool
     project: str
-    def __init__(self, metadata: _Optional[_Mapping[str, str]] = ..., route: _Optional[_Union[RouteOutput, _Mapping]] = ..., revision: _Optional[int] = ..., enabled: _Optional[bool] = ..., expires: _Optional[_Union[Expiry, _Mapping]] = ..., delivery: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., start: _Optional[str] = ..., keepPaused: _Optional[bool] = ..., project: _Optional[str] = ...) -> None: ...
+    deliveriesQuota: int
+    def __init__(self, metadata: _Optional[_Mapping[str, str]] = ..., route: _Optional[_Union[RouteOutput, _Mapping]] = ..., revision: _Optional[int] = ..., enabled: _Optional[bool] = ..., expires: _Optional[_Union[Expiry, _Mapping]] = ..., delivery: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., start: _Optional[str] = ..., keepPaused: _Optional[bool] = ..., project: _Optional[str] = ..., deliveriesQuota: _Optional[int] = ...) -> None: ...
 
 class Expiry(_message.Message):
     __slots__ = ("at", "by")
@@ -369,7 +373,7 @@ class SearchByConditionResponse(_message.Message):
     def __init__(self, page: _Optional[_Iterable[_Union[ConditionMatch, _Mapping]]] = ..., cursor: _Optional[str] = ...) -> None: ...
 
 class ConditionMatch(_message.Message):
-    __slots__ = ("subscriptionId", "conditionId", "route", "metadata", "revision", "enabled", "expires", "delivery", "start", "keepPaused", "project")
+    __slots__ = ("subscriptionId", "conditionId", "route", "metadata", "revision", "enabled", "expires", "delivery", "start", "keepPaused", "project", "deliveriesQuota")
     class MetadataEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -388,6 +392,7 @@ class ConditionMatch(_message.Message):
     START_FIELD_NUMBER: _ClassVar[int]
     KEEPPAUSED_FIELD_NUMBER: _ClassVar[int]
     PROJECT_FIELD_NUMBER: _ClassVar[int]
+    DELIVERIESQUOTA_FIELD_NUMBER: _ClassVar[int]
     subscriptionId: str
     conditionId: str
     route: RouteOutput
@@ -399,7 +404,8 @@ class ConditionMatch(_message.Message):
     start: str
     keepPaused: bool
     project: str
-    def __init__(self, subscriptionId: _Optional[str] = ..., conditionId: _Optional[str] = ..., route: _Optional[_Union[RouteOutput, _Mapping]] = ..., metadata: _Optional[_Mapping[str, str]] = ..., revision: _Optional[int] = ..., enabled: _Optional[bool] = ..., expires: _Optional[_Union[Expiry, _Mapping]] = ..., delivery: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., start: _Optional[str] = ..., keepPaused: _Optional[bool] = ..., project: _Optional[str] = ...) -> None: ...
+    deliveriesQuota: int
+    def __init__(self, subscriptionId: _Optional[str] = ..., conditionId: _Optional[str] = ..., route: _Optional[_Union[RouteOutput, _Mapping]] = ..., metadata: _Optional[_Mapping[str, str]] = ..., revision: _Optional[int] = ..., enabled: _Optional[bool] = ..., expires: _Optional[_Union[Expiry, _Mapping]] = ..., delivery: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., start: _Optional[str] = ..., keepPaused: _Optional[bool] = ..., project: _Optional[str] = ..., deliveriesQuota: _Optional[int] = ...) -> None: ...
 
 class SearchByMetadataRequest(_message.Message):
     __slots__ = ("cursor", "limit", "metadata")

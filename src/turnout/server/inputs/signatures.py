@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from turnout.routes.webhooks import SYMMETRIC, decoded_secret
+from turnout.subscriptions.signing_secrets import SYMMETRIC, decoded_secret
 from turnout.untrusted import decimal
 
 _MOST_SIGNATURES: Final = 8

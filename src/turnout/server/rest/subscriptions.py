@@ -81,6 +81,7 @@ def _pairs(written: list[str]) -> dict[str, str]:
 
 
 def _model(subscription: Subscription) -> SubscriptionModel:
+    subscription = subscription.hidden()
     route = SubscriptionRoute(destinations=list(subscription.destinations), condition=encode(subscription.condition))
     expires = subscription.expires
     return SubscriptionModel(

@@ -35,6 +35,7 @@ class EndpointModel(BaseModel):
     last_status: int | None
     last_error: str
     last_at: float | None
+    tenant: str = Field(description='the one whose quota of deliveries applies; "" for none')
 
 
 class AttemptModel(BaseModel):
@@ -89,6 +90,7 @@ def list_endpoints(name: str, parts: PartsDep, principal: Reads) -> list[Endpoin
             last_status=one.last_status,
             last_error=hidden.failure(one.last_error),
             last_at=one.last_at,
+            tenant=one.tenant,
         )
         for one in endpoints
     ]

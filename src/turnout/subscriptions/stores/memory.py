@@ -21,7 +21,7 @@ from turnout.errors import (
 )
 from turnout.subscriptions.actor import current_actor
 from turnout.subscriptions.audit import AuditEntry, RecordedMoment, Version, audit_entries
-from turnout.subscriptions.destinations import checked, checked_version
+from turnout.subscriptions.destinations import checked
 from turnout.subscriptions.model import Changes, ConditionMatch, Page, Subscription
 from turnout.subscriptions.past import (
     DEFAULT_RETENTION,
@@ -33,6 +33,7 @@ from turnout.subscriptions.past import (
     now,
     retention_of,
 )
+from turnout.subscriptions.sealing import sealed_all, stored_version
 from turnout.subscriptions.snapshot import Snapshot
 from turnout.subscriptions.store import MAX_LIMIT, Store, StoreBase
 from turnout.subscriptions.tenants import TenantStore, prefix_end
@@ -79,7 +80,7 @@ class MemoryStore(StoreBase):
 
     def create_many(self, subscriptions: Iterable[Subscription]) -> list[str]:
         """See `BulkStore.create_many`."""
-        new = [subscription.identified() for subscription in checked(subscriptions)]
+        new = [subscription.identified() for subscription in sealed_all(checked(subscriptions))]
         with self._lock:
             new_ids: set[str] = set()
             for subscription in new:
@@ -108,7 +109,7 @@ class MemoryStore(StoreBase):
         expected_revision: int | None = None,
     ) -> int:
         """See `Store.update`."""
-        version = checked_version(id, subscription).identified()
+        version = stored_version(id, subscription, self.read).identified()
         with self._lock:
             born = self.read(id).revision
             if expected_revision is not None and expected_revision != born:

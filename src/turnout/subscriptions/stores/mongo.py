@@ -23,9 +23,10 @@ from turnout.errors import (
 from turnout.secrets import masked_url
 from turnout.subscriptions.audit import AuditEntry
 from turnout.subscriptions.deadline import remaining
-from turnout.subscriptions.destinations import checked, checked_version
+from turnout.subscriptions.destinations import checked
 from turnout.subscriptions.model import Changes, ConditionMatch, Page, Subscription
 from turnout.subscriptions.past import Creation, Moment, PastStore
+from turnout.subscriptions.sealing import sealed_all, stored_version
 from turnout.subscriptions.snapshot import Snapshot
 from turnout.subscriptions.store import MAX_LIMIT, Store, StoreBase
 from turnout.subscriptions.stores._document import (
@@ -136,7 +137,7 @@ class MongoStore(StoreBase):
     def create_many(self, subscriptions: Iterable[Subscription]) -> list[str]:
         """See `BulkStore.create_many`. Other writers wait until the iterable ends."""
         make = id_maker()
-        new = (subscription.identified(make) for subscription in checked(subscriptions))
+        new = (subscription.identified(make) for subscription in sealed_all(checked(subscriptions)))
         chunk = list(islice(new, _CHUNK))
         ids: list[str] = []
         if not chunk:
@@ -179,7 +180,7 @@ class MongoStore(StoreBase):
         expected_revision: int | None = None,
     ) -> int:
         """See `Store.update`. One that fails because the connection was lost may be stored nevertheless."""
-        version = checked_version(id, subscription).identified(id_maker())
+        version = stored_version(id, subscription, self.read).identified(id_maker())
         with self._turn() as turn:
             old = self._subscriptions.find_one({"_id": id})
             if old is None:

@@ -11,10 +11,11 @@ from turnout.conditions import Kiwi, leaves
 from turnout.errors import SubscriptionConflictError, SubscriptionExistsError, SubscriptionNotFoundError
 from turnout.gc_tools import paused_gc
 from turnout.subscriptions.audit import AuditEntry, Version, audit_entries
-from turnout.subscriptions.destinations import checked, checked_version
+from turnout.subscriptions.destinations import checked
 from turnout.subscriptions.model import Changes, ConditionMatch, Page, Subscription
 from turnout.subscriptions.past import Creation, Moment, PastStore
 from turnout.subscriptions.plain_lines import PlainLine
+from turnout.subscriptions.sealing import sealed_all, stored_version
 from turnout.subscriptions.snapshot import Snapshot
 from turnout.subscriptions.store import MAX_LIMIT, Store, StoreBase
 from turnout.subscriptions.stores import _sqlite_past as past
@@ -82,7 +83,7 @@ class SqliteStore(StoreBase):
     def create_read(self, subscriptions: Iterable[Subscription | PlainLine]) -> list[str]:
         """See `turnout.subscriptions.store.PlainLineStore`."""
         make = id_maker()
-        rows = ((subscription.id or make(), subscription) for subscription in subscriptions)
+        rows = ((subscription.id or make(), subscription) for subscription in sealed_all(subscriptions))
         chunk = list(islice(rows, _CHUNK))
         if not chunk:
             return []
@@ -105,7 +106,7 @@ class SqliteStore(StoreBase):
         expected_revision: int | None = None,
     ) -> int:
         """See `Store.update`."""
-        version = checked_version(id, subscription)
+        version = stored_version(id, subscription, self.read)
         with self._file.writing() as connection:
             revision = _next_revision(connection)
             self._remove(connection, [id], revision, expected_revision)

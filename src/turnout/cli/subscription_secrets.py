@@ -1,0 +1,81 @@
+"""``turnout subscriptions secret-key`` and ``reseal``, and the secrets that ``--sign`` makes."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from turnout.cli.options import AsJson
+from turnout.cli.stores import StoreTimeout, StoreUrl, opened_store
+from turnout.terminal import printable_lines
+
+if TYPE_CHECKING:
+    from turnout.subscriptions.delivery import DeliverySettings
+
+Sign = Annotated[
+    bool,
+    typer.Option("--sign", help="Sign its requests with a new secret, printed once; earlier secrets stay valid."),
+]
+
+
+def secret_key() -> None:
+    """Print a new key for TURNOUT_SECRET_KEY, which encrypts the secrets of subscriptions."""
+    from turnout.subscriptions.sealing import new_key
+
+    typer.echo(new_key())
+
+
+def reseal(store: StoreUrl = None, timeout: StoreTimeout = None, as_json: AsJson = False) -> None:
+    """Encrypt the secrets of all subscriptions with the first key of TURNOUT_SECRET_KEY."""
+    from turnout.errors import SubscriptionNotFoundError
+    from turnout.subscriptions.sealing import SealError, needed_keys, resealed
+    from turnout.subscriptions.store import edit
+
+    keys = needed_keys()
+    changed: list[str] = []
+    failed: dict[str, str] = {}
+    with opened_store(store, timeout) as opened:
+        for one in opened.snapshot():
+            try:
+                if resealed(keys, one) != one:
+                    edit(opened, one.id, lambda found: resealed(keys, found))
+                    changed.append(one.id)
+            except SealError as problem:
+                failed[one.id] = str(problem)
+            except SubscriptionNotFoundError:
+                # Deleted since the snapshot.
+                continue
+    if as_json:
+        typer.echo(json.dumps({"resealed": changed, "failed": failed}))
+    else:
+        lines = [f"{id_}: {problem}" for id_, problem in failed.items()]
+        typer.echo(printable_lines([*lines, f"{len(changed):,} subscriptions are encrypted anew"]), err=True)
+    if failed:
+        raise typer.Exit(1)
+
+
+def signed_with(secret: str, delivery: DeliverySettings | None) -> DeliverySettings:
+    """Return delivery settings with one more secret, before the others.
+
+    Raises:
+        ConfigError: there would be too many.
+    """
+    from turnout.subscriptions.delivery import DeliverySettings
+    from turnout.subscriptions.signing_secrets import PlainSecret
+
+    settings = delivery or DeliverySettings()
+    return replace(settings, secrets=(PlainSecret(secret), *settings.secrets))
+
+
+def secret_part(secret: str) -> dict[str, str]:
+    """Return the part of a JSON output that shows a new secret; empty for none."""
+    return {"secret": secret} if secret else {}
+
+
+def echo_secret(secret: str, *, as_json: bool) -> None:
+    """Print a new secret on standard error, unless the output is JSON and has it."""
+    if secret and not as_json:
+        typer.echo(f"the secret, which is not shown again: {secret}", err=True)
