@@ -50,6 +50,7 @@ class SubjectTransform:
     tail: int | None = field(default=None, repr=False, compare=False)
     render: Render = field(default=lambda subject, _tokens, _draw: subject, repr=False, compare=False)
     _matches: Matches = field(default=lambda _: True, repr=False, compare=False)
+    _is_unchanging: bool = field(default=True, repr=False, compare=False)
 
     @classmethod
     def parse(cls, source: str, destination: str, strict: bool = False) -> Self:
@@ -84,7 +85,8 @@ class SubjectTransform:
             raise InvalidSubjectError(f"'>' ends the {side} only", text=text, position=position, token=FULL)
         steps = _steps(source_tokens, destination, tokens[:-1] if full else tokens, strict=strict)
         tail = len(source_tokens) - 1 if full else None
-        return cls(source, destination, strict, steps, tail, renderer(steps, tail), matcher(source_tokens))
+        render, matches = renderer(steps, tail), matcher(source_tokens)
+        return cls(source, destination, strict, steps, tail, render, matches, source == destination == FULL)
 
     def apply(self, subject: str, draw: float | None = None) -> str:
         """Transform a published subject.
@@ -181,10 +183,6 @@ class SubjectTransform:
         missing = tokens_needed(self.steps) - len(tokens)
         padded = [*tokens, *[""] * missing] if missing > 0 else tokens
         return self.render(".".join(tokens), padded, draw)
-
-    @property
-    def _is_unchanging(self) -> bool:
-        return not self.destination or (self.source == FULL and self.destination == FULL)
 
     @property
     def is_identity(self) -> bool:
