@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
+import subprocess
+import sys
 from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -105,6 +107,15 @@ def publish(url: str, sent: Sequence[FlightMessage], config: Mapping[str, object
                 publisher.publish(message.subject, message.payload, message.headers)
 
 
+def publish_apart(url: str, count: int, first: int = 0) -> None:
+    """Make *count* flights of `supply`, from this number on, the only messages of the stream, in another process.
+
+    Some hundred thousand flights take more memory than the route that is measured.
+    """
+    command = [sys.executable, "-m", "benchmarks._flights", url, str(count), str(first)]
+    subprocess.run(command, check=True, cwd=Path(__file__).parents[1])
+
+
 def lines(sent: Sequence[FlightMessage]) -> list[str]:
     """A JSON object for each, for programs that read files; each was published a millisecond after the one before.
 
@@ -141,3 +152,8 @@ def batches(sent: Sequence[FlightMessage], size: int = 10_000) -> list[pa.Record
 def route() -> dict[str, Any]:
     """The example route's file as it is written."""
     return yaml.safe_load(ROUTE.read_text(encoding="utf-8"))  # type: ignore[no-any-return]
+
+
+if __name__ == "__main__":
+    given = supply().take(int(sys.argv[2]) + int(sys.argv[3]))
+    publish(sys.argv[1], given[int(sys.argv[3]) :])

@@ -19,7 +19,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from benchmarks._flights import supply
 from benchmarks.harness import Case, Options, Result, Setup, clock
 from benchmarks.route import empty_outputs, flights_server, whole
 from turnout.demo.year import route_file
@@ -163,7 +162,7 @@ def _parquet(folder: Path, size: int) -> Iterator[Result]:
 
 def _route(folder: Path, options: Options) -> Iterator[Result]:
     """The example's route without feeds and with them, in two runs over flights of their own."""
-    records, flights = options.rows(150_000, 20_000), supply()
+    records = options.rows(150_000, 20_000)
     with flights_server(1_000 if options.quick else 10_000) as (server, environment, _):
         route = Route.load(route_file(), environment)
         assert route.subscriptions is not None
@@ -172,7 +171,7 @@ def _route(folder: Path, options: Options) -> Iterator[Result]:
         for number, version in enumerate((route, having)):
             work = folder / f"run{number}"
             work.mkdir()
-            measured.append(whole(version, work, server, flights.take(records)))
+            measured.append(whole(version, work, server, records, number))
             empty_outputs(server)
     without, with_feeds = measured
     cpu = with_feeds.extra["after_first_cpu_us"]

@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 import pyarrow as pa
 
-from benchmarks._flights import publish, supply
+from benchmarks._flights import publish, publish_apart, supply
 from benchmarks.harness import Case, Options, Result, Setup, Supply, cpu_seconds, rates
 from turnout.demo.flights import FlightMessage
 from turnout.demo.stage import streams, subscribe
@@ -43,9 +43,8 @@ def cases(options: Options) -> Iterator[Case]:
     records = options.rows(RECORDS, 20_000)
     with flights_server(1_000 if options.quick else SUBSCRIPTIONS) as (server, environment, work):
         route = Route.load(route_file(), environment)
-        flights = supply()
-        yield Case("whole", lambda: [whole(route, work, server, flights.take(records))])
-        yield Case("stages", lambda: _stages(route, server, flights, min(records, 20_000)))
+        yield Case("whole", lambda: [whole(route, work, server, records)])
+        yield Case("stages", lambda: _stages(route, server, supply(), min(records, 20_000)))
 
 
 @contextmanager
@@ -71,16 +70,18 @@ def empty_outputs(server: NatsServer) -> None:
             create_stream(connection, config)
 
 
-def whole(route: Route, work: Path, server: NatsServer, sent: list[FlightMessage]) -> Result:
+def whole(route: Route, work: Path, server: NatsServer, records: int, turn: int = 0) -> Result:
     """The route as `turnout run --once` runs it, from the beginning of the first micro-batch.
+
+    Each *turn* has records of its own.
 
     In that the workers begin and learn the values; ``after_first_batch`` tells what it does from then on. Processor
     time is that of this process, the JVM and the workers, without the server's.
     """
     reports: list[tuple[Progress, float]] = []
-    publish(server.url, sent)
+    publish_apart(server.url, records, turn * records)
     # Several micro-batches, of which the first is told apart.
-    update = {"max_records_per_trigger": max(1, len(sent) // 5)}
+    update = {"max_records_per_trigger": max(1, records // 5)}
     route = replace(route, source=route.source.model_copy(update=update))
     with route_session(route, log=work / "spark.log") as spark, _peak_memory(server) as peak:
         begun = _cpu_without(server)

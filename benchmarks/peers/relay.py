@@ -12,7 +12,6 @@ from functools import partial
 from statistics import median
 from typing import Any
 
-from benchmarks._flights import supply
 from benchmarks.harness import Case, Options, Result, Setup
 from benchmarks.peers.programs import NATS_GO, Program, natsgo
 from benchmarks.route import CORES, RECORDS, SUBSCRIPTIONS, empty_outputs, flights_server, whole
@@ -34,11 +33,11 @@ def _measured(records: int, subscriptions: int, turns: int) -> Iterator[Result]:
     """Turns over records of their own; the route's speed is that after its first micro-batch."""
     ours, its = [], []
     with Program([natsgo()]) as program, flights_server(subscriptions) as (server, environment, work):
-        route, flights = Route.load(route_file(), environment), supply()
+        route = Route.load(route_file(), environment)
         for number in range(turns):
             folder = work / str(number)
             folder.mkdir()
-            ours.append(whole(route, folder, server, flights.take(records)).extra)
+            ours.append(whole(route, folder, server, records, number).extra)
             empty_outputs(server)
             order = {"work": "relay", "url": server.url, "count": records, "batch": 1000}
             its.append(program.ask(json.dumps(order)))
