@@ -125,7 +125,7 @@ class NatsAdapter(EndpointAdapter):
             return start
         if start in ("earliest", "latest") or is_whole(start, 1):
             return start
-        return time_of(start).isoformat()
+        return time_of(start, "a sequence, {stream: sequence}").isoformat()
 
     def resolved(self, start: Start) -> Start:
         """Return the start as sequences."""
