@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from turnout.subscriptions import Match, Subscription
 
 Pairs = Annotated[list[str] | None, typer.Argument(help="The message's metadata: key=value …")]
-_SHOWN = 80
+_SHOWN_CHARACTERS = 80
 """Number of characters of a wrong value in an error."""
 
 Body = Annotated[str | None, typer.Option("--message", help="The metadata as a JSON object, or - for standard input.")]
@@ -230,7 +230,7 @@ def _is_plain(value: object) -> bool:
 def _shortened(value: object) -> str:
     """Return the beginning of the JSON of a value."""
     text = json.dumps(value)
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
 
 
 def _message(pairs: list[str] | None, body: str | None) -> Mapping[str, object]:
