@@ -22,6 +22,23 @@ mappings: {"in.*": "out.{{wildcard(1)}}"}
 sink: {format: nats, servers: "nats://127.0.0.1:1"}
 """
 
+TYPED = """
+name: typed
+source: {format: nats, servers: "nats://127.0.0.1:1", stream: S}
+value: {format: json, schema: "city STRING, total DOUBLE, plane STRUCT<tail: STRING>, at STRING"}
+transforms:
+  - {type: DropHeaders, headers: a}
+  - {type: InsertHeader, header: a, value.literal: b}
+  - {type: InsertField$Value, topic.field: from, timestamp.field: time}
+  - {type: ReplaceField$Value, renames: "city:town"}
+  - {type: MaskField$Value, fields: town, predicate: {type: TopicNameMatches, pattern: "in.b"}}
+  - {type: Cast$Value, spec: "total:float32"}
+  - {type: Flatten$Value, delimiter: _}
+  - {type: TimestampConverter$Value, field: at, format: "yyyy-MM-dd", target.type: Timestamp}
+mappings: {"in.*": "out.{{wildcard(1)}}"}
+sink: {format: nats, servers: "nats://127.0.0.1:1"}
+"""
+
 
 def test_version(turnout) -> None:
     """``--version`` prints what ``turnout.__version__`` is, and nothing else is done."""
@@ -69,6 +86,9 @@ CODECS = {"turnout.codecs.avro.codec", "turnout.codecs.json_schema.codec", "turn
           "turnout.codecs.schema_registry.client", "turnout.codecs.schema_registry.codec"}  # fmt: skip
 STORES = {"sqlite3", "turnout.subscriptions.model", "turnout.subscriptions.stores._sqlite_file"}
 CONDITIONS = {"turnout.conditions", "turnout.transforms.condition"}
+WIRE = {"turnout.nats.wire.acknowledger", "turnout.nats.wire.publisher", "turnout.nats.wire.pull",
+        "turnout.runtime.endpoints.nats_feed", "turnout.runtime.endpoints.nats_history",
+        "turnout.runtime.endpoints.nats_probe", "turnout.runtime.sink_options"}  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -82,14 +102,51 @@ CONDITIONS = {"turnout.conditions", "turnout.transforms.condition"}
             ["check", "small.yaml"],
             {*ARRAYS, *SERVICES, "turnout.engine", "turnout.subscriptions.index", *STORES, *CODECS, *CONDITIONS},
         ),
-        (["explain", "small.yaml", "--file", "record.json"], {"pandas", *SERVICES}),
+        (["check", "typed.yaml"], {*ARRAYS, *SERVICES, "turnout.engine", *STORES, *CODECS, *CONDITIONS}),
+        (["explain", "small.yaml", "--file", "record.json"], {"pandas", *SERVICES, *WIRE}),
     ],
-    ids=lambda value: value[0] if isinstance(value, list) else "",
+    ids=lambda value: "-".join(value[:2]) if isinstance(value, list) else "",
 )
 def test_no_command_waits_for_what_it_does_not_need(words, without, tmp_path) -> None:
     """A command imports what it uses, and of other commands nothing."""
-    (tmp_path / "small.yaml").write_text(ROUTE, encoding="utf-8")
-    (tmp_path / "record.json").write_text('{"topic": "in.a", "value": {"a": "b"}}', encoding="utf-8")
+    assert without & imported_by(words, tmp_path) == set()
+
+
+READING_ROUTES = {"annotated_types", "msgspec", "pydantic", "regex", "typer", "xxhash", "yaml"}
+
+
+@pytest.mark.parametrize(
+    ("words", "packages"),
+    [
+        (["--help"], {"typer", "rich"}),
+        (["map", "a.*", "b.{{wildcard(1)}}", "a.c"], {"annotated_types", "pydantic", "typer", "xxhash"}),
+        (["check", "typed.yaml"], READING_ROUTES),
+        (["explain", "small.yaml", "--file", "record.json"], {"dateutil", "numpy", "pyarrow", *READING_ROUTES}),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_quick_commands_import_few_packages(words, packages, tmp_path) -> None:
+    """A further package costs some hundredths of a second: one that is new here has to be worth them."""
+    assert third_party(imported_by(words, tmp_path)) - packages == set()
+
+
+SMALL_HELPERS = {"annotated_doc", "attr", "cython_runtime", "markdown_it", "mdurl", "pydantic_core", "pygments",
+                 "shellingham", "typing_extensions", "typing_inspection"}  # fmt: skip
+"""What typer, rich and pydantic bring along."""
+
+
+def third_party(modules: set[str]) -> set[str]:
+    """Return the packages that are neither Python's, nor turnout's, nor small helpers of others."""
+    roots = {name.partition(".")[0] for name in modules}
+    public = {name for name in roots if not name.startswith("_")}
+    return public - set(sys.stdlib_module_names) - {"turnout"} - SMALL_HELPERS
+
+
+def imported_by(words: list[str], folder: Path) -> set[str]:
+    """Return the modules that a command imports; it is run in a folder with routes and a record."""
+    (folder / "small.yaml").write_text(ROUTE, encoding="utf-8")
+    (folder / "typed.yaml").write_text(TYPED, encoding="utf-8")
+    (folder / "record.json").write_text('{"topic": "in.a", "value": {"a": "b"}}', encoding="utf-8")
     code = f"""if True:
         import atexit, sys
         sys.argv = ["turnout", *{words!r}]
@@ -97,10 +154,8 @@ def test_no_command_waits_for_what_it_does_not_need(words, without, tmp_path) ->
         from turnout.cli import main
         main()
     """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
-
-    imported = set(done.stdout.partition("imported:")[2].split())
-    assert without & imported == set()
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=folder)
+    return set(done.stdout.partition("imported:")[2].split())
 
 
 def test_completion_imports_no_command() -> None:

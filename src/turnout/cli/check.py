@@ -12,6 +12,7 @@ from turnout.cli.exits import DONE, FAILED, WRONG_REQUEST
 from turnout.cli.options import AsJson, RouteFile
 from turnout.cli.stores import StoreTimeout, loaded_route
 from turnout.errors import RouteError
+from turnout.gc_tools import paused_gc
 from turnout.terminal import json_text, printable, printable_lines
 
 if TYPE_CHECKING:
@@ -40,7 +41,9 @@ def register(app: typer.Typer) -> None:
 
 def _check(file: Path, records: int | None, timeout: float | None, *, as_json: bool) -> int:
     try:
-        route = loaded_route(file, timeout)
+        # The collector would traverse the objects of all modules that this imports several times.
+        with paused_gc():
+            route = loaded_route(file, timeout)
     except RouteError as wrong:
         if as_json:
             mistakes = [{"path": m.path, "problem": m.problem, "line": m.line} for m in wrong.mistakes]

@@ -13,9 +13,11 @@ from turnout.cli.options import AsJson, RouteFile
 from turnout.cli.stores import StoreTimeout, loaded_route
 from turnout.cli.subscriptions_as_of import AsOf
 from turnout.errors import ConfigError, Mistake
+from turnout.gc_tools import paused_gc
 from turnout.terminal import json_text, printable_lines
 
 if TYPE_CHECKING:
+    from turnout.engine.explain import RecordExplanation
     from turnout.routes import Route
 
 
@@ -41,27 +43,41 @@ def register(app: typer.Typer) -> None:
         as_json: AsJson = False,
     ) -> None:
         """Show one record's way through a route: stages, mapping, subscriptions, deliveries."""
-        from turnout.startup import block_pandas_import
-
-        block_pandas_import()
-        from turnout.cli.explanation_text import explanation_lines
-        from turnout.cli.subscriptions_as_of import subscriptions_of
-        from turnout.engine import Program
-        from turnout.engine.explain import explain as explanation_of
-        from turnout.runtime.preflight import preflight_of_reachable
-        from turnout.subscriptions.index import Index
-
         if (record is not None) + (file is not None) + stdin != 1:
             raise ConfigError([Mistake("record", "give one of --record PLACE, --file FILE and --stdin")])
-        loaded = loaded_route(route, timeout)
-        batch = _stored(loaded, record) if record is not None else _written_record(loaded, file)
-        subscriptions = list(subscriptions_of(loaded, as_of))
-        index = Index.of(subscriptions) if loaded.subscriptions is not None else None
-        by_id = {subscription.id: subscription for subscription in subscriptions}
-        loaded, notes = preflight_of_reachable(loaded)
-        explanation = explanation_of(Program.of(loaded), batch, index, by_id, asked=subscription, notes=notes)
-        as_text = printable_lines(explanation_lines(explanation))
-        typer.echo(json_text(explanation.as_dict(), indent=1) if as_json else as_text)
+        # The collector would traverse the objects of all modules that this imports several times.
+        with paused_gc():
+            explanation = _explanation(loaded_route(route, timeout), record, file, subscription, as_of)
+        typer.echo(_rendered(explanation, as_json=as_json))
+
+
+def _explanation(
+    route: Route, record: str | None, file: Path | None, subscription: str | None, as_of: str
+) -> RecordExplanation:
+    """Return the way of a record: a stored one, or one that is written in a file or on standard input."""
+    from turnout.startup import block_pandas_import
+
+    block_pandas_import()
+    from turnout.cli.subscriptions_as_of import subscriptions_of
+    from turnout.engine import Program
+    from turnout.engine.explain import explain
+    from turnout.runtime.preflight import preflight_of_reachable
+    from turnout.subscriptions.index import Index
+
+    batch = _stored(route, record) if record is not None else _written_record(route, file)
+    subscriptions = list(subscriptions_of(route, as_of))
+    index = Index.of(subscriptions) if route.subscriptions is not None else None
+    by_id = {subscription.id: subscription for subscription in subscriptions}
+    route, notes = preflight_of_reachable(route)
+    return explain(Program.of(route), batch, index, by_id, asked=subscription, notes=notes)
+
+
+def _rendered(explanation: RecordExplanation, *, as_json: bool) -> str:
+    from turnout.cli.explanation_text import explanation_lines
+
+    if as_json:
+        return json_text(explanation.as_dict(), indent=1)
+    return printable_lines(explanation_lines(explanation))
 
 
 def _written_record(route: Route, file: Path | None) -> object:

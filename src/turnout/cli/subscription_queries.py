@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from turnout.subscriptions import Match, Subscription
 
 Pairs = Annotated[list[str] | None, typer.Argument(help="The message's metadata: key=value …")]
+_SHOWN_CHARACTERS = 80
+"""Number of characters of a wrong value in an error."""
+
 Body = Annotated[str | None, typer.Option("--message", help="The metadata as a JSON object, or - for standard input.")]
 Limit = Annotated[int, typer.Option(min=1, help="Results of one page.")]
 Cursor = Annotated[str, typer.Option(help="The last id of the page before.")]
@@ -219,16 +222,26 @@ def _plain(explanation: Explanation) -> JsonObject:
     }
 
 
-def _is_texts(value: object) -> bool:
-    texts = value if isinstance(value, list) else [value]
-    return all(isinstance(text, str) for text in texts)
+def _is_plain(value: object) -> bool:
+    values = value if isinstance(value, list) else [value]
+    return not any(isinstance(one, dict | list) for one in values)
+
+
+def _shortened(value: object) -> str:
+    """Return the beginning of the JSON of a value."""
+    text = json.dumps(value)
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
 
 
 def _message(pairs: list[str] | None, body: str | None) -> Mapping[str, object]:
     message: dict[str, object] = {}
     if body is not None:
         data = json_of(body, "--message")
-        if not isinstance(data, dict) or not all(map(_is_texts, data.values())):
-            raise SubscriptionInvalidError("--message: expected a JSON object of texts, or lists of texts")
+        if not isinstance(data, dict):
+            raise SubscriptionInvalidError(f"--message: expected a JSON object, found {_shortened(data)}")
+        for key, value in data.items():
+            if not _is_plain(value):
+                expected = "expected a text, a number, true, false, null or a list of them"
+                raise SubscriptionInvalidError(f"--message: {key}: {expected}, found {_shortened(value)}")
         message = data
     return message | pairs_of(pairs or [], "metadata")

@@ -94,7 +94,6 @@ class Batch:
         key: the keys of the records that are alive.
         value: their values.
         headers: headers of all records.
-        outcomes: `ALIVE`, `FILTERED` or `FAILED`.
         failures: row → why it failed.
     """
 
@@ -105,12 +104,9 @@ class Batch:
     key: list[Block]
     value: list[Block]
     headers: Headers
-    outcomes: NDArray[np.int8] = field(init=False)
     failures: dict[int, Failure] = field(default_factory=dict)
+    _outcomes: NDArray[np.int8] | None = field(init=False, default=None, repr=False, compare=False)
     _alive: Positions | None = field(init=False, default=None, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        self.outcomes = np.zeros(len(self.topics), np.int8)
 
     @classmethod
     def of_records(cls, records: Sequence[Record]) -> Batch:
@@ -128,6 +124,13 @@ class Batch:
 
     def __len__(self) -> int:
         return len(self.topics)
+
+    @property
+    def outcomes(self) -> NDArray[np.int8]:
+        """`ALIVE`, `FILTERED` or `FAILED`, by row."""
+        if self._outcomes is None:
+            self._outcomes = np.zeros(len(self.topics), np.int8)
+        return self._outcomes
 
     @property
     def alive(self) -> Positions:
@@ -178,6 +181,10 @@ class Batch:
     def by_row(self, column: Column, rows: Positions) -> Column:
         """Return the items of a column of this batch at these rows."""
         return column if len(rows) == len(self) else taking(rows, len(self))(column)
+
+    def of_block(self, column: Column, block: Block) -> Column:
+        """Return the items of a column of this batch at a block's rows."""
+        return column if len(block) == len(self) else self.by_row(column, block.rows)
 
 
 def _blocks(values: Sequence[tuple[Schema | None, Value]]) -> list[Block]:

@@ -153,7 +153,7 @@ class Block:
     """Values of one kind, and their rows in the batch.
 
     Args:
-        rows: rows of the values in the batch, ascending.
+        rows: rows of the values in the batch, ascending; a number for all rows of a batch of so many records.
         schema: schema of all values; None for schemaless ones.
         columns: of objects: the fields by name.
         values: plain ones. Without *columns* and *values* the block is one of nulls.
@@ -167,13 +167,13 @@ class Block:
     ([4, 7], {'city': ('Oulu', 'Turku'), 'n': (1, 2)})
     """
 
-    __slots__ = ("_content", "checked", "origin", "rows", "schema")
+    __slots__ = ("_content", "_rows", "checked", "origin", "schema")
 
     _content: _Nulls | _PlainValues | _Objects | _UnopenedObjects | _MixedObjects
 
     def __init__(
         self,
-        rows: Positions,
+        rows: Positions | int,
         schema: Schema | None,
         *,
         columns: Columns | _UnopenedObjects | None = None,
@@ -181,7 +181,7 @@ class Block:
         checked: bool = True,
         origin: Origin | None = None,
     ) -> None:
-        self.rows = rows
+        self._rows = rows
         self.schema = schema
         self.checked = checked
         self.origin = origin
@@ -216,7 +216,18 @@ class Block:
         return block
 
     def __len__(self) -> int:
-        return len(self.rows)
+        return self._rows if isinstance(self._rows, int) else len(self._rows)
+
+    @property
+    def rows(self) -> Positions:
+        """Rows of the values in the batch, ascending."""
+        if isinstance(self._rows, int):
+            self._rows = rows_of(self._rows)
+        return self._rows
+
+    @rows.setter
+    def rows(self, rows: Positions) -> None:
+        self._rows = rows
 
     @property
     def kind(self) -> str:
@@ -273,7 +284,7 @@ class Block:
 
     def take(self, indices: Positions) -> Block:
         """Return the values at these indices of the block."""
-        count = len(self.rows)
+        count = len(self)
         if len(indices) == count:
             return self
         take = _taking(indices, count)
@@ -285,22 +296,22 @@ class Block:
 
     def with_columns(self, schema: Schema | None, columns: Columns, *, checked: bool = True) -> Block:
         """Return objects in the same rows."""
-        return Block(self.rows, schema, columns=columns, checked=checked)
+        return Block(self._rows, schema, columns=columns, checked=checked)
 
     def with_values(self, schema: Schema | None, values: Column, *, checked: bool = True) -> Block:
         """Return plain values, none of them null, in the same rows; `group` sorts out nulls and objects."""
-        return Block(self.rows, schema, values=values, checked=checked)
+        return Block(self._rows, schema, values=values, checked=checked)
 
     def nulls(self, schema: Schema | None) -> Block:
         """Return nulls in the same rows."""
-        return Block(self.rows, schema)
+        return Block(self._rows, schema)
 
     def whole(self) -> NewColumn:
         """Return each value as one Python object: a dict for an object, None for a null."""
         content = self._content
         if isinstance(content, _UnopenedObjects):
             content = self._content = content.opened()
-        return content.whole(len(self.rows))
+        return content.whole(len(self))
 
 
 def _taking(indices: Positions, count: int) -> ConvertColumn:

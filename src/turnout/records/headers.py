@@ -91,18 +91,23 @@ class Headers:
             self._names = names
         if values is not None:
             self._values = values
-        sizes = np.zeros(count, np.int64) if offsets is None else np.diff(offsets)
-        self._owners = np.repeat(np.arange(count), sizes)
+        if offsets is not None:
+            self._owners = np.repeat(np.arange(count), np.diff(offsets))
         self._kept: NDArray[np.bool_] | None = None
         self._appended: list[_Appended] = []
         self._column: ArrowArray | None = None
         self._equal: dict[str, NDArray[np.bool_]] = {}
         # A few headers are read from lists: each call of Arrow takes as long as some hundred comparisons.
         self._listed: tuple[list[str | None], list[bytes | None]] | None = None
-        if not len(self._owners):
+        if offsets is None or not len(self._owners):
             self._listed = ([], [])
         elif len(self._owners) <= _MAX_LISTED_HEADERS:
             self._listed = (self._names.to_pylist(), self._values.to_pylist())
+
+    @cached_property
+    def _owners(self) -> NDArray[np.int64]:
+        """The row of each header off the wire; none without offsets."""
+        return np.zeros(0, np.int64)
 
     @cached_property
     def _names(self) -> Strings:

@@ -112,7 +112,7 @@ class HeaderToField(Transform):
         def run(block: Block, _where: Sequence[bool] | None, batch: Batch, errors: Errors) -> Block:
             columns: NewColumns = dict(block.columns if schema is None else copied(block, errors))
             for one in self.mappings:
-                texts = batch.by_row(batch.headers.last(one.header), block.rows)
+                texts = batch.of_block(batch.headers.last(one.header), block)
                 columns[one.field] = convert(texts, _reader(one, typed=schema is not None), errors)
             return block.with_columns(schema, columns)
 

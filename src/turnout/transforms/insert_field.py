@@ -170,7 +170,7 @@ class InsertField(Transform):
         """Return the values to insert into the block's records."""
         match insertion.source:
             case "topic":
-                return batch.by_row(batch.topics, block.rows)
+                return batch.of_block(batch.topics, block)
             case "partition":
                 return _of_rows(batch.partitions, block, batch)
             case "timestamp":
@@ -192,10 +192,12 @@ _NO_OFFSET = "Only SinkRecord objects supported for [field insertion], found: a 
 
 
 def _of_rows(column: Sequence[int | None] | NDArray[np.int64], block: Block, batch: Batch) -> Sequence[int | None]:
+    if isinstance(column, list):
+        return batch.of_block(column, block)
     if isinstance(column, np.ndarray):
         numbers: list[int | None] = column[block.rows].tolist()
         return numbers
-    return batch.by_row(column, block.rows)
+    return batch.of_block(column, block)
 
 
 def _schemaless(insertion: Insertion, values: Column) -> Column:

@@ -89,6 +89,8 @@ def _schemas(shapes: Iterable[Shape]) -> frozenset[Schema | None]:
 
 def _after(transform: Transform, state: RecordShapes) -> set[RecordShapes]:
     """Return the shapes after the transform; empty if it fails for all records of these shapes."""
+    if transform.ignores_values:
+        return {state}
     shape_pairs = transform.shapes_after(state.key, state.value)
     if shape_pairs is not None:
         return {RecordShapes(key, value) for key, value in shape_pairs}
@@ -151,13 +153,13 @@ def _batch(state: RecordShapes) -> Batch:
 
 def _block(shape: Shape) -> Block:
     if shape.kind == "null":
-        return Block(rows_of(1), shape.schema)
+        return Block(1, shape.schema)
     if shape.schema is None:
-        return Block(rows_of(1), None, columns={})
+        return Block(1, None, columns={})
     value = _sample(shape.schema)
     if shape.kind == "object":
-        return Block(rows_of(1), shape.schema, columns={name: [item] for name, item in value.items()})
-    return Block(rows_of(1), shape.schema, values=[value])
+        return Block(1, shape.schema, columns={name: [item] for name, item in value.items()})
+    return Block(1, shape.schema, values=[value])
 
 
 def _sample(schema: Schema) -> DynamicValue:

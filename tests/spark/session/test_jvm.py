@@ -85,3 +85,25 @@ except RunError as failure:
     assert done.stdout.startswith("Spark's JVM ended while it started; its own output is above")
     assert len(done.stdout.splitlines()) == 1
     assert "no-number" in done.stderr
+
+
+INTERRUPTED = """
+import signal, time
+import psutil
+from turnout.spark.session.jvm import launch_jvm
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+# PySpark sleeps until the JVM says where it can be reached.
+time.sleep = lambda seconds: signal.raise_signal(signal.SIGINT)
+try:
+    launch_jvm({})
+except KeyboardInterrupt:
+    print("interrupted,", len(psutil.Process().children(recursive=True)), "left")
+"""
+
+
+def test_an_interrupted_start_leaves_no_jvm() -> None:
+    """One that nobody reaches any more would run for ever, as it ignores SIGTERM too."""
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, check=False)
+
+    assert done.stdout.strip() == "interrupted, 0 left", done.stderr

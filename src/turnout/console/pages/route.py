@@ -166,7 +166,9 @@ def _mistake_text(mistake: Mistake) -> str:
 @asks_servers
 def replay(name: str, request: Request, parts: PartsDep, _: Reads, to: str = "") -> HTMLResponse:
     """Render the effect of a reset: the records read again, and those skipped."""
-    return page(request, "_replay.html", replays=replay_of(parts.routes, name, to))
+    source = route_of(parts.routes.entry(name)).source
+    unit = "offset" if source.format == "kafka" else "sequence"
+    return page(request, "_replay.html", replays=replay_of(parts.routes, name, to), unit=unit)
 
 
 def _state(entry: RouteEntry, parts: Parts) -> dict[str, object]:

@@ -346,8 +346,12 @@ class EndpointAdapter:
         return ConfigError([Mistake(path, f"the format {self.endpoint.format} has no {ability}")])
 
 
-def time_of(start: object) -> datetime:
+def time_of(start: object, positions: str) -> datetime:
     """Parse an ISO time as a start; without a zone it is in UTC.
+
+    Args:
+        start: the text.
+        positions: positions that the source accepts besides, for the error.
 
     Raises:
         ConfigError: it is none.
@@ -355,6 +359,6 @@ def time_of(start: object) -> datetime:
     try:
         moment = datetime.fromisoformat(str(start))
     except ValueError:
-        problem = f"expected earliest, latest, a sequence, an ISO time or places by name, found {start!r}"
+        problem = f"expected earliest, latest, {positions} or an ISO time, found {start!r}"
         raise ConfigError([Mistake("to", problem)], what="bad offsets") from None
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

@@ -99,7 +99,7 @@ class KafkaAdapter(EndpointAdapter):
             if mistakes:
                 raise ConfigError(mistakes, what="bad offsets")
             return start
-        return start if start in ("earliest", "latest") else time_of(start).isoformat()
+        return start if start in ("earliest", "latest") else time_of(start, "{topic:partition: offset}").isoformat()
 
     def sequences(self, start: Start | None = None) -> dict[str, int]:
         """Return the offset of each partition, by ``topic:partition``, that a start means now."""

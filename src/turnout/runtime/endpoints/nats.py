@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 
 from turnout.errors import ConfigError, ConnectionLostError, Mistake, StreamError
 from turnout.nats.protocol.options import CONNECTION_OPTIONS
-from turnout.nats.wire import Connection, sample, stored_message, stream_info
-from turnout.nats.wire.positions import resolve
-from turnout.nats.wire.rows import with_stream
+from turnout.nats.wire import Connection, stream_info
 from turnout.routes.endpoints import NatsSink, NatsSource
 from turnout.runtime.endpoints.adapter import (
     EndpointAdapter,
@@ -22,11 +20,7 @@ from turnout.runtime.endpoints.adapter import (
     time_of,
 )
 from turnout.runtime.endpoints.changes import Change, other_changes, safe_change, server_changes, unsafe_change
-from turnout.runtime.endpoints.nats_feed import NatsFeedRecords
-from turnout.runtime.endpoints.nats_history import NatsHistory
-from turnout.runtime.endpoints.nats_probe import NatsProbe
 from turnout.runtime.endpoints.source_streams import SourceStreams
-from turnout.runtime.sink_options import SinkOptions
 from turnout.untrusted import is_whole
 
 if TYPE_CHECKING:
@@ -34,6 +28,8 @@ if TYPE_CHECKING:
 
     from turnout.engine import Messages
     from turnout.records.published import Published, Refuse
+    from turnout.runtime.endpoints.nats_feed import NatsFeedRecords
+    from turnout.runtime.endpoints.nats_history import NatsHistory
 
 _SECONDS: Final = 3.0
 
@@ -72,6 +68,8 @@ class NatsAdapter(EndpointAdapter):
 
     def probe(self, seconds: float) -> EndpointProbe:
         """Return checks of the server, its streams and permissions."""
+        from turnout.runtime.endpoints.nats_probe import NatsProbe
+
         return NatsProbe(self.endpoint, seconds)
 
     # Before a run
@@ -91,6 +89,8 @@ class NatsAdapter(EndpointAdapter):
 
     def sample(self, count: int) -> Iterator[pa.RecordBatch]:
         """Yield a batch of each stream, its records from places of their own."""
+        from turnout.nats.wire.streams import sample
+
         source = self._source
         # Of several subjects any may be typical, and one question to the server names one.
         subject = source.filters[0] if len(source.filters) == 1 else ">"
@@ -125,7 +125,7 @@ class NatsAdapter(EndpointAdapter):
             return start
         if start in ("earliest", "latest") or is_whole(start, 1):
             return start
-        return time_of(start).isoformat()
+        return time_of(start, "a sequence, {stream: sequence}").isoformat()
 
     def resolved(self, start: Start) -> Start:
         """Return the start as sequences."""
@@ -133,6 +133,8 @@ class NatsAdapter(EndpointAdapter):
 
     def sequences(self, start: Start | None = None) -> dict[str, int]:
         """Return the sequence of each stream that a start means now."""
+        from turnout.nats.wire.positions import resolve
+
         position: Any = self._source.start if start is None else start
         if isinstance(position, str) and position not in ("earliest", "latest"):
             position = datetime.fromisoformat(position)
@@ -172,21 +174,30 @@ class NatsAdapter(EndpointAdapter):
     @contextmanager
     def history(self) -> Iterator[NatsHistory]:
         """Open a connection to read the streams."""
+        from turnout.runtime.endpoints.nats_history import NatsHistory
+
         source = self._source
         with Connection.open(source.connection) as connection:
             yield NatsHistory(connection, source.streams, source.filters)
 
     def feed_records(self) -> NatsFeedRecords:
         """Open a connection to read messages of the streams by their sequences."""
+        from turnout.runtime.endpoints.nats_feed import NatsFeedRecords
+
         return NatsFeedRecords(self._source)
 
     def record_at(self, stream: str, sequence: int) -> pa.RecordBatch:
         """Return a message of a stream."""
+        from turnout.nats.wire.rows import with_stream
+        from turnout.nats.wire.streams import stored_message
+
         with self._opened() as connection:
             return with_stream(stored_message(connection, stream, sequence), stream)
 
     def last_records(self, count: int) -> Iterator[pa.RecordBatch]:
         """Yield the last sequences of each stream."""
+        from turnout.runtime.endpoints.nats_history import NatsHistory
+
         source = self._source
         with self._opened() as connection:
             history = NatsHistory(connection, source.streams, source.filters)
@@ -199,6 +210,8 @@ class NatsAdapter(EndpointAdapter):
 
     def send(self, messages: Messages, refuse: Refuse, name: str) -> Published:  # noqa: ARG002
         """Publish messages, and wait until each is stored or refused."""
+        from turnout.runtime.sink_options import SinkOptions
+
         publisher = SinkOptions.of(cast("NatsSink", self.endpoint)).publisher()
         with closing(publisher):
             publisher.send(messages, refuse)

@@ -144,17 +144,45 @@ def launch_jvm(settings: Mapping[str, str]) -> None:
     PySpark passes settings from before the JVM's start to `spark-submit` as arguments, passwords included. Settings
     once the JVM runs does not go that way, but is too late for memory, libraries and the JVM's own options.
 
+    An exception, as that of a second Ctrl-C, kills the JVM that is starting.
+
     Raises:
         RunError: the JVM has ended before it could be reached.
     """
     if SparkContext._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ:  # noqa: SLF001
         return
-    with scratch_folder("launch") as folder, _arguments(folder / "spark.properties", settings):
+    with scratch_folder("launch") as folder, _arguments(folder / "spark.properties", settings), _killed_on_failure():
         try:
             SparkContext._ensure_initialized()  # noqa: SLF001 - a SparkContext's first step
         except PySparkRuntimeError as failure:
             words = "Spark's JVM ended while it started; its own output is above, or in the run's log"
             raise RunError(f"{words} ({in_one_line(failure)})") from failure
+
+
+@contextmanager
+def _killed_on_failure() -> Iterator[None]:
+    """Kill the JVM that is started in this block if the block raises an exception.
+
+    It would fail to write where it can be reached, as PySpark has deleted the folder for that, and run for ever.
+    """
+    names = vars(java_gateway)
+    launch = names["Popen"]
+    started: list[subprocess.Popen[bytes]] = []
+
+    def launch_noted(*arguments: Any, **more: Any) -> Any:
+        started.append(launch(*arguments, **more))
+        return started[-1]
+
+    names["Popen"] = launch_noted
+    try:
+        yield
+    except BaseException:
+        for process in started:
+            process.kill()
+            process.wait()
+        raise
+    finally:
+        names["Popen"] = launch
 
 
 @contextmanager
