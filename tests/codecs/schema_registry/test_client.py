@@ -6,7 +6,8 @@ import threading
 from base64 import b64encode
 
 import pytest
-from tests.codecs.schema_registry.stand_in import StandIn
+from tests.codecs.schema_registry.karapace_stand_in import KarapaceStandIn
+from tests.codecs.schema_registry.stand_in import StandIn, running_registry
 
 from turnout.codecs.schema_registry import (
     IncompatibleSchemaError,
@@ -108,6 +109,29 @@ def test_basic_and_bearer_authentication(registry: StandIn) -> None:
     with pytest.raises(RegistryUnavailableError, match="refuses the credentials") as failure:
         client(registry, auth={"token": "wr0ng"}).by_id(number)
     assert "wr0ng" not in str(failure.value)
+
+
+def test_credentials_refused_without_an_error_code() -> None:
+    """As Karapace does."""
+    with running_registry(KarapaceStandIn(credentials="Bearer t0ken")) as registry:
+        schemas = client(registry, auth={"token": "wr0ng"})
+        with pytest.raises(RegistryUnavailableError, match="refuses the credentials: Unauthorized"):
+            schemas.by_id(1)
+
+
+def test_a_registry_without_the_request(registry: StandIn) -> None:
+    """A URL below which there is no registry, or GUIDs of a registry without them: the message gives both causes."""
+    about = r"cannot be asked for the schema with the %s: it answered 404 without an error code; .* its URL is wrong"
+    guid = "00000000-0000-0000-0000-000000000001"
+    with running_registry(KarapaceStandIn()) as without:
+        schemas = client(without)
+        with pytest.raises(UnknownSchemaError, match=about % f"GUID {guid}"):
+            schemas.by_guid(guid)
+        elsewhere = client(without, url=without.url + "/elsewhere")
+        with pytest.raises(UnknownSchemaError, match=about % "id 1"):
+            elsewhere.by_id(1)
+    with pytest.raises(UnknownSchemaError, match=f"does not know the schema with the GUID {guid}"):
+        client(registry).by_guid(guid)
 
 
 def test_next_url_where_one_does_not_answer(registry: StandIn) -> None:

@@ -39,6 +39,9 @@ _RETRY_MS: Final = 100
 _MAX_RETRY_MS: Final = 5_000
 _MAX_REFERENCES: Final = 200
 _REFUSALS: Final = {401: "refuses the credentials", 403: "denies access"}
+_NOT_OF_THE_API: Final = -1
+"""Error code that Confluent's client gives an answer without one."""
+
 _TRANSIENT: Final = (408, 429, 500, 502, 503, 504)
 
 
@@ -286,6 +289,11 @@ class SchemaRegistry:
             return RegistryUnavailableError(f"the schema registry {self._servers()} {_REFUSALS[status]}: {message}")
         if status in _TRANSIENT:
             return RegistryUnavailableError(f"the schema registry {self._servers()} fails: {message}")
+        if status == 404 and failure.error_code == _NOT_OF_THE_API:
+            return UnknownSchemaError(
+                f"the schema registry {self._servers()} cannot be asked for {what}: it answered 404 without an error "
+                "code; it has no such requests, or its URL is wrong"
+            )
         if status == 404:
             return UnknownSchemaError(f"the schema registry does not know {what}: {message}")
         if status == 409:
