@@ -15,19 +15,33 @@ _REWRITTEN = "// rewritten\n"
 class KarapaceStandIn(StandIn):
     """Registry without GUIDs, references in JSON Schema and the original texts of schemas.
 
-    Requests that Karapace does not have are answered with a text instead of an error of the API.
+    Requests that Karapace does not have are answered with a text instead of an error of the API. Before it has read its
+    topic, all schemas are unknown to it.
+
+    Attributes:
+        unread: number of requests for schemas before it has read its topic.
     """
 
     guids: bool = False
+    unread: int = 0
 
     def handle(self, method: str, target: str, body: bytes, authorization: str | None) -> tuple[int, Any]:
         """Return status and content of the answer to a request."""
+        if target == "/_health":
+            self.requests.append(f"{method} {target}")
+            return 200, {"healthy": True, "status": {"schema_registry_ready": not self.unread}}
         status, content = super().handle(method, target, body, authorization)
         if status == 401:
             return status, {"message": "Unauthorized"}
         if "/guids/" in target or (status == 404 and content["error_code"] == 404):
             return 404, "Not Found"
         return status, content
+
+    def _answer(self, method: str, target: str, body: bytes) -> Any:
+        if self.unread and method == "GET":
+            self.unread -= 1
+            raise ApiError(404, 40403, "Schema not found")
+        return super()._answer(method, target, body)
 
     def _schema_by_id(self, number: str, *, query: dict[str, str], body: Any) -> Any:
         try:
