@@ -1,4 +1,4 @@
-"""Stand-in for a schema registry, with Confluent's published REST API, held to `confluent_kafka`'s client.
+"""Stand-in for a schema registry, with Confluent's published REST API, tested with `confluent_kafka`'s client.
 
 Subjects, versions, ids, references, compatibility levels and the errors of the API. Whether two schemas are compatible
 is decided by a rule of its own: a record's new fields need defaults (BACKWARD), its other rules are not checked.
@@ -172,10 +172,7 @@ class StandIn:
         if schema not in versions.values():
             problem = self._incompatibility(subject, schema, sorted(versions)[-1:])
             if problem:
-                raise ApiError(
-                    409, 409, f"Schema being registered is incompatible with an earlier schema for subject "
-                    f'"{subject}", details: [{problem}]'
-                )  # fmt: skip
+                raise self._refusal(subject, problem)
         number = self._add(subject, schema)
         return {"id": number, **self._document(schema)} if self.guids else {"id": number}
 
@@ -252,16 +249,22 @@ class StandIn:
         type_ = body.get("schemaType") or "AVRO"
         if type_ not in ("AVRO", "PROTOBUF", "JSON"):
             raise ApiError(422, 42201, f"Invalid schema type {type_}")
-        references = tuple(
-            (str(one["name"]), str(one["subject"]), self._number(str(one["subject"]), str(one["version"])))
-            for one in body.get("references") or ()
-        )
+        references = self._referred(body)
         if type_ != "PROTOBUF":
             try:
                 json.loads(body["schema"])
             except ValueError:
                 raise ApiError(422, 42201, f"Invalid schema {body['schema'][:100]}") from None
         return Registered(body["schema"], type_, references)
+
+    def _referred(self, body: Any) -> tuple[tuple[str, str, int], ...]:
+        try:
+            return tuple(
+                (str(one["name"]), str(one["subject"]), self._number(str(one["subject"]), str(one["version"])))
+                for one in body.get("references") or ()
+            )
+        except ApiError as missing:
+            raise ApiError(422, 42201, f"Invalid schema {body['schema'][:100]}, details: {missing}") from None
 
     def _add(self, subject: str, schema: Registered) -> int:
         number = self._ids.setdefault(schema, len(self._ids) + 1)
@@ -275,6 +278,10 @@ class StandIn:
         if level == "NONE" or schema.type != "AVRO":
             return None
         return next(filter(None, (_new_fields(self._subjects[subject][one], schema) for one in versions)), None)
+
+    def _refusal(self, subject: str, problem: str) -> ApiError:
+        what = f'Schema being registered is incompatible with an earlier schema for subject "{subject}"'
+        return ApiError(409, 409, f"{what}, details: [{problem}]")
 
     def _refuse_if_referenced(self, subject: str, versions: Any) -> None:
         for schema in {known for those in self._subjects.values() for known in those.values()}:

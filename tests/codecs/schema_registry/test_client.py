@@ -6,7 +6,8 @@ import threading
 from base64 import b64encode
 
 import pytest
-from tests.codecs.schema_registry.stand_in import StandIn
+from tests.codecs.schema_registry.karapace_stand_in import KarapaceStandIn
+from tests.codecs.schema_registry.stand_in import StandIn, running_registry
 
 from turnout.codecs.schema_registry import (
     IncompatibleSchemaError,
@@ -15,6 +16,7 @@ from turnout.codecs.schema_registry import (
     SchemaRegistry,
     SchemaText,
     UnknownSchemaError,
+    answered,
     registry_of,
 )
 
@@ -43,7 +45,7 @@ def test_asks_once_for_an_unknown_id(registry: StandIn) -> None:
     for _ in range(100):
         with pytest.raises(UnknownSchemaError, match="does not know the schema with the id 77: Schema 77 not found"):
             schemas.by_id(77)
-    assert len(registry.requests) == 1
+    assert registry.requests == ["GET /schemas/ids/77", "GET /_health"]
 
 
 def test_random_ids_cost_a_bounded_number_of_requests(registry: StandIn) -> None:
@@ -55,6 +57,7 @@ def test_random_ids_cost_a_bounded_number_of_requests(registry: StandIn) -> None
         with pytest.raises(UnknownSchemaError):
             schemas.by_id(number)
 
+    registry.requests.remove("GET /_health")
     assert len(registry.requests) == 1 + 100
     assert schemas.by_id(known).id == known
     with pytest.raises(
@@ -108,6 +111,71 @@ def test_basic_and_bearer_authentication(registry: StandIn) -> None:
     with pytest.raises(RegistryUnavailableError, match="refuses the credentials") as failure:
         client(registry, auth={"token": "wr0ng"}).by_id(number)
     assert "wr0ng" not in str(failure.value)
+
+
+def test_credentials_refused_without_an_error_code() -> None:
+    """As Karapace does."""
+    with running_registry(KarapaceStandIn(credentials="Bearer t0ken")) as registry:
+        schemas = client(registry, auth={"token": "wr0ng"})
+        with pytest.raises(RegistryUnavailableError, match="refuses the credentials: Unauthorized"):
+            schemas.by_id(1)
+
+
+def test_a_registry_without_the_request(registry: StandIn) -> None:
+    """A URL below which there is no registry, or GUIDs of a registry without them: the message gives both causes."""
+    about = r"cannot be asked for the schema with the %s: it answered 404 without an error code; .* its URL is wrong"
+    guid = "00000000-0000-0000-0000-000000000001"
+    with running_registry(KarapaceStandIn()) as without:
+        schemas = client(without)
+        with pytest.raises(UnknownSchemaError, match=about % f"GUID {guid}"):
+            schemas.by_guid(guid)
+        elsewhere = client(without, url=without.url + "/elsewhere")
+        with pytest.raises(UnknownSchemaError, match=about % "id 1"):
+            elsewhere.by_id(1)
+    with pytest.raises(UnknownSchemaError, match=f"does not know the schema with the GUID {guid}"):
+        client(registry).by_guid(guid)
+
+
+def test_a_karapace_that_still_reads_its_schemas() -> None:
+    """Known schemas are unknown to it until then: the client waits, and does not keep that answer."""
+    karapace = KarapaceStandIn()
+    with running_registry(karapace) as registry:
+        number = registry.add("s", record("a"))
+        karapace.unread = 2
+        options = RegistryOptions.read({"url": registry.url, "retries": 0, "wait": 30})
+        schemas = client(registry)
+
+        with pytest.raises(RegistryUnavailableError, match=f"{registry.url} has not read its schemas yet"):
+            schemas.by_id(number)
+        schemas.close()
+
+        assert answered(options, lambda: schemas.by_id(number)).id == number
+
+
+def test_a_karapace_that_has_just_read_its_schemas() -> None:
+    """It may be ready when it is asked, after it knew nothing: it is asked for the schema again."""
+    with running_registry(KarapaceStandIn(unread=1)) as registry:
+        number = registry.add("s", record("a"))
+
+        assert client(registry).by_id(number).id == number
+        assert registry.requests == [f"GET /schemas/ids/{number}", "GET /_health", f"GET /schemas/ids/{number}"]
+
+
+@pytest.mark.parametrize(
+    "answer", [(404, "Not Found"), (503, {"error_code": 503}), (200, {}), (200, {"status": "up"}), (200, b"<html>")]
+)
+def test_an_unknown_schema_of_a_registry_without_readiness(answer: tuple[int, object]) -> None:
+    """What another registry answers to the request for its health changes nothing."""
+
+    class Other(StandIn):
+        def handle(self, method: str, target: str, body: bytes, authorization: str | None) -> tuple[int, object]:
+            return answer if target == "/_health" else super().handle(method, target, body, authorization)
+
+    with running_registry(Other()) as registry:
+        schemas = client(registry)
+        for number in (77, 78):
+            with pytest.raises(UnknownSchemaError, match=f"does not know the schema with the id {number}"):
+                schemas.by_id(number)
 
 
 def test_next_url_where_one_does_not_answer(registry: StandIn) -> None:

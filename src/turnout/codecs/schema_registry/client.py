@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from turnout.caches import LruCache
 from turnout.codecs.schema_registry.options import RegistryOptions
+from turnout.codecs.schema_registry.readiness import Readiness
 from turnout.errors import ConnectionLostError, MissingExtraError, RecordError, TurnoutError
 from turnout.file_reading import check_file
 from turnout.mistakes import shortened
@@ -39,6 +40,9 @@ _RETRY_MS: Final = 100
 _MAX_RETRY_MS: Final = 5_000
 _MAX_REFERENCES: Final = 200
 _REFUSALS: Final = {401: "refuses the credentials", 403: "denies access"}
+_NOT_OF_THE_API: Final = -1
+"""Error code that Confluent's client gives an answer without one."""
+
 _TRANSIENT: Final = (408, 429, 500, 502, 503, 504)
 
 
@@ -108,6 +112,7 @@ class SchemaRegistry:
         self._failed = LruCache[tuple[object, ...], tuple[float, RegistryError]](options.cache)
         self._down: tuple[float, RegistryUnavailableError] | None = None
         self._unknown = deque[float](maxlen=_MOST_UNKNOWN)
+        self._readiness = Readiness()
         self.requests = 0
 
     def close(self) -> None:
@@ -266,11 +271,26 @@ class SchemaRegistry:
 
     def _answered(self, what: str, fetch: Callable[[], _Answer]) -> _Answer:
         """Return the answer, or raise the failure in plain words."""
+        try:
+            return self._requested(what, fetch)
+        except UnknownSchemaError:
+            ready = self._translated(what, lambda: self._readiness.of(self._client))
+            if ready is None:
+                raise
+        if not ready:
+            raise RegistryUnavailableError(f"the schema registry {self._servers()} has not read its schemas yet")
+        # It may have read them after its first answer.
+        return self._requested(what, fetch)
+
+    def _requested(self, what: str, fetch: Callable[[], _Answer]) -> _Answer:
+        self.requests += 1
+        return self._translated(what, fetch)
+
+    def _translated(self, what: str, request: Callable[[], _Answer]) -> _Answer:
         from confluent_kafka.schema_registry import SchemaRegistryError
 
-        self.requests += 1
         try:
-            return fetch()
+            return request()
         except TurnoutError:
             raise
         except SchemaRegistryError as failure:
@@ -286,6 +306,11 @@ class SchemaRegistry:
             return RegistryUnavailableError(f"the schema registry {self._servers()} {_REFUSALS[status]}: {message}")
         if status in _TRANSIENT:
             return RegistryUnavailableError(f"the schema registry {self._servers()} fails: {message}")
+        if status == 404 and failure.error_code == _NOT_OF_THE_API:
+            return UnknownSchemaError(
+                f"the schema registry {self._servers()} cannot be asked for {what}: it answered 404 without an error "
+                "code; it has no such requests, or its URL is wrong"
+            )
         if status == 404:
             return UnknownSchemaError(f"the schema registry does not know {what}: {message}")
         if status == 409:
