@@ -78,8 +78,9 @@ def texts_of_values(metadata: Mapping[str, object]) -> Metadata:
 
 def texts_of_all(messages: Sequence[Mapping[str, object]]) -> Sequence[Metadata]:
     """Return `texts_of_values` of each message, in less time where they are all texts."""
-    types = map(type, chain.from_iterable([message.values() for message in messages]))
-    if _STR.issuperset(types):
+    types = list(map(type, chain.from_iterable([message.values() for message in messages])))
+    # Counting compares by identity, in less time than a set takes.
+    if types.count(str) == len(types):
         return cast("Sequence[Mapping[str, str]]", messages)
     return [texts_of_values(message) for message in messages]
 
