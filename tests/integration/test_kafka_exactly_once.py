@@ -1,4 +1,4 @@
-"""Exactly once into Kafka: a route is killed in each of its parts, and a consumer finds each record once."""
+"""Exactly once from and into Kafka: a route is killed in each of its parts, and a consumer finds each record once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from turnout.kafka.admin import KafkaAdmin
 from turnout.kafka.options import KafkaOptions
 from turnout.kafka.producer import KafkaMessages, KafkaProducer
 from turnout.kafka.reader import PartitionRange, RangeReader
-from turnout.nats.wire import Connection, Publisher, create_stream
+from turnout.nats.wire import Connection, Publisher, PullReader, Range, create_stream, stream_info
 from turnout.runtime.committed_offsets import committed
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(3600)]
@@ -31,7 +31,7 @@ source: {source}
 value: {{format: json}}
 transforms: [{{name: where, type: InsertField$Value, "static.field": via, "static.value": turnout}}]
 mappings: {{"in": "out"}}
-sink: {{format: kafka, servers: "{servers}", exactlyOnce: true}}
+sink: {sink}
 """
 
 
@@ -82,6 +82,16 @@ def delivered(options: KafkaOptions) -> Counter[int]:
     return books
 
 
+def stored(url: str) -> Counter[int]:
+    """Return the messages in the stream of the sink."""
+    books: Counter[int] = Counter()
+    with Connection.open(url) as connection:
+        end = stream_info(connection, "OUT")["state"]["last_seq"] + 1
+        for batch in PullReader(connection, Range("OUT", 1, end)).batches():
+            books.update(json.loads(value)["n"] for value in batch.column("value").to_pylist())
+    return books
+
+
 def disturb(switch: Switch, broker: KafkaBroker, victim: str) -> None:
     """kill -9 of one part; the broker comes back, the route is started again by the caller."""
     if victim == "broker":
@@ -100,14 +110,18 @@ def disturb(switch: Switch, broker: KafkaBroker, victim: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "count"),
+    ("source", "sink", "count"),
     [
-        pytest.param("kafka", 20_000, marks=pytest.mark.heavy),
-        pytest.param("nats", 20_000, marks=pytest.mark.heavy),
-        pytest.param("kafka", 1_000_000, marks=pytest.mark.soak),
+        pytest.param("kafka", "kafka", 20_000, marks=pytest.mark.heavy),
+        pytest.param("nats", "kafka", 20_000, marks=pytest.mark.heavy),
+        pytest.param("kafka", "nats", 20_000, marks=pytest.mark.heavy),
+        pytest.param("kafka", "kafka", 1_000_000, marks=pytest.mark.soak),
+        pytest.param("kafka", "nats", 1_000_000, marks=pytest.mark.soak),
     ],
 )
-def test_kills(broker: KafkaBroker, nats_server: NatsServer, tmp_path: Path, source: str, count: int) -> None:
+def test_kills(
+    broker: KafkaBroker, nats_server: NatsServer, tmp_path: Path, source: str, sink: str, count: int
+) -> None:
     """Worker, JVM, driver and broker are killed in the middle of micro-batches: 0 lost, 0 twice, and counted so."""
     options = KafkaOptions.of(broker.servers)
     with KafkaAdmin(options) as admin:
@@ -122,7 +136,12 @@ def test_kills(broker: KafkaBroker, nats_server: NatsServer, tmp_path: Path, sou
         fill_nats(nats_server.url, count)
         text = f'{{format: nats, servers: "{nats_server.url}", stream: IN, {more}}}'
     end = count if source == "kafka" else count + 1
-    route = write_route(tmp_path, ROUTE.format(source=text, servers=broker.servers))
+    into = f'{{format: kafka, servers: "{broker.servers}", exactlyOnce: true}}'
+    if sink == "nats":
+        into = f'{{format: nats, servers: "{nats_server.url}"}}'
+        with Connection.open(nats_server.url) as connection:
+            create_stream(connection, {"name": "OUT", "subjects": ["out"], "storage": "file"})
+    route = write_route(tmp_path, ROUTE.format(source=text, sink=into))
     victims = ["worker", "broker", "driver", "jvm"]
     deadline = time.monotonic() + max(240, count / 1000)
     with Switch(tmp_path, route, env={"SPARK_LOCAL_IP": "127.0.0.1"}) as switch:
@@ -137,9 +156,11 @@ def test_kills(broker: KafkaBroker, nats_server: NatsServer, tmp_path: Path, sou
                 disturb(switch, broker, victims.pop(0))
             time.sleep(0.05)
         switch.kill()
-    books = delivered(options)
+    books = delivered(options) if sink == "kafka" else stored(nats_server.url)
 
     assert not victims
     lost, twice = set(range(count)) - books.keys(), [n for n, times in books.items() if times > 1]
-    print(f"{source}: {count:,} records, {sum(books.values()):,} delivered, {len(lost)} lost, {len(twice)} twice")
+    print(
+        f"{source} to {sink}: {count:,} records, {sum(books.values()):,} delivered, {len(lost)} lost, {len(twice)} twice"
+    )
     assert (len(lost), len(twice), sum(books.values())) == (0, 0, count)
