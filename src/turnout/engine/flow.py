@@ -6,12 +6,14 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from turnout.histogram import Histogram
 from turnout.records.types import Fields
-from turnout.routes import Route
 from turnout.untrusted import JsonObject
+
+if TYPE_CHECKING:
+    from turnout.routes import Route
 
 N = TypeVar("N", int, float)
 

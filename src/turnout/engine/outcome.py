@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from enum import IntEnum, StrEnum
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from turnout.records import FAILED, FILTERED, Batch
 from turnout.records.types import RowIds
-from turnout.routes import Route
+
+if TYPE_CHECKING:
+    from turnout.routes import Route
 
 
 class Outcome(IntEnum):

@@ -5,14 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from turnout.errors import ConfigError, Mistake
 from turnout.nats.protocol.options import CONNECTION_OPTIONS
 from turnout.nats.wire import ConnectionOptions
-from turnout.routes.endpoints import NatsSink
-from turnout.runtime.nats_publisher import NatsPublisher
 from turnout.runtime.source_options import check_names
 from turnout.untrusted import decimal
+
+if TYPE_CHECKING:
+    from turnout.routes.endpoints import NatsSink
+    from turnout.runtime.nats_publisher import NatsPublisher
 
 _WRITE_OPTIONS = ("stream", "window", "messageId", "forwardHeaders")
 _WINDOW = 4000
@@ -65,6 +68,9 @@ class SinkOptions:
 
     def publisher(self, slot: object = None) -> NatsPublisher:  # noqa: ARG002 - for sinks with transactions
         """Return a publisher."""
+        # It needs the engine, which the planning processes of Spark, too, would load.
+        from turnout.runtime.nats_publisher import NatsPublisher
+
         return NatsPublisher(self)
 
     def withholds(self, name: str) -> bool:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import secrets
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -362,3 +364,12 @@ def test_workers_do_not_look_for_garbage_among_what_was_imported(
     counts = nats.range(8, numPartitions=8).mapInArrow(frozen, "frozen bigint").collect()
 
     assert max(row.frozen for row in counts) > 10_000
+
+
+def test_planning_processes_load_no_engine() -> None:
+    """Spark starts four Python processes before the first micro-batch, and each loads the source."""
+    program = "import sys; import turnout.spark.formats.nats.source; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
+
+    heavy = {"pydantic", "yaml", "turnout.engine.program", "turnout.routes", "turnout.subscriptions", "turnout.codecs"}
+    assert heavy.isdisjoint(loaded)
