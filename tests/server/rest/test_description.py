@@ -65,6 +65,9 @@ test_control.py, test_feeds.py and tests/console/pages/test_webhooks.py do that.
 _MAX_MISSED = 3
 """Operations that change something and may fail every time, as a route is just paused or removed."""
 
+_MAX_MISSED_OF_FEW = 6
+"""The same with a few requests for each operation."""
+
 needs_schemathesis = pytest.mark.skipif(
     importlib.util.find_spec("schemathesis") is None, reason='no Schemathesis: pip install "turnout[dev]"'
 )
@@ -145,7 +148,7 @@ def attacked(nats_url: str, folder: Path, level: str, examples: int, phases: str
     return answers
 
 
-def check_answers(level: str, answers: Answers) -> None:
+def check_answers(level: str, answers: Answers, max_missed: int = _MAX_MISSED) -> None:
     """Each operation succeeded at least once with permission, and never without."""
     done = {operation for operation, statuses in answers.items() if any(status < 300 for status in statuses)}
     probes = {"GET /live", "GET /ready"}
@@ -162,7 +165,7 @@ def check_answers(level: str, answers: Answers) -> None:
         missed = answers.keys() - done - NEVER_DONE
         assert not any(operation.startswith("GET ") for operation in missed), missed
         # What can be changed depends on what other requests have changed a moment before.
-        assert len(missed) <= _MAX_MISSED, missed
+        assert len(missed) <= max_missed, missed
 
 
 @needs_schemathesis
@@ -173,7 +176,7 @@ def test_schemathesis_finds_nothing_in_short(nats_server: NatsServer, tmp_path: 
     """
     answers = attacked(nats_server.url, tmp_path, "write", 3, "examples,fuzzing")
 
-    check_answers("write", answers)
+    check_answers("write", answers, _MAX_MISSED_OF_FEW)
 
 
 @pytest.mark.heavy
