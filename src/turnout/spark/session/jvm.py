@@ -14,8 +14,9 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkContext, accumulators, java_gateway
@@ -29,6 +30,9 @@ from turnout.runtime.java_failures import in_one_line
 _LAST_BREATH_SECONDS = 5.0
 """Connections break before the process has ended."""
 
+_Launch: TypeAlias = Callable[..., Any]
+"""`subprocess.Popen`, or a function that PySpark calls in its place."""
+
 
 @contextmanager
 def out_of_reach_of_sigterm() -> Iterator[None]:
@@ -37,10 +41,8 @@ def out_of_reach_of_sigterm() -> Iterator[None]:
     What stops a service signals all of its processes. The run then ends after its micro-batch, and needs its JVM for
     that. A JVM of ours ends with this process in any case: it reads the other end of a pipe.
     """
-    names = vars(java_gateway)
-    launch = names["Popen"]
 
-    def launch_deaf(*arguments: Any, preexec_fn: Callable[[], None] | None = None, **more: Any) -> Any:
+    def launch_deaf(launch: _Launch, *arguments: Any, preexec_fn: Callable[[], None] | None = None, **more: Any) -> Any:
         def prepare() -> None:
             if preexec_fn is not None:
                 preexec_fn()
@@ -48,11 +50,20 @@ def out_of_reach_of_sigterm() -> Iterator[None]:
 
         return launch(*arguments, preexec_fn=prepare, **more)
 
-    names["Popen"] = launch_deaf
+    with _launched_by(launch_deaf):
+        yield
+
+
+@contextmanager
+def _launched_by(launch: _Launch) -> Iterator[None]:
+    """Have PySpark launch the JVM in this block by a function, which gets its usual one as the first argument."""
+    names = vars(java_gateway)
+    usual = names["Popen"]
+    names["Popen"] = partial(launch, usual)
     try:
         yield
     finally:
-        names["Popen"] = launch
+        names["Popen"] = usual
 
 
 @contextmanager
@@ -165,24 +176,20 @@ def _killed_on_failure() -> Iterator[None]:
 
     It would fail to write where it can be reached, as PySpark has deleted the folder for that, and run for ever.
     """
-    names = vars(java_gateway)
-    launch = names["Popen"]
     started: list[subprocess.Popen[bytes]] = []
 
-    def launch_noted(*arguments: Any, **more: Any) -> Any:
+    def launch_noted(launch: _Launch, *arguments: Any, **more: Any) -> Any:
         started.append(launch(*arguments, **more))
         return started[-1]
 
-    names["Popen"] = launch_noted
-    try:
-        yield
-    except BaseException:
-        for process in started:
-            process.kill()
-            process.wait()
-        raise
-    finally:
-        names["Popen"] = launch
+    with _launched_by(launch_noted):
+        try:
+            yield
+        except BaseException:
+            for process in started:
+                process.kill()
+                process.wait()
+            raise
 
 
 @contextmanager
