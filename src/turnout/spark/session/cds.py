@@ -98,7 +98,7 @@ def _adopt(java: Java, archive: Path) -> None:
     The others are removed, at a later start if they were still being written: each has some 200 MB.
     """
     for part in sorted(archive.parent.glob(f"{archive.stem}.*.part")):
-        if time.time() - part.stat().st_mtime < _SETTLED:
+        if _seconds_unchanged(part) < _SETTLED:
             continue
         if archive.exists():
             part.unlink(missing_ok=True)
@@ -112,8 +112,15 @@ def _adopt(java: Java, archive: Path) -> None:
 def _remove_abandoned(folder: Path) -> None:
     """Remove what JVMs of other class paths have left: no start looks for it any more."""
     for part in folder.glob("spark-*.part"):
-        if time.time() - part.stat().st_mtime > _ABANDONED:
+        if _seconds_unchanged(part) > _ABANDONED:
             part.unlink(missing_ok=True)
+
+
+def _seconds_unchanged(part: Path) -> float:
+    """Return the seconds since a file was written; 0 for one that another process has just removed or adopted."""
+    with suppress(FileNotFoundError):
+        return time.time() - part.stat().st_mtime
+    return 0.0
 
 
 def _is_whole(java: Java, part: Path) -> bool:
