@@ -21,7 +21,7 @@ from turnout.subscriptions.model import Subscription, new_id
 from turnout.subscriptions.signing_secrets import HiddenSecret, PlainSecret, SealedSecret, SigningSecret
 
 if TYPE_CHECKING:
-    from cryptography.fernet import Fernet
+    from cryptography.fernet import Fernet, MultiFernet
 
     from turnout.subscriptions.plain_lines import PlainLine
 
@@ -54,7 +54,9 @@ class SecretKeys:
     def __init__(self, keys: Iterable[str]) -> None:
         module = _fernet()
         self._invalid_token: type[Exception] = module.InvalidToken
-        self._keys = [_key(module, number, key) for number, key in enumerate(keys, 1)]
+        fernets = [_key(module, number, key) for number, key in enumerate(keys, 1)]
+        self._first: Fernet = fernets[0]
+        self._all: MultiFernet = module.MultiFernet(fernets)
 
     def seal(self, id_: str, secret: PlainSecret) -> SealedSecret:
         """Encrypt a secret of the subscription with this id in the store."""
@@ -66,16 +68,14 @@ class SecretKeys:
         Raises:
             SealError: it was encrypted with another key, or for another subscription.
         """
-        for key in self._keys:
-            try:
-                content = key.decrypt(sealed.token).decode()
-            except self._invalid_token:
-                continue
-            owner, _, secret = content.rpartition("\n")
-            if owner == id_:
-                return str(secret)
+        try:
+            content = self._all.decrypt(sealed.token).decode()
+        except self._invalid_token:
+            raise SealError(f"none of the keys in {SECRET_KEY} decrypts it") from None
+        owner, _, secret = content.rpartition("\n")
+        if owner != id_:
             raise SealError("it was encrypted for another subscription")
-        raise SealError(f"none of the keys in {SECRET_KEY} decrypts it")
+        return str(secret)
 
     def resealed(self, id_: str, sealed: SealedSecret) -> SealedSecret:
         """Return a secret encrypted with the first key; itself if it is already.
@@ -85,13 +85,13 @@ class SecretKeys:
         """
         secret = self.open(id_, sealed)
         try:
-            self._keys[0].decrypt(sealed.token)
+            self._first.decrypt(sealed.token)
         except self._invalid_token:
             return self._sealed(id_, sealed.name, secret)
         return sealed
 
     def _sealed(self, id_: str, name: str, secret: str) -> SealedSecret:
-        return SealedSecret(name, self._keys[0].encrypt(f"{id_}\n{secret}".encode()).decode())
+        return SealedSecret(name, self._first.encrypt(f"{id_}\n{secret}".encode()).decode())
 
 
 def new_key() -> str:
