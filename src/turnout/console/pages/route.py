@@ -23,6 +23,7 @@ from turnout.errors import Mistake, RouteError
 from turnout.history.report import report_lines
 from turnout.routes import Route
 from turnout.rpc.caller import Right
+from turnout.runtime.endpoints import adapter_of
 from turnout.secrets import masked_url
 from turnout.server.compatibility import is_safe
 from turnout.server.principal import Principal
@@ -166,8 +167,7 @@ def _mistake_text(mistake: Mistake) -> str:
 @asks_servers
 def replay(name: str, request: Request, parts: PartsDep, _: Reads, to: str = "") -> HTMLResponse:
     """Render the effect of a reset: the records read again, and those skipped."""
-    source = route_of(parts.routes.entry(name)).source
-    unit = "offset" if source.format == "kafka" else "sequence"
+    unit = adapter_of(route_of(parts.routes.entry(name)).source).position_label
     return page(request, "_replay.html", replays=replay_of(parts.routes, name, to), unit=unit)
 
 

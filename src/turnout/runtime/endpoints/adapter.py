@@ -176,6 +176,11 @@ class EndpointAdapter:
         """Noun for a source of this format in messages, with its article."""
         return f"an endpoint of format {self.endpoint.format}"
 
+    @property
+    def position_label(self) -> str:
+        """Noun for a position of this source in messages, without an article."""
+        return "sequence"
+
     # Servers
 
     @property

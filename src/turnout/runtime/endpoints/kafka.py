@@ -44,6 +44,11 @@ class KafkaAdapter(EndpointAdapter):
         return "a Kafka topic"
 
     @property
+    def position_label(self) -> str:
+        """Noun for a position of this source in messages."""
+        return "offset"
+
+    @property
     def identity(self) -> tuple[str, ...]:
         """Addresses, credentials, and everything else of the client."""
         client = self.endpoint.client
