@@ -143,25 +143,28 @@ def chain_cases(folder: Path, rounds: int) -> Iterator[dict[str, Any]]:
 
 
 def match_cases(folder: Path, rounds: int, wanted: str) -> Iterator[dict[str, Any]]:
-    """Yield each workload of `benchmarks.match`, in every way to match; each way gets messages of its own."""
+    """Yield each workload of `benchmarks.match` in every way to match, if one of these has *wanted* in its name.
+
+    Each way gets messages of its own.
+    """
     from benchmarks.harness import Options
     from benchmarks.match import workloads
 
     for workload in workloads(Options()):
         name = f"match: {workload.name} {workload.size:,}"
-        if wanted and wanted not in name:
+        names = [f"{name}: {mode}{f' by {batch:,}' if batch > 1 else ''}" for mode, batch in _MODES]
+        if not any(wanted in one for one in names):
             continue
         written = [
             (one.id, tuple(one.destinations), _tree(one.condition)) for one in workload.subscriptions(workload.size)
         ]
         count = _SAMPLE + len(_MODES) * (rounds + 1) * _MESSAGES
-        file = folder / "match.pickle"
+        file = folder / f"{workload.name}.{workload.size}.pickle"
         file.write_bytes(pickle.dumps((written, list(islice(workload.messages(workload.size), count)))))
-        file = file.rename(folder / f"{workload.name}.{workload.size}.pickle")
         for at, (mode, batch) in enumerate(_MODES):
             yield {
                 "kind": "match",
-                "name": f"{name}: {mode}{f' by {batch:,}' if batch > 1 else ''}",
+                "name": names[at],
                 "file": str(file),
                 "mode": mode,
                 "batch": batch,
@@ -232,8 +235,7 @@ def main() -> None:
     workers = Worker(checkouts[0]), Worker(checkouts[1])
     with tempfile.TemporaryDirectory(prefix="turnout-alternation-") as name:
         folder = Path(name)
-        wanted = given.case.removeprefix("match: ") if given.case.startswith("match: ") else ""
-        for case in chain(chain_cases(folder, given.rounds), match_cases(folder, given.rounds, wanted)):
+        for case in chain(chain_cases(folder, given.rounds), match_cases(folder, given.rounds, given.case)):
             if given.case in case["name"]:
                 print(compared(case, workers, folder, given.rounds).line(), flush=True)
     for worker in workers:
