@@ -7,7 +7,8 @@ import json
 import ssl
 import threading
 from base64 import b64encode
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -73,6 +74,21 @@ def test_delivered_and_signed(nats_server: NatsServer) -> None:
         if request.body.isascii():
             assert Webhook(SECRET).verify(request.body, headers) == {"n": 1}
             assert Webhook(OTHER_SECRET).verify(request.body, headers) == {"n": 1}
+
+
+@asynccontextmanager
+async def running_dispatcher(hooks: Hooks, seconds: float) -> AsyncIterator[Dispatcher]:
+    """A dispatcher that runs for the length of the block, which may take so many seconds."""
+    stop, dispatchers = threading.Event(), list[Dispatcher]()
+    running = asyncio.create_task(deliver(hooks.route, stop, ready=dispatchers.append))
+    try:
+        async with asyncio.timeout(seconds):
+            while not dispatchers:
+                await asyncio.sleep(0.01)
+            yield dispatchers[0]
+    finally:
+        stop.set()
+        await running
 
 
 def test_signed_with_the_subscriptions_own_secrets(nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,25 +179,19 @@ def test_secrets_that_no_key_opens(nats_server: NatsServer, monkeypatch: pytest.
         hooks.subscribe("own", secrets=[secret], retry=[0.2] * 40, breakerFailures=0, jitter=0)
         keys.write_text(new_key())
         await hooks.publish(b"x", subscription="own")
-        stop, dispatchers = threading.Event(), list[Dispatcher]()
-        running = asyncio.create_task(deliver(hooks.route, stop, ready=dispatchers.append))
-        try:
-            async with asyncio.timeout(30):
-                while not dispatchers or not dispatchers[0].counts.failed:
-                    await asyncio.sleep(0.05)
-                (endpoint,) = dispatchers[0].endpoints()
-                assert endpoint.last_error == (
-                    "the secrets of the subscription 'own' cannot be used: "
-                    "none of the keys in TURNOUT_SECRET_KEY decrypts it"
-                )
-                assert receiver.requests == []
-                keys.write_text(right)
-                while not dispatchers[0].counts.delivered:
-                    await asyncio.sleep(0.05)
-        finally:
-            stop.set()
-            await running
-        assert dispatchers[0].counts.dead == 0
+        async with running_dispatcher(hooks, 30) as dispatcher:
+            while not dispatcher.counts.failed:
+                await asyncio.sleep(0.05)
+            (endpoint,) = dispatcher.endpoints()
+            assert endpoint.last_error == (
+                "the secrets of the subscription 'own' cannot be used: "
+                "none of the keys in TURNOUT_SECRET_KEY decrypts it"
+            )
+            assert receiver.requests == []
+            keys.write_text(right)
+            while not dispatcher.counts.delivered:
+                await asyncio.sleep(0.05)
+        assert dispatcher.counts.dead == 0
 
     (request,) = run(nats_server, fine, work).requests
 
@@ -521,23 +531,16 @@ def test_quota_of_a_tenant(nats_server: NatsServer) -> None:
         hooks.store.create(Subscription(["d"], "a:1", id="@bolt/a"))
         for id_ in ("@acme/a", "@acme/b", "@bolt/a"):
             await hooks.publish(*(b"%b %d" % (id_.encode(), n) for n in range(count)), subscription=id_)
-        stop, dispatchers = threading.Event(), list[Dispatcher]()
-        running = asyncio.create_task(deliver(hooks.route, stop, ready=dispatchers.append))
-        try:
-            async with asyncio.timeout(60):
-                while sum(body.startswith(b"@bolt") for body in receiver.bodies) < count:
-                    await asyncio.sleep(0.05)
-                (dispatcher,) = dispatchers
-                lanes = {(one.subscription, one.tenant): one.waiting for one in dispatcher.endpoints()}
-                assert lanes.keys() == {("@acme/a", "acme"), ("", "acme"), ("", "")}
-                assert lanes["@acme/a", "acme"] > 10
-                assert sum(body.startswith(b"@acme") for body in receiver.bodies) < count
-                hooks.store.update("@acme/b", replace(hooks.store.read("@acme/b"), deliveries=1_000))
-                while dispatcher.counts.delivered < 3 * count:
-                    await asyncio.sleep(0.05)
-        finally:
-            stop.set()
-            await running
+        async with running_dispatcher(hooks, 60) as dispatcher:
+            while sum(body.startswith(b"@bolt") for body in receiver.bodies) < count:
+                await asyncio.sleep(0.05)
+            lanes = {(one.subscription, one.tenant): one.waiting for one in dispatcher.endpoints()}
+            assert lanes.keys() == {("@acme/a", "acme"), ("", "acme"), ("", "")}
+            assert lanes["@acme/a", "acme"] > 10
+            assert sum(body.startswith(b"@acme") for body in receiver.bodies) < count
+            hooks.store.update("@acme/b", replace(hooks.store.read("@acme/b"), deliveries=1_000))
+            while dispatcher.counts.delivered < 3 * count:
+                await asyncio.sleep(0.05)
         assert dispatcher.counts.dead == 0
 
     assert len(set(run(nats_server, fine, work).bodies)) == 3 * count
@@ -553,16 +556,9 @@ def test_messages_above_a_quota_go_back_to_the_queue(nats_server: NatsServer, mo
         hooks.store.create(Subscription(["d"], "a:1", id="@acme/a", delivery=limited, deliveries=1))
         for id_ in ("@acme/a", "@bolt/a"):
             await hooks.publish(*(b"%b %d" % (id_.encode(), n) for n in range(count)), subscription=id_)
-        stop, dispatchers = threading.Event(), list[Dispatcher]()
-        running = asyncio.create_task(deliver(hooks.route, stop, ready=dispatchers.append))
-        try:
-            async with asyncio.timeout(60):
-                while sum(body.startswith(b"@bolt") for body in receiver.bodies) < count:
-                    await asyncio.sleep(0.05)
-        finally:
-            stop.set()
-            await running
-        (dispatcher,) = dispatchers
+        async with running_dispatcher(hooks, 60) as dispatcher:
+            while sum(body.startswith(b"@bolt") for body in receiver.bodies) < count:
+                await asyncio.sleep(0.05)
 
         assert dispatcher.counts.parked > count // 2
         assert (dispatcher.counts.dead, dispatcher.counts.failed) == (0, 0)
