@@ -142,7 +142,7 @@ def slow(found: Found) -> Iterator[str]:
 
 AT_RUN_TIME: Final = {
     # One class of characters, repeated; and a part of a glob without stars, which matches in one way: tested below.
-    "conditions/pattern.py": {"_words", "_regex_of"},
+    "conditions/pattern.py": {"_regex_of"},
     # The names of functions of a table, and fields of fixed length: tested below.
     "subjects/functions.py": {"opening"},
     "transforms/java/time_parse.py": {"_quickened"},

@@ -10,9 +10,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Sequence
 from enum import Enum
-from functools import cache, lru_cache
-from itertools import groupby
-from operator import itemgetter
+from functools import lru_cache
 from typing import TypeAlias
 
 from turnout.errors import ConditionError
@@ -212,30 +210,23 @@ def lexemes(value: str) -> list[str]:
 
     That is Java's ``[\p{L}\p{M}\p{Nd}_]+``. Python's ``\w`` would split words at combining marks.
     """
-    return (_ASCII_WORDS if value.isascii() else _words()).findall(value)
+    return _ASCII_WORDS.findall(value) if value.isascii() else value.translate(_only_words).split()
 
 
 _ASCII_WORDS = re.compile(r"[A-Za-z0-9_]+")
 
 
-_CODE_POINTS = (range(0x40000), range(0xE0000, 0xE1000))
-"""Code points that can be in words; those between and after are unassigned or for private use."""
+class _OnlyWords(dict[int, int | str]):
+    """Translation table that keeps characters of words and replaces others by spaces; filled on first use."""
+
+    _LIMIT = 1 << 16
+
+    def __missing__(self, code: int) -> int | str:
+        if len(self) >= self._LIMIT:
+            self.clear()
+        in_words = code == ord("_") or unicodedata.category(chr(code)).startswith(("L", "M", "Nd"))
+        translated = self[code] = code if in_words else " "
+        return translated
 
 
-@cache
-def _words() -> re.Pattern[str]:
-    """Build the pattern at the first value that is not ASCII: it scans Unicode (0.1 s)."""
-    kinds = ("L", "M", "Nd")
-    spans = []
-    for codes in _CODE_POINTS:
-        word = ((code, code == ord("_") or unicodedata.category(chr(code)).startswith(kinds)) for code in codes)
-        for is_word, run in groupby(word, key=itemgetter(1)):
-            if is_word:
-                own = [code for code, _ in run]
-                spans.append(f"{re.escape(chr(own[0]))}-{re.escape(chr(own[-1]))}")
-    return re.compile(f"[{''.join(spans)}]+")
-
-
-def prepare_lexemes() -> None:
-    """Prepare `lexemes` for values that are not ASCII, which otherwise the first one waits for."""
-    _words()
+_only_words = _OnlyWords()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -12,8 +13,16 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from turnout.spark.workers.daemon import IMPORTS
+from turnout.conditions import kiwi
+from turnout.demo.flights import messages
+from turnout.nats.wire.rows import record_batch, row, with_stream
+from turnout.routes import Route
+from turnout.runtime.index.location import IndexLocation
+from turnout.spark.stage import SparkStage
+from turnout.spark.workers.daemon import IMPORTS, ROUTES_ONLY
 from turnout.spark.workers.map_in_arrow import map_in_arrow
+from turnout.subscriptions import Subscription, open_store
+from turnout.subscriptions.index.folder import IndexFolder
 
 LOOK = """
 import os, sys, turnout.spark.workers.daemon as daemon
@@ -58,3 +67,42 @@ def test_workers_are_forked_from_it(spark: SparkSession) -> None:
     assert all(row.had for row in rows)
     assert all("turnout.spark.workers.daemon" in row.parent for row in rows)
     assert {row.one for row in rows} == {"1"}
+
+
+STORED = "2026-01-01T00:00:00Z"
+
+FIRST_RECORDS = """
+import pickle, sys, turnout.spark.workers.daemon as daemon
+daemon.preload()
+loaded = set(sys.modules)
+stage, records, revision = pickle.load(sys.stdin.buffer)
+results = list(stage.outcomes(records, revision))
+stage._recorder()
+print(sum(len(result.messages) for result in results), *(set(sys.modules) - loaded))
+"""
+
+
+def test_workers_import_nothing_of_the_example_route(tmp_path: Path) -> None:
+    """All modules of the example route's program, its index and its publisher are loaded before the first fork."""
+    store = open_store("memory://")
+    store.create(Subscription(["d"], kiwi("carrier", "U*", partial=True)))
+    route = Route.load(Path("examples/flights.yaml"), {"NATS_URL": "nats://127.0.0.1:1"})
+    stage = SparkStage.of(route, splits=True).with_index(IndexLocation.at(tmp_path), stores_matches=True)
+    rows = [
+        row(message.subject, 1 + at, message.payload, [(name, text.encode()) for name, text in message.headers], STORED)
+        for at, message in enumerate(messages(100))
+    ]
+    records = with_stream(record_batch(rows), "FLIGHTS")
+
+    with IndexFolder(tmp_path, store) as folder:
+        completed = subprocess.run(
+            [sys.executable, "-c", FIRST_RECORDS],
+            input=pickle.dumps((stage, records, folder.revision)),
+            stdout=subprocess.PIPE,
+            check=True,
+            env={**os.environ, ROUTES_ONLY: "1"},
+        )
+    delivered, *imported = completed.stdout.decode().split()
+
+    assert int(delivered) > 0
+    assert imported == []

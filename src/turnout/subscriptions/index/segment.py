@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnout.conditions.check import COMPARISONS, Check
-from turnout.conditions.pattern import prepare_lexemes
 from turnout.multivalued import is_plain_key
 from turnout.subscriptions.index.arrays import HOLDS, LIMITS, Arrays, Head
 from turnout.subscriptions.index.buckets import Indices, Ints, Longs, in_bucket, indices_of, mixed, shift_of, viewed
@@ -32,8 +31,6 @@ if TYPE_CHECKING:
 TESTS: tuple[str, ...] = ("=", "^", "$", "~", "glob", "has", "cidr", *COMPARISONS, "re", "any")
 """The operations of tests that have to be carried out; a form is a place here, 16 more if partial, 32 if folded."""
 
-
-_PARTIAL = 16
 
 _MOST_DIRECT = 2
 """Maximum number of facts of a key whose literals are found without a dictionary of the key's values."""
@@ -80,8 +77,6 @@ class Segment:
         self.special_keys = tuple(key for key in head.keys if not is_plain_key(key))
         self.many_facts = np.array(self.many, np.bool_)
         self.has_ways = len(arrays.way_fact) > 0
-        if any(kind.lexeme for _, kind in head.facts) or (arrays.test_form & _PARTIAL).any():
-            prepare_lexemes()
         # Held here and not with the books, which outlive segments: tables hold the segment that they are of.
         self.tables: WeakKeyDictionary[ValueDictionaries, Tables] = WeakKeyDictionary()
         self.single: Single | None = None
