@@ -5,6 +5,8 @@ from __future__ import annotations
 from tests.subscriptions.index.asking import expected, pairs, subscriptions_of
 from turnout.conditions import all_of, any_of, kiwi
 from turnout.subscriptions.index import Index
+from turnout.subscriptions.index.anchor_costs import Costs
+from turnout.subscriptions.index.build import build
 
 
 def test_hot_anchors():
@@ -17,3 +19,15 @@ def test_hot_anchors():
     given_messages = [{"a": "x", "b": "b1", "c": "c3", "t": "t3 t5"}, {"a": "x", "b": "b17", "c": "c1"}, {"a": "y"}]
 
     assert expected(subscriptions, given_messages) == pairs(index, given_messages)
+
+
+def paired_entries(second):
+    """The number of entries that are found by two texts, of 20 that share each of five values."""
+    conditions = [all_of(kiwi("a", f"a{n // 20}"), kiwi("b", f"b{second(n)}")) for n in range(100)]
+    return len(build(subscriptions_of(conditions), Costs([])).arrays.pair_key)
+
+
+def test_a_second_text_that_all_share_is_not_looked_up():
+    """Entries of one text are found by a second one only where these differ, so that candidates are saved."""
+    assert paired_entries(lambda n: n // 20) == 0
+    assert paired_entries(lambda n: n % 10) == 100

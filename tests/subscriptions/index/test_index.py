@@ -31,7 +31,7 @@ def low_bounds():
     """Every bound so low that few subscriptions meet it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(build, "HOT", 0)
-        patch.setattr(build, "_LEAST_WAY", 1)
+        patch.setattr(build, "_LEAST_SAVED", 0)
         patch.setattr(kernel, "MOST_CANDIDATES", 2)
         patch.setattr(kernel, "_MOST_NODES", 4)
         patch.setattr(match_one, "MOST_CANDIDATES", 2)

@@ -43,7 +43,7 @@ def bounds(cells, resolution, hot=False):
         patch.setattr(ranges, "_RESOLUTION", resolution)
         if hot:
             patch.setattr(build, "HOT", 0)
-            patch.setattr(build, "_LEAST_WAY", 1)
+            patch.setattr(build, "_LEAST_SAVED", 0)
         yield
 
 

@@ -139,7 +139,7 @@ def test_is_the_interpreter(stored_conditions, given_messages, hot):
     with pytest.MonkeyPatch.context() as patch:
         if hot:
             patch.setattr(build, "HOT", 0)
-            patch.setattr(build, "_LEAST_WAY", 1)
+            patch.setattr(build, "_LEAST_SAVED", 0)
         index, matcher = Index.of(subscriptions, sample=given_messages[:2]), Matcher(subscriptions[1:])
         matcher.add(subscriptions[0])
         matcher.add(Subscription(["d"], stored_conditions[-1], id="gone"))

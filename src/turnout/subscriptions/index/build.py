@@ -22,11 +22,11 @@ from turnout.subscriptions.index.subscription_table import SubscriptionTable
 from turnout.subscriptions.index.text_arrays import Texts
 from turnout.subscriptions.model import Subscription
 
-HOT = 12
+HOT = 6
 """A literal that more entries than this are found by is looked up together with a second one."""
 
-_LEAST_WAY = 2
-"""Minimum number of entries that share a second fact for an additional look-up to pay off."""
+_LEAST_SAVED = 1
+"""Average number of candidates that an additional look-up has to save."""
 
 _ORDER = {EQUAL: 0, ONE_OF: 1, JUST_ONE: 1, LIMITS: 2, MANY: 3, HOLDS: 4, TREE: 5}
 """Order of checks: the cheapest and most selective first."""
@@ -127,16 +127,18 @@ class _SecondaryKeys:
 
     @staticmethod
     def _worthwhile(literal: Indices, row: Indices, rows: Indices, clauses: Clauses) -> Indices:
-        """Return the rows; `NOTHING` if too few entries share their literal and fact."""
+        """Return the rows; `NOTHING` if few entries share their literal and fact, or all of them the second literal."""
         usable = np.flatnonzero(row != NOTHING)
         clause = rows.take(row.take(usable)) >> 1
-        # An interval has the number of its key in place of a fact's.
+        # An interval has the number of its key in place of a fact's, and nodes that others hardly share.
         is_interval = np.array(clauses.op, np.int64).take(clause) == LIMITS
         fact = (np.array(clauses.a, np.int64).take(clause) << 1) | is_interval
+        second = np.where(is_interval, clause, np.array(clauses.b, np.int64).take(clause))
         ways, which, counts = np.unique((literal.take(usable) << 32) | fact, return_inverse=True, return_counts=True)
         selected = np.full(len(row), NOTHING, np.int64)
         if len(ways):
-            enough = usable[counts.take(which) >= _LEAST_WAY]
+            seconds = np.bincount(np.unique((which << 32) | second) >> 32)
+            enough = usable[(counts - counts / seconds).take(which) >= _LEAST_SAVED]
             selected[enough] = row[enough]
         return selected
 
