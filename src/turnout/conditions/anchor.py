@@ -226,11 +226,12 @@ def prober(kind: Kind) -> Callable[[str], Collection[str]]:
     if not kind.lexeme:
         return (lambda value: text_anchor(fold(value))) if kind.fold else text_anchor
 
-    def of_lexemes(value: str) -> Collection[str]:
-        words = lexemes(fold(value) if kind.fold else value)
-        return {text for word in words for text in text_anchor(word)}
+    def words_of(value: str) -> list[str]:
+        return lexemes(fold(value) if kind.fold else value)
 
-    return of_lexemes
+    if kind.op == "=":
+        return lambda value: set(words_of(value))
+    return lambda value: {text for word in words_of(value) for text in text_anchor(word)}
 
 
 def _of_text(kind: Kind) -> Callable[[str], Collection[str]]:
