@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 
 from turnout.conditions import kiwi
 from turnout.demo.flights import messages
+from turnout.embedded import NatsServer
 from turnout.nats.wire.rows import record_batch, row, with_stream
 from turnout.routes import Route
 from turnout.runtime.index.location import IndexLocation
@@ -30,6 +31,19 @@ daemon.preload()
 names = [open(f"/proc/self/task/{task}/comm").read().strip() for task in os.listdir("/proc/self/task")]
 import gc
 print(len(names) - names.count("jemalloc_bg_thd"), "pandas" in sys.modules, gc.get_freeze_count() > 10_000)
+"""
+
+STORED = "2026-01-01T00:00:00Z"
+
+FIRST_RECORDS = """
+import pickle, sys, turnout.spark.workers.daemon as daemon
+daemon.preload()
+loaded = set(sys.modules)
+stage, records, revision = pickle.load(sys.stdin.buffer)
+results = list(stage.outcomes(records, revision))
+stage._recorder()
+publishers = [sink.publisher() for sink in stage.sinks]
+print(sum(len(result.messages) for result in results), *(set(sys.modules) - loaded))
 """
 
 
@@ -69,24 +83,11 @@ def test_workers_are_forked_from_it(spark: SparkSession) -> None:
     assert {row.one for row in rows} == {"1"}
 
 
-STORED = "2026-01-01T00:00:00Z"
-
-FIRST_RECORDS = """
-import pickle, sys, turnout.spark.workers.daemon as daemon
-daemon.preload()
-loaded = set(sys.modules)
-stage, records, revision = pickle.load(sys.stdin.buffer)
-results = list(stage.outcomes(records, revision))
-stage._recorder()
-print(sum(len(result.messages) for result in results), *(set(sys.modules) - loaded))
-"""
-
-
-def test_workers_import_nothing_of_the_example_route(tmp_path: Path) -> None:
+def test_workers_import_nothing_of_the_example_route(nats_server: NatsServer, tmp_path: Path) -> None:
     """All modules of the example route's program, its index and its publisher are loaded before the first fork."""
     store = open_store("memory://")
     store.create(Subscription(["d"], kiwi("carrier", "U*", partial=True)))
-    route = Route.load(Path("examples/flights.yaml"), {"NATS_URL": "nats://127.0.0.1:1"})
+    route = Route.load(Path("examples/flights.yaml"), {"NATS_URL": nats_server.url})
     stage = SparkStage.of(route, splits=True).with_index(IndexLocation.at(tmp_path), stores_matches=True)
     rows = [
         row(message.subject, 1 + at, message.payload, [(name, text.encode()) for name, text in message.headers], STORED)
