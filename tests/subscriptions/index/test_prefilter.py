@@ -1,4 +1,4 @@
-"""Numeric checks that are evaluated together."""
+"""Numeric checks and equalities that are evaluated together."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.conditions.strategies import conditions, messages
-from tests.subscriptions.index.asking import expected, subscriptions_of
+from tests.subscriptions.index.asking import all_rows_together, expected, subscriptions_of
 from turnout.subscriptions import Matcher
 from turnout.subscriptions.index import match_one, prefilter
 
@@ -15,15 +15,17 @@ _conditions = st.lists(conditions, min_size=1, max_size=12)
 _messages = st.lists(messages, min_size=1, max_size=8)
 
 
-@given(_conditions, _messages, st.sampled_from([0, 1]))
-def test_numeric_checks_first(stored_conditions, given_messages, checks):
-    """However many numeric checks are evaluated together, what is left to one message's other checks is the same."""
+@given(_conditions, _messages, st.sampled_from([0, 1, 3]))
+def test_some_checks_first(stored_conditions, given_messages, checks):
+    """However many checks are evaluated together, what is left to the others is the same, one by one and in batches."""
     subscriptions = subscriptions_of(stored_conditions)
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, all_rows_together():
         patch.setattr(match_one, "_MANY_ENTRIES", 0)
         patch.setattr(prefilter, "_CHECKS", checks)
+        patch.setattr(prefilter, "_LEAST_SHARE", 0)
+        patch.setattr(prefilter, "_LEAST_DECIDED", 0)
         matcher = Matcher(subscriptions)
+        wanted = [[id_ for _, id_ in expected(subscriptions, [message])] for message in given_messages]
 
-        assert [[id_ for _, id_ in expected(subscriptions, [message])] for message in given_messages] == [
-            sorted(matcher.match(message).ids) for message in given_messages
-        ]
+        assert [sorted(matcher.match(message).ids) for message in given_messages] == wanted
+        assert [sorted(ids) for ids in matcher.match_many(given_messages).ids()] == wanted

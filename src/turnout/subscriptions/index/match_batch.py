@@ -213,10 +213,17 @@ class _Rows:
     def _passed(self, rows: Indices, programs: Ints) -> Indices:
         """Return the indices of the rows for which the program is true; each round checks the remaining ones."""
         arrays = self.arrays
-        at = arrays.checks_at.take(programs)
-        left = arrays.checks_at.take(programs + 1) - at
         indexes = np.arange(len(rows))
         passed = []
+        if len(rows) and self.segment.prefilter.is_useful_for_batches:
+            likely, decided = self.segment.prefilter.remaining_candidates(
+                rows, programs, self.count, self._numbers, self._literals_of_fact
+            )
+            passed.append(likely[decided])
+            indexes = likely[~decided]
+            rows, programs = rows.take(indexes), programs.take(indexes)
+        at = arrays.checks_at.take(programs)
+        left = arrays.checks_at.take(programs + 1) - at
         while len(rows):
             ended = left == 0
             if ended.any():
@@ -295,6 +302,15 @@ class _Rows:
             numbers[mine] = self.tables.numbers(key).take(codes.take(mine))
         with np.errstate(invalid="ignore"):
             return (low <= numbers) & (numbers <= high)
+
+    def _numbers(self, key: int) -> NDArray[np.float64]:
+        """Return the number that each row has as the value of a key; NaN for none."""
+        numbers: NDArray[np.float64] = self.tables.numbers(key).take(self.codes[key])
+        return numbers
+
+    def _literals_of_fact(self, fact: int) -> Ints:
+        """Return the literal that each row has in a fact; 0 for none."""
+        return self._literals(np.full(self.count, fact, np.int32), np.arange(self.count))
 
     def _among_many(self, a: Ints, b: Ints, rows: Indices) -> NDArray[np.bool_]:
         true = np.zeros(len(a), np.bool_)

@@ -1,27 +1,38 @@
-"""Numeric checks of many entries for one message, in a few calls of numpy."""
+"""Numbers and equalities of many entries in a few calls of NumPy, before all other checks."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from math import inf
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from turnout.subscriptions.index.arrays import LIMITS
-from turnout.subscriptions.index.buckets import Ints
-from turnout.subscriptions.index.segment import Segment
+from turnout.subscriptions.index.arrays import EQUAL, LIMITS, Arrays
+from turnout.subscriptions.index.buckets import Indices, Ints, indices_of
 
-_CHECKS = 2
-"""Numeric checks of a program that are evaluated here; further ones are left."""
+_CHECKS = 3
+"""Checks of a program that are evaluated here; further ones are left."""
 
 _MOST_KEYS = 64
 """Keys whose numbers are collected from a message."""
 
+_MOST_COLUMNS = 16
+"""Keys and facts whose numbers and literals are collected from a message; with more of them, those of keys alone."""
+
+_MOST_PROGRAMS = 1 << 17
+"""Programs, without numeric checks, whose equalities are kept side by side."""
+
+_LEAST_SHARE = 0.5
+"""Share of the programs with numeric checks from which the filter is used for batches too."""
+
+_LEAST_DECIDED = 0.9
+"""Share of the programs without further checks from which the filter is used without numeric checks."""
+
 
 class Remaining(NamedTuple):
-    """Entries without a false numeric check of those evaluated here.
+    """Entries without a false check of those evaluated here.
 
     Attributes:
         subscriptions: subscriptions of each entry.
@@ -34,57 +45,146 @@ class Remaining(NamedTuple):
     decided: NDArray[np.bool_]
 
 
-class NumericPrefilter:
-    """Limits of each program's first numeric checks, side by side.
+class Prefilter:
+    """Limits of each program's first checks, side by side.
+
+    A literal that a fact has to be equal to is a number between two equal limits.
 
     Args:
-        segment: segment with the programs.
+        arrays: arrays with the programs.
+        many_facts: mask of the facts that may have several literals, whose checks are left.
 
     Attributes:
-        is_useful: False if the segment has no numeric checks, or those of so many keys that a loop takes less time.
+        is_useful: False where a loop over the checks takes less time.
+        is_useful_for_batches: False if few programs have numeric checks.
     """
 
-    def __init__(self, segment: Segment) -> None:
-        arrays = segment.arrays
-        self._arrays = arrays
-        checks = np.flatnonzero(arrays.check_op == LIMITS << 1)
-        keys, columns = np.unique(arrays.check_a.take(checks), return_inverse=True)
+    def __init__(self, arrays: Arrays, many_facts: NDArray[np.bool_]) -> None:
+        self._program_bytes, self._subscription_bytes = arrays.entry_program.data, arrays.entry_subscription.data
+        self.is_useful = self.is_useful_for_batches = False
+        kinds = arrays.check_op >> 1
+        numeric = indices_of(kinds == LIMITS)
+        programs = len(arrays.checks_at) - 1
+        if len(numeric) == 0 and not 0 < programs <= _MOST_PROGRAMS:
+            return
+        keys = np.unique(arrays.check_a.take(numeric))
+        equal = indices_of(kinds == EQUAL)
+        equal = equal[~many_facts.take(arrays.check_a.take(equal))]
+        facts = np.unique(arrays.check_a.take(equal))
+        if len(keys) + len(facts) > _MOST_COLUMNS:
+            equal, facts = equal[:0], facts[:0]
         self._keys: list[int] = keys.tolist()
-        self.is_useful = 0 < len(keys) <= _MOST_KEYS
-        # Without any programs, there is nothing to keep in memory.
-        programs = len(arrays.checks_at) - 1 if self.is_useful else 0
+        self._facts: list[int] = facts.tolist()
+        if len(keys) + len(facts) == 0 or len(keys) > _MOST_KEYS:
+            return
+        self._read(arrays, numeric, equal)
+        self.is_useful = len(keys) > 0 or bool(self._is_decided.mean() >= _LEAST_DECIDED)
+        owners = np.searchsorted(arrays.checks_at, numeric, "right")
+        self.is_useful_for_batches = len(np.unique(owners)) >= _LEAST_SHARE * programs
+
+    def _read(self, arrays: Arrays, numeric: Indices, equal: Indices) -> None:
+        """Lay the limits of programs side by side, given their checks of the two kinds."""
+        checks = np.concatenate([numeric, equal])
+        literals = arrays.check_b.take(equal)
+        limits = arrays.check_b.take(numeric)
+        low = np.concatenate([arrays.limit_low.take(limits), literals])
+        high = np.concatenate([arrays.limit_high.take(limits), literals])
+        negated = (arrays.check_op.take(checks) & 1).astype(np.bool_)
+        columns = np.concatenate(
+            [
+                np.searchsorted(self._keys, arrays.check_a.take(numeric)),
+                np.searchsorted(self._facts, arrays.check_a.take(equal)) + len(self._keys),
+            ]
+        )
         sizes = np.diff(arrays.checks_at)
         owner = np.repeat(np.arange(len(sizes)), sizes).take(checks)
-        begins = np.flatnonzero(np.diff(owner, prepend=-1))
+        order = np.argsort(owner, kind="stable")
+        begins = indices_of(np.diff(owner.take(order), prepend=-1))
         rank = np.arange(len(checks)) - np.repeat(begins, np.diff(begins, append=len(checks)))
+        slots = min(int(rank.max()) + 1, _CHECKS)
         # Side by side for each program, so that they come from memory together. The last column is of programs without
         # such a check: its number is within any limits.
-        self._limits = np.full((programs, _CHECKS, 2), (-inf, inf))
-        self._columns = np.full((programs, _CHECKS), len(keys), np.min_scalar_type(len(keys)))
-        for number in range(_CHECKS if self.is_useful else 0):
-            mine = np.flatnonzero(rank == number)
-            some, limits = owner.take(mine), arrays.check_b.take(checks.take(mine))
-            self._columns[some, number] = columns.take(mine)
-            self._limits[some, number, 0] = arrays.limit_low.take(limits)
-            self._limits[some, number, 1] = arrays.limit_high.take(limits)
+        count = len(self._keys) + len(self._facts)
+        self._limits = np.full((len(sizes), slots, 2), (-inf, inf))
+        self._columns = np.full((len(sizes), slots), count, np.min_scalar_type(count))
+        self._negated = np.zeros((len(sizes), slots), np.bool_) if negated.any() else None
+        for slot in range(slots):
+            mine = order.take(indices_of(rank == slot))
+            some = owner.take(mine)
+            self._columns[some, slot] = columns.take(mine)
+            self._limits[some, slot, 0] = low.take(mine)
+            self._limits[some, slot, 1] = high.take(mine)
+            if self._negated is not None:
+                self._negated[some, slot] = negated.take(mine)
             sizes[some] -= 1
         self._is_decided = sizes == 0
 
-    def remaining(self, ranges: Sequence[tuple[int, int]], number_of: Callable[[int], float]) -> Remaining:
-        """Return the entries that may match.
+    def remaining(
+        self,
+        ranges: Iterable[tuple[int, int]],
+        number_of: Callable[[int], float],
+        literal_of: Callable[[int], int],
+    ) -> Remaining:
+        """Return the entries of one message that may match.
 
         Args:
             ranges: first entry and the one after the last; at least one range.
             number_of: the number that the message has as the value of a key; NaN for none.
+            literal_of: the literal that the message has in a fact; 0 for none.
         """
-        slices = [slice(begin, end) for begin, end in ranges]
-        programs = np.concatenate([self._arrays.entry_program[part] for part in slices])
-        numbers = np.array([*map(number_of, self._keys), 0.0])
-        own = numbers.take(self._columns.take(programs, axis=0))
-        limits = self._limits.take(programs, axis=0)
-        with np.errstate(invalid="ignore"):
-            within = (limits[:, :, 0] <= own) & (own <= limits[:, :, 1])
+        programs = _joined(self._program_bytes, ranges)
+        numbers = np.array([*map(number_of, self._keys), *map(literal_of, self._facts), 0.0])
+        within = _within(self._limits.take(programs, axis=0), numbers.take(self._columns.take(programs, axis=0)))
+        if self._negated is not None:
+            within ^= self._negated.take(programs, axis=0)
         likely = within.all(axis=1)
         programs = programs[likely]
-        subscriptions = np.concatenate([self._arrays.entry_subscription[part] for part in slices])[likely]
+        subscriptions = _joined(self._subscription_bytes, ranges)[likely]
         return Remaining(subscriptions, programs, self._is_decided.take(programs))
+
+    def remaining_candidates(
+        self,
+        rows: Indices,
+        programs: Ints,
+        count: int,
+        numbers_of: Callable[[int], NDArray[np.float64]],
+        literals_of: Callable[[int], Ints],
+    ) -> tuple[Indices, NDArray[np.bool_]]:
+        """Return the indices of the candidates of a batch that may match, and a mask of those without further checks.
+
+        Args:
+            rows: row of each candidate.
+            programs: checks of each candidate.
+            count: number of rows.
+            numbers_of: the numbers that the rows have as the values of a key; NaN for none.
+            literals_of: the literals that the rows have in a fact; 0 for none.
+        """
+        columns = self._columns.take(programs, axis=0)
+        readers = [*((numbers_of, key) for key in self._keys), *((literals_of, fact) for fact in self._facts)]
+        numbers = np.zeros((len(readers) + 1, count))
+        used = np.bincount(columns.ravel(), minlength=len(numbers))
+        for column in indices_of(used[:-1]).tolist():
+            read, number = readers[column]
+            numbers[column] = read(number)
+        limits = self._limits.take(programs, axis=0)
+        likely = np.ones(len(rows), np.bool_)
+        # One slot after the other: NumPy takes long for arrays with short rows.
+        for slot in range(columns.shape[1]):
+            within = _within(limits[:, slot], numbers.take(columns[:, slot] * np.int64(count) + rows))
+            if self._negated is not None:
+                within ^= self._negated[:, slot].take(programs)
+            likely &= within
+        indices = indices_of(likely)
+        return indices, self._is_decided.take(programs.take(indices))
+
+
+def _within(limits: NDArray[np.float64], numbers: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Return a mask of the numbers that are within their limits."""
+    with np.errstate(invalid="ignore"):
+        within: NDArray[np.bool_] = (limits[..., 0] <= numbers) & (numbers <= limits[..., 1])
+    return within
+
+
+def _joined(numbers: memoryview, ranges: Iterable[tuple[int, int]]) -> Ints:
+    """Return the numbers of ranges in one array, in less time than NumPy's slices of a few numbers take."""
+    return np.frombuffer(b"".join([numbers[begin:end] for begin, end in ranges]), np.int32)

@@ -17,6 +17,7 @@ from turnout.subscriptions.index.arrays import HOLDS, LIMITS, Arrays, Head
 from turnout.subscriptions.index.buckets import Indices, Ints, Longs, in_bucket, indices_of, mixed, shift_of, viewed
 from turnout.subscriptions.index.facts import CELL, PART, SPAN, encoded, hash_of, is_many, salt_of
 from turnout.subscriptions.index.layout import map_segment, write_segment
+from turnout.subscriptions.index.prefilter import Prefilter
 from turnout.subscriptions.index.ranges import NodeLiterals
 from turnout.subscriptions.index.scanner import Scanner
 from turnout.subscriptions.index.value_tests import ValueTests
@@ -122,6 +123,12 @@ class Segment:
         slots = indices_of(np.isin(arrays.literal_fact, list(self.scanned)))
         texts = list(map(arrays.literal_text.raw, slots.tolist()))
         return Scanner(texts, (slots + 1).astype(np.int32), arrays.literal_fact.take(slots).astype(np.int64))
+
+    @cached_property
+    def prefilter(self) -> Prefilter:
+        """The checks of numbers and equalities, for evaluation before all others."""
+        of_special_keys = np.array([not is_plain_key(key) for key, _ in self.head.facts], np.bool_)
+        return Prefilter(self.arrays, self.many_facts | of_special_keys)
 
     @cached_property
     def tests(self) -> ValueTests:

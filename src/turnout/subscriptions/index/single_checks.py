@@ -6,12 +6,9 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Final
 
-import numpy as np
-
 from turnout.subscriptions.index.arrays import EQUAL, GROUP, HOLDS, JUST_ONE, LIMITS, LITERAL_SET, MANY, ONE_OF, TREE
-from turnout.subscriptions.index.buckets import viewed
+from turnout.subscriptions.index.buckets import indices_of, viewed
 from turnout.subscriptions.index.number_table import NO_RANGE, NumberTable, Range
-from turnout.subscriptions.index.prefilter import NumericPrefilter
 from turnout.subscriptions.index.programs import IS_TRUE, LITERALS, NONE_OF, Check, Node, Tree, merged, tree_of
 from turnout.subscriptions.index.segment import Segment
 from turnout.subscriptions.index.single_literals import SingleLiterals
@@ -51,7 +48,7 @@ class SingleChecks(SingleLiterals):
         self._low, self._high = viewed(arrays.limit_low), viewed(arrays.limit_high)
         self._set_bits = viewed(arrays.set_bits)
         self._in_sets = NumberTable(arrays.set_key, arrays.set_start, 0)
-        self._prefilter = NumericPrefilter(segment)
+        self._prefilter = segment.prefilter
         self._trees = lru_cache(maxsize=_MOST_TREES)(self._read_tree)
 
     def _begin(self) -> None:
@@ -62,7 +59,8 @@ class SingleChecks(SingleLiterals):
         """Return the subscriptions of the entries whose checks are all true."""
         if not self._keeps_programs:
             return self._verified_each(ranges, message)
-        program_of, subscription_of, true = self._program_of, self._subscription_of, self._true
+        program_of, subscription_of, programs = self._program_of, self._subscription_of, self._programs
+        by_fact = message.literals
         verdicts: dict[int, bool] = {}
         subscriptions: list[int] = []
         for begin, end in ranges:
@@ -70,7 +68,19 @@ class SingleChecks(SingleLiterals):
                 program = program_of[entry]
                 verdict = verdicts.get(program)
                 if verdict is None:
-                    verdict = verdicts[program] = true(program, message)
+                    checks = programs.get(program)
+                    if checks is None:
+                        checks = self._kept_checks(program)
+                    verdict = True
+                    if checks:
+                        # Mostly it is false, and so a call of `_true` is not needed.
+                        kind, fact, literal = checks[0]
+                        literals = by_fact.get(fact) if kind in _OF_FACTS else None
+                        if literals is None or (literal in literals) != (kind & 1):
+                            verdict = self._true(program, message)
+                        else:
+                            verdict = False
+                    verdicts[program] = verdict
                 if verdict:
                     subscriptions.append(subscription_of[entry])
         return subscriptions
@@ -105,9 +115,16 @@ class SingleChecks(SingleLiterals):
 
     def _prefiltered(self, ranges: list[Range], message: Message) -> list[int]:
         """Return what `_verified` does, in less time for many entries."""
-        subscriptions, programs, true = self._prefilter.remaining(ranges, lambda key: self._number(key, message))
-        for entry in np.flatnonzero(~true).tolist():
-            true[entry] = self._true(int(programs[entry]), message)
+        subscriptions, programs, true = self._prefilter.remaining(
+            ranges, lambda key: self._number(key, message), lambda fact: self._literal(fact, message)
+        )
+        undecided = indices_of(~true)
+        verdicts: dict[int, bool] = {}
+        for entry, program in zip(undecided.tolist(), programs.take(undecided).tolist(), strict=True):
+            verdict = verdicts.get(program)
+            if verdict is None:
+                verdict = verdicts[program] = self._true(program, message)
+            true[entry] = verdict
         return subscriptions[true].tolist()  # type: ignore[no-any-return]
 
     def _true(self, program: int, message: Message) -> bool:
@@ -137,15 +154,18 @@ class SingleChecks(SingleLiterals):
 
     def _checks_of(self, program: int) -> Iterable[Check]:
         """Return the checks of a program; those that many entries share are cached."""
-        checks = self._programs.get(program)
-        if checks is None:
-            own = slice(self._checks_at[program], self._checks_at[program + 1])
-            read = zip(self._op[own], self._a[own], self._b[own], strict=True)
-            if self._keeps_programs:
-                checks = self._programs[program] = merged(read)
-            else:
-                return read
+        if self._keeps_programs:
+            return self._programs.get(program) or self._kept_checks(program)
+        return self._read_checks(program)
+
+    def _kept_checks(self, program: int) -> tuple[Check, ...]:
+        """Return the checks of a program, and cache them."""
+        checks = self._programs[program] = merged(self._read_checks(program))
         return checks
+
+    def _read_checks(self, program: int) -> Iterable[Check]:
+        own = slice(self._checks_at[program], self._checks_at[program + 1])
+        return zip(self._op[own], self._a[own], self._b[own], strict=True)
 
     def _holds(self, kind: int, a: int, b: int, message: Message) -> bool:
         """Return True if a check, without its negation, is true."""

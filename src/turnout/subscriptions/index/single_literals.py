@@ -133,6 +133,11 @@ class SingleLiterals:
             message.literals[fact] = literals
         return literals
 
+    def _literal(self, fact: int, message: Message) -> int:
+        """Return the literal that the message has in a fact of one text; 0 for none."""
+        literals = self._literals_of(fact, message)
+        return next(iter(literals)) if literals else 0
+
     def _number(self, key: int, message: Message) -> float:
         """Return the number that the message has as the value of a key; NaN for none."""
         number = message.numbers.get(key)
