@@ -28,6 +28,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # For all JVMs of Spark. Each test is the first to do what it does: compiling it for the long run took 44 % of the
 # processor time.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+# For the many interpreters, which use no BLAS: its threads spin for 0.1 s of processor time when NumPy is imported.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 # `pytest` itself, `make fast`, `make test` and `make check`: the last two fail for the sources alone, not by chance.
 settings.register_profile("dev", max_examples=50, deadline=None)
