@@ -20,7 +20,7 @@ from pathlib import Path
 UNSTABLE: dict[str, str] = {}
 """Node id of a test that may need a second try → the reason."""
 
-_WORKERS = 3
+_WORKERS = 5
 _EVERY = "not soak and not packaging"
 _USUAL = f"{_EVERY} and not heavy"
 _PYTEST = [sys.executable, "-m", "pytest"]
