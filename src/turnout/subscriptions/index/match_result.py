@@ -123,13 +123,15 @@ class _Tested:
         self._tests = [(check, _is_plain(check), check.key, check.text, id_) for check, id_ in checks]
 
     def true_ids(self, metadata: Metadata) -> tuple[str, ...]:
-        get, single = metadata.get, not isinstance(metadata, Multivalued)
+        if isinstance(metadata, Multivalued):
+            return tuple([id_ for check, *_, id_ in self._tests if holds(check, metadata)])
+        get = metadata.get
         return tuple(
             [
                 id_
                 for check, plain, key, text, id_ in self._tests
                 # Most are texts to be equal to: no need for more than a look.
-                if ((get(key) == text) if plain and single else holds(check, metadata))
+                if (get(key) == text if plain else holds(check, metadata))
             ]
         )
 
