@@ -32,6 +32,14 @@ def test_everything_that_connect_can_hold_is_written() -> None:
     assert encoded(JSON, None, float("-inf"), Moment(0)) == [b'"-Infinity"', b'"1970-01-01T00:00:00.000Z"']
 
 
+@given(st.lists(st.none() | st.integers(-(2**70), 2**70).map(Moment) | st.integers(0, 5).map(Moment), max_size=60))
+def test_a_column_of_moments_is_written_as_one_moment_after_the_other(moments: list[Moment | None]) -> None:
+    """With moments of any year, nulls, and the same moment several times."""
+    alone = [encoded(JSON, None, {"at": moment, "n": 1})[0] for moment in moments]
+
+    assert encoded(JSON, None, *[{"at": moment, "n": 1} for moment in moments]) == alone
+
+
 def test_names_of_any_kind_are_written() -> None:
     """This includes names with quotes and control characters, and names that are not texts."""
     value = {'q"\\\n': 1, "class": 2, "": 3, "ü": 4, 5: 6}
