@@ -6,13 +6,15 @@ import json
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.codecs.blocks import ERROR, decoded, encoded
 from tests.codecs.test_reading import ANY, JSON
 
-from turnout.records import Field, Float32, Int8, Moment, Schema, Struct
+from turnout.records import Block, Field, Float32, Int8, Moment, Schema, Struct
 from turnout.records.schema import TIMESTAMP
+from turnout.records.types import Columns
 
 
 def test_everything_that_connect_can_hold_is_written() -> None:
@@ -35,9 +37,12 @@ def test_everything_that_connect_can_hold_is_written() -> None:
 @given(st.lists(st.none() | st.integers(-(2**70), 2**70).map(Moment) | st.integers(0, 5).map(Moment), max_size=60))
 def test_a_column_of_moments_is_written_as_one_moment_after_the_other(moments: list[Moment | None]) -> None:
     """With moments of any year, nulls, and the same moment several times."""
-    alone = [encoded(JSON, None, {"at": moment, "n": 1})[0] for moment in moments]
+    rows = np.arange(len(moments))
+    columns: Columns = {"at": moments, "n": rows.tolist()}
 
-    assert encoded(JSON, None, *[{"at": moment, "n": 1} for moment in moments]) == alone
+    assert JSON.encode(Block(rows, None, columns=columns)) == [
+        encoded(JSON, None, {"at": moment, "n": row})[0] for row, moment in enumerate(moments)
+    ]
 
 
 def test_names_of_any_kind_are_written() -> None:
