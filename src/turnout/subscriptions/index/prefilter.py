@@ -83,7 +83,7 @@ class Prefilter:
         self.is_useful_for_batches = len(np.unique(owners)) >= _LEAST_SHARE * programs
 
     def _read(self, arrays: Arrays, numeric: Indices, equal: Indices) -> None:
-        """Lay the limits of programs side by side, given their checks of the two kinds."""
+        """Put the limits of programs side by side, given their checks of the two kinds."""
         checks = np.concatenate([numeric, equal])
         literals = arrays.check_b.take(equal)
         limits = arrays.check_b.take(numeric)
