@@ -77,13 +77,16 @@ class Prefilter:
         self._facts: list[int] = facts.tolist()
         if len(keys) + len(facts) == 0 or len(keys) > _MOST_KEYS:
             return
-        self._read(arrays, numeric, equal)
+        owner = np.searchsorted(arrays.checks_at, np.concatenate([numeric, equal]), "right") - 1
+        evaluated = np.bincount(owner, minlength=programs)
+        self._is_decided = (evaluated == np.diff(arrays.checks_at)) & (evaluated <= _CHECKS)
         self.is_useful = len(keys) > 0 or bool(self._is_decided.mean() >= _LEAST_DECIDED)
-        owners = np.searchsorted(arrays.checks_at, numeric, "right")
-        self.is_useful_for_batches = len(np.unique(owners)) >= _LEAST_SHARE * programs
+        self.is_useful_for_batches = len(np.unique(owner[: len(numeric)])) >= _LEAST_SHARE * programs
+        if self.is_useful:
+            self._read(arrays, numeric, equal, owner)
 
-    def _read(self, arrays: Arrays, numeric: Indices, equal: Indices) -> None:
-        """Put the limits of programs side by side, given their checks of the two kinds."""
+    def _read(self, arrays: Arrays, numeric: Indices, equal: Indices, owner: Indices) -> None:
+        """Put the limits of programs side by side, given their checks of the two kinds and the program of each."""
         checks = np.concatenate([numeric, equal])
         literals = arrays.check_b.take(equal)
         limits = arrays.check_b.take(numeric)
@@ -96,18 +99,16 @@ class Prefilter:
                 np.searchsorted(self._facts, arrays.check_a.take(equal)) + len(self._keys),
             ]
         )
-        sizes = np.diff(arrays.checks_at)
-        owner = np.repeat(np.arange(len(sizes)), sizes).take(checks)
         order = np.argsort(owner, kind="stable")
         begins = indices_of(np.diff(owner.take(order), prepend=-1))
         rank = np.arange(len(checks)) - np.repeat(begins, np.diff(begins, append=len(checks)))
         slots = min(int(rank.max()) + 1, _CHECKS)
         # Side by side for each program, so that they come from memory together. The last column is of programs without
         # such a check: its number is within any limits.
-        count = len(self._keys) + len(self._facts)
-        self._limits = np.full((len(sizes), slots, 2), (-inf, inf))
-        self._columns = np.full((len(sizes), slots), count, np.min_scalar_type(count))
-        self._negated = np.zeros((len(sizes), slots), np.bool_) if negated.any() else None
+        count, programs = len(self._keys) + len(self._facts), len(self._is_decided)
+        self._limits = np.full((programs, slots, 2), (-inf, inf))
+        self._columns = np.full((programs, slots), count, np.min_scalar_type(count))
+        self._negated = np.zeros((programs, slots), np.bool_) if negated.any() else None
         for slot in range(slots):
             mine = order.take(indices_of(rank == slot))
             some = owner.take(mine)
@@ -116,8 +117,6 @@ class Prefilter:
             self._limits[some, slot, 1] = high.take(mine)
             if self._negated is not None:
                 self._negated[some, slot] = negated.take(mine)
-            sizes[some] -= 1
-        self._is_decided = sizes == 0
 
     def remaining(
         self,
