@@ -26,7 +26,7 @@ from turnout.engine.counts import Counts
 from turnout.errors import RunError
 from turnout.routes import Route
 from turnout.runtime.open_splits import ledger
-from turnout.runtime.open_splits.progress import ProgressFolder, position_after
+from turnout.runtime.open_splits.progress import OpenProgress, ProgressFolder
 from turnout.runtime.open_splits.slots import SLOTS, SlotUse
 from turnout.runtime.progress import Progress, RunResult
 from turnout.spark.running import job
@@ -87,8 +87,24 @@ def offsets(checkpoint: Path) -> list[dict[str, int]]:
 
 
 def reached(checkpoint: Path, sequence: int) -> bool:
-    """Return True if the first open split has recorded this position."""
-    return (position_after(checkpoint, 1) or 0) >= sequence
+    """Return True if an open split has recorded this position."""
+    recorded = newest(checkpoint)
+    return recorded is not None and recorded[1].next >= sequence
+
+
+def newest(checkpoint: Path) -> tuple[int, OpenProgress] | None:
+    """Return the last open split with a record, and this record."""
+    folder = ProgressFolder(checkpoint)
+    for number in reversed(folder.numbers()):
+        progress = folder.read(number)
+        if progress is not None:
+            return number, progress
+    return None
+
+
+def stays_open(checkpoint: Path) -> bool:
+    """Return True once the first two splits have ended, which is soon; the third one stays open."""
+    return ProgressFolder(checkpoint).numbers()[-1:] >= [2]
 
 
 def publishes(process: psutil.Process, port: int) -> bool:
@@ -103,6 +119,7 @@ class Run:
     """A run in this process, on a thread."""
 
     stop: threading.Event = field(default_factory=threading.Event)
+    ready: threading.Event = field(default_factory=threading.Event)
     progress: list[Progress] = field(default_factory=list)
     result: Future[RunResult] = field(default_factory=Future)
 
@@ -121,7 +138,13 @@ def under_way(route: Route, spark: SparkSession, checkpoint: Path) -> Iterator[R
     run = Run()
     with ThreadPoolExecutor(1) as threads:
         run.result = threads.submit(
-            job.run, route, spark, checkpoint=checkpoint, stop=run.stop, on_progress=run.progress.append
+            job.run,
+            route,
+            spark,
+            checkpoint=checkpoint,
+            stop=run.stop,
+            on_progress=run.progress.append,
+            on_ready=run.ready.set,
         )
         try:
             yield run
@@ -181,6 +204,7 @@ def test_a_subscription_comes_into_an_open_split(spark: SparkSession, streams: S
         store.create(Subscription(destinations=(streams.out("all"),), condition=kiwi("subject", "*"), id="all"))
         route = Route.parse(text(streams, f'{LOW}\nsubscriptions: {{store: "{url}"}}'), {})
         with under_way(route, spark, tmp_path / "c") as run:
+            wait_for(run.ready.is_set)
             publish(streams, 1, 11)
             wait_for(lambda: run.read == 10)
             batch, number = run.progress[-1].batch, 11
@@ -310,9 +334,9 @@ def test_a_worker_is_killed_inside_an_open_split(spark: SparkSession, streams: S
         with pytest.raises(RunError, match="a Python worker died"):
             first.result.result(60)
     before = first.progress[-1].counts
-    position = position_after(checkpoint, 1)
-    assert position is not None
-    assert before.read == position - 1 >= 500
+    recorded = newest(checkpoint)
+    assert recorded is not None
+    assert before.read == recorded[1].next - 1 >= 500
     publish(streams, 600, 700)
 
     with under_way(route, spark, checkpoint) as second:
@@ -360,16 +384,17 @@ def test_a_process_is_killed_inside_an_open_split(
 ) -> None:
     """kill -9, and what follows repeats about a second: nothing lost, nothing twice, and all are counted in the end."""
     path = write_route(tmp_path, text(streams))
-    publish(streams, 0, 500)
     with running(tmp_path, path) as switch:
         checkpoint = switch.checkpoint
+        wait_for(partial(stays_open, checkpoint), 120)
+        publish(streams, 0, 500)
         wait_for(partial(reached, checkpoint, 501), 120)
         for start in range(500, 600, 10):
             publish(streams, start, start + 10)
             time.sleep(0.05)
         KILLS[victim](switch)
         switch.wait(60)
-    recorded = position_after(checkpoint, 1)
+    recorded = newest(checkpoint)
     assert recorded is not None
     publish(streams, 600, 700)
 
@@ -377,7 +402,8 @@ def test_a_process_is_killed_inside_an_open_split(
 
     assert conserved(result.counts, 0, 700)
     assert books(streams) == kept(0, 700)
-    progress = ProgressFolder(checkpoint).read(1)
+    number, before = recorded
+    progress = ProgressFolder(checkpoint).read(number)
     assert progress is not None
     # The split was closed where it was recorded last: the run that follows has micro-batches with an end.
-    assert progress.next == recorded
+    assert progress.next == before.next

@@ -153,7 +153,7 @@ class OpenTask:
             if session.seconds > 0:
                 self._engine.prepare(self._revision)
                 self._sink.open()
-                with self._opens(self._next, session.socket, RECORD_SECONDS) as records:
+                with self._opens(self._next, session.socket, min(RECORD_SECONDS, session.seconds)) as records:
                     self._follow(session, records)
             session.record(self._progress(), final=True)
 
@@ -174,7 +174,8 @@ class OpenTask:
             elif self._collect_at is not None and now >= self._collect_at:
                 self._tally.add(*self._sink.collect())
                 self._collect_at = now + _COLLECT_SECONDS
-            records.wait_at_most(RECORD_SECONDS if self._collect_at is None else _PAUSE_SECONDS)
+            longest = RECORD_SECONDS if self._collect_at is None else _PAUSE_SECONDS
+            records.wait_at_most(max(0.0, min(longest, until - now)))
             if session.revision != self._revision and (self._next >= again or not records.pending):
                 self._revision = session.revision
                 session.record(self._progress(), wait=True)

@@ -117,14 +117,14 @@ def test_progress_is_marked_with_the_process(tmp_path: Path) -> None:
 
 
 def test_splits_stay_open_by_what_a_gap_costs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first one for half a minute; then so long that at most a five-hundredth of the time is lost."""
+    """The first one for a moment; then so long that at most a five-hundredth of the time is lost."""
     now = 100.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
     splits = OpenSplits(tmp_path)
     splits.open()
     first = splits.begin(1, 5, None)
     splits.reads(first)
-    assert (splits.ready, splits.gap, first.seconds) == (True, None, 30.0)
+    assert (splits.ready, splits.gap, first.seconds) == (False, None, ledger.FIRST_SECONDS)
     splits.record(first, OpenProgress(9), final=True)
     now += 0.08
     second = splits.begin(2, 9, None)
@@ -132,7 +132,10 @@ def test_splits_stay_open_by_what_a_gap_costs(tmp_path: Path, monkeypatch: pytes
     splits.reads(second)
 
     assert splits.gap == pytest.approx(0.08)
-    assert splits.begin(3, 9, None).seconds == pytest.approx(40.0)
+    third = splits.begin(3, 9, None)
+    assert (splits.ready, third.seconds) == (False, pytest.approx(40.0))
+    splits.reads(third)
+    assert splits.ready
 
 
 def test_a_backlog_between_two_splits_is_no_gap(tmp_path: Path) -> None:

@@ -14,8 +14,8 @@ from turnout.runtime.open_splits.progress import PROCESS, OpenProgress, Progress
 
 SHORTEST_SECONDS: Final = 10.0
 LONGEST_SECONDS: Final = 60.0
-FIRST_SECONDS: Final = 30.0
-"""Seconds that the first split stays open, before any gap is known."""
+FIRST_SECONDS: Final = 0.1
+"""Seconds that a split stays open before any gap is known: the slow first gaps are over before a run is ready."""
 
 _GAP_SHARE: Final = 0.002
 """Share of the time in which no task reads, at which the length of splits aims."""
@@ -86,8 +86,8 @@ class OpenSplits:
         seconds: how long a split may stay open, by what the gap between the last two has cost; 0 as long as none may be
             opened.
         revision: revision of the subscriptions, as it was recorded last; None without.
-        ready: whether a task has been ready for the next record.
         gap: seconds between the end of a split and the moment at which the next one read; None before the second.
+        ready: whether a task that may stay open for long has been ready for the next record.
     """
 
     def __init__(
@@ -108,8 +108,8 @@ class OpenSplits:
         self.seconds = 0.0
         self.revision: int | None = None
         self._noted: int | None = None
-        self.ready = False
         self.gap: float | None = None
+        self.ready = False
         self._ended_at: float | None = None
 
     def _reported_before(self) -> dict[int, Counts]:
@@ -190,7 +190,7 @@ class OpenSplits:
         with self._lock:
             if not self._holds(attempt):
                 return
-            self.ready = True
+            self.ready = self.ready or attempt.seconds > FIRST_SECONDS
             if self._ended_at is not None:
                 self.gap, self._ended_at = time.monotonic() - self._ended_at, None
                 self.seconds = open_seconds(self.gap) if self.seconds > 0 else 0.0

@@ -366,7 +366,7 @@ class _Run:
             self.open_run.retry_slot()
         if self.on_ready is None:
             return
-        prepared = self.open_run is None or self.open_run.ready or self.counts.batches > 0
+        prepared = self.open_run is None or self.open_run.ready or self.counts.counts().read > 0
         if prepared and not query.status["message"].startswith("Initializing"):
             self.on_ready()
             self.on_ready = None
