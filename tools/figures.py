@@ -137,17 +137,25 @@ def _scale(rate: str) -> str:
 
 
 def _source(benchmark: str) -> str:
-    """The file, the machine and the moment of a benchmark."""
+    """The machine and the moment of each file with cases of a benchmark that no newer file has."""
+    known: set[str] = set()
+    sources = []
     for file in _files():
         run = file["benchmarks"].get(benchmark)
-        if run:
-            machine, options = file["machine"], run["options"]
-            given = f", {json.dumps(options)}" if options else ""
-            return (
-                f"{run['at'][:10]}, {machine['cores']} cores of {machine['cpu']}, commit {run['commit']}, load "
-                f"{run['load_before']} before and {run['load_after']} after{given}"
-            )
-    return _NOT_MEASURED
+        measured = {case["case"] for case in run["cases"] if case["status"] == "measured"} if run else set()
+        if measured - known:
+            others = f"{len(measured - known)} other cases: " if known else ""
+            sources.append(others + _run(file["machine"], run))
+            known |= measured
+    return "; ".join(sources) or _NOT_MEASURED
+
+
+def _run(machine: dict[str, Any], run: dict[str, Any]) -> str:
+    given = f", {json.dumps(run['options'])}" if run["options"] else ""
+    return (
+        f"{run['at'][:10]}, {machine['cores']} cores of {machine['cpu']}, commit {run['commit']}, load "
+        f"{run['load_before']} before and {run['load_after']} after{given}"
+    )
 
 
 def _heading(name: str) -> str:
