@@ -21,7 +21,8 @@ def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     old = [row("a: one", 10, 9.0), row("b: one", 10, 8.0)]
     new = [row("a: one", 10, 4.0), row("a: one", 100, 5.0), {"case": "b: one", "status": "failed", "reason": "x"}]
     for day, cases in (("2026-01-01", old), ("2026-02-01", new)):
-        content = {"benchmarks": {"match": {"cases": cases}}}
+        run = {"at": f"{day}T00:00:00Z", "commit": "c", "load_before": 0.1, "load_after": 0.2, "options": {}}
+        content = {"machine": {"cpu": "P", "cores": 2}, "benchmarks": {"match": {**run, "cases": cases}}}
         (tmp_path / f"{day}-m.json").write_text(json.dumps(content), encoding="utf-8")
     monkeypatch.setattr(figures, "RESULTS", tmp_path)
     for cached in (figures._files, figures.rows):
@@ -46,6 +47,15 @@ def test_figure(mark: str, text: str) -> None:
     page = f"takes <!-- figure: {mark} -->?<!-- /figure --> in all"
 
     assert figures.with_figures(page) == f"takes <!-- figure: {mark} -->{text}<!-- /figure --> in all"
+
+
+def test_source() -> None:
+    """Each file with cases that no newer one has is named."""
+    page = figures.with_figures("<!-- source: match --><!-- /source -->")
+
+    newest, older = "2026-02-01, 2 cores of P", "1 other cases: 2026-01-01, 2 cores of P"
+    load = "commit c, load 0.1 before and 0.2 after"
+    assert page == f"<!-- source: match -->{newest}, {load}; {older}, {load}<!-- /source -->"
 
 
 def test_writing_twice_changes_nothing() -> None:
