@@ -324,6 +324,7 @@ def test_a_worker_is_killed_inside_an_open_split(spark: SparkSession, streams: S
     route, checkpoint = Route.parse(text(streams), {}), tmp_path / "c"
     publish(streams, 0, 500)
     with under_way(route, spark, checkpoint) as first:
+        wait_for(partial(stays_open, checkpoint))
         wait_for(lambda: first.read >= 500)
         for start in range(500, 600, 10):
             publish(streams, start, start + 10)
