@@ -104,7 +104,7 @@ def newest(checkpoint: Path) -> tuple[int, OpenProgress] | None:
 
 def stays_open(checkpoint: Path) -> bool:
     """Return True once the first two splits have ended, which is soon; the third one stays open."""
-    return ProgressFolder(checkpoint).numbers()[-1:] >= [2]
+    return 2 in ProgressFolder(checkpoint).numbers()
 
 
 def publishes(process: psutil.Process, port: int) -> bool:
