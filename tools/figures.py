@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -49,13 +49,20 @@ def _files() -> tuple[dict[str, Any], ...]:
 @cache
 def rows(benchmark: str) -> tuple[Row, ...]:
     """Return the measured cases of a benchmark, each from the newest file that has it; sizes of a case are rows."""
-    found: dict[tuple[str, int], Row] = {}
+    found = [row for *_, own in _runs(benchmark) for row in own]
+    return tuple({(row["case"], row["size"]): row for row in found}.values())
+
+
+def _runs(benchmark: str) -> Iterator[tuple[dict[str, Any], dict[str, Any], list[Row]]]:
+    """Yield each file, the newest first, its run of a benchmark, and the measured cases that no newer file has."""
+    known: set[str] = set()
     for file in _files():
-        cases = file["benchmarks"].get(benchmark, {}).get("cases", ())
-        new = [case for case in cases if case["status"] == "measured"]
-        known = {case for case, _ in found}
-        found |= {(case["case"], case["size"]): case for case in new if case["case"] not in known}
-    return tuple(found.values())
+        run = file["benchmarks"].get(benchmark, {})
+        measured = [row for row in run.get("cases", ()) if row["status"] == "measured"]
+        own = [row for row in measured if row["case"] not in known]
+        if own:
+            yield file, run, own
+        known |= {row["case"] for row in own}
 
 
 def value_of(row: Row, name: str) -> Any:
@@ -138,24 +145,16 @@ def _scale(rate: str) -> str:
 
 def _source(benchmark: str) -> str:
     """The machine and the moment of each file with cases of a benchmark that no newer file has."""
-    known: set[str] = set()
-    sources = []
-    for file in _files():
-        run = file["benchmarks"].get(benchmark)
-        measured = {case["case"] for case in run["cases"] if case["status"] == "measured"} if run else set()
-        if measured - known:
-            others = f"{len(measured - known)} other cases: " if known else ""
-            sources.append(others + _run(file["machine"], run))
-            known |= measured
+    sources: list[str] = []
+    for file, run, own in _runs(benchmark):
+        machine = file["machine"]
+        others = f"{len({row['case'] for row in own})} other cases: " if sources else ""
+        given = f", {json.dumps(run['options'])}" if run["options"] else ""
+        sources.append(
+            f"{others}{run['at'][:10]}, {machine['cores']} cores of {machine['cpu']}, commit {run['commit']}, load "
+            f"{run['load_before']} before and {run['load_after']} after{given}"
+        )
     return "; ".join(sources) or _NOT_MEASURED
-
-
-def _run(machine: dict[str, Any], run: dict[str, Any]) -> str:
-    given = f", {json.dumps(run['options'])}" if run["options"] else ""
-    return (
-        f"{run['at'][:10]}, {machine['cores']} cores of {machine['cpu']}, commit {run['commit']}, load "
-        f"{run['load_before']} before and {run['load_after']} after{given}"
-    )
 
 
 def _heading(name: str) -> str:
