@@ -174,8 +174,6 @@ class OpenTask:
             elif self._collect_at is not None and now >= self._collect_at:
                 self._tally.add(*self._sink.collect())
                 self._collect_at = now + _COLLECT_SECONDS
-            longest = RECORD_SECONDS if self._collect_at is None else _PAUSE_SECONDS
-            records.wait_at_most(max(0.0, min(longest, until - now)))
             if session.revision != self._revision and (self._next >= again or not records.pending):
                 self._revision = session.revision
                 session.record(self._progress(), wait=True)
@@ -184,6 +182,8 @@ class OpenTask:
                 self._record_changes(session)
             if session.closing or now >= until or records.pending > LARGE_BACKLOG:
                 break
+            longest = RECORD_SECONDS if self._collect_at is None else _PAUSE_SECONDS
+            records.wait_at_most(min(longest, until - now))
 
     def _publish(self, batch: ArrowBatch | ListedRecords) -> None:
         """Publish what becomes of a batch, without a wait for acknowledgements."""
