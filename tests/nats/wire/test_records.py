@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from unittest.mock import patch
-
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from turnout.errors import TurnoutError
-from turnout.nats.wire import records
+from turnout.nats.protocol.frames import MAX_MESSAGE_BYTES
 from turnout.nats.wire.frames import locate
+from turnout.nats.wire.listed import Listed
 from turnout.nats.wire.records import Received, decode
 
 TOKENS = st.sampled_from(["a", "orders", "Ä", "x" * 40])
@@ -43,24 +43,27 @@ def frames(draw: st.DrawFn, usual: bool) -> bytes:
     return head.encode() + b"\r\n" + block + payload + b"\r\n"
 
 
-def outcome(memory: bytearray, few: int) -> Received | str:
-    with patch.object(records, "_MAX_LISTED_FRAMES", few):
-        try:
-            return decode(memory, len(memory), locate(memory, len(memory)), 3)
-        except TurnoutError as failure:
-            return f"{type(failure).__name__}: {failure}"
+def read_many(memory: bytearray) -> tuple[Received, int] | str:
+    try:
+        located = locate(memory, len(memory))
+        return decode(memory, len(memory), located, 3), located.consumed
+    except TurnoutError as failure:
+        return f"{type(failure).__name__}: {failure}"
 
 
-@given(st.booleans().flatmap(lambda usual: st.lists(frames(usual), min_size=1, max_size=6)))
-def test_few_frames_are_decoded_as_many_are(sent: list[bytes]) -> None:
-    """For any contents, columns, sequences, sizes, statuses and errors are the same."""
-    memory = bytearray(b"".join(sent))
+@given(st.booleans().flatmap(lambda usual: st.lists(frames(usual), min_size=1, max_size=6)), st.integers(0, 40))
+def test_few_frames_are_decoded_as_many_are(sent: list[bytes], cut: int) -> None:
+    """For any contents, columns, sequences and sizes are the same; what is not usual is left to the other way."""
+    whole = b"".join(sent)
+    memory = bytearray(whole[: len(whole) - cut])
 
-    many, few = outcome(memory, 0), outcome(memory, 64)
+    expected, read = read_many(memory), Listed.read(memory, len(memory), MAX_MESSAGE_BYTES)
 
-    if isinstance(many, str) or isinstance(few, str):
-        assert few == many
+    if read is None:
         return
+    assert not isinstance(expected, str), expected
+    many, few = expected[0], Received.of_listed(read[0], 3)
+    assert read[1] == expected[1]
     assert [column.to_pylist() for column in few.columns] == [column.to_pylist() for column in many.columns]
     assert [column.type for column in few.columns] == [column.type for column in many.columns]
     for name in ("sequences", "consumer_sequences", "sizes"):
@@ -73,11 +76,43 @@ def test_usual_frames_are_decoded_one_by_one() -> None:
     plain = b"MSG a.b 1 $JS.ACK.S.C.1.7.8.1700000000000000000.2 1\r\nx\r\n"
     headed = b"HMSG a.b 1 $JS.ACK.S.C.1.9.10.1700000000000000000.1 18 19\r\nNATS/1.0\r\nA: b\r\n\r\ny\r\n"
     memory = bytearray(plain + headed)
-    few = records._decode_listed(memory, locate(memory, len(memory)), 0)
+    read = Listed.read(memory, len(memory), MAX_MESSAGE_BYTES)
 
-    assert few is not None
-    assert few.sequences.tolist() == [7, 9]
+    assert read is not None
+    few = Received.of_listed(read[0])
+    assert few.sequences == (7, 9)
     assert few.columns[4].to_pylist() == [b"x", b"y"]
     assert few.columns[5].to_pylist() == [None, [{"key": "A", "value": b"b"}]]
-    status = bytearray(plain + b"HMSG i 1 28 28\r\nNATS/1.0 404 No Messages\r\n\r\n\r\n")
-    assert records._decode_listed(status, locate(status, len(status)), 0) is None
+    assert read[1] == len(memory)
+
+
+UNUSUAL = {
+    "status": b"HMSG i 1 28 28\r\nNATS/1.0 404 No Messages\r\n\r\n\r\n",
+    "other line": b"PING\r\n",
+    "no position": b"MSG a.b 1 other 1\r\nx\r\n",
+    "blank in the subject": b"MSG a\tb 1 $JS.ACK.S.C.1.7.8.1700000000000000000.2 1\r\nx\r\n",
+    "wrong size": b"MSG a.b 1 $JS.ACK.S.C.1.7.8.1700000000000000000.2 1\r\nxyz\r\n",
+    "too large": b"MSG a.b 1 $JS.ACK.S.C.1.7.8.1700000000000000000.2 9999999999\r\nx\r\n",
+    "large sequence": b"MSG a.b 1 $JS.ACK.S.C.1.9999999999999999999.8.1700000000000000000.2 1\r\nx\r\n",
+    "headers as large as the message": b"HMSG a.b 1 $JS.ACK.S.C.1.7.8.1.2 12 12\r\nNATS/1.0\r\n\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("frame", UNUSUAL.values(), ids=UNUSUAL)
+def test_unusual_frames_are_left_to_the_vectorised_way(frame: bytes) -> None:
+    plain = b"MSG a.b 1 $JS.ACK.S.C.1.7.8.1700000000000000000.2 1\r\nx\r\n"
+    memory = bytearray(plain + frame)
+
+    assert Listed.read(memory, len(memory), MAX_MESSAGE_BYTES) is None
+    assert Listed.read(memory, len(plain), MAX_MESSAGE_BYTES) is not None
+
+
+def test_an_incomplete_frame_stays_in_the_buffer() -> None:
+    plain = b"MSG a.b 1 $JS.ACK.S.C.1.7.8.1700000000000000000.2 1\r\nx\r\n"
+    memory = bytearray(plain + plain)
+
+    for filled in range(len(plain), 2 * len(plain)):
+        read = Listed.read(memory, filled, MAX_MESSAGE_BYTES)
+        assert read is not None
+        assert read[1] == len(plain)
+    assert Listed.read(memory, len(plain) - 1, MAX_MESSAGE_BYTES) is None

@@ -9,20 +9,22 @@ from __future__ import annotations
 
 import contextlib
 import time
+from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from operator import lt
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from turnout.errors import ConnectionLostError, StreamError
 from turnout.nats.protocol.pull_requests import PullStatus, ephemeral_config, next_request, pull_body
 from turnout.nats.protocol.status import NO_RESPONDERS, REQUEST_TIMEOUT, read_status
 from turnout.nats.wire.connection import Connection, frame
 from turnout.nats.wire.frames import locate, with_room
-from turnout.nats.wire.records import SCHEMA, Received, decode
+from turnout.nats.wire.listed import FEW_BYTES, Listed
+from turnout.nats.wire.records import SCHEMA, Numbers, Received, decode
 from turnout.nats.wire.streams import create_consumer, delete_consumer
 from turnout.records.types import ArrowBatch
 
@@ -34,6 +36,9 @@ _MARGIN = 1.1
 _SPARE_MESSAGES = 64
 _EXPIRES_SECONDS = 5.0
 _BUFFER_BYTES = 2 << 20
+# At most so many messages of a usual size, and so many bytes before one is known, are read one by one.
+_FEW_MESSAGES = 200
+_SMALLEST_BYTES = 20
 # Decoding costs some 800 us for a buffer, however small: if much is pending, it waits for more.
 _ENOUGH_BYTES = 1 << 20
 _MANY_MESSAGES = 5000
@@ -224,20 +229,36 @@ class PullReader:
 
     def _take_received(self) -> tuple[Received | None, int]:
         """Decode the whole messages of the buffer, if there are any; return how many are within the range."""
+        batch, consumed = self._read_few() or self._read_many()
+        count = 0
+        if batch is not None:
+            count = self._account(batch)
+            self.bytes += consumed
+        self._shift(consumed)
+        return batch, count
+
+    def _read_few(self) -> tuple[Received, int] | None:
+        """Read the messages of the buffer and their number of bytes one by one; None if that takes longer."""
+        if self._filled > min(FEW_BYTES, _FEW_MESSAGES * max(self._usual, _SMALLEST_BYTES)):
+            return None
+        few = Listed.read(self._memory, self._filled, self._connection.largest_message)
+        if few is None:
+            return None
+        listed, consumed = few
+        self._usual = consumed / len(listed.topics)
+        return Received.of_listed(listed, self._partition), consumed
+
+    def _read_many(self) -> tuple[Received | None, int]:
+        """Read the messages of the buffer at once; return their number of bytes, with those of other lines."""
         with self._connection.reading():
             located = locate(self._memory, self._filled, self._usual, self._connection.largest_message)
         for line in located.lines:
             self._connection.control(line)
         if not len(located):
-            self._shift(located.consumed)
-            return None, 0
+            return None, located.consumed
         self._usual = located.consumed / len(located)
         with self._connection.reading():
-            batch = decode(self._memory, self._filled, located, self._partition)
-        count = self._account(batch)
-        self.bytes += located.consumed
-        self._shift(located.consumed)
-        return batch, count
+            return decode(self._memory, self._filled, located, self._partition), located.consumed
 
     def _receive(self) -> None:
         """Wait for more bytes, then take what else is there."""
@@ -291,15 +312,16 @@ class PullReader:
         self._take(batch.sizes[last:])
         if not count:
             return 0
-        expected = np.arange(at.consumer_sequence + 1, at.consumer_sequence + 1 + count)
-        if not np.array_equal(batch.consumer_sequences, expected):
+        first, last = at.consumer_sequence + 1, at.consumer_sequence + count
+        numbers = batch.consumer_sequences
+        if (numbers[0], numbers[-1]) != (first, last) or not _ascend(numbers):
             self._connection.close()
             raise ConnectionLostError("the consumer's sequences have a gap: messages were lost on the way")
-        if int(batch.sequences[0]) < at.next or (np.diff(batch.sequences) <= 0).any():
+        if batch.sequences[0] < at.next or not _ascend(batch.sequences):
             self._connection.close()
             raise ConnectionLostError("the stream's sequences do not ascend")
-        at.consumer_sequence += count
-        in_range = int(np.searchsorted(batch.sequences, self._range.end))
+        at.consumer_sequence = last
+        in_range = bisect_left(batch.sequences, self._range.end)
         if in_range:
             self.hole = hole(batch.sequences[:in_range], at.next)
             self.messages += in_range
@@ -307,15 +329,21 @@ class PullReader:
         at.done = at.done or in_range < count or batch.pending == 0
         return in_range
 
-    def _take(self, sizes: NDArray[np.int64]) -> None:
+    def _take(self, sizes: Numbers) -> None:
         """Count messages of these sizes against the requests, the oldest first.
 
         A request that the next message would not fit into is ended with a status. One whose bytes are used up to the
         last one is ended without a word.
         """
         requests = self._at.requests
-        if len(sizes):
-            self._at.barren = 0
+        if not len(sizes):
+            return
+        self._at.barren = 0
+        total = sum(sizes) if isinstance(sizes, Sequence) else int(sizes.sum())
+        if requests and len(sizes) < requests[0].left and total < requests[0].room:
+            requests[0].left -= len(sizes)
+            requests[0].room -= total
+            return
         while len(sizes) and requests:
             request = requests[0]
             used = np.cumsum(sizes[: request.left])
@@ -361,12 +389,19 @@ class PullReader:
         self._connection.close()
 
 
-def hole(sequences: NDArray[np.int64], expected: int) -> int | None:
+def _ascend(numbers: Numbers) -> bool:
+    """Return True if each number is larger than the one before."""
+    if isinstance(numbers, Sequence):
+        return all(map(lt, numbers, numbers[1:]))
+    return bool((np.diff(numbers) > 0).all())
+
+
+def hole(sequences: Numbers, expected: int) -> int | None:
     """The lowest sequence from *expected* on that the ascending *sequences* step over; None where they have no gap."""
     count = len(sequences)
     if int(sequences[-1]) == expected + count - 1:
         return None
-    return expected + int(np.argmax(sequences != np.arange(expected, expected + count)))
+    return expected + int(np.argmax(np.asarray(sequences) != np.arange(expected, expected + count)))
 
 
 def record_batch(received: Received, count: int) -> ArrowBatch:

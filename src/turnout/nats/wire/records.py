@@ -1,4 +1,4 @@
-"""Conversion of the frames in a buffer to Arrow columns: vectorised, or one by one where there are few.
+"""Vectorised conversion of the frames in a buffer to Arrow columns; see `turnout.nats.wire.listed` for a few frames.
 
 The position of a message is in its reply subject (ADR-15, JSAck)::
 
@@ -7,9 +7,10 @@ The position of a message is in its reply subject (ADR-15, JSAck)::
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property, partial
+from typing import Self
 
 import numpy as np
 import pyarrow as pa
@@ -39,14 +40,11 @@ SCHEMA = pa.schema(
 """The columns of a record, as Spark's Arrow expects them."""
 
 Positions = NDArray[np.int64]
+Numbers = Positions | Sequence[int]
 
 _ACK = np.uint64(int.from_bytes(b"$JS.ACK.", "little"))
 # Five numbers of one digit with the dots between them.
 _SHORTEST_NUMBERS = 9
-_MAX_LISTED_FRAMES = 200
-"""Up to so many frames are read one by one: the vectorised way takes a millisecond whatever their number."""
-_SMALL_BYTES = 1 << 17
-"""Of larger payloads the vectorised way makes fewer copies."""
 
 
 @dataclass(frozen=True)
@@ -65,12 +63,19 @@ class Received:
     """
 
     make_columns: Callable[[], list[ArrowArray]]
-    sequences: Positions
-    consumer_sequences: Positions
-    sizes: Positions
+    sequences: Numbers
+    consumer_sequences: Numbers
+    sizes: Numbers
     pending: int
-    statuses: list[tuple[int, str, bytes]]
+    statuses: list[tuple[int, str, bytes]] = field(default_factory=list)
     listed: Listed | None = None
+
+    @classmethod
+    def of_listed(cls, listed: Listed, partition: int = 0) -> Self:
+        """Return messages that were read one by one."""
+        columns = partial(listed.columns, partition)
+        last = listed.pending[-1]
+        return cls(columns, listed.sequences, listed.consumer_sequences, listed.sizes, last, listed=listed)
 
     @cached_property
     def columns(self) -> list[ArrowArray]:
@@ -85,9 +90,6 @@ def decode(memory: bytearray, filled: int, frames: Frames, partition: int = 0) -
         StreamError: when a message has no JetStream position.
         BrokenFrameError: when a frame is none.
     """
-    is_small = len(frames) <= _MAX_LISTED_FRAMES and frames.consumed <= _SMALL_BYTES
-    if is_small and (listed := _decode_listed(memory, frames, partition)) is not None:
-        return listed
     words = windows(memory, filled, "<u8")
     octets = np.frombuffer(memory, dtype=np.uint8, count=filled)
     body = frames.line_end + 2
@@ -119,17 +121,6 @@ def decode(memory: bytearray, filled: int, frames: Frames, partition: int = 0) -
     ]
     sizes = (at.topic_end - topic_start) + (before_size - at.reply_start) + (frames.end - body)
     return Received(lambda: columns, at.sequence, at.consumer_sequence, sizes, int(at.pending[-1]), statuses)
-
-
-def _decode_listed(memory: bytearray, frames: Frames, partition: int) -> Received | None:
-    """Read frames one by one; None where one of them is a status, or has a form that is not the usual one."""
-    listed = Listed.of(memory, frames)
-    if listed is None:
-        return None
-    numbers = (listed.sequences, listed.consumer_sequences, listed.sizes)
-    sequences, consumer_sequences, sizes = (np.array(column, np.int64) for column in numbers)
-    make = partial(listed.columns, partition)
-    return Received(make, sequences, consumer_sequences, sizes, listed.pending[-1], [], listed)
 
 
 def _payloads(
