@@ -192,11 +192,11 @@ def with_tombstones(
     """Decode the texts with *read*, and return a null with this schema for each that is None."""
     if None not in texts:
         return read(rows, texts) if len(texts) else ([], {})
-    absent = np.fromiter((text is None for text in texts), np.bool_, len(texts))
-    nulls = Block(rows[absent], schema)
     present = [text for text in texts if text is not None]
     if not present:
-        return [nulls], {}
+        return [Block(rows, schema)], {}
+    absent = np.fromiter((text is None for text in texts), np.bool_, len(texts))
+    nulls = Block(rows[absent], schema)
     blocks, errors = read(rows[~absent], present)
     return [*blocks, nulls], errors
 

@@ -118,6 +118,10 @@ class Counts:
         """Return the numbers by name."""
         return {name: getattr(self, name) for name in NUMBERS}
 
+    def with_flow(self, flow: Flow) -> Counts:
+        """Return the same numbers with another flow."""
+        return Counts(*_numbers_of(self), flow=flow)
+
     @classmethod
     def of(cls, numbers: Fields, flow: Flow | None = None) -> Counts:
         """Return counts from numbers by name; a missing or null number is 0."""

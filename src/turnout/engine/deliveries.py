@@ -27,6 +27,43 @@ _MAX_LISTED_DELIVERIES = 64
 """Number of deliveries up to which their texts are looked up one by one."""
 
 
+class Texts:
+    """Texts of a batch's deliveries, as a list or as an Arrow array; the other form is made at its first use.
+
+    Args:
+        texts: either form. A list suits a few: an array of them takes as long as the work on some records.
+    """
+
+    __slots__ = ("_array", "_listed")
+
+    def __init__(self, texts: Strings | Sequence[str | None]) -> None:
+        is_array = isinstance(texts, pa.Array)
+        self._array: Strings | None = texts if is_array else None
+        self._listed: Sequence[str | None] | None = None if is_array else texts
+
+    @property
+    def array(self) -> Strings:
+        """The texts as an Arrow array."""
+        if self._array is None:
+            self._array = pa.array(self._listed, pa.string())
+        return self._array
+
+    @property
+    def listed(self) -> Sequence[str | None]:
+        """The texts as a list."""
+        if self._listed is None:
+            self._listed = self.array.to_pylist()
+        return self._listed
+
+    def take(self, indices: RowIds) -> Texts:
+        """Return the texts at *indices*, in that order."""
+        return Texts(self.array.take(pa.array(indices)))
+
+    def joined(self, others: Texts) -> Texts:
+        """Return these texts and others behind them."""
+        return Texts(pa.concat_arrays([self.array, others.array]))
+
+
 @dataclass(frozen=True, slots=True)
 class OutgoingDeliveries:
     """Messages to send, sorted by record; all columns have one length.
@@ -44,8 +81,8 @@ class OutgoingDeliveries:
     """
 
     rows: RowIds
-    topics: Strings
-    suffixes: Strings
+    topics: Texts
+    suffixes: Texts
     sinks: NDArray[np.int8] | None
     subscriptions: RowIds
     destinations: RowIds
@@ -57,11 +94,10 @@ class OutgoingDeliveries:
 
     def take(self, indices: RowIds) -> Self:
         """Return the deliveries at *indices*, in that order, without their problems."""
-        chosen = pa.array(indices)
         return type(self)(
             self.rows[indices],
-            self.topics.take(chosen),
-            self.suffixes.take(chosen),
+            self.topics.take(indices),
+            self.suffixes.take(indices),
             None if self.sinks is None else self.sinks[indices],
             self.subscriptions[indices],
             self.destinations[indices],
@@ -92,8 +128,8 @@ class OutgoingDeliveries:
         back[order] = np.arange(len(order))
         both = type(self)(
             np.concatenate([self.rows, others.rows]),
-            pa.concat_arrays([self.topics, others.topics]),
-            pa.concat_arrays([self.suffixes, others.suffixes]),
+            self.topics.joined(others.topics),
+            self.suffixes.joined(others.suffixes),
             None if self.sinks is None and others.sinks is None else np.concatenate([_sinks(self), _sinks(others)]),
             np.concatenate([self.subscriptions, others.subscriptions]),
             np.concatenate([self.destinations, others.destinations]),
@@ -149,9 +185,9 @@ class Fanout:
             topics = _taken([address.topic for address in known], pair_codes)
             sinks = np.array([address.sink for address in known], np.int8)[pair_codes]
         elif len(pairs) <= _MAX_LISTED_DELIVERIES:
-            topics = pa.array([self._topics[number] for number in sent.destinations.tolist()], pa.string())
+            topics = Texts([self._topics[number] for number in sent.destinations.tolist()])
         else:
-            topics = self._index.destinations(sent.destinations)
+            topics = Texts(self._index.destinations(sent.destinations))
         if self._feeds_alone and sinks is None:
             alone = [FEED_ALONE if number in self._feeds_alone else 0 for number in numbers]
             sinks = np.array(alone, np.int8)[pair_codes]
@@ -202,10 +238,9 @@ class Fanout:
         return problems
 
 
-def _taken(texts: Sequence[str | None], codes: NDArray[np.intp]) -> Strings:
+def _taken(texts: Sequence[str | None], codes: NDArray[np.intp]) -> Texts:
     """Return the text of each code."""
-    array = pa.array(texts, pa.string())
-    return array if len(codes) <= _MAX_LISTED_DELIVERIES else array.take(pa.array(codes))
+    return Texts(texts) if len(codes) <= _MAX_LISTED_DELIVERIES else Texts(texts).take(codes)
 
 
 class OwnTopics:
@@ -237,8 +272,8 @@ class OwnTopics:
             problems = {at: self._wrong[topic] for at, topic in enumerate(topics) if topic in self._wrong}
         return OutgoingDeliveries(
             rows,
-            pa.array(texts, pa.string()),
-            pa.array(suffixes, pa.string()),
+            Texts(texts),
+            Texts(suffixes),
             sinks,
             no_subscriptions,
             no_subscriptions,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -129,7 +128,7 @@ class StageCounter:
         self._seconds: dict[str, float] = {}
         self._since = begun
         self._taken: dict[str, int] = {}
-        self._failed: Counter[str] = Counter()
+        self._failed: dict[str, int] = {}
         self._stage = ""
         self._failures = 0
 
@@ -161,9 +160,10 @@ class StageCounter:
 
     def _count_failures(self, failures: int) -> None:
         if failures != self._failures:
-            self._failed[self._stage] += failures - self._failures
+            failed = self._failed.get(self._stage, 0)
+            self._failed[self._stage] = failed + failures - self._failures
             self._failures = failures
 
     def flow(self, stages: Sequence[str]) -> Flow:
         """Return the counts of these stages."""
-        return Flow({name: self._taken.get(name, 0) for name in stages}, dict(self._failed), seconds=self._seconds)
+        return Flow({name: self._taken.get(name, 0) for name in stages}, self._failed, seconds=self._seconds)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import IntEnum, StrEnum
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,6 +59,8 @@ class StageResult(StrEnum):
         return {FAILED: cls.FAILED, FILTERED: cls.FILTERED}.get(int(records.outcomes[row]))
 
 
+_DELIVERED: Final = int(Outcome.DELIVERED)
+
 Outcomes: TypeAlias = NDArray[np.int8]
 """An `Outcome` for each row."""
 
@@ -81,6 +83,8 @@ def outcomes_of(
         rejected: rows without messages because of failures; takes precedence over *unmatched*.
         delivered: rows with at least one message.
     """
+    if len(delivered) == len(records):
+        return np.full(len(records), _DELIVERED, np.int8)
     outcomes = np.full(len(records), -1, np.int8)
     outcomes[records.outcomes == FILTERED] = Outcome.FILTERED
     outcomes[lost_rows] = Outcome.LOST_BY_WEIGHT

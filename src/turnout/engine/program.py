@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from typing import Final, cast
 
 import numpy as np
 import pyarrow as pa
@@ -184,7 +184,7 @@ class Program:
     def _map(self, records: Batch, consumed: Consumed, alive: Positions) -> RowIds:
         """Give the records their mapped topics; return the rows of the records that the weights drop."""
         if self.mapper is None:
-            return np.zeros(0, np.int64)
+            return _NO_ROWS
         topics = records.by_row(records.topics, alive)
 
         def draws(indices: list[int]) -> NDArray[np.float64]:
@@ -201,7 +201,9 @@ class Program:
         else:
             for row, topic in zip(alive.tolist(), mapped, strict=True):
                 records.topics[row] = topic
-        lost = [number for number, topic in enumerate(mapped) if topic is None] if None in mapped else []
+        if None not in mapped:
+            return _NO_ROWS
+        lost = [number for number, topic in enumerate(mapped) if topic is None]
         return alive[np.array(lost, np.intp)].astype(np.int64)
 
     # Matching
@@ -210,12 +212,10 @@ class Program:
         self, records: Batch, alive: Positions, lost: RowIds, index: Index | None
     ) -> tuple[OutgoingDeliveries, RowIds]:
         """Return the messages to send, and the rows of the records that no subscription matches."""
-        mapped = np.ones(len(records), np.bool_)
-        mapped[lost] = False
-        kept = mapped[alive]
-        rows = alive.astype(np.int64)
+        rows = alive.astype(np.int64, copy=False)
+        kept = ~np.isin(rows, lost) if len(lost) else np.ones(len(rows), np.bool_)
         if index is None:
-            rows = rows[kept]
+            rows = rows[kept] if len(lost) else rows
             return self._own_topics.of(rows, records.by_row(records.topics, rows)), rows[:0]
         # Few records are lost: keeping them costs less than removing them from every column.
         columns = self.metadata.columns(records, alive, index.keys)
@@ -252,14 +252,14 @@ class Program:
         deliveries, projections = project(records, deliveries, index)
         undeliverable = rejected_deliveries(route, records.topics, index, deliveries, deliveries.problems)
         deliveries = deliveries.sendable()
-        outgoing = self.writer.written(records, np.unique(deliveries.rows))
+        outgoing = self.writer.written(records, deliveries.rows if index is None else np.unique(deliveries.rows))
         if records.failures:
             # A record that could not be written is a dead letter, and none of its messages is sent.
             deliveries = deliveries.of_rows(outgoing.rows)
             undeliverable = [rejection for rejection in undeliverable if rejection.row not in records.failures]
         rejections = [*self._rejected_records(records, unmatched), *undeliverable]
         log.rejected(rejections)
-        rejected = np.array([rejection.row for rejection in rejections], np.int64)
+        rejected = np.array([rejection.row for rejection in rejections], np.int64) if rejections else _NO_ROWS
         if undeliverable:
             # Other deliveries of their records are sent.
             rejected = np.setdiff1d(rejected, outgoing.rows)
@@ -281,7 +281,7 @@ class Program:
         sent = Sent(route, self.addresses, self.header_rules, consumed, records.topics, index, deliveries)
         counts = Counts.of_outcomes(outcomes, numbers)
         stages.enter(DEAD_LETTER, counts.dead_lettered, counts.dead_lettered + counts.discarded)
-        counts = replace(counts, flow=stages.flow(self._stages.names))
+        counts = counts.with_flow(stages.flow(self._stages.names))
         return Result(counts, messages, log.lines(), sent, matched), BatchOutcome(
             records, consumed, outcomes, deliveries, rejections
         )
@@ -310,14 +310,15 @@ class Program:
         is_special = self.replay is not None or self.lineage.enabled or self.writer.needs_keys
         if is_special or deliveries.sinks is not None or deliveries.bodies is not None:
             return make()
-        if not isinstance(listed, ListedRecords) or not isinstance(headers, list):
+        if not isinstance(listed, ListedRecords) or isinstance(headers, pa.Array):
             return make()
         rows = outgoing.rows.tolist()
         indices = {row: at for at, row in enumerate(rows)}
         of_records = deliveries.rows.tolist()
+        # A delivery without a topic has a problem, and is not here any more.
         return ListedMessages(
-            deliveries.topics.to_pylist(),
-            ids_of_listed(listed, of_records, deliveries.suffixes.to_pylist()),
+            cast("Sequence[str]", deliveries.topics.listed),
+            ids_of_listed(listed, of_records, deliveries.suffixes.listed),
             [indices[row] for row in of_records],
             [outgoing.values[row] for row in rows],
             headers,
@@ -347,8 +348,8 @@ class Program:
         values = pa.array(bodies, pa.binary())
         keys = pa.array([outgoing.keys.get(row) for row in rows], pa.binary())
         messages = Messages(
-            deliveries.topics,
-            message_ids(consumed.batch, deliveries.rows, deliveries.suffixes),
+            deliveries.topics.array,
+            message_ids(consumed.batch, deliveries.rows, deliveries.suffixes.array),
             np.zeros(len(deliveries), np.int8) if deliveries.sinks is None else deliveries.sinks,
             carried,
             record_columns(consumed.batch, rows, values, headers, keys),
@@ -363,3 +364,4 @@ class Program:
 
 
 _UNWATCHED = Watch()
+_NO_ROWS: Final = np.zeros(0, np.int64)

@@ -119,6 +119,8 @@ def _batch_of_listed(listed: ListedRecords, key: Codec, value: Codec) -> tuple[B
 
 def _fail(records: Batch, key: Codec, wrong_keys: Errors, value: Codec, wrong_values: Errors) -> None:
     """Set records aside whose key or value cannot be read."""
+    if not wrong_keys and not wrong_values:
+        return
     failures = {row: Failure.of(error, "VALUE_CONVERTER", value.class_name) for row, error in wrong_values.items()}
     failures |= {row: Failure.of(error, "KEY_CONVERTER", key.class_name) for row, error in wrong_keys.items()}
     records.fail(failures)

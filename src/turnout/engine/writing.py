@@ -21,7 +21,7 @@ from turnout.routes import Route
 from turnout.transforms.mixed import split
 
 Bodies = dict[int, bytes | None]
-HeaderPairs = list[tuple[str | None, bytes | None]]
+HeaderPairs = Sequence[tuple[str | None, bytes | None]]
 
 _MAX_LISTED_RECORDS = 200
 """Number of records up to which headers stay lists."""
@@ -49,7 +49,7 @@ class Outgoing:
     def headers(self) -> ArrowArray:
         """The headers as an Arrow array."""
         headers = self.header_pairs
-        return pa.array(headers, ARROW) if isinstance(headers, list) else headers
+        return headers if isinstance(headers, pa.Array) else pa.array(headers, ARROW)
 
 
 class Writer:
@@ -92,7 +92,7 @@ class Writer:
             return Outgoing(rows, values, keys, headers)
         return Outgoing(rows, values, keys, without(headers, bad), int(bad.sum()))
 
-    def _listed_pairs(self, records: Batch, rows: RowIds) -> list[HeaderPairs] | None:
+    def _listed_pairs(self, records: Batch, rows: RowIds) -> Sequence[HeaderPairs] | None:
         """Return the headers of a few records as lists; None where they are not lists, or have to be changed."""
         if len(rows) > _MAX_LISTED_RECORDS or self._has_schema_ids or self.needs_keys:
             return None
@@ -109,14 +109,17 @@ class Writer:
         return headers, bad
 
 
-def _taken(headers: ArrowArray | list[HeaderPairs], indices: NDArray[np.intp]) -> ArrowArray | list[HeaderPairs]:
-    if isinstance(headers, list):
-        return [headers[index] for index in indices.tolist()]
-    return headers.take(pa.array(indices))
+def _taken(
+    headers: ArrowArray | Sequence[HeaderPairs], indices: NDArray[np.intp]
+) -> ArrowArray | Sequence[HeaderPairs]:
+    if isinstance(headers, pa.Array):
+        return headers.take(pa.array(indices))
+    return [headers[index] for index in indices.tolist()]
 
 
 def _encoded(records: Batch, side: list[Block], rows: RowIds, codec: Codec, stage: str) -> Bodies:
     """Encode these records, and return row → bytes; records that cannot be encoded fail."""
+    is_whole = len(rows) == len(records)
     chosen_rows = np.zeros(len(records), np.bool_)
     chosen_rows[rows] = True
     bodies: Bodies = {}
@@ -124,7 +127,7 @@ def _encoded(records: Batch, side: list[Block], rows: RowIds, codec: Codec, stag
     if not isinstance(codec, SchemalessJson | TypedJson):
         split(side)
     for block in tuple(side):
-        chosen = block.take(np.flatnonzero(chosen_rows[block.rows]))
+        chosen = block if is_whole else block.take(np.flatnonzero(chosen_rows[block.rows]))
         if not len(chosen):
             continue
         encoded, wrong = encode_block(records, codec, chosen)

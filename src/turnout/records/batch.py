@@ -136,7 +136,8 @@ class Batch:
     def alive(self) -> Positions:
         """The rows of the records that are neither filtered nor failed; not to be changed in place."""
         if self._alive is None:
-            self._alive = np.flatnonzero(self.outcomes == ALIVE)
+            nothing_ended = self._outcomes is None
+            self._alive = rows_of(len(self)) if nothing_ended else np.flatnonzero(self.outcomes == ALIVE)
         return self._alive
 
     @property

@@ -99,6 +99,7 @@ class Headers:
         self._equal: dict[str, NDArray[np.bool_]] = {}
         # A few headers are read from lists: each call of Arrow takes as long as some hundred comparisons.
         self._listed: tuple[list[str | None], list[bytes | None]] | None = None
+        self._pairs: Sequence[Pairs] | None = None
         if offsets is None or not len(self._owners):
             self._listed = ([], [])
         elif len(self._owners) <= _MAX_LISTED_HEADERS:
@@ -123,6 +124,7 @@ class Headers:
     def of_pairs(cls, records: Sequence[Pairs]) -> Headers:
         """Build headers off the wire from the names and values of a few records."""
         headers = cls(len(records))
+        headers._pairs = records
         if any(records):
             headers._owners = np.array([row for row, pairs in enumerate(records) for _ in pairs], np.int64)
             listed = [pair for pairs in records for pair in pairs]
@@ -344,10 +346,12 @@ class Headers:
         """The column that was read, if it has all headers as they are."""
         return self._column if self._kept is None and not self._appended else None
 
-    def pairs(self, rows: Positions) -> list[list[tuple[str | None, bytes | None]]] | None:
+    def pairs(self, rows: Positions) -> Sequence[Sequence[tuple[str | None, bytes | None]]] | None:
         """Return the headers of these records as names and values; None where there are many, or they are an array."""
         if self._listed is None or self._unchanged is not None:
             return None
+        if self._pairs is not None and self._kept is None and not self._appended and len(rows) == self.count:
+            return self._pairs
         lists: dict[int, list[tuple[str | None, bytes | None]]] = {row: [] for row in rows.tolist()}
         wire = zip(self._owners.tolist(), *self._listed, strict=True)
         for at, (row, name, value) in enumerate(wire):
