@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from operator import add, sub
 from typing import Any, Final, Self
@@ -33,9 +33,20 @@ class Histogram:
     @classmethod
     def of(cls, seconds: float, count: int = 1) -> Self:
         """Return a histogram of *count* durations of that length."""
-        bucket = bisect_left(BOUNDS, seconds)
-        counts = (0,) * bucket + (count,) + (0,) * (len(BOUNDS) - bucket)
-        return cls(counts, seconds * count)
+        return cls.of_each([(seconds, count)])
+
+    @classmethod
+    def of_each(cls, durations: Iterable[tuple[float, int]]) -> Self:
+        """Return a histogram of durations, each with its number.
+
+        >>> Histogram.of_each([(0.004, 3), (0.25, 1)]) == Histogram.of(0.004, 3) + Histogram.of(0.25)
+        True
+        """
+        counts, total = [0] * len(_BUCKETS), 0.0
+        for seconds, count in durations:
+            counts[bisect_left(BOUNDS, seconds)] += count
+            total += seconds * count
+        return cls(tuple(counts), total)
 
     @property
     def count(self) -> int:

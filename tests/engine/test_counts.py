@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from turnout.engine.counts import COUNTS, OUTCOMES, Counts
+from turnout.engine.counts import COUNTS, OUTCOMES, Counts, numbers_of_outcomes
 from turnout.engine.outcome import Outcome
 
 ROUTES_PAGE = Path(__file__).parents[2] / "docs" / "routes.md"
@@ -17,15 +17,15 @@ def outcomes(*labels: str) -> np.ndarray[tuple[int], np.dtype[np.int8]]:
 
 
 def test_counts_of_outcomes() -> None:
-    counts = Counts.of_outcomes(outcomes("delivered", "filtered", "delivered", "discarded"), {"messages": 5})
+    counts = Counts.of(numbers_of_outcomes(outcomes("delivered", "filtered", "delivered", "discarded")))
 
-    assert counts == Counts(read=4, delivered=2, filtered=1, discarded=1, messages=5)
+    assert counts == Counts(read=4, delivered=2, filtered=1, discarded=1)
     assert counts.conserved
 
 
 def test_a_record_without_an_outcome_is_missed() -> None:
     """Its run says that the counts do not add up."""
-    counts = Counts.of_outcomes(np.array([Outcome.DELIVERED, -1], np.int8), {})
+    counts = Counts.of(numbers_of_outcomes(np.array([Outcome.DELIVERED, -1], np.int8)))
 
     assert counts.read == 2
     assert counts.accounted == 1

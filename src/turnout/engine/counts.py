@@ -118,21 +118,10 @@ class Counts:
         """Return the numbers by name."""
         return {name: getattr(self, name) for name in NUMBERS}
 
-    def with_flow(self, flow: Flow) -> Counts:
-        """Return the same numbers with another flow."""
-        return Counts(*_numbers_of(self), flow=flow)
-
     @classmethod
     def of(cls, numbers: Fields, flow: Flow | None = None) -> Counts:
         """Return counts from numbers by name; a missing or null number is 0."""
         return cls(*(int(numbers.get(name) or 0) for name in NUMBERS), flow=flow or Flow())
-
-    @classmethod
-    def of_outcomes(cls, outcomes: Outcomes, numbers: Mapping[str, int]) -> Counts:
-        """Return the counts of a batch's outcomes, with *numbers* of messages and headers."""
-        totals = np.bincount(outcomes + 1, minlength=len(Outcome) + 1).tolist()[1:]
-        known = {"read": len(outcomes), **dict(zip(OUTCOMES, totals, strict=False)), **numbers}
-        return cls(*[known.get(name, 0) for name in NUMBERS])
 
 
 COUNTS: Final[Mapping[str, CountInfo]] = {
@@ -145,5 +134,13 @@ NUMBERS: Final = tuple(COUNTS)
 
 _numbers_of: Callable[[Counts], tuple[int, ...]] = attrgetter(*NUMBERS)
 
+_ALL_OUTCOMES: Final = tuple(outcome.label for outcome in Outcome)
+
 OUTCOMES: Final = tuple(outcome.label for outcome in Outcome if outcome is not Outcome.STOPPED)
 """The names of the numbers that add up to `Counts.read`."""
+
+
+def numbers_of_outcomes(outcomes: Outcomes) -> dict[str, int]:
+    """Return the numbers of the records of a batch: of those read, and by outcome."""
+    totals = np.bincount(outcomes + 1, minlength=len(_ALL_OUTCOMES) + 1).tolist()
+    return {"read": len(outcomes), **dict(zip(_ALL_OUTCOMES, totals[1:], strict=True))}

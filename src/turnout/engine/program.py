@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from turnout.caches import LruCache
 from turnout.codecs import Codec, codec_of
 from turnout.engine.addresses import Addresses
-from turnout.engine.counts import Counts
+from turnout.engine.counts import Counts, numbers_of_outcomes
 from turnout.engine.dead_letters import dead_letters
 from turnout.engine.deliveries import Fanout, OutgoingDeliveries, OwnTopics
 from turnout.engine.failures import FailureLog, stop_at
@@ -268,7 +268,7 @@ class Program:
         if index is not None and route.subscriptions is not None and route.subscriptions.feeds:
             matched = FeedMatches.of(consumed.batch, deliveries, index)
             deliveries = deliveries.to_sinks()
-        numbers = {
+        numbers = numbers_of_outcomes(outcomes) | {
             "messages": len(deliveries),
             "undeliverable": len(undeliverable),
             "dropped_headers": outgoing.dropped_headers,
@@ -279,9 +279,9 @@ class Program:
             whole = messages.whole if isinstance(messages, ListedMessages) else messages
             messages = whole.joined(dead_letters(route, self.addresses, self.header_rules, consumed, rejections))
         sent = Sent(route, self.addresses, self.header_rules, consumed, records.topics, index, deliveries)
-        counts = Counts.of_outcomes(outcomes, numbers)
-        stages.enter(DEAD_LETTER, counts.dead_lettered, counts.dead_lettered + counts.discarded)
-        counts = counts.with_flow(stages.flow(self._stages.names))
+        dead_lettered = numbers["dead_lettered"]
+        stages.enter(DEAD_LETTER, dead_lettered, dead_lettered + numbers["discarded"])
+        counts = Counts.of(numbers, stages.flow(self._stages.names))
         return Result(counts, messages, log.lines(), sent, matched), BatchOutcome(
             records, consumed, outcomes, deliveries, rejections
         )

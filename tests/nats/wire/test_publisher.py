@@ -23,6 +23,7 @@ from turnout.nats.wire import (
     delete_stream,
     subject_counts,
 )
+from turnout.nats.wire._answers import Answers
 from turnout.nats.wire._published import PublishedColumns
 from turnout.nats.wire._window import CountedChunk
 from turnout.nats.wire.packing import id_line, id_lines
@@ -242,12 +243,12 @@ def test_answers_to_a_lost_connection_are_not_counted(nats_server: NatsServer, s
         pa.array([f"{stream}.a"] * 3), pa.array([b"x"] * 3, type=pa.binary()), id_lines(pa.array(["1", "2", "3"]))
     )
     first, again = CountedChunk(messages, b"_INBOX.x.", 7), CountedChunk(messages, b"_INBOX.x.", 8)
-    late, mixed = np.array([7, 7]), np.array([7, 8, 8, 9])
-    new = np.array([False, True, False, False])
+    late = Answers(np.array([7, 7]), np.array([False, False]))
+    mixed = Answers(np.array([7, 8, 8, 9]), np.array([False, True, False, False]))
 
-    assert first.acknowledge(late, np.array([False, False])) == 2
-    assert again.acknowledge(late, np.array([False, False])) == 0
-    assert (again.acknowledge(mixed, new), again.left, again.duplicates) == (2, 1, 1)
+    assert first.acknowledge(late) == 2
+    assert again.acknowledge(late) == 0
+    assert (again.acknowledge(mixed), again.left, again.duplicates) == (2, 1, 1)
     assert not again.holds(7)
     assert bytes(again.waiting()).count(b" _INBOX.x.8 ") == 3
 

@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from turnout.nats.wire._answers import Answers
 from turnout.nats.wire._published import PublishedColumns
 from turnout.nats.wire._window import TrackedChunk, Window
 from turnout.nats.wire.packing import id_lines
@@ -17,7 +18,7 @@ def test_an_answer_that_comes_twice_counts_once() -> None:
     chunk = TrackedChunk(messages, b"_INBOX.x.", 10)
     known = np.array([True, True, False, False])
 
-    assert chunk.acknowledge(np.array([11, 11, 9, 13]), known) == 1
+    assert chunk.acknowledge(Answers(np.array([11, 11, 9, 13]), known)) == 1
     assert (chunk.left, chunk.duplicates) == (2, 1)
     assert chunk.waiting() == b"PUB a _INBOX.x.10 1\r\n1\r\nPUB c _INBOX.x.12 1\r\n3\r\n"
     assert (chunk.holds(11), chunk.holds(12), chunk.holds(13)) == (False, True, False)
@@ -31,11 +32,11 @@ def test_messages_that_are_sent_again(again: str) -> None:
     window.add(PublishedColumns(pa.array(["a"] * 3), pa.array([b""] * 3, type=pa.binary()), lines))
     first = window.holder(1)
     assert first is not None
-    window.acknowledge(np.array([1, 1]), np.array([False, True]))
+    window.acknowledge(Answers(np.array([1, 1]), np.array([False, True])))
     window.track(first) if again == "apart" else window.renew()
     window.late(1, known=False)
     numbers = [2, 3, 4] if again == "apart" else [2, 2, 2]
-    window.acknowledge(np.array(numbers), np.array([True, True, True]))
+    window.acknowledge(Answers(np.array(numbers), np.array([True, True, True])))
 
     (chunk,) = window.let_go()
     assert (chunk.duplicates, chunk.stored_before) == (3, 2)

@@ -68,7 +68,7 @@ class PublishedMessages(Protocol):
     def most_bytes(self) -> int:
         """Return a bound of the size of each message with its headers."""
 
-    def frames(self, replies: Binaries | bytes) -> tuple[Binaries | bytes, Numbers]:
+    def frames(self, replies: Binaries | bytes) -> tuple[Binaries | bytes, Sequence[int] | Numbers]:
         """Return the concatenated frames, and the offset of each frame."""
 
 
@@ -183,7 +183,7 @@ class PublishedLists:
         """See `PublishedMessages`."""
         return sum(map(len, self.payload_list)) + sum(map(len, self.line_list or ())) + 12
 
-    def frames(self, replies: Binaries | bytes) -> tuple[Binaries | bytes, Numbers]:
+    def frames(self, replies: Binaries | bytes) -> tuple[bytes, Sequence[int]]:
         """See `PublishedMessages`."""
         inboxes = replies if isinstance(replies, bytes) else replies.to_pylist()
         subjects = [subject.encode() for subject in self.subject_list]

@@ -7,14 +7,11 @@ from typing import Protocol
 
 import numpy as np
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from turnout.errors import StreamError
-from turnout.histogram import Histogram
-from turnout.nats.wire._published import Numbers, PublishedMessages
+from turnout.nats.wire._answers import Answers
+from turnout.nats.wire._published import PublishedMessages
 from turnout.nats.wire.packing import numbered
-
-Flags = NDArray[np.bool_]
 
 
 class Chunk(Protocol):
@@ -27,7 +24,7 @@ class Chunk(Protocol):
         duplicates: how many the stream knew already when this chunk was sent.
         stored_before: how many of these it had stored as new when they were sent as another chunk.
         refused: how many will never be stored.
-        delivery: how long those took that have an acknowledgement.
+        waits: seconds until acknowledgements arrived, each with their number.
     """
 
     messages: PublishedMessages
@@ -36,18 +33,13 @@ class Chunk(Protocol):
     duplicates: int
     stored_before: int
     refused: int
-    delivery: Histogram
+    waits: list[tuple[float, int]]
 
     def holds(self, number: int) -> bool:
         """Return True if an acknowledgement with this number belongs to this chunk and is awaited."""
 
-    def acknowledge(self, numbers: Numbers, known: Flags) -> int:
-        """Process the answers for this chunk and return the number of awaited answers.
-
-        Args:
-            numbers: the last token of each answer's subject.
-            known: whether each says that the stream knew the message.
-        """
+    def acknowledge(self, answers: Answers) -> int:
+        """Process the answers for this chunk and return the number of awaited answers."""
 
     def waiting(self) -> bytes | memoryview:
         """The frames without acknowledgement."""
@@ -63,21 +55,21 @@ class CountedChunk:
         self.duplicates = 0
         self.stored_before = 0
         self.refused = 0
-        self.delivery = Histogram()
+        self.waits: list[tuple[float, int]] = []
         data, edges = messages.frames(lead + b"%d" % number)
-        self._data = memoryview(data)[edges[0] : edges[-1]]
+        self._data = memoryview(data)[int(edges[0]) : int(edges[-1])]
         self.size = len(self._data)
 
     def holds(self, number: int) -> bool:
         """Return True if the number is in this chunk's range."""
         return number == self.number and self.left > 0
 
-    def acknowledge(self, numbers: Numbers, known: Flags) -> int:
+    def acknowledge(self, answers: Answers) -> int:
         """Count the answers with this chunk's number."""
-        mine = numbers == self.number
-        count = int(np.count_nonzero(mine))
+        counts, duplicates = answers.counts
+        count = counts.get(self.number, 0)
         self.left -= count
-        self.duplicates += int(np.count_nonzero(known & mine))
+        self.duplicates += duplicates.get(self.number, 0)
         return count
 
     def waiting(self) -> memoryview:
@@ -95,7 +87,7 @@ class TrackedChunk:
         self.duplicates = 0
         self.stored_before = 0
         self.refused = 0
-        self.delivery = Histogram()
+        self.waits: list[tuple[float, int]] = []
         self._first = first
         self._acknowledged = np.zeros(count, dtype=np.bool_)
         data, self._edges = messages.frames(numbered(lead, first, count))
@@ -107,9 +99,10 @@ class TrackedChunk:
         row = number - self._first
         return 0 <= row < len(self._acknowledged) and not self._acknowledged[row]
 
-    def acknowledge(self, numbers: Numbers, known: Flags) -> int:
+    def acknowledge(self, answers: Answers) -> int:
         """Mark the answered messages and return their number; duplicate answers count once."""
-        rows = numbers - self._first
+        known = answers.known
+        rows = answers.numbers - self._first
         mine = (rows >= 0) & (rows < len(self._acknowledged))
         rows, first = np.unique(rows[mine], return_index=True)
         fresh = ~self._acknowledged[rows]
@@ -195,21 +188,22 @@ class Window:
         """The chunk that waits for an answer with this number."""
         return next((chunk for chunk in self._chunks if chunk.holds(number)), None)
 
-    def acknowledge(self, numbers: Numbers, known: Flags) -> int:
+    def acknowledge(self, answers: Answers) -> int:
         """Process answers like `Chunk.acknowledge` and return the number of awaited answers.
 
         An unexpected one is for a message that was sent twice.
         """
         for number, chunk in self._successors.items():
-            chunk.stored_before += int(np.count_nonzero((numbers == number) & ~known))
-        return sum(self.answered(chunk, numbers, known) for chunk in self._chunks)
+            counts, duplicates = answers.counts
+            chunk.stored_before += counts.get(number, 0) - duplicates.get(number, 0)
+        return sum(self.answered(chunk, answers) for chunk in self._chunks)
 
-    def answered(self, chunk: Chunk, numbers: Numbers, known: Flags) -> int:
+    def answered(self, chunk: Chunk, answers: Answers) -> int:
         """Process answers for one chunk, and record the delivery time of its messages."""
-        count = chunk.acknowledge(numbers, known)
+        count = chunk.acknowledge(answers)
         if count:
             # One that is renewed counts all of its messages again, so that each is counted once in the end.
-            chunk.delivery += Histogram.of(time.monotonic() - chunk.messages.since, count)
+            chunk.waits.append((time.monotonic() - chunk.messages.since, count))
         return count
 
     def track(self, chunk: Chunk) -> bytes:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain
 from types import TracebackType
 from typing import Self
 
@@ -17,13 +18,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from turnout.errors import ConnectionLostError, StreamError
+from turnout.histogram import Histogram
 from turnout.nats.protocol import headers as _headers
 from turnout.nats.protocol.frames import MessageLine
+from turnout.nats.wire._answers import Answers
 from turnout.nats.wire._published import PublishedColumns, PublishedLists, PublishedMessages, small_enough
 from turnout.nats.wire._refusals import TOO_MANY, Refusals, answer_of, concerns_all, forbidden_subject
 from turnout.nats.wire._window import TrackedChunk, Window
 from turnout.nats.wire.connection import Connection
-from turnout.nats.wire.frames import Frames, locate, numbers_before, windows, with_room
+from turnout.nats.wire.frames import Frames, locate, with_room
 from turnout.records.published import Published, Refuse
 from turnout.records.types import Binaries, Strings
 from turnout.untrusted import LARGEST_SEQUENCE, JsonObject, decimal
@@ -34,7 +37,6 @@ _WINDOW_BYTES = 32 << 20
 # After this long without any acknowledgement the connection is taken for dead.
 _SILENCE_SECONDS = 10.0
 _PAUSE_SECONDS = 0.25
-_DUPLICATE = b'"duplicate":'
 
 
 class Publisher:
@@ -251,6 +253,17 @@ class Publisher:
         if count == 0:
             raise self._silent()
         self._filled += count
+        few = Answers.read_few(self._memory, self._filled)
+        if few is None:
+            self._shift(self._take_frames())
+            return
+        answers, consumed = few
+        self._heard = time.monotonic()
+        self._settle(self._window.acknowledge(answers))
+        self._shift(consumed)
+
+    def _take_frames(self) -> int:
+        """Process the complete frames of the buffer, whatever they are, and return their number of bytes."""
         with self._connection.reading():
             frames = locate(self._memory, self._filled, largest=self._connection.largest_message)
         for line in frames.lines:
@@ -261,9 +274,13 @@ class Publisher:
         elif time.monotonic() > self._heard + 2 * _SILENCE_SECONDS:
             # A server that talks of other things only is as good as one that is silent.
             raise self._silent()
-        left = self._filled - frames.consumed
-        if frames.consumed and left:
-            self._memory[:left] = self._memory[frames.consumed : self._filled]
+        return frames.consumed
+
+    def _shift(self, consumed: int) -> None:
+        """Move the remaining bytes of the buffer to its beginning."""
+        left = self._filled - consumed
+        if consumed and left:
+            self._memory[:left] = self._memory[consumed : self._filled]
         self._filled = left
 
     def _control(self, line: bytes) -> None:
@@ -305,33 +322,28 @@ class Publisher:
         return ConnectionLostError("no acknowledgement arrived for a while")
 
     def _acknowledge(self, frames: Frames) -> None:
-        memory, end = self._memory, frames.consumed
-        words = windows(memory, self._filled, "<u8")
-        before_size = frames.size_start - 1
-        regular = not frames.with_headers.any() and memory.find(b'"error"', 0, end) < 0
-        if not (regular and memory.count(b'"seq":', 0, end) == len(frames)):
-            try:
-                self._acknowledge_each(frames)
-            finally:
-                self._refusals.close()
+        answers = Answers.read_many(self._memory, self._filled, frames)
+        if answers is not None:
+            self._settle(self._window.acknowledge(answers))
             return
-        _, sid_start = numbers_before(words, before_size)
-        numbers, _ = numbers_before(words, sid_start - 1)
-        known = np.zeros(len(frames), dtype=np.bool_)
-        at = memory.find(_DUPLICATE, 0, end)
-        while at >= 0:
-            known[np.searchsorted(frames.start, at, side="right") - 1] = True
-            at = memory.find(_DUPLICATE, at + 1, end)
-        self._settle(self._window.acknowledge(numbers, known))
+        try:
+            self._acknowledge_each(frames)
+        finally:
+            self._refusals.close()
 
     def _settle(self, acknowledged: int) -> None:
         """Remove completed chunks from the window, after *acknowledged* awaited answers."""
         if acknowledged:
             self._retries.progress()
-        for chunk in self._window.let_go():
-            duplicates = max(0, chunk.duplicates - chunk.stored_before)
-            stored = len(chunk.messages) - duplicates - chunk.refused
-            self._published += Published(stored, duplicates, chunk.delivery)
+        stored = duplicates = 0
+        completed = self._window.let_go()
+        for chunk in completed:
+            known = max(0, chunk.duplicates - chunk.stored_before)
+            duplicates += known
+            stored += len(chunk.messages) - known - chunk.refused
+        if completed:
+            delivery = Histogram.of_each(chain.from_iterable(chunk.waits for chunk in completed))
+            self._published += Published(stored, duplicates, delivery)
 
     def _acknowledge_each(self, frames: Frames) -> None:
         """Process answers one by one, for buffers with refusals or irregular answers."""
@@ -353,8 +365,8 @@ class Publisher:
                 continue
             if "error" not in answer and "seq" in answer:
                 self._refusals.heard(number)
-                known = np.array([bool(answer.get("duplicate"))])
-                acknowledged += self._window.answered(chunk, np.array([number]), known)
+                one = Answers(np.array([number]), np.array([bool(answer.get("duplicate"))]))
+                acknowledged += self._window.answered(chunk, one)
             elif not isinstance(chunk, TrackedChunk):
                 self._connection.send(self._window.track(chunk))
             elif (reason := self._refusal(chunk, number, body[: parsed.head], answer)) is None:
