@@ -134,6 +134,9 @@ NUMBERS: Final = tuple(COUNTS)
 
 _numbers_of: Callable[[Counts], tuple[int, ...]] = attrgetter(*NUMBERS)
 
+_FEW: Final = 64
+"""Number of records up to which outcomes are counted in a list: a call of NumPy takes longer."""
+
 _ALL_OUTCOMES: Final = tuple(outcome.label for outcome in Outcome)
 
 OUTCOMES: Final = tuple(outcome.label for outcome in Outcome if outcome is not Outcome.STOPPED)
@@ -142,5 +145,9 @@ OUTCOMES: Final = tuple(outcome.label for outcome in Outcome if outcome is not O
 
 def numbers_of_outcomes(outcomes: Outcomes) -> dict[str, int]:
     """Return the numbers of the records of a batch: of those read, and by outcome."""
-    totals = np.bincount(outcomes + 1, minlength=len(_ALL_OUTCOMES) + 1).tolist()
-    return {"read": len(outcomes), **dict(zip(_ALL_OUTCOMES, totals[1:], strict=True))}
+    if len(outcomes) <= _FEW:
+        listed = outcomes.tolist()
+        totals = [listed.count(outcome) for outcome in range(len(_ALL_OUTCOMES))]
+    else:
+        totals = np.bincount(outcomes + 1, minlength=len(_ALL_OUTCOMES) + 1)[1:].tolist()
+    return {"read": len(outcomes), **dict(zip(_ALL_OUTCOMES, totals, strict=True))}

@@ -213,10 +213,10 @@ class Program:
     ) -> tuple[OutgoingDeliveries, RowIds]:
         """Return the messages to send, and the rows of the records that no subscription matches."""
         rows = alive.astype(np.int64, copy=False)
-        kept = ~np.isin(rows, lost) if len(lost) else np.ones(len(rows), np.bool_)
         if index is None:
-            rows = rows[kept] if len(lost) else rows
-            return self._own_topics.of(rows, records.by_row(records.topics, rows)), rows[:0]
+            rows = np.setdiff1d(rows, lost, assume_unique=True) if len(lost) else rows
+            return self._own_topics.of(rows, records.by_row(records.topics, rows)), _NO_ROWS
+        kept = ~np.isin(rows, lost) if len(lost) else np.ones(len(rows), np.bool_)
         # Few records are lost: keeping them costs less than removing them from every column.
         columns = self.metadata.columns(records, alive, index.keys)
         matches = index.match(columns, len(alive), times=record_times(records, alive, index))

@@ -119,15 +119,15 @@ def _taken(
 
 def _encoded(records: Batch, side: list[Block], rows: RowIds, codec: Codec, stage: str) -> Bodies:
     """Encode these records, and return row → bytes; records that cannot be encoded fail."""
-    is_whole = len(rows) == len(records)
-    chosen_rows = np.zeros(len(records), np.bool_)
-    chosen_rows[rows] = True
+    chosen_rows = None if len(rows) == len(records) else np.zeros(len(records), np.bool_)
+    if chosen_rows is not None:
+        chosen_rows[rows] = True
     bodies: Bodies = {}
     failures: dict[int, Failure] = {}
     if not isinstance(codec, SchemalessJson | TypedJson):
         split(side)
     for block in tuple(side):
-        chosen = block if is_whole else block.take(np.flatnonzero(chosen_rows[block.rows]))
+        chosen = block if chosen_rows is None else block.take(np.flatnonzero(chosen_rows[block.rows]))
         if not len(chosen):
             continue
         encoded, wrong = encode_block(records, codec, chosen)

@@ -97,18 +97,21 @@ class Headers:
         self._appended: list[_Appended] = []
         self._column: ArrowArray | None = None
         self._equal: dict[str, NDArray[np.bool_]] = {}
-        # A few headers are read from lists: each call of Arrow takes as long as some hundred comparisons.
-        self._listed: tuple[list[str | None], list[bytes | None]] | None = None
-        self._pairs: Sequence[Pairs] | None = None
-        if offsets is None or not len(self._owners):
-            self._listed = ([], [])
-        elif len(self._owners) <= _MAX_LISTED_HEADERS:
-            self._listed = (self._names.to_pylist(), self._values.to_pylist())
+        self._pairs: Sequence[Pairs] = ()
+        if offsets is not None and 0 < len(self._owners):
+            few = len(self._owners) <= _MAX_LISTED_HEADERS
+            self._listed = (self._names.to_pylist(), self._values.to_pylist()) if few else None
+
+    @cached_property
+    def _listed(self) -> tuple[list[str | None], list[bytes | None]] | None:
+        """Names and values off the wire, if they are few: each call of Arrow takes as long as some comparisons."""
+        listed = [pair for pairs in self._pairs for pair in pairs]
+        return [name for name, _ in listed], [value for _, value in listed]
 
     @cached_property
     def _owners(self) -> NDArray[np.int64]:
         """The row of each header off the wire; none without offsets."""
-        return np.zeros(0, np.int64)
+        return np.array([row for row, pairs in enumerate(self._pairs) for _ in pairs], np.int64)
 
     @cached_property
     def _names(self) -> Strings:
@@ -125,10 +128,6 @@ class Headers:
         """Build headers off the wire from the names and values of a few records."""
         headers = cls(len(records))
         headers._pairs = records
-        if any(records):
-            headers._owners = np.array([row for row, pairs in enumerate(records) for _ in pairs], np.int64)
-            listed = [pair for pairs in records for pair in pairs]
-            headers._listed = ([name for name, _ in listed], [value for _, value in listed])
         return headers
 
     @classmethod
@@ -348,10 +347,10 @@ class Headers:
 
     def pairs(self, rows: Positions) -> Sequence[Sequence[tuple[str | None, bytes | None]]] | None:
         """Return the headers of these records as names and values; None where there are many, or they are an array."""
+        if self._pairs and self._kept is None and not self._appended and len(rows) == self.count:
+            return self._pairs
         if self._listed is None or self._unchanged is not None:
             return None
-        if self._pairs is not None and self._kept is None and not self._appended and len(rows) == self.count:
-            return self._pairs
         lists: dict[int, list[tuple[str | None, bytes | None]]] = {row: [] for row in rows.tolist()}
         wire = zip(self._owners.tolist(), *self._listed, strict=True)
         for at, (row, name, value) in enumerate(wire):
