@@ -98,7 +98,7 @@ class Headers:
         self._column: ArrowArray | None = None
         self._equal: dict[str, NDArray[np.bool_]] = {}
         self._pairs: Sequence[Pairs] = ()
-        if offsets is not None and 0 < len(self._owners):
+        if offsets is not None and len(self._owners) > 0:
             few = len(self._owners) <= _MAX_LISTED_HEADERS
             self._listed = (self._names.to_pylist(), self._values.to_pylist()) if few else None
 
