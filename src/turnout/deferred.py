@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
-__all__ = ["DeferredClasses", "DeferredModule", "names_at_first_use", "np"]
+__all__ = ["DeferredClasses", "DeferredModule", "names_at_first_use", "np", "pc", "regex"]
 
 _Class = TypeVar("_Class")
 
@@ -30,9 +30,15 @@ class DeferredModule:
 
 if TYPE_CHECKING:
     import numpy as np
+    import pyarrow.compute as pc
+    import regex
 else:
     # Of most modules on the path of records only this name is needed, and commands that read no record do without it.
     np = DeferredModule("numpy")
+    # It makes each of its functions as it is imported, and a single record needs none of them.
+    pc = DeferredModule("pyarrow.compute")
+    # Only routes with patterns in Java's form need it.
+    regex = DeferredModule("regex")
 
 
 class DeferredClasses(Mapping[str, type[_Class]]):

@@ -7,8 +7,8 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from turnout.deferred import pc
 from turnout.engine.addresses import Addresses
 from turnout.engine.headers import HeaderRules, without
 from turnout.engine.letter_seal import SEAL, seal

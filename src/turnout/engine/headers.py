@@ -7,9 +7,9 @@ from collections.abc import Iterable
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from turnout.deferred import pc
 from turnout.records import Failure
 from turnout.records.header_column import ARROW
 from turnout.records.headers import has_match
@@ -18,6 +18,9 @@ from turnout.routes import Route
 
 _UNFIT_NAME = re.compile(r"[\s:]|^$", re.ASCII)
 _BREAK = re.compile(rb"[\r\n]")
+_FEW = 64
+"""Number of headers up to which their names are compared as texts of Python."""
+
 _REMEMBERED = 10_000
 _SHOWN_CHARACTERS = 80
 
@@ -43,7 +46,7 @@ class HeaderRules:
             return None
         pairs = headers.flatten()
         names, values = pairs.field(0), pairs.field(1)
-        bad_names = self._bad_names(pc.unique(names).to_pylist())
+        bad_names = self._bad_names(set(names.to_pylist()) if len(names) <= _FEW else pc.unique(names).to_pylist())
         breaks = has_match(_BREAK, values)
         if not bad_names and not breaks:
             return None

@@ -7,8 +7,8 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from turnout.deferred import pc
 from turnout.engine.messages import RECORDS, Messages
 from turnout.engine.origin import origins
 from turnout.engine.reading import Consumed

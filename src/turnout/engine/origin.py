@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from turnout.deferred import pc
 from turnout.records.listed import ListedRecords
 from turnout.records.types import ArrowBatch, RowIds, Strings
 from turnout.subjects.draw_hash import chained

@@ -8,9 +8,9 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from turnout.conditions import Condition
+from turnout.deferred import pc
 from turnout.engine.messages import Messages
 from turnout.engine.metadata import Metadata
 from turnout.records import Batch, Headers, Positions

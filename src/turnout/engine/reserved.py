@@ -6,8 +6,8 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from turnout.deferred import pc
 from turnout.engine.headers import without
 from turnout.records.header_column import ARROW
 from turnout.records.types import ArrowBatch

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from turnout.deferred import pc
 from turnout.engine.outcome import Outcome
 from turnout.engine.trace import Trace
 from turnout.records.types import RowIds, Strings

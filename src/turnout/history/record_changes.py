@@ -10,8 +10,8 @@ from typing import Final
 import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from turnout.deferred import pc
 from turnout.engine.lineage import REVISION, ROUTE
 from turnout.engine.trace import Trace
 from turnout.history.case_outcome import read_back

@@ -8,9 +8,9 @@ from typing import Final, Self
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from turnout.deferred import pc
 from turnout.engine import Counts, Messages, Result
 from turnout.errors import ConfigError, Mistake
 from turnout.routes.endpoints import KafkaSink

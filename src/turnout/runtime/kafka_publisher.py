@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from turnout.deferred import pc
 from turnout.engine.messages import ListedMessages
 from turnout.errors import StreamError
 from turnout.kafka.control import Note, Slot, find_note

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from turnout.deferred import pc
 from turnout.engine.messages import ListedMessages
 from turnout.nats.wire import Connection, Publisher
 from turnout.nats.wire.packing import header_block, header_lines, id_line, id_lines

@@ -10,9 +10,9 @@ from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from turnout.deferred import pc
 from turnout.errors import StreamError
 from turnout.nats.wire.packing import ID_LEAD, have_ids, pack, pack_lists
 from turnout.records.published import TOO_LARGE, Refuse

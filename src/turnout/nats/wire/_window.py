@@ -6,8 +6,8 @@ import time
 from typing import Protocol
 
 import numpy as np
-import pyarrow.compute as pc
 
+from turnout.deferred import pc
 from turnout.errors import StreamError
 from turnout.nats.wire._answers import Answers
 from turnout.nats.wire._published import PublishedMessages

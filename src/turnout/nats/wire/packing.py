@@ -8,9 +8,9 @@ from itertools import accumulate
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from turnout.deferred import pc
 from turnout.errors import ConfigError, Mistake
 from turnout.nats.protocol.headers import MESSAGE_ID
 from turnout.records.header_column import ARROW

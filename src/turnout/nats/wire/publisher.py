@@ -15,8 +15,8 @@ from typing import Self
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from turnout.deferred import pc
 from turnout.errors import ConnectionLostError, StreamError
 from turnout.histogram import Histogram
 from turnout.nats.protocol import headers as _headers

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from turnout.deferred import pc
 from turnout.subscriptions.index.buckets import viewed
 
 

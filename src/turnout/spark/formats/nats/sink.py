@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Self
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
     DataSourceStreamArrowWriter,
@@ -24,6 +23,7 @@ from pyspark.sql.types import (
     VariantType,
 )
 
+from turnout.deferred import pc
 from turnout.errors import ConfigError, Mistake, StreamError
 from turnout.gc_tools import freeze_gc
 from turnout.nats.wire import Connection, Publisher
