@@ -134,7 +134,7 @@ NUMBERS: Final = tuple(COUNTS)
 
 _numbers_of: Callable[[Counts], tuple[int, ...]] = attrgetter(*NUMBERS)
 
-_FEW: Final = 64
+_MAX_LISTED_RECORDS: Final = 64
 """Number of records up to which outcomes are counted in a list: a call of NumPy takes longer."""
 
 _ALL_OUTCOMES: Final = tuple(outcome.label for outcome in Outcome)
@@ -145,7 +145,7 @@ OUTCOMES: Final = tuple(outcome.label for outcome in Outcome if outcome is not O
 
 def numbers_of_outcomes(outcomes: Outcomes) -> dict[str, int]:
     """Return the numbers of the records of a batch: of those read, and by outcome."""
-    if len(outcomes) <= _FEW:
+    if len(outcomes) <= _MAX_LISTED_RECORDS:
         listed = outcomes.tolist()
         totals = [listed.count(outcome) for outcome in range(len(_ALL_OUTCOMES))]
     else:

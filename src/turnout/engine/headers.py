@@ -18,7 +18,7 @@ from turnout.routes import Route
 
 _UNFIT_NAME = re.compile(r"[\s:]|^$", re.ASCII)
 _BREAK = re.compile(rb"[\r\n]")
-_FEW = 64
+_MAX_LISTED_HEADERS = 64
 """Number of headers up to which their names are compared as texts of Python."""
 
 _REMEMBERED = 10_000
@@ -46,7 +46,9 @@ class HeaderRules:
             return None
         pairs = headers.flatten()
         names, values = pairs.field(0), pairs.field(1)
-        bad_names = self._bad_names(set(names.to_pylist()) if len(names) <= _FEW else pc.unique(names).to_pylist())
+        bad_names = self._bad_names(
+            set(names.to_pylist()) if len(names) <= _MAX_LISTED_HEADERS else pc.unique(names).to_pylist()
+        )
         breaks = has_match(_BREAK, values)
         if not bad_names and not breaks:
             return None
