@@ -46,9 +46,8 @@ class HeaderRules:
             return None
         pairs = headers.flatten()
         names, values = pairs.field(0), pairs.field(1)
-        bad_names = self._bad_names(
-            set(names.to_pylist()) if len(names) <= _MAX_LISTED_HEADERS else pc.unique(names).to_pylist()
-        )
+        distinct = names if len(names) <= _MAX_LISTED_HEADERS else pc.unique(names)
+        bad_names = self._bad_names(distinct.to_pylist())
         breaks = has_match(_BREAK, values)
         if not bad_names and not breaks:
             return None
