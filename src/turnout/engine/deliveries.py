@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 import numpy as np
 import pyarrow as pa
@@ -14,8 +14,10 @@ from turnout.engine.addresses import FEED_ALONE, Address, Addresses
 from turnout.engine.origin import suffix
 from turnout.records.types import RowIds, Strings
 from turnout.subjects.draw_hash import chained
-from turnout.subscriptions import index as _index
-from turnout.subscriptions.index import Index
+
+if TYPE_CHECKING:
+    from turnout.subscriptions import index as _index
+    from turnout.subscriptions.index import Index
 
 NO_SUBSCRIPTION: Final = -1
 """Instead of a subscription's number: the record keeps its own topic."""

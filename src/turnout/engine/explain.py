@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
 
 from turnout.codecs import Notation, TextNotation, notation_of
 from turnout.conditions import Condition, SeenLeaf, blame, format_condition, leaves, true_leaves
@@ -22,9 +23,11 @@ from turnout.records import Batch, Failure
 from turnout.records.text import readable, text_of
 from turnout.records.types import Fields
 from turnout.subjects.draw_hash import draws_of
-from turnout.subscriptions import Subscription
-from turnout.subscriptions.index import Index
 from turnout.untrusted import JsonObject
+
+if TYPE_CHECKING:
+    from turnout.subscriptions import Subscription
+    from turnout.subscriptions.index import Index
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
 from turnout.engine.deliveries import NO_SUBSCRIPTION, OutgoingDeliveries
 from turnout.records.types import ArrowBatch, RowIds
-from turnout.subscriptions.index import Index
+
+if TYPE_CHECKING:
+    from turnout.subscriptions.index import Index
 
 
 @dataclass(frozen=True, slots=True)

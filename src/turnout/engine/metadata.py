@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from turnout.multivalued import (
     ANY_KEY,
@@ -22,7 +22,10 @@ from turnout.records import Batch, Block, Positions, Schema
 from turnout.records.path_texts import element_texts_at, leaf_texts_at, texts_at
 from turnout.records.paths import ADDRESS, PREFIX, ListedPath, PathError, has_elements, is_prefix, listed_path
 from turnout.records.text import iso_of, kind_of_type, text_of
-from turnout.subscriptions.index import Column, Index
+from turnout.subscriptions.index import Column
+
+if TYPE_CHECKING:
+    from turnout.subscriptions.index import Index
 
 _TOPIC = ("topic", "subject")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 import numpy as np
 import pyarrow as pa
@@ -43,8 +43,10 @@ from turnout.records.types import ArrowBatch, RowIds
 from turnout.routes import Route
 from turnout.subjects.draw_hash import draws_of
 from turnout.subjects.mapper import Mapper
-from turnout.subscriptions.index import Index, Matches
 from turnout.transforms.apply import ChainRunner
+
+if TYPE_CHECKING:
+    from turnout.subscriptions.index import Index
 
 
 class Program:
@@ -222,7 +224,7 @@ class Program:
         matches = index.match(columns, len(alive), times=record_times(records, alive, index))
         if len(lost):
             indices = np.flatnonzero(kept[matches.rows])
-            matches = Matches(matches.rows[indices], matches.subscriptions[indices])
+            matches = matches.take(indices)
         deliveries = self._fanout_of(index).of(index.deliveries(matches), rows)
         kept[matches.rows] = False
         unmatched = rows[kept]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,7 +16,9 @@ from turnout.expressions import BatchReader, Expression, ExpressionError
 from turnout.records import Batch, group
 from turnout.records.block import rows_of
 from turnout.records.types import DynamicValue, RowIds
-from turnout.subscriptions.index import Index
+
+if TYPE_CHECKING:
+    from turnout.subscriptions.index import Index
 
 _JSON = SchemalessJson()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -12,7 +12,9 @@ from turnout.engine.deliveries import NO_SUBSCRIPTION, OutgoingDeliveries
 from turnout.records import Failure
 from turnout.routes import Route
 from turnout.subscriptions.destinations import describe_destination
-from turnout.subscriptions.index import Index
+
+if TYPE_CHECKING:
+    from turnout.subscriptions.index import Index
 
 STAGE: Final = "TASK_PUT"
 """Connect's name for the stage in which a sink takes a record."""

@@ -15,8 +15,6 @@ from turnout.engine.messages import Messages
 from turnout.engine.metadata import Metadata
 from turnout.records import Batch, Headers, Positions
 from turnout.records.types import RowIds
-from turnout.subscriptions import Subscription
-from turnout.subscriptions.index import Index
 
 REPLAY: Final = "Turnout-Replay"
 """The header of a message that a replay sends: the replay's id."""
@@ -64,6 +62,10 @@ class Where:
 
     def __init__(self, condition: Condition, metadata: Mapping[str, str]) -> None:
         self._metadata = Metadata(metadata)
+        # Loading it takes longer than a command with a single record should.
+        from turnout.subscriptions import Subscription
+        from turnout.subscriptions.index import Index
+
         self._index = Index.of([Subscription(["chosen"], condition, id="where")])
 
     def chosen(self, records: Batch, rows: Positions) -> RowIds:

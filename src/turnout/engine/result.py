@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,8 +22,10 @@ from turnout.engine.reading import Consumed
 from turnout.engine.rejection import Rejection, rejected_deliveries
 from turnout.errors import RunError
 from turnout.routes import Route
-from turnout.subscriptions.index import Index
 from turnout.untrusted import JsonObject
+
+if TYPE_CHECKING:
+    from turnout.subscriptions.index import Index
 
 
 @dataclass(frozen=True, slots=True)

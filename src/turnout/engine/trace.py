@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -17,8 +18,10 @@ from turnout.engine.rejection import Rejection, failures_of
 from turnout.records import Batch, Failure
 from turnout.records.types import RowIds, Strings
 from turnout.routes import Route
-from turnout.subscriptions.index import Index
 from turnout.transforms.apply import StageRunner
+
+if TYPE_CHECKING:
+    from turnout.subscriptions.index import Index
 
 
 class Watch:

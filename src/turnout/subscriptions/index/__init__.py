@@ -1,9 +1,29 @@
-"""Exact index of all subscriptions: flat arrays that several processes can map."""
+"""Exact index of all subscriptions: flat arrays that several processes can map.
 
-from turnout.subscriptions.index.dictionary import Column
-from turnout.subscriptions.index.folder import IndexFolder
-from turnout.subscriptions.index.index import Index
-from turnout.subscriptions.index.layers import Deliveries, Matches
-from turnout.subscriptions.index.layout import IndexFileError
+The names are loaded when they are first used: a route without subscriptions needs no index.
+"""
+
+from typing import TYPE_CHECKING
+
+from turnout.deferred import names_at_first_use
+
+if TYPE_CHECKING:
+    from turnout.subscriptions.index.folder import IndexFolder
+    from turnout.subscriptions.index.index import Index
+    from turnout.subscriptions.index.layers import Deliveries, Matches
+    from turnout.subscriptions.index.layout import IndexFileError
+    from turnout.subscriptions.index.message_columns import Column
 
 __all__ = ["Column", "Deliveries", "Index", "IndexFileError", "IndexFolder", "Matches"]
+
+__getattr__ = names_at_first_use(
+    __name__,
+    {
+        "Column": "turnout.subscriptions.index.message_columns",
+        "Deliveries": "turnout.subscriptions.index.layers",
+        "Index": "turnout.subscriptions.index.index",
+        "IndexFileError": "turnout.subscriptions.index.layout",
+        "IndexFolder": "turnout.subscriptions.index.folder",
+        "Matches": "turnout.subscriptions.index.layers",
+    },
+)

@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 from turnout.multivalued import ANY_KEY, Texts
 from turnout.subscriptions.index.arrays import LIMITS
 from turnout.subscriptions.index.buckets import Indices, Ints, expanded, indices_of
-from turnout.subscriptions.index.dictionary import Column, ValueDictionaries
+from turnout.subscriptions.index.dictionary import ValueDictionaries
 from turnout.subscriptions.index.facts import CELL, SPAN
 from turnout.subscriptions.index.match_batch import _Columns, _Pairs, _Rows, joined
+from turnout.subscriptions.index.message_columns import Column
 from turnout.subscriptions.index.segment import Segment
 from turnout.subscriptions.index.tables import Tables
 

@@ -7,10 +7,10 @@ uses it.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from itertools import filterfalse, repeat
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from turnout.conditions.anchor import Kind
 from turnout.subscriptions.index.buckets import GrowingArray, Ints
 from turnout.subscriptions.index.facts import encoded_all, hashes_of, salt_of, text_maker
+from turnout.subscriptions.index.message_columns import Column
 from turnout.subscriptions.index.segment import Segment
 from turnout.subscriptions.index.tables import Tables
 
@@ -29,46 +30,6 @@ MOST_CHARACTERS = 1 << 24
 
 _MOST_MAKERS = 16
 """Maximum number of cached conversions from values to text per key."""
-
-
-class Column(NamedTuple):
-    """Values of one metadata key over a batch.
-
-    Attributes:
-        values: by row; None where the key is absent.
-        text: None if the values are texts. Else they can be hashed, those that compare equal have equal texts, and
-            this gives the text of one; None if it has none, and then the key is absent too.
-        several: True if some of the values are tuples of texts: several values of one row.
-        valued: the rows that have the key, where these are few and known.
-    """
-
-    values: Sequence[Any]
-    text: Callable[[Any], str | None] | None = None
-    several: bool = False
-    valued: Sequence[int] | None = None
-
-    def part(self, rows: slice) -> Column:
-        """Return the values of consecutive rows."""
-        if len(range(*rows.indices(len(self.values)))) == len(self.values):
-            return self
-        return Column(self.values[rows], self.text, self.several)
-
-    def dense(self) -> Column:
-        """Return the values of the rows that have the key, where these are few and known; else all values."""
-        return self if self.valued is None else self.of_rows(self.valued)
-
-    def by_row(self, numbers: Ints) -> Ints:
-        """Return the numbers of the values of `dense` by row; 0 for the other rows."""
-        if self.valued is None:
-            return numbers
-        of_rows = np.zeros(len(self.values), np.int32)
-        of_rows[self.valued] = numbers
-        return of_rows
-
-    def of_rows(self, rows: Iterable[int]) -> Column:
-        """Return the values of some rows."""
-        values = self.values
-        return Column([values[row] for row in rows], self.text, self.several)
 
 
 class _Codes(dict[str | None, int]):

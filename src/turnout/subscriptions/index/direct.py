@@ -11,8 +11,8 @@ import numpy as np
 
 from turnout.conditions.anchor import Kind
 from turnout.subscriptions.index.buckets import Indices, Ints, indices_of
-from turnout.subscriptions.index.dictionary import Column
 from turnout.subscriptions.index.facts import WHOLE, text_maker
+from turnout.subscriptions.index.message_columns import Column
 from turnout.subscriptions.index.segment import Segment
 
 

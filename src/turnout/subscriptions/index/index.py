@@ -16,13 +16,14 @@ from turnout.subscriptions.index.anchor_costs import Costs
 from turnout.subscriptions.index.any_value import AnyCodes, asks_numbers, matched_any
 from turnout.subscriptions.index.buckets import Indices, TooManyError, indices_of
 from turnout.subscriptions.index.build import build
-from turnout.subscriptions.index.dictionary import Column, DictionaryCache, ValueDictionaries
+from turnout.subscriptions.index.dictionary import DictionaryCache, ValueDictionaries
 from turnout.subscriptions.index.layers import Deliveries, Layer, Layers, Matches, RecordTimes
 from turnout.subscriptions.index.match_any import any_of
 from turnout.subscriptions.index.match_batch import joined, matched
 from turnout.subscriptions.index.match_one import MOST_CANDIDATES, single_of
 from turnout.subscriptions.index.match_several import several_of
 from turnout.subscriptions.index.message_columns import (
+    Column,
     columns_of,
     columns_of_special,
     has_number,

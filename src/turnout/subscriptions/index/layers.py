@@ -27,6 +27,10 @@ class Matches(NamedTuple):
     rows: Longs
     subscriptions: Longs
 
+    def take(self, indices: Longs) -> Matches:
+        """Return the pairs at *indices*, in that order."""
+        return Matches(self.rows[indices], self.subscriptions[indices])
+
 
 class Deliveries(NamedTuple):
     """Matches, one for each destination, sorted by row; destinations have numbers of the index too."""

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from turnout.subscriptions.index.arrays import EQUAL, GROUP, HOLDS, JUST_ONE, LIMITS, MANY, ONE_OF, TREE
 from turnout.subscriptions.index.buckets import Indices, Ints, Longs, TooManyError, expanded, indices_of
-from turnout.subscriptions.index.dictionary import Column
 from turnout.subscriptions.index.direct import DirectLiterals
+from turnout.subscriptions.index.message_columns import Column
 from turnout.subscriptions.index.segment import Segment
 from turnout.subscriptions.index.tables import Tables
 

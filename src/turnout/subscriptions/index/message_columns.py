@@ -2,20 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from operator import itemgetter
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from turnout.conditions.evaluate import parsed_number
 from turnout.multivalued import Metadata, Multivalued, Texts, seen_texts, single_values
-from turnout.subscriptions.index.buckets import Indices
-from turnout.subscriptions.index.dictionary import Column
+from turnout.subscriptions.index.buckets import Indices, Ints
 
 _RARE = 4
 """A key that at most one in so many messages has is rare."""
+
+
+class Column(NamedTuple):
+    """Values of one metadata key over a batch.
+
+    Attributes:
+        values: by row; None where the key is absent.
+        text: None if the values are texts. Else they can be hashed, those that compare equal have equal texts, and
+            this gives the text of one; None if it has none, and then the key is absent too.
+        several: True if some of the values are tuples of texts: several values of one row.
+        valued: the rows that have the key, where these are few and known.
+    """
+
+    values: Sequence[Any]
+    text: Callable[[Any], str | None] | None = None
+    several: bool = False
+    valued: Sequence[int] | None = None
+
+    def part(self, rows: slice) -> Column:
+        """Return the values of consecutive rows."""
+        if len(range(*rows.indices(len(self.values)))) == len(self.values):
+            return self
+        return Column(self.values[rows], self.text, self.several)
+
+    def dense(self) -> Column:
+        """Return the values of the rows that have the key, where these are few and known; else all values."""
+        return self if self.valued is None else self.of_rows(self.valued)
+
+    def by_row(self, numbers: Ints) -> Ints:
+        """Return the numbers of the values of `dense` by row; 0 for the other rows."""
+        if self.valued is None:
+            return numbers
+        of_rows = np.zeros(len(self.values), np.int32)
+        of_rows[self.valued] = numbers
+        return of_rows
+
+    def of_rows(self, rows: Iterable[int]) -> Column:
+        """Return the values of some rows."""
+        values = self.values
+        return Column([values[row] for row in rows], self.text, self.several)
 
 
 def have_several(columns: Iterable[Column], rows: Indices) -> NDArray[np.bool_]:
