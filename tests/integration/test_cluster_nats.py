@@ -64,8 +64,8 @@ def test_a_stream_on_two_workers(cluster: StandaloneCluster, tmp_path: Path) -> 
         with log.open("wb") as file:
             job = subprocess.Popen(command, env=cluster.environment, cwd=tmp_path, stdout=file, stderr=file)
         try:
-            # In the middle of the second micro-batch.
-            deadline = time.monotonic() + 120
+            # In the middle of the second micro-batch. A cluster takes minutes where other tests build their peers.
+            deadline = time.monotonic() + 300
             while (before := stored(connection)) < 11_000 and job.poll() is None and time.monotonic() < deadline:
                 time.sleep(0.01)
             killed = cluster.kill_an_executor()
