@@ -276,3 +276,11 @@ def with_room(memory: bytearray, filled: int) -> bytearray:
     larger = bytearray(2 * len(memory))
     larger[:filled] = memory
     return larger
+
+
+def shift(memory: bytearray, filled: int, consumed: int) -> int:
+    """Move the bytes behind the first *consumed* to the beginning of a buffer, and return how many they are."""
+    left = filled - consumed
+    if consumed and left:
+        memory[:left] = memory[consumed:filled]
+    return left

@@ -10,7 +10,7 @@ from typing import Final
 import pyarrow as pa
 
 from turnout.nats.wire.connection import Connection
-from turnout.nats.wire.pull import PullReader, Range, record_batch
+from turnout.nats.wire.pull import PullReader, Range
 from turnout.nats.wire.records import SCHEMA, Received
 from turnout.nats.wire.rows import with_stream
 from turnout.records.listed import ListedRecords
@@ -90,7 +90,7 @@ class OpenReader(PullReader):
         stream, listed = self._range.stream, received.listed
 
         def batch() -> ArrowBatch:
-            return with_stream(record_batch(received, count), stream)
+            return with_stream(received.batch(count), stream)
 
         if listed is None or count < len(listed.topics):
             return batch()

@@ -26,7 +26,7 @@ from turnout.nats.wire._published import PublishedColumns, PublishedLists, Publi
 from turnout.nats.wire._refusals import TOO_MANY, Refusals, answer_of, concerns_all, forbidden_subject
 from turnout.nats.wire._window import TrackedChunk, Window
 from turnout.nats.wire.connection import Connection
-from turnout.nats.wire.frames import Frames, locate, with_room
+from turnout.nats.wire.frames import Frames, locate, shift, with_room
 from turnout.records.published import Published, Refuse
 from turnout.records.types import Binaries, Strings
 from turnout.untrusted import LARGEST_SEQUENCE, JsonObject, decimal
@@ -255,12 +255,12 @@ class Publisher:
         self._filled += count
         few = Answers.read_few(self._memory, self._filled)
         if few is None:
-            self._shift(self._take_frames())
-            return
-        answers, consumed = few
-        self._heard = time.monotonic()
-        self._settle(self._window.acknowledge(answers))
-        self._shift(consumed)
+            consumed = self._take_frames()
+        else:
+            answers, consumed = few
+            self._heard = time.monotonic()
+            self._settle(self._window.acknowledge(answers))
+        self._filled = shift(self._memory, self._filled, consumed)
 
     def _take_frames(self) -> int:
         """Process the complete frames of the buffer, whatever they are, and return their number of bytes."""
@@ -275,13 +275,6 @@ class Publisher:
             # A server that talks of other things only is as good as one that is silent.
             raise self._silent()
         return frames.consumed
-
-    def _shift(self, consumed: int) -> None:
-        """Move the remaining bytes of the buffer to its beginning."""
-        left = self._filled - consumed
-        if consumed and left:
-            self._memory[:left] = self._memory[consumed : self._filled]
-        self._filled = left
 
     def _control(self, line: bytes) -> None:
         """Handle a line that is no message; a forbidden subject affects only the messages on it."""

@@ -16,15 +16,14 @@ from dataclasses import dataclass, field
 from operator import lt
 
 import numpy as np
-import pyarrow as pa
 
 from turnout.errors import ConnectionLostError, StreamError
 from turnout.nats.protocol.pull_requests import PullStatus, ephemeral_config, next_request, pull_body
 from turnout.nats.protocol.status import NO_RESPONDERS, REQUEST_TIMEOUT, read_status
 from turnout.nats.wire.connection import Connection, frame
-from turnout.nats.wire.frames import locate, with_room
+from turnout.nats.wire.frames import locate, shift, with_room
 from turnout.nats.wire.listed import FEW_BYTES, Listed
-from turnout.nats.wire.records import SCHEMA, Numbers, Received, decode
+from turnout.nats.wire.records import Integers, Received, decode
 from turnout.nats.wire.streams import create_consumer, delete_consumer
 from turnout.records.types import ArrowBatch
 
@@ -219,7 +218,7 @@ class PullReader:
             self._receive()
             received, count = self._take_received()
             if received is not None and count:
-                yield record_batch(received, count)
+                yield received.batch(count)
             if received is not None:
                 # The consumer of the batches may be slow.
                 heard = time.monotonic()
@@ -234,7 +233,7 @@ class PullReader:
         if batch is not None:
             count = self._account(batch)
             self.bytes += consumed
-        self._shift(consumed)
+        self._filled = shift(self._memory, self._filled, consumed)
         return batch, count
 
     def _read_few(self) -> tuple[Received, int] | None:
@@ -291,13 +290,6 @@ class PullReader:
         self._connection.close()
         return ConnectionLostError(f"{server} has been silent for {self._patience:.0f} s")
 
-    def _shift(self, consumed: int) -> None:
-        """Move the remaining bytes of the buffer to its beginning."""
-        left = self._filled - consumed
-        if consumed and left:
-            self._memory[:left] = self._memory[consumed : self._filled]
-        self._filled = left
-
     # -- received data
 
     def _account(self, batch: Received) -> int:
@@ -329,7 +321,7 @@ class PullReader:
         at.done = at.done or in_range < count or batch.pending == 0
         return in_range
 
-    def _take(self, sizes: Numbers) -> None:
+    def _take(self, sizes: Integers) -> None:
         """Count messages of these sizes against the requests, the oldest first.
 
         A request that the next message would not fit into is ended with a status. One whose bytes are used up to the
@@ -389,22 +381,16 @@ class PullReader:
         self._connection.close()
 
 
-def _ascend(numbers: Numbers) -> bool:
+def _ascend(numbers: Integers) -> bool:
     """Return True if each number is larger than the one before."""
     if isinstance(numbers, Sequence):
         return all(map(lt, numbers, numbers[1:]))
     return bool((np.diff(numbers) > 0).all())
 
 
-def hole(sequences: Numbers, expected: int) -> int | None:
+def hole(sequences: Integers, expected: int) -> int | None:
     """The lowest sequence from *expected* on that the ascending *sequences* step over; None where they have no gap."""
     count = len(sequences)
     if int(sequences[-1]) == expected + count - 1:
         return None
     return expected + int(np.argmax(np.asarray(sequences) != np.arange(expected, expected + count)))
-
-
-def record_batch(received: Received, count: int) -> ArrowBatch:
-    """Return the first *count* messages as a record batch of `turnout.nats.wire.records.SCHEMA`."""
-    batch = pa.RecordBatch.from_arrays(received.columns, schema=SCHEMA)
-    return batch if count == len(received.sequences) else batch.slice(0, count)

@@ -24,7 +24,7 @@ from turnout.nats.protocol.positions import JSAck
 from turnout.nats.wire.frames import Frames, numbers_before, windows
 from turnout.nats.wire.listed import LONGEST_NUMBER, Listed
 from turnout.records.header_column import ARROW
-from turnout.records.types import ArrowArray, Binaries, Strings
+from turnout.records.types import ArrowArray, ArrowBatch, Binaries, Strings
 
 SCHEMA = pa.schema(
     [
@@ -40,7 +40,7 @@ SCHEMA = pa.schema(
 """The columns of a record, as Spark's Arrow expects them."""
 
 Positions = NDArray[np.int64]
-Numbers = Positions | Sequence[int]
+Integers = Positions | Sequence[int]
 
 _ACK = np.uint64(int.from_bytes(b"$JS.ACK.", "little"))
 # Five numbers of one digit with the dots between them.
@@ -63,9 +63,9 @@ class Received:
     """
 
     make_columns: Callable[[], list[ArrowArray]]
-    sequences: Numbers
-    consumer_sequences: Numbers
-    sizes: Numbers
+    sequences: Integers
+    consumer_sequences: Integers
+    sizes: Integers
     pending: int
     statuses: list[tuple[int, str, bytes]] = field(default_factory=list)
     listed: Listed | None = None
@@ -81,6 +81,11 @@ class Received:
     def columns(self) -> list[ArrowArray]:
         """Arrow arrays in the order of `SCHEMA`."""
         return self.make_columns()
+
+    def batch(self, count: int) -> ArrowBatch:
+        """Return the first *count* messages as a record batch of `SCHEMA`."""
+        batch = pa.RecordBatch.from_arrays(self.columns, schema=SCHEMA)
+        return batch if count == len(self.sequences) else batch.slice(0, count)
 
 
 def decode(memory: bytearray, filled: int, frames: Frames, partition: int = 0) -> Received:
