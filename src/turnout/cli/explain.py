@@ -62,14 +62,11 @@ def _explanation(
     from turnout.engine import Program
     from turnout.engine.explain import explain
     from turnout.runtime.preflight import preflight_of_reachable
+    from turnout.subscriptions import index as subscription_index
 
     batch = _stored(route, record) if record is not None else _written_record(route, file)
     subscriptions = list(subscriptions_of(route, as_of))
-    index = None
-    if route.subscriptions is not None:
-        from turnout.subscriptions.index import Index
-
-        index = Index.of(subscriptions)
+    index = subscription_index.Index.of(subscriptions) if route.subscriptions is not None else None
     by_id = {subscription.id: subscription for subscription in subscriptions}
     route, notes = preflight_of_reachable(route)
     return explain(Program.of(route), batch, index, by_id, asked=subscription, notes=notes)

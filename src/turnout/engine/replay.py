@@ -9,12 +9,14 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from turnout import subscriptions
 from turnout.conditions import Condition
 from turnout.deferred import pc
 from turnout.engine.messages import Messages
 from turnout.engine.metadata import Metadata
 from turnout.records import Batch, Headers, Positions
 from turnout.records.types import RowIds
+from turnout.subscriptions import index
 
 REPLAY: Final = "Turnout-Replay"
 """The header of a message that a replay sends: the replay's id."""
@@ -62,11 +64,7 @@ class Where:
 
     def __init__(self, condition: Condition, metadata: Mapping[str, str]) -> None:
         self._metadata = Metadata(metadata)
-        # Loading it takes longer than a command with a single record should.
-        from turnout.subscriptions import Subscription
-        from turnout.subscriptions.index import Index
-
-        self._index = Index.of([Subscription(["chosen"], condition, id="where")])
+        self._index = index.Index.of([subscriptions.Subscription(["chosen"], condition, id="where")])
 
     def chosen(self, records: Batch, rows: Positions) -> RowIds:
         """Return the rows, of the given living records, for which the condition is true, in their order."""
