@@ -16,8 +16,8 @@ from turnout.multivalued import Metadata
 from turnout.subscriptions.index.layers import Matches
 from turnout.subscriptions.index.match_result import Answer, Answers, Match, objects
 
-_BATCH_MESSAGES = 256
-"""Ids are taken for this many messages at a time: they are still in the cache when they are returned."""
+_PORTION = 4_096
+"""About so many ids are taken at a time: they are still in the cache when they are divided by message."""
 
 _Numbers: TypeAlias = NDArray[np.int64]
 
@@ -120,8 +120,9 @@ class MatchBatch(Sequence["MatchList"]):
 
     def _by_message(self, of_layer: _OfLayer[T], of_answer: Callable[[Answer], T]) -> list[list[T]]:
         of_messages: list[list[T]] = []
-        for begun in range(0, len(self._messages), _BATCH_MESSAGES):
-            starts = self._starts[begun : begun + _BATCH_MESSAGES + 1]
+        portion = 1 + _PORTION * len(self._messages) // (len(self._numbers) + 1)
+        for begun in range(0, len(self._messages), portion):
+            starts = self._starts[begun : begun + portion + 1]
             values = self._items(of_layer, self._numbers[starts[0] : starts[-1]])
             of_messages += [values[first:end] for first, end in pairwise((starts - starts[0]).tolist())]
         for row, answers in self._loose.items():
@@ -223,8 +224,9 @@ class MessageMatches(MatchList):
     @property
     def ids(self) -> list[str]:
         """The ids of the subscriptions."""
-        ids = [id_ for of_layer, numbers in self._parts for id_ in of_layer.ids_of(numbers)]
-        ids += [answer.id for answer in self._loose]
+        ids = [answer.id for answer in self._loose]
+        for of_layer, numbers in self._parts:
+            ids += of_layer.ids_of(numbers)
         return ids
 
     def _objects(self) -> list[Match]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from math import inf
 from typing import NamedTuple
 
@@ -61,13 +62,13 @@ def build(subscriptions: Iterable[Subscription], costs: Costs) -> Segment:
     clauses, table = Clauses(), SubscriptionTable()
     entries, prices = entries_of(rows_of_conditions(table.conditions(enabled(subscriptions)), clauses), costs)
     ways = _SecondaryKeys(entries, prices, clauses)
-    literals = _Numbered(clauses, entries, ways)
+    literals = _Numbered(clauses, ways)
     placed = _placed(ways, literals)
     return Segment(
         Head(
             tuple(clauses.literals.keys),
             tuple(clauses.literals.facts),
-            tuple(np.unique(literals.fact_of(np.unique(entries.literal[entries.literal != NOTHING]))).tolist()),
+            tuple(np.unique(literals.fact_of(ways.first)).tolist()),
             placed.always,
             placed.paired,
             clauses.overlapping,
@@ -84,7 +85,16 @@ def enabled(subscriptions: Iterable[Subscription]) -> Iterator[Subscription]:
 
 
 class _SecondaryKeys:
-    """Entries of hot literals that are looked up by a second literal, with that literal."""
+    """Entries of hot literals that are looked up by a second literal, with that literal.
+
+    Attributes:
+        single: entries that are found by one literal, or always.
+        double: entries that are found by two.
+        row: the row that need not be checked because of the second literal; `NOTHING` if none.
+        second: second literals.
+        fact: their facts.
+        first: the distinct literals that a message is asked for first.
+    """
 
     def __init__(self, entries: Entries, prices: Prices, clauses: Clauses) -> None:
         has = entries.literal != NOTHING
@@ -94,13 +104,18 @@ class _SecondaryKeys:
         if len(hot):
             row[hot] = self._second_rows(entries.take(hot), prices, clauses)
             row[hot] = self._worthwhile(entries.literal.take(hot), row.take(hot), entries.rows, clauses)
+        entries, row, by_intervals = _by_two_intervals(entries, row, prices.covers, clauses)
         self.single = entries.take(np.flatnonzero(row == NOTHING))
-        twice = np.flatnonzero(row != NOTHING)
-        self.double = entries.take(twice)
-        self.row = row.take(twice)
-        clause = entries.rows.take(self.row) >> 1
-        self.second = np.array(clauses.b, np.int64).take(clause)
-        self._write_unions_out(prices.seconds, prices.seconds.of_clause.take(clause))
+        self.first = np.unique(entries.literal[entries.literal != NOTHING])
+        others = np.flatnonzero((row != NOTHING) & ~by_intervals)
+        of_two = np.flatnonzero(by_intervals)
+        parts = [
+            _with_seconds(entries.take(others), row.take(others), prices.seconds, clauses),
+            _with_seconds(entries.take(of_two), row.take(of_two), prices.covers, clauses),
+        ]
+        self.double = joined(parts[0].entries, parts[1].entries)
+        self.row = np.concatenate([part.row for part in parts])
+        self.second = np.concatenate([part.second for part in parts])
         self.fact = np.array(clauses.literals.fact, np.int64).take(self.second)
 
     @staticmethod
@@ -142,25 +157,68 @@ class _SecondaryKeys:
             selected[enough] = row[enough]
         return selected
 
-    def _write_unions_out(self, unions: Unions, of_entry: Indices) -> None:
-        """Replace each entry whose second is a union by an entry per member of the union."""
-        united = np.flatnonzero(of_entry != NOTHING)
-        which, literal, inside = unions.members(of_entry.take(united))
-        left = np.flatnonzero(of_entry == NOTHING)
-        order = np.concatenate([left, united.take(which)])
-        self.second = np.concatenate([self.second.take(left), literal])
-        row = self.row.take(united.take(which))
-        self.row = np.concatenate([self.row.take(left), np.where(inside, row, NOTHING)])
-        self.double = self.double.take(order)
+
+class _Doubles(NamedTuple):
+    """Entries that are found by two literals.
+
+    Attributes:
+        entries: entries with their first literals.
+        row: row that need not be checked because of the second literal; `NOTHING` if none.
+        second: second literal.
+    """
+
+    entries: Entries
+    row: Indices
+    second: Indices
+
+
+def _with_seconds(entries: Entries, row: Indices, unions: Unions, clauses: Clauses) -> _Doubles:
+    """Return the entries with the second literals of these rows: an entry for each literal of a union."""
+    clause = entries.rows.take(row) >> 1
+    of_entry = unions.of_clause.take(clause)
+    united = np.flatnonzero(of_entry != NOTHING)
+    which, literal, inside = unions.members(of_entry.take(united))
+    left = np.flatnonzero(of_entry == NOTHING)
+    order = np.concatenate([left, united.take(which)])
+    return _Doubles(
+        entries.take(order),
+        np.concatenate([row.take(left), np.where(inside, row.take(united.take(which)), NOTHING)]),
+        np.concatenate([np.array(clauses.b, np.int64).take(clause.take(left)), literal]),
+    )
+
+
+def _by_two_intervals(
+    entries: Entries, row: Indices, covers: Unions, clauses: Clauses
+) -> tuple[Entries, Indices, NDArray[np.bool_]]:
+    """Return the entries, their second rows, and a mask of those that two intervals find, with nodes of *covers*.
+
+    Candidates are the fewest if both intervals are divided alike; pairs to look up, if all begin with the same key.
+    """
+    twice = np.flatnonzero((row != NOTHING) & (entries.row != NOTHING))
+    rows = np.stack([entries.row.take(twice), row.take(twice)])
+    clause = entries.rows.take(rows) >> 1
+    of_intervals = np.flatnonzero((covers.of_clause.take(clause) != NOTHING).all(axis=0))
+    # One of the entries that a condition is found by.
+    of_intervals = of_intervals.take(np.unique(rows[0].take(of_intervals), return_index=True)[1])
+    rows, clause = rows.take(of_intervals, axis=1), clause.take(of_intervals, axis=1)
+    kept = np.flatnonzero(~np.isin(entries.row, rows[0]))
+    key = np.array(clauses.a, np.int64).take(clause)
+    order = np.argsort(key, axis=0, kind="stable")
+    rows, clause = np.take_along_axis(rows, order, 0), np.take_along_axis(clause, order, 0)
+    which, literal, inside = covers.members(covers.of_clause.take(clause[0]))
+    first, second = rows.take(which, axis=1)
+    written = replace(entries.take(twice.take(of_intervals.take(which))), literal=literal, decided=inside, row=first)
+    by_intervals = np.arange(len(kept) + len(which)) >= len(kept)
+    return joined(entries.take(kept), written), np.concatenate([row.take(kept), second]), by_intervals
 
 
 class _Numbered:
     """The literals that something refers to, from 1 in the order of their hashes."""
 
-    def __init__(self, clauses: Clauses, entries: Entries, ways: _SecondaryKeys) -> None:
+    def __init__(self, clauses: Clauses, ways: _SecondaryKeys) -> None:
         self._fact = np.array(clauses.literals.fact, np.int64)
         used = np.zeros(len(self._fact), np.bool_)
-        used[entries.literal[entries.literal != NOTHING]] = True
+        used[ways.first] = True
         used[ways.second] = True
         op, b = np.array(clauses.op, np.int32), np.array(clauses.b, np.int64)
         used[b[(op == EQUAL) | (op == MANY)]] = True

@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import chain
 from math import inf
 
 import numpy as np
 from numpy.typing import NDArray
 
-from turnout.conditions.anchor import Anchor
+from turnout.conditions.anchor import Anchor, Kind
 from turnout.subscriptions.index.anchor_costs import Costs
 from turnout.subscriptions.index.arrays import EQUAL, HOLDS, JUST_ONE, MANY
 from turnout.subscriptions.index.buckets import Indices, expanded
 from turnout.subscriptions.index.clauses import Clauses
 from turnout.subscriptions.index.facts import CELL, PART, SPAN
-from turnout.subscriptions.index.ranges import Intervals, cover_of, nodes_of
+from turnout.subscriptions.index.ranges import Intervals, Nodes, Numbers, cover_of, nodes_of
 
 NOTHING = -1
 """In place of a literal or of a row: there is none."""
 
 WIDEST = 8
 """A set with more members than this is no second thing to be found by: each member is an entry of its own."""
+
+_NODES_OF_SECOND = 1
+"""Nodes of an interval that an entry is found by after another literal."""
+
+_NODES_OF_TWO = 4
+"""Nodes of each of two intervals that an entry is found by: more of them have fewer candidates, and more entries."""
 
 
 class _Several:
@@ -92,9 +99,14 @@ class Unions:
         self.of_clause = np.concatenate([self.of_clause, more])
 
 
-def _unions(clauses: Clauses, intervals: Mapping[int, Intervals], *, first: bool) -> Unions:
-    """Return the unions that entries are found by first, or second: small sets, and fewer nodes of intervals."""
-    sets = {clause: own for clause, own in clauses.members.items() if first or len(own) <= WIDEST}
+def _unions(
+    clauses: Clauses,
+    sets: Mapping[int, Sequence[int]],
+    intervals: Mapping[int, Intervals],
+    nodes_of_intervals: Callable[[Numbers, Numbers, Numbers], Nodes],
+    kind: Kind,
+) -> Unions:
+    """Return the unions of sets, and of the nodes of intervals, which are literals of facts of this kind."""
     members = _Several(sets)
     clause, literal = members.pairs()
     # Of alternatives that exclude each other for one value, several values may have two.
@@ -102,9 +114,8 @@ def _unions(clauses: Clauses, intervals: Mapping[int, Intervals], *, first: bool
     parts = [(clause, literal, inside)]
     some = [members.clause]
     for key, (own, low, high, cuts) in intervals.items():
-        nodes = nodes_of(cuts, low, high) if first else cover_of(cuts, low, high)
-        literals = clauses.literals.add_nodes(key, CELL if first else SPAN, nodes.node)
-        parts.append((own.take(nodes.interval), literals, nodes.inside))
+        nodes = nodes_of_intervals(cuts, low, high)
+        parts.append((own.take(nodes.interval), clauses.literals.add_nodes(key, kind, nodes.node), nodes.inside))
         some.append(own)
     clause, literal, inside = (np.concatenate(columns) for columns in zip(*parts, strict=True))
     return Unions(clause, literal, inside, np.concatenate(some), len(clauses.op))
@@ -121,7 +132,8 @@ class Prices:
         decided: True where a message that has the literal need not be verified.
         intervals: intervals of each key that has some.
         unions: clauses that are found by several literals.
-        seconds: likewise, for entries that are found by two literals at once.
+        seconds: likewise, for entries that are found by a literal and one of these.
+        covers: intervals, for entries that are found by two of them.
     """
 
     def __init__(self, clauses: Clauses, clause_uses: NDArray[np.int64], costs: Costs) -> None:
@@ -129,8 +141,10 @@ class Prices:
         self._costs = costs
         self._choices = _Several(clauses.choices)
         self.intervals = clauses.intervals_by_key()
-        self.unions = _unions(clauses, self.intervals, first=True)
-        self.seconds = _unions(clauses, self.intervals, first=False)
+        few = {clause: own for clause, own in clauses.members.items() if len(own) <= WIDEST}
+        self.unions = _unions(clauses, clauses.members, self.intervals, nodes_of, CELL)
+        self.seconds = _unions(clauses, few, self.intervals, partial(cover_of, most=_NODES_OF_SECOND), SPAN)
+        self.covers = _unions(clauses, {}, self.intervals, partial(cover_of, most=_NODES_OF_TWO), SPAN)
         self.uses = self._uses_of_literals(clause_uses)
         self.literal = self._of_literals()
         op, b = np.array(clauses.op, np.int32), np.array(clauses.b, np.int64)
@@ -235,6 +249,7 @@ class Prices:
         self.decided = np.concatenate([self.decided, direct])
         self.unions.extended(len(clauses.op))
         self.seconds.extended(len(clauses.op))
+        self.covers.extended(len(clauses.op))
 
 
 def cheapest(costs: NDArray[np.float64], first: Indices, count: Indices) -> Indices:

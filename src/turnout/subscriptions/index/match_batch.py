@@ -30,6 +30,9 @@ _LITERALS_OF_VALUE = 16
 _ALIKE = 0.75
 """Candidates of one row and program are verified once where that leaves at most this share of them."""
 
+_MOST_CHECKED = 0.75
+"""Candidates without checks are taken out first if the others are at most this share."""
+
 _Columns: TypeAlias = Mapping[int, Column]
 
 _Pairs: TypeAlias = tuple[Indices, Indices]
@@ -216,12 +219,17 @@ class _Rows:
         indexes = np.arange(len(rows))
         passed = []
         if len(rows) and self.segment.prefilter.is_useful_for_batches:
+            if arrays.checks_at[1] == 0 and np.count_nonzero(programs) < _MOST_CHECKED * len(programs):
+                # The first program has no checks, so that no limits have to be read.
+                passed.append(indices_of(programs == 0))
+                indexes = indices_of(programs)
+                rows, programs = rows.take(indexes), programs.take(indexes)
             likely, decided = self.segment.prefilter.remaining_candidates(
                 rows, programs, self.count, self._numbers, self._literals_of_fact
             )
-            passed.append(likely[decided])
-            indexes = likely[~decided]
-            rows, programs = rows.take(indexes), programs.take(indexes)
+            passed.append(indexes.take(likely[decided]))
+            likely = likely[~decided]
+            indexes, rows, programs = indexes.take(likely), rows.take(likely), programs.take(likely)
         at = arrays.checks_at.take(programs)
         left = arrays.checks_at.take(programs + 1) - at
         while len(rows):

@@ -14,6 +14,9 @@ from turnout.conditions.model import Condition, Group, Kiwi, Leaf, Logic, leaves
 from turnout.multivalued import Metadata, Multivalued, Texts, is_plain_key
 from turnout.subscriptions.model import Subscription
 
+_MANY_IDS = 24
+"""Number of ids from which NumPy takes less time than a loop."""
+
 
 class Match(NamedTuple):
     """Match of a subscription with a message.
@@ -152,6 +155,7 @@ class Answers:
     """The answers of many subscriptions, by number, as far as they were needed.
 
     Attributes:
+        ids: ids of all subscriptions, as an array that resolves many matches in one call.
         known: None where an answer was not needed yet.
     """
 
@@ -160,6 +164,7 @@ class Answers:
         self.known: list[Answer | None] = [None] * len(subscriptions)
         # Now: the first match of a large index would wait for it.
         self._id_list = [subscription.id for subscription in subscriptions]
+        self.ids = objects(self._id_list)
 
     def __len__(self) -> int:
         return len(self.known)
@@ -176,15 +181,14 @@ class Answers:
         known, of = self.known, self.of
         return [known[number] or of(number) for number in numbers]
 
-    def ids_of(self, numbers: Iterable[int]) -> list[str]:
+    def ids_of(self, numbers: Sequence[int]) -> list[str]:
         """Return the ids of the subscriptions of these numbers."""
+        if len(numbers) >= _MANY_IDS:
+            # Ids are all over the memory: NumPy does not wait for one before it asks for the next.
+            several: list[str] = self.ids.take(numbers).tolist()
+            return several
         ids = self._id_list
         return [ids[number] for number in numbers]
-
-    @cached_property
-    def ids(self) -> NDArray[np.object_]:
-        """Ids of all subscriptions, as an array that resolves a whole batch of matches in one call."""
-        return objects(self._id_list)
 
     @cached_property
     def destinations(self) -> NDArray[np.object_]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from math import inf
 from typing import NamedTuple
 
@@ -55,6 +55,8 @@ class Prefilter:
         many_facts: mask of the facts that may have several literals, whose checks are left.
 
     Attributes:
+        keys: keys whose numbers are compared.
+        facts: facts whose literals are.
         is_useful: False where a loop over the checks takes less time.
         is_useful_for_batches: False if few programs have numeric checks.
     """
@@ -73,8 +75,8 @@ class Prefilter:
         facts = np.unique(arrays.check_a.take(equal))
         if len(keys) + len(facts) > _MOST_COLUMNS:
             equal, facts = equal[:0], facts[:0]
-        self._keys: list[int] = keys.tolist()
-        self._facts: list[int] = facts.tolist()
+        self.keys: list[int] = keys.tolist()
+        self.facts: list[int] = facts.tolist()
         if len(keys) + len(facts) == 0 or len(keys) > _MOST_KEYS:
             return
         owner = np.searchsorted(arrays.checks_at, np.concatenate([numeric, equal]), "right") - 1
@@ -95,8 +97,8 @@ class Prefilter:
         negated = (arrays.check_op.take(checks) & 1).astype(np.bool_)
         columns = np.concatenate(
             [
-                np.searchsorted(self._keys, arrays.check_a.take(numeric)),
-                np.searchsorted(self._facts, arrays.check_a.take(equal)) + len(self._keys),
+                np.searchsorted(self.keys, arrays.check_a.take(numeric)),
+                np.searchsorted(self.facts, arrays.check_a.take(equal)) + len(self.keys),
             ]
         )
         order = np.argsort(owner, kind="stable")
@@ -105,7 +107,7 @@ class Prefilter:
         slots = min(int(rank.max()) + 1, _CHECKS)
         # Side by side for each program, so that they come from memory together. The last column is of programs without
         # such a check: its number is within any limits.
-        count, programs = len(self._keys) + len(self._facts), len(self._is_decided)
+        count, programs = len(self.keys) + len(self.facts), len(self._is_decided)
         self._limits = np.full((programs, slots, 2), (-inf, inf))
         self._columns = np.full((programs, slots), count, np.min_scalar_type(count))
         self._negated = np.zeros((programs, slots), np.bool_) if negated.any() else None
@@ -118,21 +120,16 @@ class Prefilter:
             if self._negated is not None:
                 self._negated[some, slot] = negated.take(mine)
 
-    def remaining(
-        self,
-        ranges: Iterable[tuple[int, int]],
-        number_of: Callable[[int], float],
-        literal_of: Callable[[int], int],
-    ) -> Remaining:
+    def remaining(self, ranges: Iterable[tuple[int, int]], values: Sequence[float]) -> Remaining:
         """Return the entries of one message that may match.
 
         Args:
             ranges: first entry and the one after the last; at least one range.
-            number_of: the number that the message has as the value of a key; NaN for none.
-            literal_of: the literal that the message has in a fact; 0 for none.
+            values: the numbers that the message has as the values of `keys`, NaN for none; then the literals that it
+                has in `facts`, 0 for none.
         """
         programs = _joined(self._program_bytes, ranges)
-        numbers = np.array([*map(number_of, self._keys), *map(literal_of, self._facts), 0.0])
+        numbers = np.array([*values, 0.0])
         within = _within(self._limits.take(programs, axis=0), numbers.take(self._columns.take(programs, axis=0)))
         if self._negated is not None:
             within ^= self._negated.take(programs, axis=0)
@@ -159,7 +156,7 @@ class Prefilter:
             literals_of: the literals that the rows have in a fact; 0 for none.
         """
         columns = self._columns.take(programs, axis=0)
-        readers = [*((numbers_of, key) for key in self._keys), *((literals_of, fact) for fact in self._facts)]
+        readers = [*((numbers_of, key) for key in self.keys), *((literals_of, fact) for fact in self.facts)]
         numbers = np.zeros((len(readers) + 1, count))
         used = np.bincount(columns.ravel(), minlength=len(numbers))
         for column in indices_of(used[:-1]).tolist():

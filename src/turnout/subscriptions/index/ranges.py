@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from turnout.subscriptions.index.buckets import Indices, Ints, viewed
+from turnout.subscriptions.index.buckets import Indices, Ints, expanded, viewed
 
 CELLS = 1 << 14
 """Most cells of a key."""
@@ -111,18 +111,20 @@ def nodes_of(cuts: Numbers, low: Numbers, high: Numbers) -> Nodes:
     return Nodes(owner.take(order), nodes.take(order), order < len(interval))
 
 
-def cover_of(cuts: Numbers, low: Numbers, high: Numbers) -> Nodes:
-    """Return for each interval the one or two nodes of one level that it is in; all have to be verified."""
+def cover_of(cuts: Numbers, low: Numbers, high: Numbers, most: int = 1) -> Nodes:
+    """Return for each interval the nodes of one level that it is in: at most *most*, and one more."""
     size = size_of(cuts)
-    first, last, _, last_cut = _extents(cuts, low, high)
-    last = np.maximum(last - last_cut, first)
-    level = _levels(last - first, 1)
-    first, last = (first + size) >> level, (last + size) >> level
-    twice = np.flatnonzero(first != last)
-    owner = np.concatenate([np.arange(len(low)), twice])
-    order = np.argsort(owner, kind="stable")
-    nodes = np.concatenate([first, last.take(twice)]).take(order)
-    return Nodes(owner.take(order), nodes, np.zeros(len(nodes), np.bool_))
+    first, last, first_cut, last_cut = _extents(cuts, low, high)
+    ends = np.maximum(last - last_cut, first)
+    level = _levels(ends - first, most)
+    rest = (1 << level) - 1
+    from_begin = first_cut & ((first & rest) == 0)
+    to_end = last_cut & (((ends + 1) & rest) == 0)
+    first, last = (first + size) >> level, (ends + size) >> level
+    owner, node = expanded(first, last - first + 1)
+    inside = (node > first.take(owner)) | from_begin.take(owner)
+    inside &= (node < last.take(owner)) | to_end.take(owner)
+    return Nodes(owner, node, inside & (low <= high).take(owner))
 
 
 def _extents(cuts: Numbers, low: Numbers, high: Numbers) -> _Extent:
@@ -170,6 +172,9 @@ class NodeLiterals:
         cuts: cuts of the fact's key.
         nodes: that are literals.
         literals: number of each.
+
+    Attributes:
+        finest: level of the smallest nodes: cells that are equal when shifted by it have the same literals.
     """
 
     def __init__(self, cuts: Numbers, nodes: Indices, literals: Ints) -> None:
@@ -182,6 +187,7 @@ class NodeLiterals:
         self._is_point = np.concatenate([[False], _above(cuts[:-1]) == cuts[1:], [False]])
         self._cuts_view, self._literals_view = viewed(cuts), viewed(self._literals)
         self._shift_list = self._shifts.tolist()
+        self.finest: int = min(self._shift_list, default=self._size.bit_length() - 1)
 
     def of_numbers(self, numbers: Numbers) -> tuple[Indices, Ints]:
         """Return how many literals each number has, and all of them; one that is NaN has none."""

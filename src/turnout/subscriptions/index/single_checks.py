@@ -115,9 +115,10 @@ class SingleChecks(SingleLiterals):
 
     def _prefiltered(self, ranges: list[Range], message: Message) -> list[int]:
         """Return what `_verified` does, in less time for many entries."""
-        subscriptions, programs, true = self._prefilter.remaining(
-            ranges, lambda key: self._number(key, message), lambda fact: self._literal(fact, message)
-        )
+        prefilter, known = self._prefilter, message.numbers
+        values = [known[key] if key in known else self._number(key, message) for key in prefilter.keys]
+        values += [self._literal(fact, message) for fact in prefilter.facts]
+        subscriptions, programs, true = prefilter.remaining(ranges, values)
         undecided = indices_of(~true)
         verdicts: dict[int, bool] = {}
         for entry, program in zip(undecided.tolist(), programs.take(undecided).tolist(), strict=True):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import isnan, nan
+from math import nan
 from typing import Final, TypeAlias
 
 from turnout.conditions.evaluate import parsed_number
@@ -49,6 +49,10 @@ class SingleLiterals:
         self._facts = head.facts
         self._key_of_fact: list[int] = segment.key_of_fact.tolist()
         self._nodes = segment.nodes
+        self._finest: dict[int, int] = {}
+        for fact, nodes in self._nodes.items():
+            key = self._key_of_fact[fact]
+            self._finest[key] = min(nodes.finest, self._finest.get(key, nodes.finest))
         self._entries_at = viewed(segment.arrays.entries_at)
         self._scan = OneScan(segment.scanner)
         self._readers = [self._reader(fact) for fact in range(len(self._facts))]
@@ -57,7 +61,8 @@ class SingleLiterals:
 
     def _begin(self) -> None:
         """Begin with nothing remembered."""
-        self._hits: list[dict[str | int, Hit]] = [{} for _ in self._facts]
+        self._hits: list[dict[str, Hit]] = [{} for _ in self._facts]
+        self._node_hits: dict[int, dict[int, dict[int, Hit]]] = {key: {} for key in self._finest}
         self._known = 0
 
     def _reader(self, fact: int) -> _Reader:
@@ -85,20 +90,27 @@ class SingleLiterals:
         return hit
 
     def _node_hit(self, fact: int, message: Message) -> Hit:
-        """Look the number of a key up under a fact of nodes, and cache the result for all numbers of its cell."""
+        """Look the number of a key up under a fact of nodes, and so under all of that key."""
         key = self._key_of_fact[fact]
-        leaf = message.leaves.get(key)
-        if leaf is None:
+        number = message.numbers.get(key)
+        if number is None:
             number = self._number(key, message)
-            # Facts of one key have the same cells.
-            leaf = message.leaves[key] = 0 if isnan(number) else self._nodes[fact].leaf_of(number)
-        if not leaf:
-            return NO_HIT
-        hit = self._hits[fact].get(leaf)
-        if hit is None:
-            hit = self._hits[fact][leaf] = self._with_entries(self._nodes[fact].of_leaf(leaf))
-            self._known += 1
-        return hit
+        # Facts of one key have the same cells. NaN has none.
+        leaf = self._nodes[fact].leaf_of(number) >> self._finest[key] if number == number else 0
+        hits = self._node_hits[key].get(leaf)
+        if hits is None:
+            hits = self._node_hits[key][leaf] = self._hits_of_nodes(key, leaf)
+        by_fact = message.literals
+        for own, hit in hits.items():
+            by_fact[own] = hit[0]
+        return hits[fact]
+
+    def _hits_of_nodes(self, key: int, node: int) -> dict[int, Hit]:
+        """Return the hits of the facts of a key, given the smallest node that a number is in; 0 for none."""
+        self._known += 1
+        leaf = node << self._finest[key]
+        facts = [fact for fact in self._nodes if self._key_of_fact[fact] == key]
+        return {fact: self._with_entries(self._nodes[fact].of_leaf(leaf)) if node else NO_HIT for fact in facts}
 
     def _with_entries(self, literals: tuple[int, ...]) -> Hit:
         """Return literals with the ranges of their entries."""

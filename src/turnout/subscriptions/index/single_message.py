@@ -16,15 +16,13 @@ class Message:
         metadata: metadata of the message.
         literals: literals of the message, by fact; below 0 the tests that are true, by the inverse of their group.
         numbers: that its values are, by key; NaN for a value that is no number, and without a value.
-        leaves: the nodes of the cells that these are in, by key; 0 for none.
         passed: results of tests, by key and test.
     """
 
-    __slots__ = ("leaves", "literals", "metadata", "numbers", "passed")
+    __slots__ = ("literals", "metadata", "numbers", "passed")
 
     def __init__(self, metadata: SingleTexts) -> None:
         self.metadata = metadata
         self.literals: dict[int, Literals] = {}
         self.numbers: dict[int, float] = {}
-        self.leaves: dict[int, int] = {}
         self.passed: dict[tuple[int, int], bool] = {}
