@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from tests.conditions.strategies import conditions, messages
 from turnout.conditions import all_of, any_of, evaluate, kiwi
 from turnout.conditions.model import with_ids
-from turnout.subscriptions import Match, Matcher, Subscription
-from turnout.subscriptions.matches import _BATCH_MESSAGES
+from turnout.subscriptions import Match, Matcher, Subscription, matches
 
 _LAYERS = 17
 """Number of later subscriptions that form a layer; further ones are in none yet."""
@@ -79,10 +78,11 @@ def test_is_a_sequence():
         batch[2]
 
 
-def test_many_messages():
-    """More messages than are worked on at a time keep their own matches."""
+def test_many_messages(monkeypatch):
+    """More matches than are worked on at a time keep their own messages."""
+    monkeypatch.setattr(matches, "_PORTION", 64)
     matcher = Matcher(Subscription([], any_of(kiwi("k", str(n)), kiwi("k", "all")), id=str(n)) for n in range(7))
-    given_messages = [{"k": "all" if n % 5 == 0 else str(n % 9)} for n in range(2 * _BATCH_MESSAGES + 1)]
+    given_messages = [{"k": "all" if n % 5 == 0 else str(n % 9)} for n in range(513)]
 
     assert [[match.subscription_id for match in matcher.match(message)] for message in given_messages] == [
         sorted(own) for own in matcher.match_many(given_messages).ids()

@@ -224,9 +224,10 @@ class MessageMatches(MatchList):
     @property
     def ids(self) -> list[str]:
         """The ids of the subscriptions."""
-        ids = [answer.id for answer in self._loose]
+        ids: list[str] = []
         for of_layer, numbers in self._parts:
             ids += of_layer.ids_of(numbers)
+        ids += [answer.id for answer in self._loose]
         return ids
 
     def _objects(self) -> list[Match]:

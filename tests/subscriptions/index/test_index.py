@@ -16,7 +16,7 @@ from tests.subscriptions.index.asking import all_rows_together, columns_of, expe
 from turnout.conditions import Kiwi, Operator, all_of, any_of, compare, evaluate, kiwi, leaves, not_, one_of
 from turnout.conditions.model import with_ids
 from turnout.subscriptions import Matcher, Snapshot, Subscription
-from turnout.subscriptions.index import Column, Index, build, match_one, value_tests
+from turnout.subscriptions.index import Column, Index, match_one, secondary_keys, value_tests
 from turnout.subscriptions.index import dictionary as books
 from turnout.subscriptions.index import index as index_module
 from turnout.subscriptions.index import match_batch as kernel
@@ -30,8 +30,8 @@ _messages = st.lists(messages, min_size=1, max_size=8)
 def low_bounds():
     """Every bound so low that few subscriptions meet it."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(build, "HOT", 0)
-        patch.setattr(build, "_LEAST_SAVED", 0)
+        patch.setattr(secondary_keys, "HOT", 0)
+        patch.setattr(secondary_keys, "_LEAST_SAVED", 0)
         patch.setattr(kernel, "MOST_CANDIDATES", 2)
         patch.setattr(kernel, "_MOST_NODES", 4)
         patch.setattr(match_one, "MOST_CANDIDATES", 2)

@@ -11,9 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.subscriptions.index.asking import expected, pairs, subscriptions_of
-from turnout.conditions import all_of, any_of, compare, kiwi, not_, one_of
-from turnout.subscriptions import Matcher
-from turnout.subscriptions.index import Index, build, ranges
+from turnout.conditions import all_of, any_of, compare, kiwi, not_, one_of, parse
+from turnout.subscriptions import Matcher, Subscription
+from turnout.subscriptions.index import Index, match_one, ranges, secondary_keys
+from turnout.subscriptions.index.anchor_costs import Costs
+from turnout.subscriptions.index.build import build
+from turnout.subscriptions.index.facts import SPAN
+from turnout.subscriptions.index.match_one import single_of
 
 _bounds = st.one_of(st.integers(-6, 6).map(float), st.sampled_from([0.5, -0.0, 1e300, -1e300, 1.7976931348623157e308]))
 _limits = st.tuples(st.one_of(_bounds, st.just(-inf)), st.one_of(_bounds, st.just(inf)))
@@ -42,8 +46,8 @@ def bounds(cells, resolution, hot=False):
         patch.setattr(ranges, "CELLS", cells)
         patch.setattr(ranges, "_RESOLUTION", resolution)
         if hot:
-            patch.setattr(build, "HOT", 0)
-            patch.setattr(build, "_LEAST_SAVED", 0)
+            patch.setattr(secondary_keys, "HOT", 0)
+            patch.setattr(secondary_keys, "_LEAST_SAVED", 0)
         yield
 
 
@@ -61,7 +65,10 @@ def test_nodes_are_the_interval(cells, resolution, limits, number):
     with bounds(cells, resolution):
         cuts = ranges.cuts_of(low, high)
         own = above(ranges.size_of(cuts) + int(ranges.cells_of(cuts, np.array([number]))[0]))
-        for nodes in (ranges.nodes_of(cuts, low, high), ranges.cover_of(cuts, low, high)):
+        for nodes in (
+            ranges.nodes_of(cuts, low, high),
+            *(ranges.cover_of(cuts, low, high, most) for most in (1, 2, 4)),
+        ):
             found = [(interval, inside) for interval, node, inside in zip(*nodes, strict=True) if node in own]
 
             assert len(found) == len(dict(found))
@@ -96,6 +103,31 @@ def test_nodes_are_few():
     assert len(cuts) < ranges.CELLS
     assert len(ranges.nodes_of(cuts, low, low + 0.3).node) < 12 * len(low)
     assert ranges.nodes_of(ranges.cuts_of(few, few + 1), few, few + 1).inside.all()
+    assert np.bincount(ranges.cover_of(cuts, low, low + 0.3, 4).interval).max() <= 5
+
+
+def test_two_intervals_have_few_candidates(monkeypatch):
+    """A subscription with two intervals is found by their nodes together; in the middle of both nothing is verified."""
+    monkeypatch.setattr(match_one, "_MANY_ENTRIES", 0)
+    subscriptions = [
+        Subscription(["d"], parse(f"a >= {x} AND a < {x + 300} AND b >= {y} AND b < {y + 300}"), id=f"{x}-{y}")
+        for x in range(0, 700, 20)
+        for y in range(0, 700, 20)
+    ]
+    segment = build(subscriptions, Costs(()))
+    messages = [{"a": str(number), "b": str(999 - number)} for number in range(7, 1_000, 10)]
+    matched = sum(map(len, Matcher(subscriptions).match_many(messages).ids()))
+    verified = []
+    remaining = segment.prefilter.remaining
+    monkeypatch.setattr(
+        segment.prefilter, "remaining", lambda ranges, values: verified.append(ranges) or remaining(ranges, values)
+    )
+    found = sum(len(single_of(segment).matched(message)) for message in messages)
+
+    assert segment.head.probed == (segment.head.facts.index(("a", SPAN)),)
+    assert found == matched
+    assert sum(end - begin for ranges_ in verified for begin, end in ranges_) < 2 * matched
+    assert np.count_nonzero(segment.arrays.entry_program == 0) > 0.2 * len(segment.arrays.entry_program)
 
 
 def test_nothing_is_verified_in_vain():

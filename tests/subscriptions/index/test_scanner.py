@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.subscriptions.index.asking import expected, pairs, subscriptions_of
 from turnout.conditions import Kiwi, all_of, any_of, kiwi, not_, one_of
 from turnout.subscriptions import Matcher, Subscription
-from turnout.subscriptions.index import Index, build, scan_one, scanner
+from turnout.subscriptions.index import Index, scan_one, scanner, secondary_keys
 from turnout.subscriptions.index.arrays import ONE_OF
 
 _texts = st.text(alphabet="abé\ud800", min_size=1, max_size=6).map(lambda text: text.encode("utf-8", "surrogatepass"))
@@ -138,8 +138,8 @@ def test_is_the_interpreter(stored_conditions, given_messages, hot):
     true = expected(subscriptions, given_messages)
     with pytest.MonkeyPatch.context() as patch:
         if hot:
-            patch.setattr(build, "HOT", 0)
-            patch.setattr(build, "_LEAST_SAVED", 0)
+            patch.setattr(secondary_keys, "HOT", 0)
+            patch.setattr(secondary_keys, "_LEAST_SAVED", 0)
         index, matcher = Index.of(subscriptions, sample=given_messages[:2]), Matcher(subscriptions[1:])
         matcher.add(subscriptions[0])
         matcher.add(Subscription(["d"], stored_conditions[-1], id="gone"))
