@@ -24,11 +24,14 @@ from turnout.demo.stage import streams, subscribe
 from turnout.demo.year import route_file
 from turnout.embedded import NatsServer
 from turnout.engine import Program, pieces
+from turnout.engine import Result as EngineResult
 from turnout.engine.reading import AT_ONCE, batch_of
 from turnout.errors import StreamError
 from turnout.nats.wire import Connection, PullReader, Range, create_stream, delete_stream, stream_info
 from turnout.routes import Route
 from turnout.runtime.progress import Progress
+from turnout.runtime.publishing import Publishers
+from turnout.spark.endpoints import endpoint_of
 from turnout.spark.running import job
 from turnout.spark.session.build import route_session
 from turnout.subscriptions import open_store
@@ -126,7 +129,8 @@ def _cpu_without(server: NatsServer) -> float:
 
 
 def _stages(route: Route, server: NatsServer, flights: Supply[FlightMessage], records: int) -> Iterator[Result]:
-    """What each stage of the engine adds, in this process: the route cut off after one stage more each time.
+    """What each stage of a task adds, in this process: reading, the engine cut off after one stage more each time, and
+    publishing.
 
     By turns, and each time over records of its own.
     """
@@ -158,22 +162,42 @@ def _stages(route: Route, server: NatsServer, flights: Supply[FlightMessage], re
         ("match", match),
         ("fan out and encode", lambda batch: program.run(batch, index)),
     ]
-    seconds: list[list[float]] = [[] for _ in cuts]
+    of_cuts: list[list[float]] = [[] for _ in cuts]
+    of_reading: list[float] = []
+    of_publishing: list[float] = []
     for _ in range(_ROUNDS + 1):
-        for (_, work), taken in zip(cuts, seconds, strict=True):
-            taken.append(_thread_seconds(batches_of(server, flights.take(records)), work))
+        for (_, work), taken in zip(cuts, of_cuts, strict=True):
+            publish(server.url, flights.take(records))
+            begun = time.process_time()
+            batches = _read(server)
+            of_reading.append(time.process_time() - begun)
+            taken.append(_thread_seconds(batches, work))
+        results = [program.run(batch, index) for batch in batches_of(server, flights.take(records))]
+        of_publishing.append(_publishing_seconds(route, server, results))
     # The first round warms up.
-    medians = [median(taken[1:]) for taken in seconds]
-    added = [max(0.0, after - before) for before, after in zip([0.0, *medians], medians, strict=False)]
-    for (name, _), taken, alone in zip(cuts, seconds, added, strict=True):
-        extra = {"cpu_us": median(taken[1:]) / records * 1e6, "of_that_us": alone / records * 1e6}
-        case = f"engine up to {name}"
-        yield Result(case, records, rates(records, taken[1:]), Setup("new", AT_ONCE, 1), extra=extra)
+    yield _stage("read", records, of_reading[len(cuts) :], 0.0)
+    before = 0.0
+    for (name, _), taken in zip(cuts, of_cuts, strict=True):
+        yield _stage(f"engine up to {name}", records, taken[1:], before)
+        before = median(taken[1:])
+    yield _stage("publish", records, of_publishing[1:], 0.0)
+
+
+def _stage(case: str, records: int, seconds: list[float], before: float) -> Result:
+    """Return the time of a stage, and what it takes beyond the *before* seconds of the stages before it."""
+    taken = median(seconds)
+    extra = {"cpu_us": taken / records * 1e6, "of_that_us": max(0.0, taken - before) / records * 1e6}
+    return Result(case, records, rates(records, seconds), Setup("new", AT_ONCE, 1), extra=extra)
 
 
 def batches_of(server: NatsServer, sent: list[FlightMessage]) -> list[Any]:
     """These records as the source gives them, in batches as the engine has them."""
     publish(server.url, sent)
+    return _read(server)
+
+
+def _read(server: NatsServer) -> list[Any]:
+    """Read all records of the stream of flights."""
     with Connection.open(server.url) as connection:
         state = stream_info(connection, "FLIGHTS")["state"]
         reader = PullReader(connection, Range("FLIGHTS", state["first_seq"], state["last_seq"] + 1))
@@ -181,6 +205,17 @@ def batches_of(server: NatsServer, sent: list[FlightMessage]) -> list[Any]:
             batch.append_column("stream", pa.repeat(pa.scalar("FLIGHTS"), batch.num_rows)) for batch in reader.batches()
         ]
     return [piece for batch in read for piece in pieces(batch)]
+
+
+def _publishing_seconds(route: Route, server: NatsServer, results: list[EngineResult]) -> float:
+    """Return the processor time of publishing the results of the engine to the route's sinks, as a task does."""
+    empty_outputs(server)
+    begun = time.process_time()
+    with Publishers(tuple(endpoint_of(sink).publishing() for sink in route.sinks.values())) as publishers:
+        for result in results:
+            publishers.publish(result)
+        publishers.flush()
+    return time.process_time() - begun
 
 
 def _thread_seconds(batches: list[Any], work: Callable[[Any], object]) -> float:

@@ -39,6 +39,7 @@ class Single(SingleChecks):
     def _begin(self) -> None:
         super()._begin()
         self._pairs: dict[int, Range] = {}
+        self._ways: dict[int, tuple[tuple[int, int], ...]] = {}
 
     def takes(self, metadata: Metadata) -> bool:  # noqa: ARG002 - some read it
         """Return False for a message that has to be seen by the keys of leaves first."""
@@ -105,17 +106,17 @@ class Single(SingleChecks):
 
     def _add_paired(self, literals: Iterable[int], message: Message, ranges: list[Range]) -> None:
         """Add the entries that are found by one of the literals and a second one."""
-        ways_at, way_fact, by_fact = self._ways_at, self._way_fact, message.literals
+        known, by_fact = self._ways, message.literals
         pairs, likely = self._pairs, self._in_pairs.likely
         size = len(likely)
         for literal in literals:
-            for way in range(ways_at[literal], ways_at[literal + 1]):
-                fact = way_fact[way]
+            ways = known.get(literal)
+            for key, fact in self._ways_of(literal) if ways is None else ways:
                 seconds = by_fact.get(fact)
                 if seconds is None:
                     seconds = self._literals_of(fact, message)
                 for second in seconds:
-                    pair = way << 32 | second
+                    pair = key | second
                     if likely[pair % size]:
                         paired = pairs.get(pair)
                         if paired is None:
@@ -145,6 +146,13 @@ class Single(SingleChecks):
         for fact, value in unread:
             asked.setdefault(fold(value) if is_folded[fact] else value, []).append(fact)
         return self._scan.find(asked) if asked else {}
+
+    def _ways_of(self, literal: int) -> tuple[tuple[int, int], ...]:
+        """Return the ways of a literal, each as the upper half of the keys of its pairs, and its fact."""
+        self._known += 1
+        numbers = range(self._ways_at[literal], self._ways_at[literal + 1])
+        ways = self._ways[literal] = tuple([(way << 32, self._way_fact[way]) for way in numbers])
+        return ways
 
     def _pair(self, key: int) -> Range:
         """Return the entries that are found by a way and a second literal; `NO_RANGE` without any."""

@@ -21,8 +21,8 @@ _MOST_KEYS = 64
 _MOST_COLUMNS = 16
 """Keys and facts whose numbers and literals are collected from a message; with more of them, those of keys alone."""
 
-_MOST_PROGRAMS = 1 << 17
-"""Programs, without numeric checks, whose equalities are kept side by side."""
+_MOST_PROGRAMS = 1 << 12
+"""Programs, without numeric checks, whose equalities are kept side by side: with more, a loop ends at the first one."""
 
 _LEAST_SHARE = 0.5
 """Share of the programs with numeric checks from which the filter is used for batches too."""
@@ -64,6 +64,7 @@ class Prefilter:
     def __init__(self, arrays: Arrays, many_facts: NDArray[np.bool_]) -> None:
         self._program_bytes, self._subscription_bytes = arrays.entry_program.data, arrays.entry_subscription.data
         self.is_useful = self.is_useful_for_batches = False
+        self.keys: list[int] = []
         kinds = arrays.check_op >> 1
         numeric = indices_of(kinds == LIMITS)
         programs = len(arrays.checks_at) - 1
@@ -75,7 +76,7 @@ class Prefilter:
         facts = np.unique(arrays.check_a.take(equal))
         if len(keys) + len(facts) > _MOST_COLUMNS:
             equal, facts = equal[:0], facts[:0]
-        self.keys: list[int] = keys.tolist()
+        self.keys = keys.tolist()
         self.facts: list[int] = facts.tolist()
         if len(keys) + len(facts) == 0 or len(keys) > _MOST_KEYS:
             return
