@@ -43,6 +43,7 @@ lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/python -m tools.words
+	$(BIN)/python -m tools.sizes --check
 
 types: $(STAMP)
 	$(BIN)/mypy

@@ -1,6 +1,7 @@
 """Print the sizes of the sources: modules and lines by package, ``Any``, ``__all__``, mirrored tests.
 
-``python -m tools.sizes``; with ``--json`` for programs.
+``python -m tools.sizes``; with ``--json`` for programs. ``--check`` prints the modules that are too long, and fails if
+there are some.
 """
 
 from __future__ import annotations
@@ -14,6 +15,9 @@ from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
+MOST_LINES = 400
+"""Maximum number of lines of a module."""
+
 _ANY = re.compile(r"\bAny\b")
 
 
@@ -56,6 +60,12 @@ def measure(sources: Path, tests: Path) -> dict[str, object]:
     }
 
 
+def too_long(sources: Path) -> list[str]:
+    """Return a finding for each module of more than `MOST_LINES` lines."""
+    lines = {path: path.read_text(encoding="utf-8").count("\n") for path in _modules(sources)}
+    return [f"{path}: {count} lines, more than {MOST_LINES}" for path, count in lines.items() if count > MOST_LINES]
+
+
 def _mirror(sources: Path, path: Path) -> Path:
     relative = path.relative_to(sources)
     return relative.with_name(f"test_{relative.stem.strip('_')}.py")
@@ -82,7 +92,12 @@ def main(arguments: list[str]) -> int:
     """Print the figures and return the exit code."""
     parser = argparse.ArgumentParser(prog="tools.sizes", description=__doc__)
     parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--check", action="store_true", help="print modules that are too long, and nothing else")
     options = parser.parse_args(arguments)
+    if options.check:
+        findings = too_long(ROOT / "src" / "turnout")
+        print("\n".join([*findings, f"{len(findings)} findings"]))
+        return int(bool(findings))
     figures = measure(ROOT / "src" / "turnout", ROOT / "tests")
     if options.json:
         print(json.dumps(figures, indent=2))

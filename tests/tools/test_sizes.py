@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tools.sizes import measure
+from tools.sizes import MOST_LINES, measure, too_long
 
 
 @pytest.mark.parametrize(
@@ -47,3 +47,12 @@ def test_a_tree_is_measured(tmp_path: Path) -> None:
     assert (figures["modules"], figures["lines"], figures["any"]) == (3, 6, 1)
     assert figures["packages"] == {"(top)": {"modules": 1, "lines": 1}, "a": {"modules": 2, "lines": 5}}
     assert (figures["longest_function_lines"], figures["mirrored_tests_percent"]) == (2, 50)
+
+
+def test_a_long_module_is_a_finding(tmp_path: Path) -> None:
+    """A module of more lines than the limit is named with its length; generated code is not looked at."""
+    (tmp_path / "a.py").write_text("x = 1\n" * MOST_LINES)
+    (tmp_path / "b.py").write_text("x = 1\n" * (MOST_LINES + 1))
+    (tmp_path / "c_pb2.py").write_text("x = 1\n" * (MOST_LINES + 1))
+
+    assert too_long(tmp_path) == [f"{tmp_path / 'b.py'}: 401 lines, more than 400"]

@@ -111,7 +111,7 @@ def nodes_of(cuts: Numbers, low: Numbers, high: Numbers) -> Nodes:
     return Nodes(owner.take(order), nodes.take(order), order < len(interval))
 
 
-def cover_of(cuts: Numbers, low: Numbers, high: Numbers, most: int = 1) -> Nodes:
+def cover_of(cuts: Numbers, low: Numbers, high: Numbers, most: int) -> Nodes:
     """Return for each interval the nodes of one level that it is in: at most *most*, and one more."""
     size = size_of(cuts)
     first, last, first_cut, last_cut = _extents(cuts, low, high)

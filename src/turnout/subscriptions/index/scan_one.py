@@ -114,16 +114,16 @@ class OneScan:
 
     def _add_bytes(self, facts: Sequence[int], values: Sequence[bytes], found: defaultdict[int, set[int]]) -> None:
         """Add the texts of one byte."""
-        left = self._bytes.copy()
+        texts_of = self._bytes
+        values_of: dict[int, list[bytes]] = {}
         for fact, value in zip(facts, values, strict=True):
-            if own := left.get(fact):
-                # Of the values that one fact asks for, later ones are searched for what the others lack.
-                left[fact] = []
-                for byte, literal in own:
-                    if byte in value:
-                        found[fact].add(literal)
-                    else:
-                        left[fact].append((byte, literal))
+            if fact in texts_of:
+                values_of.setdefault(fact, []).append(value)
+        for fact, own in values_of.items():
+            joined = END.join(own)
+            literals = [literal for byte, literal in texts_of[fact] if byte in joined]
+            if literals:
+                found[fact].update(literals)
 
     def _find_in_batch(self, facts: Sequence[int], values: Sequence[bytes]) -> dict[int, set[int]]:
         found: defaultdict[int, set[int]] = defaultdict(set)

@@ -35,13 +35,9 @@ class SecondaryKeys:
     """
 
     def __init__(self, entries: Entries, prices: Prices, clauses: Clauses) -> None:
-        has = entries.literal != NOTHING
-        counts = np.bincount(entries.literal[has], minlength=len(prices.literal))
-        hot = (
-            np.flatnonzero(has & (counts.take(np.where(has, entries.literal, 0)) > HOT))
-            if len(counts)
-            else np.zeros(0, np.int64)
-        )
+        found = np.flatnonzero(entries.literal != NOTHING)
+        literal = entries.literal.take(found)
+        hot = found[np.bincount(literal, minlength=1).take(literal) > HOT]
         row = np.full(len(entries.literal), NOTHING, np.int64)
         if len(hot):
             row[hot] = self._second_rows(entries.take(hot), prices, clauses)

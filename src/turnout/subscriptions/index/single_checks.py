@@ -104,8 +104,8 @@ class SingleChecks(SingleLiterals):
                     program = program_of[entry]
                     if program != last:
                         last = program
-                        is_only = literal != 0 and checks_at[program + 1] - checks_at[program] == 1
-                        verdict = is_only or self._true(program, message)
+                        left = checks_at[program + 1] - checks_at[program] - (literal != 0)
+                        verdict = not left or self._true(program, message)
                     if verdict:
                         subscriptions.append(subscription_of[entry])
         return subscriptions
