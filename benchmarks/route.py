@@ -12,7 +12,7 @@ from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 import psutil
 import pyarrow as pa
@@ -89,24 +89,25 @@ def whole(route: Route, work: Path, server: NatsServer, records: int, turn: int 
     In that the workers begin and learn the values; ``after_first_batch`` tells what it does from then on. Processor
     time is that of this process, the JVM and the workers, without the server's.
     """
-    reports: list[tuple[Progress, float]] = []
+    reports: list[tuple[Progress, _Cpu]] = []
     publish_apart(server.url, records, turn * records)
     # Several micro-batches, of which the first is told apart.
     update = {"max_records_per_trigger": max(1, records // 5)}
     route = replace(route, source=route.source.model_copy(update=update))
     with route_session(route, log=work / "spark.log") as spark, _peak_memory(server) as peak:
-        begun = _cpu_without(server)
+        begun = _Cpu.now(server)
         done = job.run(
             route,
             spark,
             once=True,
             checkpoint=work / "checkpoint",
-            on_progress=lambda progress: reports.append((progress, _cpu_without(server))),
+            on_progress=lambda progress: reports.append((progress, _Cpu.now(server))),
         )
     if not done.counts.conserved:
         raise RuntimeError(f"records are missing: {done.counts}")
     (first, first_cpu), (last, last_cpu) = reports[0], reports[-1]
     later = max(1, last.counts.read - first.counts.read)
+    after_first = {name: taken / later * 1e6 for name, taken in last_cpu.since(first_cpu).items()}
     return Result(
         "whole route, streaming",
         done.counts.read,
@@ -117,15 +118,32 @@ def whole(route: Route, work: Path, server: NatsServer, records: int, turn: int 
             "messages_per_second": done.counts.messages / done.seconds,
             "after_first_batch_per_second": later / ((last.seconds - first.seconds) or 1),
             "first_batch_seconds": first.seconds,
-            "after_first_cpu_us": (last_cpu - first_cpu) / later * 1e6,
-            "first_cpu_us": (first_cpu - begun) / first.counts.read * 1e6,
+            "after_first_cpu_us": sum(after_first.values()),
+            **after_first,
+            "first_cpu_us": sum(first_cpu.since(begun).values()) / first.counts.read * 1e6,
             "peak_memory_mb": round(peak() / 2**20),
         },
     )
 
 
-def _cpu_without(server: NatsServer) -> float:
-    return cpu_seconds() - cpu_seconds(server.pid)
+class _Cpu(NamedTuple):
+    """Processor time in seconds, by the processes of a run; the server's is not in it."""
+
+    workers_us: float
+    jvm_us: float
+    driver_us: float
+
+    @classmethod
+    def now(cls, server: NatsServer) -> _Cpu:
+        """Return the processor time until now of this process, the driver, and of all below it."""
+        driver = psutil.Process()
+        of_driver = cpu_seconds(driver.pid)
+        of_jvm = sum(cpu_seconds(process.pid) for process in driver.children() if process.name() == "java")
+        return cls(cpu_seconds() - cpu_seconds(server.pid) - of_jvm - of_driver, of_jvm, of_driver)
+
+    def since(self, earlier: _Cpu) -> dict[str, float]:
+        """Return the differences by name."""
+        return {name: now - then for name, now, then in zip(self._fields, self, earlier, strict=True)}
 
 
 def _stages(route: Route, server: NatsServer, flights: Supply[FlightMessage], records: int) -> Iterator[Result]:

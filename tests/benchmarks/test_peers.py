@@ -68,6 +68,8 @@ def test_matcher_finds_what_event_ruler_finds(workload: Workload, tmp_path: Path
     assert matches > 0 or workload.name == "nothing"
 
 
+@pytest.mark.soak  # Go compiles Bento for minutes
+@pytest.mark.timeout(1_800)
 @pytest.mark.kafka
 @pytest.mark.jetstream
 def test_route_writes_what_bento_writes(spark: Any, tmp_path: Path) -> None:

@@ -39,7 +39,8 @@ def test_rules_are_measured(tmp_path) -> None:
     assert all(result.size == 2 and result.extra["matches"] > 0 for result in results)
 
 
-@pytest.mark.heavy
+@pytest.mark.soak  # Cargo compiles rsigma for ten minutes of two processors
+@pytest.mark.timeout(2_400)
 def test_rsigma_finds_the_same(tmp_path: Path) -> None:
     """Both read the rules of the folder, and match the same events."""
     for name in ("tar", "curl"):
