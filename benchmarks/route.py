@@ -37,7 +37,7 @@ from turnout.spark.session.build import route_session
 from turnout.subscriptions import open_store
 from turnout.subscriptions.index import Index
 
-_ROUNDS = 3
+_ROUNDS = 5
 SUBSCRIPTIONS = 10_000
 RECORDS = 300_000
 CORES = 2
