@@ -40,10 +40,17 @@ def test_most_programs_are_not_read(monkeypatch):
     own = [("a", str(n)) for n in range(5)] + [(str(n), "b") for n in range(5)]
     subscriptions = [Subscription(["d"], all_of(kiwi("k", k), kiwi("l", other)), id=k + other) for k, other in own]
     single = single_of(build(subscriptions, Costs(())))
-    read = []
-    monkeypatch.setattr(single, "_true", lambda program, message: read.append(program))
+    programs, read = list(single._program_of), []
 
-    assert single.matched({"k": "a", "l": "3"}) == [3]
-    assert single.matched({"k": "3", "l": "b"}) == [8]
+    class Programs:
+        def __getitem__(self, entry):
+            read.append(entry)
+            return programs[entry]
+
+    monkeypatch.setattr(single, "_program_of", Programs())
+
     assert single.matched({"k": "x", "l": "3"}) == single.matched({"l": "3"}) == []
     assert read == []
+    assert single.matched({"k": "a", "l": "3"}) == [3]
+    assert single.matched({"k": "3", "l": "b"}) == [8]
+    assert len(read) == 2

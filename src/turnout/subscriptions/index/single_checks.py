@@ -93,21 +93,33 @@ class SingleChecks(SingleLiterals):
     def _verified_each(self, ranges: list[Range], message: Message) -> list[int]:
         """Return what `_verified` does, in less time where few entries share a program."""
         program_of, subscription_of, checks_at = self._program_of, self._subscription_of, self._checks_at
+        op, a, b, by_fact = self._op, self._a, self._b, message.literals
         # 0 for entries whose first check is of another kind.
-        found = {0}.union(*message.literals.values())
+        found = {0}.union(*by_fact.values())
         subscriptions: list[int] = []
         last, verdict = -1, False
         for begin, end in ranges:
             for entry, literal in zip(range(begin, end), self._first_literals[begin:end], strict=True):
-                # Mostly it is not found, and so the program need not be read.
-                if literal in found:
-                    program = program_of[entry]
-                    if program != last:
-                        last = program
-                        left = checks_at[program + 1] - checks_at[program] - (literal != 0)
-                        verdict = not left or self._true(program, message)
-                    if verdict:
-                        subscriptions.append(subscription_of[entry])
+                if literal not in found:
+                    # Mostly so: the program need not be read.
+                    continue
+                program = program_of[entry]
+                if program != last:
+                    last, verdict = program, True
+                    for check in range(checks_at[program] + (literal != 0), checks_at[program + 1]):
+                        kind, fact = op[check], a[check]
+                        if kind in _OF_FACTS:
+                            literals = by_fact.get(fact)
+                            if literals is None:
+                                literals = self._literals_of(fact, message)
+                            if (b[check] in literals) == (kind & 1):
+                                verdict = False
+                                break
+                        elif self._holds(kind >> 1, fact, b[check], message) == (kind & 1):
+                            verdict = False
+                            break
+                if verdict:
+                    subscriptions.append(subscription_of[entry])
         return subscriptions
 
     def _prefiltered(self, ranges: list[Range], message: Message) -> list[int]:
