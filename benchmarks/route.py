@@ -107,7 +107,7 @@ def whole(route: Route, work: Path, server: NatsServer, records: int, turn: int 
         raise RuntimeError(f"records are missing: {done.counts}")
     (first, first_cpu), (last, last_cpu) = reports[0], reports[-1]
     later = max(1, last.counts.read - first.counts.read)
-    after_first = {name: taken / later * 1e6 for name, taken in last_cpu.since(first_cpu).items()}
+    after_first = {f"{name}_us": taken / later * 1e6 for name, taken in last_cpu.since(first_cpu).items()}
     return Result(
         "whole route, streaming",
         done.counts.read,
@@ -129,9 +129,9 @@ def whole(route: Route, work: Path, server: NatsServer, records: int, turn: int 
 class _Cpu(NamedTuple):
     """Processor time in seconds, by the processes of a run; the server's is not in it."""
 
-    workers_us: float
-    jvm_us: float
-    driver_us: float
+    workers: float
+    jvm: float
+    driver: float
 
     @classmethod
     def now(cls, server: NatsServer) -> _Cpu:

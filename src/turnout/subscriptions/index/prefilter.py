@@ -64,7 +64,6 @@ class Prefilter:
     def __init__(self, arrays: Arrays, many_facts: NDArray[np.bool_]) -> None:
         self._program_bytes, self._subscription_bytes = arrays.entry_program.data, arrays.entry_subscription.data
         self.is_useful = self.is_useful_for_batches = False
-        self.keys: list[int] = []
         kinds = arrays.check_op >> 1
         numeric = indices_of(kinds == LIMITS)
         programs = len(arrays.checks_at) - 1
@@ -76,7 +75,7 @@ class Prefilter:
         facts = np.unique(arrays.check_a.take(equal))
         if len(keys) + len(facts) > _MOST_COLUMNS:
             equal, facts = equal[:0], facts[:0]
-        self.keys = keys.tolist()
+        self.keys: list[int] = keys.tolist()
         self.facts: list[int] = facts.tolist()
         if len(keys) + len(facts) == 0 or len(keys) > _MOST_KEYS:
             return

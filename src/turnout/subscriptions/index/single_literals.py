@@ -49,10 +49,10 @@ class SingleLiterals:
         self._facts = head.facts
         self._key_of_fact: list[int] = segment.key_of_fact.tolist()
         self._nodes = segment.nodes
-        self._finest: dict[int, int] = {}
-        for fact, nodes in self._nodes.items():
-            key = self._key_of_fact[fact]
-            self._finest[key] = min(nodes.finest, self._finest.get(key, nodes.finest))
+        self._node_facts: dict[int, list[int]] = {}
+        for fact in self._nodes:
+            self._node_facts.setdefault(self._key_of_fact[fact], []).append(fact)
+        self._finest = {key: min(self._nodes[fact].finest for fact in own) for key, own in self._node_facts.items()}
         self._entries_at = viewed(segment.arrays.entries_at)
         self._scan = OneScan(segment.scanner)
         self._readers = [self._reader(fact) for fact in range(len(self._facts))]
@@ -109,8 +109,10 @@ class SingleLiterals:
         """Return the hits of the facts of a key, given the smallest node that a number is in; 0 for none."""
         self._known += 1
         leaf = node << self._finest[key]
-        facts = [fact for fact in self._nodes if self._key_of_fact[fact] == key]
-        return {fact: self._with_entries(self._nodes[fact].of_leaf(leaf)) if node else NO_HIT for fact in facts}
+        nodes = self._nodes
+        return {
+            fact: self._with_entries(nodes[fact].of_leaf(leaf)) if node else NO_HIT for fact in self._node_facts[key]
+        }
 
     def _with_entries(self, literals: tuple[int, ...]) -> Hit:
         """Return literals with the ranges of their entries."""
