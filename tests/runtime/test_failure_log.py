@@ -31,7 +31,7 @@ def test_each_failure_is_a_line(caplog: Any) -> None:
     shown = {**FAILURE, "key": "k", "value": "v"}
 
     with caplog.at_level(logging.ERROR, logger="turnout.errors"):
-        log_failures({"_failures": [FAILURE, shown], "_failures_count": 5}, route="r")
+        log_failures({"_failures": [json.dumps(FAILURE), json.dumps(shown)], "_failures_count": 5}, route="r")
         log_failures({"_failures": None, "_failures_count": None}, route="r")
         log_failures({"read": 3}, route="r")
 

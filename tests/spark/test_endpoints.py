@@ -12,9 +12,11 @@ from tests.spark.reads import RecordedReads
 
 from turnout.embedded import NatsServer
 from turnout.nats.wire import Connection, create_stream, delete_stream, stream_info
-from turnout.routes.endpoints import FileSink, FileSource, NatsSink, NatsSource
-from turnout.spark.endpoints import ReadOptions, endpoint_of
+from turnout.routes.endpoints import FileSink, FileSource, KafkaSource, NatsSink, NatsSource, Source
+from turnout.spark.endpoints import ReadOptions, activate, endpoint_of
 from turnout.spark.formats.nats.source import register
+from turnout.spark.formats.splits import encoded_stage
+from turnout.spark.tally import TALLY
 
 
 @pytest.mark.parametrize(
@@ -44,6 +46,28 @@ def test_a_source_that_waits(own: dict[str, Any], expected: str) -> None:
 
     assert reads.given["pollWait"] == expected
     assert "partitions" not in reads.given
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        NatsSource.model_validate({"format": "nats", "servers": "nats://127.0.0.1:9", "stream": "S"}),
+        KafkaSource.model_validate({"format": "kafka", "servers": "127.0.0.1:9", "topics": "T"}),
+    ],
+    ids=["nats", "kafka"],
+)
+def test_a_source_runs_the_stage_of_a_route(spark: SparkSession, source: Source) -> None:
+    """In its own task, which reads and publishes: no second process gets its rows. Plans do not show the stage."""
+    activate(spark)
+    stage = encoded_stage(b"a password")
+
+    rows = endpoint_of(source).read(spark, ReadOptions(splits=True, stage=stage))
+
+    assert rows.schema.names == [part.split(" ")[0] for part in TALLY.split(", ")]
+    plan = rows._jdf.queryExecution().toString()
+    assert "Relation" in plan
+    assert "MapInArrow" not in plan
+    assert stage not in plan
 
 
 def test_a_sink_without_ids(spark: SparkSession, nats_server: NatsServer) -> None:

@@ -29,7 +29,7 @@ from turnout.spark import open_task
 from turnout.spark.formats.nats.open_reading import opened
 from turnout.spark.formats.nats.reading import OpenSplit
 from turnout.spark.open_task import OpenTask
-from turnout.spark.stage import TaskTally
+from turnout.spark.tally import TaskTally
 
 pytestmark = pytest.mark.jetstream
 

@@ -22,7 +22,6 @@ from turnout.caches import LruCache
 from turnout.conditions import exists
 from turnout.embedded import NatsServer
 from turnout.engine import Counts, Messages
-from turnout.engine.counts import NUMBERS
 from turnout.engine.flow import Flow
 from turnout.engine.messages import RECORDS
 from turnout.errors import RunError, StreamError
@@ -34,7 +33,8 @@ from turnout.runtime.source_options import SourceOptions
 from turnout.spark import stage as module
 from turnout.spark.formats.nats.reading import Split
 from turnout.spark.formats.nats.rows import Rows
-from turnout.spark.stage import COUNTS, FLOW, MESSAGE_ID, MESSAGES, SINK, SparkStage
+from turnout.spark.stage import MESSAGE_ID, MESSAGES, SINK, SparkStage
+from turnout.spark.tally import TALLY, sum_of
 from turnout.subscriptions import Subscription
 from turnout.subscriptions.index import Index
 
@@ -124,10 +124,9 @@ def test_what_is_published_is_acknowledged_and_counted(nats_server: NatsServer, 
 
     (counted,) = list(stage.publish([batch_of(1, 2, headers), batch_of(4, 2)]))
 
-    numbers = {name: counted.column(name)[0].as_py() for name in ("read", "delivered", "messages", "failures")}
-    assert numbers == {"read": 4, "delivered": 4, "messages": 8, "failures": 0}
-    assert counted.num_rows == 1
-    assert counted.schema.names == [part.split(" ")[0] for part in COUNTS.split(", ")][: len(counted.schema.names)]
+    assert counts_of([counted]) == {"read": 4, "delivered": 4, "messages": 8}
+    assert counted.column("failures").to_pylist() == [0]
+    assert counted.schema.names == [part.split(" ")[0] for part in TALLY.split(", ")]
     rows = stored(nats_server.url, out)
     assert sorted((row["topic"], row["value"], row["key"]) for row in rows) == sorted(
         (f"{out}.{place}", b"%d" % n, b"S:%d:%d" % (n, place)) for n in (1, 2, 4, 5) for place in (0, 1)
@@ -158,7 +157,7 @@ def test_a_task_without_records(nats_server: NatsServer, out: str, monkeypatch: 
     (counted,) = list(stage.publish([]))
 
     assert counted.num_rows == 1
-    assert counted.column("read").to_pylist() == [0]
+    assert counts_of([counted]) == {}
 
 
 def test_failures_are_rows_beside_the_counts(nats_server: NatsServer, out: str, monkeypatch: Any) -> None:
@@ -169,8 +168,9 @@ def test_failures_are_rows_beside_the_counts(nats_server: NatsServer, out: str, 
 
     assert counted.num_rows == 20
     assert sum(counted.column("failures").to_pylist()) == 33
-    assert sum(counted.column("read").to_pylist()) == 99
-    assert [failure["offset"] for failure in counted.column("failure").to_pylist()] == [str(n) for n in range(3, 61, 3)]
+    assert counts_of([counted])["read"] == 99
+    failures = map(json.loads, counted.column("failure").to_pylist())
+    assert [failure["offset"] for failure in failures] == [str(n) for n in range(3, 61, 3)]
 
 
 def test_messages_as_rows(nats_server: NatsServer, out: str, monkeypatch: Any) -> None:
@@ -188,7 +188,8 @@ def test_messages_as_rows(nats_server: NatsServer, out: str, monkeypatch: Any) -
         (f"{out}.1", "S:2:1", b"2", 2, 1),
         (None, None, None, None, None),
     ]
-    assert [row["read"] for row in rows] == [None, None, None, None, 2]
+    assert [row["counts"] for row in rows[:-1]] == [None] * 4
+    assert json.loads(rows[-1]["counts"])["read"] == 2
 
 
 def test_records_are_matched_with_their_own_revision(nats_server: NatsServer, out: str, monkeypatch: Any) -> None:
@@ -218,7 +219,7 @@ def test_splits_are_read_by_the_stage(nats_server: NatsServer, out: str, monkeyp
 
     (row,) = list(stage.publish(split_rows(nats_server.url, narrowed, nothing)))
 
-    assert [row.column(name)[0].as_py() for name in ("read", "not_read")] == [3, 9]
+    assert [counts_of([row])[name] for name in ("read", "not_read")] == [3, 9]
     assert program.streams == [out]
 
 
@@ -264,19 +265,15 @@ errors: {{tolerance: all, log: true}}
     return SparkStage.of(Route.parse(text, {}), splits=False).with_index(place).at(1)
 
 
-def counted(rows: Any) -> dict[str, int]:
-    """The counts of a task that are not zero."""
+def counts_of(rows: Any) -> dict[str, int]:
+    """Return the counts of a task that are not zero."""
     (batch,) = rows
-    return {name: sum(batch.column(name).to_pylist()) for name in _COUNTED if any(batch.column(name).to_pylist())}
+    return {name: number for name, number in total(batch).as_dict().items() if number}
 
 
-_COUNTED = list(NUMBERS)
-
-
-def flow(rows: Any) -> Flow:
-    """Return the counts of a task's records by stage."""
-    (text,) = [text for text in rows.column(FLOW).to_pylist() if text is not None]
-    return Flow.from_dict(json.loads(text))
+def total(rows: Any) -> Counts:
+    """Return the counts of a task."""
+    return sum_of(text for text in rows.column("counts").to_pylist() if text is not None)
 
 
 def test_a_task_tells_how_its_records_went(nats_server: NatsServer, out: str) -> None:
@@ -286,12 +283,12 @@ def test_a_task_tells_how_its_records_went(nats_server: NatsServer, out: str) ->
     (published,) = list(stage.publish([batch_of(1, 3), batch_of(4, 2)]))
     *_, rows = list(stage.rows([batch_of(1, 3), batch_of(4, 2)]))
 
-    counted = flow(published)
+    counted = total(published).flow
     stages = {"source": 5, "key": 5, "value": 5, "match": 5, "sink": 5, "deadLetter": 0}
     assert (dict(counted.taken), dict(counted.failed), counted.delivery.count) == (stages, {}, 10)
     assert counted.delivery.seconds > 0
     # Rows are published by nobody yet.
-    assert flow(rows) == Flow(stages)
+    assert total(rows).flow == Flow(stages)
 
 
 def test_refused_messages_become_dead_letters(nats_server: NatsServer, out: str) -> None:
@@ -300,7 +297,7 @@ def test_refused_messages_become_dead_letters(nats_server: NatsServer, out: str)
     stage = real_stage(nats_server.url, out, f"{out}.good", nowhere, "a b")
 
     for _ in range(2):
-        (numbers,) = [counted(stage.publish([batch_of(1, 3), batch_of(4, 2)]))]
+        (numbers,) = [counts_of(stage.publish([batch_of(1, 3), batch_of(4, 2)]))]
         assert numbers == {"read": 5, "delivered": 5, "messages": 5, "undeliverable": 10}
 
     rows = stored(nats_server.url, out)
@@ -324,8 +321,9 @@ def test_refused_messages_without_a_dead_letter_topic(nats_server: NatsServer, o
 
     (rows,) = list(stage.publish([batch_of(1, 2)]))
 
-    assert counted([rows]) == {"read": 2, "discarded": 2, "undeliverable": 2}
-    assert "subscription 'mine': destination 'nowhere-" in rows.column("failure").to_pylist()[0]["message"]
+    assert counts_of([rows]) == {"read": 2, "discarded": 2, "undeliverable": 2}
+    (failure, *_) = map(json.loads, rows.column("failure").to_pylist())
+    assert "subscription 'mine': destination 'nowhere-" in failure["message"]
 
 
 def test_dead_letters_are_not_all_kept_in_memory(nats_server: NatsServer, out: str, monkeypatch: Any) -> None:
@@ -333,7 +331,7 @@ def test_dead_letters_are_not_all_kept_in_memory(nats_server: NatsServer, out: s
     monkeypatch.setattr("turnout.runtime.publishing._KEPT_BACK", 2)
     stage = real_stage(nats_server.url, out, f"nowhere-{secrets.token_hex(4)}.x")
 
-    numbers = counted(stage.publish([batch_of(n, 1) for n in range(1, 8)]))
+    numbers = counts_of(stage.publish([batch_of(n, 1) for n in range(1, 8)]))
 
     assert numbers == {"read": 7, "dead_lettered": 7, "undeliverable": 7}
     assert len(stored(nats_server.url, out)) == 7
@@ -355,7 +353,7 @@ def test_a_message_that_is_too_large(nats_server: NatsServer, out: str) -> None:
     records = records.set_column(records.schema.get_field_index("value"), "value", values)
     stage = real_stage(nats_server.url, out, f"{out}.good")
 
-    numbers = counted(stage.publish([records]))
+    numbers = counts_of(stage.publish([records]))
 
     assert numbers == {"read": 3, "delivered": 1, "dead_lettered": 2, "messages": 1, "undeliverable": 2}
     good, *dead = stored(nats_server.url, out)
@@ -375,7 +373,7 @@ def test_headers_for_the_server_are_not_forwarded(nats_server: NatsServer, out: 
     ]  # fmt: skip
     headers = [{"key": name, "value": b"1"} for name in [*reports, "Nats-Stream", "traceparent", "X-Nats-TTL"]]
 
-    numbers = counted(real_stage(nats_server.url, out, f"{out}.good").publish([batch_of(1, 1, headers)]))
+    numbers = counts_of(real_stage(nats_server.url, out, f"{out}.good").publish([batch_of(1, 1, headers)]))
 
     (row,) = stored(nats_server.url, out)
     assert numbers["delivered"] == 1

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Mapping
 from typing import Any, Final
 
 FAILURES: Final = "_failures"
-"""Name of the observed column of a micro-batch's first failures."""
+"""Name of the observed column of a micro-batch's first failures, each a JSON object."""
 
 FAILURES_COUNT: Final = "_failures_count"
 """Name of the observed column of the number of all failures."""
@@ -22,9 +23,7 @@ def log_failures(metrics: Mapping[str, Any], *, route: str) -> None:
     count = metrics.get(FAILURES_COUNT) or 0
     failures = metrics.get(FAILURES) or []
     for failure in failures:
-        # An Observation has rows, the report of a query has their JSON form.
-        values = failure if isinstance(failure, Mapping) else failure.asDict()
-        _log.error("route %s: %s", route, _sentence(values))
+        _log.error("route %s: %s", route, _sentence(json.loads(failure)))
     if count > len(failures):
         _log.error("route %s: %d more records failed in this micro-batch", route, count - len(failures))
 

@@ -47,6 +47,7 @@ class KafkaSourceOptions:
         poll_wait: seconds that a poll without news waits.
         pause_file: as long as there is a file of this name, nothing is new.
         revisions_url: URL of the subscriptions' revision; None without subscriptions.
+        stage: encoded stage that tasks run on their splits; None where a next stage reads them.
     """
 
     client: KafkaOptions
@@ -61,6 +62,7 @@ class KafkaSourceOptions:
     poll_wait: float = 0.0
     pause_file: str | None = None
     revisions_url: str | None = None
+    stage: str | None = field(default=None, repr=False)
 
     @classmethod
     def of(cls, source: KafkaSource, **more: Any) -> Self:

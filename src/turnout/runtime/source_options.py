@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from turnout.errors import ConfigError, Mistake
 from turnout.nats.protocol.options import CONNECTION_OPTIONS
@@ -17,11 +17,14 @@ from turnout.untrusted import LARGEST_SEQUENCE, decimal
 _PLACE = "{partition}"
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
 
+STAGE = "stageSecret"
+"""Option with the encoded stage of a route; Spark redacts the values of such names."""
+
 _READ_OPTIONS = (
     "stream", "filterSubject", "filterSubjects", "startingOffsets", "start", "endingOffsets", "end",
     "maxRecordsPerTrigger", "maxBytesPerTrigger", "partitions", "minPartitions", "failOnDataLoss",
     "includeStream", "pollWait", "pauseFile", "ackConsumer", "partitionSubject", "subjectPartitions",
-    "splits", "revisionsUrl", "pushDown", "openSplits", "staysOpen", "fixedPlan",
+    "splits", "revisionsUrl", "pushDown", "openSplits", "staysOpen", "fixedPlan", STAGE,
 )  # fmt: skip
 
 # Spark hands its own options over as well.
@@ -45,6 +48,7 @@ class SourceOptions:
             these.
         open_splits: address of the progress of open splits: `turnout.runtime.open_splits.server`.
         stays_open: micro-batches are open splits, unless there is much to catch up with.
+        stage: encoded stage that tasks run on their splits; None where a next stage reads them.
         fixed_plan: offsets say into how many splits a micro-batch is divided, so that it is so when it is done again.
     """
 
@@ -69,6 +73,7 @@ class SourceOptions:
     open_splits: str | None = None
     stays_open: bool = False
     fixed_plan: bool = False
+    stage: str | None = field(default=None, repr=False)
 
     @classmethod
     def from_mapping(cls, options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
@@ -107,6 +112,7 @@ class SourceOptions:
             open_splits=options.get("openSplits") or None,
             stays_open=values.flag("staysOpen", usual=False),
             fixed_plan=values.flag("fixedPlan", usual=False),
+            stage=options.get(STAGE) or None,
         )
         mistakes += read._contradictions(options, streaming=streaming)
         if mistakes:

@@ -30,6 +30,7 @@ class ReadOptions:
         wait: wait for the next record at the server, which Spark polls a hundred times a second otherwise.
         pause_file: while this file exists, the source has nothing new.
         splits: rows are splits of the streams, to be read by the next stage.
+        stage: encoded stage that tasks run on their splits: rows are its counts. None where a next stage reads them.
         more: options that are not a route's to set.
     """
 
@@ -37,6 +38,7 @@ class ReadOptions:
     wait: bool = False
     pause_file: str | None = None
     splits: bool = False
+    stage: str | None = field(default=None, repr=False)
     more: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -6,8 +6,7 @@ A stage is sent to the workers with each task. A worker caches a route's program
 from __future__ import annotations
 
 import hashlib
-import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, Self
@@ -16,9 +15,7 @@ import pyarrow as pa
 from pyspark import TaskContext, cloudpickle
 
 from turnout.caches import LruCache
-from turnout.engine.counts import NUMBERS, Counts
-from turnout.engine.failures import IN_FULL
-from turnout.engine.flow import Flow
+from turnout.engine.counts import Counts
 from turnout.engine.messages import RECORDS
 from turnout.errors import StreamError
 from turnout.gc_tools import paused_gc
@@ -35,11 +32,11 @@ from turnout.spark.formats.nats.open_reading import opened
 from turnout.spark.formats.nats.rows import open_split_of
 from turnout.spark.formats.splits import readers_of, splits_of
 from turnout.spark.open_task import OpenTask
+from turnout.spark.tally import TALLY, TALLY_SCHEMA, TaskTally, counts_in, document_of
 
 if TYPE_CHECKING:
     from turnout.engine import Messages, Program, Result
     from turnout.engine.replay import Replay
-    from turnout.histogram import Histogram
     from turnout.records.listed import ListedRecords
     from turnout.runtime.feeds.recorder import MatchRecorder
     from turnout.runtime.source_options import SourceOptions
@@ -52,53 +49,19 @@ MESSAGE_ID: Final = "_message_id"
 SINK: Final = "_sink"
 """The column of `MESSAGES` with the place of a message's sink among the route's; null in rows that only count."""
 
-FLOW: Final = "flow"
-"""The column with a task's `turnout.engine.flow.Flow`, as JSON: stages have other names in each route."""
-
-_FAILURE: Final = (
-    "topic",
-    "partition",
-    "offset",
-    "timestamp",
-    "stage",
-    "class_name",
-    "exception",
-    "message",
-    "key",
-    "value",
-)
-
-COUNTS: Final = ", ".join(
-    [
-        *(f"{name} bigint" for name in NUMBERS),
-        f"{FLOW} string",
-        "failures bigint",
-        f"failure struct<{', '.join(f'{name}: string' for name in _FAILURE)}>",
-    ]
-)
-"""The columns of `SparkStage.publish`: what a task counted, in its first row, and a logged failure in each."""
-
 MESSAGES: Final = (
     f"topic string, {MESSAGE_ID} string, value binary, headers array<struct<key:string,value:binary>>, key binary,"
-    f" partition int, offset bigint, timestamp timestamp, {SINK} tinyint, {COUNTS}"
+    f" partition int, offset bigint, timestamp timestamp, {SINK} tinyint, {TALLY}"
 )
-"""The columns of `SparkStage.rows`: messages, with null counts; and rows of `COUNTS` that are no messages."""
+"""The columns of `SparkStage.rows`: messages, with null counts; and rows of `TALLY` that are no messages."""
 
-COUNTS_SCHEMA: Final = pa.schema(
-    [
-        *(pa.field(name, pa.int64()) for name in NUMBERS),
-        pa.field(FLOW, pa.string()),
-        pa.field("failures", pa.int64()),
-        pa.field("failure", pa.struct([pa.field(name, pa.string()) for name in _FAILURE])),
-    ]
-)
 _MESSAGES_SCHEMA: Final = pa.schema(
     [
         pa.field("topic", pa.string()),
         pa.field(MESSAGE_ID, pa.string()),
         *RECORDS,
         pa.field(SINK, pa.int8()),
-        *COUNTS_SCHEMA,
+        *TALLY_SCHEMA,
     ]
 )
 
@@ -209,13 +172,13 @@ class SparkStage:
         """Publish the records of some rows; of a task's split, which is one row, each transaction holds all."""
         done = publishers.begin(split)
         if done is not None:
-            tally.resume(Counts.of(done, Flow.from_dict(done[FLOW])))
+            tally.resume(counts_in(done))
             return
         for result in self.results([rows]):
             for part in fitting(result, self.limits):
                 tally.add(part, *publishers.publish(part))
         tally.add(*publishers.flush())
-        publishers.commit(split, {**tally.counts.as_dict(), FLOW: tally.counts.flow.as_dict()})
+        publishers.commit(split, document_of(tally.counts))
 
     def rows(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Give the messages, and behind them the task's counts.
@@ -330,37 +293,3 @@ def _message_rows(messages: Messages) -> pa.RecordBatch:
         for item in _MESSAGES_SCHEMA
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=_MESSAGES_SCHEMA)
-
-
-class TaskTally:
-    """Counts of one task, and the first of the failures to log."""
-
-    def __init__(self) -> None:
-        self.counts = Counts()
-        self._failures = 0
-        self._shown: list[Mapping[str, object]] = []
-
-    def add(self, *results: Result) -> None:
-        """Count batches, and changes of counted batches."""
-        for result in results:
-            self.counts += result.counts
-            self._failures += len(result.failures)
-            # Beyond the first of a batch failures are empty: they only count.
-            shown = [failure for failure in result.failures[:IN_FULL] if failure]
-            self._shown += shown[: IN_FULL - len(self._shown)]
-
-    def resume(self, counts: Counts) -> None:
-        """Add what earlier attempts have counted."""
-        self.counts += counts
-
-    def waited(self, delivery: Histogram) -> None:
-        """Add how long messages took until they were acknowledged."""
-        self.counts += Counts(flow=Flow(delivery=delivery))
-
-    def rows(self) -> pa.RecordBatch:
-        """Return the counts in one row of `COUNTS`, with the first failure; the others in rows of their own."""
-        numbers = {**self.counts.as_dict(), "failures": self._failures}
-        rows: list[dict[str, object]] = [{"failure": failure} for failure in self._shown] or [{"failure": None}]
-        rows[0] |= {**numbers, FLOW: json.dumps(self.counts.flow.as_dict())}
-        empty = dict.fromkeys(numbers, 0)
-        return pa.RecordBatch.from_pylist([{**empty, **row} for row in rows], schema=COUNTS_SCHEMA)

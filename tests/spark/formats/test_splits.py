@@ -1,6 +1,9 @@
-"""Splits of a micro-batch as rows."""
+"""Rows of a micro-batch: its splits, or the counts of the stage that reads them."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -11,9 +14,17 @@ from turnout.embedded import NatsServer
 from turnout.runtime.source_options import SourceOptions
 from turnout.spark.formats.nats.reading import Split
 from turnout.spark.formats.nats.rows import Rows
-from turnout.spark.formats.splits import readers_of
+from turnout.spark.formats.splits import encoded_stage, readers_of, splits_of
 
 pytestmark = pytest.mark.jetstream
+
+
+class ListingStage:
+    """A stage whose counts are the splits that it gets."""
+
+    def publish(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        splits = [(options.stage, str(split)) for rows in batches for options, split in splits_of(rows)]
+        yield pa.RecordBatch.from_pydict({"counts": [str(splits)]})
 
 
 def test_a_row_for_each_split_that_has_something(nats_server: NatsServer, stream: str) -> None:
@@ -32,3 +43,16 @@ def test_a_row_for_each_split_that_has_something(nats_server: NatsServer, stream
     assert list(rows.read(InputPartition(0))) == []
     several = pa.Table.from_batches([row, row]).combine_chunks().to_batches()[0]
     assert len(list(readers_of(several.slice(1)))) == 1
+
+
+def test_a_task_runs_the_stage_of_a_route(nats_server: NatsServer, stream: str) -> None:
+    """On its one split, which does not have the stage once more; without a split too, so that each task has counts."""
+    options = SourceOptions.from_mapping(
+        {"servers": nats_server.url, "stream": stream, "splits": "true"}, streaming=False
+    )
+    rows = Rows.of(replace(options, stage=encoded_stage(ListingStage())), StructType())
+    split = Split(stream, 3, 8)
+
+    read = [row.column("counts").to_pylist() for part in (split, Split(stream, 8, 8)) for row in rows.read(part)]
+
+    assert read == [[str([(None, str(split))])], ["[]"]]

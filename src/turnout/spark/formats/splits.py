@@ -6,6 +6,7 @@ through the engine in one process. Carried through the JVM, it was copied five t
 
 from __future__ import annotations
 
+import base64
 import pickle
 from collections.abc import Iterator
 from typing import Any, Final, Protocol
@@ -37,6 +38,28 @@ class RecordReader(Protocol):
 
     def batches_with_stream(self) -> Iterator[pa.RecordBatch]:
         """Yield the records, with a column ``stream`` if they are from one."""
+
+
+def task_rows(options: object, split: object | None, stage: str | None) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a task: the split as a row, or the counts of the stage that reads and publishes it.
+
+    Args:
+        options: how the source is read.
+        split: split of the task; None for one with nothing to read.
+        stage: encoded `turnout.spark.stage.SparkStage` of a route that publishes; None for a next stage that reads.
+    """
+    rows = [] if split is None else [split_row(options, split)]
+    yield from rows if stage is None else decoded_stage(stage).publish(rows)
+
+
+def encoded_stage(stage: object) -> str:
+    """Return a stage as the text of an option."""
+    return base64.b64encode(pickle.dumps(stage)).decode()
+
+
+def decoded_stage(text: str) -> Any:
+    """Inverse of `encoded_stage`; only for texts of this application's own."""
+    return pickle.loads(base64.b64decode(text))  # noqa: S301 - of the same application
 
 
 def split_row(options: object, split: object) -> pa.RecordBatch:

@@ -11,11 +11,12 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from turnout.engine.counts import NUMBERS, Counts
+from turnout.engine.counts import Counts
 from turnout.engine.deliveries import NO_SUBSCRIPTION
 from turnout.engine.result import Result, Sent
 from turnout.records.header_column import ARROW
-from turnout.spark.stage import COUNTS, COUNTS_SCHEMA, SparkStage, TaskTally
+from turnout.spark.stage import SparkStage
+from turnout.spark.tally import TALLY, TALLY_SCHEMA, TaskTally, sum_of
 
 _COLUMNS: Final = (
     ("subscription", "string", pa.string()),
@@ -32,10 +33,10 @@ _COLUMNS: Final = (
 )
 _NAMES: Final = [name for name, _, _ in _COLUMNS]
 
-DELIVERIES: Final = f"{', '.join(f'`{name}` {kind}' for name, kind, _ in _COLUMNS)}, {COUNTS}"
+DELIVERIES: Final = f"{', '.join(f'`{name}` {kind}' for name, kind, _ in _COLUMNS)}, {TALLY}"
 """The columns of `Rehearsal`: messages, with null counts; and rows of counts that are no messages."""
 
-_SCHEMA: Final = pa.schema([*(pa.field(name, kind) for name, _, kind in _COLUMNS), *COUNTS_SCHEMA])
+_SCHEMA: Final = pa.schema([*(pa.field(name, kind) for name, _, kind in _COLUMNS), *TALLY_SCHEMA])
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,13 +93,13 @@ def _batch(columns: dict[str, pa.Array], count: int) -> pa.RecordBatch:
 
 def deliveries_of(rows: DataFrame) -> DataFrame:
     """Return the deliveries of a rehearsal."""
-    return rows.where(F.col("read").isNull()).select(*_NAMES)
+    return rows.where(F.col("counts").isNull()).select(*_NAMES)
 
 
 def counted(rows: DataFrame) -> tuple[Counts, dict[str | None, int]]:
     """Return the counts of a rehearsal, and the number of messages for each subscription."""
-    (total,) = rows.agg(*(F.sum(name).alias(name) for name in NUMBERS)).collect()
+    (total,) = rows.agg(F.collect_list("counts")).collect()
     groups = deliveries_of(rows).groupBy("subscription").count().collect()
     by_subscription = {row["subscription"]: int(row["count"]) for row in groups}
     ordered = sorted(by_subscription.items(), key=lambda counted: (-counted[1], counted[0] or ""))
-    return Counts.of(total.asDict()), dict(ordered)
+    return sum_of(total[0]), dict(ordered)

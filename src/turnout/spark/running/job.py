@@ -28,11 +28,12 @@ from turnout.runtime.preflight import preflight
 from turnout.runtime.progress import Progress, RunResult, StartupStep
 from turnout.runtime.webhook_streams import make_webhook_streams
 from turnout.spark.endpoints import ReadOptions, activate, endpoint_of, has_transactions, publishes, reads_splits
+from turnout.spark.formats.splits import encoded_stage
 from turnout.spark.running.backfill import Backfill
 from turnout.spark.running.failure_messages import ending_in_words
 from turnout.spark.running.matching import RunMatching
 from turnout.spark.running.open_run import OpenRun
-from turnout.spark.running.plan import published, write_all
+from turnout.spark.running.plan import observed, write_all
 from turnout.spark.running.reports import counts_of
 from turnout.spark.running.run_counts import RunCounts
 from turnout.spark.running.warming import warm_up
@@ -269,6 +270,7 @@ class _Run:
             wait=self.route.trigger.processing_time is None,
             pause_file=str(self.pause) if self.whole and not self.remote else None,
             splits=self.stage.splits,
+            stage=encoded_stage(self.stage) if self.whole else None,
             more={
                 **({} if self.matching is None else self.matching.options),
                 **({} if self.open_run is None else self.open_run.options),
@@ -280,7 +282,7 @@ class _Run:
     def _writer(self, rows: DataFrame) -> DataStreamWriter:
         if self.whole:
             activate(self.spark)
-            return published(self.route, rows, self.stage).writeStream.format("noop")
+            return observed(self.route, rows).writeStream.format("noop")
         return rows.writeStream.foreachBatch(self._guarded)
 
     def _guarded(self, rows: DataFrame, batch: int) -> None:

@@ -11,9 +11,8 @@ from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
 
 from turnout.engine.counts import Counts
-from turnout.engine.flow import Flow
 from turnout.runtime.committed_offsets import REVISION
-from turnout.spark.stage import FLOW
+from turnout.spark.tally import sum_of
 from turnout.untrusted import is_whole
 
 _RAN = "addBatch"
@@ -74,8 +73,7 @@ def _by_name(value: Any) -> Any:
 
 def counts_of(metrics: Mapping[str, Any]) -> Counts:
     """Return the counts of a micro-batch, from its observations."""
-    flows = [Flow.from_dict(json.loads(text)) for text in metrics.get(FLOW) or ()]
-    return Counts.of(metrics, sum(flows, Flow()))
+    return sum_of(metrics.get("counts") or ())
 
 
 def offset_of(report: StreamingQueryProgress) -> dict[str, int]:

@@ -19,6 +19,7 @@ from turnout.runtime.kafka_publisher import KafkaSinkOptions
 from turnout.runtime.kafka_source import KafkaPosition, KafkaSourceOptions, position_of
 from turnout.spark.endpoints import ReadOptions, SparkEndpoint
 from turnout.spark.formats.kafka.source import FORMAT, OPTIONS, KafkaDataSource
+from turnout.spark.tally import TALLY
 
 if TYPE_CHECKING:
     from turnout.history.ranges import StreamRange
@@ -52,6 +53,7 @@ class KafkaEndpoint(SparkEndpoint):
             poll_wait=float(waits),
             pause_file=options.pause_file,
             revisions_url=options.more.get("revisionsUrl"),
+            stage=options.stage,
         )
         _tell_ignored(settings.client.ignored)
         return _splits(spark, settings, streaming=True)
@@ -118,6 +120,8 @@ class KafkaEndpoint(SparkEndpoint):
 def _splits(spark: SparkSession, settings: KafkaSourceOptions, *, streaming: bool) -> DataFrame:
     spark.dataSource.register(KafkaDataSource)
     reader = spark.readStream if streaming else spark.read
+    if settings.stage is not None:
+        reader = reader.schema(TALLY)
     return reader.format(FORMAT).option(OPTIONS, settings.encode()).load()
 
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from turnout.errors import StreamError
+from turnout.gc_tools import freeze_gc
 from turnout.kafka.admin import KafkaAdmin
 from turnout.kafka.reader import PartitionRange, RangeReader, check_topic
 from turnout.runtime.kafka_source import KafkaSourceOptions
+from turnout.spark.formats.splits import task_rows
 
 _log = logging.getLogger(__name__)
 
@@ -35,6 +37,14 @@ class KafkaSplit(InputPartition):
     def reader(self, options: KafkaSourceOptions) -> KafkaSplitReader:
         """Return a reader for this split."""
         return KafkaSplitReader(options, self)
+
+
+def rows_of(options: KafkaSourceOptions, part: InputPartition) -> Iterator[pa.RecordBatch]:
+    """Yield the rows that Spark gets for one of its partitions: its split, or the counts of the stage that reads it."""
+    freeze_gc()
+    # Spark makes an InputPartition of its own where a reader plans none.
+    is_empty = not isinstance(part, KafkaSplit) or part.span is None
+    yield from task_rows(replace(options, stage=None), None if is_empty else part, options.stage)
 
 
 class KafkaSplitReader:

@@ -9,11 +9,10 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from turnout.gc_tools import freeze_gc
 from turnout.runtime.kafka_source import KafkaSourceOptions, planned_between
-from turnout.spark.formats.kafka.reading import KafkaSplit
+from turnout.spark.formats.kafka.reading import KafkaSplit, rows_of
 from turnout.spark.formats.kafka.stream import KafkaStreamReader
-from turnout.spark.formats.splits import SPLIT_COLUMNS, split_row
+from turnout.spark.formats.splits import SPLIT_COLUMNS
 
 FORMAT: Final = "turnout-kafka"
 OPTIONS: Final = "encodedSecret"
@@ -57,6 +56,4 @@ class KafkaReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield a split as a row."""
-        freeze_gc()
-        if isinstance(partition, KafkaSplit) and partition.span is not None:
-            yield split_row(self._options, partition)
+        yield from rows_of(self._options, partition)

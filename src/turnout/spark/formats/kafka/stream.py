@@ -14,7 +14,6 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from turnout.errors import ConnectionLostError, StreamError
-from turnout.gc_tools import freeze_gc
 from turnout.kafka.admin import KafkaAdmin, PartitionEnds, TopicInfo, TopicPartition
 from turnout.kafka.clients import NOT_FOUND
 from turnout.kafka.reader import lost_records, recreated
@@ -28,8 +27,7 @@ from turnout.runtime.kafka_source import (
     planned,
     resolved,
 )
-from turnout.spark.formats.kafka.reading import KafkaSplit
-from turnout.spark.formats.splits import split_row
+from turnout.spark.formats.kafka.reading import KafkaSplit, rows_of
 from turnout.untrusted import JsonObject
 
 _log = logging.getLogger(__name__)
@@ -119,11 +117,8 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [KafkaSplit(span, revision) for span in spans] or [KafkaSplit(None)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield a split as a row."""
-        freeze_gc()
-        # Spark makes an InputPartition of its own where a reader plans none.
-        if isinstance(partition, KafkaSplit) and partition.span is not None:
-            yield split_row(self._options, partition)
+        """Yield a split as a row, or the counts of the stage that reads it."""
+        yield from rows_of(self._options, partition)
 
     def commit(self, end: JsonObject) -> None:
         """Do nothing: the checkpoint alone holds the position."""

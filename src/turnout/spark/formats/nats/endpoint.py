@@ -10,9 +10,11 @@ from pyspark.sql import functions as F
 
 from turnout.routes.endpoints import NatsSink, NatsSource
 from turnout.runtime.sink_options import SinkOptions
+from turnout.runtime.source_options import STAGE
 from turnout.spark.endpoints import ReadOptions, SparkEndpoint, activate
 from turnout.spark.formats.nats.source import register
 from turnout.spark.session.latency import low_latency_source, waiting_source
+from turnout.spark.tally import TALLY
 
 if TYPE_CHECKING:
     from turnout.history.ranges import StreamRange
@@ -50,8 +52,11 @@ class NatsEndpoint(SparkEndpoint):
         settings = {**usual, **self.endpoint.options(), **options.more}
         if options.pause_file is not None:
             settings["pauseFile"] = options.pause_file
-        shape = "splits" if options.splits else "includeStream"
-        return spark.readStream.format("nats").options(**settings).option(shape, "true").load()
+        settings["splits" if options.splits else "includeStream"] = "true"
+        reader = spark.readStream.format("nats")
+        if options.stage is not None:
+            reader, settings[STAGE] = reader.schema(TALLY), options.stage
+        return reader.options(**settings).load()
 
     def recorded(self, spark: SparkSession, span: RecordSpan) -> DataFrame:
         """Return the splits of a span."""

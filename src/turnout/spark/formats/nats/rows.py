@@ -1,9 +1,9 @@
-"""Rows of a split for Spark: its records, or, for a route, the split itself, which the next stage reads."""
+"""Rows of a split for Spark: its records; for a route, the counts of its stage, or the split for a next stage."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import pyarrow as pa
@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 from turnout.gc_tools import freeze_gc
 from turnout.runtime.source_options import SourceOptions
 from turnout.spark.formats.nats.reading import ArrowColumns, OpenSplit, Split, SplitReader
-from turnout.spark.formats.splits import split_row, splits_of
+from turnout.spark.formats.splits import splits_of, task_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,17 +44,13 @@ class Rows:
             StreamError: messages of the range were deleted and ``failOnDataLoss`` is on.
         """
         freeze_gc()
-        if isinstance(part, OpenSplit):
-            yield split_row(self.options, part)
-            return
         # Spark makes an InputPartition of its own where a reader plans none.
-        if not isinstance(part, Split) or part.end <= part.start:
-            return
+        split = part if isinstance(part, OpenSplit) or (isinstance(part, Split) and part.end > part.start) else None
         if self.columns is None:
-            yield split_row(self.options, part)
-            return
-        for batch in SplitReader(self.options, part).batches():
-            yield self.columns.of(batch, part)
+            yield from task_rows(replace(self.options, stage=None), split, self.options.stage)
+        elif isinstance(split, Split):
+            for batch in SplitReader(self.options, split).batches():
+                yield self.columns.of(batch, split)
 
 
 def open_split_of(rows: pa.RecordBatch) -> tuple[SourceOptions, OpenSplit] | None:

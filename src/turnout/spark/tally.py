@@ -1,0 +1,81 @@
+"""Counts of a task as rows of Spark.
+
+All counts are one text: Spark would plan, compile and run a sum for each number, in each micro-batch and task anew.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from turnout.engine.counts import Counts
+from turnout.engine.failures import IN_FULL
+from turnout.engine.flow import Flow
+from turnout.untrusted import JsonMapping, JsonObject
+
+if TYPE_CHECKING:
+    from turnout.engine.result import Result
+    from turnout.histogram import Histogram
+
+TALLY: Final = "counts string, failures bigint, failure string"
+"""The columns of a task's counts: a JSON object; the number of failures to log; and one of them, a JSON object too."""
+
+TALLY_SCHEMA: Final = pa.schema([("counts", pa.string()), ("failures", pa.int64()), ("failure", pa.string())])
+
+_FLOW: Final = "flow"
+_NO_COUNTS: Final = "{}"
+
+
+def document_of(counts: Counts) -> JsonObject:
+    """Return counts and their flow as one JSON object."""
+    return {**counts.as_dict(), _FLOW: counts.flow.as_dict()}
+
+
+def counts_in(document: JsonMapping) -> Counts:
+    """Inverse of `document_of`; of an object without counts, zeros."""
+    flow = document.get(_FLOW)
+    return Counts.of(document, None if flow is None else Flow.from_dict(flow))
+
+
+def sum_of(texts: Iterable[str]) -> Counts:
+    """Return the sum of the column ``counts``."""
+    return sum((counts_in(json.loads(text)) for text in texts), Counts())
+
+
+class TaskTally:
+    """Counts of one task, and the first of the failures to log."""
+
+    def __init__(self) -> None:
+        self.counts = Counts()
+        self._failures = 0
+        self._shown: list[Mapping[str, object]] = []
+
+    def add(self, *results: Result) -> None:
+        """Count batches, and changes of counted batches."""
+        for result in results:
+            self.counts += result.counts
+            self._failures += len(result.failures)
+            # Beyond the first of a batch failures are empty: they only count.
+            shown = [failure for failure in result.failures[:IN_FULL] if failure]
+            self._shown += shown[: IN_FULL - len(self._shown)]
+
+    def resume(self, counts: Counts) -> None:
+        """Add what earlier attempts have counted."""
+        self.counts += counts
+
+    def waited(self, delivery: Histogram) -> None:
+        """Add how long messages took until they were acknowledged."""
+        self.counts += Counts(flow=Flow(delivery=delivery))
+
+    def rows(self) -> pa.RecordBatch:
+        """Return the counts in one row of `TALLY`, with the first failure; the others in rows of their own."""
+        shown: list[str | None] = [json.dumps(failure) for failure in self._shown] or [None]
+        more = len(shown) - 1
+        counts = [json.dumps(document_of(self.counts)), *[_NO_COUNTS] * more]
+        return pa.RecordBatch.from_arrays(
+            [pa.array(counts), pa.array([self._failures, *[0] * more]), pa.array(shown, pa.string())],
+            schema=TALLY_SCHEMA,
+        )
