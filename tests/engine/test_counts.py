@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
 
 from turnout.engine.counts import COUNTS, OUTCOMES, Counts, numbers_of_outcomes
+from turnout.engine.flow import Flow
 from turnout.engine.outcome import Outcome
 
 ROUTES_PAGE = Path(__file__).parents[2] / "docs" / "routes.md"
@@ -41,3 +43,13 @@ def test_the_table_in_the_docs_is_that_of_the_declarations() -> None:
     expected = "".join(f"| `{name}` | {info.unit} {info.meaning} |\n" for name, info in COUNTS.items())
 
     assert expected in ROUTES_PAGE.read_text(encoding="utf-8")
+
+
+def test_counts_as_json() -> None:
+    """Nothing is lost on the way, the flow neither; an object without counts has zeros."""
+    counts = Counts(read=3, delivered=2, discarded=1, flow=Flow({"source": 3}, {"value": 1}))
+
+    read = Counts.of_json(json.loads(json.dumps(counts.to_json())))
+
+    assert (read, read.flow) == (counts, counts.flow)
+    assert Counts.of_json({}) == Counts()

@@ -12,6 +12,9 @@ import numpy as np
 from turnout.engine.flow import Flow
 from turnout.engine.outcome import Outcome, Outcomes
 from turnout.records.types import Fields
+from turnout.untrusted import JsonObject
+
+_FLOW: Final = "flow"
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +125,16 @@ class Counts:
     def of(cls, numbers: Fields, flow: Flow | None = None) -> Counts:
         """Return counts from numbers by name; a missing or null number is 0."""
         return cls(*(int(numbers.get(name) or 0) for name in NUMBERS), flow=flow or Flow())
+
+    def to_json(self) -> JsonObject:
+        """Return the numbers by name, and the flow, as one JSON object."""
+        return {**self.as_dict(), _FLOW: self.flow.as_dict()}
+
+    @classmethod
+    def of_json(cls, document: Fields) -> Counts:
+        """Inverse of `to_json`; zeros for an object without counts."""
+        flow = document.get(_FLOW)
+        return cls.of(document, None if flow is None else Flow.from_dict(flow))
 
 
 COUNTS: Final[Mapping[str, CountInfo]] = {

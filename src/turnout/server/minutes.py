@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 import msgspec
 
 from turnout.engine.counts import Counts
-from turnout.engine.flow import Flow
 from turnout.server.loss_counts import LOSSES
 
 N = TypeVar("N", int, float)
@@ -73,12 +72,7 @@ def sums_by_period(rows: Iterable[tuple[int, str]], step: int) -> list[MinuteCou
     periods: dict[int, dict[str, Any]] = {}
     for minute, text in rows:
         _merge(periods.setdefault(minute // step * step, {}), msgspec.json.decode(text))
-    return [MinuteCounts(at, _counts(total)) for at, total in periods.items()]
-
-
-def _counts(written: dict[str, Any]) -> Counts:
-    flow = written.pop("flow", None)
-    return Counts.of(written, None if flow is None else Flow.from_dict(flow))
+    return [MinuteCounts(at, Counts.of_json(total)) for at, total in periods.items()]
 
 
 def add_hours(db: sqlite3.Connection, route: str, hours: Iterable[int]) -> None:
@@ -95,8 +89,8 @@ def add_counts(db: sqlite3.Connection, route: str, minute: int, more: Counts) ->
     """Add to the counts of a minute, and to its losses; the sum of its hour is then unknown."""
     db.execute("DELETE FROM hours WHERE route = ? AND hour = ?", (route, minute // HOUR * HOUR))
     before = db.execute("SELECT counts FROM counts WHERE route = ? AND minute = ?", (route, minute)).fetchone()
-    total = more + _counts(json.loads(before[0])) if before else more
-    row = (route, minute, json.dumps({**total.as_dict(), "flow": total.flow.as_dict()}))
+    total = more + Counts.of_json(json.loads(before[0])) if before else more
+    row = (route, minute, json.dumps(total.to_json()))
     db.execute("INSERT OR REPLACE INTO counts VALUES (?, ?, ?)", row)
     loss_counts = [getattr(total, name) for name in LOSSES]
     db.execute("INSERT OR REPLACE INTO losses VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (minute, route, *loss_counts))

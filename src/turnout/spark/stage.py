@@ -32,7 +32,7 @@ from turnout.spark.formats.nats.open_reading import opened
 from turnout.spark.formats.nats.rows import open_split_of
 from turnout.spark.formats.splits import readers_of, splits_of
 from turnout.spark.open_task import OpenTask
-from turnout.spark.tally import TALLY, TALLY_SCHEMA, TaskTally, counts_in, document_of
+from turnout.spark.tally import TALLY, TALLY_SCHEMA, TaskTally
 
 if TYPE_CHECKING:
     from turnout.engine import Messages, Program, Result
@@ -172,13 +172,13 @@ class SparkStage:
         """Publish the records of some rows; of a task's split, which is one row, each transaction holds all."""
         done = publishers.begin(split)
         if done is not None:
-            tally.resume(counts_in(done))
+            tally.resume(Counts.of_json(done))
             return
         for result in self.results([rows]):
             for part in fitting(result, self.limits):
                 tally.add(part, *publishers.publish(part))
         tally.add(*publishers.flush())
-        publishers.commit(split, document_of(tally.counts))
+        publishers.commit(split, tally.counts.to_json())
 
     def rows(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Give the messages, and behind them the task's counts.

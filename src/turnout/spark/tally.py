@@ -14,7 +14,6 @@ import pyarrow as pa
 from turnout.engine.counts import Counts
 from turnout.engine.failures import IN_FULL
 from turnout.engine.flow import Flow
-from turnout.untrusted import JsonMapping, JsonObject
 
 if TYPE_CHECKING:
     from turnout.engine.result import Result
@@ -25,24 +24,12 @@ TALLY: Final = "counts string, failures bigint, failure string"
 
 TALLY_SCHEMA: Final = pa.schema([("counts", pa.string()), ("failures", pa.int64()), ("failure", pa.string())])
 
-_FLOW: Final = "flow"
 _NO_COUNTS: Final = "{}"
-
-
-def document_of(counts: Counts) -> JsonObject:
-    """Return counts and their flow as one JSON object."""
-    return {**counts.as_dict(), _FLOW: counts.flow.as_dict()}
-
-
-def counts_in(document: JsonMapping) -> Counts:
-    """Inverse of `document_of`; of an object without counts, zeros."""
-    flow = document.get(_FLOW)
-    return Counts.of(document, None if flow is None else Flow.from_dict(flow))
 
 
 def sum_of(texts: Iterable[str]) -> Counts:
     """Return the sum of the column ``counts``."""
-    return sum((counts_in(json.loads(text)) for text in texts), Counts())
+    return sum((Counts.of_json(json.loads(text)) for text in texts), Counts())
 
 
 class TaskTally:
@@ -74,7 +61,7 @@ class TaskTally:
         """Return the counts in one row of `TALLY`, with the first failure; the others in rows of their own."""
         shown: list[str | None] = [json.dumps(failure) for failure in self._shown] or [None]
         more = len(shown) - 1
-        counts = [json.dumps(document_of(self.counts)), *[_NO_COUNTS] * more]
+        counts = [json.dumps(self.counts.to_json()), *[_NO_COUNTS] * more]
         return pa.RecordBatch.from_arrays(
             [pa.array(counts), pa.array([self._failures, *[0] * more]), pa.array(shown, pa.string())],
             schema=TALLY_SCHEMA,

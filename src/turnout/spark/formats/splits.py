@@ -1,4 +1,4 @@
-"""Splits as rows: which records a task has, to be read by the next stage.
+"""Rows of a source whose tasks get splits: the split, to be read by the next stage, or the counts of the route's stage.
 
 The JVM then carries the ranges of a task, not their records: a record passes from the socket
 through the engine in one process. Carried through the JVM, it was copied five times between four processes.
