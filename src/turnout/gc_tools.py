@@ -15,8 +15,8 @@ def freeze_gc() -> None:
     """Move all loaded objects out of the collector's sight; call it at the start of a Spark task.
 
     PySpark's workers collect garbage after every task and traverse the objects of all modules: 45 ms (measured), in
-    each of the four workers of a micro-batch, which start their next task only after that. Only the first tasks load
-    modules: later survivors may become garbage one day.
+    each worker of a micro-batch, which starts its next task only after that. Only the first tasks load modules: later
+    survivors may become garbage one day.
     """
     if next(_tasks) < _FIRST_TASKS:
         gc.freeze()

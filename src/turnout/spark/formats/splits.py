@@ -13,6 +13,8 @@ from typing import Any, Final, Protocol
 
 import pyarrow as pa
 
+from turnout.gc_tools import freeze_gc
+
 SPLIT_COLUMNS: Final = "split binary"
 """The column of a source whose rows are splits: how to read one, and which, pickled together."""
 
@@ -49,7 +51,11 @@ def task_rows(options: object, split: object | None, stage: str | None) -> Itera
         stage: encoded `turnout.spark.stage.SparkStage` of a route that publishes; None for a next stage that reads.
     """
     rows = [] if split is None else [split_row(options, split)]
-    yield from rows if stage is None else decoded_stage(stage).publish(rows)
+    if stage is None:
+        freeze_gc()
+        yield from rows
+    else:
+        yield from decoded_stage(stage).publish(rows)
 
 
 def encoded_stage(stage: object) -> str:

@@ -10,7 +10,6 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from turnout.errors import StreamError
-from turnout.gc_tools import freeze_gc
 from turnout.kafka.admin import KafkaAdmin
 from turnout.kafka.reader import PartitionRange, RangeReader, check_topic
 from turnout.runtime.kafka_source import KafkaSourceOptions
@@ -41,7 +40,6 @@ class KafkaSplit(InputPartition):
 
 def rows_of(options: KafkaSourceOptions, part: InputPartition) -> Iterator[pa.RecordBatch]:
     """Yield the rows that Spark gets for one of its partitions: its split, or the counts of the stage that reads it."""
-    freeze_gc()
     # Spark makes an InputPartition of its own where a reader plans none.
     is_empty = not isinstance(part, KafkaSplit) or part.span is None
     yield from task_rows(replace(options, stage=None), None if is_empty else part, options.stage)

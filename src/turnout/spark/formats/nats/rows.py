@@ -43,12 +43,12 @@ class Rows:
         Raises:
             StreamError: messages of the range were deleted and ``failOnDataLoss`` is on.
         """
-        freeze_gc()
         # Spark makes an InputPartition of its own where a reader plans none.
         split = part if isinstance(part, OpenSplit) or (isinstance(part, Split) and part.end > part.start) else None
         if self.columns is None:
             yield from task_rows(replace(self.options, stage=None), split, self.options.stage)
         elif isinstance(split, Split):
+            freeze_gc()
             for batch in SplitReader(self.options, split).batches():
                 yield self.columns.of(batch, split)
 
