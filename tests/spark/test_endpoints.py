@@ -13,10 +13,10 @@ from tests.spark.reads import RecordedReads
 from turnout.embedded import NatsServer
 from turnout.nats.wire import Connection, create_stream, delete_stream, stream_info
 from turnout.routes.endpoints import FileSink, FileSource, KafkaSource, NatsSink, NatsSource, Source
+from turnout.runtime.tally import TALLY
 from turnout.spark.endpoints import ReadOptions, activate, endpoint_of
 from turnout.spark.formats.nats.source import register
 from turnout.spark.formats.splits import encoded_stage
-from turnout.spark.tally import TALLY
 
 
 @pytest.mark.parametrize(

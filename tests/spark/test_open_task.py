@@ -25,11 +25,11 @@ from turnout.runtime.open_splits.ledger import OpenSplits
 from turnout.runtime.open_splits.progress import OpenProgress, ProgressFolder
 from turnout.runtime.open_splits.server import OpenSplitServer
 from turnout.runtime.source_options import SourceOptions
+from turnout.runtime.tally import TaskTally
 from turnout.spark import open_task
 from turnout.spark.formats.nats.open_reading import opened
 from turnout.spark.formats.nats.reading import OpenSplit
 from turnout.spark.open_task import OpenTask
-from turnout.spark.tally import TaskTally
 
 pytestmark = pytest.mark.jetstream
 

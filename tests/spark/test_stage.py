@@ -30,11 +30,11 @@ from turnout.nats.wire.records import SCHEMA
 from turnout.routes import Route
 from turnout.runtime.sink_options import SinkOptions
 from turnout.runtime.source_options import SourceOptions
+from turnout.runtime.tally import TALLY, sum_of
 from turnout.spark import stage as module
 from turnout.spark.formats.nats.reading import Split
 from turnout.spark.formats.nats.rows import Rows
 from turnout.spark.stage import MESSAGE_ID, MESSAGES, SINK, SparkStage
-from turnout.spark.tally import TALLY, sum_of
 from turnout.subscriptions import Subscription
 from turnout.subscriptions.index import Index
 

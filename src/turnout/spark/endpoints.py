@@ -87,13 +87,16 @@ class SparkEndpoint:
         """
         raise NotImplementedError
 
-    def part(self, spark: SparkSession, range_: StreamRange, filters: Sequence[str]) -> DataFrame:
-        """Return a range of one stream, or partition, as splits.
+    def part(
+        self, spark: SparkSession, range_: StreamRange, filters: Sequence[str], stage: str | None = None
+    ) -> DataFrame:
+        """Return a range of one stream, or partition, as splits, or as the counts of a stage that publishes them.
 
         Args:
             spark: session.
             range_: range of the stream.
             filters: subjects to read, if only some are.
+            stage: encoded stage that tasks run on their splits; None where a next stage reads them.
         """
         raise NotImplementedError
 

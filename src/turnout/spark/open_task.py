@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from turnout.records.listed import ListedRecords
     from turnout.records.types import ArrowBatch
     from turnout.runtime.feeds.recorder import MatchRecorder
+    from turnout.runtime.tally import TaskTally
     from turnout.spark.formats.nats.reading import OpenSplit
-    from turnout.spark.tally import TaskTally
 
 RECORD_SECONDS: Final = 1.0
 """Seconds of work that are repeated, at most, after a task has been killed."""

@@ -27,12 +27,12 @@ from turnout.runtime.index.location import IndexLocation
 from turnout.runtime.kafka_limits import KafkaLimits, fitting
 from turnout.runtime.kafka_publisher import KafkaSinkOptions
 from turnout.runtime.publishing import Publishers, PublishingOptions
+from turnout.runtime.tally import TALLY, TALLY_SCHEMA, TaskTally
 from turnout.spark.endpoints import endpoint_of
 from turnout.spark.formats.nats.open_reading import opened
 from turnout.spark.formats.nats.rows import open_split_of
 from turnout.spark.formats.splits import readers_of, splits_of
 from turnout.spark.open_task import OpenTask
-from turnout.spark.tally import TALLY, TALLY_SCHEMA, TaskTally
 
 if TYPE_CHECKING:
     from turnout.engine import Messages, Program, Result

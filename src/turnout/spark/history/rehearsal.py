@@ -15,8 +15,8 @@ from turnout.engine.counts import Counts
 from turnout.engine.deliveries import NO_SUBSCRIPTION
 from turnout.engine.result import Result, Sent
 from turnout.records.header_column import ARROW
+from turnout.runtime.tally import TALLY, TALLY_SCHEMA, TaskTally, sum_of
 from turnout.spark.stage import SparkStage
-from turnout.spark.tally import TALLY, TALLY_SCHEMA, TaskTally, sum_of
 
 _COLUMNS: Final = (
     ("subscription", "string", pa.string()),

@@ -27,6 +27,7 @@ from turnout.runtime.progress import Progress
 from turnout.runtime.spans import even_spans
 from turnout.spark.endpoints import activate, endpoint_of, publishes
 from turnout.spark.formats.nats.source import register
+from turnout.spark.formats.splits import encoded_stage
 from turnout.spark.history.rehearsal import DELIVERIES, Rehearsal, counted, deliveries_of
 from turnout.spark.running.matching import RunMatching
 from turnout.spark.running.plan import write_all
@@ -125,9 +126,8 @@ def carry_out(
         resumed, skipped = state.begun, state.counts.read
         state.write(plan.folder)
         while (part := state.left(at_once)) is not None and not stop.is_set():
-            stream, _, end = part
-            rows = _rows(plan, spark, *part) if state.exact is None else _splits(plan, spark, state.exact, *part)
-            state = state.after(stream, end, _deliver(plan, rows, _in_part(plan, state, part, stage)))
+            range_ = StreamRange(*part, 0)
+            state = state.after(range_.stream, range_.end, _deliver(plan, spark, state, range_, stage))
             state.write(plan.folder)
             parts, before, last = parts + 1, last, time.monotonic()
             if on_progress is not None:
@@ -142,7 +142,7 @@ def rehearse(plan: ReplayPlan, spark: SparkSession) -> ReplayResult:
     route, notes = with_stored_topics(plan.route)
     plan = replace(plan, route=route)
     with scratch_folder("replay") as scratch, _stage_of(plan, spark, scratch / "index") as stage:
-        ranges = [_rows(plan, spark, range_.stream, range_.start, range_.end) for range_ in plan.ranges]
+        ranges = [_rows(plan, spark, range_) for range_ in plan.ranges]
         rows = map_in_arrow(reduce(DataFrame.union, ranges), Rehearsal(stage), DELIVERIES)
         try:
             # The index is freed with this block, the rows are kept.
@@ -171,30 +171,38 @@ def _stage_of(plan: ReplayPlan, spark: SparkSession, folder: Path) -> Iterator[S
         yield stage.with_index(location, stores_matches=plan.stores_matches).at(plan.subscriptions.revision)
 
 
-def _rows(plan: ReplayPlan, spark: SparkSession, stream: str, start: int, end: int) -> DataFrame:
-    """Return a part of a stream, each row a split of it."""
-    return endpoint_of(plan.route.source).part(spark, StreamRange(stream, start, end, 0), plan.filters)
+def _rows(plan: ReplayPlan, spark: SparkSession, part: StreamRange, stage: str | None = None) -> DataFrame:
+    """Return a part of a stream: its splits, or the counts of an encoded stage."""
+    return endpoint_of(plan.route.source).part(spark, part, plan.filters, stage)
 
 
-def _splits(plan: ReplayPlan, spark: SparkSession, exact: Splitting, stream: str, start: int, end: int) -> DataFrame:
-    """Return a part of a stream, each row a split of it that is the same when the part is repeated."""
+def _exact_rows(
+    plan: ReplayPlan, spark: SparkSession, exact: Splitting, part: StreamRange, stage: str | None
+) -> DataFrame:
+    """Return what `_rows` does, of splits that are the same when the part is repeated."""
     source = endpoint_of(plan.route.source_with_history().model_copy(update={"partitions": 1}))
-    spans = even_spans(start, end, exact.tasks)
-    rows = [source.part(spark, StreamRange(stream, low, high, 0), plan.filters) for low, high in spans]
+    spans = even_spans(part.start, part.end, exact.tasks)
+    rows = [source.part(spark, StreamRange(part.stream, *span, 0), plan.filters, stage) for span in spans]
     return reduce(DataFrame.union, rows)
 
 
-def _in_part(plan: ReplayPlan, state: ReplayState, part: tuple[str, int, int], stage: SparkStage) -> SparkStage:
+def _in_part(plan: ReplayPlan, state: ReplayState, part: StreamRange, stage: SparkStage) -> SparkStage:
     """Return the stage with the name of its part, where splits are transactions."""
     if state.exact is None:
         return stage
-    stream, start, end = part
-    text = f"{stream}[{start}, {end}) in {state.exact.tasks}"
+    text = f"{part.stream}[{part.start}, {part.end}) in {state.exact.tasks}"
     return replace(stage, part=ReplayPart(f"replay.{plan.route.name}.{plan.replay.id}", state.parts, text))
 
 
-def _deliver(plan: ReplayPlan, rows: DataFrame, stage: SparkStage) -> Counts:
+def _deliver(plan: ReplayPlan, spark: SparkSession, state: ReplayState, part: StreamRange, stage: SparkStage) -> Counts:
+    """Deliver a part of a stream, and return its counts."""
+    stage = _in_part(plan, state, part, stage)
+    encoded = encoded_stage(stage) if publishes(plan.route.sinks) else None
     try:
+        if state.exact is None:
+            rows = _rows(plan, spark, part, encoded)
+        else:
+            rows = _exact_rows(plan, spark, state.exact, part, encoded)
         metrics = write_all(plan.route, rows, stage)
     except PySparkException as failure:
         raise run_error(f"the replay {plan.replay.id} of {plan.route.name} failed", failure) from failure

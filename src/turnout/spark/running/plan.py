@@ -10,9 +10,9 @@ from pyspark.sql import functions as F
 from turnout.engine.failures import IN_FULL
 from turnout.routes import Route
 from turnout.runtime.failure_log import FAILURES, FAILURES_COUNT
+from turnout.runtime.tally import TALLY
 from turnout.spark.endpoints import endpoint_of, publishes
 from turnout.spark.stage import MESSAGE_ID, MESSAGES, SINK, SparkStage
-from turnout.spark.tally import TALLY
 from turnout.spark.workers.map_in_arrow import map_in_arrow
 
 OBSERVED: Final = "turnout"
@@ -25,10 +25,17 @@ def observed(route: Route, rows: DataFrame, observation: str | Observation = OBS
 
 
 def write_all(route: Route, rows: DataFrame, stage: SparkStage) -> dict[str, object]:
-    """Run the route over a frame and write to every sink; return the observations after all acknowledgements."""
+    """Run the route over a frame and write to every sink; return the observations after all acknowledgements.
+
+    Args:
+        route: the route.
+        rows: records; where the stage reads splits and publishes, the counts that a source has run it for.
+        stage: stage of the route.
+    """
     observation = Observation()
     if publishes(route.sinks):
-        _into_nothing(observed(route, map_in_arrow(rows, stage.publish, TALLY), observation))
+        counts = rows if stage.splits else map_in_arrow(rows, stage.publish, TALLY)
+        _into_nothing(observed(route, counts, observation))
         return observation.get
     messages = observed(route, map_in_arrow(rows, stage.rows, MESSAGES), observation)
     sinks = [endpoint_of(sink) for sink in route.sinks.values()]

@@ -9,10 +9,10 @@ from contextlib import suppress
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from turnout.runtime.tally import TALLY
 from turnout.spark.endpoints import activate
 from turnout.spark.formats.nothing import plan_read
 from turnout.spark.stage import SparkStage
-from turnout.spark.tally import TALLY
 from turnout.spark.workers.map_in_arrow import map_in_arrow
 
 _warmed: set[str] = set()

@@ -17,9 +17,9 @@ from turnout.runtime.endpoints.kafka_history import no_single_offset, offsets_by
 from turnout.runtime.kafka_limits import KafkaLimits
 from turnout.runtime.kafka_publisher import KafkaSinkOptions
 from turnout.runtime.kafka_source import KafkaPosition, KafkaSourceOptions, position_of
+from turnout.runtime.tally import TALLY
 from turnout.spark.endpoints import ReadOptions, SparkEndpoint
 from turnout.spark.formats.kafka.source import FORMAT, OPTIONS, KafkaDataSource
-from turnout.spark.tally import TALLY
 
 if TYPE_CHECKING:
     from turnout.history.ranges import StreamRange
@@ -64,12 +64,18 @@ class KafkaEndpoint(SparkEndpoint):
         bounded = replace(settings, start=_bound("from", span.start), end=_bound("to", span.end))
         return _splits(spark, bounded, streaming=False)
 
-    def part(self, spark: SparkSession, range_: StreamRange, filters: Sequence[str]) -> DataFrame:  # noqa: ARG002 - NATS
+    def part(
+        self,
+        spark: SparkSession,
+        range_: StreamRange,
+        filters: Sequence[str],  # noqa: ARG002 - NATS
+        stage: str | None = None,
+    ) -> DataFrame:
         """Return a range of one partition."""
         topic, _, number = range_.stream.rpartition(":")
         start, end = ({topic: {number: offset}} for offset in (range_.start, range_.end))
         settings = KafkaSourceOptions.of(cast("KafkaSource", self.endpoint))
-        bounded = replace(settings, topics=(topic,), pattern=None, only=int(number), start=start, end=end)
+        bounded = replace(settings, topics=(topic,), pattern=None, only=int(number), start=start, end=end, stage=stage)
         return _splits(spark, bounded, streaming=False)
 
     # Sink

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, Final, cast
 
 from pyspark.sql import DataFrame, SparkSession
@@ -11,12 +11,15 @@ from pyspark.sql import functions as F
 from turnout.routes.endpoints import NatsSink, NatsSource
 from turnout.runtime.sink_options import SinkOptions
 from turnout.runtime.source_options import STAGE
+from turnout.runtime.tally import TALLY
 from turnout.spark.endpoints import ReadOptions, SparkEndpoint, activate
 from turnout.spark.formats.nats.source import register
 from turnout.spark.session.latency import low_latency_source, waiting_source
-from turnout.spark.tally import TALLY
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrameReader
+    from pyspark.sql.streaming.readwriter import DataStreamReader
+
     from turnout.history.ranges import StreamRange
     from turnout.spark.history.recorded import RecordSpan
 
@@ -53,25 +56,24 @@ class NatsEndpoint(SparkEndpoint):
         if options.pause_file is not None:
             settings["pauseFile"] = options.pause_file
         settings["splits" if options.splits else "includeStream"] = "true"
-        reader = spark.readStream.format("nats")
-        if options.stage is not None:
-            reader, settings[STAGE] = reader.schema(TALLY), options.stage
-        return reader.options(**settings).load()
+        return _loaded(spark.readStream, settings, options.stage)
 
     def recorded(self, spark: SparkSession, span: RecordSpan) -> DataFrame:
         """Return the splits of a span."""
         register(spark)
         options = span.options_of(self.endpoint) | {"startingOffsets": span.begin, "endingOffsets": span.limit}
-        return spark.read.format("nats").options(**options).option("splits", "true").load()
+        return _loaded(spark.read, {**options, "splits": "true"})
 
-    def part(self, spark: SparkSession, range_: StreamRange, filters: Sequence[str]) -> DataFrame:
+    def part(
+        self, spark: SparkSession, range_: StreamRange, filters: Sequence[str], stage: str | None = None
+    ) -> DataFrame:
         """Return a range of one stream."""
         register(spark)
         options = {name: text for name, text in self.endpoint.options().items() if name not in _OF_RUNS}
         options |= {"stream": range_.stream, "startingOffsets": str(range_.start), "endingOffsets": str(range_.end)}
         if filters:
             options["filterSubjects"] = ",".join(filters)
-        return spark.read.format("nats").options(**options).option("splits", "true").load()
+        return _loaded(spark.read, {**options, "splits": "true"}, stage)
 
     def write(self, messages: DataFrame, message_id: str) -> None:
         """Publish the messages by the format's own sink."""
@@ -84,3 +86,11 @@ class NatsEndpoint(SparkEndpoint):
     def publishing(self) -> SinkOptions:
         """Return the options of the sink."""
         return SinkOptions.of(cast("NatsSink", self.endpoint))
+
+
+def _loaded(
+    reader: DataFrameReader | DataStreamReader, options: Mapping[str, str], stage: str | None = None
+) -> DataFrame:
+    """Return the rows of the streams: records, splits, or the counts of an encoded stage."""
+    of_format = reader.format("nats").options(**options)
+    return of_format.load() if stage is None else of_format.option(STAGE, stage).schema(TALLY).load()
