@@ -21,14 +21,28 @@ _MOST_KEYS = 64
 _MOST_COLUMNS = 16
 """Keys and facts whose numbers and literals are collected from a message; with more of them, those of keys alone."""
 
-_MOST_PROGRAMS = 1 << 12
-"""Programs, without numeric checks, whose equalities are kept side by side: with more, a loop ends at the first one."""
+_MOST_PROGRAMS = 1 << 17
+"""Programs, without numeric checks, whose equalities are kept side by side."""
+
+_MANY_PROGRAMS = 1 << 12
+"""Programs, without numeric checks, beyond which a loop takes less time if most of them end at their first check."""
+
+_MOST_ENDED = 0.5
+"""Share of the programs that begin with an equality, which mostly is false, from which most of them end there."""
 
 _LEAST_SHARE = 0.5
 """Share of the programs with numeric checks from which the filter is used for batches too."""
 
 _LEAST_DECIDED = 0.9
 """Share of the programs without further checks from which the filter is used without numeric checks."""
+
+
+def _ends_early(arrays: Arrays) -> bool:
+    """Return True if there are many programs, and most of them end at their first check."""
+    first, behind = arrays.checks_at[:-1], arrays.checks_at[1:]
+    begins = arrays.check_op.take(first[first < behind])
+    ended = int(np.count_nonzero(begins == EQUAL << 1))
+    return len(first) > _MANY_PROGRAMS and ended >= _MOST_ENDED * len(first)
 
 
 class Remaining(NamedTuple):
@@ -67,7 +81,7 @@ class Prefilter:
         kinds = arrays.check_op >> 1
         numeric = indices_of(kinds == LIMITS)
         programs = len(arrays.checks_at) - 1
-        if len(numeric) == 0 and not 0 < programs <= _MOST_PROGRAMS:
+        if len(numeric) == 0 and (not 0 < programs <= _MOST_PROGRAMS or _ends_early(arrays)):
             return
         keys = np.unique(arrays.check_a.take(numeric))
         equal = indices_of(kinds == EQUAL)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
+from itertools import chain, starmap
 from typing import Final
 
 import numpy as np
 
 from turnout.subscriptions.index.arrays import EQUAL, GROUP, HOLDS, JUST_ONE, LIMITS, LITERAL_SET, MANY, ONE_OF, TREE
-from turnout.subscriptions.index.buckets import Ints, indices_of, viewed
+from turnout.subscriptions.index.buckets import indices_of, viewed
 from turnout.subscriptions.index.number_table import NO_RANGE, NumberTable, Range
 from turnout.subscriptions.index.programs import IS_TRUE, LITERALS, NONE_OF, Check, Node, Tree, merged, tree_of
 from turnout.subscriptions.index.segment import Segment
@@ -21,6 +22,9 @@ _MOST_TREES = 4_096
 
 _MOST_PROGRAMS = 4_096
 """Maximum number of programs whose checks are kept as tuples, which are read faster than arrays."""
+
+_LEAST_LITERALS = 0.5
+"""Share of the entries that begin with the equality of a literal, from which they are kept beside the entries."""
 
 _BY_LITERALS: Final = frozenset(kind << 1 | negated for kind in (*LITERALS, LITERAL_SET) for negated in (0, 1))
 """Checks that are false, but for their negation, of a fact without literals."""
@@ -46,9 +50,7 @@ class SingleChecks(SingleLiterals):
         self._program_of = viewed(arrays.entry_program)
         self._keeps_programs = len(arrays.checks_at) <= _MOST_PROGRAMS
         self._programs: dict[int, tuple[Check, ...]] = {}
-        self._first_literals = viewed(
-            _first_literals(segment) if not self._keeps_programs else arrays.entry_program[:0]
-        )
+        self._first_literals = None if self._keeps_programs else _first_literals(segment)
         self._op, self._a, self._b = viewed(arrays.check_op), viewed(arrays.check_a), viewed(arrays.check_b)
         self._low, self._high = viewed(arrays.limit_low), viewed(arrays.limit_high)
         self._set_bits = viewed(arrays.set_bits)
@@ -94,33 +96,41 @@ class SingleChecks(SingleLiterals):
         """Return what `_verified` does, in less time where few entries share a program."""
         program_of, subscription_of, checks_at = self._program_of, self._subscription_of, self._checks_at
         op, a, b, by_fact = self._op, self._a, self._b, message.literals
-        # 0 for entries whose first check is of another kind.
-        found = {0}.union(*by_fact.values())
         subscriptions: list[int] = []
         last, verdict = -1, False
-        for begin, end in ranges:
-            for entry, literal in zip(range(begin, end), self._first_literals[begin:end], strict=True):
-                if literal not in found:
-                    # Mostly so: the program need not be read.
-                    continue
-                program = program_of[entry]
-                if program != last:
-                    last, verdict = program, True
-                    for check in range(checks_at[program] + (literal != 0), checks_at[program + 1]):
-                        kind, fact = op[check], a[check]
-                        if kind in _OF_FACTS:
-                            literals = by_fact.get(fact)
-                            if literals is None:
-                                literals = self._literals_of(fact, message)
-                            if (b[check] in literals) == (kind & 1):
-                                verdict = False
-                                break
-                        elif self._holds(kind >> 1, fact, b[check], message) == (kind & 1):
+        for entry in self._entries(ranges, by_fact):
+            program = program_of[entry]
+            if program != last:
+                last, verdict = program, True
+                for check in range(checks_at[program], checks_at[program + 1]):
+                    kind, fact = op[check], a[check]
+                    if kind in _OF_FACTS:
+                        literals = by_fact.get(fact)
+                        if literals is None:
+                            literals = self._literals_of(fact, message)
+                        if (b[check] in literals) == (kind & 1):
                             verdict = False
                             break
-                if verdict:
-                    subscriptions.append(subscription_of[entry])
+                    elif self._holds(kind >> 1, fact, b[check], message) == (kind & 1):
+                        verdict = False
+                        break
+            if verdict:
+                subscriptions.append(subscription_of[entry])
         return subscriptions
+
+    def _entries(self, ranges: list[Range], by_fact: Mapping[int, Literals]) -> Iterable[int]:
+        """Return the entries of the ranges, without those whose first literal was looked up and not found."""
+        first = self._first_literals
+        if first is None:
+            return chain.from_iterable(starmap(range, ranges))
+        # 0 for entries whose first check is of another kind. Mostly none is left: no program need be read.
+        found = {0}.union(*by_fact.values())
+        return [
+            entry
+            for begin, end in ranges
+            for entry, literal in zip(range(begin, end), first[begin:end], strict=True)
+            if literal in found
+        ]
 
     def _prefiltered(self, ranges: list[Range], message: Message) -> list[int]:
         """Return what `_verified` does, in less time for many entries."""
@@ -262,10 +272,11 @@ class SingleChecks(SingleLiterals):
         return tree_of(list(zip(*(column[nodes].tolist() for column in columns), strict=True)))
 
 
-def _first_literals(segment: Segment) -> Ints:
+def _first_literals(segment: Segment) -> Sequence[int] | None:
     """Return for each entry the literal that its first check requires; 0 if that has to be verified in another way.
 
-    These are the literals of facts that are looked up for each message: one that was not found is not in the message.
+    These are literals of facts that are looked up for each message: one that was not found is not in the message. None
+    if most entries have to be verified in another way.
     """
     arrays = segment.arrays
     some = indices_of(np.diff(arrays.checks_at))
@@ -274,4 +285,5 @@ def _first_literals(segment: Segment) -> Ints:
     usable = (arrays.check_op.take(first) == EQUAL << 1) & np.isin(facts, segment.probed_single)
     literals = np.zeros(len(arrays.checks_at) - 1, np.int32)
     literals[some[usable]] = arrays.check_b.take(first[usable])
-    return literals.take(arrays.entry_program)
+    of_entries = literals.take(arrays.entry_program)
+    return viewed(of_entries) if np.count_nonzero(of_entries) >= _LEAST_LITERALS * len(of_entries) else None

@@ -49,9 +49,12 @@ class SingleLiterals:
         self._facts = head.facts
         self._key_of_fact: list[int] = segment.key_of_fact.tolist()
         self._nodes = segment.nodes
+        # Others are of keys whose intervals are all found in the other way.
+        used = {*head.probed, *segment.arrays.way_fact.tolist()}
         self._node_facts: dict[int, list[int]] = {}
         for fact in self._nodes:
-            self._node_facts.setdefault(self._key_of_fact[fact], []).append(fact)
+            if fact in used:
+                self._node_facts.setdefault(self._key_of_fact[fact], []).append(fact)
         self._finest = {key: min(self._nodes[fact].finest for fact in own) for key, own in self._node_facts.items()}
         self._entries_at = viewed(segment.arrays.entries_at)
         self._scan = OneScan(segment.scanner)
