@@ -19,12 +19,13 @@ _conditions = st.lists(conditions, min_size=1, max_size=12)
 _messages = st.lists(st.one_of(messages, multivalued_messages), min_size=1, max_size=8)
 
 
-@given(_conditions, _messages, st.booleans())
-def test_is_the_interpreter(stored_conditions, given_messages, hot):
+@given(_conditions, _messages, st.booleans(), st.sampled_from([0, 0.5, 2]))
+def test_is_the_interpreter(stored_conditions, given_messages, hot, least_literals):
     """Entries that end at their first literal, or have more checks, match as the interpreter says."""
     subscriptions = subscriptions_of(stored_conditions)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(single_checks, "_MOST_PROGRAMS", 0)
+        patch.setattr(single_checks, "_LEAST_LITERALS", least_literals)
         if hot:
             patch.setattr(secondary_keys, "HOT", 0)
             patch.setattr(secondary_keys, "_LEAST_SAVED", 0)
