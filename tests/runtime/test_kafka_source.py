@@ -16,6 +16,7 @@ from turnout.runtime.kafka_source import (
     position_of,
     resolved,
 )
+from turnout.runtime.option_text import decoded, encoded
 
 A0, A1, B0 = ("a", 0), ("a", 1), ("b", 0)
 INFOS = {"a": TopicInfo("a", "x", (0, 1)), "b": TopicInfo("b", None, (0,))}
@@ -76,5 +77,5 @@ def test_options_of_a_route() -> None:
 
     options = KafkaSourceOptions.of(source)
 
-    assert KafkaSourceOptions.decode(options.encode()) == options
+    assert decoded(encoded(options)) == options
     assert (options.topics, options.partitions, options.fail_on_data_loss) == (("x", "y"), 3, True)

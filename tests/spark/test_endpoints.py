@@ -13,10 +13,10 @@ from tests.spark.reads import RecordedReads
 from turnout.embedded import NatsServer
 from turnout.nats.wire import Connection, create_stream, delete_stream, stream_info
 from turnout.routes.endpoints import FileSink, FileSource, KafkaSource, NatsSink, NatsSource, Source
+from turnout.runtime.option_text import encoded
 from turnout.runtime.tally import TALLY
 from turnout.spark.endpoints import ReadOptions, activate, endpoint_of
 from turnout.spark.formats.nats.source import register
-from turnout.spark.formats.splits import encoded_stage
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_a_source_that_waits(own: dict[str, Any], expected: str) -> None:
 def test_a_source_runs_the_stage_of_a_route(spark: SparkSession, source: Source) -> None:
     """In its own task, which reads and publishes: no second process gets its rows. Plans do not show the stage."""
     activate(spark)
-    stage = encoded_stage(b"a password")
+    stage = encoded(b"a password")
 
     rows = endpoint_of(source).read(spark, ReadOptions(splits=True, stage=stage))
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import os
-import pickle
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -83,16 +81,6 @@ class KafkaSourceOptions:
             source.fail_on_data_loss is not False,
             **more,
         )
-
-    def encode(self) -> str:
-        """Return the options as one text for an option of Spark."""
-        return base64.b64encode(pickle.dumps(self)).decode()
-
-    @classmethod
-    def decode(cls, text: str) -> Self:
-        """Inverse of `encode`; only for texts of this application's own."""
-        options: Self = pickle.loads(base64.b64decode(text))  # noqa: S301 - of the same application
-        return options
 
     def found_topics(self, admin: KafkaAdmin) -> dict[str, TopicInfo]:
         """Return the topics to read that exist."""

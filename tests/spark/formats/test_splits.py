@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 import pyarrow as pa
 import pytest
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
+from tests.spark.formats.listing_stage import ListingStage
 
 from turnout.embedded import NatsServer
+from turnout.runtime.option_text import encoded
 from turnout.runtime.source_options import SourceOptions
 from turnout.spark.formats.nats.reading import Split
 from turnout.spark.formats.nats.rows import Rows
-from turnout.spark.formats.splits import encoded_stage, readers_of, splits_of
+from turnout.spark.formats.splits import readers_of
 
 pytestmark = pytest.mark.jetstream
-
-
-class ListingStage:
-    """A stage whose counts are the splits that it gets."""
-
-    def publish(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        splits = [(options.stage, str(split)) for rows in batches for options, split in splits_of(rows)]
-        yield pa.RecordBatch.from_pydict({"counts": [str(splits)]})
 
 
 def test_a_row_for_each_split_that_has_something(nats_server: NatsServer, stream: str) -> None:
@@ -50,7 +43,7 @@ def test_a_task_runs_the_stage_of_a_route(nats_server: NatsServer, stream: str) 
     options = SourceOptions.from_mapping(
         {"servers": nats_server.url, "stream": stream, "splits": "true"}, streaming=False
     )
-    rows = Rows.of(replace(options, stage=encoded_stage(ListingStage())), StructType())
+    rows = Rows.of(replace(options, stage=encoded(ListingStage())), StructType())
     split = Split(stream, 3, 8)
 
     read = [row.column("counts").to_pylist() for part in (split, Split(stream, 8, 8)) for row in rows.read(part)]

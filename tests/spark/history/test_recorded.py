@@ -13,6 +13,7 @@ from tests.spark.reads import RecordedReads
 from turnout.errors import ConfigError
 from turnout.routes.endpoints import FileSource, KafkaSource, NatsSource
 from turnout.runtime.kafka_source import KafkaSourceOptions
+from turnout.runtime.option_text import decoded
 from turnout.spark.formats.kafka.source import OPTIONS
 from turnout.spark.history.recorded import RecordSpan, recorded, same_source
 
@@ -56,7 +57,7 @@ def test_places_in_streams(start: Any, end: Any, expected: tuple[str, str]) -> N
 
 def test_places_in_topics() -> None:
     """A time for all partitions, or offsets for each; one number for all is refused."""
-    given = KafkaSourceOptions.decode(options_of(kafka(maxRecordsPerTrigger=7), MOMENT, {"t": {"0": 5}})[OPTIONS])
+    given: KafkaSourceOptions = decoded(options_of(kafka(maxRecordsPerTrigger=7), MOMENT, {"t": {"0": 5}})[OPTIONS])
 
     assert (given.start, given.end) == (MOMENT, {"t": {"0": 5}})
     with pytest.raises(ConfigError, match="17 is no place in Kafka"):

@@ -6,7 +6,6 @@ through the engine in one process. Carried through the JVM, it was copied five t
 
 from __future__ import annotations
 
-import base64
 import pickle
 from collections.abc import Iterator
 from typing import Any, Final, Protocol
@@ -14,6 +13,7 @@ from typing import Any, Final, Protocol
 import pyarrow as pa
 
 from turnout.gc_tools import freeze_gc
+from turnout.runtime.option_text import decoded
 
 SPLIT_COLUMNS: Final = "split binary"
 """The column of a source whose rows are splits: how to read one, and which, pickled together."""
@@ -55,17 +55,7 @@ def task_rows(options: object, split: object | None, stage: str | None) -> Itera
         freeze_gc()
         yield from rows
     else:
-        yield from decoded_stage(stage).publish(rows)
-
-
-def encoded_stage(stage: object) -> str:
-    """Return a stage as the text of an option."""
-    return base64.b64encode(pickle.dumps(stage)).decode()
-
-
-def decoded_stage(text: str) -> Any:
-    """Inverse of `encoded_stage`; only for texts of this application's own."""
-    return pickle.loads(base64.b64decode(text))  # noqa: S301 - of the same application
+        yield from decoded(stage).publish(rows)
 
 
 def split_row(options: object, split: object) -> pa.RecordBatch:

@@ -22,12 +22,12 @@ from turnout.private_files import scratch_folder
 from turnout.routes import Route
 from turnout.runtime.failure_log import log_failures
 from turnout.runtime.java_failures import run_error
+from turnout.runtime.option_text import encoded
 from turnout.runtime.preflight import with_stored_topics
 from turnout.runtime.progress import Progress
 from turnout.runtime.spans import even_spans
 from turnout.spark.endpoints import activate, endpoint_of, publishes
 from turnout.spark.formats.nats.source import register
-from turnout.spark.formats.splits import encoded_stage
 from turnout.spark.history.rehearsal import DELIVERIES, Rehearsal, counted, deliveries_of
 from turnout.spark.running.matching import RunMatching
 from turnout.spark.running.plan import write_all
@@ -197,12 +197,12 @@ def _in_part(plan: ReplayPlan, state: ReplayState, part: StreamRange, stage: Spa
 def _deliver(plan: ReplayPlan, spark: SparkSession, state: ReplayState, part: StreamRange, stage: SparkStage) -> Counts:
     """Deliver a part of a stream, and return its counts."""
     stage = _in_part(plan, state, part, stage)
-    encoded = encoded_stage(stage) if publishes(plan.route.sinks) else None
+    encoded_stage = encoded(stage) if publishes(plan.route.sinks) else None
     try:
         if state.exact is None:
-            rows = _rows(plan, spark, part, encoded)
+            rows = _rows(plan, spark, part, encoded_stage)
         else:
-            rows = _exact_rows(plan, spark, state.exact, part, encoded)
+            rows = _exact_rows(plan, spark, state.exact, part, encoded_stage)
         metrics = write_all(plan.route, rows, stage)
     except PySparkException as failure:
         raise run_error(f"the replay {plan.replay.id} of {plan.route.name} failed", failure) from failure

@@ -24,11 +24,11 @@ from turnout.runtime.checkpoint_repair import mend
 from turnout.runtime.failure_log import log_failures
 from turnout.runtime.feeds.merging import FeedMerging
 from turnout.runtime.java_failures import run_error
+from turnout.runtime.option_text import encoded
 from turnout.runtime.preflight import preflight
 from turnout.runtime.progress import Progress, RunResult, StartupStep
 from turnout.runtime.webhook_streams import make_webhook_streams
 from turnout.spark.endpoints import ReadOptions, activate, endpoint_of, has_transactions, publishes, reads_splits
-from turnout.spark.formats.splits import encoded_stage
 from turnout.spark.running.backfill import Backfill
 from turnout.spark.running.failure_messages import ending_in_words
 from turnout.spark.running.matching import RunMatching
@@ -270,7 +270,7 @@ class _Run:
             wait=self.route.trigger.processing_time is None,
             pause_file=str(self.pause) if self.whole and not self.remote else None,
             splits=self.stage.splits,
-            stage=encoded_stage(self.stage) if self.whole else None,
+            stage=encoded(self.stage) if self.whole else None,
             more={
                 **({} if self.matching is None else self.matching.options),
                 **({} if self.open_run is None else self.open_run.options),

@@ -49,7 +49,7 @@ class SingleLiterals:
         self._facts = head.facts
         self._key_of_fact: list[int] = segment.key_of_fact.tolist()
         self._nodes = segment.nodes
-        # Others are of keys whose intervals are all found in the other way.
+        # No entry is found by the others.
         used = {*head.probed, *segment.arrays.way_fact.tolist()}
         self._node_facts: dict[int, list[int]] = {}
         for fact in self._nodes:

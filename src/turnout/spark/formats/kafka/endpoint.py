@@ -17,6 +17,7 @@ from turnout.runtime.endpoints.kafka_history import no_single_offset, offsets_by
 from turnout.runtime.kafka_limits import KafkaLimits
 from turnout.runtime.kafka_publisher import KafkaSinkOptions
 from turnout.runtime.kafka_source import KafkaPosition, KafkaSourceOptions, position_of
+from turnout.runtime.option_text import encoded
 from turnout.runtime.tally import TALLY
 from turnout.spark.endpoints import ReadOptions, SparkEndpoint
 from turnout.spark.formats.kafka.source import FORMAT, OPTIONS, KafkaDataSource
@@ -128,7 +129,7 @@ def _splits(spark: SparkSession, settings: KafkaSourceOptions, *, streaming: boo
     reader = spark.readStream if streaming else spark.read
     if settings.stage is not None:
         reader = reader.schema(TALLY)
-    return reader.format(FORMAT).option(OPTIONS, settings.encode()).load()
+    return reader.format(FORMAT).option(OPTIONS, encoded(settings)).load()
 
 
 def _bound(side: str, position: StreamPosition) -> KafkaPosition:

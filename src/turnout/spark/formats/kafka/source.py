@@ -10,6 +10,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.types import StructType
 
 from turnout.runtime.kafka_source import KafkaSourceOptions, planned_between
+from turnout.runtime.option_text import decoded
 from turnout.spark.formats.kafka.reading import KafkaSplit, rows_of
 from turnout.spark.formats.kafka.stream import KafkaStreamReader
 from turnout.spark.formats.splits import SPLIT_COLUMNS
@@ -41,7 +42,8 @@ class KafkaDataSource(DataSource):
 
     @property
     def _decoded(self) -> KafkaSourceOptions:
-        return KafkaSourceOptions.decode(self.options[OPTIONS])
+        options: KafkaSourceOptions = decoded(self.options[OPTIONS])
+        return options
 
 
 class KafkaReader(DataSourceReader):
@@ -55,5 +57,5 @@ class KafkaReader(DataSourceReader):
         return [KafkaSplit(span) for span in planned_between(self._options)] or [KafkaSplit(None)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield a split as a row."""
+        """Yield a split as a row, or the counts of the stage that reads it."""
         yield from rows_of(self._options, partition)
