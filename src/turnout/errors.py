@@ -33,6 +33,7 @@ from dataclasses import replace
 from typing import Final
 
 from turnout.mistakes import MOST_MISTAKES, Mistake, shortened
+from turnout.plural import plural
 from turnout.secrets import masked_url
 
 __all__ = [
@@ -134,7 +135,7 @@ class _MistakesError(TurnoutError, ValueError):
             more = f"and {count - MOST_MISTAKES:,} more mistakes"
             found = (*found[:MOST_MISTAKES], replace(found[MOST_MISTAKES], path="", problem=more, line=None))
         self.mistakes: tuple[Mistake, ...] = found
-        head = f"{what}: {count:,} mistake{'' if count == 1 else 's'}"
+        head = f"{what}: {plural(count, 'mistake')}"
         super().__init__("\n".join([head, *(f"  {mistake}" for mistake in self.mistakes)]))
 
 

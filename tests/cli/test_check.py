@@ -75,7 +75,7 @@ def test_a_route_that_is_right(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
     assert (done.returncode, done.stderr) == (0, "")
-    assert "route checked is fine: nats → 1 transforms → 0 mappings → no subscriptions → nats" in done.stdout
+    assert "route checked is fine: nats → 1 transform → 0 mappings → no subscriptions → nats" in done.stdout
 
 
 def test_a_route_that_is_wrong(turnout: Turnout, tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ def test_everything_is_there(
     assert code == 0
     assert all(ok for ok, _ in checks.values()), checks
     assert checks[f"stream {source}"][1] == "5 messages, may be read; 5 of the latest 100 were"
-    assert checks["subscriptions"][1].endswith("1 subscriptions at revision 1")
+    assert checks["subscriptions"][1].endswith("1 subscription at revision 1")
     assert checks["sample"][1].startswith(
         "5 read, 1 filtered, 1 unmatched, 2 delivered, 1 dead lettered, 2 messages; 1 failed at VALUE_CONVERTER: "
     )

@@ -121,7 +121,7 @@ def test_rules_of_sigma(turnout, rules) -> None:
         "left   rules/c.yml: detection.condition: aggregates several events: a condition sees one (line 6)",
     ]
     assert err.splitlines()[2].startswith("left   rules/d.yml: is no YAML: ")
-    assert err.splitlines()[3:] == ["1 rules taken, 3 left"]
+    assert err.splitlines()[3:] == ["1 rule taken, 3 left"]
 
 
 def test_rules_of_eventbridge(turnout, tmp_path) -> None:

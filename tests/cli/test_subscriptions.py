@@ -578,7 +578,7 @@ def test_the_key_is_rotated(turnout, monkeypatch):
     problem = "none of the keys in TURNOUT_SECRET_KEY decrypts it"
     assert (failed[0], json.loads(failed[1])) == (1, {"resealed": [], "failed": {"a": problem, "b": problem}})
     assert (done[0], json.loads(done[1])) == (0, {"resealed": ["a", "b"], "failed": {}})
-    assert (again[0], again[2]) == (0, "0 subscriptions are encrypted anew\n")
+    assert (again[0], again[2]) == (0, "0 subscriptions encrypted anew\n")
     assert "whsec_" not in exported
     assert (imported[0], imported[2]) == (0, "3 stored, 0 were there already\n")
     assert (refused[0], refused[2]) == (2, f"turnout: delivery.secrets[0]: {problem}\n")

@@ -331,7 +331,7 @@ def test_on_the_command_line(streams: Streams, text: str, tmp_path: Path) -> Non
 
     assert ended.returncode == 0, ended.stderr
     assert f"reads {streams.source} from 1 up to {COUNT + 1}: 150 records" in ended.stderr
-    assert "delivers to 1 subscriptions: late" in ended.stderr
+    assert "delivers to 1 subscription: late" in ended.stderr
     lines = [json.loads(line) for file in (tmp_path / "out").glob("*.json") for line in file.read_text().splitlines()]
     assert sorted(json.loads(line["value"])["n"] for line in lines) == wanted_by_late()
     assert streams.stored(streams.sink) == 0

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from turnout.errors import TurnoutError
 from turnout.multivalued import ANY_KEY, metadata_key
+from turnout.plural import plural
 from turnout.records.paths import listed_path
 from turnout.runtime.endpoints import EndpointProbe, adapter_of
 from turnout.secrets import masked_url
@@ -132,14 +133,14 @@ class _Probing:
 
     def _store(self) -> str:
         from turnout.subscriptions import open_store
-        from turnout.subscriptions.address import existing
         from turnout.subscriptions.index import Index
+        from turnout.subscriptions.address import existing
 
         assert self.route.subscriptions is not None
         url = self.route.subscriptions.store
         with closing(open_store(existing(url))) as store:
             self.index = Index.of(store)
-            return f"{url}: {len(self.index):,} subscriptions at revision {store.revision()}"
+            return f"{url}: {plural(len(self.index), 'subscription')} at revision {store.revision()}"
 
     def _pushed_down(self) -> str:
         """Describe the subjects that a run would read now."""

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from turnout.plural import plural
+
 if TYPE_CHECKING:
     from turnout.subscriptions.analysis import Access, Analysis, Equal, Traffic
 
@@ -15,7 +17,7 @@ _SHOWN_FINDINGS = 20
 
 def analysis_lines(analysis: Analysis) -> Iterator[str]:
     """Yield the whole analysis as text lines."""
-    counted = _count(analysis.subscriptions, "subscription")
+    counted = plural(analysis.subscriptions, "subscription")
     yield f"{counted} at revision {analysis.revision}, in {analysis.forms:,} forms"
     yield from _part("equivalent", map(_equal, analysis.equal), len(analysis.equal))
     yield from _part(
@@ -64,21 +66,21 @@ def _equal(equal: Equal) -> str:
 
 
 def _access(access: Access) -> Iterator[str]:
-    yield f"looked up by {_count(access.anchors, 'anchor')} for {_count(access.terms, 'term')}; the hottest:"
+    yield f"looked up by {plural(access.anchors, 'anchor')} for {plural(access.terms, 'term')}; the hottest:"
     for anchor in access.hottest:
         traffic = (
             ""
             if anchor.messages is None
             else f"; {anchor.messages:,} records had it, {anchor.in_vain:,} verified without a match"
         )
-        yield f"    {anchor.anchor}: {_count(anchor.terms, 'term')}{traffic}"
+        yield f"    {anchor.anchor}: {plural(anchor.terms, 'term')}{traffic}"
     yield from _part("verified for every record", access.always, len(access.always))
     yield from _part("verified for every record with a key", access.by_presence, len(access.by_presence))
     yield from _part("expensive: 20 ms and more for one record", access.expensive, len(access.expensive))
 
 
 def _traffic(traffic: Traffic) -> Iterator[str]:
-    yield f"{_count(traffic.records, 'record')} made {traffic.matches:,} matches"
+    yield f"{plural(traffic.records, 'record')} made {traffic.matches:,} matches"
     yield from _part("never matched", traffic.never, len(traffic.never))
     lines = (
         f"{loss.destination} loses {loss.only:,} of {loss.deliveries:,} without {loss.id}" for loss in traffic.losses
@@ -91,12 +93,8 @@ def _bounds(analysis: Analysis) -> Iterator[str]:
     undecided = analysis.undecided
     yield from _part("unknown whether subsumed", (f"{id_} by {by}" for id_, by in undecided), len(undecided))
     if analysis.too_large:
-        yield f"{_count(len(analysis.too_large), 'condition')} too large, compared by their words alone"
+        yield f"{plural(len(analysis.too_large), 'condition')} too large, compared by their words alone"
     for anchor, count in list(analysis.crowded.items())[:_SHOWN_FINDINGS]:
         yield f"not compared for subsumption: {count:,} under {anchor}"
     if analysis.cut:
-        yield f"{_count(analysis.cut, 'subscription')} compared with some candidates only"
-
-
-def _count(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+        yield f"{plural(analysis.cut, 'subscription')} compared with some candidates only"

@@ -13,6 +13,7 @@ import typer
 
 from turnout.cli.exits import DONE, FAILED
 from turnout.errors import ConfigError, Mistake
+from turnout.plural import plural
 from turnout.terminal import json_text, printable_lines, printable_on_terminal
 
 if TYPE_CHECKING:
@@ -205,7 +206,7 @@ def _write_subscriptions(
         else:
             write_new({output: lines}, force=force)
         typer.echo(printable_lines([f"left   {rule}" for rule in unsupported]), err=True, nl=bool(unsupported))
-        typer.echo(f"{len(subscriptions):,} rules taken, {len(unsupported):,} left", err=True)
+        typer.echo(f"{plural(len(subscriptions), 'rule')} taken, {len(unsupported):,} left", err=True)
     return DONE if subscriptions else FAILED
 
 

@@ -14,6 +14,7 @@ import typer
 
 from turnout.cli.exits import FAILED, WRONG_REQUEST
 from turnout.errors import ConfigError, Mistake, SubjectError
+from turnout.plural import plural
 from turnout.terminal import printable_on_terminal
 from turnout.untrusted import JsonObject
 
@@ -205,7 +206,7 @@ def _explain_table(
         count += 1
         _show(explanation)
     if not count:
-        _print(f"{file}: {len(table)} valid mappings")
+        _print(f"{file}: {plural(len(table), 'valid mapping')}")
 
 
 def _show(explanation: MappingExplanation) -> None:

@@ -18,6 +18,7 @@ from turnout.cli.signals import stop_on_signals
 from turnout.cli.spark_extra import needs_spark
 from turnout.cli.stores import StoreTimeout, loaded_route
 from turnout.cli.subscriptions_as_of import AsOf, moment_of
+from turnout.plural import plural
 from turnout.terminal import printable_lines
 from turnout.untrusted import JsonObject
 
@@ -139,7 +140,7 @@ def _show(result: ReplayResult) -> None:
 def _expected_counts(by_subscription: Mapping[str | None, int]) -> Iterator[str]:
     """Yield the expected numbers of messages, for the subscriptions with most."""
     total = sum(by_subscription.values())
-    yield f"would deliver {total:,} messages"
+    yield f"would deliver {plural(total, 'message')}"
     for subscription, count in list(by_subscription.items())[:_SHOWN_SUBSCRIPTIONS]:
         yield f"    {count:>12,} {'under their own topic' if subscription is None else subscription}"
     if len(by_subscription) > _SHOWN_SUBSCRIPTIONS:

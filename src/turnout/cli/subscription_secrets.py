@@ -10,6 +10,7 @@ import typer
 
 from turnout.cli.options import AsJson
 from turnout.cli.stores import StoreTimeout, StoreUrl, opened_store
+from turnout.plural import plural
 from turnout.terminal import printable_lines
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def reseal(store: StoreUrl = None, timeout: StoreTimeout = None, as_json: AsJson
         typer.echo(json.dumps({"resealed": changed, "failed": failed}))
     else:
         lines = [f"{id_}: {problem}" for id_, problem in failed.items()]
-        typer.echo(printable_lines([*lines, f"{len(changed):,} subscriptions are encrypted anew"]), err=True)
+        typer.echo(printable_lines([*lines, f"{plural(len(changed), 'subscription')} encrypted anew"]), err=True)
     if failed:
         raise typer.Exit(1)
 

@@ -15,6 +15,7 @@ from turnout.codecs.notation import ValueNotation
 from turnout.codecs.writing import encode_json
 from turnout.deferred import np
 from turnout.errors import RecordError
+from turnout.plural import plural
 from turnout.records import Block, Float32, Int8, Int16, Int32, Positions, Schema, Struct
 from turnout.records.text import text_of
 from turnout.records.types import NewColumn, Value
@@ -196,8 +197,7 @@ def _sized(
     """Values of *size* bytes each."""
     wrong = {at: text for at, text in enumerate(texts) if len(text) != size}
     errors = {
-        int(rows[at]): RecordError(f"expected {size} byte{'s' * (size > 1)}, found {len(text)}")
-        for at, text in wrong.items()
+        int(rows[at]): RecordError(f"expected {plural(size, 'byte')}, found {len(text)}") for at, text in wrong.items()
     }
     if wrong:
         rows = np.delete(rows, list(wrong))

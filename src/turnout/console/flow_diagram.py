@@ -9,6 +9,7 @@ from markupsafe import Markup
 from turnout.console.figures import Branch, FlowStep, flow
 from turnout.console.flow_counts import RecentTraffic
 from turnout.engine.flow import KEY, MAPPING, MATCH, SINK, SOURCE, VALUE, Stages
+from turnout.plural import plural
 from turnout.routes import Route
 
 _DROPS = {MAPPING: ("lost", "lost by weight"), MATCH: ("unmatched", "unmatched")}
@@ -46,7 +47,7 @@ def _parts(route: Route) -> Iterator[tuple[tuple[str, ...], str, str]]:
     for name, stage in zip(stages.transforms, route.chain.stages, strict=True):
         yield (name,), stage.name, stage.transform.label.partition("$")[0]
     if MAPPING in stages.others:
-        yield (MAPPING,), "mapping", "1 mapping" if len(route.mappings) == 1 else f"{len(route.mappings)} mappings"
+        yield (MAPPING,), "mapping", plural(len(route.mappings), "mapping")
     if MATCH in stages.others:
         yield (MATCH,), "match", "subscriptions"
     yield (SINK,), _sinks(route), ", ".join(dict.fromkeys(sink.format for sink in route.sinks.values()))

@@ -16,6 +16,7 @@ from turnout.errors import ConfigError, Mistake
 from turnout.history.ranges import StreamRange, ranges_of
 from turnout.history.replay_state import ReplayState
 from turnout.nats.wire.positions import StreamPosition
+from turnout.plural import plural
 from turnout.routes import Route
 from turnout.routes.endpoints import Sink
 from turnout.routes.other_sinks import with_sink
@@ -84,13 +85,14 @@ class ReplayPlan:
         """Yield the plan as text lines."""
         yield f"replay {self.replay.id} of {self.route.name}"
         for range_ in self.ranges:
-            yield f"reads {range_.stream} from {range_.start:,} up to {range_.end:,}: {range_.records:,} records"
+            records = plural(range_.records, "record")
+            yield f"reads {range_.stream} from {range_.start:,} up to {range_.end:,}: {records}"
         if self.filters:
             yield f"reads only {', '.join(self.filters)}"
         if self.subscriptions is not None:
             shown = ", ".join(subscription.id for subscription in self.subscriptions.subscriptions[:5])
             more = ", …" if len(self.subscriptions) > 5 else ""
-            yield f"delivers to {len(self.subscriptions):,} subscriptions: {shown}{more}"
+            yield f"delivers to {plural(len(self.subscriptions), 'subscription')}: {shown}{more}"
             yield f"as they were at revision {self.subscriptions.revision} of their store"
         if self.asked["where"] is not None:
             yield f"delivers only {self.asked['where']}"

@@ -12,6 +12,7 @@ from typing import Self
 from turnout.codecs import Format
 from turnout.errors import ConfigError, Mistake, RouteError
 from turnout.file_reading import MAX_BYTES
+from turnout.plural import plural
 from turnout.routes.caller_limits import CallerLimits
 from turnout.routes.document import DeadLetterPart, SubscriptionsPart, TriggerPart
 from turnout.routes.endpoints import NatsSource, Sink, Source
@@ -198,8 +199,8 @@ class Route:
         """Summary of the route in one line."""
         kinds = ", ".join(dict.fromkeys(sink.format for sink in self.sinks.values()))
         steps = [
-            f"{len(self.chain.stages)} transforms",
-            f"{len(self.mappings)} mappings",
+            plural(len(self.chain.stages), "transform"),
+            plural(len(self.mappings), "mapping"),
             "subscriptions" if self.subscriptions else "no subscriptions",
         ]
         return f"{self.source.format} → {' → '.join(steps)} → {kinds}"

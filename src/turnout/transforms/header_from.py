@@ -10,6 +10,7 @@ from typing import ClassVar, Self
 import numpy as np
 
 from turnout.errors import RecordError
+from turnout.plural import plural
 from turnout.records import Batch, Block, Field, Schema, Shape
 from turnout.records.types import Column
 from turnout.transforms.base import REPLACE_NULL, Errors, NamedField, Side, Step, Transform, mistake
@@ -57,7 +58,7 @@ class HeaderFrom(Transform):
     def from_options(cls, options: Options, side: Side) -> Self:
         """Check that the options name one header for each field."""
         if len(options["fields"]) != len(options["headers"]):
-            counts = f"{len(options['headers'])} headers for {len(options['fields'])} fields"
+            counts = f"{plural(len(options['headers']), 'header')} for {plural(len(options['fields']), 'field')}"
             raise mistake("headers", f"expected one header for each field, found {counts}")
         texts, version = options["fields"], options["field.syntax.version"]
         paths = tuple(parse_field("fields", text, version) for text in texts)

@@ -31,7 +31,7 @@ def test_an_error_of_another_form_is_named_as_it_is(error: object) -> None:
 
 def test_a_broken_frame_shows_its_beginning() -> None:
     """The error also names the server, once it is known."""
-    error = BrokenFrameError("MSG", "it has 1 fields", b"x" * 1000).sent_by("nats://a:4222")
+    error = BrokenFrameError("MSG", "it has 1 field", b"x" * 1000).sent_by("nats://a:4222")
 
-    assert str(error).startswith("nats://a:4222 sent a broken MSG frame: it has 1 fields")
+    assert str(error).startswith("nats://a:4222 sent a broken MSG frame: it has 1 field")
     assert len(error.head) < 100

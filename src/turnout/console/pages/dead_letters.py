@@ -25,6 +25,7 @@ from turnout.history.dead_letters import DeadLetter
 from turnout.history.masked_views import masked_report
 from turnout.history.masking import hidden_anywhere
 from turnout.history.redrive import redrive
+from turnout.plural import plural
 from turnout.routes import Route
 from turnout.server.dead_letters import REACH, letter_at, newest, text_of_bytes, visible
 from turnout.server.loss_counts import Losses
@@ -159,7 +160,7 @@ def _over_time(groups: Sequence[LetterGroup], begin: float, end: float) -> list[
     counts = [counted([letter.stored / 1e6 for letter in group.letters], begin, end) for group in groups]
     most = max((max(group_counts) for group_counts in counts), default=0)
     return [
-        bars(group_counts, most, f"{len(group.letters)} letters between {moment(begin)} and {moment(end)}")
+        bars(group_counts, most, f"{plural(len(group.letters), 'letter')} between {moment(begin)} and {moment(end)}")
         for group, group_counts in zip(groups, counts, strict=True)
     ]
 

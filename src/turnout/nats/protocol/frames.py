@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from turnout.errors import StreamError
 from turnout.nats.protocol.answers import read_object
 from turnout.nats.protocol.errors import BrokenFrameError
+from turnout.plural import plural
 from turnout.untrusted import JsonObject, decimal
 
 MAX_LINE_BYTES = 1 << 20
@@ -76,7 +77,7 @@ class MessageLine:
         sizes = fields[-2:] if with_headers else fields[-1:]
         names = fields[: -len(sizes)]
         if len(names) not in (2, 3):
-            raise BrokenFrameError(word.decode(), f"it has {len(fields)} fields", line)
+            raise BrokenFrameError(word.decode(), f"it has {plural(len(fields), 'field')}", line)
         numbers = [_size(word, text, line) for text in sizes]
         head, total = numbers if with_headers else (0, numbers[0])
         if head > total or total > largest:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from turnout.errors import StreamError
 from turnout.kafka.admin import KafkaAdmin
+from turnout.plural import plural
 from turnout.routes.endpoints import KafkaSink, KafkaSource
 from turnout.routes.values import listed
 from turnout.runtime.endpoints.adapter import CheckOutput, EndpointProbe, shown_topics
@@ -45,7 +46,7 @@ class KafkaProbe(EndpointProbe):
         found = self._open.topics()
         if isinstance(self._endpoint, KafkaSource) and self._endpoint.topics is not None:
             self._open.describe(listed(self._endpoint.topics))
-        return f"{', '.join(self._client.servers)} answers; {len(found)} topics can be seen"
+        return f"{', '.join(self._client.servers)} answers; {plural(len(found), 'topic')} can be seen"
 
     @property
     def _open(self) -> KafkaAdmin:
@@ -69,7 +70,7 @@ class KafkaProbe(EndpointProbe):
             if (start := max(end.first, end.next - share)) < end.next:
                 batches += list(history.read(partition, start, end.next))
         read = sum(batch.num_rows for batch in batches)
-        found = f"{offsets:,} offsets in {len(history.streams):,} partitions, may be read"
+        found = f"{plural(offsets, 'offset')} in {plural(len(history.streams), 'partition')}, may be read"
         return batches, f"{found}; {read:,} of the latest records were"
 
     def sink_checks(self, topics: Sequence[str]) -> Iterator[tuple[str, CheckOutput]]:
@@ -98,4 +99,4 @@ class KafkaProbe(EndpointProbe):
         if refused:
             raise StreamError(f"the user may not write to {shown_topics(refused)}", code=_DENIED)
         writable = [name for name, info in found.items() if info.writable is not None]
-        return f"{len(writable):,} topics may be written to" if writable else "no topic to check"
+        return f"{plural(len(writable), 'topic')} may be written to" if writable else "no topic to check"

@@ -21,6 +21,7 @@ from turnout.nats.wire import (
     stream_info,
 )
 from turnout.nats.wire.rows import with_stream
+from turnout.plural import plural
 from turnout.routes.endpoints import NatsSink, NatsSource
 from turnout.runtime.endpoints.adapter import SHOWN_TOPICS, CheckOutput, EndpointProbe, shown_topics
 from turnout.subjects import matches
@@ -192,7 +193,7 @@ class NatsProbe(EndpointProbe):
         if refused:
             problem = f"the user {user.get('user', '')!r} may not publish to {shown_topics(refused)}"
             raise StreamError(problem, code=_DENIED)
-        return f"{len(topics):,} topics may be published to" if topics else "no topic to check"
+        return f"{plural(len(topics), 'topic')} may be published to" if topics else "no topic to check"
 
 
 def _allowed(topic: str, permissions: JsonMapping) -> bool:
