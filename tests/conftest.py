@@ -95,7 +95,7 @@ def _options_that_write_no_archive(java: Java) -> list[str]:
 
     In a fresh clone each test process would write one at its end, of 200 MB, too late for any test to map it.
     """
-    from turnout.spark.session.cds import archive_options
+    from turnout.spark.session.class_archive import archive_options
 
     options = archive_options(java)
     return [] if any("ArchiveClassesAtExit" in option for option in options) else options

@@ -35,7 +35,7 @@ from turnout.nats.protocol.errors import BrokenFrameError
 from turnout.nats.protocol.headers import parse_table
 from turnout.nats.protocol.status import read_status
 from turnout.nats.wire.frames import locate
-from turnout.routes.document_paths import Path
+from turnout.routes.line_numbers import Path
 from turnout.routes.properties import properties
 from turnout.routes.reader import RouteReader
 from turnout.routes.values import interval

@@ -1,6 +1,6 @@
-"""Leaves the archive of Spark's classes in an image: runs a route once, and has what its JVM wrote taken over.
+"""Make the archive of Spark's classes for an image: run a route once, and keep what its JVM wrote.
 
-The archive lies in ``$XDG_CACHE_HOME/turnout``, where every start looks for it; see turnout.spark.session.cds.
+The archive is in ``$XDG_CACHE_HOME/turnout``, where every start looks for it (`turnout.spark.session.class_archive`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 from turnout.runtime.java import find_java
-from turnout.spark.session.cds import archive_options
+from turnout.spark.session.class_archive import archive_options
 
 SECONDS = 180
 """For the JVM to write its archive."""

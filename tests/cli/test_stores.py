@@ -15,7 +15,7 @@ from turnout.embedded.nats_server import free_port
 from turnout.errors import StoreUnavailableError
 from turnout.history import lineage_lookup
 from turnout.routes import Route
-from turnout.subscriptions.address import with_timeout
+from turnout.subscriptions.store_url import with_timeout
 
 Turnout = Callable[..., tuple[int, str, str]]
 

@@ -38,7 +38,7 @@ from turnout.errors import (
 )
 from turnout.subscriptions import MAX_LIMIT, Page, Store, Subscription
 from turnout.subscriptions.actor import acting_as
-from turnout.subscriptions.delivery import DeliverySettings
+from turnout.subscriptions.delivery_settings import DeliverySettings
 from turnout.subscriptions.expiry import Expiry
 from turnout.subscriptions.lines import Imported, import_lines, subscription_from_json, subscription_to_json
 from turnout.subscriptions.sealing import SECRET_KEY, needed_keys, new_key

@@ -25,7 +25,7 @@ from turnout.delivery.service import deliver, opened_queue
 from turnout.embedded import NatsServer
 from turnout.server.inputs.messages import messages_of
 from turnout.subscriptions import Subscription
-from turnout.subscriptions.delivery import DeliverySettings
+from turnout.subscriptions.delivery_settings import DeliverySettings
 from turnout.subscriptions.sealing import SECRET_KEY, SECRET_KEY_FILE, new_key
 from turnout.subscriptions.signing_secrets import new_secret
 from turnout.subscriptions.webhooks import delivery_subject

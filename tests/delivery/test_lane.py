@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from turnout.delivery.lane import Delivery, Endpoint, Lane
 from turnout.delivery.signatures import Signer
 from turnout.delivery.tenant_rate import TenantRate
-from turnout.subscriptions.delivery import DeliverySettings
+from turnout.subscriptions.delivery_settings import DeliverySettings
 
 BURST = 0.05
 

@@ -11,7 +11,7 @@ from urllib.parse import unquote
 import pytest
 
 from turnout.delivery.requests import message_id, order_key, request_of
-from turnout.subscriptions.delivery import BodyFormat, DeliverySettings
+from turnout.subscriptions.delivery_settings import BodyFormat, DeliverySettings
 
 STORED = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 HEADERS = {"ce_type": ["order.new"], "ce_subject": ['a "b" % ü'], "ce_data": ["x"], "Other": ["y"]}

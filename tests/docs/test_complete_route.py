@@ -17,7 +17,7 @@ from turnout.routes.document import (
     TriggerPart,
 )
 from turnout.routes.endpoints import FileSink, FileSource, KafkaSink, KafkaSource, NatsSink, NatsSource, Part
-from turnout.routes.health import HealthPart
+from turnout.routes.loss_limits import HealthPart
 from turnout.routes.webhooks import WebhookEndpoint, WebhooksPart
 
 ROUTES = {block.text.partition("\n")[0].split()[1]: block.text for block in blocks("complete-route.md", "yml")}

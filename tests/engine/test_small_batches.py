@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from tests.engine.batches import DEAD, SINK, WANTED, batch, program, sent
 from turnout.codecs import moments
 from turnout.conditions import compare, exists, kiwi, not_
-from turnout.engine import deliveries, origin, reserved, writing
+from turnout.engine import deliveries, reserved, writing
+from turnout.engine import message_ids as message_ids_module
+from turnout.engine.message_ids import message_ids, origins
 from turnout.engine.messages import ListedMessages, Messages
-from turnout.engine.origin import message_ids, origins
 from turnout.records import headers as headers_module
 from turnout.records.header_column import ARROW
 from turnout.records.headers import Headers
@@ -32,7 +33,7 @@ from turnout.subscriptions.index import layers as layers_module
 THRESHOLDS = (
     (headers_module, "_MAX_LISTED_HEADERS"),
     (deliveries, "_MAX_LISTED_DELIVERIES"),
-    (origin, "_MAX_JOINED_RECORDS"),
+    (message_ids_module, "_MAX_JOINED_RECORDS"),
     (reserved, "_MAX_LISTED_HEADERS"),
     (moments, "_MAX_LISTED_MOMENTS"),
     (writing, "_MAX_LISTED_RECORDS"),

@@ -36,7 +36,7 @@ from pyspark.sql import SparkSession
 spark = SparkSession.builder.getOrCreate()
 spark.sparkContext.addPyFile(sys.argv[3])
 from turnout import Route
-from turnout.runtime.index.location import IndexLocation
+from turnout.runtime.index.task_index import IndexLocation
 from turnout.runtime.index.server import IndexServer
 from turnout.spark.running.job import run
 

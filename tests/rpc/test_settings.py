@@ -9,7 +9,7 @@ import pytest
 from turnout.errors import ConfigError
 from turnout.rpc.settings import OPTIONS, ServerSettings
 from turnout.rpc.tokens import AcceptedToken
-from turnout.subscriptions.address import store_url
+from turnout.subscriptions.store_url import store_url
 
 
 def test_settings_from_the_environment(tmp_path):

@@ -19,7 +19,7 @@ from turnout.server.config import RestartsPart
 from turnout.server.events import Events
 from turnout.server.health import Health
 from turnout.server.lag_monitor import Survey
-from turnout.server.losses import LossWatch
+from turnout.server.losses import LossMonitor
 from turnout.server.metrics import Metrics
 from turnout.server.rest.dependencies import Parts
 from turnout.server.routes import Routes
@@ -74,7 +74,7 @@ class Bench:
             checkpoints=self.checkpoints, variables=self.variables, resolve=lambda _, to: to,
         )  # fmt: skip
         self.survey = Survey(self.routes.entries)
-        self.losses = LossWatch(self.state, self.routes.entries)
+        self.losses = LossMonitor(self.state, self.routes.entries)
         self.metrics.watch(self.routes.entries, self.survey.lag, self.losses.report, self.routes.slots)
         self.store = open_store("memory://")
         self.parts = Parts(

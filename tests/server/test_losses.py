@@ -7,7 +7,7 @@ import time
 import pytest
 
 from turnout.engine.counts import Counts
-from turnout.routes.health import HealthPart
+from turnout.routes.loss_limits import HealthPart
 from turnout.server.loss_counts import Losses
 from turnout.server.losses import DEFAULT_LIMITS, loss_report
 

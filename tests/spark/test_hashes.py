@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from turnout.engine.origin import suffix
+from turnout.engine.message_ids import suffix
 
 
 def test_message_ids_are_sparks(spark: SparkSession) -> None:

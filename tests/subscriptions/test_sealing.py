@@ -9,7 +9,7 @@ import pytest
 
 from turnout.errors import ConfigError, MissingExtraError
 from turnout.subscriptions import Subscription, open_store
-from turnout.subscriptions.delivery import DeliverySettings
+from turnout.subscriptions.delivery_settings import DeliverySettings
 from turnout.subscriptions.sealing import (
     SECRET_KEY,
     SECRET_KEY_FILE,

@@ -134,7 +134,7 @@ class _Probing:
     def _store(self) -> str:
         from turnout.subscriptions import open_store
         from turnout.subscriptions.index import Index
-        from turnout.subscriptions.address import existing
+        from turnout.subscriptions.store_url import existing
 
         assert self.route.subscriptions is not None
         url = self.route.subscriptions.store
@@ -146,7 +146,7 @@ class _Probing:
         """Describe the subjects that a run would read now."""
         from turnout.engine.subject_filters import SubjectFilters
         from turnout.subscriptions import open_store
-        from turnout.subscriptions.address import existing
+        from turnout.subscriptions.store_url import existing
 
         assert self.route.subscriptions is not None
         filters = SubjectFilters(self.route, self.route.source.filters)

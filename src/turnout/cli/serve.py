@@ -49,8 +49,8 @@ def serve(
     from turnout.rpc.kiwi_tree import registries
     from turnout.rpc.server import subscriptions_server
     from turnout.rpc.settings import ServerSettings
-    from turnout.subscriptions.address import with_retention
     from turnout.subscriptions.sealing import secret_keys
+    from turnout.subscriptions.store_url import with_retention
 
     token_variables = {} if tokens is None else {"API_TOKENS_FILE": str(tokens)}
     settings = ServerSettings.from_environment(

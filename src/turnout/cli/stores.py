@@ -34,7 +34,7 @@ StoreTimeout = Annotated[
 
 def store_url_of(url: str | None, timeout: float | None = None) -> str:
     """Return the given URL, the environment's or the default, with *timeout* as its timeout."""
-    from turnout.subscriptions.address import store_url, with_timeout
+    from turnout.subscriptions.store_url import store_url, with_timeout
 
     url_or_default = store_url(os.environ, DEFAULT_STORE) if url is None else url
     return url_or_default if timeout is None else with_timeout(url_or_default, timeout)
@@ -71,7 +71,7 @@ def opened_store(option: str | None, timeout: float | None = None, *, create: bo
     """Open the store, and close it at the end of the block; a missing store is created only with *create*."""
     from turnout.subscriptions import open_store
     from turnout.subscriptions.actor import acting_as
-    from turnout.subscriptions.address import existing
+    from turnout.subscriptions.store_url import existing
 
     url = store_url_of(option, timeout)
     store = open_store(url if create else existing(url))

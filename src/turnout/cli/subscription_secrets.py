@@ -14,7 +14,7 @@ from turnout.plural import plural
 from turnout.terminal import printable_lines
 
 if TYPE_CHECKING:
-    from turnout.subscriptions.delivery import DeliverySettings
+    from turnout.subscriptions.delivery_settings import DeliverySettings
 
 Sign = Annotated[
     bool,
@@ -64,7 +64,7 @@ def signed_with(secret: str, delivery: DeliverySettings | None) -> DeliverySetti
     Raises:
         ConfigError: there would be too many.
     """
-    from turnout.subscriptions.delivery import DeliverySettings
+    from turnout.subscriptions.delivery_settings import DeliverySettings
     from turnout.subscriptions.signing_secrets import PlainSecret
 
     settings = delivery or DeliverySettings()

@@ -11,7 +11,7 @@ from typing import ClassVar, Final, TypeAlias
 import msgspec
 
 from turnout.codecs.codec import Decoded, attempt, with_tombstones
-from turnout.codecs.forms import wire_form
+from turnout.codecs.json_forms import wire_form
 from turnout.codecs.kind import CodecKind, Setting, choice, flag
 from turnout.codecs.plain_json import JSON_CONVERTER
 from turnout.codecs.reading import Reader, SchemalessReader

@@ -10,7 +10,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from turnout.codecs.forms import Form, builtin_of, hook, json_form
+from turnout.codecs.json_forms import Form, builtin_of, hook, json_form
 from turnout.codecs.moments import timestamps_as_text
 from turnout.codecs.nodes import field_names
 from turnout.errors import RecordError

@@ -9,8 +9,8 @@ import numpy as np
 
 from turnout.conditions import Condition, leaves
 from turnout.engine import Program
+from turnout.engine.message_ids import origins
 from turnout.engine.metadata import texts_of
-from turnout.engine.origin import origins
 from turnout.history.masked_views import check_condition
 from turnout.multivalued import readable_texts
 from turnout.routes import Route

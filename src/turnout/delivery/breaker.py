@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from turnout.subscriptions.delivery import MONTH
+from turnout.subscriptions.delivery_settings import MONTH
 
 
 class Breaker:

@@ -13,7 +13,7 @@ from turnout.delivery.response import Response
 from turnout.delivery.signatures import Signer
 from turnout.delivery.target import Target
 from turnout.delivery.tenant_rate import BURST_SECONDS, TenantRate
-from turnout.subscriptions.delivery import DeliverySettings
+from turnout.subscriptions.delivery_settings import DeliverySettings
 
 _OVERDUE_SECONDS = 60.0
 """A message that does not come back so long after its time went to another dispatcher."""

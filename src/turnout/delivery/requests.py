@@ -15,7 +15,7 @@ import msgspec
 from turnout._built import version as __version__
 from turnout.delivery.signatures import Signer
 from turnout.nats.protocol.headers import Headers
-from turnout.subscriptions.delivery import DeliverySettings
+from turnout.subscriptions.delivery_settings import DeliverySettings
 
 _AGENT: Final = f"turnout/{__version__}"
 _JSON: Final = re.compile(r"application/(?:[^;]+\+)?json\s*(?:;.*)?")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 
-from turnout.subscriptions.delivery import DeliverySettings
+from turnout.subscriptions.delivery_settings import DeliverySettings
 from turnout.untrusted import decimal
 
 

@@ -23,8 +23,8 @@ from turnout.routes.endpoints import KafkaSink, NatsSink
 from turnout.routes.webhooks import WebhooksPart
 from turnout.runtime.webhook_streams import make_webhook_streams
 from turnout.subscriptions import open_store
-from turnout.subscriptions.address import existing
 from turnout.subscriptions.sealing import secret_keys
+from turnout.subscriptions.store_url import existing
 
 _POLL_SECONDS = 0.25
 

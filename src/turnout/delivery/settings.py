@@ -13,7 +13,7 @@ from turnout.delivery.tenant_rate import TenantRate, TenantRates
 from turnout.errors import SubscriptionNotFoundError
 from turnout.routes.webhooks import WebhookEndpoint, WebhooksPart
 from turnout.subscriptions import Store
-from turnout.subscriptions.delivery import DeliverySettings
+from turnout.subscriptions.delivery_settings import DeliverySettings
 from turnout.subscriptions.sealing import SealError, opened_secrets
 from turnout.subscriptions.tenants import tenant_of
 from turnout.subscriptions.webhooks import delivery_address, webhook_problem

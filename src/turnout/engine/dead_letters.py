@@ -12,8 +12,8 @@ from turnout.deferred import pc
 from turnout.engine.addresses import Addresses
 from turnout.engine.headers import HeaderRules, without
 from turnout.engine.letter_seal import SEAL, seal
+from turnout.engine.message_ids import dead_suffix, origins
 from turnout.engine.messages import Messages, record_columns
-from turnout.engine.origin import dead_suffix, origins
 from turnout.engine.reading import Consumed
 from turnout.engine.rejection import Rejection
 from turnout.engine.reserved import CONNECT_PREFIX, TURNOUT_PREFIX

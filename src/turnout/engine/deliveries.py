@@ -11,7 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from turnout.engine.addresses import FEED_ALONE, Address, Addresses
-from turnout.engine.origin import suffix
+from turnout.engine.message_ids import suffix
 from turnout.records.types import RowIds, Strings
 from turnout.subjects.draw_hash import chained
 

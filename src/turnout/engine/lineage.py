@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from turnout.deferred import pc
+from turnout.engine.message_ids import origins
 from turnout.engine.messages import RECORDS, Messages
-from turnout.engine.origin import origins
 from turnout.engine.reading import Consumed
 from turnout.records import Headers
 from turnout.records.types import ArrowArray, RowIds

@@ -25,9 +25,9 @@ from turnout.engine.feed_matches import FeedMatches
 from turnout.engine.flow import DEAD_LETTER, MAPPING, MATCH, SINK, StageCounter, Stages
 from turnout.engine.headers import HeaderRules
 from turnout.engine.lineage import LineageHeaders
+from turnout.engine.message_ids import ids_of_listed, message_ids
 from turnout.engine.messages import ListedMessages, Messages, record_columns
 from turnout.engine.metadata import Metadata, record_times, texts_of
-from turnout.engine.origin import ids_of_listed, message_ids
 from turnout.engine.outcome import outcomes_of
 from turnout.engine.projecting import Projections, project
 from turnout.engine.reading import Consumed, batch_of

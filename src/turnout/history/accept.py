@@ -21,7 +21,7 @@ from turnout.history.cases import CaseResult, run_cases
 from turnout.history.outcome_comparison import ABSENT, Difference
 from turnout.history.suite import Case, Suite
 from turnout.routes import Route
-from turnout.routes.document_paths import Path, dotted
+from turnout.routes.line_numbers import Path, dotted
 from turnout.untrusted import JsonObject
 from turnout.yaml_values import compose
 

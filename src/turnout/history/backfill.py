@@ -26,7 +26,7 @@ from turnout.runtime.endpoints import SourceHistory, adapter_of
 from turnout.runtime.feeds.match_folder import MatchFolder
 from turnout.runtime.preflight import preflight
 from turnout.subscriptions import Snapshot, Subscription, open_store
-from turnout.subscriptions.address import existing
+from turnout.subscriptions.store_url import existing
 from turnout.untrusted import decimal
 
 BACKFILL: Final = "backfill"

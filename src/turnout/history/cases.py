@@ -16,8 +16,8 @@ from turnout.history.outcome_comparison import ABSENT, Difference, differences
 from turnout.history.suite import Case
 from turnout.routes import Route
 from turnout.subscriptions import Subscription, open_store
-from turnout.subscriptions.address import existing
 from turnout.subscriptions.index import Index
+from turnout.subscriptions.store_url import existing
 
 
 @dataclass(frozen=True, slots=True)

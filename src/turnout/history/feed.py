@@ -39,10 +39,10 @@ from turnout.runtime.feeds.cursors import FeedCursor
 from turnout.runtime.feeds.match_file import Sequences
 from turnout.runtime.feeds.match_folder import MatchFolder, hash_of
 from turnout.subscriptions import Snapshot, Subscription
-from turnout.subscriptions.address import existing
 from turnout.subscriptions.destinations import FEED
 from turnout.subscriptions.index import Index
 from turnout.subscriptions.store import Store, open_store
+from turnout.subscriptions.store_url import existing
 from turnout.untrusted import LARGEST_SEQUENCE, JsonObject
 
 MOST_MESSAGES: Final = 1_000

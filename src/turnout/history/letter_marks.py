@@ -1,4 +1,7 @@
-"""Marks of a redrive among dead letters: a note, deleted letters, or letters with one more try."""
+"""Marks of a redrive among dead letters: a note, deleted letters, or letters with one more try.
+
+`dead_letters` reads the notes, so that no letter is redriven twice.
+"""
 
 from __future__ import annotations
 

@@ -24,8 +24,8 @@ from turnout.records.types import ArrowBatch
 from turnout.routes import Route
 from turnout.runtime.preflight import preflight, with_stored_topics
 from turnout.subscriptions import Store, Subscription, open_store
-from turnout.subscriptions.address import existing
 from turnout.subscriptions.index import Index
+from turnout.subscriptions.store_url import existing
 from turnout.untrusted import JsonObject
 
 DELIVERED: Final = "delivered"

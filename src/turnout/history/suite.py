@@ -14,7 +14,7 @@ from turnout.engine.sample_records import SampleRecord
 from turnout.errors import ConditionError, ConfigError, Mistake, RouteError, SubscriptionInvalidError
 from turnout.history.suite_document import CasePart, ExpectPart, SubscriptionPart, SuiteDocument
 from turnout.routes import Route
-from turnout.routes.document_paths import Path, dotted, line_of
+from turnout.routes.line_numbers import Path, dotted, line_of
 from turnout.routes.mistakes import from_validation
 from turnout.routes.yaml_text import YamlText
 from turnout.subscriptions import Subscription

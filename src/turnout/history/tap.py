@@ -25,8 +25,8 @@ from turnout.records.types import ArrowBatch, RowIds
 from turnout.routes import Route
 from turnout.runtime.preflight import preflight
 from turnout.subscriptions import open_store
-from turnout.subscriptions.address import existing
 from turnout.subscriptions.index import Index
+from turnout.subscriptions.store_url import existing
 from turnout.suggestions import did_you_mean
 from turnout.untrusted import JsonObject
 

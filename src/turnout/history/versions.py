@@ -15,8 +15,8 @@ from urllib.parse import quote
 from turnout.errors import ConfigError, Mistake, RouteError
 from turnout.routes import Route
 from turnout.subscriptions import open_store
-from turnout.subscriptions.address import resolved
 from turnout.subscriptions.lines import import_lines
+from turnout.subscriptions.store_url import resolved
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,8 @@ from typing import Any
 from turnout.codecs import named_files
 from turnout.codecs.schema_registry import RegistryOptions
 from turnout.nats.protocol.options import FILE_OPTIONS, option_of
-from turnout.routes.document_paths import Path
-from turnout.subscriptions.address import files_of, resolved, with_absolute_paths
+from turnout.routes.line_numbers import Path
+from turnout.subscriptions.store_url import files_of, resolved, with_absolute_paths
 
 _LOCAL = re.compile(r"""(?:^|[\s"'=,;\[({])(?:/|~|file:|\.\.(?:/|$))|/\.\./""")
 """The beginning of a file's name somewhere in an option of Spark's or of Kafka's client."""

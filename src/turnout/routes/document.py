@@ -11,7 +11,7 @@ from pydantic import Field, field_validator, model_validator
 from turnout.multivalued import split_kind
 from turnout.records.paths import is_prefix, kind_problem, parse_path
 from turnout.routes.endpoints import AnySink, AnySource, Part
-from turnout.routes.health import HealthPart
+from turnout.routes.loss_limits import HealthPart
 from turnout.routes.values import StoreUrl, interval
 from turnout.routes.webhooks import WebhooksPart
 from turnout.transforms import ErrorPolicy

@@ -11,9 +11,9 @@ from turnout.codecs import named_files
 from turnout.codecs.schema_registry import RegistryOptions
 from turnout.nats.protocol.options import FILE_OPTIONS, option_of
 from turnout.routes.document import SubscriptionsPart
-from turnout.routes.document_paths import Path
 from turnout.routes.endpoints import Endpoint
-from turnout.subscriptions.address import with_absolute_paths
+from turnout.routes.line_numbers import Path
+from turnout.subscriptions.store_url import with_absolute_paths
 
 End = TypeVar("End", bound=Endpoint)
 

@@ -10,7 +10,7 @@ from typing import Any
 from turnout.errors import ConfigError, Mistake
 from turnout.file_reading import check_file
 from turnout.routes.connector import Connector
-from turnout.routes.document_paths import Document
+from turnout.routes.line_numbers import Document
 from turnout.subjects import mappings_from_file
 from turnout.suggestions import did_you_mean
 

@@ -11,8 +11,8 @@ from pydantic_core import ErrorDetails
 from turnout.errors import Mistake
 from turnout.mistakes import MOST_MISTAKES
 from turnout.routes.document import RouteDocument
-from turnout.routes.document_paths import Path, dotted, line_of
 from turnout.routes.endpoints import FORMATS, SECRETS, TAGS
+from turnout.routes.line_numbers import Path, dotted, line_of
 from turnout.secrets import is_secret, masked_url
 from turnout.suggestions import did_you_mean, nearest
 

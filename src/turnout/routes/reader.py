@@ -19,10 +19,10 @@ from turnout.mistakes import MOST_MISTAKES
 from turnout.records import Schema
 from turnout.routes.connector import Connector
 from turnout.routes.document import DeadLetterPart, RouteDocument
-from turnout.routes.document_paths import Document, Path, dotted, line_of
 from turnout.routes.endpoints import KafkaSink, KafkaSource, NatsSink, NatsSource, Sink
 from turnout.routes.files import FileNames
 from turnout.routes.includes import mappings_of, transforms_of
+from turnout.routes.line_numbers import Document, Path, dotted, line_of
 from turnout.routes.mistakes import from_validation
 from turnout.routes.spark_names import intended_property
 from turnout.routes.webhooks import WebhooksPart

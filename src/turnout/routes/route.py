@@ -16,7 +16,7 @@ from turnout.plural import plural
 from turnout.routes.caller_limits import CallerLimits
 from turnout.routes.document import DeadLetterPart, SubscriptionsPart, TriggerPart
 from turnout.routes.endpoints import NatsSource, Sink, Source
-from turnout.routes.health import HealthPart
+from turnout.routes.loss_limits import HealthPart
 from turnout.routes.reader import RouteReader
 from turnout.routes.variables import Variables
 from turnout.routes.webhooks import WebhooksPart

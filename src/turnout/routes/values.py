@@ -14,7 +14,7 @@ from turnout.errors import SubjectError
 from turnout.secrets import masked_url
 from turnout.subjects import has_wildcard
 from turnout.subjects.tokens import check_subject, is_name
-from turnout.subscriptions.address import url_problem
+from turnout.subscriptions.store_url import url_problem
 from turnout.suggestions import did_you_mean, nearest
 from turnout.transforms.java.regex import check_java_regex
 from turnout.transforms.java.regex_characters import JavaRegexError

@@ -8,7 +8,7 @@ from pathlib import Path as FilePath
 
 from turnout.file_reading import read_file
 from turnout.routes.caller_limits import CallerLimits
-from turnout.routes.document_paths import Document, Path
+from turnout.routes.line_numbers import Document, Path
 from turnout.routes.properties import properties
 from turnout.suggestions import did_you_mean
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import yaml
 
 from turnout.errors import Mistake, RouteError
-from turnout.routes.document_paths import Path, dotted, walk
+from turnout.routes.line_numbers import Path, dotted, walk
 from turnout.yaml_values import compose, construct, position_of
 
 

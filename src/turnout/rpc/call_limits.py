@@ -1,4 +1,4 @@
-"""Bounds of one call, checked before any work is done."""
+"""Bounds of one call, checked before any work is done; those of connections are options of `rpc.server`."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from turnout.kafka.reader import PartitionRange
 from turnout.routes.endpoints import KafkaSource
 from turnout.routes.values import listed
 from turnout.runtime.committed_offsets import REVISION
-from turnout.runtime.spans import even_spans
+from turnout.runtime.input_partitions import even_spans
 from turnout.transforms.java.regex import JavaRegex
 from turnout.untrusted import JsonMapping, JsonObject, decimal, is_whole
 

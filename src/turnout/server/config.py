@@ -15,12 +15,12 @@ from turnout.errors import ConfigError, Mistake
 from turnout.file_reading import read_file
 from turnout.mistakes import MOST_MISTAKES
 from turnout.routes.endpoints import Part
-from turnout.routes.health import HealthPart
+from turnout.routes.loss_limits import HealthPart
 from turnout.routes.variables import Variables
 from turnout.rpc.jwt_tokens import JwtSettings
 from turnout.server.durations import Seconds
 from turnout.server.inputs.config import InputName, InputPart
-from turnout.subscriptions.address import store_url
+from turnout.subscriptions.store_url import store_url
 from turnout.suggestions import did_you_mean
 from turnout.untrusted import decimal
 from turnout.yaml_values import load, position_of

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from turnout.routes.health import HealthPart
+from turnout.routes.loss_limits import HealthPart
 from turnout.server.loss_counts import Losses
 from turnout.server.route_entry import RouteEntry
 from turnout.server.state import State
@@ -72,7 +72,7 @@ def loss_report(limits: HealthPart, recent: Losses, past: Losses) -> LossReport:
     return LossReport(shares, tuple(problems))
 
 
-class LossWatch:
+class LossMonitor:
     """Loss reports of all routes, updated every few seconds.
 
     Args:

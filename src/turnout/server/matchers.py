@@ -11,11 +11,11 @@ from typing import Self
 from turnout.errors import StoreUnavailableError, SubscriptionNotFoundError
 from turnout.routes import Route
 from turnout.subscriptions import Store, Subscription, open_store
-from turnout.subscriptions.address import existing, without_timeout
 from turnout.subscriptions.deadline import remaining
 from turnout.subscriptions.index import Index
 from turnout.subscriptions.live_matcher import LiveMatcher
 from turnout.subscriptions.store_threads import STORE_SECONDS
+from turnout.subscriptions.store_url import existing, without_timeout
 
 _CACHED_INDEXES = 4
 """Maximum number of indexes of other stores than the server's; the least recently used is evicted."""

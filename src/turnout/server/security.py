@@ -1,4 +1,6 @@
-"""Authentication, authorisation and browser security: one gate before every request.
+"""Authentication and browser security (CSRF, foreign hosts, framing): one gate before every request.
+
+Permissions of the caller are checked by `server.rest.dependencies`.
 
 A browser sends requests for any page that it shows. So a request that changes something has to carry a part that the
 page of another site cannot add: a JSON content type or an Authorization header (both need a preflight, which this

@@ -33,7 +33,7 @@ from turnout.server.health import Health
 from turnout.server.inputs.intake import Intake
 from turnout.server.lag_monitor import Survey
 from turnout.server.listener import HttpServer
-from turnout.server.losses import LossWatch
+from turnout.server.losses import LossMonitor
 from turnout.server.matchers import Matchers
 from turnout.server.metrics import Metrics
 from turnout.server.otlp import Push, endpoint_of
@@ -174,7 +174,7 @@ class RouteServer:
         webhooks = WebhookDeliveries(self._known_versions)
         self._resources.callback(webhooks.close)
         metrics.watch_webhooks(webhooks.totals)
-        losses = LossWatch(state, self.routes.entries, self.config.health)
+        losses = LossMonitor(state, self.routes.entries, self.config.health)
         metrics.watch(self.routes.entries, survey.lag, losses.report, self.routes.slots)
         tenants = subscriptions[1] if subscriptions else None
         health = Health(self.runner, survey, tenants.store.revision if tenants else None)
@@ -272,7 +272,7 @@ class RouteServer:
         self._resources.callback(thread.join)
         self._resources.callback(self._ending.set)
 
-    def _keep_looking(self, recorder: Recorder, losses: LossWatch) -> None:
+    def _keep_looking(self, recorder: Recorder, losses: LossMonitor) -> None:
         since_flush = 0.0
         while not self._ending.wait(self.config.interval):
             since_flush += self.config.interval

@@ -23,7 +23,7 @@ from turnout.kafka.control import Slot
 from turnout.nats.wire.records import SCHEMA
 from turnout.nats.wire.rows import with_stream
 from turnout.routes import Route
-from turnout.runtime.index.location import IndexLocation
+from turnout.runtime.index.task_index import IndexLocation
 from turnout.runtime.kafka_limits import KafkaLimits, fitting
 from turnout.runtime.kafka_publisher import KafkaSinkOptions
 from turnout.runtime.publishing import Publishers, PublishingOptions
@@ -31,7 +31,7 @@ from turnout.runtime.tally import TALLY, TALLY_SCHEMA, TaskTally
 from turnout.spark.endpoints import endpoint_of
 from turnout.spark.formats.nats.open_reading import opened
 from turnout.spark.formats.nats.rows import open_split_of
-from turnout.spark.formats.splits import readers_of, splits_of
+from turnout.spark.formats.split_rows import readers_of, splits_of
 from turnout.spark.open_task import OpenTask
 
 if TYPE_CHECKING:

@@ -1,8 +1,9 @@
-"""Chance, made repeatable: one number in [0, 1) gives every choice of a message.
+"""Repeatable random numbers: one number in [0, 1) decides all random choices of a message.
 
-A *draw* has 53 random bits. The weighted choice reads its leading part; each ``random(n)`` of a destination
-reads a hash of all its bits and of the function's token index, so that the choices do not follow one another.
-The hash is XXH64 as Spark's ``xxhash64`` computes it for longs: the same draw gives the same subject in both.
+A *draw* has 53 random bits. The choice of a weighted destination (`mapping`) reads its leading part; each
+``random(n)`` of a destination reads a hash of all its bits and of the function's token index, so that the choices do
+not follow one another. The hash is XXH64 as Spark's ``xxhash64`` computes it for longs: the same draw gives the same
+subject in both.
 """
 
 from __future__ import annotations

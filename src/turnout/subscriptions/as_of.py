@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from turnout.errors import HistoryForgottenError
-from turnout.subscriptions.address import existing
 from turnout.subscriptions.past import Moment, PastStore
 from turnout.subscriptions.snapshot import Snapshot
 from turnout.subscriptions.store import Store, open_store, view_as_of
+from turnout.subscriptions.store_url import existing
 
 
 def snapshot_of(url: str, moment: Moment | None = None, ids: Iterable[str] | None = None) -> Snapshot:

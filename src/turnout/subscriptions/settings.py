@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from turnout.errors import ConfigError, SubscriptionInvalidError
-from turnout.subscriptions.delivery import DeliverySettings
+from turnout.subscriptions.delivery_settings import DeliverySettings
 from turnout.subscriptions.expiry import Expiry
 from turnout.subscriptions.start import Start
 from turnout.untrusted import JsonMapping, JsonObject

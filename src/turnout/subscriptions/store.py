@@ -16,13 +16,13 @@ from turnout.errors import (
     SubscriptionInvalidError,
 )
 from turnout.plugins import entry_points
-from turnout.subscriptions.address import url_problem
 from turnout.subscriptions.audit import AuditEntry
 from turnout.subscriptions.deadline import remaining
 from turnout.subscriptions.model import Changes, ConditionMatch, Page, Subscription
 from turnout.subscriptions.past import Creation, Moment, PastStore
 from turnout.subscriptions.plain_lines import PlainLine
 from turnout.subscriptions.snapshot import Snapshot
+from turnout.subscriptions.store_url import url_problem
 
 MAX_LIMIT = 10_000
 """The largest page that a store gives; a larger limit is taken as this one."""

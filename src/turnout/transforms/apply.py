@@ -12,7 +12,7 @@ from turnout.errors import RecordError
 from turnout.records import ALIVE, Batch, Block, Failure, Positions, Shape
 from turnout.transforms.base import Errors, Mask, Side, Step
 from turnout.transforms.filter import Filter
-from turnout.transforms.mixed import ByFields, EachObject, apply_by_fields, mix, split
+from turnout.transforms.mixed_blocks import ByFields, EachObject, apply_by_fields, mix, split
 
 if TYPE_CHECKING:
     from turnout.transforms.chain import Chain, Stage

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple, Self, TypeAlias
 from turnout.errors import RecordError
 from turnout.records import Batch, Block, Positions, Shape
 from turnout.transforms.flow import CONTENT, ContentPath, Move, moved_back, moved_on
-from turnout.transforms.mixed import ByFields, EachObject
+from turnout.transforms.mixed_blocks import ByFields, EachObject
 from turnout.transforms.options import Option, OptionError, Options, Phase
 
 if TYPE_CHECKING:
@@ -227,7 +227,7 @@ class Predicate:
     kafka: ClassVar[bool] = False
     summary: ClassVar[str] = ""
     takes_mixed: ClassVar[bool] = False
-    """True where values may be in mixed blocks, see `turnout.transforms.mixed`."""
+    """True where values may be in mixed blocks, see `turnout.transforms.mixed_blocks`."""
 
     def named_fields(self) -> Iterator[NamedField]:
         """Yield the fields of the key or value that the options name."""

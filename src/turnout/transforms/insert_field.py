@@ -12,7 +12,7 @@ from turnout.records import Batch, Block, Field, Int32, Moment, Schema, Shape
 from turnout.records.schema import TIMESTAMP
 from turnout.records.types import Column, NewColumns
 from turnout.transforms.base import REPLACE_NULL, Errors, Run, Side, Step, Transform, mistake, unchanged
-from turnout.transforms.mixed import ByFields
+from turnout.transforms.mixed_blocks import ByFields
 from turnout.transforms.nested import FIELD_SYNTAX, FieldPath, Nesting, Tree, nested_step, parse_field
 from turnout.transforms.options import Option, Options
 from turnout.transforms.requirements import require_object

@@ -16,7 +16,7 @@ from turnout.transforms.base import REPLACE_NULL, Errors, NamedField, Run, Side,
 from turnout.transforms.checks import names, non_empty
 from turnout.transforms.flow import ContentPath
 from turnout.transforms.java.number import double, low_bits, parsed_decimal, parsed_integer, single
-from turnout.transforms.mixed import ByFields
+from turnout.transforms.mixed_blocks import ByFields
 from turnout.transforms.nested import FIELD_SYNTAX, FieldPath, Nesting, Tree, nested_fields, nested_step, parse_fields
 from turnout.transforms.options import Option, Options
 from turnout.transforms.requirements import require_object

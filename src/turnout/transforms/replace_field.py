@@ -13,7 +13,7 @@ from turnout.transforms.base import REPLACE_NULL, Errors, NamedField, Side, Step
 from turnout.transforms.checks import names_or_none
 from turnout.transforms.flow import Move
 from turnout.transforms.java.map import in_hash_order
-from turnout.transforms.mixed import EachObject
+from turnout.transforms.mixed_blocks import EachObject
 from turnout.transforms.nested import (
     FIELD_SYNTAX,
     FieldPath,

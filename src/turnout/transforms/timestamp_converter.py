@@ -21,7 +21,7 @@ from turnout.transforms.base import (
 from turnout.transforms.checks import one_of
 from turnout.transforms.java.text import trim
 from turnout.transforms.java.time import JavaTimeError, parse_java_time
-from turnout.transforms.mixed import ByFields
+from turnout.transforms.mixed_blocks import ByFields
 from turnout.transforms.nested import FIELD_SYNTAX, FieldPath, Nesting, Tree, nested_fields, nested_step, parse_field
 from turnout.transforms.options import Option, Options
 from turnout.transforms.requirements import require_object

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from turnout.codecs.codec import EncodeErrors
 from turnout.codecs.protobuf.codec import Protobuf
+from turnout.codecs.protobuf.connect_schema import plan_of
 from turnout.codecs.protobuf.descriptors import file_of
-from turnout.codecs.protobuf.plan import plan_of
 from turnout.records.block import rows_of
 from turnout.records.encoded import EncodedColumn
 from turnout.varint import varint

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from turnout.delivery.requests import request_of
 from turnout.server.inputs.messages import MOST_MESSAGES, BodyError, Incoming, messages_of
-from turnout.subscriptions.delivery import BodyFormat, DeliverySettings
+from turnout.subscriptions.delivery_settings import BodyFormat, DeliverySettings
 
 CE = {"ce-id": "1", "ce-source": "/s", "ce-type": "t", "ce-specversion": "1.0"}
 EVENT = {"id": "1", "source": "/s", "type": "t", "specversion": "1.0"}

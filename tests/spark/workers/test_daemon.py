@@ -18,12 +18,12 @@ from turnout.demo.flights import messages
 from turnout.embedded import NatsServer
 from turnout.nats.wire.rows import record_batch, row, with_stream
 from turnout.routes import Route
-from turnout.runtime.index.location import IndexLocation
+from turnout.runtime.index.task_index import IndexLocation
 from turnout.spark.stage import SparkStage
 from turnout.spark.workers.daemon import IMPORTS, ROUTES_ONLY
 from turnout.spark.workers.map_in_arrow import map_in_arrow
 from turnout.subscriptions import Subscription, open_store
-from turnout.subscriptions.index.folder import IndexFolder
+from turnout.subscriptions.index.index_writer import IndexFolder
 
 LOOK = """
 import os, sys, turnout.spark.workers.daemon as daemon

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from turnout.codecs.codec import Decoded, attempt, with_tombstones
+from turnout.codecs.protobuf.connect_schema import Message
 from turnout.codecs.protobuf.kind import CONVERTER
-from turnout.codecs.protobuf.plan import Message
 from turnout.codecs.protobuf.reading import MessageReader
 from turnout.codecs.protobuf.writing import MessageWriter
 from turnout.records import Block, Positions, Schema

@@ -36,8 +36,8 @@ def _codec(
     if find_spec("google") is None or find_spec("google.protobuf") is None:
         raise MissingExtraError("protobuf", "protobuf")
     from turnout.codecs.protobuf.codec import Protobuf
+    from turnout.codecs.protobuf.connect_schema import plan_of
     from turnout.codecs.protobuf.descriptors import file_of
-    from turnout.codecs.protobuf.plan import plan_of
 
     options = ProtobufOptions(**{one.argument: others[one.argument] for one in OPTIONS})
     if registry is not None:

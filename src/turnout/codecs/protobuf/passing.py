@@ -14,8 +14,8 @@ import numpy as np
 from google.protobuf.descriptor import FieldDescriptor
 from numpy.typing import NDArray
 
+from turnout.codecs.protobuf.connect_schema import Member, Message
 from turnout.codecs.protobuf.logical_types import FIRST_SECOND, LAST_SECOND, NANOS_PER_MILLI, TIMESTAMP
-from turnout.codecs.protobuf.plan import Member, Message
 from turnout.codecs.protobuf.scalars import WIRE_TYPES
 from turnout.codecs.protobuf.wire import FIXED32, FIXED64, LENGTH, VARINT, tag
 from turnout.records import Moment

@@ -12,9 +12,9 @@ from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 
 from turnout.codecs.codec import Decoded
+from turnout.codecs.protobuf.connect_schema import Item, Member, Message, Union
 from turnout.codecs.protobuf.logical_types import READERS
 from turnout.codecs.protobuf.passing import Passer
-from turnout.codecs.protobuf.plan import Item, Member, Message, Union
 from turnout.errors import RecordError
 from turnout.records import Block, Origin, Positions
 from turnout.records.types import Columns, Convert, DynamicValue, Entries, NewColumns

@@ -8,11 +8,11 @@ from typing import ClassVar
 import numpy as np
 
 from turnout.codecs.codec import Decoded
+from turnout.codecs.protobuf.connect_schema import Message, plan_of
 from turnout.codecs.protobuf.descriptors import SchemaFile, text_of_registry
 from turnout.codecs.protobuf.kind import CONVERTER
 from turnout.codecs.protobuf.message_indexes import FIRST, read_indexes, read_name, write_indexes, write_name
 from turnout.codecs.protobuf.options import ProtobufOptions
-from turnout.codecs.protobuf.plan import Message, plan_of
 from turnout.codecs.protobuf.reading import MessageReader
 from turnout.codecs.protobuf.writing import MessageWriter
 from turnout.codecs.schema_registry import (

@@ -8,9 +8,9 @@ from typing import Final, TypeAlias
 
 from google.protobuf.descriptor import FieldDescriptor
 
+from turnout.codecs.protobuf.connect_schema import Item, Member, Message, Union
 from turnout.codecs.protobuf.logical_types import TIMESTAMP, WRITERS, timestamp_writer
 from turnout.codecs.protobuf.passing import Form, form_of, passed_bytes
-from turnout.codecs.protobuf.plan import Item, Member, Message, Union
 from turnout.codecs.protobuf.reading import unknown_prefix
 from turnout.codecs.protobuf.scalars import WIRE_TYPES, Pieces, WriteColumn, by_distinct, enum_writer, scalar_writer
 from turnout.codecs.protobuf.wire import LENGTH, delimited, tag

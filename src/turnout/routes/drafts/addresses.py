@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from turnout.errors import ConfigError, Mistake
-from turnout.routes.document_paths import Document
 from turnout.routes.endpoints import FORMATS
+from turnout.routes.line_numbers import Document
 from turnout.secrets import masked_url
 from turnout.suggestions import did_you_mean
 

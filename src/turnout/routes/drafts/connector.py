@@ -9,10 +9,10 @@ from turnout.codecs import Format, converters_of
 from turnout.codecs.schema_registry import RegistryOptions
 from turnout.errors import ConfigError, Mistake
 from turnout.routes.connector import Connector
-from turnout.routes.document_paths import Document
 from turnout.routes.drafts.addresses import SINK, named_after
 from turnout.routes.drafts.route_draft import Adoption, Draft, Omission, route_name
 from turnout.routes.drafts.stages import stage_of
+from turnout.routes.line_numbers import Document
 from turnout.secrets import is_secret, masked_url
 from turnout.transforms.java.text import split_list
 from turnout.transforms.policy import OPTIONS as POLICY

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from turnout.errors import ConfigError, Mistake
-from turnout.routes.document_paths import Document
 from turnout.routes.drafts.addresses import named_after
 from turnout.routes.drafts.route_draft import Adoption, Draft, Omission, route_name
+from turnout.routes.line_numbers import Document
 from turnout.subjects import load_config, mappings_in
 from turnout.subjects.origins import GLOBAL, account_of, accounts_with_mappings
 

@@ -6,8 +6,8 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from turnout.routes.document_paths import Document
 from turnout.routes.drafts.fields import columns_of
+from turnout.routes.line_numbers import Document
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from turnout.routes.document_paths import Document
+from turnout.routes.line_numbers import Document
 from turnout.transforms.base import PACKAGE
 from turnout.transforms.options import Option, OptionError
 from turnout.transforms.registry import (

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 
 import yaml
 
-from turnout.routes.document_paths import Document
 from turnout.routes.drafts.addresses import from_environment
 from turnout.routes.drafts.samples import SampledMessage, SampledStream
+from turnout.routes.line_numbers import Document
 from turnout.subjects import MappingTable, collide, has_wildcard, with_placeholders
 
 _PREFIX = "routed"

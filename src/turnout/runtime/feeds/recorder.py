@@ -8,7 +8,7 @@ from turnout.engine import Result
 from turnout.engine.feed_matches import FeedMatches
 from turnout.runtime.feeds.match_file import Matches, encode
 from turnout.runtime.feeds.match_folder import MatchPart, hash_of
-from turnout.runtime.index.location import IndexLocation
+from turnout.runtime.index.task_index import IndexLocation
 from turnout.subscriptions.index import Index
 
 

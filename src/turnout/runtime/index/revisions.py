@@ -16,10 +16,10 @@ from turnout.errors import TurnoutError
 from turnout.runtime.backfill.ledger import BackfillLedger, WatchedStore
 from turnout.runtime.index.topic_filter import WantedSubjects
 from turnout.subscriptions import Snapshot, open_store
-from turnout.subscriptions.address import existing, without_timeout
 from turnout.subscriptions.index import Index, IndexFileError, IndexFolder
-from turnout.subscriptions.index.folder import FollowedStore
+from turnout.subscriptions.index.index_writer import FollowedStore
 from turnout.subscriptions.model import Changes
+from turnout.subscriptions.store_url import existing, without_timeout
 
 _log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from typing import Final
 from turnout.engine.subject_bounds import TopicRequirement
 from turnout.engine.subject_filters import SubjectFilters
 from turnout.files import replace_file
-from turnout.subscriptions.index.folder import FollowedStore
+from turnout.subscriptions.index.index_writer import FollowedStore
 from turnout.subscriptions.model import Changes, Subscription
 from turnout.subscriptions.snapshot import Snapshot
 

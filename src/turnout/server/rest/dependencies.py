@@ -19,7 +19,7 @@ from turnout.server.feeds import Feeds
 from turnout.server.health import Health
 from turnout.server.inputs.intake import Intake
 from turnout.server.lag_monitor import Survey
-from turnout.server.losses import LossWatch
+from turnout.server.losses import LossMonitor
 from turnout.server.matchers import Matchers
 from turnout.server.metrics import Metrics
 from turnout.server.principal import Principal
@@ -152,7 +152,7 @@ class Parts:
     survey: Survey
     metrics: Metrics
     health: Health
-    losses: LossWatch
+    losses: LossMonitor
     subscriptions: Tenants | None = None
     matchers: Matchers = field(default_factory=Matchers)
     threads: StoreThreads = field(default_factory=StoreThreads)

@@ -21,11 +21,11 @@ from turnout.history.replay_state import ReplayState, Splitting, claimed
 from turnout.private_files import scratch_folder
 from turnout.routes import Route
 from turnout.runtime.failure_log import log_failures
+from turnout.runtime.input_partitions import even_spans
 from turnout.runtime.java_failures import run_error
 from turnout.runtime.option_text import encoded
 from turnout.runtime.preflight import with_stored_topics
 from turnout.runtime.progress import Progress
-from turnout.runtime.spans import even_spans
 from turnout.spark.endpoints import activate, endpoint_of, publishes
 from turnout.spark.formats.nats.source import register
 from turnout.spark.history.rehearsal import DELIVERIES, Rehearsal, counted, deliveries_of

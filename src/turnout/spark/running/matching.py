@@ -16,9 +16,9 @@ from turnout.errors import StreamError
 from turnout.routes import Route
 from turnout.runtime.backfill.ledger import BackfillLedger
 from turnout.runtime.endpoints import adapter_of
-from turnout.runtime.index.location import IndexLocation
 from turnout.runtime.index.revisions import Revisions
 from turnout.runtime.index.server import IndexServer
+from turnout.runtime.index.task_index import IndexLocation
 from turnout.spark.session.connect import is_connect, own_address
 from turnout.subscriptions import Snapshot
 

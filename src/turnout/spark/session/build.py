@@ -17,7 +17,7 @@ from turnout.private_files import append_privately, lasting_folder, private_fold
 from turnout.routes import Route
 from turnout.runtime.java import Java, use_java
 from turnout.spark.endpoints import SparkEndpoint, endpoint_of, reads_splits
-from turnout.spark.session.cds import archive_options, jars_of_spark
+from turnout.spark.session.class_archive import archive_options, jars_of_spark
 from turnout.spark.session.connect import connect, is_connect
 from turnout.spark.session.jvm import (
     forget_jvm,

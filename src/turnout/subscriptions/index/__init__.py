@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from turnout.deferred import names_at_first_use
 
 if TYPE_CHECKING:
-    from turnout.subscriptions.index.folder import IndexFolder
     from turnout.subscriptions.index.index import Index
+    from turnout.subscriptions.index.index_writer import IndexFolder
     from turnout.subscriptions.index.layers import Deliveries, Matches
     from turnout.subscriptions.index.layout import IndexFileError
     from turnout.subscriptions.index.message_columns import Column
@@ -23,7 +23,7 @@ __getattr__ = names_at_first_use(
         "Deliveries": "turnout.subscriptions.index.layers",
         "Index": "turnout.subscriptions.index.index",
         "IndexFileError": "turnout.subscriptions.index.layout",
-        "IndexFolder": "turnout.subscriptions.index.folder",
+        "IndexFolder": "turnout.subscriptions.index.index_writer",
         "Matches": "turnout.subscriptions.index.layers",
     },
 )

@@ -1,4 +1,7 @@
-"""Construction of a segment: literals in the order of their hashes, entries in that of literals, and checks."""
+"""Construction of a segment: literals in the order of their hashes, entries in that of literals, and checks.
+
+Entries that no literal finds, as those of a negation alone, are verified for every message (``always`` of the segment).
+"""
 
 from __future__ import annotations
 

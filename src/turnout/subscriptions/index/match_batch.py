@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from turnout.subscriptions.index.arrays import EQUAL, GROUP, HOLDS, JUST_ONE, LIMITS, MANY, ONE_OF, TREE
 from turnout.subscriptions.index.buckets import Indices, Ints, Longs, TooManyError, expanded, indices_of
-from turnout.subscriptions.index.direct import DirectLiterals
 from turnout.subscriptions.index.message_columns import Column
 from turnout.subscriptions.index.segment import Segment
 from turnout.subscriptions.index.tables import Tables
+from turnout.subscriptions.index.text_lookup import DirectLiterals
 
 MOST_CANDIDATES = 1 << 20
 """Approximate number of candidates processed at a time: rows are halved until they have no more."""

@@ -19,7 +19,7 @@ from turnout.spark.formats.nats import stream as stream_module
 from turnout.spark.formats.nats.reading import Split
 from turnout.spark.formats.nats.source import NatsDataSource, NatsReader
 from turnout.spark.formats.nats.stream import NatsStreamReader
-from turnout.spark.formats.splits import readers_of
+from turnout.spark.formats.split_rows import readers_of
 
 pytestmark = pytest.mark.jetstream
 

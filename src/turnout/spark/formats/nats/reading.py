@@ -19,8 +19,8 @@ from turnout.nats.wire.read_strategy import BY_SEQUENCE, ONE_CONSUMER, WHOLE_STR
 from turnout.nats.wire.records import SCHEMA
 from turnout.nats.wire.rows import with_stream
 from turnout.runtime.gaps import LossWatch
+from turnout.runtime.input_partitions import even_spans
 from turnout.runtime.source_options import SourceOptions
-from turnout.runtime.spans import even_spans
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from turnout.spark.formats.nats.reading import Split, by_sequence, planned, spli
 from turnout.spark.formats.nats.rows import Rows
 from turnout.spark.formats.nats.sink import NatsStreamWriter, NatsWriter
 from turnout.spark.formats.nats.stream import NatsStreamReader
-from turnout.spark.formats.splits import SPLIT_COLUMNS
+from turnout.spark.formats.split_rows import SPLIT_COLUMNS
 
 _COLUMNS = (
     "topic string, partition int, offset bigint, key binary, value binary,"

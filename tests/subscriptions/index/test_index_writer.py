@@ -19,7 +19,7 @@ from tests.subscriptions.index.asking import expected, pairs, wanting
 from turnout.conditions import all_of, any_of, kiwi
 from turnout.errors import StoreUnavailableError
 from turnout.subscriptions import Changes, Subscription
-from turnout.subscriptions.index import Index, IndexFileError, IndexFolder, folder
+from turnout.subscriptions.index import Index, IndexFileError, IndexFolder, index_writer
 from turnout.subscriptions.index.message_columns import Column
 from turnout.subscriptions.stores.memory import MemoryStore
 
@@ -72,8 +72,8 @@ def test_any_history_ends_in_the_same_index(tmp_path_factory, data):
     store = MemoryStore()
     place = tmp_path_factory.mktemp("history")
     with pytest.MonkeyPatch.context() as patch, IndexFolder(place / "index", store) as index_folder:
-        patch.setattr(folder, "LAYERS", 2)
-        patch.setattr(folder, "_MIN_MERGE", data.draw(st.sampled_from([3, 1_000])))
+        patch.setattr(index_writer, "LAYERS", 2)
+        patch.setattr(index_writer, "_MIN_MERGE", data.draw(st.sampled_from([3, 1_000])))
         for _ in range(data.draw(st.integers(1, 6))):
             drawn = data.draw(st.lists(conditions, max_size=4))
             store.create_many(Subscription(["d"], condition) for condition in drawn)
@@ -96,21 +96,21 @@ def test_any_history_ends_in_the_same_index(tmp_path_factory, data):
 def test_layers_are_merged(store, index_folder):
     """Many small changes become one layer in the background, and a reader of the layers continues."""
     ids = []
-    for n in range(folder.LAYERS + 1):
+    for n in range(index_writer.LAYERS + 1):
         ids.append(store.create(wanting(f"v{n}")))
         reader = opened(index_folder)
     store.delete(ids[0])
     index_folder.settle()
     merged = opened(index_folder)
 
-    assert len(merged._layers) < folder.LAYERS + 1
+    assert len(merged._layers) < index_writer.LAYERS + 1
     assert [matching_ids(reader, f"v{n}") for n in range(3)] == [[ids[0]], [ids[1]], [ids[2]]]
     assert [matching_ids(merged, f"v{n}") for n in range(3)] == [[], [ids[1]], [ids[2]]]
 
 
 def test_the_base_is_built_anew(store, index_folder, monkeypatch):
     """When much has changed, there is one segment again, and nothing is gone from it."""
-    monkeypatch.setattr(folder, "_MIN_MERGE", 10)
+    monkeypatch.setattr(index_writer, "_MIN_MERGE", 10)
     ids = store.create_many(wanting(f"v{n}") for n in range(30))
     store.delete(ids[3])
     index_folder.refresh()
@@ -186,7 +186,7 @@ def test_files_are_private_and_go(tmp_path, store):
 
 def test_old_revisions_go(store, index_folder, monkeypatch):
     """Only the latest revisions are kept, with their files."""
-    monkeypatch.setattr(folder, "KEPT", 2)
+    monkeypatch.setattr(index_writer, "KEPT", 2)
     first = index_folder.refresh()
     for n in range(12):
         store.create(wanting(f"v{n}"))
@@ -334,7 +334,7 @@ def test_a_reader_lets_go_of_old_revisions(store, index_folder):
 
     lines = Path("/proc/self/maps").read_text(encoding="utf-8").splitlines()
     mapped = {line.split()[5] for line in lines if f"{index_folder.folder}/segment-" in line}
-    assert len(mapped) <= folder.LAYERS + 2
+    assert len(mapped) <= index_writer.LAYERS + 2
 
 
 def cut(data, at):

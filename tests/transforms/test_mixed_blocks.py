@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from turnout.codecs import EncodeErrors, Format, codec_of
 from turnout.records import Batch, Block, Headers, grouping
 from turnout.records.block import rows_of
-from turnout.transforms import Chain, Transform, mixed
+from turnout.transforms import Chain, Transform, mixed_blocks
 from turnout.transforms.apply import ChainRunner, StageRunner
 from turnout.transforms.replace_field import ReplaceField
 
@@ -145,7 +145,7 @@ def test_mixed_objects_come_out_as_those_of_each_shape(
     chain = guarded(stages)
     fast = outcome(chain, texts)
 
-    with unmixed(), patch.object(mixed, "SMALL", 0):
+    with unmixed(), patch.object(mixed_blocks, "SMALL", 0):
         plain = outcome(chain, texts)
 
     assert plain == fast

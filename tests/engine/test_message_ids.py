@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from turnout.engine.origin import dead_suffix, origins, suffix
+from turnout.engine.message_ids import dead_suffix, origins, suffix
 
 
 @pytest.mark.parametrize("count", [3, 100])

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from tests.codecs.protobuf.schemas import OLD, WIDE
 
+from turnout.codecs.protobuf.connect_schema import Message, plan_of
 from turnout.codecs.protobuf.descriptors import text_of_registry
 from turnout.codecs.protobuf.options import ProtobufOptions
-from turnout.codecs.protobuf.plan import Message, plan_of
 from turnout.records import Schema
 from turnout.records.schema import DATE, DECIMAL, TIME, TIMESTAMP
 

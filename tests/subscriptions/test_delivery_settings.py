@@ -5,7 +5,7 @@ import pickle
 import pytest
 
 from turnout.errors import ConfigError
-from turnout.subscriptions.delivery import DeliverySettings
+from turnout.subscriptions.delivery_settings import DeliverySettings
 from turnout.subscriptions.signing_secrets import new_secret
 
 

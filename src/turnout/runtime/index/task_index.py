@@ -1,4 +1,4 @@
-"""Location of a revision's index for tasks: the driver's own folder, or a copy of its files on another host."""
+"""A revision's index inside a task: opened in the driver's own folder, or from a copy of its files on another host."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ import pytest
 
 from turnout.errors import ConfigError
 from turnout.subscriptions import open_store
-from turnout.subscriptions.address import existing, url_problem, with_absolute_paths
+from turnout.subscriptions.store_url import existing, url_problem, with_absolute_paths
 
 HERE = Path("/routes")
 

@@ -1,4 +1,4 @@
-"""Plan of a message: its fields with the Connect schemas that ProtobufData gives them.
+"""Messages as Connect schemas, by the rules of Confluent's ProtobufData; a recursive message is refused.
 
 The mapping is that of Confluent's ``io.confluent.connect.protobuf.ProtobufData``: unsigned 32 bits and all kinds of 64
 bits are int64 (above 2**63 negative, as in Java), an enum is the name of its value, a ``oneof`` is a struct of optional

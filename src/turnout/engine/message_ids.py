@@ -1,4 +1,4 @@
-"""Origin of a record as one text, from which its message ids and draws are derived."""
+"""Message ids (``Nats-Msg-Id``): a record's origin as one text, from which its messages' ids and draws are derived."""
 
 from __future__ import annotations
 
