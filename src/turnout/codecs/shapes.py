@@ -38,6 +38,7 @@ class Shapes:
 
     def __init__(self, *, mixes: bool = False) -> None:
         self._mixes = mixes
+        self._is_varied = False
         self._columns: dict[tuple[str, ...], tuple[list[int], list[NewColumn]]] = {}
         self._indexes: list[int] = []
         self._members: NewColumn = []
@@ -51,6 +52,9 @@ class Shapes:
         if common is not None:
             self._open(common, indexes, members)
             return
+        if self._is_varied:
+            self._leave(indexes, members)
+            return
         together: dict[tuple[str, ...], list[int]] = {}
         for at, shape in enumerate(map(tuple, members)):
             together.setdefault(shape, []).append(at)
@@ -61,6 +65,8 @@ class Shapes:
             else:
                 self._open(shape, [indexes[at] for at in row_ids], [members[at] for at in row_ids])
         if len(rare_rows) == len(members):
+            # Those that follow probably have as many shapes: `group` sorts all of them out at once.
+            self._is_varied = True
             self._leave(indexes, members)
             return
         rare_rows.sort()
