@@ -5,9 +5,11 @@ from __future__ import annotations
 import doctest
 import importlib
 import inspect
+import pkgutil
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -154,3 +156,13 @@ def test_pins_are_names_and_versions() -> None:
     lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
 
     assert [line for line in lines if not re.fullmatch(r"#.*|[A-Za-z0-9._-]+==[A-Za-z0-9.+!]+|", line)] == []
+
+
+def test_every_module_is_in_a_layer() -> None:
+    """The contract of layers names each package and module of turnout, so that a new one gets its place there."""
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        contracts = tomllib.load(file)["tool"]["importlinter"]["contracts"]
+    (layers,) = (contract["layers"] for contract in contracts if contract["type"] == "layers")
+
+    listed = set(re.findall(r"turnout\.(\w+)", " ".join(layers)))
+    assert {module.name for module in pkgutil.iter_modules(turnout.__path__) if module.name[0] != "_"} <= listed
