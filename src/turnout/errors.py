@@ -273,7 +273,7 @@ class SubscriptionInvalidError(SubscriptionError, ValueError):
 
     >>> from turnout.conditions import exists
     >>> from turnout.subscriptions import Subscription
-    >>> from turnout.subscriptions.rules import check
+    >>> from turnout.subscriptions.validation import check
     >>> check(Subscription([], exists("city")))
     Traceback (most recent call last):
         ...

@@ -13,7 +13,7 @@ from tests.documentation import DOCS, blocks
 from turnout.conditions import evaluate, format_condition, parse
 from turnout.routes import Route
 from turnout.subscriptions import Subscription
-from turnout.subscriptions.rules import check
+from turnout.subscriptions.validation import check
 
 _ROUTE = re.compile(r"^(# .*\n)?name: ", re.MULTILINE)
 

@@ -19,7 +19,7 @@ from turnout.rpc.v1 import subscriptions_pb2
 from turnout.rpc.v1.matching_pb2 import PastRequest
 from turnout.rpc.v1.matching_pb2_grpc import StorageStub
 from turnout.rpc.v1.subscriptions_pb2_grpc import ServiceStub
-from turnout.subscriptions.rules import MAX_ID
+from turnout.subscriptions.validation import MAX_ID
 
 
 def test_a_connection_that_says_nothing_is_closed(backing, settings):

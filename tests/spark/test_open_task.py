@@ -21,11 +21,11 @@ from turnout.errors import ConnectionLostError, StreamError
 from turnout.histogram import Histogram
 from turnout.nats.wire import Connection, purge_stream
 from turnout.records.listed import as_batch
+from turnout.runtime.count_rows import TaskTally
 from turnout.runtime.open_splits.ledger import OpenSplits
 from turnout.runtime.open_splits.progress import OpenProgress, ProgressFolder
 from turnout.runtime.open_splits.server import OpenSplitServer
 from turnout.runtime.source_options import SourceOptions
-from turnout.runtime.tally import TaskTally
 from turnout.spark import open_task
 from turnout.spark.formats.nats.open_reading import opened
 from turnout.spark.formats.nats.reading import OpenSplit

@@ -13,8 +13,8 @@ from turnout.errors import SubscriptionInvalidError
 from turnout.subscriptions import open_store
 from turnout.subscriptions.lines import import_lines, subscription_from_json
 from turnout.subscriptions.plain_lines import read_plain
-from turnout.subscriptions.rules import MAX_STARS, PLAIN_TEXT
 from turnout.subscriptions.stores._record import encode_record, lookup_rows
+from turnout.subscriptions.validation import MAX_STARS, PLAIN_TEXT
 
 LEAF = '{"kiwiCondition": {"key": "k", "pattern": "v"}}'
 LINE = f'{{"route": {{"destinations": ["d"], "condition": {LEAF}}}}}'

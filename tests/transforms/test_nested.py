@@ -13,7 +13,7 @@ from turnout.codecs import parse_ddl
 from turnout.errors import ConfigError
 from turnout.records import Failure, Field, Record, Schema
 from turnout.transforms import Chain
-from turnout.transforms.named_fields import unknown_fields
+from turnout.transforms.schema_field_checks import unknown_fields
 
 FLAT: dict[str, tuple[dict[str, str], ...]] = {
     "Cast": ({"spec": "{}a:string,{}b:int64"}, {"spec": "{}c:float64"}),

@@ -14,7 +14,7 @@ from turnout.expressions import expression
 from turnout.history.masking import hidden_by_stage
 from turnout.records import Failure, Record
 from turnout.transforms import Chain
-from turnout.transforms.named_fields import unknown_fields
+from turnout.transforms.schema_field_checks import unknown_fields
 
 pytest.importorskip("cel_expr_python", reason='pip install "turnout[cel]"')
 

@@ -1,4 +1,7 @@
-"""Checks of ``turnout check --connect``: servers, stores, permissions, and the outcome of sampled records."""
+"""Checks of ``turnout check --connect``: servers, stores, permissions, and the outcome of sampled records.
+
+The checks of each kind of server are in `turnout.runtime.endpoints`: ``nats_probe`` and ``kafka_probe``.
+"""
 
 from __future__ import annotations
 

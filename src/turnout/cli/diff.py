@@ -19,7 +19,7 @@ from turnout.errors import ConfigError, Mistake
 from turnout.terminal import printable_lines
 
 if TYPE_CHECKING:
-    from turnout.history.report import DiffReport
+    from turnout.history.diff_report import DiffReport
     from turnout.history.threshold import Threshold
     from turnout.history.versions import Version
     from turnout.subscriptions.past import Moment
@@ -166,8 +166,8 @@ def _compared(
 
 
 def _print_report(report: DiffReport, html: Path | None, *, as_json: bool) -> None:
+    from turnout.history.diff_report import report_json, report_lines
     from turnout.history.html_report import page
-    from turnout.history.report import report_json, report_lines
 
     if html is not None:
         html.write_text(page(report), encoding="utf-8")

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from turnout.engine.change_event import ChangeEvent
     from turnout.engine.explain import LeafReport, RecordExplanation, RequestedSubscription, SentMessage, Subscriber
     from turnout.engine.mapping_report import Mapped
-    from turnout.engine.stages import StageReport
+    from turnout.engine.stage_report import StageReport
 
 _SHOWN_LINES = 20
 """Maximum number of matching subscriptions shown, and of messages."""

@@ -160,8 +160,8 @@ def _event_subscription(
     from turnout.errors import SubscriptionInvalidError
     from turnout.subscriptions import Subscription
     from turnout.subscriptions.eventbridge import PatternError, condition_of
-    from turnout.subscriptions.rules import check
     from turnout.subscriptions.sigma import SkippedRule
+    from turnout.subscriptions.validation import check
 
     name = rule.name or file.stem
     if target:

@@ -74,8 +74,8 @@ def update(
     """Replace parts of a subscription, or all of it, under the same id; a running route sees one change."""
     from turnout.conditions import parse
     from turnout.subscriptions.lines import subscription_from_json
-    from turnout.subscriptions.rules import check
     from turnout.subscriptions.signing_secrets import new_secret
+    from turnout.subscriptions.validation import check
 
     parts: JsonObject = {}
     if condition is not None:

@@ -95,8 +95,8 @@ def create(
     from turnout.conditions import parse
     from turnout.subscriptions import Subscription
     from turnout.subscriptions.lines import subscription_from_json
-    from turnout.subscriptions.rules import check
     from turnout.subscriptions.signing_secrets import new_secret
+    from turnout.subscriptions.validation import check
 
     leaves = leaves_of(has, has_word, has_not)
     if sum(map(bool, (condition, leaves, body))) != 1:

@@ -9,7 +9,7 @@ from decimal import Decimal
 from functools import lru_cache, partial
 from typing import TypeAlias
 
-from turnout.codecs.leaves import EXACT
+from turnout.codecs.json_leaf_readers import EXACT
 from turnout.codecs.moments import dates_as_text, timestamps_as_text
 from turnout.codecs.nodes import each
 from turnout.deferred import np

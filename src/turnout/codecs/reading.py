@@ -12,7 +12,7 @@ from msgspec.structs import astuple
 
 from turnout.codecs.codec import Decoded
 from turnout.codecs.ddl import Declared
-from turnout.codecs.leaves import Leaf, Schemaless, declared_leaf, read_schemaless, wire_leaf
+from turnout.codecs.json_leaf_readers import Leaf, Schemaless, declared_leaf, read_schemaless, wire_leaf
 from turnout.codecs.nodes import (
     Misfit,
     Node,

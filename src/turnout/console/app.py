@@ -1,4 +1,7 @@
-"""Registration of the console's pages in a server's application."""
+"""Registration of the console's pages in a server's application.
+
+Security headers (CSP) and the check of origins are in `turnout.server.security`.
+"""
 
 from __future__ import annotations
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 
 from turnout.history.diff import Diff
+from turnout.history.diff_report import DiffReport
 from turnout.history.differences import Differences
-from turnout.history.report import DiffReport
 from turnout.routes import Route
 from turnout.runtime.endpoints import adapter_of
 from turnout.server.errors import ConflictError

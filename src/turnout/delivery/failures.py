@@ -1,4 +1,4 @@
-"""Failed deliveries: their attempts, the delay until the next one, and dead letters."""
+"""Failed deliveries: attempts, the delay until the next one, dead letters, and endpoints that are disabled (410)."""
 
 from __future__ import annotations
 

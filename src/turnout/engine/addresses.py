@@ -1,4 +1,7 @@
-"""Resolution of destinations: sink, topic, and reachability."""
+"""Resolution of destinations: sink, topic, and reachability.
+
+Which subjects and topics a subscription may name: `turnout.subscriptions.destinations.Rights`.
+"""
 
 from __future__ import annotations
 

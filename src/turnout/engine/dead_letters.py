@@ -1,4 +1,7 @@
-"""A dead letter: the record as it was read, with the reason in Connect's context headers."""
+"""A dead letter: the record as it was read, with the reason in Connect's context headers.
+
+A letter that is too large for its stream or topic loses its value in `Messages.emptied`.
+"""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from turnout.engine.metadata import texts_of
 from turnout.engine.outcome import Outcome
 from turnout.engine.program import Program
 from turnout.engine.reading import Consumed
-from turnout.engine.stages import StageReport, StageWatch
+from turnout.engine.stage_report import StageReport, StageWatch
 from turnout.engine.trace import Trace
 from turnout.epoch import milliseconds_now
 from turnout.errors import SubscriptionNotFoundError

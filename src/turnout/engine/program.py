@@ -1,7 +1,7 @@
 """A route as a program: a batch of records in, messages, dead letters and counts out.
 
-Every record takes the same way: decode, transforms, mapping, match, fan-out, encode. A record that fails on it leaves
-with the stage, the reason and its original bytes; the rest of the batch is not affected.
+Every record takes the same way: decode, transforms, mapping, match (or what ``unmatched`` sets), fan-out, encode. A
+record that fails on it leaves with the stage, the reason and its original bytes; the rest of the batch is not affected.
 """
 
 from __future__ import annotations

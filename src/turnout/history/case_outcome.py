@@ -8,7 +8,7 @@ from typing import Final
 
 from turnout.codecs import Notation, TextNotation, notation_of
 from turnout.engine.outcome import Outcome
-from turnout.engine.stages import record_as_json
+from turnout.engine.stage_report import record_as_json
 from turnout.engine.trace import Trace
 from turnout.records import ALIVE, Schema
 from turnout.records.text import json_of, text_of

@@ -10,7 +10,7 @@ import numpy as np
 
 from turnout.engine.mapping_report import chosen_by
 from turnout.engine.reading import Consumed
-from turnout.engine.stages import predicate_text
+from turnout.engine.stage_report import predicate_text
 from turnout.engine.trace import Watch
 from turnout.records import Batch
 from turnout.routes import Route

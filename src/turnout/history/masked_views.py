@@ -12,7 +12,7 @@ from turnout.conditions import Condition, leaves
 from turnout.engine.explain import LeafReport, RecordExplanation, RequestedSubscription, SentMessage, Subscriber
 from turnout.engine.outcome import StageResult
 from turnout.engine.sample_records import Header
-from turnout.engine.stages import PredicateAnswer, StageReport
+from turnout.engine.stage_report import PredicateAnswer, StageReport
 from turnout.errors import ConfigError, Mistake
 from turnout.history.dead_letters import DeadLetter
 from turnout.history.masking import HIDDEN, Hidden, hidden_anywhere, hidden_by_stage
@@ -20,7 +20,7 @@ from turnout.history.redrive import RedriveReport
 from turnout.multivalued import ANY_KEY, metadata_key, split_kind, text_of_texts
 from turnout.records.paths import EACH, PathError, has_elements, listed_path, parse_elements, parse_path
 from turnout.routes import Route
-from turnout.transforms.flow import HEADERS, KEY, VALUE, ContentPath
+from turnout.transforms.content_paths import HEADERS, KEY, VALUE, ContentPath
 
 _QUOTING: Final = ("__connect.errors.exception.message", "__connect.errors.exception.stacktrace")
 """Headers of a dead letter whose text may quote the record."""

@@ -14,7 +14,7 @@ from turnout.records.text import iso_of, json_of, readable, text_of
 from turnout.records.types import Fields
 from turnout.transforms import Chain
 from turnout.transforms.chain import Stage
-from turnout.transforms.flow import HEADERS, KEY, VALUE, ContentPath, fits, same_name
+from turnout.transforms.content_paths import HEADERS, KEY, VALUE, ContentPath, fits, same_name
 from turnout.untrusted import JsonObject
 
 HIDDEN: Final = "***"

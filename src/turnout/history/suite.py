@@ -18,7 +18,7 @@ from turnout.routes.line_numbers import Path, dotted, line_of
 from turnout.routes.mistakes import from_validation
 from turnout.routes.yaml_text import YamlText
 from turnout.subscriptions import Subscription
-from turnout.subscriptions.rules import check
+from turnout.subscriptions.validation import check
 
 STORE = "store"
 """Name of the subscriptions of the route's own store."""

@@ -2,6 +2,8 @@
 
 A route file is written by people: whatever in it would be read as something else than it looks like is a mistake with
 its line.
+
+Limits of size and aliases are in `turnout.yaml_values`.
 """
 
 from __future__ import annotations

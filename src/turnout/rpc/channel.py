@@ -1,4 +1,4 @@
-"""Address and credentials of a subscriptions service."""
+"""Connection to a subscriptions service: its address and credentials. Calls have no retry policy."""
 
 from __future__ import annotations
 

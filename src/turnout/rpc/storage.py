@@ -19,9 +19,9 @@ from turnout.rpc.v1.matching_pb2_grpc import StorageServicer as _Servicer
 from turnout.subscriptions import Subscription
 from turnout.subscriptions.deadline import within
 from turnout.subscriptions.past import PastStore, time_of
-from turnout.subscriptions.rules import check_id
 from turnout.subscriptions.store import creations_of, history_of, view_as_of
 from turnout.subscriptions.store_threads import STORE_SECONDS
+from turnout.subscriptions.validation import check_id
 
 COUNT_KEY = "turnout-count"
 """The metadata by which a client says how many subscriptions or ids its stream has. To gRPC for Python a stream that

@@ -1,4 +1,7 @@
-"""``turnout.yaml``: how a server is set up, with the command line and the environment over it."""
+"""``turnout.yaml``: how a server is set up, with the command line and the environment over it.
+
+An address that other machines reach needs TLS and tokens, or ``insecure``.
+"""
 
 from __future__ import annotations
 

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from turnout.histogram import Histogram
     from turnout.records.listed import ListedRecords
     from turnout.records.types import ArrowBatch
+    from turnout.runtime.count_rows import TaskTally
     from turnout.runtime.feeds.recorder import MatchRecorder
-    from turnout.runtime.tally import TaskTally
     from turnout.spark.formats.nats.reading import OpenSplit
 
 RECORD_SECONDS: Final = 1.0

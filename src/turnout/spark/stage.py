@@ -23,11 +23,11 @@ from turnout.kafka.control import Slot
 from turnout.nats.wire.records import SCHEMA
 from turnout.nats.wire.rows import with_stream
 from turnout.routes import Route
+from turnout.runtime.count_rows import TALLY, TALLY_SCHEMA, TaskTally
 from turnout.runtime.index.task_index import IndexLocation
 from turnout.runtime.kafka_limits import KafkaLimits, fitting
 from turnout.runtime.kafka_publisher import KafkaSinkOptions
 from turnout.runtime.publishing import Publishers, PublishingOptions
-from turnout.runtime.tally import TALLY, TALLY_SCHEMA, TaskTally
 from turnout.spark.endpoints import endpoint_of
 from turnout.spark.formats.nats.open_reading import opened
 from turnout.spark.formats.nats.rows import open_split_of

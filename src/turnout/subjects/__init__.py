@@ -2,7 +2,7 @@
 
 from turnout.subjects.errors import MappingTableError, NoMatchError
 from turnout.subjects.mapping import Destination, MappingTable, SubjectMapping
-from turnout.subjects.origins import (
+from turnout.subjects.mapping_readers import (
     StreamTransforms,
     mappings_from_claim,
     mappings_from_file,

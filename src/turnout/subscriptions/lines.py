@@ -27,9 +27,9 @@ from turnout.errors import (
 from turnout.gc_tools import paused_gc
 from turnout.subscriptions.model import Subscription
 from turnout.subscriptions.plain_lines import PlainLine, read_plain
-from turnout.subscriptions.rules import check
 from turnout.subscriptions.settings import SETTINGS, settings_from_mapping, settings_to_mapping
 from turnout.subscriptions.store import PlainLineStore, Store, create_many
+from turnout.subscriptions.validation import check
 from turnout.untrusted import JsonObject
 
 BATCH = 50_000

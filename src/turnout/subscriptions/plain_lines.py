@@ -1,7 +1,7 @@
 """Usual JSON lines of subscriptions, from a line to a store's row without the objects in between.
 
 A plain line has different patterns of at most one group, ids, metadata and destinations, and no settings. What is
-read here keeps the rules for certain, as `turnout.subscriptions.rules.is_plain` does; everything else is left to
+read here keeps the rules for certain, as `turnout.subscriptions.validation.is_plain` does; everything else is left to
 `turnout.subscriptions.lines.subscription_from_json`, which has the errors.
 """
 
@@ -13,7 +13,7 @@ from typing import Literal
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from turnout.subscriptions.rules import MAX_LEAVES, are_plain
+from turnout.subscriptions.validation import MAX_LEAVES, are_plain
 
 
 class _Leaf(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, kw_only=True, gc=False):

@@ -17,8 +17,8 @@ from turnout.subscriptions.lines import create_read, read_lines, whole_subscript
 from turnout.subscriptions.model import ConditionMatch, Page, Subscription
 from turnout.subscriptions.plain_lines import PlainLine
 from turnout.subscriptions.quotas import Quota, UsageCounter
-from turnout.subscriptions.rules import check, check_id
 from turnout.subscriptions.store import PlainLineStore, Store, create_many, delete_many, history_of
+from turnout.subscriptions.validation import check, check_id
 
 _USUAL = Rights()
 
@@ -83,7 +83,7 @@ class SubscriptionService:
         """Store a new subscription and return its id.
 
         Raises:
-            SubscriptionInvalidError: it breaks a rule; see `turnout.subscriptions.rules`.
+            SubscriptionInvalidError: it breaks a rule; see `turnout.subscriptions.validation`.
             SubscriptionExistsError: its id is taken.
             StoreUnavailableError: the same call may work later.
         """

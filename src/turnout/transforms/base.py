@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple, Self, TypeAlias
 
 from turnout.errors import RecordError
 from turnout.records import Batch, Block, Positions, Shape
-from turnout.transforms.flow import CONTENT, ContentPath, Move, moved_back, moved_on
+from turnout.transforms.content_paths import CONTENT, ContentPath, Move, moved_back, moved_on
 from turnout.transforms.mixed_blocks import ByFields, EachObject
 from turnout.transforms.options import Option, OptionError, Options, Phase
 

@@ -17,7 +17,7 @@ from turnout.transforms.checks import java_regex, non_empty, one_of
 from turnout.transforms.debezium_envelope import PACKAGE, is_envelope
 from turnout.transforms.java.regex import JavaRegex
 from turnout.transforms.options import Option, OptionError, Options
-from turnout.transforms.storing import SCHEMA_BUILDER, read
+from turnout.transforms.struct_fields import SCHEMA_BUILDER, read
 
 _NOT_AVRO: Final = re.compile(r"[^A-Za-z0-9_.]")
 

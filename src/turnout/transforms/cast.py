@@ -15,8 +15,8 @@ from turnout.transforms.casting import caster, keeps
 from turnout.transforms.java.text import trim
 from turnout.transforms.nested import FIELD_SYNTAX, FieldPath, Nesting, Tree, nested_fields, nested_step, parse_fields
 from turnout.transforms.options import Option, Options
-from turnout.transforms.requirements import require_object
-from turnout.transforms.storing import SCHEMA_BUILDER, convert, copied, default_value, read, store
+from turnout.transforms.shape_checks import require_object
+from turnout.transforms.struct_fields import SCHEMA_BUILDER, convert, copied, default_value, read, store
 
 _PURPOSE = "cast types"
 TARGETS = ("int8", "int16", "int32", "int64", "float32", "float64", "boolean", "string")

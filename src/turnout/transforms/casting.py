@@ -20,7 +20,7 @@ from turnout.transforms.java.calendar import wrapped
 from turnout.transforms.java.number import double, low_bits, parsed_integer, single
 from turnout.transforms.java.text import trim
 from turnout.transforms.java.time_print import time_printer
-from turnout.transforms.storing import Memo
+from turnout.transforms.struct_fields import Memo
 
 _BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 _CASTABLE = frozenset((*_BITS, "float32", "float64", "boolean", "string", "bytes"))

@@ -12,8 +12,8 @@ from turnout.records import Batch, Block, Field, Schema, Shape, group
 from turnout.records.types import Column, DynamicValue, NewColumns
 from turnout.transforms.base import Errors, NamedField, Step, Transform, flat_fields, unchanged
 from turnout.transforms.options import Option
-from turnout.transforms.requirements import require_object
-from turnout.transforms.storing import convert, copied
+from turnout.transforms.shape_checks import require_object
+from turnout.transforms.struct_fields import convert, copied
 
 FIELDS = Option("fields", "LIST", "The fields, flat names; without any the whole key or value.", default=())
 

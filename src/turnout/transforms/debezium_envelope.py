@@ -8,7 +8,7 @@ from typing import Final, Self
 from turnout.errors import RecordError
 from turnout.records import Block, Schema
 from turnout.records.types import Column
-from turnout.transforms.storing import NULL_POINTER
+from turnout.transforms.struct_fields import NULL_POINTER
 
 PACKAGE: Final = "io.debezium.transforms."
 """Debezium's package of transforms."""

@@ -10,8 +10,8 @@ import numpy as np
 from turnout.records import Batch, Block, Positions
 from turnout.transforms.base import Errors, Side, Transform
 from turnout.transforms.checks import java_regex, non_null, one_of
+from turnout.transforms.content_paths import HEADERS, KEY, VALUE, Move
 from turnout.transforms.debezium_envelope import PACKAGE
-from turnout.transforms.flow import HEADERS, KEY, VALUE, Move
 from turnout.transforms.options import Option, OptionError, Options
 from turnout.transforms.outbox_messages import PAYLOAD, OutboxMessages
 

@@ -12,11 +12,11 @@ from turnout.records.paths import PathError, parse_path
 from turnout.records.schema import ANY
 from turnout.records.types import Column
 from turnout.transforms.base import REPLACE_NULL, Errors, NamedField, Side, Step, Transform, mistake, unchanged
-from turnout.transforms.flow import Move
+from turnout.transforms.content_paths import Move
 from turnout.transforms.nested import FIELD_SYNTAX
 from turnout.transforms.nested_reading import fields_on, read_map, read_struct
 from turnout.transforms.options import Option, Options
-from turnout.transforms.requirements import require_object
+from turnout.transforms.shape_checks import require_object
 
 _PURPOSE = "field extraction"
 

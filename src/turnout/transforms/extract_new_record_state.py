@@ -13,10 +13,10 @@ from turnout.records import Batch, Block, Field, Positions, Schema, group
 from turnout.records.types import NewColumns, Value
 from turnout.transforms.base import Errors, Side, Transform
 from turnout.transforms.checks import one_of
+from turnout.transforms.content_paths import HEADERS, VALUE, Move
 from turnout.transforms.debezium_envelope import PACKAGE, FieldReference, is_envelope
-from turnout.transforms.flow import HEADERS, VALUE, Move
 from turnout.transforms.options import Option, OptionError, Options
-from turnout.transforms.storing import SCHEMA_BUILDER, copied
+from turnout.transforms.struct_fields import SCHEMA_BUILDER, copied
 
 DELETED: Final = "__deleted"
 """Field of a rewritten record that is true if its row was deleted."""

@@ -12,10 +12,10 @@ from turnout.records import BigInt, Block, Field, Moment, Schema, Shape, Struct,
 from turnout.records.schema import default_of
 from turnout.records.types import Column, Entries, NewColumns
 from turnout.transforms.base import Errors, Step, Transform, unchanged
-from turnout.transforms.flow import ContentPath
+from turnout.transforms.content_paths import ContentPath
 from turnout.transforms.options import Option
-from turnout.transforms.requirements import require_object
-from turnout.transforms.storing import default_value, store
+from turnout.transforms.shape_checks import require_object
+from turnout.transforms.struct_fields import default_value, store
 
 _PURPOSE = "flattening"
 _BUILDER = "org.apache.kafka.connect.errors.SchemaBuilderException"

@@ -15,13 +15,13 @@ from turnout.records import Batch, Block, Field, Schema, Shape
 from turnout.records.types import Column
 from turnout.transforms.base import REPLACE_NULL, Errors, NamedField, Side, Step, Transform, mistake
 from turnout.transforms.checks import non_empty_list, one_of
-from turnout.transforms.flow import HEADERS, Move
+from turnout.transforms.content_paths import HEADERS, Move
 from turnout.transforms.nested import FIELD_SYNTAX, FieldPath, nested_fields, parse_field, parse_fields
 from turnout.transforms.nested_reading import fields_on, read_map, read_struct, schema_at
 from turnout.transforms.options import Option, Options
 from turnout.transforms.replace_field import ReplaceField
-from turnout.transforms.requirements import require_object
-from turnout.transforms.storing import NULL_POINTER, copied, fits
+from turnout.transforms.shape_checks import require_object
+from turnout.transforms.struct_fields import NULL_POINTER, copied, fits
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,10 +14,10 @@ from turnout.records import Batch, Block, Field, Float32, Int8, Int16, Int32, Sc
 from turnout.records.types import DynamicValue, NewColumns
 from turnout.transforms.base import Errors, Side, Step, Transform, unchanged
 from turnout.transforms.checks import non_empty_list
-from turnout.transforms.flow import HEADERS, Move
+from turnout.transforms.content_paths import HEADERS, Move
 from turnout.transforms.options import Option, OptionError, Options
-from turnout.transforms.requirements import require_object
-from turnout.transforms.storing import SCHEMA_BUILDER, convert, copied
+from turnout.transforms.shape_checks import require_object
+from turnout.transforms.struct_fields import SCHEMA_BUILDER, convert, copied
 
 _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,19}")
 

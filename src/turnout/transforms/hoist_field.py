@@ -9,11 +9,11 @@ from typing import ClassVar, Self
 from turnout.errors import RecordError
 from turnout.records import Batch, Block, Field, Schema, Shape
 from turnout.transforms.base import Errors, NamedField, Side, Step, Transform, unchanged
-from turnout.transforms.flow import Move
+from turnout.transforms.content_paths import Move
 from turnout.transforms.nested import FIELD_SYNTAX, FieldPath, Nesting, Tree, nested_fields, nested_step, parse_field
 from turnout.transforms.options import Option, Options
-from turnout.transforms.requirements import require_object
-from turnout.transforms.storing import SCHEMA_BUILDER, copied, store
+from turnout.transforms.shape_checks import require_object
+from turnout.transforms.struct_fields import SCHEMA_BUILDER, copied, store
 
 _PURPOSE = "field hoisting"
 

@@ -15,8 +15,8 @@ from turnout.transforms.base import REPLACE_NULL, Errors, Run, Side, Step, Trans
 from turnout.transforms.mixed_blocks import ByFields
 from turnout.transforms.nested import FIELD_SYNTAX, FieldPath, Nesting, Tree, nested_step, parse_field
 from turnout.transforms.options import Option, Options
-from turnout.transforms.requirements import require_object
-from turnout.transforms.storing import SCHEMA_BUILDER, copied, store
+from turnout.transforms.shape_checks import require_object
+from turnout.transforms.struct_fields import SCHEMA_BUILDER, copied, store
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

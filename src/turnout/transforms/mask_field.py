@@ -14,13 +14,13 @@ from turnout.records.schema import DATE, DECIMAL, TIME, TIMESTAMP
 from turnout.records.types import Column, DynamicValue, NewColumns, Value
 from turnout.transforms.base import REPLACE_NULL, Errors, NamedField, Run, Side, Step, Transform
 from turnout.transforms.checks import names, non_empty
-from turnout.transforms.flow import ContentPath
+from turnout.transforms.content_paths import ContentPath
 from turnout.transforms.java.number import double, low_bits, parsed_decimal, parsed_integer, single
 from turnout.transforms.mixed_blocks import ByFields
 from turnout.transforms.nested import FIELD_SYNTAX, FieldPath, Nesting, Tree, nested_fields, nested_step, parse_fields
 from turnout.transforms.options import Option, Options
-from turnout.transforms.requirements import require_object
-from turnout.transforms.storing import convert, read, store
+from turnout.transforms.shape_checks import require_object
+from turnout.transforms.struct_fields import convert, read, store
 
 _ZEROS: dict[type, Value] = {
     int: 0,

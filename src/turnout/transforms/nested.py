@@ -19,8 +19,8 @@ from turnout.records.types import Column, NewColumn
 from turnout.transforms.base import Errors, NamedField, Side, Step, Transform, mistake
 from turnout.transforms.checks import one_of
 from turnout.transforms.options import Option
-from turnout.transforms.requirements import require_object
-from turnout.transforms.storing import copied, read, store
+from turnout.transforms.shape_checks import require_object
+from turnout.transforms.struct_fields import copied, read, store
 
 FieldPath: TypeAlias = tuple[str, ...]
 """The steps to a field."""

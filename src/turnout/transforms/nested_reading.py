@@ -7,7 +7,7 @@ from turnout.records import Block, Field, Schema
 from turnout.records.types import Column, NewColumn, Value
 from turnout.transforms.base import Errors
 from turnout.transforms.nested import FieldPath
-from turnout.transforms.storing import default_value, read
+from turnout.transforms.struct_fields import default_value, read
 
 
 def fields_on(schema: Schema, path: FieldPath) -> tuple[Field, ...] | None:

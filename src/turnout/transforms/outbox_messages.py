@@ -15,7 +15,7 @@ from turnout.transforms.base import Errors
 from turnout.transforms.debezium_envelope import is_envelope
 from turnout.transforms.java.regex import JavaRegex
 from turnout.transforms.outbox_json import PayloadSchemas
-from turnout.transforms.storing import NULL_POINTER
+from turnout.transforms.struct_fields import NULL_POINTER
 
 if TYPE_CHECKING:
     from turnout.transforms.event_router import AdditionalField, EventRouter

@@ -11,7 +11,7 @@ from turnout.records import Block, Field, Schema, Shape
 from turnout.records.types import Column, DynamicValue, Entries
 from turnout.transforms.base import REPLACE_NULL, Errors, NamedField, Side, Step, Transform, mistake, unchanged
 from turnout.transforms.checks import names_or_none
-from turnout.transforms.flow import Move
+from turnout.transforms.content_paths import Move
 from turnout.transforms.java.map import in_hash_order
 from turnout.transforms.mixed_blocks import EachObject
 from turnout.transforms.nested import (
@@ -25,8 +25,8 @@ from turnout.transforms.nested import (
     parse_fields,
 )
 from turnout.transforms.options import Option, Options
-from turnout.transforms.requirements import require_object
-from turnout.transforms.storing import is_plain, read, store
+from turnout.transforms.shape_checks import require_object
+from turnout.transforms.struct_fields import is_plain, read, store
 
 _PURPOSE = "field replacement"
 _BUILDER = "org.apache.kafka.connect.errors.SchemaBuilderException"

@@ -20,11 +20,11 @@ from turnout.records.paths import PathError, parse_path
 from turnout.records.schema import ANY, TIMESTAMP
 from turnout.records.types import DynamicValue, NewColumn, NewColumns
 from turnout.transforms.base import Errors, NamedField, Side, Step, Transform, mistake
-from turnout.transforms.flow import HEADERS, KEY, VALUE, ContentPath, Move, fits
+from turnout.transforms.content_paths import HEADERS, KEY, VALUE, ContentPath, Move, fits
 from turnout.transforms.nested import FieldPath, Nesting, Tree, nested_step
 from turnout.transforms.options import Option, OptionError, Options
-from turnout.transforms.requirements import require_object
-from turnout.transforms.storing import SCHEMA_BUILDER, convert, copied, store
+from turnout.transforms.shape_checks import require_object
+from turnout.transforms.struct_fields import SCHEMA_BUILDER, convert, copied, store
 from turnout.yaml_values import load, position_of
 
 _PURPOSE: Final = "computed fields"

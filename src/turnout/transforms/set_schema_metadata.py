@@ -9,7 +9,7 @@ from turnout.errors import RecordError
 from turnout.records import Batch, Block, Schema, Shape
 from turnout.transforms.base import REPLACE_NULL, Errors, Side, Step, Transform, mistake, unchanged
 from turnout.transforms.options import Option, Options
-from turnout.transforms.storing import copied
+from turnout.transforms.struct_fields import copied
 
 
 @dataclass(frozen=True, slots=True)

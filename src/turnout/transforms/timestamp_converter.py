@@ -19,13 +19,13 @@ from turnout.transforms.base import (
     unchanged,
 )
 from turnout.transforms.checks import one_of
+from turnout.transforms.java.date_pattern import JavaTimeError, parse_java_time
 from turnout.transforms.java.text import trim
-from turnout.transforms.java.time import JavaTimeError, parse_java_time
 from turnout.transforms.mixed_blocks import ByFields
 from turnout.transforms.nested import FIELD_SYNTAX, FieldPath, Nesting, Tree, nested_fields, nested_step, parse_field
 from turnout.transforms.options import Option, Options
-from turnout.transforms.requirements import require_object
-from turnout.transforms.storing import Memo, convert, copied, default_value, read, store
+from turnout.transforms.shape_checks import require_object
+from turnout.transforms.struct_fields import Memo, convert, copied, default_value, read, store
 from turnout.transforms.timestamps import TARGETS, Conversion, source_of
 
 TARGET_TYPES = ("string", "unix", "Date", "Time", "Timestamp")

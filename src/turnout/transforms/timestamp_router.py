@@ -11,10 +11,10 @@ from turnout.errors import RecordError
 from turnout.records import Batch, Positions
 from turnout.transforms.base import Errors, Transform
 from turnout.transforms.checks import non_null
-from turnout.transforms.java.time import JavaTimeError, parse_java_time
+from turnout.transforms.java.date_pattern import JavaTimeError, parse_java_time
 from turnout.transforms.java.time_print import time_printer, time_unit
 from turnout.transforms.options import Option, OptionError
-from turnout.transforms.storing import NULL_POINTER
+from turnout.transforms.struct_fields import NULL_POINTER
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from turnout.transforms.java.calendar import wrapped
 from turnout.transforms.java.text import trim
 from turnout.transforms.java.time_parse import time_parser
 from turnout.transforms.java.time_print import time_printer
-from turnout.transforms.storing import NULL_POINTER
+from turnout.transforms.struct_fields import NULL_POINTER
 
 TARGETS: Mapping[str, Schema] = {
     "string": Schema("string"),

@@ -13,12 +13,12 @@ from turnout.errors import RecordError
 from turnout.records import Batch, Block, Field, Positions, Schema
 from turnout.transforms.base import REPLACE_NULL, Errors, NamedField, Side, Transform, mistake
 from turnout.transforms.checks import names
-from turnout.transforms.flow import KEY, VALUE, Move
+from turnout.transforms.content_paths import KEY, VALUE, Move
 from turnout.transforms.nested import FIELD_SYNTAX, FieldPath, nested_fields, parse_field
 from turnout.transforms.nested_reading import fields_on, read_map, read_struct, schema_at
 from turnout.transforms.options import Option, Options
-from turnout.transforms.requirements import require_object
-from turnout.transforms.storing import store
+from turnout.transforms.shape_checks import require_object
+from turnout.transforms.struct_fields import store
 
 _PURPOSE = "copying fields from value to key"
 

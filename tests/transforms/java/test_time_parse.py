@@ -6,7 +6,7 @@ import time
 from datetime import datetime
 
 import pytest
-from tests.transforms.java.test_time import JAVA
+from tests.transforms.java.test_date_pattern import JAVA
 
 from turnout.transforms.java.time_parse import time_parser
 

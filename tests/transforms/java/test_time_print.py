@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.transforms.java.test_time import JAVA
+from tests.transforms.java.test_date_pattern import JAVA
 
 from turnout.transforms.java.time_print import time_printer, time_unit
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.transforms.java.test_time import ZONES
+from tests.transforms.java.test_date_pattern import ZONES
 
 from turnout.transforms.java.zone import NAMES
 

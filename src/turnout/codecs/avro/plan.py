@@ -1,4 +1,7 @@
-"""Plan for the values of one Avro schema: how they are read into columns and written from them."""
+"""Plan for the values of one Avro schema: how they are read into columns and written from them.
+
+Values are read by the schema of their writer; there is no reader's schema.
+"""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from turnout.codecs.json_forms import Form, wire_form
-from turnout.codecs.leaves import wire_leaf
+from turnout.codecs.json_leaf_readers import wire_leaf
 from turnout.codecs.nodes import JsonType, Misfit, Node, Slow, each, json_of, slow_node
 from turnout.codecs.reading import Reader
 from turnout.records import Schema, Struct

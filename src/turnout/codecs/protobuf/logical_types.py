@@ -8,7 +8,7 @@ from decimal import ROUND_HALF_UP, Context, Decimal
 from itertools import repeat
 from typing import Any, Final
 
-from turnout.codecs.leaves import EXACT, LARGEST
+from turnout.codecs.json_leaf_readers import EXACT, LARGEST
 from turnout.codecs.moments import day_of
 from turnout.codecs.protobuf.known_files import DATE, DECIMAL, TIME_OF_DAY
 from turnout.codecs.protobuf.wire import delimited, signed_varint

@@ -13,7 +13,7 @@ from turnout.console.formatting import pretty
 from turnout.console.render import page, page_router, text_of_error
 from turnout.console.shown_store import store_name
 from turnout.engine.explain import RecordExplanation
-from turnout.engine.stages import StageReport
+from turnout.engine.stage_report import StageReport
 from turnout.errors import ConfigError, Mistake, TurnoutError
 from turnout.records.types import ArrowBatch
 from turnout.routes import Route

@@ -10,7 +10,7 @@ from turnout.routes.drafts.addresses import named_after
 from turnout.routes.drafts.route_draft import Adoption, Draft, Omission, route_name
 from turnout.routes.line_numbers import Document
 from turnout.subjects import load_config, mappings_in
-from turnout.subjects.origins import GLOBAL, account_of, accounts_with_mappings
+from turnout.subjects.mapping_readers import GLOBAL, account_of, accounts_with_mappings
 
 _ANYWHERE = ("0.0.0.0", "::", "")  # noqa: S104 - addresses of a server, not ours
 _REASONS = {

@@ -12,7 +12,7 @@ from turnout.nats.wire.positions import StreamPosition, count_about, count_exact
 from turnout.nats.wire.read_strategy import BY_SEQUENCE, observer_strategy
 from turnout.nats.wire.rows import with_stream
 from turnout.runtime.endpoints.adapter import StreamEnd
-from turnout.runtime.waiting import wait_for_more
+from turnout.runtime.message_wait import wait_for_more
 
 if TYPE_CHECKING:
     from turnout.records.types import ArrowBatch

@@ -22,8 +22,8 @@ from pyspark.sql import DataFrame, SparkSession
 from turnout.caches import LruCache
 from turnout.errors import ConnectionLostError, StreamError
 from turnout.gc_tools import paused_gc
+from turnout.history.diff_report import DiffReport
 from turnout.history.differences import Differences
-from turnout.history.report import DiffReport
 from turnout.routes import Route
 from turnout.runtime.index.task_index import IndexLocation
 from turnout.runtime.java_failures import run_error

@@ -12,7 +12,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from turnout.engine.counts import Counts
 from turnout.runtime.committed_offsets import REVISION
-from turnout.runtime.tally import sum_of
+from turnout.runtime.count_rows import sum_of
 from turnout.untrusted import is_whole
 
 _RAN = "addBatch"

@@ -9,7 +9,7 @@ from contextlib import suppress
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from turnout.runtime.tally import TALLY
+from turnout.runtime.count_rows import TALLY
 from turnout.spark.endpoints import activate
 from turnout.spark.formats.nothing import plan_read
 from turnout.spark.stage import SparkStage

@@ -1,4 +1,7 @@
-"""The writer's side of an index: one process keeps a folder in step with a store, and many read from it."""
+"""Incremental updates of an index: one process keeps a folder in step with a store, and many read from it.
+
+Changes become a small segment; segments are merged in the background.
+"""
 
 from __future__ import annotations
 

@@ -14,10 +14,10 @@ from turnout.conditions.pattern import escape
 from turnout.errors import ConditionError
 from turnout.file_reading import read_file as bytes_of
 from turnout.subscriptions.model import Subscription
-from turnout.subscriptions.rules import check
 from turnout.subscriptions.sigma.errors import InexpressibleError
 from turnout.subscriptions.sigma.expression import both, either, parse_expression
 from turnout.subscriptions.sigma.values import field_condition
+from turnout.subscriptions.validation import check
 from turnout.yaml_values import compose, construct, position_of
 
 LEVELS = ("informational", "low", "medium", "high", "critical")

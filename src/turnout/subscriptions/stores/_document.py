@@ -14,9 +14,9 @@ from turnout.conditions import Condition, Group, Kiwi, Logic, leaves
 from turnout.conditions.fields import KINDS, kind_of
 from turnout.errors import SubscriptionInvalidError
 from turnout.subscriptions.model import Subscription
-from turnout.subscriptions.rules import MAX_NESTING
 from turnout.subscriptions.settings import settings_from_mapping, settings_to_mapping
 from turnout.subscriptions.tenants import prefix_end
+from turnout.subscriptions.validation import MAX_NESTING
 from turnout.untrusted import JsonMapping, JsonObject
 
 _SPECIAL = str.maketrans({special: f"%{ord(special):02X}" for special in "%.$\0"})

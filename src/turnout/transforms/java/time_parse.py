@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime
 
 from turnout.epoch import MILLISECONDS_PER_DAY
+from turnout.transforms.java.date_pattern import MONTHS, WEEKDAYS, Letters, Token, parse_java_time
 from turnout.transforms.java.fields import millis_of
 from turnout.transforms.java.number import read_integer
-from turnout.transforms.java.time import MONTHS, WEEKDAYS, Letters, Token, parse_java_time
 from turnout.transforms.java.zone import offset_of, read_iso_zone, read_zone, zone_name_at
 
 _UNIX = date(1970, 1, 1).toordinal()

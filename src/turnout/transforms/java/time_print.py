@@ -8,7 +8,7 @@ from functools import cached_property
 
 from turnout.epoch import MILLISECONDS_PER_DAY
 from turnout.transforms.java.calendar import CUTOVER_DAY, CUTOVER_YEAR, Date, date_of, days_of, on_or_before
-from turnout.transforms.java.time import MONTHS, WEEKDAYS, Letters, Token, parse_java_time
+from turnout.transforms.java.date_pattern import MONTHS, WEEKDAYS, Letters, Token, parse_java_time
 
 _UNIX = date(1970, 1, 1).toordinal()
 _QUICK_FROM = -12_212_553_600_000

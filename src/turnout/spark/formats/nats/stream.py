@@ -25,11 +25,11 @@ from turnout.nats.wire.positions import StoredSequences, resolve, state_of
 from turnout.runtime.committed_offsets import REVISION
 from turnout.runtime.gaps import HoleCounter, lost_error
 from turnout.runtime.index.client import AskedRevisions
+from turnout.runtime.message_wait import wait_for_more
 from turnout.runtime.nats_offsets import Backlog, begin_keys, begins, closed, number_in, opened
 from turnout.runtime.open_splits.client import ask_plan
 from turnout.runtime.open_splits.ledger import Plan
 from turnout.runtime.source_options import SourceOptions
-from turnout.runtime.waiting import wait_for_more
 from turnout.spark.formats.nats.reading import OpenSplit, Split, only, planned, split
 from turnout.spark.formats.nats.rows import Rows
 

@@ -10,7 +10,7 @@ from tests.subscriptions.test_service import subscribed
 from turnout.conditions import Condition, Group, Kiwi, Logic, all_of, any_of, kiwi, not_, parse
 from turnout.errors import SubscriptionInvalidError
 from turnout.subscriptions import Subscription
-from turnout.subscriptions.rules import MAX_LEAVES, MAX_NESTING, RULES, check, is_plain
+from turnout.subscriptions.validation import MAX_LEAVES, MAX_NESTING, RULES, check, is_plain
 
 
 def test_every_broken_rule_is_named():

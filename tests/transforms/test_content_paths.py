@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from turnout.transforms.flow import Move, moved_back, moved_on
+from turnout.transforms.content_paths import Move, moved_back, moved_on
 
 
 def test_moves_are_followed_both_ways() -> None:

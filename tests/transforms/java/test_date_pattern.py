@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from turnout.transforms.java.time import JavaTimeError
+from turnout.transforms.java.date_pattern import JavaTimeError
 from turnout.transforms.java.time_parse import time_parser
 from turnout.transforms.java.time_print import time_printer, time_unit
 

@@ -12,7 +12,7 @@ from turnout.errors import RecordError
 from turnout.records import Block, Field, Moment, Schema, Struct
 from turnout.records.schema import DATE, DECIMAL
 from turnout.transforms.base import Errors
-from turnout.transforms.storing import Memo, convert, copied, default_value, read, store
+from turnout.transforms.struct_fields import Memo, convert, copied, default_value, read, store
 
 OPTIONAL = Field("a", Schema("int32", optional=True, default=7))
 
