@@ -48,7 +48,7 @@ FOLDER_MARKS = {
     "integration": ("integration", "spark", "jetstream"),
     "rpc": ("subscriptions",),
 }
-LONGEST_FIRST = ("integration", "session", "spark")
+LONGEST_FIRST = ("minutes", "integration", "session", "spark")
 FIXTURE_MARKS = {"spark": ("spark", "session"), "nats_server": ("jetstream",)}
 
 

@@ -28,6 +28,8 @@ from turnout.server.app import build_app
 from turnout.server.serving import RouteServer
 from turnout.subscriptions import Subscription
 
+pytestmark = pytest.mark.minutes
+
 CONFIG = Path(__file__).with_name("schemathesis.toml")
 HOOKS = Path(__file__).with_name("schemathesis_hooks.py")
 TOKEN = "ann.5d41402abc4b2a76b9719d911017c592"
