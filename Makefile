@@ -34,7 +34,7 @@ test: $(STAMP)  ## the tests, with the real servers that they start themselves
 every-test: $(STAMP)  ## the same with the heavy ones (clusters, kills, environments of their own); a second try is a failure
 	$(BIN)/python -m tools.run_tests --every --strict
 
-fast: $(STAMP)  ## the tests that need no JVM and no server, side by side and with few examples of each property: a minute
+fast: $(STAMP)  ## the tests that need no JVM and no server, side by side and with few examples of each property: two or three minutes
 	TURNOUT_HYPOTHESIS=fast $(BIN)/python -m pytest -n 3 --dist loadscope $(FAST) $(ARGS)
 
 check: lint types layers fresh every-test  ## what CI runs, fastest first
