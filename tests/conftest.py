@@ -34,7 +34,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # `pytest` itself, `make fast`, `make test` and `make check`: the last two fail for the sources alone, not by chance.
 settings.register_profile("dev", max_examples=50, deadline=None)
 settings.register_profile("fast", max_examples=10, deadline=None)
-for name, examples in (("test", 25), ("check", 50)):
+for name, examples in (("test", 25), ("check", 100)):
     settings.register_profile(
         name, max_examples=examples, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
     )

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import psutil
@@ -54,6 +58,24 @@ def test_it_restarts_with_its_store(tmp_path: Path) -> None:
 
         assert server.port == port
         assert server.pid != pid
+
+
+def test_it_dies_with_its_parent(tmp_path: Path) -> None:
+    """When the program that started it is killed, the server goes too."""
+    code = (
+        "import sys, time; from pathlib import Path; from turnout.embedded import NatsServer\n"
+        "server = NatsServer(Path(sys.argv[1])).start(); print(server.pid, flush=True); time.sleep(60)"
+    )
+    with subprocess.Popen([sys.executable, "-c", code, tmp_path], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        child = psutil.Process(int(parent.stdout.readline()))
+        os.kill(parent.pid, signal.SIGKILL)
+
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline and child.is_running() and child.status() != psutil.STATUS_ZOMBIE:
+        time.sleep(0.05)
+
+    assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
 
 
 def test_none_to_be_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

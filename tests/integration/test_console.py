@@ -105,7 +105,7 @@ def test_a_poisoned_record_is_found_explained_mended_redriven_and_delivered(
     until(driver, lambda _: "delivered: 1" in text_of(driver, "#redriven"))
     stored = streams.stored(streams.sink)
     press(driver, "form[data-fragment='#redriven'] button.danger", confirmed=True)
-    until(driver, lambda _: "new to their streams: 1" in text_of(driver, "#redriven"))
+    until(driver, lambda _: "new to their streams: 1;" in text_of(driver, "#redriven"))
     follow(driver, "Look again")
     until(driver, lambda _: "There is none." in text_of(driver, "main"))
 

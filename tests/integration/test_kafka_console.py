@@ -101,7 +101,7 @@ def _letters(driver: webdriver.Chrome, server: RouteServer, scene: Scene) -> Non
     (origin,) = [one.text for one in driver.find_elements(By.XPATH, "//dt[.='From']/following-sibling::dd")]
     value = json.loads(text_of(driver, "[aria-label=Value] pre"))
     press(driver, "form[data-fragment='#redriven'] button.danger", confirmed=True)
-    until(driver, lambda _: "new to their streams: 1" in text_of(driver, "#redriven"))
+    until(driver, lambda _: "new to their streams: 1;" in text_of(driver, "#redriven"))
     driver.find_element(By.PARTIAL_LINK_TEXT, "in the sandbox").click()
     until(driver, lambda _: text_of(driver, "#explanation .outcome") == "delivered")
     assert value["n"] in str(driver.find_element(By.CSS_SELECTOR, "#record").get_attribute("value"))
