@@ -26,7 +26,7 @@ from turnout.engine.counts import Counts
 from turnout.errors import RunError
 from turnout.routes import Route
 from turnout.runtime.open_splits import ledger
-from turnout.runtime.open_splits.progress import OpenProgress, ProgressFolder
+from turnout.runtime.open_splits.progress_files import OpenProgress, ProgressFolder
 from turnout.runtime.open_splits.slots import SLOTS, SlotUse
 from turnout.runtime.progress import Progress, RunResult
 from turnout.spark.running import job

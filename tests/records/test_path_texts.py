@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from turnout.records import Batch, Field, Int8, Moment, Record, Schema, Struct
+from turnout.records.field_paths import parse_elements, parse_path
 from turnout.records.path_texts import element_texts_at, texts_at
-from turnout.records.paths import parse_elements, parse_path
 from turnout.records.schema import DATE
 
 STRING = Schema("string", optional=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from turnout.runtime.committed_offsets import Offsets, committed
-from turnout.runtime.open_splits.progress import OpenProgress, ProgressFolder
+from turnout.runtime.open_splits.progress_files import OpenProgress, ProgressFolder
 
 
 def checkpoint(folder: Path, *places: str, done: int | None = None) -> Path:

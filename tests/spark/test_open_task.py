@@ -23,7 +23,7 @@ from turnout.nats.wire import Connection, purge_stream
 from turnout.records.listed import as_batch
 from turnout.runtime.count_rows import TaskTally
 from turnout.runtime.open_splits.ledger import OpenSplits
-from turnout.runtime.open_splits.progress import OpenProgress, ProgressFolder
+from turnout.runtime.open_splits.progress_files import OpenProgress, ProgressFolder
 from turnout.runtime.open_splits.server import OpenSplitServer
 from turnout.runtime.source_options import SourceOptions
 from turnout.spark import open_task

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from turnout.errors import TurnoutError
 from turnout.multivalued import ANY_KEY, metadata_key
 from turnout.plural import plural
-from turnout.records.paths import listed_path
+from turnout.records.field_paths import listed_path
 from turnout.runtime.endpoints import EndpointProbe, adapter_of
 from turnout.secrets import masked_url
 from turnout.suggestions import did_you_mean, nearest

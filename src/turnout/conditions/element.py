@@ -15,8 +15,8 @@ from turnout.conditions.evaluate import evaluate
 from turnout.conditions.model import Condition, leaves
 from turnout.conditions.text import parse
 from turnout.multivalued import ANY_KEY, Expanded, Metadata, Texts, metadata_key, split_kind, texts_or_none
+from turnout.records.field_paths import EACH, PathError, parse_elements
 from turnout.records.path_texts import leaf_texts
-from turnout.records.paths import EACH, PathError, parse_elements
 from turnout.records.text import kind_of_type, text_of
 from turnout.records.types import DynamicValue
 

@@ -19,8 +19,8 @@ from turnout.multivalued import (
 )
 from turnout.multivalued import Metadata as Texted
 from turnout.records import Batch, Block, Positions, Schema
+from turnout.records.field_paths import ADDRESS, PREFIX, ListedPath, PathError, has_elements, is_prefix, listed_path
 from turnout.records.path_texts import element_texts_at, leaf_texts_at, texts_at
-from turnout.records.paths import ADDRESS, PREFIX, ListedPath, PathError, has_elements, is_prefix, listed_path
 from turnout.records.text import iso_of, kind_of_type, text_of
 from turnout.subscriptions.index import Column
 

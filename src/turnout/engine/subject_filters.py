@@ -24,7 +24,7 @@ from turnout.engine.subject_bounds import (
 )
 from turnout.engine.subject_bounds.narrow import glob_of
 from turnout.multivalued import leaf_key
-from turnout.records.paths import parse_path
+from turnout.records.field_paths import parse_path
 from turnout.routes import Route
 from turnout.subjects.pattern import common
 from turnout.subjects.tokens import FULL

@@ -18,7 +18,7 @@ from turnout.history.dead_letters import DeadLetter
 from turnout.history.masking import HIDDEN, Hidden, hidden_anywhere, hidden_by_stage
 from turnout.history.redrive import RedriveReport
 from turnout.multivalued import ANY_KEY, metadata_key, split_kind, text_of_texts
-from turnout.records.paths import EACH, PathError, has_elements, listed_path, parse_elements, parse_path
+from turnout.records.field_paths import EACH, PathError, has_elements, listed_path, parse_elements, parse_path
 from turnout.routes import Route
 from turnout.transforms.content_paths import HEADERS, KEY, VALUE, ContentPath
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from turnout.multivalued import Texts, texts_or_none
 from turnout.records.block import Block
-from turnout.records.paths import EACH
+from turnout.records.field_paths import EACH
 from turnout.records.scalars import Moment, Struct
 from turnout.records.schema import ANY, Schema
 from turnout.records.text import kind_of_type, text_of

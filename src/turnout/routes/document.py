@@ -9,7 +9,7 @@ from typing import Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from turnout.multivalued import split_kind
-from turnout.records.paths import is_prefix, kind_problem, parse_path
+from turnout.records.field_paths import is_prefix, kind_problem, parse_path
 from turnout.routes.endpoints import AnySink, AnySource, Part
 from turnout.routes.loss_limits import HealthPart
 from turnout.routes.values import StoreUrl, interval

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from turnout.runtime.nats_offsets import open_numbers
-from turnout.runtime.open_splits.progress import position_after
+from turnout.runtime.open_splits.progress_files import position_after
 from turnout.untrusted import is_whole
 
 REVISION: Final = "subscriptions.revision"

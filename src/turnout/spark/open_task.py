@@ -12,7 +12,7 @@ from turnout.engine.counts import Counts
 from turnout.engine.flow import Flow
 from turnout.runtime.nats_offsets import LARGE_BACKLOG
 from turnout.runtime.open_splits.client import OpenSession
-from turnout.runtime.open_splits.progress import OpenProgress
+from turnout.runtime.open_splits.progress_files import OpenProgress
 
 if TYPE_CHECKING:
     from turnout.engine import Result

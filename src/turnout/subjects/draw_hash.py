@@ -1,7 +1,7 @@
 """Vectorised draws for many records: Spark's ``xxhash64`` of topic, partition and offset.
 
 XXH64 with seed 42, each part hashed with the hash of those before it as its seed: a record keeps its draw for ever, in
-the engine, in Spark's columns (`turnout.spark.subjects.draws`) and in a retried micro-batch.
+the engine, in Spark's columns (`turnout.spark.subjects.random_numbers`) and in a retried micro-batch.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from turnout.subjects.draws import BITS
+from turnout.subjects.random_numbers import BITS
 from turnout.subjects.tokens import encode
 
 SEED = 42

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from turnout.subjects.draws import percent
 from turnout.subjects.mapping import MappingTable, Share
+from turnout.subjects.random_numbers import percent
 
 _MAX_SUBJECTS = 200_000
 """Maximum number of cached subjects; the cache is cleared when it is full."""

@@ -9,10 +9,10 @@ from functools import partial
 from typing import Self
 
 from turnout.errors import SubjectError
-from turnout.subjects.draws import check_draw, new_draw, percent
 from turnout.subjects.errors import InvalidSubjectError, MappingEntryError, MappingTableError, Reason
 from turnout.subjects.index import SourceIndex
 from turnout.subjects.pattern import covers_tokens
+from turnout.subjects.random_numbers import check_draw, new_draw, percent
 from turnout.subjects.tokens import check_subject, has_wildcard
 from turnout.subjects.transform import SubjectTransform, check_mapping, with_placeholders
 

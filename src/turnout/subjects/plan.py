@@ -12,9 +12,9 @@ from functools import lru_cache
 from operator import itemgetter
 
 from turnout.subjects._fnv import fnv1a
-from turnout.subjects.draws import check_draw, random_below
 from turnout.subjects.functions import Call, cut
 from turnout.subjects.pattern import covers_tokens
+from turnout.subjects.random_numbers import check_draw, random_below
 from turnout.subjects.tokens import FULL, PARTIAL, encode
 
 Matches = Callable[[Sequence[str]], bool]

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from itertools import repeat
 
 from turnout.subjects._fnv import fnv1a_many
-from turnout.subjects.draws import check_draw, random_below
 from turnout.subjects.errors import InvalidSubjectError
 from turnout.subjects.functions import Call, cut_column
 from turnout.subjects.plan import TokenStep, bucket_namer, buckets_of
+from turnout.subjects.random_numbers import check_draw, random_below
 from turnout.subjects.tokens import FULL, PARTIAL, encode
 
 

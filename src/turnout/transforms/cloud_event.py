@@ -13,7 +13,7 @@ import yaml
 
 from turnout.errors import RecordError
 from turnout.records import Batch, Block, Positions, Schema, Struct, group
-from turnout.records.paths import PathError
+from turnout.records.field_paths import PathError
 from turnout.records.text import iso_of, text_of
 from turnout.records.types import Column, DynamicValue, Value
 from turnout.transforms.base import Errors, Side, Transform

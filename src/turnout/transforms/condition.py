@@ -17,8 +17,8 @@ from turnout.deferred import np
 from turnout.errors import ConditionError
 from turnout.multivalued import ANY_KEY, metadata_key, split_kind
 from turnout.records import Batch
+from turnout.records.field_paths import PathError, parse_path
 from turnout.records.path_texts import texts_at
-from turnout.records.paths import PathError, parse_path
 from turnout.records.types import DynamicValue
 from turnout.transforms.base import Errors, Mask, NamedField, Predicate, Side
 from turnout.transforms.options import Option, OptionError, Options

@@ -8,7 +8,7 @@ from typing import ClassVar, Self
 
 from turnout.errors import RecordError
 from turnout.records import Batch, Block, Schema, Shape, group
-from turnout.records.paths import PathError, parse_path
+from turnout.records.field_paths import PathError, parse_path
 from turnout.records.schema import ANY
 from turnout.records.types import Column
 from turnout.transforms.base import REPLACE_NULL, Errors, NamedField, Side, Step, Transform, mistake, unchanged

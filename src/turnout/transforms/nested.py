@@ -13,7 +13,7 @@ from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
 from turnout.deferred import np
 from turnout.errors import RecordError
 from turnout.records import Batch, Block, Field, Schema, Shape, group
-from turnout.records.paths import PathError, parse_path
+from turnout.records.field_paths import PathError, parse_path
 from turnout.records.schema import ANY
 from turnout.records.types import Column, NewColumn
 from turnout.transforms.base import Errors, NamedField, Side, Step, Transform, mistake

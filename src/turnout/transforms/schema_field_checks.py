@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 
 from turnout.errors import Mistake
 from turnout.records import Schema
-from turnout.records.paths import EACH, PREFIX, ListedPath, has_elements
+from turnout.records.field_paths import EACH, PREFIX, ListedPath, has_elements
 from turnout.records.schema import ANY
 from turnout.suggestions import did_you_mean
 from turnout.transforms.base import NamedField, Side

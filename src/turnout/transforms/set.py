@@ -16,7 +16,7 @@ from turnout.expressions import BatchReader, Expression
 from turnout.expressions.expression import ExpressionError
 from turnout.records import Batch, Block, Field, Positions, Schema, Shape, group
 from turnout.records.block import rows_of
-from turnout.records.paths import PathError, parse_path
+from turnout.records.field_paths import PathError, parse_path
 from turnout.records.schema import ANY, TIMESTAMP
 from turnout.records.types import DynamicValue, NewColumn, NewColumns
 from turnout.transforms.base import Errors, NamedField, Side, Step, Transform, mistake

@@ -11,7 +11,7 @@ from xxhash import xxh64_intdigest
 from turnout.errors import SubjectError
 from turnout.records import Batch, Positions
 from turnout.subjects.draw_hash import SEED
-from turnout.subjects.draws import BITS
+from turnout.subjects.random_numbers import BITS
 from turnout.subjects.transform import SubjectTransform as TokenTransform
 from turnout.transforms.base import Errors, Side, Transform
 from turnout.transforms.options import Option, OptionError, Options

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from tests.runtime.open_splits.fakes import FakeRevisions, read
 
-from turnout.runtime.open_splits import ledger, progress
+from turnout.runtime.open_splits import ledger, progress_files
 from turnout.runtime.open_splits.ledger import OpenSplits, Plan
-from turnout.runtime.open_splits.progress import OpenProgress
+from turnout.runtime.open_splits.progress_files import OpenProgress
 
 
 def test_a_new_split_begins_where_it_was_planned(tmp_path: Path) -> None:
@@ -110,10 +110,10 @@ def test_progress_is_marked_with_the_process(tmp_path: Path) -> None:
     splits = OpenSplits(tmp_path)
     splits.record(splits.begin(1, 1, None), OpenProgress(5, process="task"), final=False)
 
-    recorded = progress.ProgressFolder(tmp_path).read(1)
+    recorded = progress_files.ProgressFolder(tmp_path).read(1)
 
     assert recorded is not None
-    assert recorded.process == progress.PROCESS
+    assert recorded.process == progress_files.PROCESS
 
 
 def test_splits_stay_open_by_what_a_gap_costs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from tests.runtime.open_splits.fakes import FakeRevisions, read
 from turnout.errors import ConnectionLostError, RunError
 from turnout.runtime.open_splits.client import OpenSession, ask_plan
 from turnout.runtime.open_splits.ledger import OpenSplits, Plan
-from turnout.runtime.open_splits.progress import OpenProgress, ProgressFolder, position_after
+from turnout.runtime.open_splits.progress_files import OpenProgress, ProgressFolder, position_after
 from turnout.runtime.open_splits.server import OpenSplitServer
 
 

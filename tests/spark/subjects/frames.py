@@ -44,7 +44,7 @@ def texts_of(frame: DataFrame, columns: list[Column]) -> list[list[str | None]]:
 
 
 def draws_of(frame: DataFrame) -> list[float]:
-    from turnout.spark.subjects.draws import draw_bits, draw_of
+    from turnout.spark.subjects.random_numbers import draw_bits, draw_of
 
     return [row[0] for row in values_of(frame, [draw_of(draw_bits(["id"], what=""))])]
 

@@ -11,7 +11,7 @@ from typing import Self
 from turnout.errors import ConnectionLostError, RunError
 from turnout.records.types import Fields
 from turnout.runtime.open_splits.ledger import Plan
-from turnout.runtime.open_splits.progress import OpenProgress
+from turnout.runtime.open_splits.progress_files import OpenProgress
 from turnout.untrusted import JsonObject
 
 _TIMEOUT_SECONDS = 60.0

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from turnout.engine.counts import Counts
-from turnout.runtime.open_splits.progress import PROCESS, OpenProgress, ProgressFolder
+from turnout.runtime.open_splits.progress_files import PROCESS, OpenProgress, ProgressFolder
 
 SHORTEST_SECONDS: Final = 10.0
 LONGEST_SECONDS: Final = 60.0

@@ -23,7 +23,7 @@ from typing import Final, Self
 
 from turnout.records.types import Fields
 from turnout.runtime.open_splits.ledger import Attempt, OpenSplits
-from turnout.runtime.open_splits.progress import OpenProgress
+from turnout.runtime.open_splits.progress_files import OpenProgress
 from turnout.untrusted import JsonObject, is_whole
 
 _LONGEST_LINE: Final = 1 << 20

@@ -14,8 +14,16 @@ from turnout.errors import ConfigError, Mistake
 from turnout.multivalued import ANY_KEY, leaf_key, metadata_key, single_values, texts_or_none
 from turnout.records import Batch, Block, Headers, Schema
 from turnout.records.block import rows_of
+from turnout.records.field_paths import (
+    PREFIX,
+    ListedPath,
+    PathError,
+    has_elements,
+    is_prefix,
+    kind_problem,
+    listed_path,
+)
 from turnout.records.path_texts import element_texts_at, leaf_texts_at, texts_at
-from turnout.records.paths import PREFIX, ListedPath, PathError, has_elements, is_prefix, kind_problem, listed_path
 from turnout.runtime.frames.reading import blocks_of, millis_of, whole
 from turnout.spark.frames.columns import HEADERS, foreign, is_headers, schema_of
 from turnout.subscriptions.index import Column

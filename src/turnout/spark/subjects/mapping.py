@@ -1,7 +1,7 @@
 """A table of mappings as a column, at a cost that hardly grows with the number of mappings.
 
 What grows is the number of different forms of sources and destinations; with many of them
-`turnout.spark.subjects.mapper` takes over.
+`turnout.spark.subjects.arrow_mapping` takes over.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from turnout.spark.subjects.draws import draw_bits, percent, random_below
+from turnout.spark.subjects.arrow_mapping import is_too_large, mapped_in_python
 from turnout.spark.subjects.functions import CUTS, split
 from turnout.spark.subjects.lookup import constant, looked_up
-from turnout.spark.subjects.mapper import is_too_large, mapped_in_python
 from turnout.spark.subjects.partition import fnv1a, hash_by_loop
+from turnout.spark.subjects.random_numbers import draw_bits, percent, random_below
 from turnout.spark.subjects.text import join, let, literal, split_tokens
 from turnout.spark.subjects.transform import tail_of
 from turnout.subjects.index import FIXED, STAR, SourceShape

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from turnout.spark.subjects.draws import draw_bits, random_below
 from turnout.spark.subjects.functions import CUTS, split
 from turnout.spark.subjects.matching import is_literal, tokens_fit
 from turnout.spark.subjects.partition import fnv1a
+from turnout.spark.subjects.random_numbers import draw_bits, random_below
 from turnout.spark.subjects.text import join, literal, split_tokens
 from turnout.subjects.index import shape_of
 from turnout.subjects.plan import TokenStep

@@ -18,7 +18,7 @@ from turnout.embedded import NatsServer
 from turnout.errors import ConfigError, StreamError
 from turnout.nats.wire import Connection, Publisher, create_stream, delete_stream, purge_stream, stream_info
 from turnout.runtime.open_splits.ledger import OpenSplits
-from turnout.runtime.open_splits.progress import OpenProgress
+from turnout.runtime.open_splits.progress_files import OpenProgress
 from turnout.runtime.open_splits.server import OpenSplitServer
 from turnout.runtime.source_options import SourceOptions
 from turnout.spark.formats.nats.reading import OpenSplit, Split

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from turnout.engine.counts import NUMBERS, Counts
 from turnout.engine.flow import Flow
 from turnout.histogram import Histogram
-from turnout.runtime.open_splits.progress import OpenProgress, ProgressFolder, position_after
+from turnout.runtime.open_splits.progress_files import OpenProgress, ProgressFolder, position_after
 from turnout.untrusted import LARGEST_SEQUENCE
 
 WHOLE = st.integers(0, LARGEST_SEQUENCE)

@@ -1,4 +1,4 @@
-"""Draws in Spark: the same numbers as in ``turnout.subjects.draws``, from a hash of columns."""
+"""Draws in Spark: the same numbers as in ``turnout.subjects.random_numbers``, from a hash of columns."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from turnout.errors import ConfigError, Mistake
-from turnout.subjects.draws import BITS
+from turnout.subjects.random_numbers import BITS
 
 
 def draw_bits(seed: Sequence[Column | str], *, what: str) -> Column:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from turnout.records.paths import EACH, PathError, has_elements, parse_elements, parse_path
+from turnout.records.field_paths import EACH, PathError, has_elements, parse_elements, parse_path
 
 
 @pytest.mark.parametrize(

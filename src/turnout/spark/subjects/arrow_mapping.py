@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark.sql import Column
 from pyspark.sql.pandas.functions import arrow_udf
 
-from turnout.spark.subjects.draws import draw_of
+from turnout.spark.subjects.random_numbers import draw_of
 from turnout.spark.subjects.text import as_bytes, from_bytes
 from turnout.subjects.mapper import Mapper
 from turnout.subjects.mapping import MappingTable

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyspark.sql import SparkSession
 
-from turnout.spark.subjects.draws import draw_bits, draw_of
+from turnout.spark.subjects.random_numbers import draw_bits, draw_of
 from turnout.subjects.draw_hash import draws_of
 
 PLACES = [
