@@ -113,8 +113,8 @@ def _sources(started: Callable[[], tuple[Any, Any]], count: int) -> Iterator[Res
     import pyarrow as pa
 
     from turnout.routes.endpoints import KafkaSource
+    from turnout.runtime.split_rows import records_of
     from turnout.spark.endpoints import RECORD_COLUMNS, endpoint_of
-    from turnout.spark.formats.split_rows import records_of
     from turnout.spark.history.recorded import RecordSpan
     from turnout.spark.workers.map_in_arrow import map_in_arrow
 

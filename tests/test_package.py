@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import doctest
 import importlib
 import inspect
@@ -156,6 +157,39 @@ def test_pins_are_names_and_versions() -> None:
     lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
 
     assert [line for line in lines if not re.fullmatch(r"#.*|[A-Za-z0-9._-]+==[A-Za-z0-9.+!]+|", line)] == []
+
+
+def test_every_module_of_spark_reaches_pyspark() -> None:
+    """What a run needs without Spark is in ``turnout.runtime``."""
+    source = ROOT / "src" / "turnout" / "spark"
+    imports = {
+        ".".join(path.relative_to(source.parents[1]).with_suffix("").parts): _imports(path)
+        for path in source.rglob("*.py")
+        if path.name != "__init__.py"
+    }
+    reaching: set[str] = set()
+    while found := {
+        name for name, imported in imports.items() if name not in reaching and imported & {"pyspark", "py4j", *reaching}
+    }:
+        reaching |= found
+
+    assert imports.keys() - reaching == set()
+
+
+def _imports(path: Path) -> set[str]:
+    """Return the modules that a file imports, and their top-level packages, but not for the type checker alone."""
+    names: set[str] = set()
+    nodes: list[ast.AST] = [ast.parse(path.read_text(encoding="utf-8"))]
+    while nodes:
+        node = nodes.pop()
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            continue
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names.add(node.module)
+        nodes += ast.iter_child_nodes(node)
+    return names | {name.partition(".")[0] for name in names}
 
 
 def test_every_module_is_in_a_layer() -> None:

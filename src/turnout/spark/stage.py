@@ -27,12 +27,12 @@ from turnout.runtime.count_rows import TALLY, TALLY_SCHEMA, TaskTally
 from turnout.runtime.index.task_index import IndexLocation
 from turnout.runtime.kafka_limits import KafkaLimits, fitting
 from turnout.runtime.kafka_publisher import KafkaSinkOptions
+from turnout.runtime.open_splits.nats_reader import opened
+from turnout.runtime.open_splits.open_task import OpenTask
 from turnout.runtime.publishing import Publishers, PublishingOptions
+from turnout.runtime.split_rows import readers_of, splits_of
 from turnout.spark.endpoints import endpoint_of
-from turnout.spark.formats.nats.open_reading import opened
 from turnout.spark.formats.nats.rows import open_split_of
-from turnout.spark.formats.split_rows import readers_of, splits_of
-from turnout.spark.open_task import OpenTask
 
 if TYPE_CHECKING:
     from turnout.engine import Messages, Program, Result
@@ -228,7 +228,7 @@ class SparkStage:
         self, options: SourceOptions, split: OpenSplit, publishers: Publishers, tally: TaskTally
     ) -> OpenTask:
         assert options.open_splits is not None
-        opens = partial(opened, options, split)
+        opens = partial(opened, options, split.stream)
         return OpenTask(options.open_splits, split, opens, self, publishers, tally, self._recorder())
 
     def prepare(self, revision: int | None) -> None:

@@ -24,7 +24,7 @@ from turnout.private_files import scratch_folder
 from turnout.routes import Route
 from turnout.runtime.index.task_index import IndexLocation
 from turnout.runtime.java_failures import run_error
-from turnout.spark.formats.split_rows import records_of
+from turnout.runtime.split_rows import records_of
 from turnout.spark.history.recorded import RecordSpan, check_source, recorded
 from turnout.spark.running.matching import RunMatching
 from turnout.spark.workers.map_in_arrow import map_in_arrow

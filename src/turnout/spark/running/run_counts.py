@@ -11,8 +11,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from turnout.engine.counts import Counts
 from turnout.runtime.failure_log import log_failures
+from turnout.runtime.open_splits.open_task import RECORD_SECONDS
 from turnout.runtime.progress import Progress, RunResult
-from turnout.spark.open_task import RECORD_SECONDS
 from turnout.spark.running.matching import RunMatching
 from turnout.spark.running.open_run import OpenRun
 from turnout.spark.running.plan import OBSERVED

@@ -11,8 +11,8 @@ from turnout.kafka.options import KafkaOptions
 from turnout.kafka.reader import PartitionRange
 from turnout.runtime.kafka_source import KafkaSourceOptions
 from turnout.runtime.option_text import encoded
+from turnout.runtime.split_rows import splits_of
 from turnout.spark.formats.kafka.reading import KafkaSplit, rows_of
-from turnout.spark.formats.split_rows import splits_of
 
 OPTIONS = KafkaSourceOptions(KafkaOptions.of("127.0.0.1:9"), topics=("T",))
 SPLIT = KafkaSplit(PartitionRange("T", 0, 3, 8), revision=12)

@@ -27,9 +27,9 @@ from turnout.runtime.committed_offsets import REVISION
 from turnout.runtime.index.revisions import Revisions
 from turnout.runtime.index.server import IndexServer
 from turnout.runtime.source_options import SourceOptions
+from turnout.runtime.split_rows import readers_of
 from turnout.spark.formats.nats.reading import Split
 from turnout.spark.formats.nats.stream import NatsStreamReader
-from turnout.spark.formats.split_rows import readers_of
 from turnout.subscriptions import Subscription, open_store
 from turnout.subscriptions.store import Store
 

@@ -15,11 +15,11 @@ from turnout.errors import ConfigError
 from turnout.nats.wire import Connection, Publisher
 from turnout.runtime.committed_offsets import REVISION
 from turnout.runtime.source_options import SourceOptions
+from turnout.runtime.split_rows import readers_of
 from turnout.spark.formats.nats import stream as stream_module
 from turnout.spark.formats.nats.reading import Split
 from turnout.spark.formats.nats.source import NatsDataSource, NatsReader
 from turnout.spark.formats.nats.stream import NatsStreamReader
-from turnout.spark.formats.split_rows import readers_of
 
 pytestmark = pytest.mark.jetstream
 

@@ -13,7 +13,7 @@ from turnout.errors import StreamError
 from turnout.kafka.admin import KafkaAdmin
 from turnout.kafka.reader import PartitionRange, RangeReader, check_topic
 from turnout.runtime.kafka_source import KafkaSourceOptions
-from turnout.spark.formats.split_rows import task_rows
+from turnout.runtime.split_rows import task_rows
 
 _log = logging.getLogger(__name__)
 

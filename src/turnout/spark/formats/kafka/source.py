@@ -11,9 +11,9 @@ from pyspark.sql.types import StructType
 
 from turnout.runtime.kafka_source import KafkaSourceOptions, planned_between
 from turnout.runtime.option_text import decoded
+from turnout.runtime.split_rows import SPLIT_COLUMNS
 from turnout.spark.formats.kafka.reading import KafkaSplit, rows_of
 from turnout.spark.formats.kafka.stream import KafkaStreamReader
-from turnout.spark.formats.split_rows import SPLIT_COLUMNS
 
 FORMAT: Final = "turnout-kafka"
 OPTIONS: Final = "encodedSecret"

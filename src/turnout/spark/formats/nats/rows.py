@@ -12,8 +12,8 @@ from pyspark.sql.types import StructType
 
 from turnout.gc_tools import freeze_gc
 from turnout.runtime.source_options import SourceOptions
+from turnout.runtime.split_rows import splits_of, task_rows
 from turnout.spark.formats.nats.reading import ArrowColumns, OpenSplit, Split, SplitReader
-from turnout.spark.formats.split_rows import splits_of, task_rows
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,11 +20,11 @@ from turnout.nats.wire import Connection
 from turnout.nats.wire.positions import resolve, state_of
 from turnout.runtime.gaps import HoleCounter
 from turnout.runtime.source_options import SourceOptions
+from turnout.runtime.split_rows import SPLIT_COLUMNS
 from turnout.spark.formats.nats.reading import Split, by_sequence, planned, split
 from turnout.spark.formats.nats.rows import Rows
 from turnout.spark.formats.nats.sink import NatsStreamWriter, NatsWriter
 from turnout.spark.formats.nats.stream import NatsStreamReader
-from turnout.spark.formats.split_rows import SPLIT_COLUMNS
 
 _COLUMNS = (
     "topic string, partition int, offset bigint, key binary, value binary,"

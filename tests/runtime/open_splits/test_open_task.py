@@ -22,14 +22,14 @@ from turnout.histogram import Histogram
 from turnout.nats.wire import Connection, purge_stream
 from turnout.records.listed import as_batch
 from turnout.runtime.count_rows import TaskTally
+from turnout.runtime.open_splits import open_task
 from turnout.runtime.open_splits.ledger import OpenSplits
+from turnout.runtime.open_splits.nats_reader import opened
+from turnout.runtime.open_splits.open_task import OpenTask
 from turnout.runtime.open_splits.progress_files import OpenProgress, ProgressFolder
 from turnout.runtime.open_splits.server import OpenSplitServer
 from turnout.runtime.source_options import SourceOptions
-from turnout.spark import open_task
-from turnout.spark.formats.nats.open_reading import opened
 from turnout.spark.formats.nats.reading import OpenSplit
-from turnout.spark.open_task import OpenTask
 
 pytestmark = pytest.mark.jetstream
 
@@ -90,7 +90,7 @@ class Scene:
     def task(self, sink: Sink, tally: TaskTally, *, start: int = 1, revision: int | None = 3) -> OpenTask:
         split = OpenSplit(self.stream, start, 1, revision)
         address = self.options.open_splits or ""
-        return OpenTask(address, split, partial(opened, self.options, split), sink, sink, tally)
+        return OpenTask(address, split, partial(opened, self.options, self.stream), sink, sink, tally)
 
     def recorded(self) -> OpenProgress:
         progress = ProgressFolder(self.folder).read(1)

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from turnout.records.types import ArrowBatch
     from turnout.runtime.count_rows import TaskTally
     from turnout.runtime.feeds.recorder import MatchRecorder
-    from turnout.spark.formats.nats.reading import OpenSplit
 
 RECORD_SECONDS: Final = 1.0
 """Seconds of work that are repeated, at most, after a task has been killed."""
@@ -31,6 +30,26 @@ _PAUSE_SECONDS: Final = 0.002
 
 _COLLECT_SECONDS: Final = 0.02
 """Seconds between two checks of acknowledgements while messages arrive."""
+
+
+class OpenRange(Protocol):
+    """Part of a stream from a sequence on.
+
+    Attributes:
+        stream: stream of the messages.
+        start: the first sequence, unless the driver knows the position of an earlier task.
+        number: number of the split, among the open ones of a checkpoint.
+        revision: revision of the subscriptions at the beginning; None without.
+    """
+
+    @property
+    def stream(self) -> str: ...  # noqa: D102 - described above
+    @property
+    def start(self) -> int: ...  # noqa: D102
+    @property
+    def number(self) -> int: ...  # noqa: D102
+    @property
+    def revision(self) -> int | None: ...  # noqa: D102
 
 
 class OpenRecords(Protocol):
@@ -119,7 +138,7 @@ class OpenTask:
     def __init__(
         self,
         address: str,
-        split: OpenSplit,
+        split: OpenRange,
         opens: OpensRecords,
         engine: OpenEngine,
         sink: OpenSink,

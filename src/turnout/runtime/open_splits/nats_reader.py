@@ -13,12 +13,11 @@ from turnout.records.listed import ListedRecords
 from turnout.records.types import ArrowBatch
 from turnout.runtime.gaps import LossWatch
 from turnout.runtime.source_options import SourceOptions
-from turnout.spark.formats.nats.reading import OpenSplit
 from turnout.untrusted import LARGEST_SEQUENCE
 
 
 class NatsOpenReader:
-    """Records of a stream as they arrive; see `turnout.spark.open_task.OpenRecords`.
+    """Records of a stream as they arrive; see `turnout.runtime.open_splits.open_task.OpenRecords`.
 
     Attributes:
         end: the sequence behind the stream's last at the beginning.
@@ -58,13 +57,13 @@ class NatsOpenReader:
 
 @contextmanager
 def opened(
-    options: SourceOptions, split: OpenSplit, start: int, calls: socket.socket, seconds: float
+    options: SourceOptions, stream: str, start: int, calls: socket.socket, seconds: float
 ) -> Iterator[NatsOpenReader]:
     """Open the reader of a split; its consumer is removed at the end.
 
     Args:
         options: how the source is read.
-        split: split to read.
+        stream: stream to read.
         start: the first sequence.
         calls: bytes on it end a wait for messages.
         seconds: the longest wait.
@@ -72,9 +71,9 @@ def opened(
     with Connection(options.connection) as connection:
         # A task may begin while the server restarts: it waits as long as a task that is under way.
         connection.reconnect()
-        end, filters = state_of(connection, split.stream).next, options.filters
-        reader = OpenReader(connection, split.stream, start, filters, calls=calls, tick=seconds)
-        with LossWatch(options, split.stream, LARGEST_SEQUENCE, passing_by=bool(filters)) as watch:
+        end, filters = state_of(connection, stream).next, options.filters
+        reader = OpenReader(connection, stream, start, filters, calls=calls, tick=seconds)
+        with LossWatch(options, stream, LARGEST_SEQUENCE, passing_by=bool(filters)) as watch:
             yield NatsOpenReader(reader, watch, end)
             watch.look()
         reader.close()
