@@ -16,7 +16,6 @@ from turnout.codecs.schema_registry import RegistryOptions, registry_of
 from turnout.engine import Program
 from turnout.engine.sample_records import SampleRecord, record_batch
 from turnout.errors import RouteError
-from turnout.routes.caller_limits import CallerLimits
 
 _ROUTE = """
 name: orders
@@ -83,12 +82,6 @@ def test_files_start_from_the_routes_folder(tmp_path: Path) -> None:
     file.write_text(_ROUTE.format(value=value, policy="wait", transforms="[]"))
     (tmp_path / "ca.pem").write_bytes(Path(certifi.where()).read_bytes())
     assert options_of(Route.load(file)).ca == str(tmp_path / "ca.pem")
-
-
-def test_callers_name_no_files_elsewhere(tmp_path: Path) -> None:
-    limits = CallerLimits(writer=True, folder=tmp_path)
-    document = {"value": {"format": "avro", "registry": {"url": "https://a", "tls": {"ca": "/etc/passwd"}}}}
-    assert [path for path, _ in limits.mistakes(document, tmp_path)] == [("value", "registry", "tls", "ca")]
 
 
 @pytest.mark.parametrize(

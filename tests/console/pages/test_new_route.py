@@ -5,18 +5,10 @@ from __future__ import annotations
 import re
 from html import unescape
 
-import pytest
 from starlette.testclient import TestClient
 
 from tests.server.conftest import Bench, route_text
 from turnout.console.route_templates import TEMPLATES
-from turnout.routes import Route
-
-
-@pytest.mark.parametrize("name", TEMPLATES)
-def test_a_template_is_a_whole_route(name: str) -> None:
-    """The template is complete, without notes of missing parts."""
-    assert Route.parse(TEMPLATES[name][1]).name == "orders"
 
 
 def text_in(page: str) -> str:
