@@ -29,7 +29,6 @@ from turnout.nats.wire import Connection, Publisher, PullReader, Range, stream_i
 from turnout.nats.wire.records import SCHEMA
 from turnout.routes import Route
 from turnout.runtime.count_rows import TALLY, sum_of
-from turnout.runtime.sink_options import SinkOptions
 from turnout.runtime.source_options import SourceOptions
 from turnout.spark import stage as module
 from turnout.spark.formats.nats.reading import Split
@@ -378,16 +377,6 @@ def test_headers_for_the_server_are_not_forwarded(nats_server: NatsServer, out: 
     (row,) = stored(nats_server.url, out)
     assert numbers["delivered"] == 1
     assert [header["key"] for header in row["headers"]] == ["Nats-Msg-Id", "Nats-Stream", "traceparent", "X-Nats-TTL"]
-
-
-def test_a_sink_may_ask_for_headers_for_the_server(nats_server: NatsServer) -> None:
-    """By name, and for those alone."""
-    options = {"servers": nats_server.url, "forwardHeaders": "Nats-TTL, nats-incr"}
-    sink = SinkOptions.from_mapping(options)
-
-    assert [name for name in ("Nats-TTL", "NATS-INCR", "Nats-Rollup", "Kind") if sink.withholds(name)] == [
-        "Nats-Rollup"
-    ]
 
 
 def test_a_worker_keeps_one_program_of_a_route(nats_server: NatsServer, monkeypatch: Any) -> None:

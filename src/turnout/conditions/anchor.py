@@ -33,7 +33,7 @@ from turnout.conditions.check import Check
 from turnout.conditions.evaluate import address_prefix, network_span, span_prefix
 from turnout.conditions.model import Cidr, Compare, Element, Exists, Kiwi, Leaf, Regex
 from turnout.conditions.pattern import ANY, Piece, fold, lexemes, parse_pattern
-from turnout.conditions.regex import required_texts
+from turnout.conditions.required_texts import required_texts
 
 GRAM = 3
 """Characters of a ``~`` probe."""

@@ -13,13 +13,13 @@ import pyarrow as pa
 
 from turnout.deferred import pc
 from turnout.engine.addresses import Addresses
-from turnout.engine.headers import HeaderRules, without
 from turnout.engine.letter_seal import SEAL, seal
 from turnout.engine.message_ids import dead_suffix, origins
 from turnout.engine.messages import Messages, record_columns
 from turnout.engine.reading import Consumed
 from turnout.engine.rejection import Rejection
 from turnout.engine.reserved import CONNECT_PREFIX, TURNOUT_PREFIX
+from turnout.engine.unfit_headers import HeaderRules, without
 from turnout.records import Failure, Headers
 from turnout.records.header_column import ARROW
 from turnout.records.types import ArrowArray, ArrowBatch, Binaries

@@ -23,7 +23,6 @@ from turnout.engine.deliveries import Fanout, OutgoingDeliveries, OwnTopics
 from turnout.engine.failures import FailureLog, stop_at
 from turnout.engine.feed_matches import FeedMatches
 from turnout.engine.flow import DEAD_LETTER, MAPPING, MATCH, SINK, StageCounter, Stages
-from turnout.engine.headers import HeaderRules
 from turnout.engine.lineage import LineageHeaders
 from turnout.engine.message_ids import ids_of_listed, message_ids
 from turnout.engine.messages import ListedMessages, Messages, record_columns
@@ -35,6 +34,7 @@ from turnout.engine.rejection import Rejection, rejected_deliveries
 from turnout.engine.replay import Replay, Where
 from turnout.engine.result import Result, Sent
 from turnout.engine.trace import BatchOutcome, Trace, Watch, traced
+from turnout.engine.unfit_headers import HeaderRules
 from turnout.engine.writing import Outgoing, Writer
 from turnout.multivalued import single_texts
 from turnout.records import Batch, Positions

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from turnout.deferred import pc
-from turnout.engine.headers import without
+from turnout.engine.unfit_headers import without
 from turnout.records.header_column import ARROW
 from turnout.records.types import ArrowBatch
 

@@ -15,11 +15,11 @@ from turnout.engine.deliveries import OutgoingDeliveries
 from turnout.engine.failures import FailureLog, stop_at
 from turnout.engine.feed_matches import FeedMatches
 from turnout.engine.flow import DEAD_LETTER, SINK, Flow
-from turnout.engine.headers import HeaderRules
 from turnout.engine.messages import ListedMessages, Messages
 from turnout.engine.outcome import outcome_of_rejected
 from turnout.engine.reading import Consumed
 from turnout.engine.rejection import Rejection, rejected_deliveries
+from turnout.engine.unfit_headers import HeaderRules
 from turnout.errors import RunError
 from turnout.routes import Route
 from turnout.untrusted import JsonObject

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from turnout.codecs import Codec, EncodeErrors
 from turnout.codecs.codec import RecordCodec, as_record_codec
 from turnout.codecs.plain_json import SchemalessJson, TypedJson
-from turnout.engine.headers import HeaderRules, without
+from turnout.engine.unfit_headers import HeaderRules, without
 from turnout.errors import RecordError
 from turnout.records import Batch, Block, Failure
 from turnout.records.header_column import ARROW

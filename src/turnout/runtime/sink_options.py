@@ -1,8 +1,7 @@
-"""The options of the NATS sink, and which headers it passes on; without Spark, so that others may publish alike."""
+"""Options of the NATS sink; without Spark, so that others may publish alike."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING
 from turnout.errors import ConfigError, Mistake
 from turnout.nats.protocol.options import CONNECTION_OPTIONS
 from turnout.nats.wire import ConnectionOptions
+from turnout.runtime.forwarded_headers import instructs_server
 from turnout.runtime.source_options import check_names
 from turnout.untrusted import decimal
 
@@ -21,34 +21,6 @@ _WRITE_OPTIONS = ("stream", "window", "messageId", "forwardHeaders")
 _WINDOW = 4000
 _MESSAGE_IDS = ("auto", "key", "offset", "none")
 
-NOT_FORWARDED = (
-    # About the stream that a record was read from: in another one it would be wrong or harmful.
-    "Nats-Msg-Id",
-    "Nats-Expected-*",
-    "Nats-Stream-Source",
-    # Instructions to the server about the message, others of its stream, or later ones.
-    "Nats-Rollup",
-    "Nats-TTL",
-    "Nats-Marker-Reason",
-    "Nats-Incr",
-    "Nats-Counter-Sources",
-    "Nats-Batch-*",
-    "Nats-Schedule",
-    "Nats-Schedule-*",
-    "Nats-Scheduler",
-    "Nats-Required-Api-Level",
-    # Recipients of traces, and whether it is delivered at all.
-    "Nats-Trace-*",
-    # The client, as one server names it to another.
-    "Nats-Request-Info",
-)
-"""Headers that instruct a nats-server (as of 2.15), which a sink forwards only if it names them.
-
-``traceparent`` is not among them: it traces only where the server's configuration says so, and other programs use it.
-"""
-
-_WITHHELD = re.compile("|".join(re.escape(name).replace(r"\*", ".+") for name in NOT_FORWARDED), re.IGNORECASE)
-
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
@@ -57,7 +29,7 @@ class SinkOptions:
     Attributes:
         message_id: source of the ids: ``key``, ``offset`` (stream, offset and topic), ``none``, or ``auto``:
             the key where there is one, else the offset where the columns are there, else none.
-        forward_headers: names of `NOT_FORWARDED` that are forwarded all the same, in lower case.
+        forward_headers: names of headers that instruct a server and are forwarded all the same, in lower case.
     """
 
     connection: ConnectionOptions
@@ -75,8 +47,7 @@ class SinkOptions:
 
     def withholds(self, name: str) -> bool:
         """Return True if headers of this name are left out."""
-        # A client or a proxy may write names in another case than the server's.
-        return _WITHHELD.fullmatch(name) is not None and name.lower() not in self.forward_headers
+        return instructs_server(name) and name.lower() not in self.forward_headers
 
     @classmethod
     def of(cls, sink: NatsSink) -> SinkOptions:

@@ -17,7 +17,8 @@ from turnout.runtime.open_splits.slots import SLOTS, SlotUse
 from turnout.runtime.progress import Progress, RunResult
 from turnout.spark.running.job import run
 from turnout.spark.running.open_run import task_slots
-from turnout.spark.session.build import missing_properties, server_session, session_for
+from turnout.spark.session.build import server_session, session_for
+from turnout.spark.session.route_properties import missing_properties
 
 _FAIR = {"spark.scheduler.mode": "FAIR"}
 

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from turnout.private_files import append_privately, lasting_folder, private_folder
 from turnout.routes import Route
 from turnout.runtime.java import Java, use_java
-from turnout.spark.endpoints import SparkEndpoint, endpoint_of, reads_splits
+from turnout.spark.endpoints import reads_splits
 from turnout.spark.session.class_archive import archive_options, jars_of_spark
 from turnout.spark.session.connect import connect, is_connect
 from turnout.spark.session.jvm import (
@@ -27,7 +27,8 @@ from turnout.spark.session.jvm import (
     out_of_reach_of_sigterm,
     own_interrupts,
 )
-from turnout.spark.session.latency import asking_less, low_latency_session, with_open_slots
+from turnout.spark.session.latency import with_open_slots
+from turnout.spark.session.route_properties import needed_properties, session_properties
 from turnout.spark.workers.daemon import ROUTES_ONLY
 from turnout.spark.workers.python import worker_python
 
@@ -162,7 +163,7 @@ def route_session(route: Route, *, master: str = "local[*]", log: Path | None = 
     """
     leave_last_words_unsaid()
     with _children_write_to(log), out_of_reach_of_sigterm():
-        conf = {**_needs(route), **asking_less(route), **route.spark}
+        conf = session_properties(route)
         carrier = reads_splits(route.source) and master.startswith("local")
         slots = with_open_slots(master, [route])
         is_ours = SparkSession.getActiveSession() is None
@@ -189,7 +190,7 @@ def server_session(
     """
     needed: dict[str, str] = {}
     for route in routes:
-        needed |= _needs(route)
+        needed |= needed_properties(route)
     streams_only = bool(routes) and all(reads_splits(route.source) for route in routes)
     carrier = streams_only and master.startswith("local")
     with _children_write_to(log):
@@ -200,40 +201,10 @@ def server_session(
 def session_for(spark: SparkSession, route: Route) -> SparkSession:
     """Return a new session of the same application, with the route's own properties as far as they can be set."""
     session = spark.newSession()
-    for name, value in {**_needs(route), **asking_less(route), **route.spark}.items():
+    for name, value in session_properties(route).items():
         if session.conf.isModifiable(name):
             session.conf.set(name, value)
     return session
-
-
-def missing_properties(spark: SparkSession, route: Route) -> dict[str, str]:
-    """Return the properties that the route needs and that only a new application can have.
-
-    What merely makes micro-batches shorter is not missed.
-    """
-    required = dict(route.spark)
-    settings = spark.sparkContext.getConf()
-    for endpoint in _endpoints(route):
-        required |= endpoint.lacks({**dict(settings.getAll()), **route.spark})
-    return {
-        name: value
-        for name, value in required.items()
-        if not spark.conf.isModifiable(name) and settings.get(name) != value
-    }
-
-
-def _endpoints(route: Route) -> list[SparkEndpoint]:
-    return [endpoint_of(endpoint) for endpoint in (route.source, *route.sinks.values())]
-
-
-def _needs(route: Route) -> dict[str, str]:
-    """Return the Spark properties for the route's endpoints and trigger: connectors, short micro-batches."""
-    needed: dict[str, str] = {}
-    for endpoint in _endpoints(route):
-        needed |= endpoint.needs({**route.spark, **needed})
-    if route.trigger.latency == "low":
-        needed.update(low_latency_session())
-    return needed
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from turnout.conditions.anchor import Anchor, Kind
 from turnout.conditions.check import Check
 from turnout.conditions.evaluate import span_prefix
 from turnout.conditions.pattern import Piece, fold, parse_pattern
-from turnout.conditions.regex import required_texts
+from turnout.conditions.required_texts import required_texts
 from turnout.subscriptions.index.buckets import Indices
 from turnout.subscriptions.index.facts import PART, Fact
 

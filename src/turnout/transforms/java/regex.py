@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from turnout.deferred import regex
 from turnout.errors import RecordError
 from turnout.transforms.java.regex_characters import JavaRegexError
-from turnout.transforms.java.regex_reader import JavaRegexReader
+from turnout.transforms.java.regex_translator import JavaRegexReader
 
 SECONDS = 1.0
 """Maximum seconds for matching one text; a pattern that needs longer fails the record."""

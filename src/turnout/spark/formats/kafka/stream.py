@@ -15,9 +15,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from turnout.errors import ConnectionLostError, StreamError
 from turnout.kafka.admin import KafkaAdmin, PartitionEnds, TopicInfo, TopicPartition
-from turnout.kafka.clients import NOT_FOUND
-from turnout.kafka.reader import lost_records, recreated
 from turnout.runtime.index.client import AskedRevisions
+from turnout.runtime.kafka_losses import NextOffsets, next_offsets_after
 from turnout.runtime.kafka_source import (
     KafkaOffsets,
     KafkaSourceOptions,
@@ -38,7 +37,6 @@ _PAUSE_SECONDS: Final = 0.05
 _RETRY_SECONDS: Final = 0.5
 
 _Answer = TypeVar("_Answer")
-_NextOffsets = dict[TopicPartition, int]
 
 
 class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -48,7 +46,7 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._admin: KafkaAdmin | None = None
         self._initial: JsonObject | None = None
-        self._target: _NextOffsets | None = None
+        self._target: NextOffsets | None = None
         self._latest: JsonObject | None = None
         self._reported: set[str] = set()
         self._revisions = AskedRevisions(options.revisions_url) if options.revisions_url else None
@@ -152,23 +150,11 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _next_offsets(
         self, before: KafkaOffsets, infos: Mapping[str, TopicInfo], ends: Mapping[TopicPartition, PartitionEnds]
-    ) -> _NextOffsets:
-        """Return the next offset of each partition: new topics and partitions begin with their first record."""
-        former_offsets = before.next_offsets()
-        next_offsets = {}
-        missing = {topic for topic in (*before.next, *self._options.topics) if topic not in infos}
-        for topic in sorted(missing):
-            self._report(_missing(topic, self._options.client.servers))
-        new = {topic for topic, info in infos.items() if before.ids.get(topic, info.id) != info.id}
-        for topic in sorted(new):
-            self._report(recreated(topic, before.ids[topic], infos[topic].id))
-        for (topic, number), end in ends.items():
-            at = end.first if topic in new else former_offsets.get((topic, number), end.first)
-            if not end.first <= at <= max(end.first, end.next):
-                upper = end.first if at < end.first else at
-                self._report(lost_records(topic, number, min(at, end.next), upper, end.first, end.next))
-                at = end.first if at < end.first else end.next
-            next_offsets[topic, number] = at
+    ) -> NextOffsets:
+        """Return the next offset of each partition, and report what was lost before it."""
+        next_offsets, losses = next_offsets_after(before, self._options, infos, ends)
+        for loss in losses:
+            self._report(loss)
         return next_offsets
 
     def _report(self, failure: StreamError) -> None:
@@ -181,7 +167,7 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # The next micro-batch
 
-    def _tops(self, next_offsets: _NextOffsets, ends: Mapping[TopicPartition, PartitionEnds]) -> _NextOffsets:
+    def _tops(self, next_offsets: NextOffsets, ends: Mapping[TopicPartition, PartitionEnds]) -> NextOffsets:
         tops = {name: end.next for name, end in ends.items()}
         if self._target is None:
             return tops
@@ -192,8 +178,8 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self,
         start: JsonObject,
         before: KafkaOffsets,
-        next_offsets: _NextOffsets,
-        tops: _NextOffsets,
+        next_offsets: NextOffsets,
+        tops: NextOffsets,
         infos: Mapping[str, TopicInfo],
         limit: ReadLimit,
     ) -> JsonObject:
@@ -218,8 +204,3 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 def _ids(infos: Mapping[str, TopicInfo]) -> dict[str, str]:
     return {name: info.id for name, info in infos.items() if info.id is not None}
-
-
-def _missing(topic: str, servers: Sequence[str]) -> StreamError:
-    problem = "records that were not read are lost, if it existed; set failOnDataLoss=false to continue without it"
-    return StreamError(f"there is no topic {topic!r} at {', '.join(servers)}: {problem}", code=NOT_FOUND)
