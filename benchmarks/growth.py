@@ -25,7 +25,7 @@ from turnout.conditions import Group, Kiwi, Logic
 from turnout.gc_tools import paused_gc
 from turnout.subscriptions import Subscription
 from turnout.subscriptions.index import Index
-from turnout.subscriptions.index.anchor_costs import Costs
+from turnout.subscriptions.index.anchor_frequencies import Costs
 from turnout.subscriptions.index.build import build
 from turnout.subscriptions.index.manifest import Manifest, SegmentFiles
 

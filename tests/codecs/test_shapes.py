@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnout.codecs import Format, codec_of, reading, shapes
+from turnout.codecs import Format, codec_of, json_reading, shapes
 from turnout.records import Block
 from turnout.records.block import rows_of
 
@@ -60,7 +60,7 @@ def test_every_value_keeps_its_row(members: list[Any], chunk: int, many: int) ->
 def test_what_cannot_be_read_leaves_the_others_in_place(texts: list[bytes]) -> None:
     """Errors name their rows, and what is read leniently stands where it stood."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(reading, "_CHUNK", 3)
+        patched.setattr(json_reading, "_CHUNK", 3)
         blocks, errors = codec_of(Format.from_config({"format": "json"})).decode(rows_of(len(texts)), texts)
 
     wrong = {b"{", b"\xff"}

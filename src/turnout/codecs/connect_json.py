@@ -12,10 +12,10 @@ import msgspec
 
 from turnout.codecs.codec import Decoded, attempt, with_tombstones
 from turnout.codecs.json_forms import wire_form
+from turnout.codecs.json_reading import Reader, SchemalessReader
+from turnout.codecs.json_writing import Written, texts_of
 from turnout.codecs.kind import CodecKind, Setting, choice, flag
 from turnout.codecs.plain_json import JSON_CONVERTER
-from turnout.codecs.reading import Reader, SchemalessReader
-from turnout.codecs.writing import Written, texts_of
 from turnout.deferred import np
 from turnout.errors import RecordError
 from turnout.records import Block, Positions, Schema

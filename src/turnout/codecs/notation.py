@@ -8,7 +8,7 @@ from datetime import date
 from typing import Protocol
 
 from turnout.codecs.codec import Codec, EncodeErrors
-from turnout.codecs.reading import Reader
+from turnout.codecs.json_reading import Reader
 from turnout.errors import RecordError
 from turnout.records import group
 from turnout.records.block import rows_of

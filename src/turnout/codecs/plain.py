@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
 from turnout.codecs.codec import Codec, Decoded, attempt, encode_each, with_tombstones
+from turnout.codecs.json_writing import encode_json
 from turnout.codecs.kind import CodecKind, Setting
 from turnout.codecs.notation import ValueNotation
-from turnout.codecs.writing import encode_json
 from turnout.deferred import np
 from turnout.errors import RecordError
 from turnout.plural import plural

@@ -10,9 +10,9 @@ from typing import ClassVar, Final
 
 from turnout.codecs.codec import Decoded, attempt, with_tombstones
 from turnout.codecs.ddl import DdlError, parse_ddl
+from turnout.codecs.json_reading import Reader, SchemalessReader
+from turnout.codecs.json_writing import encode_json
 from turnout.codecs.kind import CodecKind, Setting
-from turnout.codecs.reading import Reader, SchemalessReader
-from turnout.codecs.writing import encode_json
 from turnout.deferred import np
 from turnout.records import Block, Positions, Schema
 

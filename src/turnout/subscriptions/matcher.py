@@ -12,7 +12,7 @@ from turnout.conditions import evaluate
 from turnout.epoch import milliseconds_now
 from turnout.multivalued import Metadata, Multivalued, by_leaf_keys
 from turnout.records.text import texts_of_all, texts_of_values
-from turnout.subscriptions.index.anchor_costs import Costs
+from turnout.subscriptions.index.anchor_frequencies import Costs
 from turnout.subscriptions.index.background_task import BackgroundTask
 from turnout.subscriptions.index.buckets import TooManyError
 from turnout.subscriptions.index.build import enabled

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.subscriptions.index.asking import expected, pairs, subscriptions_of
 from turnout.conditions import all_of, any_of, kiwi
 from turnout.subscriptions.index import Index
-from turnout.subscriptions.index.anchor_costs import Costs
+from turnout.subscriptions.index.anchor_frequencies import Costs
 from turnout.subscriptions.index.build import build
 
 

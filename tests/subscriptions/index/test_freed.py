@@ -9,7 +9,7 @@ from turnout.conditions import all_of, kiwi
 from turnout.gc_tools import paused_gc
 from turnout.subscriptions import Subscription, open_store
 from turnout.subscriptions.index import IndexFolder
-from turnout.subscriptions.index.anchor_costs import Costs
+from turnout.subscriptions.index.anchor_frequencies import Costs
 from turnout.subscriptions.index.build import build
 from turnout.subscriptions.index.segment import Segment
 

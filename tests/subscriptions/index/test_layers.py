@@ -14,7 +14,7 @@ from turnout.conditions import parse
 from turnout.subscriptions import Subscription
 from turnout.subscriptions.expiry import Expiry
 from turnout.subscriptions.index import layers as module
-from turnout.subscriptions.index.anchor_costs import Costs
+from turnout.subscriptions.index.anchor_frequencies import Costs
 from turnout.subscriptions.index.build import build
 from turnout.subscriptions.index.layers import Layer, Layers, Matches
 

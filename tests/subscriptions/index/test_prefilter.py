@@ -11,7 +11,7 @@ from tests.subscriptions.index.asking import all_rows_together, expected, subscr
 from turnout.conditions import all_of, kiwi, not_
 from turnout.subscriptions import Matcher, Subscription
 from turnout.subscriptions.index import match_one, prefilter
-from turnout.subscriptions.index.anchor_costs import Costs
+from turnout.subscriptions.index.anchor_frequencies import Costs
 from turnout.subscriptions.index.build import build
 
 _conditions = st.lists(conditions, min_size=1, max_size=12)

@@ -14,7 +14,7 @@ from tests.subscriptions.index.asking import expected, pairs, subscriptions_of
 from turnout.conditions import all_of, any_of, compare, kiwi, not_, one_of, parse
 from turnout.subscriptions import Matcher, Subscription
 from turnout.subscriptions.index import Index, match_one, ranges, secondary_keys
-from turnout.subscriptions.index.anchor_costs import Costs
+from turnout.subscriptions.index.anchor_frequencies import Costs
 from turnout.subscriptions.index.build import build
 from turnout.subscriptions.index.facts import SPAN
 from turnout.subscriptions.index.match_one import single_of

@@ -11,7 +11,7 @@ from tests.subscriptions.index.asking import expected, subscriptions_of
 from turnout.conditions import all_of, kiwi
 from turnout.subscriptions import Matcher, Subscription
 from turnout.subscriptions.index import secondary_keys, single_checks
-from turnout.subscriptions.index.anchor_costs import Costs
+from turnout.subscriptions.index.anchor_frequencies import Costs
 from turnout.subscriptions.index.build import build
 from turnout.subscriptions.index.match_one import single_of
 

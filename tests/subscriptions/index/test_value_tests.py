@@ -12,7 +12,7 @@ from turnout.conditions.model import Regex
 from turnout.conditions.regex import RegexSet
 from turnout.subscriptions import Matcher
 from turnout.subscriptions.index import Index, build, value_tests
-from turnout.subscriptions.index.anchor_costs import Costs
+from turnout.subscriptions.index.anchor_frequencies import Costs
 
 _expressions = st.sampled_from(["a.c|x", "[ab]+c?$", "^.b", "(?i)AB", "b{2}", "\\bc", "ü", ".*", "z"])
 _texts = st.text("abcxz üA", max_size=8)

@@ -13,8 +13,8 @@ from turnout.codecs.avro.kind import AVRO_CONVERTER
 from turnout.codecs.avro.plan import Plan
 from turnout.codecs.avro.types import parse_schema
 from turnout.codecs.codec import Decoded, attempt, with_tombstones
+from turnout.codecs.json_writing import Written
 from turnout.codecs.schema_registry import Indexes, Position, RegisteringCodec, SchemaText
-from turnout.codecs.writing import Written
 from turnout.errors import RecordError
 from turnout.records import Block, Positions, Schema
 

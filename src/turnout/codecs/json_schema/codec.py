@@ -17,8 +17,8 @@ from turnout.codecs.json_schema.kind import JSON_SCHEMA_CONVERTER
 from turnout.codecs.json_schema.options import JsonSchemaOptions
 from turnout.codecs.json_schema.validation import Validate, validator_of
 from turnout.codecs.json_schema.values import form_of, reader_of
+from turnout.codecs.json_writing import Written, texts_of
 from turnout.codecs.schema_registry import Indexes, Position, RegisteringCodec, RegistryOptions, SchemaText, Writing
-from turnout.codecs.writing import Written, texts_of
 from turnout.errors import RecordError
 from turnout.records import Block, Origin, Positions, Schema
 

@@ -10,8 +10,8 @@ import msgspec
 
 from turnout.codecs.json_forms import Form, wire_form
 from turnout.codecs.json_leaf_readers import wire_leaf
+from turnout.codecs.json_reading import Reader
 from turnout.codecs.nodes import JsonType, Misfit, Node, Slow, each, json_of, slow_node
-from turnout.codecs.reading import Reader
 from turnout.records import Schema, Struct
 from turnout.records.types import DynamicValue, Entries, NewColumn
 

@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from turnout.codecs.codec import Decoded
+from turnout.codecs.json_writing import Written
 from turnout.codecs.protobuf.connect_schema import Message, plan_of
 from turnout.codecs.protobuf.descriptors import SchemaFile, text_of_registry
 from turnout.codecs.protobuf.kind import CONVERTER
@@ -26,7 +27,6 @@ from turnout.codecs.schema_registry import (
 )
 from turnout.codecs.schema_registry.codec import RegistrySchema
 from turnout.codecs.schema_registry.framing import HEADER
-from turnout.codecs.writing import Written
 from turnout.errors import MissingExtraError, RecordError
 from turnout.records import Block, Positions, Schema
 

@@ -9,6 +9,7 @@ from typing import ClassVar, Final, NamedTuple, Protocol, TypeAlias
 
 from turnout.caches import LruCache
 from turnout.codecs.codec import Decoded, Encoded, attempt, with_tombstones
+from turnout.codecs.json_writing import Written
 from turnout.codecs.schema_registry.client import SchemaText, registry_of
 from turnout.codecs.schema_registry.framing import (
     KEY_HEADER,
@@ -21,7 +22,6 @@ from turnout.codecs.schema_registry.framing import (
 from turnout.codecs.schema_registry.options import RegistryOptions, Writing
 from turnout.codecs.schema_registry.subjects import subject_of
 from turnout.codecs.schema_registry.waiting import answered
-from turnout.codecs.writing import Written
 from turnout.deferred import np
 from turnout.errors import RecordError
 from turnout.records import Block, Positions, Schema

@@ -21,7 +21,7 @@ from turnout.spark.frames.metadata import FrameMetadata
 from turnout.spark.workers.map_in_arrow import map_in_arrow
 from turnout.subscriptions import Snapshot, Store
 from turnout.subscriptions.analysis.table import table_of
-from turnout.subscriptions.index.anchor_costs import Costs
+from turnout.subscriptions.index.anchor_frequencies import Costs
 from turnout.subscriptions.index.build import build
 from turnout.subscriptions.index.index import Index
 from turnout.subscriptions.index.layers import Layer

@@ -11,12 +11,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from turnout.subscriptions.index.anchor_costs import Costs
+from turnout.subscriptions.index.anchor_frequencies import Costs
 from turnout.subscriptions.index.arrays import EQUAL, HOLDS, JUST_ONE, LIMITS, MANY, ONE_OF, TREE, Arrays, Head
 from turnout.subscriptions.index.buckets import Indices, Ints, Longs, arranged, expanded, mixed
 from turnout.subscriptions.index.clauses import Clauses
-from turnout.subscriptions.index.cost_model import NOTHING, Prices
 from turnout.subscriptions.index.facts import encoded_all, hashes_of, is_many, salt_of
+from turnout.subscriptions.index.literal_choice import NOTHING, Prices
 from turnout.subscriptions.index.postings import Entries, entries_of, joined, rows_of_conditions
 from turnout.subscriptions.index.ranges import Intervals
 from turnout.subscriptions.index.secondary_keys import SecondaryKeys

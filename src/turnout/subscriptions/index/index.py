@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from turnout.epoch import milliseconds_now
 from turnout.multivalued import ANY_KEY, MAX_VALUES, Expanded, Metadata, Multivalued, is_plain_key
-from turnout.subscriptions.index.anchor_costs import Costs
+from turnout.subscriptions.index.anchor_frequencies import Costs
 from turnout.subscriptions.index.any_value import AnyCodes, asks_numbers, matched_any
 from turnout.subscriptions.index.buckets import Indices, TooManyError, indices_of
 from turnout.subscriptions.index.build import build

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from turnout.files import FileLock
-from turnout.subscriptions.index.anchor_costs import Costs
+from turnout.subscriptions.index.anchor_frequencies import Costs
 from turnout.subscriptions.index.background_task import BackgroundTask
 from turnout.subscriptions.index.build import build, enabled
 from turnout.subscriptions.index.layout import IndexFileError, checked_segment

@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from turnout.conditions.anchor import ALWAYS
 from turnout.conditions.model import Condition, Group, Logic, leaves, nodes
 from turnout.conditions.terms import conjuncts, disjuncts, terms_of
-from turnout.subscriptions.index.anchor_costs import Costs
+from turnout.subscriptions.index.anchor_frequencies import Costs
 from turnout.subscriptions.index.buckets import Indices
 from turnout.subscriptions.index.clauses import Clauses
-from turnout.subscriptions.index.cost_model import NOTHING, Prices, Unions, cheapest
+from turnout.subscriptions.index.literal_choice import NOTHING, Prices, Unions, cheapest
 
 _MAX_JOINT_ALTERNATIVES = 8
 """Conditions with no more alternatives than this are worked on together, if all of them are leaves."""

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from turnout.subscriptions.index.arrays import EQUAL, LIMITS, MANY
 from turnout.subscriptions.index.buckets import Indices, expanded
 from turnout.subscriptions.index.clauses import Clauses
-from turnout.subscriptions.index.cost_model import NOTHING, Prices, Unions, cheapest
+from turnout.subscriptions.index.literal_choice import NOTHING, Prices, Unions, cheapest
 from turnout.subscriptions.index.postings import Entries, joined
 
 HOT = 6

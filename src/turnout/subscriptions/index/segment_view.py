@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from turnout.subscriptions.index.anchor_costs import Costs
+from turnout.subscriptions.index.anchor_frequencies import Costs
 from turnout.subscriptions.index.buckets import arranged, shift_of
 from turnout.subscriptions.index.build import build, enabled
 from turnout.subscriptions.index.facts import Fact, encoded, encoded_all, hash_of, hashes_of, salt_of, taker
@@ -84,7 +84,7 @@ class SegmentView:
 
 
 class UseCounts:
-    """Frequency of texts among a segment's subscriptions; see `turnout.subscriptions.index.anchor_costs.Background`."""
+    """Frequency of texts among the subscriptions of a segment; see `anchor_frequencies.Background`."""
 
     def __init__(self, segment: Segment) -> None:
         self._segment = segment

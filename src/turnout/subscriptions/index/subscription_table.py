@@ -9,8 +9,8 @@ import numpy as np
 from turnout.conditions import Condition
 from turnout.subscriptions.expiry import Expiry, ExpiryClock
 from turnout.subscriptions.index.buckets import Ints, Longs
-from turnout.subscriptions.index.cost_model import NOTHING
 from turnout.subscriptions.index.facts import encoded_all
+from turnout.subscriptions.index.literal_choice import NOTHING
 from turnout.subscriptions.index.text_arrays import Texts
 from turnout.subscriptions.model import Subscription
 

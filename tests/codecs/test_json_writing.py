@@ -10,7 +10,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.codecs.blocks import ERROR, decoded, encoded
-from tests.codecs.test_reading import ANY, JSON
+from tests.codecs.test_json_reading import ANY, JSON
 
 from turnout.records import Block, Field, Float32, Int8, Moment, Schema, Struct
 from turnout.records.schema import TIMESTAMP

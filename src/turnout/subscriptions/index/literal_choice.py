@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnout.conditions.anchor import Anchor, Kind
-from turnout.subscriptions.index.anchor_costs import Costs
+from turnout.subscriptions.index.anchor_frequencies import Costs
 from turnout.subscriptions.index.arrays import EQUAL, HOLDS, JUST_ONE, MANY
 from turnout.subscriptions.index.buckets import Indices, expanded
 from turnout.subscriptions.index.clauses import Clauses
