@@ -11,12 +11,13 @@ import pytest
 
 from turnout.engine import Messages, Program
 from turnout.errors import ConfigError
-from turnout.history import dead_letters, letter_box
+from turnout.history import dead_letters
 from turnout.history.redrive import redrive
 from turnout.kafka.producer import KafkaMessages
 from turnout.kafka.reader import SCHEMA
 from turnout.records.published import Published
 from turnout.routes import Route
+from turnout.runtime.endpoints import kafka_letters
 from turnout.runtime.endpoints.adapter import StreamEnd
 from turnout.runtime.endpoints.kafka import KafkaAdapter
 
@@ -95,7 +96,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
 
     @contextmanager
     def history(of: Any) -> Iterator[Memory]:
-        yield Memory(made, of.topic if isinstance(of, letter_box.LetterBox) else "in")
+        yield Memory(made, of.stream if isinstance(of, kafka_letters.KafkaLetters) else "in")
 
     def send(_adapter: object, messages: Messages, _refuse: object, _name: str) -> Published:
         columns = (messages.column(part).to_pylist() for part in ("key", "value"))
@@ -103,8 +104,8 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
             made.add(f"{topic}:0", key, value)
         return Published(stored=len(messages))
 
-    monkeypatch.setattr(letter_box.LetterBox, "history", history)
-    monkeypatch.setattr(letter_box, "KafkaProducer", lambda _options: Producer(made))
+    monkeypatch.setattr(kafka_letters.KafkaLetters, "history", history)
+    monkeypatch.setattr(kafka_letters, "KafkaProducer", lambda _options: Producer(made))
     monkeypatch.setattr(KafkaAdapter, "history", history)
     monkeypatch.setattr(KafkaAdapter, "send", send)
     monkeypatch.setattr(KafkaAdapter, "ping", lambda _: None)

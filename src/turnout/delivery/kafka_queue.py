@@ -12,7 +12,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, asynccontextmanager, closing
+from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, closing
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any, Final, Self, TypeVar, cast
@@ -27,6 +27,7 @@ from turnout.kafka.options import KafkaOptions
 from turnout.kafka.producer import KafkaHeaders
 from turnout.kafka.table import TopicTable
 from turnout.nats.protocol.headers import HeaderInput, Headers
+from turnout.routes.endpoints import KafkaSink
 from turnout.routes.webhooks import WebhooksPart
 
 _log = logging.getLogger(__name__)
@@ -338,3 +339,8 @@ def _pairs(headers: HeaderInput) -> Iterator[tuple[str, bytes]]:
 
 def _text(value: bytes | str | None) -> str:
     return value if isinstance(value, str) else (value or b"").decode("utf-8", "replace")
+
+
+def opened_topics(sink: KafkaSink, webhooks: WebhooksPart) -> AbstractAsyncContextManager[KafkaQueue]:
+    """Open the topics of a sink's deliveries; see `KafkaQueue.opened`."""
+    return KafkaQueue.opened(sink.client, webhooks)

@@ -11,15 +11,12 @@ from contextlib import asynccontextmanager
 from turnout.delivery.client import Client
 from turnout.delivery.counts import DeliveryCounts
 from turnout.delivery.dispatcher import Dispatcher
-from turnout.delivery.kafka_queue import KafkaQueue
 from turnout.delivery.letters import DeadDelivery
 from turnout.delivery.queue import DeliveryQueue
 from turnout.delivery.settings import Lanes
-from turnout.delivery.streams import DeliveryStreams
 from turnout.errors import ConfigError, ConnectionLostError, Mistake, StreamError
-from turnout.nats.jetstream import connect
 from turnout.routes import Route
-from turnout.routes.endpoints import KafkaSink, NatsSink
+from turnout.routes.endpoints.formats import adapter_class, format_of
 from turnout.routes.webhooks import WebhooksPart
 from turnout.runtime.webhook_streams import make_webhook_streams
 from turnout.subscriptions import open_store
@@ -51,13 +48,10 @@ async def opened_queue(route: Route) -> AsyncIterator[DeliveryQueue]:
     webhooks = webhooks_of(route)
     sink = list(route.sinks.values())[webhooks.sink_index(list(route.sinks))]
     await asyncio.to_thread(make_webhook_streams, route)
-    if isinstance(sink, KafkaSink):
-        async with KafkaQueue.opened(sink.client, webhooks) as queue:
-            yield queue
-        return
-    assert isinstance(sink, NatsSink)
-    async with connect(sink.connection) as js:
-        yield await DeliveryStreams.open(js, webhooks)
+    opens = format_of(sink).deliveries
+    assert opens is not None, "the reader of routes has checked it"
+    async with adapter_class(opens)(sink, webhooks) as queue:
+        yield queue
 
 
 async def deliver(

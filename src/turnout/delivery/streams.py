@@ -19,9 +19,11 @@ from turnout.nats.jetstream import (
     JetStream,
     PullOptions,
     Stream,
+    connect,
 )
 from turnout.nats.jetstream.errors import MessageNotFoundError
 from turnout.nats.protocol.headers import HeaderInput, Headers
+from turnout.routes.endpoints import NatsSink
 from turnout.routes.webhooks import WebhooksPart
 from turnout.subscriptions.webhooks import delivery_address
 from turnout.untrusted import LARGEST_SEQUENCE, decimal
@@ -165,3 +167,15 @@ class DeliveryStreams:
                 await self.dead.delete_message(letter.sequence)
                 moved += 1
         return moved
+
+
+@asynccontextmanager
+async def opened_streams(sink: NatsSink, webhooks: WebhooksPart) -> AsyncIterator[DeliveryStreams]:
+    """Connect to the server of a sink, and open the streams of its deliveries.
+
+    Raises:
+        StreamError: the server refuses one.
+        ConnectionLostError: it cannot be reached.
+    """
+    async with connect(sink.connection) as js:
+        yield await DeliveryStreams.open(js, webhooks)

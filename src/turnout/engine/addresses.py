@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from turnout.routes import Route
-from turnout.routes.endpoints import KafkaSink, Sink
+from turnout.routes.endpoints import Sink
 from turnout.routes.reader import DEFAULT_SINK
 from turnout.subjects.index import SourceIndex
 from turnout.subscriptions.destinations import FEED, MAX_BYTES, Rights, problem_of
@@ -129,8 +129,7 @@ class Addresses:
         if not sink.topics_are_addresses:
             # The name of a topic is a value in a file; only the permission to write it can be checked.
             return rights.refusal(topic) if rights.allow is not None else None
-        # In Kafka all deliveries are in one topic, and what would be a subject is their key.
-        is_key = is_delivery and isinstance(sink, KafkaSink)
+        is_key = is_delivery and sink.keys_name_deliveries
         problem = None if is_key else sink.topic_problem(topic)
         if problem is None and self._takes_dead_letters(sink, topic):
             problem = "is not allowed: the route's dead letters go there, and nothing else"
@@ -148,7 +147,7 @@ class Addresses:
         if webhooks is None:
             return False
         sink = self._endpoints[webhooks.sink_index(self.sinks)]
-        is_topic = isinstance(sink, KafkaSink) and topic in webhooks.topics
+        is_topic = sink.keys_name_deliveries and topic in webhooks.topics
         if not is_topic and not topic.startswith((f"{webhooks.subject}.", f"{webhooks.dead_subject}.")):
             return False
         return sink is self._endpoints[index] or sink.shares_letters_with(self._endpoints[index])

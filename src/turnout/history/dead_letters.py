@@ -17,6 +17,7 @@ from turnout.history.letter_box import LetterBox
 from turnout.nats.wire.positions import StreamPosition, position_of
 from turnout.records.types import ArrowBatch, Fields
 from turnout.routes import Route
+from turnout.runtime.endpoints.letters import SinkLetters
 from turnout.untrusted import LARGEST_SEQUENCE, JsonObject, decimal, is_whole
 
 _LARGEST_INT: Final = (1 << 31) - 1
@@ -154,7 +155,7 @@ def read(
     box = LetterBox.of(route)
     bounds = position_of("start", start), position_of("end", end)
     rows, limits = [], {}
-    with box.history() as history:
+    with box.letters.history() as history:
         for stream in history.streams:
             first, limits[stream] = (history.resolve(stream, bound) for bound in bounds)
             available = history.bounds(stream)
@@ -180,14 +181,14 @@ def of_messages(rows: Iterable[Fields], route: Route, box: LetterBox) -> list[De
         box: location of the messages.
     """
     sources = route.source.streams
-    letters, noted = [], _RedriveMarks(box)
+    letters, noted = [], _RedriveMarks(box.letters)
     for row in rows:
         headers = LetterHeaders.of(row)
         if headers.block.get(CONNECTOR) != route.name:
             continue
         if not headers.are_of_note:
-            stream = box.stream_of(row)
-            letters.append(DeadLetter.of(row, headers, stream, sources, box.secret, with_key=box.in_kafka))
+            stream, with_key = box.letters.stream_of(row), box.letters.keeps_keys
+            letters.append(DeadLetter.of(row, headers, stream, sources, box.secret, with_key=with_key))
         elif headers.sealed(box.secret, row["value"]):
             noted.add(row["value"])
     return [noted.of(letter) for letter in letters]
@@ -197,12 +198,12 @@ class _RedriveMarks:
     """Marks of redrives among dead letters, by stream and sequence.
 
     Args:
-        box: location of the letters. A note of another stream, or of letters stored later, is ignored: it is a
+        letters: location of the letters. A note of another stream, or of letters stored later, is ignored: it is a
             copy.
     """
 
-    def __init__(self, box: LetterBox) -> None:
-        self._box = box
+    def __init__(self, letters: SinkLetters) -> None:
+        self._letters = letters
         self._done: dict[tuple[str, int], int] = {}
         self._tries: dict[tuple[str, int], tuple[int, int]] = {}
 
@@ -211,10 +212,10 @@ class _RedriveMarks:
         try:
             note = json.loads(body or b"")
             until = _whole(note.get("until", LARGEST_SEQUENCE))
-            stream = note.get("stream", self._box.stream)
+            stream = note.get("stream", self._letters.stream)
             done = [_whole(sequence) for sequence in note["delivered"]]
             tries = {_whole(decimal(key)): _whole(count, _LARGEST_INT - 1) for key, count in note["failed"].items()}
-            if not self._box.holds(stream):
+            if not self._letters.holds(stream):
                 return
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             return

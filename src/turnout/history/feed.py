@@ -29,7 +29,6 @@ from turnout.epoch import EPOCH
 from turnout.errors import ConfigError, Mistake, SubscriptionNotFoundError
 from turnout.nats.wire.positions import StreamPosition
 from turnout.routes import Route
-from turnout.routes.endpoints import NatsSink
 from turnout.runtime.backfill.pending import pending_positions
 from turnout.runtime.checkpoint import checkpoint_of, local_folder
 from turnout.runtime.committed_offsets import committed
@@ -54,7 +53,6 @@ _ALWAYS: Final = any_of(exists("topic"), not_(exists("topic")))
 _FEED_TOPIC: Final = "feed"
 """Topic that stands for the record's own while a message for a feed alone is made."""
 
-_MESSAGE_ID: Final = "nats-msg-id"
 """Header that a sink replaces by the message's own id."""
 
 _KEPT_INDEXES: Final = 1_000
@@ -156,7 +154,7 @@ class FeedReader:
             raise ConfigError([Mistake("subscriptions.feeds", problem)], what=f"route {route.name}")
         self._checkpoint = folder
         self._matches = MatchFolder.beside(folder)
-        self._drops_ids = any(isinstance(sink, NatsSink) for sink in route.sinks.values())
+        self._replaced = frozenset().union(*(sink.replaced_headers for sink in route.sinks.values()))
         self._program = Program.of(_quiet(route))
         self._indexes = LruCache[tuple[str, tuple[str, ...], str], Index](_KEPT_INDEXES)
         self._store: Store = open_store(existing(route.subscriptions.store))
@@ -272,7 +270,7 @@ class FeedReader:
         if not keys:
             return (), removed
         result = self._program.run(batch, self._index(subscription))
-        return tuple(_feed_messages([cursors[key] for key in keys], result, drops_ids=self._drops_ids)), removed
+        return tuple(_feed_messages([cursors[key] for key in keys], result, replaced=self._replaced)), removed
 
     def _index(self, subscription: Subscription) -> Index:
         destinations = tuple(_FEED_TOPIC if topic == FEED else topic for topic in subscription.destinations)
@@ -311,8 +309,8 @@ def _in_turns(found: Mapping[str, Sequences], last: str) -> list[RecordKey]:
     return [(names[turn], at) for turn, at in zip(turns[order].tolist(), sequences[order].tolist(), strict=True)]
 
 
-def _feed_messages(cursors: Sequence[FeedCursor], result: Result, *, drops_ids: bool) -> Iterator[FeedMessage]:
-    """Yield the messages of a result in the order of its records, whose cursors are given."""
+def _feed_messages(cursors: Sequence[FeedCursor], result: Result, *, replaced: frozenset[str]) -> Iterator[FeedMessage]:
+    """Yield the messages of a result in the order of its records, whose cursors are given, without replaced headers."""
     if result.sent is None:
         return
     messages, topics = result.messages, result.sent.topics
@@ -323,8 +321,6 @@ def _feed_messages(cursors: Sequence[FeedCursor], result: Result, *, drops_ids: 
     for row, topic, id_, time, key, value, headers in sorted(fields, key=itemgetter(0)):
         shown = topics[row] or "" if topic == _FEED_TOPIC else topic
         pairs = tuple(
-            (header["key"], header["value"])
-            for header in headers or ()
-            if not drops_ids or header["key"].lower() != _MESSAGE_ID
+            (header["key"], header["value"]) for header in headers or () if header["key"].lower() not in replaced
         )
         yield FeedMessage(cursors[row], shown, id_, key, value, pairs, time)

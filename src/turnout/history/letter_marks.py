@@ -10,14 +10,12 @@ import re
 from collections.abc import Sequence
 
 from turnout.engine.sample_records import Header
-from turnout.errors import StreamError
 from turnout.history.dead_letters import DeadLetter
 from turnout.history.letter_block import CONNECTOR, REDRIVEN, TRIES
 from turnout.history.letter_box import LetterBox
-from turnout.nats.wire import Connection, Publisher
 from turnout.routes import Route
+from turnout.runtime.endpoints.letters import NewLetter
 
-_NO_MESSAGE = 10037
 _OF_TRIES = re.compile(rf":{TRIES}:\d+(:\d+)?$", re.ASCII)
 """Suffix that a rewritten letter has after its first id."""
 
@@ -48,12 +46,8 @@ def mark(
                 *([one for one in letters if one.stream == stream] for letters in (delivered, failed)),
             )
         return
-    with box.connection() as connection:
-        with Publisher(connection) as publisher:
-            for letter in failed:
-                _rewrite(publisher, box, letter)
-        for letter in (*delivered, *failed):
-            _delete(connection, letter)
+    done = [(letter.stream, letter.sequence) for letter in (*delivered, *failed)]
+    box.letters.exchange([_rewritten(box, letter) for letter in failed], done)
 
 
 def _note(
@@ -71,23 +65,15 @@ def _note(
         # Distinguishes a route's letters, and their notes, from those of others on the topic.
         (CONNECTOR, route.name.encode()),
     ]
-    box.add(headers, json.dumps(body).encode(), stream)
+    box.letters.add(box.letter(headers, json.dumps(body).encode()), stream)
 
 
-def _rewrite(publisher: Publisher, box: LetterBox, letter: DeadLetter) -> None:
+def _rewritten(box: LetterBox, letter: DeadLetter) -> NewLetter:
+    """Return a letter with one more try."""
     tries = letter.tries + 1
     first = _OF_TRIES.sub("", letter.message_id) or f"{letter.stream}:{letter.sequence}"
     headers = [*letter.raw, (TRIES, str(tries).encode())]
     # With the sequence no other letter gets this id, whatever ids others publish with: a copy that the server takes for
     # one that it has would be lost, as the letter is deleted after it.
     id_ = f"{first}:{TRIES}:{tries}:{letter.sequence}"
-    box.publish(publisher, headers, letter.record.value or b"", id_, sealed=letter.verified)
-
-
-def _delete(connection: Connection, letter: DeadLetter) -> None:
-    try:
-        connection.api(f"STREAM.MSG.DELETE.{letter.stream}", {"seq": letter.sequence, "no_erase": True})
-    except StreamError as failure:
-        # Deleted already, by another redrive or a limit of the stream.
-        if failure.err_code != _NO_MESSAGE and failure.code != 404:
-            raise
+    return box.letter(headers, letter.record.value or b"", id_, sealed=letter.verified)

@@ -17,7 +17,6 @@ from turnout.history.lineage_model import (
     cause_of,
 )
 from turnout.history.versions_in_git import versions_of
-from turnout.nats.protocol.positions import stream_and_sequence
 from turnout.records.types import ArrowBatch
 from turnout.routes import Route, digest_of
 from turnout.routes.endpoints import KafkaSink, NatsSink, Sink, Source
@@ -25,10 +24,8 @@ from turnout.routes.yaml_text import decoded
 from turnout.runtime.endpoints import adapter_of
 from turnout.subscriptions import Subscription
 from turnout.subscriptions.as_of import snapshot_of
-from turnout.untrusted import LARGEST_SEQUENCE, decimal
 
 _KAFKA: Final = "kafka://"
-_FORMS: Final = {"nats": "STREAM:SEQ, as in DELIVERED:17", "kafka": "TOPIC:PARTITION:OFFSET, as in delivered:0:17"}
 
 
 def walk(message: str, route: Route | None = None, *, server: str | None = None, git: bool = False) -> Lineage:
@@ -82,34 +79,34 @@ def _route_then(present: Route, origin: ParsedLineage, git: bool) -> tuple[Route
     return former, FormerRoute(name, same)
 
 
-def _sinks(route: Route | None, server: str | None) -> list[NatsSink | KafkaSink]:
+def _sinks(route: Route | None, server: str | None) -> list[Sink]:
     """Return sinks of the servers that may have the message."""
     if server is not None:
         return [_sink_at(server)]
     if route is None:
         raise ConfigError([Mistake("lineage", "give a route, a server or both: where to look for the message")])
-    sinks = [sink for sink in route.sinks.values() if isinstance(sink, NatsSink | KafkaSink)]
+    sinks = [sink for sink in route.sinks.values() if sink.message_form is not None]
     if not sinks:
         raise ConfigError([Mistake("route", f"{route.name} has no sink of the format nats or kafka: give the server")])
     return sinks
 
 
-def _sink_at(server: str) -> NatsSink | KafkaSink:
+def _sink_at(server: str) -> Sink:
     if server.startswith(_KAFKA):
         return KafkaSink.model_validate({"format": "kafka", "servers": server.removeprefix(_KAFKA)})
     return NatsSink.model_validate({"format": "nats", "servers": server})
 
 
-def _delivered(sinks: Sequence[NatsSink | KafkaSink], message: str) -> SourceRecord:
+def _delivered(sinks: Sequence[Sink], message: str) -> SourceRecord:
     """Return the message from the first of some sinks that has it.
 
     Raises:
         ConfigError: the text is no position in any of them.
     """
-    candidates = [(sink, position) for sink in sinks if (position := _position_in(sink, message)) is not None]
+    candidates = [(sink, position) for sink in sinks if (position := sink.message(message)) is not None]
     if not candidates:
-        forms = {sink.format: _FORMS[sink.format] for sink in sinks}
-        raise ConfigError([Mistake("message", f"expected {' or '.join(forms.values())}, found {message!r}")])
+        forms = " or ".join(dict.fromkeys(str(sink.message_form) for sink in sinks))
+        raise ConfigError([Mistake("message", f"expected {forms}, found {message!r}")])
     for number, (sink, position) in enumerate(candidates, start=1):
         try:
             return SourceRecord.of(position[0], adapter_of(sink).record_at(*position))
@@ -117,17 +114,6 @@ def _delivered(sinks: Sequence[NatsSink | KafkaSink], message: str) -> SourceRec
             if number == len(candidates):
                 raise
     raise AssertionError("there is a server")
-
-
-def _position_in(sink: NatsSink | KafkaSink, message: str) -> tuple[str, int] | None:
-    if isinstance(sink, NatsSink):
-        return stream_and_sequence(message)
-    topic, _, numbers = message.partition(":")
-    partition, _, offset = numbers.partition(":")
-    is_position = (
-        topic and decimal(partition, LARGEST_SEQUENCE) is not None and decimal(offset, LARGEST_SEQUENCE) is not None
-    )
-    return (f"{topic}:{int(partition)}", int(offset)) if is_position else None
 
 
 def _record(origin: ParsedLineage, route: Route | None, server: str | None) -> tuple[SourceRecord, ArrowBatch]:
@@ -145,8 +131,8 @@ def _record(origin: ParsedLineage, route: Route | None, server: str | None) -> t
             problem = "the route does not read this stream or topic"
             raise ConfigError([Mistake("source", problem)], what="is not read") from None
     else:
-        source = _sink_at(server or "")
-        found = _position_in(source, origin.source)
+        sink = _sink_at(server or "")
+        source, found = sink, sink.message(origin.source)
         if found is None:
             raise ConfigError([Mistake("source", "it is not from a stream or topic there")], what="cannot be read")
         position = found

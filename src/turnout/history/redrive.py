@@ -18,10 +18,10 @@ from turnout.errors import ConfigError, Mistake, SubscriptionNotFoundError
 from turnout.history.dead_letters import DeadLetter
 from turnout.history.letter_box import LetterBox
 from turnout.history.letter_marks import mark
-from turnout.history.original_records import originals
 from turnout.history.sending import Sinks
 from turnout.records.types import ArrowBatch
 from turnout.routes import Route
+from turnout.runtime.endpoints import adapter_of
 from turnout.runtime.preflight import preflight, with_stored_topics
 from turnout.subscriptions import Store, Subscription, open_store
 from turnout.subscriptions.index import Index
@@ -193,8 +193,7 @@ class _Redrive:
         self._program = Program.of(route)
         self._index = index
         self._box = LetterBox.of(route)
-        if delete and self._box.in_kafka:
-            problem = "Kafka deletes no single records; without it, a note says which letters are delivered"
+        if delete and (problem := self._box.letters.deletion_problem) is not None:
             raise ConfigError([Mistake("--delete", problem)])
         self._sinks = Sinks(route)
         self._dry_run = dry_run
@@ -225,7 +224,8 @@ class _Redrive:
 
     def _records(self, letters: Sequence[DeadLetter]) -> list[SampleRecord]:
         """Return the record of each letter."""
-        found = iter(originals(self._route, [letter for letter in letters if letter.verified]))
+        verified = [letter.record for letter in letters if letter.verified]
+        found = iter(adapter_of(self._route.source).originals(verified) if verified else ())
         return [next(found) if letter.verified else _claimed(letter) for letter in letters]
 
     def _action(self, trace: Trace, row: int, letter: DeadLetter, *, is_whole: bool) -> _Action:

@@ -20,6 +20,7 @@ from turnout.records import Schema
 from turnout.routes.connector import Connector
 from turnout.routes.document import DeadLetterPart, RouteDocument
 from turnout.routes.endpoints import KafkaSink, KafkaSource, NatsSink, NatsSource, Sink
+from turnout.routes.endpoints.formats import format_of
 from turnout.routes.files import FileNames
 from turnout.routes.includes import mappings_of, transforms_of
 from turnout.routes.line_numbers import Document, Path, dotted, line_of
@@ -238,10 +239,10 @@ class RouteReader:
             self.add(("webhooks", "sink"), f"found {name!r}, expected one of {', '.join(sinks)}")
             return
         sink = sinks[name] if name is not None else next(iter(sinks.values()))
-        if not isinstance(sink, NatsSink | KafkaSink):
+        if sink is None or format_of(sink).deliveries is None:
             found = sink and sink.format
             self.add(("webhooks",), f"needs a sink of format nats or kafka for its deliveries, found {found}")
-        elif isinstance(sink, NatsSink) and not sink.with_ids:
+        elif not sink.with_ids:
             self.add(("webhooks",), "needs a sink that stores each message once, found messageId: none")
         if checked.subscriptions is None:
             self.add(("webhooks",), "needs subscriptions, whose destinations are webhooks")

@@ -117,7 +117,9 @@ def letter_at(route: Route, sequence: int, stream: str | None = None) -> DeadLet
     """
     _check(route)
     box = LetterBox.of(route)
-    letters = chosen(read(route, start=box.at(sequence), end=box.at(sequence + 1), done=True), None, stream)
+    letters = chosen(
+        read(route, start=box.letters.at(sequence), end=box.letters.at(sequence + 1), done=True), None, stream
+    )
     if len(letters) > 1:
         streams = ", ".join(letter.stream for letter in letters)
         raise ConflictError(f"several partitions have a dead letter {sequence}: {streams}; name one as stream")

@@ -31,12 +31,26 @@ class PigeonSink(Sink):
 
 
 FORMAT = EndpointFormat(
-    "pigeons", ("pigeon",), PigeonSource, PigeonSink, "pigeon_adapter:PigeonAdapter", "pigeon_spark:PigeonEndpoint"
+    "pigeons",
+    ("pigeon",),
+    PigeonSource,
+    PigeonSink,
+    "pigeon_adapter:PigeonAdapter",
+    "pigeon_spark:PigeonEndpoint",
+    "pigeon_queue:opened_loft",
 )
 '''
 
 _ADAPTER = """
+from dataclasses import dataclass
+
 from turnout.runtime.endpoints.adapter import EndpointAdapter, EndpointProbe
+
+
+@dataclass
+class PigeonLetters:
+    stream: str
+    topic: str
 
 
 class PigeonProbe(EndpointProbe):
@@ -52,14 +66,31 @@ class PigeonAdapter(EndpointAdapter):
 
     def probe(self, seconds):
         return PigeonProbe(self.endpoint)
+
+    def letters(self, topic):
+        return PigeonLetters(self.endpoint.loft, topic)
+
+    def make_delivery_streams(self, webhooks):
+        print(f"a place for {webhooks.stream}")
+"""
+
+_QUEUE = """
+from contextlib import asynccontextmanager
+
+
+@asynccontextmanager
+async def opened_loft(sink, webhooks):
+    yield f"the deliveries of {webhooks.stream} in the {sink.loft}"
 """
 
 _USE = """
-import json
+import asyncio, json
 from turnout import Route
 from turnout.cli._connect_checks import probe
+from turnout.delivery.service import opened_queue
 from turnout.engine.addresses import Addresses
 from turnout.errors import RouteError
+from turnout.history.letter_box import LetterBox
 from turnout.routes.json_schema import route_schema
 from turnout.runtime.endpoints import adapter_of
 from turnout.runtime.preflight import preflight
@@ -70,6 +101,12 @@ route = preflight(Route.parse(text, {}))
 print(route.summary())
 print(*probe(route, 0), sep="\\n")
 print(Addresses(route).of("a.long.topic").problem)
+keeping = text + "deadLetter: {topic: dead}\\nwebhooks: {stream: D, subject: d}\\nsubscriptions: {store: 'memory://'}\\n"
+print(LetterBox.of(Route.parse(keeping, {})).letters)
+async def queue():
+    async with opened_queue(Route.parse(keeping, {})) as opened:
+        return opened
+print(asyncio.run(queue()))
 other = Route.parse(text.replace("source: {format: pigeon, loft: roof}", "source: {format: json, path: x}"), {})
 print([change.reason for change in compatibility(route, other) if change.change == "source.format"])
 print("loft" in json.dumps(route_schema()))
@@ -81,9 +118,10 @@ except RouteError as error:
 
 
 def test_a_format_of_another_package(tmp_path: Path) -> None:
-    """A model, an adapter, an entry point: routes, schema, destinations, `check` and changes know the format."""
+    """Models, adapters, an entry point: routes, schema, `check`, changes, dead letters and webhooks know the format."""
     (tmp_path / "pigeons.py").write_text(_PLUGIN, encoding="utf-8")
     (tmp_path / "pigeon_adapter.py").write_text(_ADAPTER, encoding="utf-8")
+    (tmp_path / "pigeon_queue.py").write_text(_QUEUE, encoding="utf-8")
     metadata = tmp_path / "pigeons-1.dist-info"
     metadata.mkdir()
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: pigeons\nVersion: 1\n", encoding="utf-8")
@@ -98,6 +136,9 @@ def test_a_format_of_another_package(tmp_path: Path) -> None:
         "ok      source: roof is open",
         "ok      sink: attic is open",
         "is too long for a pigeon",
+        "PigeonLetters(stream='attic', topic='dead')",
+        "a place for D",
+        "the deliveries of D in the attic",
         "['a place in a loft means nothing to json files']",
         "True",
         'source.loft unknown name; did you mean "loft"? (known here: format, loft)',

@@ -129,6 +129,15 @@ class Sink(Endpoint):
     topics_are_addresses: ClassVar[bool] = True
     """False if a topic is a mere value, so that a message needs none and no topic is protected."""
 
+    keys_name_deliveries: ClassVar[bool] = False
+    """True if all deliveries to webhooks are in one topic, and what would be a subject is their key."""
+
+    replaced_headers: ClassVar[frozenset[str]] = frozenset()
+    """Names, in lower case, of headers that the sink writes itself: a record's own are left out."""
+
+    message_form: ClassVar[str | None] = None
+    """Notation of a message's position, with an example; None if single messages cannot be read again."""
+
     allow: list[Annotated[str, AfterValidator(check_pattern)]] | None = Field(
         None, description="patterns of the permitted destinations; null for all that are not protected"
     )
@@ -150,6 +159,10 @@ class Sink(Endpoint):
         """Return the reason that no message can have this topic; None if one can."""
         return None
 
+    def message(self, position: str) -> tuple[str, int] | None:  # noqa: ARG002 - for other formats
+        """Return the stream and the sequence that a position in `message_form` names; None if it names none."""
+        return None
+
     def shares_letters_with(self, other: Sink) -> bool:  # noqa: ARG002 - for other formats
         """Return True if a message for the other sink could pass for a dead letter that is read from this one."""
         return False
@@ -168,6 +181,8 @@ class EndpointFormat:
         sink: model of a sink.
         adapter: ``module:class`` of its `turnout.runtime.endpoints.EndpointAdapter`.
         spark: ``module:class`` of its `turnout.spark.endpoints.SparkEndpoint`.
+        deliveries: ``module:function`` that opens the queue of a sink's deliveries to webhooks, as an asynchronous
+            context of a `turnout.delivery.queue.DeliveryQueue`; None if the sink stores none.
     """
 
     tag: str
@@ -176,6 +191,7 @@ class EndpointFormat:
     sink: type[Sink]
     adapter: str
     spark: str
+    deliveries: str | None = None
 
 
 def _shown(value: object) -> object:

@@ -31,6 +31,7 @@ _BUILT_IN = (
         NatsSink,
         "turnout.runtime.endpoints.nats:NatsAdapter",
         "turnout.spark.formats.nats.endpoint:NatsEndpoint",
+        "turnout.delivery.streams:opened_streams",
     ),
     EndpointFormat(
         "kafka",
@@ -39,6 +40,7 @@ _BUILT_IN = (
         KafkaSink,
         "turnout.runtime.endpoints.kafka:KafkaAdapter",
         "turnout.spark.formats.kafka.endpoint:KafkaEndpoint",
+        "turnout.delivery.kafka_queue:opened_topics",
     ),
     EndpointFormat(
         "files",
@@ -70,9 +72,9 @@ def format_of(endpoint: Endpoint) -> EndpointFormat:
     return _BY_NAME[endpoint.format]
 
 
-def adapter_class(name: str) -> Callable[[Any], Any]:
-    """Import the class that a format names as its adapter."""
-    found: Callable[[Any], Any] = resolve_name(name)
+def adapter_class(name: str) -> Callable[..., Any]:
+    """Import the class or the function that a format names as its adapter."""
+    found: Callable[..., Any] = resolve_name(name)
     return found
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Final, Literal, Self
+from typing import ClassVar, Final, Literal, Self
 
 from pydantic import Field, PrivateAttr, model_validator
 
@@ -127,13 +127,11 @@ class KafkaSource(_Kafka, Source):
         Raises:
             ValueError: it names no record of these topics.
         """
-        topic, _, numbers = position.strip().partition(":")
-        partition, _, offset = numbers.partition(":")
-        number, at = decimal(partition, _LARGEST_PARTITION), decimal(offset, LARGEST_SEQUENCE)
-        if number is None or at is None or not self.reads(topic):
+        found = _partition_and_offset(position)
+        if found is None or not self.reads(found[0].rpartition(":")[0]):
             read = ", ".join(listed(self.topics)) if self.topic_pattern is None else self.topic_pattern
             raise ValueError(f"expected TOPIC:PARTITION:OFFSET with a topic of {read}; found {position!r}")
-        return f"{topic}:{number}", at
+        return found
 
     def reads(self, topic: str) -> bool:
         """Return True if the topic is one of the source's."""
@@ -162,6 +160,9 @@ class KafkaSink(_Kafka, Sink):
     Attributes:
         exactly_once: write each split in a transaction, with the note that it is done; false by default.
     """
+
+    keys_name_deliveries: ClassVar[bool] = True
+    message_form: ClassVar[str | None] = "TOPIC:PARTITION:OFFSET, as in delivered:0:17"
 
     exactly_once: bool | None = Field(
         None,
@@ -195,6 +196,10 @@ class KafkaSink(_Kafka, Sink):
         sink._deliveries = subject, topic  # noqa: SLF001 - of the copy
         return sink
 
+    def message(self, position: str) -> tuple[str, int] | None:
+        """Return the partition, as ``topic:partition``, and the offset that TOPIC:PARTITION:OFFSET names."""
+        return _partition_and_offset(position)
+
     def shares_letters_with(self, other: Sink) -> bool:
         """Return True if both sinks name a server in common."""
         return isinstance(other, KafkaSink) and not set(listed(self.servers)).isdisjoint(listed(other.servers))
@@ -211,3 +216,11 @@ class KafkaSink(_Kafka, Sink):
         if self.has_transactions and topic == self.control_topic:
             return "is not allowed: it is the sink's control topic"
         return "is not allowed: it is the broker's own" if topic in _OWN_TOPICS else None
+
+
+def _partition_and_offset(position: str) -> tuple[str, int] | None:
+    """Return the partition, as ``topic:partition``, and the offset named by TOPIC:PARTITION:OFFSET."""
+    topic, _, numbers = position.strip().partition(":")
+    partition, _, offset = numbers.partition(":")
+    number, at = decimal(partition, _LARGEST_PARTITION), decimal(offset, LARGEST_SEQUENCE)
+    return None if not topic or number is None or at is None else (f"{topic}:{number}", at)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, get_type_hints
 from pydantic import Field, create_model, model_validator
 
 from turnout.nats.protocol.options import LOGINS, REQUIRED_WITH, ConnectionOptions, ConnectionSettings, option_of
+from turnout.nats.protocol.positions import stream_and_sequence
 from turnout.routes.endpoints.base import Endpoint, Sink, Source
 from turnout.routes.values import Filters, NatsServers, Prefix, StreamName, StreamNames, StreamStart, listed
 from turnout.subscriptions.destinations import problem_of
@@ -132,6 +133,8 @@ class NatsSink(_Nats, Sink):
 
     takes_keys: ClassVar[bool] = False
     restricts_headers: ClassVar[bool] = True
+    replaced_headers: ClassVar[frozenset[str]] = frozenset({"nats-msg-id"})
+    message_form: ClassVar[str | None] = "STREAM:SEQ, as in DELIVERED:17"
 
     stream: StreamName = Field(None, description="the stream that must take the messages; null for any")
     window: int | None = Field(None, gt=0, le=10_000, description="messages in flight per task")
@@ -155,6 +158,10 @@ class NatsSink(_Nats, Sink):
     def topic_problem(self, topic: str) -> str | None:
         """Return the reason that no message can be published on this subject; None if one can."""
         return problem_of(topic)
+
+    def message(self, position: str) -> tuple[str, int] | None:
+        """Return the stream and the sequence that STREAM:SEQ names; None for another text."""
+        return stream_and_sequence(position)
 
     def shares_letters_with(self, other: Sink) -> bool:
         """Return True if both sinks name a server in common."""

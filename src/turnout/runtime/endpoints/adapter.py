@@ -16,12 +16,15 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from turnout.engine import Messages
+    from turnout.engine.sample_records import SampleRecord
     from turnout.nats.wire.positions import StreamPosition
     from turnout.records.published import Published, Refuse
     from turnout.records.types import ArrowBatch
     from turnout.routes.endpoints import Endpoint, Source
+    from turnout.routes.webhooks import WebhooksPart
     from turnout.runtime.endpoints.changes import Change
     from turnout.runtime.endpoints.feed_records import FeedRecords
+    from turnout.runtime.endpoints.letters import SinkLetters
     from turnout.runtime.endpoints.source_streams import SourceStreams
 
 Start: TypeAlias = str | int | Mapping[str, object]
@@ -312,6 +315,14 @@ class EndpointAdapter:
         """
         raise self._without("source", "streams")
 
+    def originals(self, records: Sequence[SampleRecord]) -> Sequence[SampleRecord]:
+        """Return records as the source has them now; those that it no longer has, or never had, as given.
+
+        Raises:
+            ConnectionLostError: the server is away.
+        """
+        return records
+
     def last_records(self, count: int) -> Iterator[pa.RecordBatch]:  # noqa: ARG002 - for formats with streams
         """Return the last *count* sequences of each stream as record batches, in order.
 
@@ -338,6 +349,26 @@ class EndpointAdapter:
         """
         problem = f"is {self.endpoint.format}: messages go from this process to sinks of format nats or kafka alone"
         raise ConfigError([Mistake(f"sinks.{name}" if name else "sink", problem)])
+
+    def letters(self, topic: str) -> SinkLetters | None:  # noqa: ARG002 - for formats with streams
+        """Return access to the dead letters on a topic of the sink; None if no stream takes them.
+
+        Raises:
+            ConfigError: letters in this sink cannot be read again.
+            ConnectionLostError: the server cannot be reached.
+        """
+        expected = "expected a sink of format nats or kafka, whose letters can be read again"
+        raise ConfigError([Mistake("deadLetter.topic", f"{expected}, found {self.endpoint.format}")])
+
+    def make_delivery_streams(self, webhooks: WebhooksPart) -> None:  # noqa: ARG002 - as above
+        """Make the streams of deliveries to webhooks, or their topics, unless they exist.
+
+        Raises:
+            ConfigError: the sink stores no deliveries.
+            StreamError: the server refuses one; another stream may have its subjects.
+            ConnectionLostError: the server cannot be reached.
+        """
+        raise self._without("webhooks", "deliveries to webhooks")
 
     def stored_topics(self) -> frozenset[str] | None:
         """Return the topics and patterns of topics that the servers store; None if that is unknown.

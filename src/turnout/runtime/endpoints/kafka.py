@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Final, cast
@@ -17,6 +17,8 @@ from turnout.runtime.endpoints.adapter import EndpointAdapter, EndpointProbe, St
 from turnout.runtime.endpoints.changes import Change, other_changes, server_changes, unsafe_change
 from turnout.runtime.endpoints.kafka_feed import KafkaFeedRecords
 from turnout.runtime.endpoints.kafka_history import KafkaHistory, hasty, offsets_by_topic
+from turnout.runtime.endpoints.kafka_letters import KafkaLetters
+from turnout.runtime.endpoints.kafka_originals import kafka_originals
 from turnout.runtime.endpoints.kafka_probe import KafkaProbe
 from turnout.runtime.kafka_publisher import KafkaSinkOptions
 from turnout.runtime.kafka_source import KafkaSourceOptions, partitions_of, position_of, resolved
@@ -26,11 +28,23 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from turnout.engine import Messages
+    from turnout.engine.sample_records import SampleRecord
     from turnout.records.published import Published, Refuse
+    from turnout.routes.webhooks import WebhooksPart
     from turnout.runtime.endpoints.source_streams import SourceStreams
 
 _SECONDS: Final = 3.0
 _LARGEST_PARTITION: Final = (1 << 31) - 1
+
+_PARTITIONS: Final = 8
+_MONTH_MS: Final = 31 * 86_400_000
+_DELIVERY_TOPICS: Final[tuple[tuple[int, Mapping[str, str]], ...]] = (
+    # Deliveries have the times of their records, which may be older than the retention.
+    (_PARTITIONS, {"retention.ms": str(_MONTH_MS), "message.timestamp.type": "LogAppendTime"}),
+    (1, {"retention.ms": "-1"}),
+    (1, {"cleanup.policy": "compact"}),
+)
+"""Partitions and settings of the topics of waiting deliveries, of dead letters, and of attempts."""
 
 
 class KafkaAdapter(EndpointAdapter):
@@ -150,6 +164,10 @@ class KafkaAdapter(EndpointAdapter):
                 if (start := max(end.first, end.next - count)) < end.next:
                     yield from history.read(stream, start, end.next)
 
+    def originals(self, records: Sequence[SampleRecord]) -> Sequence[SampleRecord]:
+        """Return records as their partitions have them; deleted ones as given."""
+        return kafka_originals(self._source, self.history, records)
+
     def sample(self, count: int) -> Iterator[pa.RecordBatch]:
         """Yield the last records of each partition, about *count* in all."""
         with self._admin() as admin:
@@ -171,6 +189,18 @@ class KafkaAdapter(EndpointAdapter):
         with closing(options.publisher()) as publisher:
             publisher.send(messages, refuse)
             return publisher.flush()
+
+    def letters(self, topic: str) -> KafkaLetters:
+        """Return access to the dead letters in a topic."""
+        return KafkaLetters(self.endpoint.client, topic)
+
+    def make_delivery_streams(self, webhooks: WebhooksPart) -> None:
+        """Make the topics of waiting deliveries, of dead letters and of attempts, unless they exist."""
+        with KafkaAdmin(self.endpoint.client) as admin:
+            existing = admin.existing(webhooks.topics)
+            for name, (partitions, config) in zip(webhooks.topics, _DELIVERY_TOPICS, strict=True):
+                if name not in existing:
+                    admin.create_topic(name, partitions, config)
 
     # Changes
 

@@ -9,8 +9,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 
 from turnout.errors import ConfigError, ConnectionLostError, Mistake, StreamError
+from turnout.nats.protocol.errors import StreamNotFoundError
 from turnout.nats.protocol.options import CONNECTION_OPTIONS
-from turnout.nats.wire import Connection, stream_info
+from turnout.nats.wire import Connection, create_stream, stream_info
 from turnout.routes.endpoints import NatsSink, NatsSource
 from turnout.runtime.endpoints.adapter import (
     EndpointAdapter,
@@ -27,11 +28,15 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from turnout.engine import Messages
+    from turnout.engine.sample_records import SampleRecord
     from turnout.records.published import Published, Refuse
+    from turnout.routes.webhooks import WebhooksPart
     from turnout.runtime.endpoints.nats_feed import NatsFeedRecords
     from turnout.runtime.endpoints.nats_history import NatsHistory
+    from turnout.runtime.endpoints.nats_letters import NatsLetters
 
 _SECONDS: Final = 3.0
+_DUPLICATE_WINDOW_NANOSECONDS: Final = 3_600 * 10**9
 
 
 class NatsAdapter(EndpointAdapter):
@@ -194,6 +199,13 @@ class NatsAdapter(EndpointAdapter):
         with self._opened() as connection:
             return with_stream(stored_message(connection, stream, sequence), stream)
 
+    def originals(self, records: Sequence[SampleRecord]) -> Sequence[SampleRecord]:
+        """Return records as their streams have them; deleted and replaced ones as given."""
+        from turnout.runtime.endpoints.nats_originals import nats_originals
+
+        with Connection.open(self.endpoint.connection) as connection:
+            return nats_originals(connection, records)
+
     def last_records(self, count: int) -> Iterator[pa.RecordBatch]:
         """Yield the last sequences of each stream."""
         from turnout.runtime.endpoints.nats_history import NatsHistory
@@ -216,6 +228,29 @@ class NatsAdapter(EndpointAdapter):
         with closing(publisher):
             publisher.send(messages, refuse)
             return publisher.flush()
+
+    def letters(self, topic: str) -> NatsLetters | None:
+        """Return access to the dead letters on a subject; None if no stream takes it."""
+        from turnout.runtime.endpoints.nats_letters import NatsLetters
+
+        return NatsLetters.find(self.endpoint.connection, cast("NatsSink", self.endpoint).stream, topic)
+
+    def make_delivery_streams(self, webhooks: WebhooksPart) -> None:
+        """Make the stream of waiting deliveries and that of dead letters, unless they exist."""
+        with Connection.open(self.endpoint.connection) as connection:
+            subjects, retentions = (webhooks.subject, webhooks.dead_subject), ("workqueue", "limits")
+            for name, subject, retention in zip(webhooks.streams, subjects, retentions, strict=True):
+                try:
+                    stream_info(connection, name)
+                except StreamNotFoundError:
+                    config = {
+                        "name": name,
+                        "subjects": [f"{subject}.>"],
+                        "retention": retention,
+                        "duplicate_window": _DUPLICATE_WINDOW_NANOSECONDS,
+                        "allow_direct": True,
+                    }
+                    create_stream(connection, config)
 
     def stored_topics(self) -> frozenset[str]:
         """Return the subjects of the stream that must take messages, or of all streams of the server."""

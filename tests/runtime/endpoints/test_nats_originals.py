@@ -8,16 +8,18 @@ import pytest
 
 from turnout.embedded import NatsServer
 from turnout.engine.sample_records import SampleRecord
-from turnout.history import original_records as module
-from turnout.history.dead_letters import DeadLetter
-from turnout.history.original_records import originals
 from turnout.nats.wire import Connection, Publisher, create_stream, delete_stream, stored_message
-from turnout.routes import Route
+from turnout.routes.endpoints import NatsSource
+from turnout.runtime.endpoints import adapter_of
+from turnout.runtime.endpoints import nats_originals as module
 
 
-def _letter(stream: str, offset: int, topic: str) -> DeadLetter:
-    record = SampleRecord(topic, b"of the letter", offset=offset, stream=stream)
-    return DeadLetter("DEAD", offset, "", 0, record, True, None, None, None)
+def record(stream: str, offset: int, topic: str) -> SampleRecord:
+    return SampleRecord(topic, b"of the letter", offset=offset, stream=stream)
+
+
+def source(server: NatsServer, stream: str) -> NatsSource:
+    return NatsSource.model_validate({"format": "nats", "servers": server.url, "stream": stream})
 
 
 def test_messages_that_lie_close_together_are_read_at_once(
@@ -25,10 +27,7 @@ def test_messages_that_lie_close_together_are_read_at_once(
 ) -> None:
     """They equal the records that single requests return, including missing ones and those of other subjects."""
     name = f"O{uuid.uuid4().hex[:8]}"
-    route = Route.parse(
-        f'name: r\nsource: {{format: nats, servers: "{nats_server.url}", stream: {name}}}\n'
-        f'sink: {{format: nats, servers: "{nats_server.url}"}}\n'
-    )
+    adapter = adapter_of(source(nats_server, name))
     with Connection.open(nats_server.url) as connection:
         create_stream(connection, {"name": name, "subjects": [f"{name}.*"], "storage": "memory"})
         with Publisher(connection) as publisher:
@@ -36,12 +35,12 @@ def test_messages_that_lie_close_together_are_read_at_once(
                 publisher.publish(f"{name}.a", b"%d" % number, [("Place", str(number))], f"id-{number}")
         connection.api(f"STREAM.MSG.DELETE.{name}", {"seq": 7})
         try:
-            letters = [_letter(name, number, f"{name}.{'b' if number == 9 else 'a'}") for number in range(1, 100, 2)]
-            singly = [originals(route, [letter])[0] for letter in letters]
+            records = [record(name, number, f"{name}.{'b' if number == 9 else 'a'}") for number in range(1, 100, 2)]
+            singly = [adapter.originals([one])[0] for one in records]
             requested: list[int] = []
             ask = stored_message
             monkeypatch.setattr(module, "stored_message", lambda *place: requested.append(place[2]) or ask(*place))
-            together = originals(route, letters)
+            together = adapter.originals(records)
         finally:
             delete_stream(connection, name)
 
@@ -54,10 +53,7 @@ def test_messages_that_lie_close_together_are_read_at_once(
 def test_messages_that_lie_far_apart_are_asked_for(nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """The messages between them are not read."""
     name = f"O{uuid.uuid4().hex[:8]}"
-    route = Route.parse(
-        f'name: r\nsource: {{format: nats, servers: "{nats_server.url}", stream: {name}}}\n'
-        f'sink: {{format: nats, servers: "{nats_server.url}"}}\n'
-    )
+    adapter = adapter_of(source(nats_server, name))
     monkeypatch.setattr(module, "_MAX_SINGLE_READS", 2)
     monkeypatch.setattr(module, "_SPARSE", 10)
     with Connection.open(nats_server.url) as connection:
@@ -69,11 +65,9 @@ def test_messages_that_lie_far_apart_are_asked_for(nats_server: NatsServer, monk
         ask = stored_message
         monkeypatch.setattr(module, "stored_message", lambda *place: requested.append(place[2]) or ask(*place))
         try:
-            values = [
-                original.value for original in originals(route, [_letter(name, at, f"{name}.a") for at in (1, 50, 100)])
-            ]
+            found = adapter.originals([record(name, sequence, f"{name}.a") for sequence in (1, 50, 100)])
         finally:
             delete_stream(connection, name)
 
-    assert values == [b"1", b"50", b"100"]
+    assert [one.value for one in found] == [b"1", b"50", b"100"]
     assert requested == [1, 50, 100]
