@@ -16,7 +16,7 @@ from turnout.delivery.queue import DeliveryQueue
 from turnout.delivery.settings import Lanes
 from turnout.errors import ConfigError, ConnectionLostError, Mistake, StreamError
 from turnout.routes import Route
-from turnout.routes.endpoints.formats import adapter_class, format_of
+from turnout.routes.endpoints.formats import import_adapter, format_of
 from turnout.routes.webhooks import WebhooksPart
 from turnout.runtime.webhook_streams import make_webhook_streams
 from turnout.subscriptions import open_store
@@ -50,7 +50,7 @@ async def opened_queue(route: Route) -> AsyncIterator[DeliveryQueue]:
     await asyncio.to_thread(make_webhook_streams, route)
     opens = format_of(sink).deliveries
     assert opens is not None, "the reader of routes has checked it"
-    async with adapter_class(opens)(sink, webhooks) as queue:
+    async with import_adapter(opens)(sink, webhooks) as queue:
         yield queue
 
 

@@ -72,7 +72,7 @@ def format_of(endpoint: Endpoint) -> EndpointFormat:
     return _BY_NAME[endpoint.format]
 
 
-def adapter_class(name: str) -> Callable[..., Any]:
+def import_adapter(name: str) -> Callable[..., Any]:
     """Import the class or the function that a format names as its adapter."""
     found: Callable[..., Any] = resolve_name(name)
     return found

@@ -7,7 +7,7 @@ format.
 from __future__ import annotations
 
 from turnout.routes.endpoints import Endpoint
-from turnout.routes.endpoints.formats import adapter_class, format_of
+from turnout.routes.endpoints.formats import import_adapter, format_of
 from turnout.runtime.endpoints.adapter import EndpointAdapter, EndpointProbe, SourceHistory, SourceSession, StreamEnd
 
 __all__ = ["EndpointAdapter", "EndpointProbe", "SourceHistory", "SourceSession", "StreamEnd", "adapter_of"]
@@ -15,5 +15,5 @@ __all__ = ["EndpointAdapter", "EndpointProbe", "SourceHistory", "SourceSession",
 
 def adapter_of(endpoint: Endpoint) -> EndpointAdapter:
     """Return the adapter of an endpoint, by its format."""
-    adapter: EndpointAdapter = adapter_class(format_of(endpoint).adapter)(endpoint)
+    adapter: EndpointAdapter = import_adapter(format_of(endpoint).adapter)(endpoint)
     return adapter
