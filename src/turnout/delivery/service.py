@@ -16,7 +16,7 @@ from turnout.delivery.queue import DeliveryQueue
 from turnout.delivery.settings import Lanes
 from turnout.errors import ConfigError, ConnectionLostError, Mistake, StreamError
 from turnout.routes import Route
-from turnout.routes.endpoints.formats import import_adapter, format_of
+from turnout.routes.endpoints.formats import format_of, import_adapter
 from turnout.routes.webhooks import WebhooksPart
 from turnout.runtime.webhook_streams import make_webhook_streams
 from turnout.subscriptions import open_store

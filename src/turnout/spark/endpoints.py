@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from pyspark.sql import DataFrame, SparkSession
 
 from turnout.routes.endpoints import Endpoint, Sink, Source
-from turnout.routes.endpoints.formats import import_adapter, format_of
+from turnout.routes.endpoints.formats import format_of, import_adapter
 
 if TYPE_CHECKING:
     from turnout.history.ranges import StreamRange

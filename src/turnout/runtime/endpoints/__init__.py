@@ -7,7 +7,7 @@ format.
 from __future__ import annotations
 
 from turnout.routes.endpoints import Endpoint
-from turnout.routes.endpoints.formats import import_adapter, format_of
+from turnout.routes.endpoints.formats import format_of, import_adapter
 from turnout.runtime.endpoints.adapter import EndpointAdapter, EndpointProbe, SourceHistory, SourceSession, StreamEnd
 
 __all__ = ["EndpointAdapter", "EndpointProbe", "SourceHistory", "SourceSession", "StreamEnd", "adapter_of"]
