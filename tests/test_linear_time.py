@@ -48,7 +48,7 @@ from turnout.subjects import MappingTable, SubjectTransform
 from turnout.subjects.functions import FUNCTIONS, parse_call
 from turnout.subjects.tokens import check_subject
 from turnout.suggestions import guesses, nearest
-from turnout.transforms.casting import caster
+from turnout.transforms.cast_conversions import caster
 from turnout.transforms.java.literal import parse_literal
 from turnout.transforms.java.number import low_bits, parsed_integer
 from turnout.transforms.java.time_parse import time_parser

@@ -1,7 +1,7 @@
 """Print the sizes of the sources: modules and lines by package, ``Any``, ``__all__``, mirrored tests.
 
-``python -m tools.sizes``; with ``--json`` for programs. ``--check`` prints the modules that are too long, and fails if
-there are some.
+``python -m tools.sizes``; with ``--json`` for programs. ``--check`` prints the modules that are too long, and those of
+one package whose names differ by an ending only, and fails if there are some.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import ast
 import json
 import re
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -19,6 +19,7 @@ MOST_LINES = 400
 """Maximum number of lines of a module."""
 
 _ANY = re.compile(r"\bAny\b")
+_ENDING = re.compile(r"(?:ings?|ers?|ors?|ions?|ments?|es|ed|e|s)$")
 
 
 def _modules(sources: Path) -> list[Path]:
@@ -66,6 +67,19 @@ def too_long(sources: Path) -> list[str]:
     return [f"{path}: {count} lines, more than {MOST_LINES}" for path, count in lines.items() if count > MOST_LINES]
 
 
+def alike(sources: Path) -> list[str]:
+    """Return a finding for each group of modules of a package that differ by an ending only, as caller and calls."""
+    groups: dict[tuple[Path, str], list[str]] = defaultdict(list)
+    for path in _modules(sources):
+        name = path.stem.strip("_")
+        # Of a doubled letter one is left: mapper is mapp, and then map.
+        stem = re.sub(r"(.)\1$", r"\1", _ENDING.sub("", name))
+        groups[path.parent, stem].append(name)
+    return [
+        f"{folder}: {' and '.join(names)} differ by an ending" for (folder, _), names in groups.items() if names[1:]
+    ]
+
+
 def _mirror(sources: Path, path: Path) -> Path:
     relative = path.relative_to(sources)
     return relative.with_name(f"test_{relative.stem.strip('_')}.py")
@@ -92,10 +106,13 @@ def main(arguments: list[str]) -> int:
     """Print the figures and return the exit code."""
     parser = argparse.ArgumentParser(prog="tools.sizes", description=__doc__)
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--check", action="store_true", help="print modules that are too long, and nothing else")
+    parser.add_argument(
+        "--check", action="store_true", help="print modules that are too long or named alike, and nothing else"
+    )
     options = parser.parse_args(arguments)
     if options.check:
-        findings = too_long(ROOT / "src" / "turnout")
+        sources = ROOT / "src" / "turnout"
+        findings = too_long(sources) + alike(sources)
         print("\n".join([*findings, f"{len(findings)} findings"]))
         return int(bool(findings))
     figures = measure(ROOT / "src" / "turnout", ROOT / "tests")

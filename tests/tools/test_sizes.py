@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tools.sizes import MOST_LINES, measure, too_long
+from tools.sizes import MOST_LINES, alike, measure, too_long
 
 
 @pytest.mark.parametrize(
@@ -56,3 +56,22 @@ def test_a_long_module_is_a_finding(tmp_path: Path) -> None:
     (tmp_path / "c_pb2.py").write_text("x = 1\n" * (MOST_LINES + 1))
 
     assert too_long(tmp_path) == [f"{tmp_path / 'b.py'}: 401 lines, more than 400"]
+
+
+@pytest.mark.parametrize(
+    ("names", "found"),
+    [
+        (("caller", "calls"), True),
+        (("mapper", "mapping"), True),
+        (("_published", "publisher"), True),
+        (("mapper", "mapping_table"), False),
+        (("call", "a/calls"), False),
+    ],
+)
+def test_names_that_differ_by_an_ending(tmp_path: Path, names: tuple[str, str], found: bool) -> None:
+    """They are found in one package, not in two."""
+    for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / f"{name}.py").write_text("")
+
+    assert bool(alike(tmp_path)) == found

@@ -44,7 +44,7 @@ COMMANDS: Final[Mapping[str, CommandEntry]] = {
         ("run", "run", "Run a route against its servers, continuing from its checkpoint."),
         ("schema", "schema",
          "Print the JSON Schema of route files, of their tests or of a server's settings, with installed plug-ins."),
-        ("serve", "server", "Run every route of a folder, follow its files, and answer REST, gRPC and Prometheus."),
+        ("serve", "serve", "Run every route of a folder, follow its files, and answer REST, gRPC and Prometheus."),
         ("subscriptions", "subscriptions", "Store subscriptions, find them, and serve them over gRPC."),
         ("tail", "tail", "Follow a stream with an ordered consumer: every message once, in order, over faults too."),
         ("tap", "tap", "Watch records before and after a stage; nothing is delivered, and a run is not disturbed."),

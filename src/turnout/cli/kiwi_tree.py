@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from turnout.cli.serve import serve_until_stopped
+from turnout.cli.serve_subscriptions import serve_until_stopped
 
 
 def register(app: typer.Typer) -> None:

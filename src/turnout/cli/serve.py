@@ -1,87 +1,87 @@
-"""``turnout subscriptions serve``, and what every command that serves does."""
+"""``turnout serve DIR|FILE…``: routes, subscriptions and HTTP in one process."""
 
 from __future__ import annotations
 
-import gc
 import os
-import sys
-from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from turnout.cli.signals import stop_on_signals
-from turnout.cli.stores import StoreTimeout, StoreUrl, opened_store, store_url_of
+from turnout.cli.stores import StoreTimeout, store_url_of
+from turnout.errors import ConfigError, MissingExtraError, Mistake
 
-if TYPE_CHECKING:
-    from turnout.rpc.server import RpcServer
+_CONFIG = "turnout.yaml"
 
 
-def serve(
-    store: StoreUrl = None,
-    timeout: StoreTimeout = None,
-    host: Annotated[str | None, typer.Option(help="Address to listen on. [API_HOST, loopback]")] = None,
-    port: Annotated[int | None, typer.Option(min=0, max=65535, help="gRPC port. [API_PORT, 8080]")] = None,
-    workers: Annotated[int | None, typer.Option(help="Threads that answer calls. [API_WORKERS, 16]")] = None,
-    metrics_port: Annotated[
-        int | None, typer.Option(min=0, max=65535, help="Port for Prometheus. [API_METRICS_PORT, none]")
-    ] = None,
-    tls_cert: Annotated[Path | None, typer.Option(help="Certificate chain. [API_TLS_CERT]")] = None,
-    tls_key: Annotated[Path | None, typer.Option(help="Private key. [API_TLS_KEY]")] = None,
-    tls_client_ca: Annotated[
-        Path | None, typer.Option(help="Authority of the clients' certificates. [API_TLS_CLIENT_CA]")
-    ] = None,
-    tokens: Annotated[Path | None, typer.Option(help="tokens.yaml, or a token a line. [API_TOKENS_FILE]")] = None,
-    insecure: Annotated[
-        bool, typer.Option("--insecure", help="Serve without TLS to other machines. [API_INSECURE]")
-    ] = False,
-    allow_destinations: Annotated[
-        list[str] | None,
-        typer.Option(help="Subjects that destinations may be; give it several times. [API_ALLOW_DESTINATIONS]"),
-    ] = None,
-    retention: Annotated[
-        str | None, typer.Option(help="Retention of deleted subscriptions: 12h, 30d, 0, forever.")
-    ] = None,
-    log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error. [LOG_LEVEL]")] = None,
-) -> None:
-    """Serve subscriptions over gRPC until SIGTERM or SIGINT; other settings are read from the environment."""
-    from turnout.rpc.kiwi_tree import registries
-    from turnout.rpc.server import subscriptions_server
-    from turnout.rpc.settings import ServerSettings
-    from turnout.subscriptions.sealing import secret_keys
-    from turnout.subscriptions.store_url import with_retention
+def register(app: typer.Typer) -> None:
+    """Add the command."""
 
-    token_variables = {} if tokens is None else {"API_TOKENS_FILE": str(tokens)}
-    settings = ServerSettings.from_environment(
-        {**os.environ, **token_variables},
-        host=host,
-        port=port,
-        workers=workers,
-        metrics_port=metrics_port,
-        tls_certificate=tls_cert,
-        tls_key=tls_key,
-        tls_client_ca=tls_client_ca,
-        insecure=insecure or None,
-        log_level=log_level,
-        allow_destinations=tuple(allow_destinations) if allow_destinations else None,
-    )
+    @app.command("serve")
+    def serve(
+        paths: Annotated[list[Path], typer.Argument(help="Folders of route files, and route files.")],
+        listen: Annotated[str | None, typer.Option(help="Address of HTTP. [127.0.0.1:8090]")] = None,
+        config: Annotated[Path | None, typer.Option(help="A turnout.yaml; the one in the first folder.")] = None,
+        store: Annotated[str | None, typer.Option(help="Subscriptions to serve. [DB_URI, none]")] = None,
+        timeout: StoreTimeout = None,
+        state: Annotated[Path | None, typer.Option(help="The folder of what outlives the process.")] = None,
+        tokens: Annotated[Path | None, typer.Option(help="A file of bearer tokens. [API_TOKENS_FILE]")] = None,
+        route_variables: Annotated[
+            str | None, typer.Option(help="NAME[,NAME]: variables that route texts from callers may name. [none]")
+        ] = None,
+        insecure: Annotated[bool, typer.Option(help="Serve other machines without TLS or tokens.")] = False,
+        log_format: Annotated[str | None, typer.Option(help="text or json.")] = None,
+        log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error. [LOG_LEVEL]")] = None,
+    ) -> None:
+        """Run every route of a folder, follow its files, and answer REST, gRPC and Prometheus."""
+        from turnout.routes.values import listed
+
+        _serve(
+            paths,
+            config,
+            timeout,
+            listen=listen,
+            store=store,
+            state=state,
+            tokens=tokens,
+            route_variables=None if route_variables is None else listed(route_variables),
+            insecure=insecure or None,
+            log_format=log_format,
+            log_level=log_level,
+        )
+
+
+def _serve(paths: list[Path], config_file: Path | None, timeout: float | None, **flags: object) -> None:
+    missing = [path for path in paths if not path.exists()]
+    if missing:
+        raise ConfigError([Mistake(str(path), "there is no such folder or file") for path in missing])
+    try:
+        from turnout.console import add_console
+        from turnout.server.config import ServerConfig
+        from turnout.server.logs import set_up_logs
+        from turnout.server.serving import RouteServer
+        from turnout.startup import block_pandas_import
+        from turnout.subscriptions.sealing import secret_keys
+    except ModuleNotFoundError as absent:
+        if (absent.name or "").split(".")[0] == "turnout":
+            raise
+        raise MissingExtraError("server", absent.name or "fastapi") from absent
+
+    block_pandas_import()
+    file = config_file or _config_in(paths[0])
+    config = ServerConfig.load(file, os.environ, **flags)
+    if config.store is not None:
+        config = config.model_copy(update={"store": store_url_of(config.store, timeout)})
     secret_keys(os.environ)
-    url = store if retention is None else with_retention(store_url_of(store), retention)
-    with ExitStack() as resources:
-        # Before the store, which is made if it is not there.
-        trees = registries(os.environ, resources)
-        opened = resources.enter_context(opened_store(url, timeout, create=True))
-        serve_until_stopped(subscriptions_server(opened, settings, kiwi_trees=trees))
+    set_up_logs(config.log_format, config.log_level)
+    server = RouteServer(config, paths, config_file=file, environment=os.environ, pages=add_console)
+    with stop_on_signals() as stop, server:
+        typer.echo(f"serving on {server.url}", err=True)
+        server.wait(stop)
 
 
-def serve_until_stopped(server: RpcServer) -> None:
-    """Run the server until SIGTERM or SIGINT, then let its calls end."""
-    # The index is there to stay: looking through it for garbage would stop every call for as long as that takes.
-    gc.collect()
-    gc.freeze()
-    # A thread that computes gives way to the next call after a millisecond; Python's usual is five.
-    sys.setswitchinterval(0.001)
-    with stop_on_signals() as stopped, server:
-        typer.echo(f"serving on port {server.port}", err=True)
-        stopped.wait()
+def _config_in(path: Path) -> Path | None:
+    """Return the configuration in a folder of routes."""
+    file = (path if path.is_dir() else path.parent) / _CONFIG
+    return file if file.is_file() else None

@@ -15,7 +15,7 @@ import typer
 from turnout.cli.analyze import analyze
 from turnout.cli.arguments import coupled, json_of, leaves_of, pairs_of
 from turnout.cli.options import AsJson
-from turnout.cli.serve import serve
+from turnout.cli.serve_subscriptions import serve
 from turnout.cli.stores import StoreTimeout, StoreUrl, opened_store
 from turnout.cli.subscription_changes import (
     Delivery,

@@ -15,7 +15,7 @@ from turnout.console.pages import (
     dead_letters,
     new_route,
     route,
-    routes,
+    route_list,
     sandbox,
     sign_in,
     subscriptions,
@@ -27,7 +27,7 @@ from turnout.server.principal import Authenticator
 from turnout.server.security import Entrance
 
 _STATIC = Path(str(files("turnout.console"))) / "static"
-_PAGES = (routes, route, new_route, sandbox, subscriptions, dead_letters, webhooks, tap)
+_PAGES = (route_list, route, new_route, sandbox, subscriptions, dead_letters, webhooks, tap)
 
 
 def add_console(app: FastAPI, authenticator: Authenticator | None = None) -> Entrance:

@@ -15,7 +15,7 @@ from turnout.engine.trace import Watch
 from turnout.records import Batch
 from turnout.routes import Route
 from turnout.subjects.draw_hash import draws_of
-from turnout.subjects.mapping import SubjectMapping
+from turnout.subjects.mapping_table import SubjectMapping
 from turnout.transforms.apply import StageRunner
 from turnout.transforms.base import Errors
 

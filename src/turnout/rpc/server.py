@@ -13,8 +13,8 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from turnout.errors import ConfigError, Mistake, TurnoutError
+from turnout.rpc.call_interceptor import Calls, logger
 from turnout.rpc.call_limits import MessageBounds, Slots
-from turnout.rpc.calls import Calls, logger
 from turnout.rpc.feeds import FeedAccess, FeedsServicer
 from turnout.rpc.kiwi_tree import KiwiTreeServicer
 from turnout.rpc.matching import MatchingServicer

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from turnout.subjects.mapping import MappingTable, SubjectMapping
+from turnout.subjects.mapping_table import MappingTable, SubjectMapping
 from turnout.subjects.pattern import covers_tokens
 from turnout.subjects.tokens import FULL, PARTIAL
 

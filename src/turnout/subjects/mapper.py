@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from turnout.subjects.mapping import MappingTable, Share
+from turnout.subjects.mapping_table import MappingTable, Share
 from turnout.subjects.random_numbers import percent
 
 _MAX_SUBJECTS = 200_000

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from turnout.subjects.index import STARRED, SourceShape, shape_of
-from turnout.subjects.mapping import MappingTable, Share, SubjectMapping
+from turnout.subjects.mapping_table import MappingTable, Share, SubjectMapping
 from turnout.subjects.plan import TokenStep
 from turnout.subjects.tokens import has_wildcard
 from turnout.subjects.transform import SubjectTransform

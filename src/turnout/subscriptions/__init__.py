@@ -10,8 +10,8 @@ from turnout.deferred import names_at_first_use
 if TYPE_CHECKING:
     from turnout.subscriptions.index.match_result import Match
     from turnout.subscriptions.index.statistics import IndexStats
+    from turnout.subscriptions.match_results import MatchBatch, MatchList
     from turnout.subscriptions.matcher import Matcher
-    from turnout.subscriptions.matches import MatchBatch, MatchList
     from turnout.subscriptions.model import Changes, ConditionMatch, Page, Subscription, new_id
     from turnout.subscriptions.snapshot import Snapshot
     from turnout.subscriptions.store import MAX_LIMIT, Store, StoreBase, open_store
@@ -42,8 +42,8 @@ __getattr__ = names_at_first_use(
         "ConditionMatch": "turnout.subscriptions.model",
         "IndexStats": "turnout.subscriptions.index.statistics",
         "Match": "turnout.subscriptions.index.match_result",
-        "MatchBatch": "turnout.subscriptions.matches",
-        "MatchList": "turnout.subscriptions.matches",
+        "MatchBatch": "turnout.subscriptions.match_results",
+        "MatchList": "turnout.subscriptions.match_results",
         "Matcher": "turnout.subscriptions.matcher",
         "Page": "turnout.subscriptions.model",
         "Snapshot": "turnout.subscriptions.snapshot",

@@ -25,7 +25,7 @@ from turnout.subscriptions.index.match_result import Answer, Answers, answer_of
 from turnout.subscriptions.index.match_several import several_of
 from turnout.subscriptions.index.segment_view import SegmentView, UseCounts
 from turnout.subscriptions.index.statistics import IndexStats, stats_of
-from turnout.subscriptions.matches import NO_MATCHES, MatchBatch, MatchList, MessageMatches
+from turnout.subscriptions.match_results import NO_MATCHES, MatchBatch, MatchList, MessageMatches
 from turnout.subscriptions.model import Changes, Subscription
 from turnout.subscriptions.snapshot import Snapshot
 from turnout.subscriptions.store import Store

@@ -11,7 +11,7 @@ from turnout.records import Batch, Block, Field, Schema, Shape
 from turnout.records.schema import LOGICAL
 from turnout.records.types import NewColumns
 from turnout.transforms.base import REPLACE_NULL, Errors, NamedField, Side, Step, Transform, unchanged
-from turnout.transforms.casting import caster, keeps
+from turnout.transforms.cast_conversions import caster, keeps
 from turnout.transforms.java.text import trim
 from turnout.transforms.nested import FIELD_SYNTAX, FieldPath, Nesting, Tree, nested_fields, nested_step, parse_fields
 from turnout.transforms.options import Option, Options

@@ -24,7 +24,7 @@ from turnout.nats.wire import (
     subject_counts,
 )
 from turnout.nats.wire._answers import Answers
-from turnout.nats.wire._published import PublishedColumns
+from turnout.nats.wire._publish_batch import PublishedColumns
 from turnout.nats.wire._window import CountedChunk
 from turnout.nats.wire.packing import id_line, id_lines
 from turnout.records.published import Published

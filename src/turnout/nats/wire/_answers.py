@@ -10,7 +10,7 @@ from typing import Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from turnout.nats.wire._published import Numbers
+from turnout.nats.wire._publish_batch import Numbers
 from turnout.nats.wire.frames import Frames, numbers_before, windows
 
 Flags = NDArray[np.bool_]

@@ -13,7 +13,7 @@ from turnout.nats.protocol.answers import read_object
 from turnout.nats.protocol.errors import NoMatchingStreamError, api_error
 from turnout.nats.protocol.options import ConnectionOptions
 from turnout.nats.protocol.status import NO_RESPONDERS, read_status
-from turnout.nats.wire._published import PublishedMessages
+from turnout.nats.wire._publish_batch import PublishedMessages
 from turnout.nats.wire.connection import Connection
 from turnout.nats.wire.streams import streams_of
 from turnout.untrusted import JsonObject

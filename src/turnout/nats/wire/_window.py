@@ -10,7 +10,7 @@ import numpy as np
 from turnout.deferred import pc
 from turnout.errors import StreamError
 from turnout.nats.wire._answers import Answers
-from turnout.nats.wire._published import PublishedMessages
+from turnout.nats.wire._publish_batch import PublishedMessages
 from turnout.nats.wire.packing import numbered
 
 

@@ -22,7 +22,7 @@ from turnout.histogram import Histogram
 from turnout.nats.protocol import headers as _headers
 from turnout.nats.protocol.frames import MessageLine
 from turnout.nats.wire._answers import Answers
-from turnout.nats.wire._published import PublishedColumns, PublishedLists, PublishedMessages, small_enough
+from turnout.nats.wire._publish_batch import PublishedColumns, PublishedLists, PublishedMessages, small_enough
 from turnout.nats.wire._refusals import TOO_MANY, Refusals, answer_of, concerns_all, forbidden_subject
 from turnout.nats.wire._window import TrackedChunk, Window
 from turnout.nats.wire.connection import Connection

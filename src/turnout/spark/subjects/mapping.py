@@ -20,8 +20,8 @@ from turnout.spark.subjects.random_numbers import draw_bits, percent, random_bel
 from turnout.spark.subjects.text import join, let, literal, split_tokens
 from turnout.spark.subjects.transform import tail_of
 from turnout.subjects.index import FIXED, STAR, SourceShape
-from turnout.subjects.mapping import MappingTable
 from turnout.subjects.mapping_program import KEPT, LOST, MappingProgram, TargetForm
+from turnout.subjects.mapping_table import MappingTable
 from turnout.subjects.tokens import FULL, PARTIAL
 
 _TOKENS, _BITS, _TARGET = "__turnout_tokens", "__turnout_bits", "__turnout_target"

@@ -11,7 +11,7 @@ import pytest
 from turnout.errors import RecordError
 from turnout.records import Float32, Int8, Int32, Moment, Schema
 from turnout.records.schema import DATE, DECIMAL, TIME, TIMESTAMP
-from turnout.transforms.casting import caster, keeps
+from turnout.transforms.cast_conversions import caster, keeps
 
 DAY = 86_400_000
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.conditions.strategies import conditions, messages
 from turnout.conditions import all_of, any_of, evaluate, kiwi
 from turnout.conditions.model import with_ids
-from turnout.subscriptions import Match, Matcher, Subscription, matches
+from turnout.subscriptions import Match, Matcher, Subscription, match_results
 
 _LAYERS = 17
 """Number of later subscriptions that form a layer; further ones are in none yet."""
@@ -80,7 +80,7 @@ def test_is_a_sequence():
 
 def test_many_messages(monkeypatch):
     """More matches than are worked on at a time keep their own messages."""
-    monkeypatch.setattr(matches, "_PORTION", 64)
+    monkeypatch.setattr(match_results, "_PORTION", 64)
     matcher = Matcher(Subscription([], any_of(kiwi("k", str(n)), kiwi("k", "all")), id=str(n)) for n in range(7))
     given_messages = [{"k": "all" if n % 5 == 0 else str(n % 9)} for n in range(513)]
 

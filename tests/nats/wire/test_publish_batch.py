@@ -7,7 +7,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnout.nats.wire._published import PublishedColumns, PublishedLists, PublishedMessages, small_enough
+from turnout.nats.wire._publish_batch import PublishedColumns, PublishedLists, PublishedMessages, small_enough
 from turnout.nats.wire._window import TrackedChunk
 
 _LINES = st.sampled_from([b"", b"Nats-Msg-Id: 1\r\n", b"A: b\r\n"])
