@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from turnout.plural import plural
+from turnout.plural import first_names, plural
 
 if TYPE_CHECKING:
     from turnout.subscriptions.analysis import Access, Analysis, Equal, Traffic
@@ -32,7 +32,7 @@ def analysis_lines(analysis: Analysis) -> Iterator[str]:
     impossible = analysis.impossible
     yield from _part(
         "never true",
-        (f"{_ids(subscription.ids)}: {subscription.clash}" for subscription in impossible),
+        (f"{first_names(subscription.ids, _SHOWN_FINDINGS)}: {subscription.clash}" for subscription in impossible),
         len(impossible),
     )
     yield from _part("always true", analysis.always_true, len(analysis.always_true))
@@ -40,7 +40,10 @@ def analysis_lines(analysis: Analysis) -> Iterator[str]:
     if analysis.traffic is not None:
         yield from _traffic(analysis.traffic)
     if analysis.unread is not None:
-        lines = (f"{destination.destination}, of {_ids(destination.ids)}" for destination in analysis.unread)
+        lines = (
+            f"{destination.destination}, of {first_names(destination.ids, _SHOWN_FINDINGS)}"
+            for destination in analysis.unread
+        )
         yield from _part("no stream takes", lines, len(analysis.unread))
     yield from _bounds(analysis)
 
@@ -55,14 +58,9 @@ def _part(title: str, lines: Iterable[str], count: int) -> Iterator[str]:
         yield f"    … {count - _SHOWN_FINDINGS:,} more; --json has all of them"
 
 
-def _ids(ids: Sequence[str]) -> str:
-    more = f" and {len(ids) - _SHOWN_FINDINGS:,} more" if len(ids) > _SHOWN_FINDINGS else ""
-    return f"{', '.join(ids[:_SHOWN_FINDINGS])}{more}"
-
-
 def _equal(equal: Equal) -> str:
     kind = "duplicates" if equal.duplicates else "other destinations"
-    return f"{_ids(equal.ids)} ({kind}): {equal.condition}"
+    return f"{first_names(equal.ids, _SHOWN_FINDINGS)} ({kind}): {equal.condition}"
 
 
 def _access(access: Access) -> Iterator[str]:

@@ -20,7 +20,7 @@ from typing import Any, Final, Self, TypeVar, cast
 from turnout.delivery.attempts import AttemptLog, attempts_of
 from turnout.delivery.kafka_writer import KafkaWriter
 from turnout.delivery.letters import DeadDelivery, kafka_letters
-from turnout.delivery.queue import OF_LETTERS, QueuedMessage
+from turnout.delivery.queue import OF_LETTERS, DeliveryQueue, QueuedMessage
 from turnout.errors import ConnectionLostError, TurnoutError
 from turnout.kafka.group import GroupReader, GroupRecord, OffsetReader
 from turnout.kafka.options import KafkaOptions
@@ -329,6 +329,11 @@ class KafkaQueue:
         await self._writer.store(self.name, message.key() or b"", message.value(), kept)
 
 
+def opened_topics(sink: KafkaSink, webhooks: WebhooksPart) -> AbstractAsyncContextManager[DeliveryQueue]:
+    """Open the topics of a sink's deliveries; see `KafkaQueue.opened`."""
+    return KafkaQueue.opened(sink.client, webhooks)
+
+
 def _pairs(headers: HeaderInput) -> Iterator[tuple[str, bytes]]:
     for name, values in headers.items():
         if isinstance(values, str):
@@ -339,8 +344,3 @@ def _pairs(headers: HeaderInput) -> Iterator[tuple[str, bytes]]:
 
 def _text(value: bytes | str | None) -> str:
     return value if isinstance(value, str) else (value or b"").decode("utf-8", "replace")
-
-
-def opened_topics(sink: KafkaSink, webhooks: WebhooksPart) -> AbstractAsyncContextManager[KafkaQueue]:
-    """Open the topics of a sink's deliveries; see `KafkaQueue.opened`."""
-    return KafkaQueue.opened(sink.client, webhooks)

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from turnout.delivery.client import Client
 from turnout.delivery.counts import DeliveryCounts
@@ -16,7 +16,7 @@ from turnout.delivery.queue import DeliveryQueue
 from turnout.delivery.settings import Lanes
 from turnout.errors import ConfigError, ConnectionLostError, Mistake, StreamError
 from turnout.routes import Route
-from turnout.routes.endpoints.formats import format_of, import_adapter
+from turnout.routes.endpoints.formats import format_of, import_part
 from turnout.routes.webhooks import WebhooksPart
 from turnout.runtime.webhook_streams import make_webhook_streams
 from turnout.subscriptions import open_store
@@ -42,6 +42,7 @@ async def opened_queue(route: Route) -> AsyncIterator[DeliveryQueue]:
     """Connect to the server of a route's deliveries, and make their streams or topics unless they exist.
 
     Raises:
+        ConfigError: the route has no webhooks.
         ConnectionLostError: it cannot be reached.
         StreamError: it refuses a stream.
     """
@@ -50,7 +51,8 @@ async def opened_queue(route: Route) -> AsyncIterator[DeliveryQueue]:
     await asyncio.to_thread(make_webhook_streams, route)
     opens = format_of(sink).deliveries
     assert opens is not None, "the reader of routes has checked it"
-    async with import_adapter(opens)(sink, webhooks) as queue:
+    opened: AbstractAsyncContextManager[DeliveryQueue] = import_part(opens)(sink, webhooks)
+    async with opened as queue:
         yield queue
 
 

@@ -10,7 +10,7 @@ from typing import Final, Self
 
 from turnout.delivery.attempts import AttemptLog, JetStreamBucket
 from turnout.delivery.letters import DeadDelivery
-from turnout.delivery.queue import OF_LETTERS, QueuedMessage
+from turnout.delivery.queue import OF_LETTERS, DeliveryQueue, QueuedMessage
 from turnout.nats.jetstream import (
     AckPolicy,
     Consumer,
@@ -170,7 +170,7 @@ class DeliveryStreams:
 
 
 @asynccontextmanager
-async def opened_streams(sink: NatsSink, webhooks: WebhooksPart) -> AsyncIterator[DeliveryStreams]:
+async def opened_streams(sink: NatsSink, webhooks: WebhooksPart) -> AsyncIterator[DeliveryQueue]:
     """Connect to the server of a sink, and open the streams of its deliveries.
 
     Raises:

@@ -156,4 +156,5 @@ class Addresses:
         """Return True if a message there could pass for one of the route's dead letters."""
         if self._dead_letters is None or topic != self._dead_letters[1]:
             return False
-        return self._endpoints[self._dead_letters[0]].shares_letters_with(sink)
+        holder = self._endpoints[self._dead_letters[0]]
+        return holder is sink or holder.shares_letters_with(sink)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Self
 
@@ -15,10 +15,11 @@ from turnout.engine.sample_records import Header, SampleRecord
 from turnout.history.letter_block import CONNECTOR, TRIES, LetterHeaders
 from turnout.history.letter_box import LetterBox
 from turnout.nats.wire.positions import StreamPosition, position_of
-from turnout.records.types import ArrowBatch, Fields
+from turnout.records.types import Fields
 from turnout.routes import Route
 from turnout.runtime.endpoints.letters import SinkLetters
-from turnout.untrusted import LARGEST_SEQUENCE, JsonObject, decimal, is_whole
+from turnout.runtime.endpoints.record_rows import rows_of
+from turnout.untrusted import LARGEST_SEQUENCE, decimal, is_whole
 
 _LARGEST_INT: Final = (1 << 31) - 1
 """Largest value of the columns of partitions and of tries."""
@@ -160,16 +161,11 @@ def read(
             first, limits[stream] = (history.resolve(stream, bound) for bound in bounds)
             available = history.bounds(stream)
             # Notes follow the letters that they are of.
-            rows += list(_rows(history.read(stream, max(first, available.first), available.next)))
+            for batch in history.read(stream, max(first, available.first), available.next):
+                rows += rows_of(batch)
     letters = of_messages(rows, route, box)
     before = (letter for letter in letters if letter.sequence < limits[letter.stream])
     return [letter for letter in before if (done or not letter.done) and is_wanted(letter, stage, reason)]
-
-
-def _rows(batches: Iterator[ArrowBatch]) -> Iterator[JsonObject]:
-    for batch in batches:
-        at = batch.schema.get_field_index("timestamp")
-        yield from batch.set_column(at, "timestamp", batch.column(at).cast("int64")).to_pylist()
 
 
 def of_messages(rows: Iterable[Fields], route: Route, box: LetterBox) -> list[DeadLetter]:

@@ -53,8 +53,6 @@ _ALWAYS: Final = any_of(exists("topic"), not_(exists("topic")))
 _FEED_TOPIC: Final = "feed"
 """Topic that stands for the record's own while a message for a feed alone is made."""
 
-"""Header that a sink replaces by the message's own id."""
-
 _KEPT_INDEXES: Final = 1_000
 _POLL_SECONDS: Final = 0.25
 

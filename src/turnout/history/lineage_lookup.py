@@ -85,7 +85,7 @@ def _sinks(route: Route | None, server: str | None) -> list[Sink]:
         return [_sink_at(server)]
     if route is None:
         raise ConfigError([Mistake("lineage", "give a route, a server or both: where to look for the message")])
-    sinks = [sink for sink in route.sinks.values() if sink.message_form is not None]
+    sinks = [sink for sink in route.sinks.values() if sink.position_form is not None]
     if not sinks:
         raise ConfigError([Mistake("route", f"{route.name} has no sink of the format nats or kafka: give the server")])
     return sinks
@@ -103,9 +103,9 @@ def _delivered(sinks: Sequence[Sink], message: str) -> SourceRecord:
     Raises:
         ConfigError: the text is no position in any of them.
     """
-    candidates = [(sink, position) for sink in sinks if (position := sink.message(message)) is not None]
+    candidates = [(sink, position) for sink in sinks if (position := sink.parse_position(message)) is not None]
     if not candidates:
-        forms = " or ".join(dict.fromkeys(str(sink.message_form) for sink in sinks))
+        forms = " or ".join(dict.fromkeys(str(sink.position_form) for sink in sinks))
         raise ConfigError([Mistake("message", f"expected {forms}, found {message!r}")])
     for number, (sink, position) in enumerate(candidates, start=1):
         try:
@@ -132,7 +132,7 @@ def _record(origin: ParsedLineage, route: Route | None, server: str | None) -> t
             raise ConfigError([Mistake("source", problem)], what="is not read") from None
     else:
         sink = _sink_at(server or "")
-        source, found = sink, sink.message(origin.source)
+        source, found = sink, sink.parse_position(origin.source)
         if found is None:
             raise ConfigError([Mistake("source", "it is not from a stream or topic there")], what="cannot be read")
         position = found

@@ -20,7 +20,7 @@ from turnout.records import Schema
 from turnout.routes.connector import Connector
 from turnout.routes.document import DeadLetterPart, RouteDocument
 from turnout.routes.endpoints import KafkaSink, KafkaSource, NatsSink, NatsSource, Sink
-from turnout.routes.endpoints.formats import format_of
+from turnout.routes.endpoints.formats import WITH_DELIVERIES
 from turnout.routes.files import FileNames
 from turnout.routes.includes import mappings_of, transforms_of
 from turnout.routes.line_numbers import Document, Path, dotted, line_of
@@ -230,7 +230,7 @@ class RouteReader:
             self.add(("subscriptions", "feeds"), checked.source.feed_problem)
 
     def _webhooks(self, checked: RouteDocument) -> None:
-        """Check that deliveries have subscriptions, and a sink that stores them, of format nats each of them once."""
+        """Check that deliveries have subscriptions, and a sink that stores each of them once."""
         if checked.webhooks is None:
             return
         sinks: Mapping[str, Sink | None] = checked.sinks or {DEFAULT_SINK: checked.sink}
@@ -239,9 +239,12 @@ class RouteReader:
             self.add(("webhooks", "sink"), f"found {name!r}, expected one of {', '.join(sinks)}")
             return
         sink = sinks[name] if name is not None else next(iter(sinks.values()))
-        if sink is None or format_of(sink).deliveries is None:
+        if sink is None or sink.format not in WITH_DELIVERIES:
             found = sink and sink.format
-            self.add(("webhooks",), f"needs a sink of format nats or kafka for its deliveries, found {found}")
+            self.add(
+                ("webhooks",),
+                f"needs a sink of format {' or '.join(WITH_DELIVERIES)} for its deliveries, found {found}",
+            )
         elif not sink.with_ids:
             self.add(("webhooks",), "needs a sink that stores each message once, found messageId: none")
         if checked.subscriptions is None:
@@ -314,10 +317,10 @@ class RouteReader:
 
 
 def _with_deliveries(sinks: dict[str, Sink], webhooks: WebhooksPart | None) -> dict[str, Sink]:
-    """Return the sinks; that of deliveries in Kafka knows their topic."""
+    """Return the sinks; that of deliveries knows their subject and their stream."""
     name = None if webhooks is None else webhooks.sink or next(iter(sinks), None)
     sink = sinks.get(name or "")
-    if webhooks is None or not isinstance(sink, KafkaSink):
+    if webhooks is None or sink is None:
         return sinks
     return {**sinks, name or "": sink.with_deliveries(webhooks.subject, str(webhooks.stream))}
 

@@ -15,7 +15,7 @@ from turnout.file_reading import MAX_BYTES
 from turnout.plural import plural
 from turnout.routes.caller_limits import CallerLimits
 from turnout.routes.document import DeadLetterPart, SubscriptionsPart, TriggerPart
-from turnout.routes.endpoints import NatsSource, Sink, Source
+from turnout.routes.endpoints import Sink, Source
 from turnout.routes.loss_limits import HealthPart
 from turnout.routes.reader import RouteReader
 from turnout.routes.variables import Variables
@@ -179,20 +179,6 @@ class Route:
         if self.source.keeps_history:
             return self.source
         problem = f"expected format nats or kafka, whose history is kept, found {self.source.format}"
-        raise ConfigError([Mistake(option, problem)])
-
-    def nats_source(self, option: str = "source") -> NatsSource:
-        """Return the source if its history can be read.
-
-        Args:
-            option: option that needs it, for the error.
-
-        Raises:
-            ConfigError: the source is not NATS.
-        """
-        if isinstance(self.source, NatsSource):
-            return self.source
-        problem = f"expected format nats, whose history is kept, found {self.source.format}"
         raise ConfigError([Mistake(option, problem)])
 
     def summary(self) -> str:

@@ -13,6 +13,7 @@ def make_webhook_streams(route: Route) -> None:
         route: the route; without webhooks nothing is made.
 
     Raises:
+        ConfigError: the sink stores no deliveries.
         ConnectionLostError: the server cannot be reached.
         StreamError: the server refuses one; another stream may have its subjects.
     """

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from pyspark.sql import DataFrame, SparkSession
 
 from turnout.routes.endpoints import Endpoint, Sink, Source
-from turnout.routes.endpoints.formats import format_of, import_adapter
+from turnout.routes.endpoints.formats import format_of, import_part
 
 if TYPE_CHECKING:
     from turnout.history.ranges import StreamRange
@@ -140,7 +140,7 @@ class SparkEndpoint:
 
 def endpoint_of(endpoint: Endpoint) -> SparkEndpoint:
     """Return the adapter of an endpoint, by its format."""
-    adapter: SparkEndpoint = import_adapter(format_of(endpoint).spark)(endpoint)
+    adapter: SparkEndpoint = import_part(format_of(endpoint).spark)(endpoint)
     return adapter
 
 

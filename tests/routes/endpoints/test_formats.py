@@ -103,6 +103,7 @@ print(*probe(route, 0), sep="\\n")
 print(Addresses(route).of("a.long.topic").problem)
 keeping = text + "deadLetter: {topic: dead}\\nwebhooks: {stream: D, subject: d}\\nsubscriptions: {store: 'memory://'}\\n"
 print(LetterBox.of(Route.parse(keeping, {})).letters)
+print(Addresses(Route.parse(keeping, {})).of("dead").problem)
 async def queue():
     async with opened_queue(Route.parse(keeping, {})) as opened:
         return opened
@@ -137,6 +138,7 @@ def test_a_format_of_another_package(tmp_path: Path) -> None:
         "ok      sink: attic is open",
         "is too long for a pigeon",
         "PigeonLetters(stream='attic', topic='dead')",
+        "is not allowed: the route's dead letters go there, and nothing else",
         "a place for D",
         "the deliveries of D in the attic",
         "['a place in a loft means nothing to json files']",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
@@ -135,7 +135,7 @@ class Sink(Endpoint):
     replaced_headers: ClassVar[frozenset[str]] = frozenset()
     """Names, in lower case, of headers that the sink writes itself: a record's own are left out."""
 
-    message_form: ClassVar[str | None] = None
+    position_form: ClassVar[str | None] = None
     """Notation of a message's position, with an example; None if single messages cannot be read again."""
 
     allow: list[Annotated[str, AfterValidator(check_pattern)]] | None = Field(
@@ -159,9 +159,18 @@ class Sink(Endpoint):
         """Return the reason that no message can have this topic; None if one can."""
         return None
 
-    def message(self, position: str) -> tuple[str, int] | None:  # noqa: ARG002 - for other formats
-        """Return the stream and the sequence that a position in `message_form` names; None if it names none."""
+    def parse_position(self, position: str) -> tuple[str, int] | None:  # noqa: ARG002 - for other formats
+        """Return the stream and the sequence that a text in `position_form` names; None for another text."""
         return None
+
+    def with_deliveries(self, subject: str, stream: str) -> Self:  # noqa: ARG002 - for other formats
+        """Return the sink for a route whose deliveries to webhooks it stores.
+
+        Args:
+            subject: first tokens of the subjects of deliveries.
+            stream: stream or topic of the deliveries.
+        """
+        return self
 
     def shares_letters_with(self, other: Sink) -> bool:  # noqa: ARG002 - for other formats
         """Return True if a message for the other sink could pass for a dead letter that is read from this one."""

@@ -60,6 +60,9 @@ _BY_NAME: dict[str, EndpointFormat] = {name: format_ for format_ in reversed(_AL
 FORMATS = tuple(name for format_ in _ALL for name in format_.names)
 """Values of ``format``."""
 
+WITH_DELIVERIES = tuple(name for format_ in _ALL if format_.deliveries is not None for name in format_.names)
+"""Formats whose sinks store deliveries to webhooks."""
+
 TAGS = tuple(format_.tag for format_ in _ALL)
 """Names of the families in the paths of pydantic's errors; not part of the author's path."""
 
@@ -72,8 +75,8 @@ def format_of(endpoint: Endpoint) -> EndpointFormat:
     return _BY_NAME[endpoint.format]
 
 
-def import_adapter(name: str) -> Callable[..., Any]:
-    """Import the class or the function that a format names as its adapter."""
+def import_part(name: str) -> Callable[..., Any]:
+    """Import a class or a function that a format names."""
     found: Callable[..., Any] = resolve_name(name)
     return found
 

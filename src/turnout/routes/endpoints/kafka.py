@@ -162,7 +162,7 @@ class KafkaSink(_Kafka, Sink):
     """
 
     keys_name_deliveries: ClassVar[bool] = True
-    message_form: ClassVar[str | None] = "TOPIC:PARTITION:OFFSET, as in delivered:0:17"
+    position_form: ClassVar[str | None] = "TOPIC:PARTITION:OFFSET, as in delivered:0:17"
 
     exactly_once: bool | None = Field(
         None,
@@ -190,13 +190,13 @@ class KafkaSink(_Kafka, Sink):
         """First tokens of the subjects of deliveries to webhooks, and the topic that has them; None for none."""
         return self._deliveries
 
-    def with_deliveries(self, subject: str, topic: str) -> Self:
+    def with_deliveries(self, subject: str, stream: str) -> Self:
         """Return the sink, which stores deliveries to webhooks in a topic."""
         sink = self.model_copy()
-        sink._deliveries = subject, topic  # noqa: SLF001 - of the copy
+        sink._deliveries = subject, stream  # noqa: SLF001 - of the copy
         return sink
 
-    def message(self, position: str) -> tuple[str, int] | None:
+    def parse_position(self, position: str) -> tuple[str, int] | None:
         """Return the partition, as ``topic:partition``, and the offset that TOPIC:PARTITION:OFFSET names."""
         return _partition_and_offset(position)
 

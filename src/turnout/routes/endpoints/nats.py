@@ -134,7 +134,7 @@ class NatsSink(_Nats, Sink):
     takes_keys: ClassVar[bool] = False
     restricts_headers: ClassVar[bool] = True
     replaced_headers: ClassVar[frozenset[str]] = frozenset({"nats-msg-id"})
-    message_form: ClassVar[str | None] = "STREAM:SEQ, as in DELIVERED:17"
+    position_form: ClassVar[str | None] = "STREAM:SEQ, as in DELIVERED:17"
 
     stream: StreamName = Field(None, description="the stream that must take the messages; null for any")
     window: int | None = Field(None, gt=0, le=10_000, description="messages in flight per task")
@@ -159,7 +159,7 @@ class NatsSink(_Nats, Sink):
         """Return the reason that no message can be published on this subject; None if one can."""
         return problem_of(topic)
 
-    def message(self, position: str) -> tuple[str, int] | None:
+    def parse_position(self, position: str) -> tuple[str, int] | None:
         """Return the stream and the sequence that STREAM:SEQ names; None for another text."""
         return stream_and_sequence(position)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
 
 from turnout.errors import ConfigError, Mistake
 
@@ -106,16 +106,6 @@ class SourceHistory(Protocol):
 
     def wait(self, positions: Mapping[str, int], stop: Event) -> None:
         """Wait for a moment, or until there is a record at one of these positions, or *stop* is set."""
-
-
-SHOWN_TOPICS: Final = 5
-"""Topics that the answer of a check names."""
-
-
-def shown_topics(names: Sequence[str]) -> str:
-    """Return the first of some topics, and how many more there are."""
-    more = len(names) - SHOWN_TOPICS
-    return ", ".join(names[:SHOWN_TOPICS]) + (f" and {more:,} more" if more > 0 else "")
 
 
 class EndpointProbe:
@@ -316,9 +306,12 @@ class EndpointAdapter:
         raise self._without("source", "streams")
 
     def originals(self, records: Sequence[SampleRecord]) -> Sequence[SampleRecord]:
-        """Return records as the source has them now; those that it no longer has, or never had, as given.
+        """Return records of dead letters as the source has them; those that it no longer has, or never had, as given.
+
+        A letter in NATS lacks the record's key (its message id) and its time, and of a large record the value.
 
         Raises:
+            StreamError: the server refuses to read.
             ConnectionLostError: the server is away.
         """
         return records

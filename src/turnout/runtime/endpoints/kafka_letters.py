@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ClassVar
 
-from turnout.errors import ConfigError, Mistake, StreamError
+from turnout.errors import StreamError
 from turnout.kafka.admin import KafkaAdmin
 from turnout.kafka.options import KafkaOptions
 from turnout.kafka.producer import KafkaMessages, KafkaProducer
@@ -58,9 +58,9 @@ class KafkaLetters:
             producer.publish(message, _refused)
             producer.flush()
 
-    def exchange(self, added: Sequence[NewLetter], deleted: Sequence[tuple[str, int]]) -> None:  # noqa: ARG002
-        """Raise a ConfigError: see `deletion_problem`."""
-        raise ConfigError([Mistake("--delete", str(self.deletion_problem))])
+    def exchange(self, added: Sequence[NewLetter], deleted: Sequence[tuple[str, int]]) -> None:
+        """Raise an error: see `deletion_problem`."""
+        raise NotImplementedError(self.deletion_problem)
 
 
 def _refused(_index: int, reason: StreamError) -> None:

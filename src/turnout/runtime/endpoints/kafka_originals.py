@@ -11,7 +11,7 @@ from turnout.deferred import pc
 from turnout.engine.sample_records import SampleRecord
 from turnout.routes.endpoints import KafkaSource
 from turnout.runtime.endpoints.adapter import SourceHistory
-from turnout.runtime.endpoints.original_rows import record_of, rows_of
+from turnout.runtime.endpoints.record_rows import record_of, rows_of
 from turnout.untrusted import JsonObject
 
 _FAR = 10_000

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from turnout.errors import StreamError
 from turnout.kafka.admin import KafkaAdmin
-from turnout.plural import plural
+from turnout.plural import first_names, plural
 from turnout.routes.endpoints import KafkaSink, KafkaSource
 from turnout.routes.values import listed
-from turnout.runtime.endpoints.adapter import CheckOutput, EndpointProbe, shown_topics
+from turnout.runtime.endpoints.adapter import CheckOutput, EndpointProbe
 from turnout.runtime.endpoints.kafka_history import KafkaHistory, hasty
 from turnout.runtime.kafka_source import KafkaSourceOptions
 
@@ -89,14 +89,14 @@ class KafkaProbe(EndpointProbe):
             return f"all {len(topics):,} topics of the sample and the dead letters exist"
         creates = self._open.creates_topics()
         if creates is False:
-            raise StreamError(f"{shown_topics(missing)}: no such topic, and brokers create none", code=_NOT_FOUND)
+            raise StreamError(f"{first_names(missing)}: no such topic, and brokers create none", code=_NOT_FOUND)
         creation = "brokers create them" if creates else "the brokers did not report whether they create them"
-        return f"{shown_topics(missing)}: not there yet; {creation}"
+        return f"{first_names(missing)}: not there yet; {creation}"
 
     def _may_write(self, topics: Sequence[str]) -> str:
         found = self._open.existing(topics)
         refused = [name for name, info in found.items() if info.writable is False]
         if refused:
-            raise StreamError(f"the user may not write to {shown_topics(refused)}", code=_DENIED)
+            raise StreamError(f"the user may not write to {first_names(refused)}", code=_DENIED)
         writable = [name for name, info in found.items() if info.writable is not None]
         return f"{plural(len(writable), 'topic')} may be written to" if writable else "no topic to check"

@@ -64,6 +64,8 @@ class SinkLetters(Protocol):
     def exchange(self, added: Sequence[NewLetter], deleted: Sequence[tuple[str, int]]) -> None:
         """Publish letters and, when they are stored, delete those at some positions, as far as they are still there.
 
+        It may be called only if there is no `deletion_problem`.
+
         Args:
             added: letters to publish.
             deleted: stream and sequence of each letter to delete.

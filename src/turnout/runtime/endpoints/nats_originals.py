@@ -10,7 +10,7 @@ from turnout.deferred import pc
 from turnout.engine.sample_records import SampleRecord
 from turnout.errors import StreamError
 from turnout.nats.wire import Connection, PullReader, Range, stored_message
-from turnout.runtime.endpoints.original_rows import record_of, rows_of
+from turnout.runtime.endpoints.record_rows import record_of, rows_of
 from turnout.untrusted import JsonObject
 
 _FORBIDDEN, _GONE = 403, 404

@@ -21,9 +21,9 @@ from turnout.nats.wire import (
     stream_info,
 )
 from turnout.nats.wire.rows import with_stream
-from turnout.plural import plural
+from turnout.plural import first_names, plural
 from turnout.routes.endpoints import NatsSink, NatsSource
-from turnout.runtime.endpoints.adapter import SHOWN_TOPICS, CheckOutput, EndpointProbe, shown_topics
+from turnout.runtime.endpoints.adapter import CheckOutput, EndpointProbe
 from turnout.subjects import matches
 from turnout.untrusted import JsonMapping, JsonObject
 
@@ -119,7 +119,7 @@ class NatsProbe(EndpointProbe):
             if failure.err_code != _STREAM_NOT_FOUND:
                 raise
             names = self._streams({})
-            names_text = f"; there are {', '.join(names[:SHOWN_TOPICS])}" if names else ""
+            names_text = f"; there are {first_names(names)}" if names else ""
             raise StreamError(f"there is no stream {stream!r}{names_text}", code=_NOT_FOUND) from None
 
     def _try_consumer(self, span: Range) -> None:
@@ -168,11 +168,11 @@ class NatsProbe(EndpointProbe):
         ]
         if unowned:
             stream_text = "no stream" if stream is None else f"not the stream {stream}"
-            raise StreamError(f"{shown_topics(unowned)}: {stream_text} takes messages there", code=_NOT_FOUND)
+            raise StreamError(f"{first_names(unowned)}: {stream_text} takes messages there", code=_NOT_FOUND)
         if not owners:
             return "there is no topic to check: no record was sampled"
         streams = sorted({name for names in owners.values() for name in names})
-        return f"{len(owners):,} topics of the sample and the dead letters belong to {shown_topics(streams)}"
+        return f"{len(owners):,} topics of the sample and the dead letters belong to {first_names(streams)}"
 
     def _streams(self, request: Mapping[str, object]) -> list[str]:
         return list(self._open.api("STREAM.NAMES", request).get("streams") or ())
@@ -191,7 +191,7 @@ class NatsProbe(EndpointProbe):
         publish = (user.get("permissions") or {}).get("publish") or {}
         refused = [topic for topic in topics if not _allowed(topic, publish)]
         if refused:
-            problem = f"the user {user.get('user', '')!r} may not publish to {shown_topics(refused)}"
+            problem = f"the user {user.get('user', '')!r} may not publish to {first_names(refused)}"
             raise StreamError(problem, code=_DENIED)
         return f"{plural(len(topics), 'topic')} may be published to" if topics else "no topic to check"
 

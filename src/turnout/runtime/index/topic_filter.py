@@ -13,6 +13,7 @@ from typing import Final
 from turnout.engine.subject_bounds import TopicRequirement
 from turnout.engine.subject_filters import SubjectFilters
 from turnout.files import replace_file
+from turnout.plural import first_names
 from turnout.subscriptions.index.index_writer import FollowedStore
 from turnout.subscriptions.model import Changes, Subscription
 from turnout.subscriptions.snapshot import Snapshot
@@ -21,8 +22,6 @@ _log = logging.getLogger(__name__)
 
 _CACHED_REVISIONS: Final = 32
 """This many revisions are kept, as of the index."""
-
-_SHOWN_TOPICS: Final = 5
 
 
 class WantedSubjects:
@@ -143,7 +142,4 @@ class WantedSubjects:
 def _in_words(filters: tuple[str, ...] | None) -> str:
     if filters is None:
         return "any subject of the source can match, and all are read"
-    shown = ", ".join(filters[:_SHOWN_TOPICS]) + (
-        f" and {len(filters) - _SHOWN_TOPICS} more" if len(filters) > _SHOWN_TOPICS else ""
-    )
-    return f"read are {shown}" if filters else "no subject can match, and none is read"
+    return f"read are {first_names(filters)}" if filters else "no subject can match, and none is read"

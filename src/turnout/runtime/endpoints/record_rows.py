@@ -1,4 +1,4 @@
-"""Rows of record batches as the records of dead letters."""
+"""Rows of record batches, and the records of dead letters made from them."""
 
 from __future__ import annotations
 
