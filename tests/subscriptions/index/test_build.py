@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+from types import FrameType
+
 from tests.subscriptions.index.asking import expected, pairs, subscriptions_of
-from turnout.conditions import all_of, any_of, kiwi
+from turnout.conditions import all_of, any_of, kiwi, parse
+from turnout.subscriptions import Subscription
 from turnout.subscriptions.index import Index
 from turnout.subscriptions.index.anchor_frequencies import Costs
 from turnout.subscriptions.index.build import build
@@ -31,3 +35,26 @@ def test_a_second_text_that_all_share_is_not_looked_up():
     """Entries of one text are found by a second one only where these differ, so that candidates are saved."""
     assert paired_entries(lambda n: n // 20) == 0
     assert paired_entries(lambda n: n % 10) == 100
+
+
+def test_the_steps_of_a_build_are_few() -> None:
+    """A reader of `build` follows one call for each step, and not the parts of all steps."""
+    called: set[tuple[str, str]] = set()
+    own = "turnout.subscriptions.index.build"
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        caller = frame.f_back
+        name = str(frame.f_globals.get("__name__"))
+        if event == "call" and caller is not None and caller.f_globals.get("__name__") == own != name:
+            called.add((name, frame.f_code.co_qualname))
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        build([Subscription(["d"], parse(f"a:x{n} AND (b>{n} OR c:y*)"), id=str(n)) for n in range(20)], Costs())
+    finally:
+        sys.setprofile(before)
+
+    steps = {name for name in called if name[0].startswith("turnout.subscriptions.index")}
+    assert ("turnout.subscriptions.index.entry_columns", "entry_columns") in steps
+    assert len(steps) <= 15

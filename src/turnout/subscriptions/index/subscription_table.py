@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,6 +17,19 @@ from turnout.subscriptions.model import Subscription
 
 NEVER = np.iinfo(np.int64).max
 """Time of an expiry that is none."""
+
+
+class SubscriptionColumns(NamedTuple):
+    """Columns of all subscriptions; see `turnout.subscriptions.index.arrays.Arrays`."""
+
+    ids: Texts
+    destinations_at: Ints
+    destination: Ints
+    destinations: Texts
+    expires_record: Longs
+    expires_wall: Longs
+    project: Ints
+    projects: Texts
 
 
 class SubscriptionTable:
@@ -43,11 +57,23 @@ class SubscriptionTable:
                 self._numbers.append(names.setdefault(name, len(names)))
             yield subscription.condition
 
-    def ids(self) -> Texts:
-        """Return the ids."""
-        return Texts.of(encoded_all(self._ids))
+    def columns(self) -> SubscriptionColumns:
+        """Return the columns of the subscriptions that were added."""
+        return SubscriptionColumns(
+            Texts.of(encoded_all(self._ids)),
+            *self._destinations(),
+            self._expiries_by("record"),
+            self._expiries_by("wall"),
+            *self._projections(),
+        )
 
-    def expiries(self, clock: ExpiryClock) -> Longs:
+    def _destinations(self) -> tuple[Ints, Ints, Texts]:
+        """Return the offset of each subscription's destinations, the numbers of these, and the texts."""
+        offsets = np.zeros(len(self._counts) + 1, np.int32)
+        np.cumsum(self._counts, out=offsets[1:])
+        return offsets, np.array(self._numbers, np.int32), Texts.of(encoded_all(list(self._names)))
+
+    def _expiries_by(self, clock: ExpiryClock) -> Longs:
         """Return the times at which the subscriptions expire by a clock; empty if none expires at all."""
         if not self._expiries:
             return np.zeros(0, np.int64)
@@ -57,7 +83,7 @@ class SubscriptionTable:
                 times[number] = expiry.milliseconds
         return times
 
-    def projects(self) -> tuple[Ints, Texts]:
+    def _projections(self) -> tuple[Ints, Texts]:
         """Return the number of each subscription's projection, empty if none has one, and the texts."""
         texts = list(dict.fromkeys(self._projects.values()))
         numbers = {text: number for number, text in enumerate(texts)}
@@ -65,9 +91,3 @@ class SubscriptionTable:
         for subscription, text in self._projects.items():
             of_subscriptions[subscription] = numbers[text]
         return of_subscriptions, Texts.of(encoded_all(texts))
-
-    def destinations(self) -> tuple[Ints, Ints, Texts]:
-        """Return the numbers of the destinations, the offset of each subscription's, and the texts."""
-        offsets = np.zeros(len(self._counts) + 1, np.int32)
-        np.cumsum(self._counts, out=offsets[1:])
-        return np.array(self._numbers, np.int32), offsets, Texts.of(encoded_all(list(self._names)))
