@@ -7,6 +7,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Final, cast
 
+from turnout.epoch import MILLISECONDS_PER_DAY
 from turnout.errors import ConfigError, Mistake
 from turnout.kafka.admin import KafkaAdmin, TopicInfo
 from turnout.kafka.options import KafkaOptions
@@ -37,7 +38,7 @@ _SECONDS: Final = 3.0
 _LARGEST_PARTITION: Final = (1 << 31) - 1
 
 _PARTITIONS: Final = 8
-_MONTH_MS: Final = 31 * 86_400_000
+_MONTH_MS: Final = 31 * MILLISECONDS_PER_DAY
 _DELIVERY_TOPICS: Final[tuple[tuple[int, Mapping[str, str]], ...]] = (
     # Deliveries have the times of their records, which may be older than the retention.
     (_PARTITIONS, {"retention.ms": str(_MONTH_MS), "message.timestamp.type": "LogAppendTime"}),
