@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.contracts.linearizable import check_linearizable
 from turnout.conditions import (
     Kiwi,
     all_of,
@@ -41,6 +42,7 @@ from turnout.subscriptions.actor import acting_as
 from turnout.subscriptions.delivery_settings import DeliverySettings
 from turnout.subscriptions.expiry import Expiry
 from turnout.subscriptions.lines import Imported, import_lines, subscription_from_json, subscription_to_json
+from turnout.subscriptions.live_matcher import LiveMatcher
 from turnout.subscriptions.sealing import SECRET_KEY, needed_keys, new_key
 from turnout.subscriptions.signing_secrets import HiddenSecret, new_secret
 from turnout.subscriptions.start import Start
@@ -595,6 +597,24 @@ class OwnerContract:
 
         assert failures == []
         assert sorted(kept) == [subscription.id for subscription in store.snapshot()]
+
+    def test_a_match_beside_other_matches_sees_what_was_stored_before_it(self, store):
+        """Threads match and change at once: each answer has what was stored before, at its revision."""
+        live = LiveMatcher(store, max_age=60.0)
+
+        def create(id_: str) -> None:
+            store.create(subscription(id=id_))
+            live.changed()
+
+        def delete(id_: str) -> None:
+            store.delete(id_)
+            live.changed()
+
+        def match() -> tuple[set[str], int]:
+            answer = live.match({"subject": "orders"})
+            return {match.subscription_id for match in answer.matches}, answer.revision
+
+        check_linearizable(create, delete, match)
 
 
 def _set_clock(monkeypatch, seconds: float) -> None:

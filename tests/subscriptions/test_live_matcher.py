@@ -35,11 +35,11 @@ def test_live_matcher_answers_while_the_store_is_away(store):
     away[0] = True
     store.create(subscription(id="y"))
     live.changed()
-    assert {match.subscription_id for match in live.match({"subject": "orders"})} == {"x"}
+    assert {match.subscription_id for match in live.match({"subject": "orders"}).matches} == {"x"}
 
     away[0] = False
     now[0] += 2.0
-    assert {match.subscription_id for match in live.match({"subject": "orders"})} == {"x", "y"}
+    assert {match.subscription_id for match in live.match({"subject": "orders"}).matches} == {"x", "y"}
 
 
 def test_live_matcher_asks_no_more_than_it_must(store):

@@ -61,9 +61,8 @@ class MatchingServicer(_Servicer):
         if request.explain:
             context.caller.demand(Right.READ)
         with large if is_large(metadata) else nullcontext():
-            live = self._tenants.live(context.caller)
-            matches = live.match(metadata)
-            response = pb.MatchResponse(revision=live.revision, tag=request.tag)
+            matches, revision = self._tenants.live(context.caller).match(metadata)
+            response = pb.MatchResponse(revision=revision, tag=request.tag)
             for match in matches:
                 response.matches.add(
                     subscription_id=match.subscription_id,

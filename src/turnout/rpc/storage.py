@@ -48,10 +48,8 @@ class StorageServicer(_Servicer):
             subscriptions = list(_bounded(request_iterator))
             _check_count(context, len(subscriptions))
             context.caller.check_destinations(subscriptions)
-            with within(STORE_SECONDS):
+            with self._tenants.changing(), within(STORE_SECONDS):
                 ids = self._tenants.service(context.caller).create_many(subscriptions)
-        if ids:
-            self._tenants.changed()
         return pb.CreateManyResponse(ids=ids)
 
     def CreateLines(  # noqa: N802
@@ -64,10 +62,8 @@ class StorageServicer(_Servicer):
             service = self._tenants.service(context.caller)
             new = service.read_lines(lines)
             context.caller.check_destinations(new)
-            with within(STORE_SECONDS):
+            with self._tenants.changing(), within(STORE_SECONDS):
                 ids = service.create_read(new)
-        if ids:
-            self._tenants.changed()
         return pb.CreateManyResponse(ids=ids)
 
     def DeleteMany(  # noqa: N802
@@ -77,10 +73,8 @@ class StorageServicer(_Servicer):
         with self._bulks:
             ids = list(_bounded_ids(request_iterator))
             _check_count(context, len(ids))
-            with within(STORE_SECONDS):
+            with self._tenants.changing(), within(STORE_SECONDS):
                 count = self._tenants.service(context.caller).delete_many(ids)
-        if count:
-            self._tenants.changed()
         return pb.DeleteManyResponse(count=count)
 
     def Revision(self, request: pb.RevisionRequest, context: CallContext) -> pb.RevisionResponse:  # noqa: ARG002, N802

@@ -24,8 +24,8 @@ class SubscriptionsServicer(ServiceServicer):
         """Validate and store a subscription."""
         subscription = data_from(request)
         context.caller.check_destinations([subscription])
-        created = self._tenants.service(context.caller).create(subscription)
-        self._tenants.changed()
+        with self._tenants.changing():
+            created = self._tenants.service(context.caller).create(subscription)
         return pb.CreateResponse(id=created)
 
     def Read(self, request: pb.ReadRequest, context: CallContext) -> pb.SubscriptionDataOutput:  # noqa: N802
@@ -37,14 +37,14 @@ class SubscriptionsServicer(ServiceServicer):
         subscription = data_from(request.data, request.id)
         context.caller.check_destinations([subscription])
         expected = request.expectedRevision if request.HasField("expectedRevision") else None
-        revision = self._tenants.service(context.caller).update(request.id, subscription, expected)
-        self._tenants.changed()
+        with self._tenants.changing():
+            revision = self._tenants.service(context.caller).update(request.id, subscription, expected)
         return pb.UpdateResponse(revision=revision)
 
     def Delete(self, request: pb.DeleteRequest, context: CallContext) -> Empty:  # noqa: N802
         """Delete a subscription by its id."""
-        self._tenants.service(context.caller).delete(request.id)
-        self._tenants.changed()
+        with self._tenants.changing():
+            self._tenants.service(context.caller).delete(request.id)
         return Empty()
 
     def SearchByCondition(  # noqa: N802

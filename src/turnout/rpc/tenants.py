@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 from turnout.caches import LruCache
 from turnout.rpc.caller import Caller
 from turnout.subscriptions.destinations import Rights
-from turnout.subscriptions.live_matcher import LiveMatcher
+from turnout.subscriptions.live_matcher import ChangeCount, LiveMatcher
 from turnout.subscriptions.quotas import UsageCounter
 from turnout.subscriptions.service import KiwiTrees, SubscriptionService
 from turnout.subscriptions.store import Store, tenant_store
@@ -42,7 +43,8 @@ class Tenants:
         self._kiwi_trees = kiwi_trees
         self._max_page = max_page
         self._rights = rights or Rights()
-        self._residents = {name: LiveMatcher(self._of(name)) for name in set(residents)}
+        self._changes = ChangeCount()
+        self._residents = {name: self._follow(name) for name in set(residents)}
         self._usages: dict[str | None, UsageCounter] = {}
         self._visitors = LruCache[str | None, LiveMatcher](_VISITORS)
 
@@ -69,12 +71,22 @@ class Tenants:
         resident = self._residents.get(name)
         if resident is not None:
             return resident
-        return self._visitors.get_or_add(name, lambda: LiveMatcher(self._of(name)))
+        return self._visitors.get_or_add(name, lambda: self._follow(name))
+
+    @contextmanager
+    def changing(self) -> Iterator[None]:
+        """Note that this process changes the store, for all indexes, those included that are being built.
+
+        A change that fails is noted too: the store may have made it and lost the connection before it could say so.
+        """
+        try:
+            yield
+        finally:
+            self.changed()
 
     def changed(self) -> None:
-        """Notify the indexes that this process has changed the store."""
-        for live in (*self._residents.values(), *self._visitors.values()):
-            live.changed()
+        """Note that this process has changed the store."""
+        self._changes.note()
 
     def indexed(self) -> int:
         """Number of subscriptions in the indexes that are kept."""
@@ -84,6 +96,9 @@ class Tenants:
     def revision(self) -> int:
         """Return the lowest revision of the permanent indexes."""
         return min((live.revision for live in self._residents.values()), default=0)
+
+    def _follow(self, name: str | None) -> LiveMatcher:
+        return LiveMatcher(self._of(name), changes=self._changes)
 
     def _of(self, name: str | None) -> Store:
         return self.store if name is None else tenant_store(self.store, name)

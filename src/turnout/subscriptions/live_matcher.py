@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
 
 from turnout.errors import StoreUnavailableError
 from turnout.subscriptions.deadline import within
@@ -26,26 +26,65 @@ _AWAY_SECONDS = 1.0
 """Seconds before an unreachable store is queried again."""
 
 
+class ChangeCount:
+    """Number of changes that this process has made to a store, for all indexes of it.
+
+    An index that read the count before it queried the store has seen all changes up to that count.
+    """
+
+    def __init__(self) -> None:
+        self._noted = threading.Condition()
+        self.count = 0
+
+    def note(self) -> None:
+        """Count a change that the store has made, or may have made."""
+        with self._noted:
+            self.count += 1
+            self._noted.notify_all()
+
+    def wait(self, seconds: float) -> None:
+        """Wait for the next change, at most *seconds*."""
+        with self._noted:
+            self._noted.wait(seconds)
+
+
+class LiveAnswer(NamedTuple):
+    """Matches of one message, and the revision of the store at which they are the matches."""
+
+    matches: list[Match]
+    revision: int
+
+
 class LiveMatcher:
     """A Matcher of everything in a store, brought up to date before it answers.
 
-    Changes of this process that `changed` has reported are seen by the next match; what other processes
-    change is seen after *max_age* seconds at the latest. While the store is away, the index as it was answers.
+    A change of this process that was noted before a match begins is seen by this match, whatever other threads do
+    meanwhile; what other processes change is seen after *max_age* seconds at the latest. While the store is away, the
+    index as it was answers; the revision of the answer tells.
 
     Args:
         store: store to follow.
         max_age: how long an answer may be behind the changes of others, in seconds.
         clock: seconds that only grow.
+        changes: counter of this process's changes; one of its own if not given.
     """
 
-    def __init__(self, store: Store, *, max_age: float = 0.1, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        store: Store,
+        *,
+        max_age: float = 0.1,
+        clock: Callable[[], float] = time.monotonic,
+        changes: ChangeCount | None = None,
+    ) -> None:
         self._store = store
         self._max_age = max_age
         self._clock = clock
+        self._changes = changes or ChangeCount()
         self._refreshing = threading.Lock()
-        self._news = threading.Condition()
-        self._behind = False
         self._away_until = float("-inf")
+        # Before each query of the store: a change that is noted during the query may not be in its answer.
+        self._seen = self._changes.count
         self.matcher = Matcher.from_store(store)
         self._checked = clock()
 
@@ -61,14 +100,13 @@ class LiveMatcher:
 
     def changed(self) -> None:
         """Note that this process has changed the store."""
-        with self._news:
-            self._behind = True
-            self._news.notify_all()
+        self._changes.note()
 
-    def match(self, metadata: Mapping[str, object]) -> list[Match]:
-        """Return every subscription that matches the message; see `Matcher.match`."""
+    def match(self, metadata: Mapping[str, object]) -> LiveAnswer:
+        """Return every subscription that matches the message, and the revision of this answer; see `Matcher.match`."""
         self._keep_up()
-        return list(self.matcher.match(metadata))
+        matches, revision = self.matcher.match_at_revision(metadata)
+        return LiveAnswer(list(matches), revision)
 
     def index(self) -> Index:
         """Index of the store's subscriptions."""
@@ -97,24 +135,26 @@ class LiveMatcher:
     def _keep_up(self) -> None:
         if self._clock() < self._away_until:
             return
-        if self._behind or self._clock() - self._checked > self._max_age:
-            self._catch_up()
+        noted = self._changes.count
+        if self._seen < noted or self._clock() - self._checked > self._max_age:
+            self._catch_up(noted)
 
-    def _catch_up(self) -> None:
+    def _catch_up(self, noted: int) -> None:
+        """Query the store, unless another thread's query began after the first *noted* changes."""
         # What others have changed may be seen a little later; what this process has changed is waited for.
-        if not self._refreshing.acquire(timeout=_OWN_CHANGE_SECONDS if self._behind else 0):
+        if not self._refreshing.acquire(timeout=_OWN_CHANGE_SECONDS if self._seen < noted else 0):
             return
         try:
-            # Before the query: a change in the meantime sets it again.
-            was_behind, self._behind = self._behind, False
-            if not was_behind and self._clock() - self._checked <= self._max_age:
+            if self._seen >= noted and self._clock() - self._checked <= self._max_age:
                 return
+            begun = self._changes.count
             try:
                 with within(_CATCH_UP_SECONDS):
                     self.matcher.refresh(self._store)
             except StoreUnavailableError:
-                self._behind = was_behind or self._behind
                 self._away_until = self._clock() + _AWAY_SECONDS
+            else:
+                self._seen = begun
             self._checked = self._clock()
         finally:
             self._refreshing.release()
@@ -130,5 +170,4 @@ class LiveMatcher:
             if changes:
                 yield changes
             since = changes.revision
-            with self._news, contextlib.suppress(RuntimeError):
-                self._news.wait(pause)
+            self._changes.wait(pause)

@@ -61,10 +61,11 @@ class _MatcherSegment(NamedTuple):
 
 
 class _MatcherState(NamedTuple):
-    """State seen by one match: segments, and new subscriptions that are in none yet."""
+    """State seen by one match: segments, new subscriptions that are in none yet, and the store's revision."""
 
     layers: tuple[_MatcherSegment, ...] = ()
     loose: tuple[tuple[Subscription, Answer], ...] = ()
+    revision: int = 0
 
 
 class Matcher:
@@ -116,8 +117,12 @@ class Matcher:
         layers = (
             (_MatcherSegment.of(SegmentView.of(last.values(), self._costs)),) if any(enabled(last.values())) else ()
         )
-        self._state = _MatcherState(layers)
-        self.revision = revision
+        self._state = _MatcherState(layers, revision=revision)
+
+    @property
+    def revision(self) -> int:
+        """The store's revision that the subscriptions are of."""
+        return self._state.revision
 
     def __len__(self) -> int:
         state = self._state
@@ -138,8 +143,7 @@ class Matcher:
                 self._start(changes.created, changes.revision)
                 return
             created = {_identified(subscription).id: subscription for subscription in changes.created}
-            self._change({*changes.deleted_ids, *created}, tuple(created.values()))
-            self.revision = changes.revision
+            self._change({*changes.deleted_ids, *created}, tuple(created.values()), changes.revision)
 
     def refresh(self, store: Store) -> bool:
         """Catch up with the store; whether anything had changed."""
@@ -162,8 +166,18 @@ class Matcher:
             time: time of the message, in milliseconds since 1970; now if not given.
             now: the time by the clock, in milliseconds since 1970, if not that of this machine.
         """
+        return self._match(self._state, metadata, time, now)
+
+    def match_at_revision(self, metadata: Mapping[str, object]) -> tuple[MatchList, int]:
+        """Return the matches of a message as `match` does, and the store's revision at which they are its matches."""
+        state = self._state
+        return self._match(state, metadata, None, None), state.revision
+
+    def _match(
+        self, state: _MatcherState, metadata: Mapping[str, object], time: int | None, now: int | None
+    ) -> MatchList:
         texts = texts_of_values(metadata)
-        layers, loose = self._state
+        layers, loose, _ = state
         parts = []
         for view, single, answers in layers:
             tombstones = view.gone
@@ -217,7 +231,7 @@ class Matcher:
         [['x'], []]
         """
         texts = texts_of_all(messages)
-        layers, loose = self._state
+        layers, loose, _ = self._state
         now = milliseconds_now() if now is None else now
         matches = self._index_of(layers).match_messages(texts, times=times, now=now)
         loose_answers: dict[int, list[Answer]] = {}
@@ -248,12 +262,13 @@ class Matcher:
         self._settle()
         return stats_of([layer.view for layer in self._state.layers], hottest)
 
-    def _change(self, deleted: Collection[str], created: Sequence[Subscription]) -> None:
+    def _change(self, deleted: Collection[str], created: Sequence[Subscription], revision: int | None = None) -> None:
         """Drop the subscriptions with the ids *deleted* and add *created*, in one atomic change."""
         with self._lock:
             state = self._without(self._state, deleted)
             self._state = state._replace(
-                loose=(*state.loose, *((subscription, answer_of(subscription)) for subscription in enabled(created)))
+                loose=(*state.loose, *((subscription, answer_of(subscription)) for subscription in enabled(created))),
+                revision=state.revision if revision is None else revision,
             )
             if len(self._state.loose) > _LOOSE:
                 self._settle()
@@ -264,18 +279,19 @@ class Matcher:
         return _MatcherState(
             tuple(layer for layer in layers if layer.view.left),
             tuple(entry for entry in state.loose if entry[0].id not in deleted),
+            state.revision,
         )
 
     def _settle(self) -> None:
         """Move new subscriptions into a layer of their own, and merge layers if due."""
         with self._lock:
             self._patience = _MAX_SINGLE_EVALUATIONS
-            layers, loose = self._state
+            layers, loose, revision = self._state
             if loose:
                 layer = _MatcherSegment.of(
                     SegmentView.of((subscription for subscription, _ in loose), self._costs_beside(layers))
                 )
-                self._state = _MatcherState((*layers, layer))
+                self._state = _MatcherState((*layers, layer), revision=revision)
             self._merge()
 
     def _costs_beside(self, layers: Sequence[_MatcherSegment]) -> Costs:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
+from tests.contracts.linearizable import check_linearizable
 from tests.server.conftest import Bench, client_of
 from turnout.subscriptions.lines import subscription_from_json, subscription_to_json
 from turnout.subscriptions.sealing import SECRET_KEY, new_key
@@ -52,6 +53,23 @@ def test_subscriptions_are_made_found_matched_and_deleted(client: TestClient) ->
     assert client.delete("/v1/subscriptions/mine").status_code == 204
     assert client.get("/v1/subscriptions/mine").status_code == 404
     assert {one["subscription_id"] for one in match(subject="orders 1")["matches"]} == {document["id"]}
+
+
+def test_a_match_beside_changes_sees_what_was_stored_before_it(client: TestClient) -> None:
+    """A request that begins after a change has been answered sees it, whatever other requests do meanwhile."""
+
+    def create(id_: str) -> None:
+        form = {"id": id_, "destinations": ["d"], "condition_text": "subject:orders"}
+        assert client.post("/v1/subscriptions", json=form).status_code == 201
+
+    def delete(id_: str) -> None:
+        assert client.delete(f"/v1/subscriptions/{id_}").status_code == 204
+
+    def match() -> tuple[set[str], int]:
+        answer = client.post("/v1/subscriptions/match", json={"message": {"subject": "orders"}}).json()
+        return {one["subscription_id"] for one in answer["matches"]}, answer["revision"]
+
+    check_linearizable(create, delete, match, rounds=6)
 
 
 @pytest.mark.parametrize(

@@ -127,9 +127,8 @@ class Subscriptions:
     @contextmanager
     def _changing(self) -> Iterator[None]:
         """Record changes under the caller's name, and report them to the indexes."""
-        with acting_as(self.principal.name):
+        with acting_as(self.principal.name), self._tenants.changing():
             yield
-        self._tenants.changed()
 
 
 @dataclass(frozen=True, slots=True)

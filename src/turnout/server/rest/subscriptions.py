@@ -138,16 +138,16 @@ def delete_many(form: IdsForm, subscriptions: SubscriptionsDep, _: Writes) -> De
 @router.post("/match", summary="Every subscription that matches a message", responses=_STORED)
 @matches_store
 def match(form: MatchForm, subscriptions: SubscriptionsDep, _: Matches) -> MatchesModel:
-    matches = sorted(subscriptions.live.match(form.message), key=lambda match: match.subscription_id)
+    found = subscriptions.live.match(form.message)
     models = [
         MatchModel(
             subscription_id=match.subscription_id,
             destinations=list(match.destinations),
             condition_ids=list(match.leaf_ids),
         )
-        for match in matches
+        for match in sorted(found.matches, key=lambda match: match.subscription_id)
     ]
-    return MatchesModel(matches=models, revision=subscriptions.live.revision)
+    return MatchesModel(matches=models, revision=found.revision)
 
 
 @router.post("/conditions/validate", summary="Parse a condition, and return it in both forms")
