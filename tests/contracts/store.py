@@ -418,6 +418,21 @@ class OwnerContract:
         assert store.search_by_condition("subject", "orders*").items == ()
         assert store.search_by_metadata({}).items == ()
 
+    def test_delete_with_a_conflict(self, store):
+        """A delete of another version than the present one is refused with both revisions, and deletes nothing."""
+        id_ = store.create(subscription())
+        first = store.read(id_).revision
+        store.update(id_, subscription("bills*"))
+        before = store.revision()
+        with pytest.raises(SubscriptionConflictError) as conflict:
+            store.delete(id_, first)
+
+        assert (conflict.value.expected, conflict.value.found) == (first, before)
+        assert (store.read(id_).revision, store.revision()) == (before, before)
+        store.delete(id_, before)
+        with pytest.raises(SubscriptionNotFoundError):
+            store.delete(id_, before)
+
     def test_search_by_condition_is_exact(self, store):
         """The stored pattern is looked up letter by letter, with its key and its partial flag."""
         store.create(subscription("orders*", id="s"))

@@ -11,6 +11,7 @@ from tests.server.test_offsets import checkpoint
 from turnout.errors import RouteError
 from turnout.runtime.committed_offsets import Offsets
 from turnout.server.errors import ConflictError, StaleError, UnsafeChangeError
+from turnout.server.preconditions import Preconditions
 from turnout.server.supervisor import Phase
 
 
@@ -202,10 +203,12 @@ def test_a_put_writes_what_can_be_used_and_nothing_else(bench: Bench) -> None:
     with pytest.raises(UnsafeChangeError, match="IN"):
         bench.routes.put("a", route_text("a", stream="B"), who="ann")
     with pytest.raises(StaleError):
-        bench.routes.put("a", route_text("a"), who="ann", digest="another")
+        bench.routes.put("a", route_text("a"), who="ann", conditions=Preconditions.parse('"another"'))
     assert (bench.folder / "a.yaml").read_text() == before
 
-    assert not bench.routes.put("a", route_text("a", more="mappings: {x: y}"), who="ann", digest=digest)
+    assert not bench.routes.put(
+        "a", route_text("a", more="mappings: {x: y}"), who="ann", conditions=Preconditions.parse(f'"{digest}"')
+    )
     assert bench.routes.put("new", route_text("new"), who="ann")
 
     assert (bench.folder / "new.yaml").stat().st_mode & 0o077 == 0

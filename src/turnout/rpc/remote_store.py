@@ -115,10 +115,11 @@ class RemoteStore(StoreBase):
         with translated():
             return int(self._service.Update(request, **self._options.call()).revision)
 
-    def delete(self, id: str) -> None:  # noqa: A002 - the field's own name
+    def delete(self, id: str, expected_revision: int | None = None) -> None:  # noqa: A002 - the field's own name
         """See `Store.delete`."""
         with translated():
-            self._service.Delete(subscriptions_pb2.DeleteRequest(id=id), **self._options.call())
+            request = subscriptions_pb2.DeleteRequest(id=id, expectedRevision=expected_revision)
+            self._service.Delete(request, **self._options.call())
 
     def delete_many(self, ids: Iterable[str]) -> None:
         """See `BulkStore.delete_many`. A service takes at most 100,000 of them at a time."""

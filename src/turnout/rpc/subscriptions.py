@@ -42,9 +42,10 @@ class SubscriptionsServicer(ServiceServicer):
         return pb.UpdateResponse(revision=revision)
 
     def Delete(self, request: pb.DeleteRequest, context: CallContext) -> Empty:  # noqa: N802
-        """Delete a subscription by its id."""
+        """Delete a subscription by its id, in the expected revision if there is one."""
+        expected = request.expectedRevision if request.HasField("expectedRevision") else None
         with self._tenants.changing():
-            self._tenants.service(context.caller).delete(request.id)
+            self._tenants.service(context.caller).delete(request.id, expected)
         return Empty()
 
     def SearchByCondition(  # noqa: N802

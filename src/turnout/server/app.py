@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 from starlette.types import ASGIApp
 
 from turnout._built import version as __version__
+from turnout.server.preconditions import ConditionalReads, refuse_unread_conditions
 from turnout.server.principal import Authenticator
 from turnout.server.request_bodies import Bodies
 from turnout.server.rest import (
@@ -58,7 +59,7 @@ def build_app(parts: Parts) -> FastAPI:
     app = Described(title="turnout", version=__version__, description=_ABOUT, openapi_url=None)
     app.state.parts = parts
     for router in ROUTERS:
-        app.include_router(router)
+        app.include_router(router, dependencies=[Depends(refuse_unread_conditions)])
     add_handlers(app)
     return app
 
@@ -74,4 +75,4 @@ def guarded(
     inputs: Mapping[str, int] | None = None,
 ) -> Gate:
     """Return the application as the network may see it; see `Gate`."""
-    return Gate(app, authenticator, hosts, public, entrance, bodies, inputs)
+    return Gate(ConditionalReads(app), authenticator, hosts, public, entrance, bodies, inputs)

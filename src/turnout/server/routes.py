@@ -21,6 +21,7 @@ from turnout.server.compatibility import is_safe
 from turnout.server.config import RestartsPart
 from turnout.server.errors import ConflictError, StaleError, UnsafeChangeError
 from turnout.server.offsets import checked_start, resolved
+from turnout.server.preconditions import UNCONDITIONAL, Preconditions
 from turnout.server.route_entry import RouteEntry
 from turnout.server.route_files import Author, RouteTexts
 from turnout.server.route_table import RouteTable
@@ -188,7 +189,9 @@ class Routes:
 
     # Requests
 
-    def put(self, name: str, text: str, *, who: str, confirmed: bool = False, digest: str | None = None) -> bool:
+    def put(
+        self, name: str, text: str, *, who: str, confirmed: bool = False, conditions: Preconditions = UNCONDITIONAL
+    ) -> bool:
         """Write a route's file and start the route; return True if the route is new.
 
         Args:
@@ -196,17 +199,17 @@ class Routes:
             text: new content of the file.
             who: name of the caller.
             confirmed: begin a new checkpoint where the old one does not fit.
-            digest: digest of the version that the text was made from; None skips the check.
+            conditions: conditions on the digest of the present version.
 
         Raises:
             RouteError: the text cannot be used; nothing is written.
             UnsafeChangeError: it needs a new checkpoint, which is not confirmed; nothing is written.
-            StaleError: the route is another one by now.
+            StaleError: a condition is false, as the route is another one by now; nothing is written.
             ConflictError: there is nowhere to write it.
         """
         with self._lock:
             entry = self._table.get(name)
-            self._check_digest(entry, digest)
+            conditions.check(entry.file.digest if entry else None)
             path = entry.file.path if entry else self._new_path(name)
             author = self._author(entry, text)
             route = self.check(text, path, author=author)
@@ -260,16 +263,11 @@ class Routes:
             raise ConflictError(f"the file {path.name} exists already, and holds another route")
         return path
 
-    def _check_digest(self, entry: RouteEntry | None, digest: str | None) -> None:
-        if digest is not None and (entry is None or entry.file.digest != digest):
-            now = entry.file.digest if entry else "not there"
-            raise StaleError(f"the route has changed since you read it: it is {now}, you had {digest}")
-
-    def delete(self, name: str, *, who: str, digest: str | None = None) -> None:
+    def delete(self, name: str, *, who: str, conditions: Preconditions = UNCONDITIONAL) -> None:
         """Remove the route's file, and stop it after its last micro-batch. Its checkpoint is kept."""
         with self._lock:
             entry = self.entry(name)
-            self._check_digest(entry, digest)
+            conditions.check(entry.file.digest)
             try:
                 entry.file.path.unlink(missing_ok=True)
             except OSError as failure:

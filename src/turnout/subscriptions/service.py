@@ -229,16 +229,20 @@ class SubscriptionService:
             self._release(trees.of(leaf), leaf)
         return revision
 
-    def delete(self, id: str) -> None:  # noqa: A002 - the field's own name
+    def delete(self, id: str, expected_revision: int | None = None) -> None:  # noqa: A002 - the field's own name
         """Delete the subscription with this id, and its patterns if no other subscription uses them.
 
         Raises:
             SubscriptionNotFoundError: there is none.
             SubscriptionInvalidError: the id is longer than an id may be.
+            SubscriptionConflictError: it is not at the expected revision.
         """
         check_id(id)
         deleted = self.store.read(id) if self._kiwi_trees is not None else None
-        self.store.delete(id)
+        if expected_revision is None:
+            self.store.delete(id)
+        else:
+            self.store.delete(id, expected_revision)
         if deleted is not None and self._kiwi_trees is not None:
             for leaf in _tree_leaves([deleted]):
                 self._release(self._kiwi_trees.of(leaf), leaf)

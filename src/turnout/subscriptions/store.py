@@ -107,11 +107,17 @@ class Store(Closeable, Protocol):
         """
         ...
 
-    def delete(self, id: str) -> None:  # noqa: A002 - the field's own name
+    def delete(self, id: str, expected_revision: int | None = None) -> None:  # noqa: A002 - the field's own name
         """Delete the subscription with this id.
+
+        Args:
+            id: id of the subscription.
+            expected_revision: the `Subscription.revision` that the caller has read; None deletes any version. It is
+                not passed to a store where it is None, so that a store of a package may be without it.
 
         Raises:
             SubscriptionNotFoundError: there is none.
+            SubscriptionConflictError: it is not at the expected revision.
         """
         ...
 

@@ -160,10 +160,13 @@ class TenantStore(StoreBase):
         with self._known_ids():
             return self._store.update(self._prefix + id, renamed, expected_revision)
 
-    def delete(self, id: str) -> None:  # noqa: A002 - the field's own name
+    def delete(self, id: str, expected_revision: int | None = None) -> None:  # noqa: A002 - the field's own name
         """See `Store.delete`."""
         with self._known_ids():
-            self._store.delete(self._prefix + id)
+            if expected_revision is None:
+                self._store.delete(self._prefix + id)
+            else:
+                self._store.delete(self._prefix + id, expected_revision)
 
     def delete_many(self, ids: Iterable[str]) -> None:
         """See `BulkStore.delete_many`; one after the other if the store behind it has no such ability."""

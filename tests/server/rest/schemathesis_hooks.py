@@ -24,7 +24,7 @@ _UNUSUAL = cycle(
         ("Accept-Encoding", "gzip;q=nan"),
         ("Cookie", 'turnout="\\x; =; a=\xe9'),
         ("Forwarded", "for=unknown;host=\xfc"),
-        ("If-None-Match", "*"),
+        ("If-None-Match", '"none"'),
         ("Last-Event-ID", "9" * 5000),
         ("Range", "bytes=-1,99999999999999999999-"),
         ("X-Forwarded-For", "127.0.0.1, " * 300),

@@ -175,10 +175,12 @@ class ReadRequest(_message.Message):
     def __init__(self, id: _Optional[str] = ...) -> None: ...
 
 class DeleteRequest(_message.Message):
-    __slots__ = ("id",)
+    __slots__ = ("id", "expectedRevision")
     ID_FIELD_NUMBER: _ClassVar[int]
+    EXPECTEDREVISION_FIELD_NUMBER: _ClassVar[int]
     id: str
-    def __init__(self, id: _Optional[str] = ...) -> None: ...
+    expectedRevision: int
+    def __init__(self, id: _Optional[str] = ..., expectedRevision: _Optional[int] = ...) -> None: ...
 
 class UpdateRequest(_message.Message):
     __slots__ = ("id", "data", "expectedRevision")

@@ -22,6 +22,7 @@ from turnout.server.lag_monitor import Survey
 from turnout.server.losses import LossMonitor
 from turnout.server.matchers import Matchers
 from turnout.server.metrics import Metrics
+from turnout.server.preconditions import UNCONDITIONAL, Preconditions
 from turnout.server.principal import Principal
 from turnout.server.routes import Routes
 from turnout.server.state import State
@@ -67,29 +68,37 @@ class Subscriptions:
         with self._changing():
             return self.service.create(subscription)
 
-    def edit(
-        self, id_: str, change: Callable[[Subscription], Subscription], expected_revision: int | None = None
-    ) -> Subscription:
+    def edit(self, id_: str, change: Callable[[Subscription], Subscription], conditions: Preconditions) -> Subscription:
         """Update a subscription by a function of its present version, and return the new one.
 
         Raises:
             HTTPException: the caller may not name its destinations.
-            SubscriptionConflictError: it is not at the expected revision.
+            StaleError: a condition is false of the version that would be changed.
         """
 
         def checked(found: Subscription) -> Subscription:
+            conditions.check(f"{found.revision}")
             version = change(found)
             self._check(version)
             return version
 
         with self._changing():
-            edit(self.service, id_, checked, expected_revision)
+            edit(self.service, id_, checked)
         return self.service.read(id_)
 
-    def delete(self, id_: str) -> None:
-        """Forget a subscription."""
+    def delete(self, id_: str, conditions: Preconditions) -> None:
+        """Forget a subscription.
+
+        Raises:
+            StaleError: a condition is false of the version that would be deleted.
+        """
         with self._changing():
-            self.service.delete(id_)
+            if conditions == UNCONDITIONAL:
+                self.service.delete(id_)
+                return
+            found = self.service.read(id_)
+            conditions.check(f"{found.revision}")
+            self.service.delete(id_, found.revision)
 
     def create_many(self, subscriptions: Sequence[Subscription]) -> list[str]:
         """Store all subscriptions or none; their ids.

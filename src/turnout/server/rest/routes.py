@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Header, Query, Response
+from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, Field
 
 from turnout.errors import RouteError
 from turnout.rpc.caller import Right
+from turnout.server.preconditions import Conditions
 from turnout.server.principal import Principal
 from turnout.server.rest.dependencies import Parts, PartsDep, Reads, Writes
 from turnout.server.rest.hiding import without_secrets
@@ -28,8 +29,6 @@ from turnout.server.route_files import Author
 from turnout.server.supervisor import Phase
 
 router = APIRouter(prefix="/v1/routes", tags=["routes"])
-
-IfMatch = Annotated[str | None, Header(description="the digest of the version that was read")]
 
 
 class TextForm(RequestForm):
@@ -129,12 +128,14 @@ def put_route(
     parts: PartsDep,
     principal: Writes,
     response: Response,
+    conditions: Conditions,
     confirm: Annotated[Literal["new-checkpoint"] | None, Query(description="begin anew where that is needed")] = None,
-    if_match: IfMatch = None,
 ) -> RouteText:
-    new = parts.routes.put(name, form.text, who=principal.name, confirmed=confirm is not None, digest=_digest(if_match))
+    new = parts.routes.put(name, form.text, who=principal.name, confirmed=confirm is not None, conditions=conditions)
     response.status_code = 201 if new else 200
-    return _with_text(parts.routes.entry(name), parts, principal)
+    entry = parts.routes.entry(name)
+    response.headers["ETag"] = f'"{entry.file.digest}"'
+    return _with_text(entry, parts, principal)
 
 
 @router.delete(
@@ -143,12 +144,8 @@ def put_route(
     summary="Remove a route's file, and stop it; its checkpoint is kept",
     responses={409: {}, 412: {}},
 )
-def delete_route(name: str, parts: PartsDep, principal: Writes, if_match: IfMatch = None) -> None:
-    parts.routes.delete(name, who=principal.name, digest=_digest(if_match))
-
-
-def _digest(if_match: str | None) -> str | None:
-    return None if if_match in (None, "*") else if_match.strip().removeprefix("W/").strip('"')
+def delete_route(name: str, parts: PartsDep, principal: Writes, conditions: Conditions) -> None:
+    parts.routes.delete(name, who=principal.name, conditions=conditions)
 
 
 @router.get("/{name}/status", summary="State of one route")

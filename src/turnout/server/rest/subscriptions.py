@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Annotated
 from urllib.parse import quote
 
-from fastapi import APIRouter, Body, Header, Query, Response
+from fastapi import APIRouter, Body, Query, Response
 
 from turnout.conditions import decode, encode, format_condition, parse
 from turnout.errors import ConditionError, ConfigError, Mistake
+from turnout.server.preconditions import Conditions
 from turnout.server.rest.dependencies import Matches, Reads, SubscriptionsDep, Writes
 from turnout.server.rest.store_calls import matches_store, reads_store, writes_store
 from turnout.server.rest.subscription_forms import (
@@ -33,13 +34,8 @@ from turnout.server.rest.subscription_forms import (
 )
 from turnout.server.security import JSON_LINES
 from turnout.subscriptions import Subscription
-from turnout.untrusted import decimal
 
 router = APIRouter(prefix="/v1/subscriptions", tags=["subscriptions"])
-
-IfRevision = Annotated[
-    str | None, Header(alias="If-Match", description="the revision that was read, as the ETag says; others are refused")
-]
 
 _STORED: dict[int | str, dict[str, object]] = {404: {}, 503: {}}
 """There may be no store, and it may be away."""
@@ -106,7 +102,7 @@ def _model(subscription: Subscription) -> SubscriptionModel:
 def create(form: SubscriptionForm, subscriptions: SubscriptionsDep, _: Writes, response: Response) -> SubscriptionModel:
     id_ = subscriptions.create(form.subscription())
     response.headers["Location"] = f"/v1/subscriptions/{quote(id_, safe='')}"
-    return _model(subscriptions.service.read(id_))
+    return _tagged(subscriptions.service.read(id_), response)
 
 
 @router.post(
@@ -191,10 +187,10 @@ def replace_version(
     subscriptions: SubscriptionsDep,
     _: Writes,
     response: Response,
-    if_match: IfRevision = None,
+    conditions: Conditions,
 ) -> SubscriptionModel:
     new = form.subscription()
-    return _tagged(subscriptions.edit(id, lambda _: new, _revision(if_match)), response)
+    return _tagged(subscriptions.edit(id, lambda _: new, conditions), response)
 
 
 @router.patch("/{id:subscription}", summary="Change parts of a subscription", responses={412: {}, **_STORED})
@@ -205,9 +201,9 @@ def change(
     subscriptions: SubscriptionsDep,
     _: Writes,
     response: Response,
-    if_match: IfRevision = None,
+    conditions: Conditions,
 ) -> SubscriptionModel:
-    return _tagged(subscriptions.edit(id, form.of, _revision(if_match)), response)
+    return _tagged(subscriptions.edit(id, form.of, conditions), response)
 
 
 def _tagged(subscription: Subscription, response: Response) -> SubscriptionModel:
@@ -216,23 +212,7 @@ def _tagged(subscription: Subscription, response: Response) -> SubscriptionModel
     return _model(subscription)
 
 
-def _revision(if_match: str | None) -> int | None:
-    """Return the revision that an ``If-Match`` names; None for any.
-
-    Raises:
-        ConfigError: it names none.
-    """
-    if if_match is None or if_match.strip() == "*":
-        return None
-    revision = decimal(if_match.strip().removeprefix("W/").strip('"'))
-    if revision is None:
-        raise ConfigError(
-            [Mistake("If-Match", f"expected a revision in quotes, found {if_match!r}")], what="bad request"
-        )
-    return revision
-
-
-@router.delete("/{id:subscription}", status_code=204, summary="Delete a subscription", responses=_STORED)
+@router.delete("/{id:subscription}", status_code=204, summary="Delete a subscription", responses={412: {}, **_STORED})
 @writes_store
-def delete(id: str, subscriptions: SubscriptionsDep, _: Writes) -> None:  # noqa: A002 - the field's own name
-    subscriptions.delete(id)
+def delete(id: str, subscriptions: SubscriptionsDep, _: Writes, conditions: Conditions) -> None:  # noqa: A002 - the field's own name
+    subscriptions.delete(id, conditions)

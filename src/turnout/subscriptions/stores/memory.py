@@ -126,9 +126,13 @@ class MemoryStore(StoreBase):
             raise SubscriptionNotFoundError(id)
         return subscription
 
-    def delete(self, id: str) -> None:  # noqa: A002 - the field's own name
+    def delete(self, id: str, expected_revision: int | None = None) -> None:  # noqa: A002 - the field's own name
         """See `Store.delete`."""
-        self.delete_many([id])
+        with self._lock:
+            born = self.read(id).revision
+            if expected_revision is not None and expected_revision != born:
+                raise SubscriptionConflictError(id, expected_revision, born)
+            self.delete_many([id])
 
     def delete_many(self, ids: Iterable[str]) -> None:
         """See `BulkStore.delete_many`."""

@@ -192,12 +192,14 @@ class MongoStore(StoreBase):
             self._tombstones.prune(1)
         return turn.revision
 
-    def delete(self, id: str) -> None:  # noqa: A002 - the field's own name
+    def delete(self, id: str, expected_revision: int | None = None) -> None:  # noqa: A002 - the field's own name
         """See `Store.delete`."""
         with self._turn() as turn:
             document = self._subscriptions.find_one({"_id": id})
             if document is None:
                 raise SubscriptionNotFoundError(id)
+            if expected_revision is not None and expected_revision != document["revision"]:
+                raise SubscriptionConflictError(id, expected_revision, document["revision"])
             self._tombstones.add(document, turn.revision)
             self._tombstones.prune(1)
             self._subscriptions.delete_one({"_id": id})

@@ -121,9 +121,10 @@ class SqliteStore(StoreBase):
             raise SubscriptionNotFoundError(id)
         return decode_record(id, *row)
 
-    def delete(self, id: str) -> None:  # noqa: A002 - the field's own name
+    def delete(self, id: str, expected_revision: int | None = None) -> None:  # noqa: A002 - the field's own name
         """See `Store.delete`."""
-        self.delete_many([id])
+        with self._file.writing() as connection:
+            self._remove(connection, [id], _next_revision(connection), expected_revision)
 
     def delete_many(self, ids: Iterable[str]) -> None:
         """See `BulkStore.delete_many`. Other writers wait until the iterable ends."""
