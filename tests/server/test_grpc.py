@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 import grpc
@@ -127,6 +128,28 @@ def test_a_followed_feed_ends_with_its_subscription(stub: FeedsStub, fed: FedRou
     assert cursors(seen) == [["1", "3", "5", "7"], ["9"]]
     assert ended.value.code() is grpc.StatusCode.NOT_FOUND
     assert "oulu" in ended.value.details()
+
+
+@pytest.mark.parametrize("most", [1, 2])
+def test_a_cut_between_the_messages_of_a_record(
+    stub: FeedsStub, fed: FedRoute, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    """A client that continues behind a message's cursor, or a response's, gets every message of a record once."""
+    monkeypatch.setattr(feeds, "_MAX_BYTES", 1)
+    with open_store(fed.store_url) as store:
+        store.update("oulu", replace(store.read("oulu"), destinations=("a", "b", "c")))
+    seen: list[tuple[str, bytes]] = []
+    after = ""
+    while len(seen) < 15:
+        start = pb.ReadRequest(start=pb.Start(subscription_id="oulu", after=after, follow=True))
+        call = stub.Read(iter([start]), timeout=30, metadata=_bearer("root"))
+        for response in islice(call, min(most, 15 - len(seen))):
+            seen += [(message.topic, message.value) for message in response.messages]
+            after = response.cursor
+        call.cancel()
+
+    assert [topic for topic, _ in seen] == ["a", "b", "c"] * 5
+    assert len(set(seen)) == 15
 
 
 def test_quiet_followers_get_the_cursor(stub: FeedsStub, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ several streams or topics.
 from __future__ import annotations
 
 import base64
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -34,7 +35,7 @@ from turnout.runtime.checkpoint import checkpoint_of, local_folder
 from turnout.runtime.committed_offsets import committed
 from turnout.runtime.endpoints import adapter_of
 from turnout.runtime.endpoints.feed_records import FeedRecords, RecordKey
-from turnout.runtime.feeds.cursors import FeedCursor
+from turnout.runtime.feeds.cursors import FeedCursor, split_part, with_part
 from turnout.runtime.feeds.match_file import Sequences
 from turnout.runtime.feeds.match_folder import MatchFolder, hash_of
 from turnout.subscriptions import Snapshot, Subscription
@@ -62,7 +63,8 @@ class FeedMessage:
     """One message of a feed.
 
     Attributes:
-        cursor: position behind this message: the sequence of its record, or positions in several streams.
+        cursor: position behind this message: the sequence of its record, or positions in several streams; behind a
+            message that is not the last of its record also the number of the messages.
         topic: the destination; for a feed without destination the record's topic after the mappings.
         id: id of the message, as its destination's stream has it.
         key: key of the record.
@@ -206,7 +208,7 @@ class FeedReader:
             ConfigError: the cursor is of another kind of source.
         """
         self._store.read(subscription_id)
-        self._records.offsets(cursor)
+        self._records.offsets(split_part(cursor)[0])
 
     def follow(self, subscription_id: str, after: FeedCursor, stop: Event, limit: int = 100) -> Iterator[FeedPage]:
         """Yield pages while the route runs, until *stop* is set or the subscription is deleted.
@@ -233,7 +235,13 @@ class FeedReader:
 
     def _page(self, subscription: Subscription, after: FeedCursor, limit: int) -> FeedPage:
         done = committed(self._checkpoint)
-        at = self._records.offsets(after)
+        record, part = split_part(after)
+        at = self._records.offsets(record)
+        begun = ""
+        if part is not None:
+            # The record at the cursor is read again, and the messages that its reader has are left out.
+            begun = list(at)[part[0]]
+            at[begun] -= 1
         streams = self._records.streams(done)
         # Earlier records that come late are not passed over: the feed waits for them.
         pending = pending_positions(self._checkpoint, subscription, streams)
@@ -242,13 +250,15 @@ class FeedReader:
         spans = {stream: (at.get(stream, -1), ends[stream]) for stream in streams}
         # One more than needed: shows whether this is the last page.
         found = self._matches.pages(hash_of(subscription.id), spans, limit + 1)
-        keys = _in_turns({stream: found[stream] for stream in streams}, next(reversed(at), ""))
+        keys = _in_turns({stream: found[stream] for stream in streams}, next(reversed(at), ""), begun)
         is_last = len(keys) <= limit
-        cursors: dict[RecordKey, FeedCursor] = {}
+        cursors: dict[RecordKey, _RecordCursors] = {}
         for stream, sequence in keys[:limit]:
+            within = {**at, stream: sequence}
             at.pop(stream, None)
             at[stream] = sequence
-            cursors[stream, sequence] = self._records.cursor(at)
+            parts = (list(within).index(stream), part[1] if part is not None and not cursors else 0)
+            cursors[stream, sequence] = _RecordCursors(self._records.cursor(within), *parts, self._records.cursor(at))
         if is_last:
             # Without a match in a stream its turn stays where it was.
             at = dict.fromkeys([stream for stream in streams if stream not in at], -1) | at
@@ -258,7 +268,7 @@ class FeedReader:
         return FeedPage(messages, self._records.cursor(at), is_last, removed)
 
     def _messages(
-        self, subscription: Subscription, cursors: Mapping[RecordKey, FeedCursor]
+        self, subscription: Subscription, cursors: Mapping[RecordKey, _RecordCursors]
     ) -> tuple[tuple[FeedMessage, ...], int]:
         """Return the messages of records, and how many of these are no longer held."""
         if not cursors:
@@ -294,10 +304,10 @@ def _quiet(route: Route) -> Route:
     )
 
 
-def _in_turns(found: Mapping[str, Sequences], last: str) -> list[RecordKey]:
-    """Return the matches of all streams, one of each in turn, beginning with the stream behind *last*."""
+def _in_turns(found: Mapping[str, Sequences], last: str, begun: str = "") -> list[RecordKey]:
+    """Return the matches of all streams, one of each in turn, from the stream *begun*, or that behind *last*."""
     names = list(found)
-    begin = names.index(last) + 1 if last in found else 0
+    begin = names.index(begun) if begun in found else names.index(last) + 1 if last in found else 0
     names = names[begin:] + names[:begin]
     sequences = np.concatenate([np.zeros(0, np.int64), *(found[name] for name in names)])
     counts = [len(found[name]) for name in names]
@@ -307,8 +317,37 @@ def _in_turns(found: Mapping[str, Sequences], last: str) -> list[RecordKey]:
     return [(names[turn], at) for turn, at in zip(turns[order].tolist(), sequences[order].tolist(), strict=True)]
 
 
-def _feed_messages(cursors: Sequence[FeedCursor], result: Result, *, replaced: frozenset[str]) -> Iterator[FeedMessage]:
-    """Yield the messages of a result in the order of its records, whose cursors are given, without replaced headers."""
+@dataclass(frozen=True, slots=True)
+class _RecordCursors:
+    """Cursors of the messages of one record.
+
+    Attributes:
+        within: cursor at the record, without the number of messages.
+        index: the record's entry in it.
+        read: number of its messages that the reader has already.
+        behind: cursor behind the record.
+    """
+
+    within: FeedCursor
+    index: int
+    read: int
+    behind: FeedCursor
+
+    def at(self, number: int, of: int) -> FeedCursor:
+        """Return the cursor behind the message *number*, counted from 1."""
+        return self.behind if number == of else with_part(self.within, self.index, number)
+
+
+def _feed_messages(
+    cursors: Sequence[_RecordCursors], result: Result, *, replaced: frozenset[str]
+) -> Iterator[FeedMessage]:
+    """Yield the messages of a result in the order of its records, without replaced headers.
+
+    Args:
+        cursors: cursors of each record.
+        result: messages of the records.
+        replaced: names of headers, in lower case.
+    """
     if result.sent is None:
         return
     messages, topics = result.messages, result.sent.topics
@@ -316,9 +355,15 @@ def _feed_messages(cursors: Sequence[FeedCursor], result: Result, *, replaced: f
     times = messages.column("timestamp").cast(pa.int64()).to_pylist()
     columns = [messages.column(name).to_pylist() for name in ("key", "value", "headers")]
     fields = zip(rows, messages.topics.to_pylist(), messages.ids.to_pylist(), times, *columns, strict=True)
+    counts = Counter(rows)
+    numbers = Counter[int]()
     for row, topic, id_, time, key, value, headers in sorted(fields, key=itemgetter(0)):
+        numbers[row] += 1
+        if numbers[row] <= cursors[row].read:
+            continue
         shown = topics[row] or "" if topic == _FEED_TOPIC else topic
         pairs = tuple(
             (header["key"], header["value"]) for header in headers or () if header["key"].lower() not in replaced
         )
-        yield FeedMessage(cursors[row], shown, id_, key, value, pairs, time)
+        cursor = cursors[row].at(numbers[row], counts[row])
+        yield FeedMessage(cursor, shown, id_, key, value, pairs, time)

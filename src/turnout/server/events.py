@@ -65,18 +65,26 @@ class Events:
             listener.offer(event)
 
     async def listen(self, after: int | None = None, quiet: float = 15.0) -> AsyncIterator[Event | None]:
-        """Yield the stored events after that id, then new ones; None after *quiet* seconds without an event."""
+        """Yield the stored events after that id, then new ones; None after *quiet* seconds without an event.
+
+        After an id that this server never gave out, all stored events are yielded.
+        """
         listener = _Listener(asyncio.get_running_loop())
         with self._lock:
             if self._closed:
                 return
             self._listeners.add(listener)
         try:
-            last = after or 0
+            last = 0
             if after is not None:
-                for stored in await asyncio.to_thread(self._state.events, after):
-                    last = stored.id
-                    yield Event.of(stored)
+                # An id that was not given out yet is of a state folder that is no more: everything is new here.
+                newest = await asyncio.to_thread(self._state.newest_event)
+                last = after if after <= newest else 0
+                # What is stored from here on is offered to the listener as well, in its order among what is not stored.
+                while last < newest and (page := await asyncio.to_thread(self._state.events, last)):
+                    for stored in page:
+                        last = stored.id
+                        yield Event.of(stored)
             async for event in listener.events(quiet):
                 if event is None or event.id is None or event.id > last:
                     yield event

@@ -7,13 +7,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ParamSpec, TypeVar
 
-from turnout.errors import SubscriptionError, SubscriptionInvalidError, TurnoutError, message_of
+from turnout.errors import SubscriptionError, TurnoutError, message_of
 from turnout.history.feed import FeedPage
 from turnout.rpc.caller import Caller
 from turnout.rpc.settings import ServerSettings
 from turnout.rpc.status import RefusedError
 from turnout.rpc.tenants import Tenants
-from turnout.runtime.feeds.cursors import FeedCursor, cursor_of
+from turnout.runtime.feeds.cursors import cursor_in
 from turnout.server.config import ServerConfig
 from turnout.server.feeds import Feed
 from turnout.server.rest.dependencies import Parts
@@ -95,11 +95,11 @@ class FeedCall:
 
     def page(self, after: str, limit: int) -> FeedPage:
         """Return the page behind a cursor."""
-        return self._waited(self.feed.page, _cursor(after), limit)
+        return self._waited(self.feed.page, cursor_in("after", after), limit)
 
     def acknowledge(self, reader: str, cursor: str) -> None:
         """Move the position of a named reader forward."""
-        self._waited(self.feed.acknowledge, reader, _cursor(cursor))
+        self._waited(self.feed.acknowledge, reader, cursor_in("ack.cursor", cursor))
 
     @contextmanager
     def following(self) -> Iterator[None]:
@@ -117,13 +117,6 @@ class FeedCall:
             self.threads.check()
             result: T = self.threads.submit(work, *args, **named).result()
             return result
-
-
-def _cursor(text: str) -> FeedCursor:
-    cursor = cursor_of(text)
-    if cursor is None:
-        raise SubscriptionInvalidError(f"expected the cursor of a message, found {text!r:.80}")
-    return cursor
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from typing import Annotated, Final
 from fastapi import Depends, Header, Request
 from fastapi.routing import APIRoute
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from turnout.errors import ConfigError, Mistake
@@ -123,17 +124,17 @@ def preconditions(
 Conditions = Annotated[Preconditions, Depends(preconditions)]
 
 
-def refuse_unread_conditions(request: Request) -> None:
+def refuse_unread_conditions(connection: HTTPConnection) -> None:
     """Refuse an If-Match on a change whose endpoint evaluates none: what it is about has no entity tag.
 
     Raises:
         StaleError: the condition is false of a resource without a tag; nothing was changed.
     """
-    route = request.scope.get("route")
-    if request.method in ("GET", "HEAD") or "if-match" not in request.headers or not isinstance(route, APIRoute):
+    route, method = connection.scope.get("route"), connection.scope.get("method", "GET")
+    if method in ("GET", "HEAD") or "if-match" not in connection.headers or not isinstance(route, APIRoute):
         return
     if not any(one.call is preconditions for one in route.dependant.dependencies):
-        raise StaleError(f"If-Match: {request.method} {route.path} has no entity tag to compare; nothing was changed")
+        raise StaleError(f"If-Match: {method} {route.path} has no entity tag to compare; nothing was changed")
 
 
 class ConditionalReads:

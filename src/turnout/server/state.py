@@ -351,6 +351,10 @@ class State:
         rows = self._rows(query, after, route, route, limit)
         return [StoredEvent(row[0], row[1], row[2], row[3], json.loads(row[4])) for row in rows]
 
+    def newest_event(self) -> int:
+        """Return the id of the newest event; 0 before the first."""
+        return int(self._rows("SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'events'")[0][0])
+
     def recent_events(self, route: str, limit: int = 20) -> list[StoredEvent]:
         """Return the last events of a route, the newest first."""
         query = "SELECT id, at, kind, route, detail FROM events WHERE route = ? ORDER BY id DESC LIMIT ?"

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+import urllib.request
+from collections.abc import Callable, Generator
 from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
 
 import pytest
 from starlette.testclient import TestClient, WebSocketDenialResponse
@@ -10,6 +17,7 @@ from starlette.websockets import WebSocketDisconnect
 
 from tests.feeds import FedRoute
 from tests.server.conftest import Bench, client_of, wait_for
+from tests.server.test_serving import serving
 from turnout.nats.wire import Connection
 from turnout.nats.wire.streams import purge_stream
 from turnout.rpc.caller import Caller, Right
@@ -77,6 +85,71 @@ def test_events_end_with_the_subscription(reads: TestClient, fed: FedRoute) -> N
         "id: 7", "event: message", "id: 9", "event: message", "event: end",
     ]  # fmt: skip
     assert reads.get("/v1/feeds/oulu").status_code == 404
+
+
+def with_three_destinations(fed: FedRoute) -> list[tuple[int, str]]:
+    """Give a subscription three destinations; return the messages of its feed: number of the record, topic."""
+    with open_store(fed.store_url) as store:
+        store.update("oulu", replace(store.read("oulu"), destinations=("a", "b", "c")))
+    return [(n, topic) for n in (0, 2, 4, 6, 8) for topic in "abc"]
+
+
+def read_with_cuts(
+    read: Callable[[int | str], Generator[dict[str, Any]]], most: int, cursor: Callable[[dict[str, Any]], int | str]
+) -> list[tuple[int, str]]:
+    """Read a feed whose connection ends after *most* messages each time; the messages in their order."""
+    seen: list[tuple[int, str]] = []
+    after: int | str = 0
+    while len(set(seen)) < 15:
+        with contextlib.closing(read(after)) as messages:
+            for message in islice(messages, min(most, 15 - len(seen))):
+                after = cursor(message)
+                seen.append((json.loads(message["value"])["n"], message["topic"]))
+        assert len(seen) < 100, "no progress"
+    return seen
+
+
+@pytest.mark.parametrize("most", [2, 4])
+def test_a_cut_between_the_messages_of_a_record_loses_none(
+    reads: TestClient, fed: FedRoute, tmp_path: Path, most: int
+) -> None:
+    """A client that continues behind the last event's id, or a message's cursor, gets every message once."""
+    expected = with_three_destinations(fed)
+
+    def events(after: int | str) -> Generator[dict[str, Any]]:
+        headers = {"Accept": "text/event-stream", **({"Last-Event-ID": f"{after}"} if after else {})}
+        request = urllib.request.Request(f"{server.url}/v1/feeds/oulu", headers=headers)
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            id_ = ""
+            for line in map(bytes.decode, answer):
+                if line.startswith("id: "):
+                    id_ = line.removeprefix("id: ").strip()
+                if line.startswith("data: "):
+                    yield {**json.loads(line.removeprefix("data: ")), "event": id_}
+
+    def sockets(after: int | str) -> Generator[dict[str, Any]]:
+        with reads.websocket_connect(f"/v1/feeds/oulu?after={after}") as socket:
+            while True:
+                yield socket.receive_json()
+
+    def pages(after: int | str) -> Generator[dict[str, Any]]:
+        yield from reads.get("/v1/feeds/oulu", params={"after": after}).json()["messages"]
+
+    (tmp_path / "served").mkdir()
+    (tmp_path / "served" / "orders.yaml").write_text(fed.text, encoding="utf-8")
+    with serving(tmp_path / "served") as server:
+        assert read_with_cuts(events, most, lambda message: message["event"]) == expected
+    assert read_with_cuts(sockets, most, lambda message: message["cursor"]) == expected
+    assert read_with_cuts(pages, most, lambda message: message["cursor"]) == expected
+
+
+@pytest.mark.parametrize("written", ["garbage", "0:1,0:2", "-1", "9" * 400])
+def test_an_id_that_is_no_cursor_is_refused(reads: TestClient, written: str) -> None:
+    """A Last-Event-ID that is no cursor does not begin with the oldest message."""
+    answer = reads.get("/v1/feeds/oulu", headers={"Accept": "text/event-stream", "Last-Event-ID": written})
+
+    assert answer.status_code == 422
+    assert answer.json()["detail"].startswith("Last-Event-ID: expected the cursor of a message")
 
 
 def test_requests_that_cannot_be_answered(reads: TestClient, bench: Bench) -> None:

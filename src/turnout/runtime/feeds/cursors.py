@@ -2,7 +2,9 @@
 
 A cursor is a sequence of a NATS stream, or the offsets of the partitions of a Kafka topic: ``0:17,2:4`` is behind
 offset 17 of partition 0 and offset 4 of partition 2, which was read last, and at the beginning of all others. Of
-several streams or topics it has their names: ``ORDERS:17,RETURNS:4``, or ``orders:0:17,returns:2:4``.
+several streams or topics it has their names: ``ORDERS:17,RETURNS:4``, or ``orders:0:17,returns:2:4``. A record can have
+several messages, one for each destination: ``17.2`` is behind the second message of record 17, and so is the entry
+``2:4.2`` of one cursor.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, TypeAlias
 
+from turnout.errors import SubscriptionInvalidError
 from turnout.files import replace_file
 from turnout.private_files import private_folder
 from turnout.untrusted import LARGEST_SEQUENCE, decimal, is_whole
@@ -23,6 +26,9 @@ FeedCursor: TypeAlias = "int | str"
 
 MAX_CURSOR: Final = 64 << 10
 """Characters of a cursor."""
+
+_MAX_PART: Final = 1 << 20
+"""Messages of one record that a cursor counts."""
 
 _FOLDER: Final = "feed-readers"
 _NAME: Final = re.compile(r"[^\s,]{1,255}")
@@ -37,7 +43,51 @@ def cursor_of(text: str) -> FeedCursor | None:
     sequence = decimal(text, LARGEST_SEQUENCE)
     if sequence is not None:
         return sequence
-    return None if offsets_in(text) is None else text
+    record = split_part(text)[0]
+    return text if isinstance(record, int) or offsets_in(record) is not None else None
+
+
+def split_part(cursor: FeedCursor) -> tuple[FeedCursor, tuple[int, int] | None]:
+    """Return the cursor at the record in whose middle *cursor* is, with the index of its entry and the messages read.
+
+    >>> split_part("17.2"), split_part("2:4,0:17.1"), split_part("2:4"), split_part("0:1.1,2:1.1")
+    ((17, (0, 2)), ('2:4,0:17', (1, 1)), ('2:4', None), ('0:1,2:1.1', (0, 1)))
+    """
+    entries = cursor.split(",") if isinstance(cursor, str) and len(cursor) <= MAX_CURSOR else []
+    for index, entry in enumerate(entries):
+        name, colon, offset = entry.rpartition(":")
+        record, _, part = offset.partition(".")
+        sequence, count = decimal(record, LARGEST_SEQUENCE), decimal(part, _MAX_PART)
+        if sequence is None or not count:
+            continue
+        if not colon:
+            return (sequence, (0, count)) if len(entries) == 1 else (cursor, None)
+        entries[index] = f"{name}:{sequence}"
+        return ",".join(entries), (index, count)
+    return cursor, None
+
+
+def with_part(cursor: FeedCursor, index: int, count: int) -> FeedCursor:
+    """Return the cursor behind *count* messages of the record at the entry *index*.
+
+    >>> with_part(17, 0, 2), with_part("2:4,0:17", 1, 1)
+    ('17.2', '2:4,0:17.1')
+    """
+    entries = str(cursor).split(",")
+    entries[index] += f".{count}"
+    return ",".join(entries)
+
+
+def cursor_in(name: str, text: str) -> FeedCursor:
+    """Return the cursor that a caller gives as the parameter *name*.
+
+    Raises:
+        SubscriptionInvalidError: it is none.
+    """
+    cursor = cursor_of(text)
+    if cursor is None:
+        raise SubscriptionInvalidError(f"{name}: expected the cursor of a message, found {text!r:.80}")
+    return cursor
 
 
 def offsets_in(cursor: FeedCursor) -> dict[str, int] | None:
@@ -100,7 +150,7 @@ class FeedCursors:
         except (FileNotFoundError, ValueError, KeyError, TypeError):
             return None
         if isinstance(cursor, str):
-            return cursor if offsets_in(cursor) is not None else None
+            return cursor_of(cursor)
         return cursor if is_whole(cursor) else None
 
     def acknowledge(self, subscription_id: str, reader: str, cursor: FeedCursor) -> FeedCursor:
@@ -125,12 +175,24 @@ class FeedCursors:
 
 def _latest(known: FeedCursor, new: FeedCursor) -> FeedCursor:
     """Return the cursor behind both; of different kinds the new one."""
-    if isinstance(known, int) and isinstance(new, int):
-        return max(known, new)
-    before, after = offsets_in(known), offsets_in(new)
-    if before is None or after is None:
+    before, after = _positions(known), _positions(new)
+    if before and after and ("" in before) != ("" in after):
         return new
-    forward = {partition: offset for partition, offset in after.items() if offset > before.get(partition, -1)}
+    forward = {name: position for name, position in after.items() if position > before.get(name, (-1, 0))}
     if not forward:
         return known
-    return cursor_at({partition: at for partition, at in before.items() if partition not in forward} | forward)
+    positions = {name: position for name, position in before.items() if name not in forward} | forward
+    if "" in positions:
+        return new
+    return ",".join(f"{name}:{at + 1}.{part}" if part else f"{name}:{at}" for name, (at, part) in positions.items())
+
+
+def _positions(cursor: FeedCursor) -> dict[str, tuple[int, int]]:
+    """Return by stream the last position that is read, and the messages of the next record that are; "" of only one."""
+    record, part = split_part(cursor)
+    offsets = {"": record} if isinstance(record, int) else offsets_in(record) or {}
+    positions = {name: (at, 0) for name, at in offsets.items() if cursor != 0}
+    if part is not None:
+        name = list(positions)[part[0]]
+        positions[name] = (offsets[name] - 1, part[1])
+    return positions

@@ -9,6 +9,7 @@ from typing import Annotated
 from fastapi import APIRouter, Header
 from fastapi.responses import StreamingResponse
 
+from turnout.errors import ConfigError, Mistake
 from turnout.server.events import Event, Events
 from turnout.server.rest.dependencies import PartsDep, Reads
 from turnout.server.rest.models import SequenceNumber
@@ -31,8 +32,12 @@ async def events(
     after: SequenceNumber | None = None,
     last_event_id: Annotated[str | None, Header(description="id of the last event that the browser saw")] = None,
 ) -> StreamingResponse:
-    last_seen = decimal(last_event_id or "", LARGEST_SEQUENCE)
-    last_sent = after if last_seen is None else last_seen
+    last_sent = after
+    if last_event_id:
+        last_sent = decimal(last_event_id, LARGEST_SEQUENCE)
+        if last_sent is None:
+            mistake = Mistake("Last-Event-ID", f"expected the id of an event, found {last_event_id!r:.80}")
+            raise ConfigError([mistake], what="bad request")
     headers = {"X-Accel-Buffering": "no"}
     return StreamingResponse(_stream(parts.events, last_sent), media_type="text/event-stream", headers=headers)
 

@@ -13,10 +13,10 @@ from fastapi import APIRouter, Depends, Header, HTTPException, Query, Request, W
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field, StringConstraints, ValidationError
 
-from turnout.errors import SubscriptionInvalidError, SubscriptionNotFoundError, TurnoutError, message_of
+from turnout.errors import SubscriptionNotFoundError, TurnoutError, message_of
 from turnout.history.feed import MOST_MESSAGES, FeedMessage, FeedPage
 from turnout.rpc.caller import Caller, Right
-from turnout.runtime.feeds.cursors import MAX_CURSOR, FeedCursor, cursor_of
+from turnout.runtime.feeds.cursors import MAX_CURSOR, FeedCursor, cursor_in
 from turnout.server.feeds import Feed
 from turnout.server.principal import Principal
 from turnout.server.rest.dependencies import Parts, Reads, parts_of
@@ -26,7 +26,8 @@ from turnout.server.rest.store_calls import in_pool
 
 router = APIRouter(prefix="/v1/feeds", tags=["feeds"])
 
-_OFFSETS = r"^[^\s,]{1,255}:[0-9]{1,19}(,[^\s,]{1,255}:[0-9]{1,19})*$"
+_NUMBER = r"[0-9]{1,19}(\.[0-9]{1,7})?"
+_OFFSETS = rf"^{_NUMBER}$|^[^\s,]{{1,255}}:{_NUMBER}(,[^\s,]{{1,255}}:{_NUMBER})*$"
 _MAX_IN_ADDRESS = 5_000
 """Characters of a cursor in an address: a request line of 64 KiB is refused before it is read."""
 
@@ -39,7 +40,10 @@ _STATUSES: dict[int | str, dict[str, object]] = {404: {}, 409: {}, 503: {}}
 class FeedMessageModel(BaseModel):
     """Message of a feed. Bytes that are no UTF-8 are ``keyBase64`` and ``valueBase64``."""
 
-    cursor: int | str = Field(description="sequence of its record, or offsets of the topic's partitions")
+    cursor: int | str = Field(
+        description="the value of *after* for what follows: sequence of its record, or offsets of partitions;"
+        " with the number of messages behind one that is not its record's last"
+    )
     topic: str
     id: str | None = Field(description="id of the message, the same at its destination")
     key: str | None = None
@@ -85,7 +89,7 @@ Reader = Annotated[
 After = Annotated[
     str | None,
     Query(
-        pattern=rf"^[0-9]{{1,19}}$|{_OFFSETS}",
+        pattern=_OFFSETS,
         max_length=_MAX_IN_ADDRESS,
         description="cursor of the page before; the oldest if 0",
     ),
@@ -112,7 +116,7 @@ async def read(
     last_event_id: Annotated[str | None, Header(description="cursor of the last event that was seen")] = None,
 ) -> FeedPageModel | StreamingResponse:
     feed = _Feed(parts, route, principal.caller, id)
-    begin = await feed.begin(last_event_id if cursor_of(last_event_id or "") is not None else after, reader)
+    begin = await feed.begin(after, reader) if not last_event_id else cursor_in("Last-Event-ID", last_event_id)
     if "text/event-stream" in request.headers.get("accept", ""):
         # The first page raises errors before the answer begins.
         first = await feed.page(begin, limit)
@@ -254,10 +258,7 @@ class _Feed:
     async def begin(self, after: str | None, reader: str | None) -> FeedCursor:
         """Return the cursor of a text, or of a named reader; the beginning without either."""
         if after is not None:
-            cursor = cursor_of(after)
-            if cursor is None:
-                raise SubscriptionInvalidError(f"after: expected the cursor of a message, found {after!r:.80}")
-            return cursor
+            return cursor_in("after", after)
         return 0 if reader is None else await in_pool(self._threads, self._feed.acknowledged, reader)
 
     async def page(self, after: FeedCursor, limit: int) -> FeedPage:
