@@ -153,6 +153,28 @@ def live_status(server: RouteServer) -> int:
         return int(answer(client).split()[1])
 
 
+def test_many_refused_at_once_are_told(tmp_path: Path) -> None:
+    """Each of several hundred clients above the limit gets the refusal, also one that is still sending its body."""
+
+    async def ask(port: int) -> bytes:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(POST + b"Content-Length: 20000\r\n\r\n" + b"x" * 20_000)
+        await writer.drain()
+        answer = await asyncio.wait_for(reader.read(), 60)
+        writer.close()
+        return answer.partition(b"\r\n")[0]
+
+    async def ask_all(port: int) -> set[bytes]:
+        return set(await asyncio.gather(*(ask(port) for _ in range(400))))
+
+    with (
+        serving(tmp_path, limits={"connectionsPerAddress": 2}) as server,
+        connected(server.port),
+        connected(server.port),
+    ):
+        assert asyncio.run(ask_all(server.port)) == {b"HTTP/1.1 429 Too Many Requests"}
+
+
 def test_websockets_count_as_connections_until_they_end(tmp_path: Path, fed: FedRoute) -> None:
     """Of one address two may be open; a refused one and one that its client has closed count no more."""
     (tmp_path / "routes").mkdir()

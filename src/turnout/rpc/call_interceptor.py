@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
@@ -16,13 +16,28 @@ import structlog
 from structlog.typing import FilteringBoundLogger
 
 from turnout.errors import StoreUnavailableError, TurnoutError
-from turnout.rpc.caller import ACTOR_KEY, MAX_ACTOR, NEEDS, OPEN, TENANT_KEY, CallContext, Caller, Right
+from turnout.rpc.caller import (
+    ACTOR_KEY,
+    MAX_ACTOR,
+    MAX_RESPONSE,
+    MAX_RESPONSE_KEY,
+    NEEDS,
+    OPEN,
+    TENANT_KEY,
+    CallContext,
+    Caller,
+    Right,
+)
 from turnout.rpc.metrics import CallMetrics
-from turnout.rpc.status import RefusedError, status_of, trailers_of
+from turnout.rpc.status import UNAVAILABLE, RefusedError, status_of, trailers_of
 from turnout.rpc.tokens import Tokens
 from turnout.subscriptions.actor import acting_as
 from turnout.subscriptions.deadline import within
 from turnout.subscriptions.store_threads import BoundedPool, StoreThreads
+
+_QUIET_CHECKS = 3
+_CHECK_SECONDS = 0.02
+"""A server that stops waits until so many checks in a row, with this pause, find no call."""
 
 _MAX_DETAILS = 2_000
 """Characters of an error's details: trailers beyond 8 kB are refused by clients, which then see another error."""
@@ -79,6 +94,28 @@ class Calls(grpc.ServerInterceptor):  # type: ignore[misc]  # grpc has no types
         self._threads = threads
         self._handlers: dict[str, grpc.RpcMethodHandler] = {}
         self._refusals: dict[str, tuple[BoundedPool, grpc.RpcMethodHandler]] = {}
+        self._stopping: dict[str, grpc.RpcMethodHandler] = {}
+        self._is_stopping = False
+        self._accepted = 0
+        """Calls that have begun, so that `drain` sees whether there are new ones; only gRPC's own thread counts."""
+        self._unary = set[_Ending]()
+        """Calls with one request and one response that are being answered."""
+
+    def drain(self, seconds: float) -> None:
+        """Refuse further calls with UNAVAILABLE, and wait until those that were accepted are answered.
+
+        Calls that gRPC has taken off a connection and not yet given to a thread would be cancelled by its own stop.
+
+        Args:
+            seconds: longest time to wait. Streams are not waited for: those of the server end by themselves.
+        """
+        self._is_stopping = True
+        deadline = time.monotonic() + seconds
+        quiet, accepted = 0, -1
+        while quiet < _QUIET_CHECKS and time.monotonic() < deadline:
+            quiet = quiet + 1 if accepted == self._accepted and not self._unary else 0
+            accepted = self._accepted
+            time.sleep(_CHECK_SECONDS)
 
     def intercept_service(
         self,
@@ -98,6 +135,11 @@ class Calls(grpc.ServerInterceptor):  # type: ignore[misc]  # grpc has no types
             wrapped = self._handlers[call.method] = _wrapped(handler, end, pool)
             if pool is not None:
                 self._refusals[call.method] = pool, _wrapped(handler, end, None, partial(_refuse, pool))
+            if service not in OPEN:
+                self._stopping[call.method] = _wrapped(handler, end, None, _refuse_stopping)
+        self._accepted += 1
+        if self._is_stopping and call.method in self._stopping:
+            return self._stopping[call.method]
         pool, refusal = self._refusals.get(call.method, (None, None))
         return refusal if pool is not None and pool.full else wrapped
 
@@ -147,6 +189,15 @@ class Calls(grpc.ServerInterceptor):  # type: ignore[misc]  # grpc has no types
         """Count the call as running."""
         return self._metrics.running(service, method)
 
+    @contextmanager
+    def answering(self, ending: _Ending) -> Iterator[None]:
+        """Note a call with one request and one response while it is being answered."""
+        self._unary.add(ending)
+        try:
+            yield
+        finally:
+            self._unary.discard(ending)
+
 
 @dataclass(frozen=True, slots=True)
 class FinishedCall:
@@ -184,6 +235,10 @@ class _Ending:
     def __enter__(self) -> None:
         self._begun = time.perf_counter()
         self._running.__enter__()
+
+    def answering(self) -> AbstractContextManager[None]:
+        """Note the call while it is being answered, for the end of the server."""
+        return self._calls.answering(self)
 
     def admit(self) -> CallContext:
         """Check rights, message and deadline; return the context with its caller."""
@@ -226,6 +281,8 @@ def _verdict(problem: BaseException | None) -> tuple[grpc.StatusCode, str]:
             return problem.code, problem.details
         case TurnoutError():
             return status_of(problem), str(problem)
+        case NotImplementedError():
+            return grpc.StatusCode.UNIMPLEMENTED, "this server does not have this method"
     # The error is in the log; an unknown caller gets no details.
     return grpc.StatusCode.INTERNAL, "internal error"
 
@@ -258,6 +315,11 @@ def _refuse(pool: BoundedPool, _request: object, _call: object) -> Never:
     raise RefusedError(grpc.StatusCode.RESOURCE_EXHAUSTED, "the store was slow: try again")
 
 
+def _refuse_stopping(_request: object, _call: object) -> Never:
+    """Refuse a call that comes while the server shuts down."""
+    raise RefusedError(UNAVAILABLE, "the server is shutting down: call another one, or try again")
+
+
 def _wrapped(
     handler: grpc.RpcMethodHandler,
     end: Callable[[grpc.ServicerContext, object], _Ending],
@@ -273,16 +335,17 @@ def _wrapped(
 
     def single(request: Requests, context: grpc.ServicerContext) -> object:
         ending = end(context, None if handler.request_streaming else request)
-        with ending:
+        with ending.answering(), ending:
             call = ending.admit()
             with within(context.time_remaining()), acting_as(call.caller.name):
-                return behaviour(_checked(request) if handler.request_streaming else request, call)
+                return _bounded(behaviour(_checked(request) if handler.request_streaming else request, call), call)
 
     def streaming(request: Requests, context: grpc.ServicerContext) -> Iterator[object]:
         ending = end(context, None if handler.request_streaming else request)
         with ending:
             call = ending.admit()
-            yield from behaviour(_checked(request) if handler.request_streaming else request, call)
+            for response in behaviour(_checked(request) if handler.request_streaming else request, call):
+                yield _bounded(response, call)
 
     make = {
         (False, False): grpc.unary_unary_rpc_method_handler,
@@ -299,6 +362,22 @@ def _wrapped(
         request_deserializer=_tolerant(handler.request_deserializer),
         response_serializer=handler.response_serializer,
     )
+
+
+def _bounded(response: Any, call: CallContext) -> Any:
+    """Return a response, or refuse it: a client that gets a larger one than it takes has an error of its own library.
+
+    Raises:
+        RefusedError: with RESOURCE_EXHAUSTED and both sizes.
+    """
+    size = response.ByteSize()
+    if size > MAX_RESPONSE and size > call.max_response:
+        raise RefusedError(
+            grpc.StatusCode.RESOURCE_EXHAUSTED,
+            f"the response has {size:,} bytes, and this client takes {call.max_response:,}: ask for less, or raise the"
+            f" client's grpc.max_receive_message_length and say so in the metadata {MAX_RESPONSE_KEY}",
+        )
+    return response
 
 
 def _checked(requests: Iterable[object]) -> Iterator[object]:

@@ -15,6 +15,7 @@ from turnout.subscriptions.destinations import Rights
 from turnout.subscriptions.plain_lines import PlainLine
 from turnout.subscriptions.quotas import Quota
 from turnout.subscriptions.tenants import check_tenant
+from turnout.untrusted import decimal
 
 TENANT_KEY = "turnout-tenant"
 """Metadata key that names the tenant to act for; needs access to the whole store."""
@@ -24,6 +25,12 @@ ACTOR_KEY = "turnout-actor-bin"
 
 MAX_ACTOR = 256
 """Characters of that name."""
+
+MAX_RESPONSE_KEY = "turnout-max-response"
+"""Metadata key of the largest response in bytes that the client takes."""
+
+MAX_RESPONSE = 4 << 20
+"""Bytes of the largest response that a gRPC client takes if it is not told otherwise."""
 
 OPEN = ("grpc.health.v1.Health",)
 """Services that need no token: a load balancer has none."""
@@ -158,6 +165,12 @@ class CallContext:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._context, name)
+
+    @property
+    def max_response(self) -> int:
+        """Largest response that the client takes, in bytes: as it says, or as gRPC clients do if they say nothing."""
+        said = dict(self._context.invocation_metadata() or ()).get(MAX_RESPONSE_KEY, "")
+        return decimal(said) or MAX_RESPONSE
 
 
 def _denied(details: str) -> RefusedError:

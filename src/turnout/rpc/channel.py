@@ -12,10 +12,13 @@ import grpc
 
 from turnout.errors import ConfigError, Mistake
 from turnout.loopback import host_of, is_loopback
-from turnout.rpc.caller import ACTOR_KEY, TENANT_KEY
+from turnout.rpc.caller import ACTOR_KEY, MAX_RESPONSE_KEY, TENANT_KEY
 from turnout.secrets import masked_url
 from turnout.subscriptions.actor import current_actor
 from turnout.subscriptions.tenants import check_tenant
+
+_MAX_RESPONSE = (1 << 31) - 1
+"""Bytes of the largest response that this client takes: as many as gRPC counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +82,7 @@ class Channel:
 
     def open(self) -> grpc.Channel:
         """A gRPC channel; it connects when it is first used."""
-        options = [("grpc.max_receive_message_length", -1)]
+        options = [("grpc.max_receive_message_length", _MAX_RESPONSE)]
         if self.ca is None:
             return grpc.insecure_channel(self.address, options=options)
         credentials = grpc.ssl_channel_credentials(
@@ -91,14 +94,14 @@ class Channel:
 
     def call(self, *, endless: bool = False, more: Sequence[tuple[str, str]] = ()) -> dict[str, object]:
         """The keyword arguments that every call needs, with *more* metadata."""
-        metadata: list[tuple[str, str | bytes]] = [*more]
+        metadata: list[tuple[str, str | bytes]] = [(MAX_RESPONSE_KEY, f"{_MAX_RESPONSE}"), *more]
         if self.token:
             metadata.append(("authorization", f"Bearer {self.token}"))
         if self.tenant:
             metadata.append((TENANT_KEY, self.tenant))
         if actor := current_actor():
             metadata.append((ACTOR_KEY, actor.encode("utf-8", "replace")))
-        return {"timeout": None if endless else self.timeout, "metadata": metadata or None}
+        return {"timeout": None if endless else self.timeout, "metadata": metadata}
 
 
 def _truth(written: str) -> bool:

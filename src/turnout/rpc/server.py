@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
@@ -41,6 +42,30 @@ _PING_SECONDS = 60
 _PONG_SECONDS = 20
 _FEWEST_STREAMS = 100
 _METADATA_BYTES = 16 << 10
+_MAX_PENDING = 100_000
+"""Calls that gRPC holds until they get a thread or are refused."""
+
+
+class _Health(health.HealthServicer):  # type: ignore[misc]  # grpc has no types
+    """Health of each service, and the list of all, which the library's class does not answer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._states: dict[str, int] = {}
+
+    def set(self, service: str, status: int) -> None:
+        """Set the state of a service."""
+        self._states[service] = status
+        super().set(service, status)
+
+    def List(  # noqa: N802
+        self,
+        request: health_pb2.HealthListRequest,  # noqa: ARG002
+        context: grpc.ServicerContext,  # noqa: ARG002
+    ) -> health_pb2.HealthListResponse:
+        """Return the state of every service."""
+        states = {name: health_pb2.HealthCheckResponse(status=state) for name, state in dict(self._states).items()}
+        return health_pb2.HealthListResponse(statuses=states)
 
 
 class RpcServer:
@@ -70,12 +95,13 @@ class RpcServer:
         self._check = check
         self._threads = threads
         self._names: list[str] = []
-        self._health = health.HealthServicer()
+        self._health = _Health()
+        self._calls = Calls(log=self.log, metrics=self.metrics, tokens=_tokens(settings), threads=threads)
         self._checker = threading.Thread(target=self._keep_checking, name="turnout-health", daemon=True)
         self._pool = ThreadPoolExecutor(settings.workers + settings.large, thread_name_prefix="turnout-rpc")
         self._server = grpc.server(
             self._pool,
-            interceptors=[Calls(log=self.log, metrics=self.metrics, tokens=_tokens(settings), threads=threads)],
+            interceptors=[self._calls],
             maximum_concurrent_rpcs=settings.max_calls,
             options=[
                 ("grpc.max_receive_message_length", settings.max_message_bytes),
@@ -158,7 +184,9 @@ class RpcServer:
             return
         self.stopping.set()
         self._health.enter_graceful_shutdown()
-        self._server.stop(self.settings.grace_seconds).wait()
+        deadline = time.monotonic() + self.settings.grace_seconds
+        self._calls.drain(self.settings.grace_seconds)
+        self._server.stop(max(0.0, deadline - time.monotonic())).wait()
         if self._checker.ident is not None:
             self._checker.join()
         self._pool.shutdown(wait=True)
@@ -195,6 +223,10 @@ def _connection_options(settings: ServerSettings) -> list[tuple[str, int]]:
         # A vanished peer is detected, and its streams end.
         ("grpc.keepalive_time_ms", _PING_SECONDS * 1_000),
         ("grpc.keepalive_timeout_ms", _PONG_SECONDS * 1_000),
+        # Calls above *max_calls* are answered with RESOURCE_EXHAUSTED; gRPC's own limits would break their streams.
+        ("grpc.http.overload_protection", 0),
+        ("grpc.server.max_pending_requests", _MAX_PENDING),
+        ("grpc.server.max_pending_requests_hard_limit", _MAX_PENDING),
         ("grpc.max_concurrent_streams", max(_FEWEST_STREAMS, settings.max_calls // 4)),
         ("grpc.max_metadata_size", _METADATA_BYTES),
         ("grpc.absolute_max_metadata_size", 2 * _METADATA_BYTES),

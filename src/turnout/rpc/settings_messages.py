@@ -38,7 +38,12 @@ def settings_from(message: SettingsMessage) -> JsonObject:
     if message.keepPaused:
         settings["keep"] = True
     if message.HasField("delivery"):
-        settings |= settings_from_mapping({"delivery": _whole(MessageToDict(message.delivery))})
+        try:
+            delivery = MessageToDict(message.delivery)
+        except ValueError as problem:
+            # NaN and infinities, which JSON does not have.
+            raise SubscriptionInvalidError(f"delivery: {problem}") from None
+        settings |= settings_from_mapping({"delivery": _whole(delivery)})
     if message.project:
         settings["project"] = message.project
     if message.deliveriesQuota:

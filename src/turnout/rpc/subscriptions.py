@@ -6,12 +6,15 @@ from google.protobuf.empty_pb2 import Empty
 
 from turnout.errors import SubscriptionInvalidError
 from turnout.rpc.call_limits import MAX_SEARCHED
-from turnout.rpc.caller import CallContext
+from turnout.rpc.caller import MAX_RESPONSE, CallContext
 from turnout.rpc.convert import data_from, data_to, subscription_to
 from turnout.rpc.settings_messages import write_settings
 from turnout.rpc.tenants import Tenants
 from turnout.rpc.v1 import subscriptions_pb2 as pb
 from turnout.rpc.v1.subscriptions_pb2_grpc import ServiceServicer
+
+_FRAME_BYTES = 8
+"""Bytes, at most, that frame one result in its page."""
 
 
 class SubscriptionsServicer(ServiceServicer):
@@ -59,9 +62,10 @@ class SubscriptionsServicer(ServiceServicer):
             query.key, query.pattern, query.partial, limit=request.limit, cursor=request.cursor
         )
         response = pb.SearchByConditionResponse(cursor=page.cursor)
+        left = _room(context)
         for match in page.items:
             data = data_to(match.subscription)
-            written = response.page.add(
+            written = pb.ConditionMatch(
                 subscriptionId=match.subscription_id,
                 conditionId=match.condition_id,
                 route=data.route,
@@ -69,6 +73,11 @@ class SubscriptionsServicer(ServiceServicer):
                 revision=data.revision,
             )
             write_settings(match.subscription, written)
+            left -= written.ByteSize() + _FRAME_BYTES
+            if left < 0 and response.page:
+                response.cursor = response.page[-1].subscriptionId
+                break
+            response.page.append(written)
         return response
 
     def SearchByMetadata(  # noqa: N802
@@ -81,4 +90,17 @@ class SubscriptionsServicer(ServiceServicer):
             )
         service = self._tenants.service(context.caller)
         page = service.search_by_metadata(dict(request.metadata), limit=request.limit, cursor=request.cursor)
-        return pb.SearchByMetadataResponse(page=map(subscription_to, page.items), cursor=page.cursor)
+        response = pb.SearchByMetadataResponse(cursor=page.cursor)
+        left = _room(context)
+        for written in map(subscription_to, page.items):
+            left -= written.ByteSize() + _FRAME_BYTES
+            if left < 0 and response.page:
+                response.cursor = response.page[-1].id
+                break
+            response.page.append(written)
+        return response
+
+
+def _room(context: CallContext) -> int:
+    """Return the bytes of results for which the client has room; a page ends where they are used."""
+    return max(MAX_RESPONSE, context.max_response) - MAX_RESPONSE // 64

@@ -29,8 +29,10 @@ from turnout.server.connections import (
 _ACCEPT_RETRY_SECONDS = 1.0
 _MAX_REFUSED_PER_SECOND = 500
 """Beyond it connections wait in the kernel's queue: refusing them should not take the processor from routes."""
-_MAX_LINGERING = 64
+_MAX_LINGERING = 256
 _LINGER_SECONDS = 1.0
+_LINGER_BYTES = 1 << 20
+"""Bytes of a refused connection that are read and dropped, so that its client gets to read the refusal."""
 _LOGS = logging.getLogger("uvicorn.error")
 
 
@@ -49,7 +51,7 @@ class HttpServer:
         self._connections = Connections(raise_file_limit(limits.connections), limits.connections_per_address)
         self._notices = Notices()
         self._handshakes: set[asyncio.Task[None]] = set()
-        self._lingering: set[socket.socket] = set()
+        self._lingering: set[asyncio.Task[None]] = set()
 
     def run(self, listening: socket.socket) -> None:
         """Serve until `stop`."""
@@ -74,10 +76,8 @@ class HttpServer:
         finally:
             self.stop()
             await serving
-            for task in tasks:
+            for task in (*tasks, *self._lingering):
                 task.cancel()
-            for connection in tuple(self._lingering):
-                self._end_lingering(connection)
         for result in await asyncio.gather(*tasks, return_exceptions=True):
             if isinstance(result, Exception):
                 raise result
@@ -153,13 +153,9 @@ class HttpServer:
         except OSError:
             connection.close()
             return
-        # A close with unread bytes is a reset, which could overtake the answer.
-        self._lingering.add(connection)
-        asyncio.get_running_loop().call_later(_LINGER_SECONDS, self._end_lingering, connection)
-
-    def _end_lingering(self, connection: socket.socket) -> None:
-        self._lingering.discard(connection)
-        connection.close()
+        lingering = asyncio.create_task(_linger(connection))
+        self._lingering.add(lingering)
+        lingering.add_done_callback(self._lingering.discard)
 
     async def _watch(self) -> None:
         """Close connections whose peers are too slow."""
@@ -175,6 +171,21 @@ class HttpServer:
                 if reason is not None:
                     self._notices.add(reason, str((connection.client or ("unknown",))[0]), now)
             self._notices.report(now)
+
+
+async def _linger(connection: socket.socket) -> None:
+    """Read what a refused client still sends, and close; a close before is a reset, which drops the refusal."""
+    left = _LINGER_BYTES
+    loop = asyncio.get_running_loop()
+    try:
+        async with asyncio.timeout(_LINGER_SECONDS):
+            while left > 0 and (part := await loop.sock_recv(connection, 65_536)):
+                left -= len(part)
+    except OSError:
+        # The client has reset the connection, or is too slow (TimeoutError).
+        return
+    finally:
+        connection.close()
 
 
 def _refusal(status: int, reason: str) -> bytes:
