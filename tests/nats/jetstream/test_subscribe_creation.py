@@ -92,7 +92,7 @@ async def test_b22_race(nats_server: NatsServer, kind: str) -> None:
             else:
                 assert len(await sub.fetch(2)) == 2
         assert (await stream.consumer_info("D")).config.max_ack_pending == 7
-        await eventually(lambda: len(js.connection.handlers) == (2 if kind == "queue" else 1))
+        await eventually(lambda: len(js.connection.handlers) == (2 if kind in ("queue", "pull") else 1))
 
 
 @asynchronous

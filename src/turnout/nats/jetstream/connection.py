@@ -173,6 +173,11 @@ class NatsConnection(BoundedClient):
         if not task.cancelled() and task.exception() is not None:
             _log.error("the error callback failed", exc_info=task.exception())
 
+    @property
+    def inbox_prefix(self) -> str:
+        """Prefix of the subjects of answers."""
+        return str(self._inbox_prefix.decode())
+
     def unique(self) -> str:
         """Return a unique name, for consumers and messages."""
         return str(self._nuid.next().decode())

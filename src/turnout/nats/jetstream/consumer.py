@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import Self
 
 from turnout.errors import TurnoutError
+from turnout.nats.jetstream._frames import Frame
 from turnout.nats.jetstream._mailbox import Callback
 from turnout.nats.jetstream.api import Api
+from turnout.nats.jetstream.connection import Interest
 from turnout.nats.jetstream.consumer_config import AckPolicy, ConsumerInfo
-from turnout.nats.jetstream.errors import RequestTimeoutError, StreamError
+from turnout.nats.jetstream.errors import NoRespondersError, PermissionDeniedError, RequestTimeoutError, StreamError
 from turnout.nats.jetstream.fetch import Batch, fetch
 from turnout.nats.jetstream.message import Message
 from turnout.nats.jetstream.pull import PullMessages, PullOptions
@@ -67,6 +69,7 @@ class Consumer:
         self.cached_info = info
         self._acks_nothing = info is not None and info.config.ack_policy == AckPolicy.NONE
         self._open: set[PullMessages] = set()
+        self._fetching = 0
 
     async def info(self) -> ConsumerInfo:
         """Request the consumer's current state from the server.
@@ -96,17 +99,21 @@ class Consumer:
             ConsumerDeletedError: the consumer was deleted meanwhile.
             NoRespondersError: there is no such consumer.
         """
-        return await fetch(
-            self._api,
-            self.stream,
-            self.name,
-            batch,
-            timeout=timeout,
-            no_wait=no_wait,
-            max_bytes=max_bytes,
-            heartbeat=heartbeat,
-            acks_nothing=self._acks_nothing,
-        )
+        self._fetching += 1
+        try:
+            return await fetch(
+                self._api,
+                self.stream,
+                self.name,
+                batch,
+                timeout=timeout,
+                no_wait=no_wait,
+                max_bytes=max_bytes,
+                heartbeat=heartbeat,
+                acks_nothing=self._acks_nothing,
+            )
+        finally:
+            self._fetching -= 1
 
     async def next(self, timeout: float = 5.0) -> Message:
         """Fetch one message.
@@ -181,14 +188,39 @@ class Consumer:
 class PullSubscription(Consumer):
     """A pull consumer that a subscription found or made; made by `JetStream.pull_subscribe`.
 
-    Unsubscribing deletes the consumer if the subscription made it (ADR-15, "Unsubscribe and Drain").
+    Unsubscribing deletes the consumer if the subscription made it (ADR-15, "Unsubscribe and Drain") and nobody else
+    uses it. Closing, which the end of a ``with`` block does, keeps a consumer that has a name.
     """
 
-    def __init__(self, api: Api, stream: str, name: str, info: ConsumerInfo | None, *, owned: bool) -> None:
+    def __init__(
+        self,
+        api: Api,
+        stream: str,
+        name: str,
+        info: ConsumerInfo | None = None,
+        *,
+        owned: bool = False,
+        ephemeral: bool = False,
+    ) -> None:
         super().__init__(api, stream, name, info)
         self._owned = owned
+        self._ephemeral = ephemeral
+        self._member: Interest | None = None
         self._ended = False
         self._on_end: list[Callable[[PullSubscription], None]] = []
+
+    async def join(self) -> Self:
+        """Answer when another subscription asks whether the consumer is in use."""
+        connection = self._api.connection
+        subject = f"{connection.inbox_prefix}.members.{self._api.prefix.api(f'{self.stream}.{self.name}')}"
+
+        def answer(frames: Sequence[Frame]) -> None:
+            for _, reply, _, _ in frames:
+                if reply:
+                    connection.send_to(reply)
+
+        self._member = await connection.listen(subject, answer)
+        return self
 
     @property
     def owns_consumer(self) -> bool:
@@ -214,11 +246,29 @@ class PullSubscription(Consumer):
         if not self._ended:
             self._ended = True
             self.stop(reason)
+            if self._member is not None:
+                self._api.connection.ignore(self._member)
             for call in self._on_end:
                 call(self)
 
+    def release(self) -> None:
+        """End it without waiting, and let the deletion of an ephemeral consumer follow."""
+        self.end()
+        if self._owned and self._ephemeral and self._api.connection.is_connected:
+            self._owned = False
+            self._api.spawn(self._api.forget_consumer(self.stream, self.name))
+
+    async def close(self) -> None:
+        """Stop immediately; delete an ephemeral consumer that this subscription created, and keep one with a name.
+
+        Raises:
+            StreamError: the consumer could not be deleted.
+        """
+        self._owned = self._owned and self._ephemeral
+        await self.unsubscribe()
+
     async def unsubscribe(self) -> None:
-        """Stop immediately, and delete the consumer if this subscription created it.
+        """Stop immediately, and delete the consumer if this subscription created it and no other client uses it.
 
         Raises:
             StreamError: the consumer could not be deleted.
@@ -228,12 +278,33 @@ class PullSubscription(Consumer):
         self.end()
         if self._owned:
             self._owned = False
-            await self.delete()
+            # Who asked for the deletion in so many words gets it.
+            if self._ephemeral or not await self._used_by_others():
+                await self.delete()
 
-    async def drain(self, timeout: float = 30.0) -> None:
-        """Stop requesting, wait until received messages are taken, then delete the consumer if created here.
+    async def _used_by_others(self) -> bool:
+        """Return whether another subscription to the consumer answers, or another client's requests wait for messages.
 
-        Failures go to the error callback (ADR-15, "Drain").
+        Raises:
+            StreamError: the consumer cannot be looked up.
+        """
+        if self._member is not None:
+            # Only the absence of subscriptions is answered at once: one that is slow to answer is one nevertheless.
+            try:
+                await self._api.connection.ask_and_wait(self._member.subject, timeout=min(self._api.timeout, 1.0))
+            except (NoRespondersError, PermissionDeniedError):
+                pass
+            except RequestTimeoutError:
+                return True
+            else:
+                return True
+        return (await self.info()).num_waiting > self._fetching
+
+    async def drain(self, timeout: float = 30.0, *, keep_named: bool = False) -> None:
+        """Stop requesting, wait until received messages are taken, then delete the consumer as `unsubscribe` does.
+
+        With *keep_named* a consumer that has a name is kept, as `close` does. Failures go to the error callback
+        (ADR-15, "Drain").
         """
         if self._ended:
             return
@@ -245,12 +316,10 @@ class PullSubscription(Consumer):
         except TimeoutError:
             report(RequestTimeoutError(f"the drain of {self.name!r} took over {timeout:g} s", code=408))
         except asyncio.CancelledError:
-            self.end()
-            if self._owned:
-                self._api.spawn(self._api.forget_consumer(self.stream, self.name))
+            self.release()
             raise
         try:
-            await self.unsubscribe()
+            await (self.close() if keep_named else self.unsubscribe())
         except (StreamError, ConnectionError) as failure:
             report(failure)
 
@@ -260,4 +329,4 @@ class PullSubscription(Consumer):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.unsubscribe()
+        await self.close()

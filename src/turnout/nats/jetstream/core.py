@@ -178,7 +178,8 @@ class JetStreamCore:
             queue: join this queue group.
             config: further configuration of a new consumer, compared with one that exists.
             delivery: buffers, alarms and handler of statuses; its own callback is used if none is given here.
-            delete_consumer: whether unsubscribing deletes a consumer that this call makes; yes but for queues.
+            delete_consumer: whether a consumer that this call makes is deleted at the end. If not given, unsubscribing
+                and draining delete it but for queues, and closing deletes it if it has no name.
 
         Raises:
             ConfigError: it cannot be so; nothing was sent.
@@ -229,9 +230,7 @@ class JetStreamCore:
             pull=True,
             delete_consumer=delete_consumer,
         )
-        name, consumer_name, info, owned = await establish_pull(self.api, request)
-        subscription = PullSubscription(self.api, name, consumer_name, info, owned=owned)
-        return self._tracked(subscription)
+        return self._tracked(await establish_pull(self.api, request))
 
     async def ordered(
         self,
@@ -290,24 +289,29 @@ class JetStreamCore:
         self._publisher.close()
 
     async def drain(self, timeout: float = 30.0) -> None:
-        """Drain every subscription, wait for unconfirmed publishes, then close the connection."""
+        """Drain every subscription, wait for unconfirmed publishes, then close the connection.
+
+        Like `close` it keeps the consumers that have a name.
+        """
         for js in (self, *self._children):
-            await asyncio.gather(*(consumer.drain(timeout) for consumer in tuple(js._open)))  # noqa: SLF001
+            draining = [consumer.drain(timeout, keep_named=True) for consumer in tuple(js._open)]  # noqa: SLF001
+            await asyncio.gather(*draining)
             if js.publish_async_pending:
                 await js.publish_async_complete(timeout)
         await self.close()
 
     async def close(self) -> None:
-        """Unsubscribe everything, delete the consumers that this library made, and close the connection."""
+        """End every subscription, delete the ephemeral consumers that this object made, and close the connection.
+
+        A consumer with a name is kept: the next start, or another worker, goes on with it.
+        """
         for js in (self, *self._children):
-            await js._unsubscribe_all()  # noqa: SLF001
+            await js._end_all()  # noqa: SLF001
         await self.connection.shut()
 
-    async def _unsubscribe_all(self) -> None:
+    async def _end_all(self) -> None:
         for consumer in tuple(self._open):
-            consumer.end()
-            if consumer.owns_consumer and self.connection.is_connected:
-                self.api.spawn(self.api.forget_consumer(consumer.stream, consumer.consumer_name))
+            consumer.release()
         await self.api.settle(min(self.api.timeout, 2.0))
         self._publisher.close()
 

@@ -151,17 +151,17 @@ class OrderedSubscription(PushSubscription):
             return
         if not self.resets:
             self._initial_pending = info.num_pending
-        self.bind(info, owned=True)
+        self.bind(info, owned=True, ephemeral=True)
 
     async def _forget_after(self, work: asyncio.Task[ConsumerInfo], name: str) -> None:
         await asyncio.wait([work])
         await self._api.forget_consumer(self._stream, name)
 
-    def bind(self, info: ConsumerInfo, *, owned: bool) -> None:
+    def bind(self, info: ConsumerInfo, *, owned: bool, ephemeral: bool = True) -> None:
         """Bind the consumer; messages may have arrived before its creation was confirmed."""
         if self._watchdog is not None:
             self._watchdog.stop()
-        super().bind(info, owned=owned)
+        super().bind(info, owned=owned, ephemeral=ephemeral)
 
     # -- what makes it begin again
 

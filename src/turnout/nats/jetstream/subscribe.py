@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from turnout.errors import ConfigError, Mistake
 from turnout.nats.jetstream._codec import decode, encode
 from turnout.nats.jetstream.api import Api, name_mistake
+from turnout.nats.jetstream.consumer import PullSubscription
 from turnout.nats.jetstream.consumer_config import AckPolicy, ConsumerConfig, ConsumerInfo
 from turnout.nats.jetstream.errors import (
     ConfigDriftError,
@@ -40,8 +41,9 @@ class SubscriptionRequest:
         queue: the queue group to join; it is also the durable where neither that nor a consumer is given.
         config: further configuration; fields that are not set are not compared with an existing consumer.
         pull: whether it is a pull consumer.
-        delete_consumer: whether unsubscribing deletes a consumer that this call made. Yes, if not given, but for
-            queue subscriptions: the other members would lose their consumer (the caveat at the end of ADR-15).
+        delete_consumer: whether a consumer that this call made is deleted, by unsubscribing and by closing. If not
+            given, unsubscribing deletes it but for queue subscriptions: the other members would lose their consumer
+            (the caveat at the end of ADR-15). Closing deletes it if it has no name.
     """
 
     subject: str = ""
@@ -65,8 +67,13 @@ class SubscriptionRequest:
 
     @property
     def owned(self) -> bool:
-        """True if a consumer created for this subscription is deleted at its end."""
+        """True if unsubscribing deletes a consumer that was created for this subscription."""
         return not self.queue if self.delete_consumer is None else self.delete_consumer
+
+    @property
+    def ephemeral(self) -> bool:
+        """True if a consumer created for this subscription is deleted with its connection: nobody can find it again."""
+        return not self.name if self.delete_consumer is None else self.delete_consumer
 
 
 _Rule = Callable[[SubscriptionRequest], "Mistake | None"]
@@ -318,7 +325,7 @@ async def establish_push(api: Api, request: SubscriptionRequest, delivery: Deliv
                 raise
             await _bind(subscription, await api.consumer_info(stream, name), request)
             return subscription
-        subscription.bind(info, owned=request.owned)
+        subscription.bind(info, owned=request.owned, ephemeral=request.ephemeral)
     except BaseException:
         subscription.end()
         raise
@@ -332,8 +339,8 @@ async def _bind(subscription: PushSubscription, info: ConsumerInfo, request: Sub
     subscription.bind(info, owned=False)
 
 
-async def establish_pull(api: Api, request: SubscriptionRequest) -> tuple[str, str, ConsumerInfo | None, bool]:
-    """Find or make the consumer of a pull subscription: (stream, consumer, info, whether it was made here).
+async def establish_pull(api: Api, request: SubscriptionRequest) -> PullSubscription:
+    """Find or make the consumer of a pull subscription.
 
     Raises:
         ConfigError: it cannot be so; nothing was sent.
@@ -345,13 +352,19 @@ async def establish_pull(api: Api, request: SubscriptionRequest) -> tuple[str, s
     info = await _look_up(api, stream, request)
     if info is not None:
         check_existing(info, request)
-        return stream, info.name, info, False
+        return await PullSubscription(api, stream, info.name, info).join()
     if request.consumer:
-        return stream, request.consumer, None, False
+        return await PullSubscription(api, stream, request.consumer).join()
     try:
         info = await create_guarded(api, stream, _full_config(api, request, None))
     except ConsumerExistsError:
         info = await api.consumer_info(stream, request.name)
         check_existing(info, request)
-        return stream, info.name, info, False
-    return stream, info.name, info, request.owned
+        return await PullSubscription(api, stream, info.name, info).join()
+    made = PullSubscription(api, stream, info.name, info, owned=request.owned, ephemeral=request.ephemeral)
+    try:
+        return await made.join() if request.name else made
+    except BaseException:
+        made.end()
+        api.spawn(api.forget_consumer(stream, info.name))
+        raise

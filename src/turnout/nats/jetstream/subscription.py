@@ -69,7 +69,7 @@ class PushSubscription:
     """Subscription to a push consumer: the server sends without requests.
 
     Made by `JetStream.subscribe`. Take messages with a callback, ``async for``, or `next`. As an asynchronous
-    context manager it unsubscribes at the end of the block.
+    context manager it closes at the end of the block: a consumer that has a name is kept.
     """
 
     def __init__(self, api: Api, delivery: Delivery, *, queue: str = "", acks_nothing: bool = False) -> None:
@@ -89,6 +89,7 @@ class PushSubscription:
         self._flow_control = FlowControl(api.connection, self._flow_control_lost)
         self._dropped = 0
         self._owns_consumer = False
+        self._ephemeral = False
         self._watchdog: Watchdog | None = None
         self._runner: asyncio.Task[None] | None = None
         self._ended = False
@@ -119,10 +120,11 @@ class PushSubscription:
         self._position.consumer_seq = info.delivered.consumer_seq
         self._position.stream_seq = info.delivered.stream_seq
 
-    def bind(self, info: ConsumerInfo, *, owned: bool) -> None:
-        """Bind the consumer; with *owned* this library created it, and deletes it."""
+    def bind(self, info: ConsumerInfo, *, owned: bool, ephemeral: bool = False) -> None:
+        """Bind the consumer; with *owned* this library created it, and deletes it; with *ephemeral* at closing too."""
         self._info = info
         self._owns_consumer = owned
+        self._ephemeral = ephemeral
         heartbeat = info.config.idle_heartbeat
         if heartbeat and self._delivery.on_status is None and not self._queue:
             limit = self._delivery.heartbeat_alarm or 3 * heartbeat
@@ -307,6 +309,30 @@ class PushSubscription:
         except SubscriptionClosedError:
             raise StopAsyncIteration from None
 
+    def release(self) -> None:
+        """End it without waiting, and let the deletion of an ephemeral consumer follow.
+
+        Messages that were not handed over are given back to a consumer that stays.
+        """
+        if not (self._ended or self._acks_nothing or self._ephemeral or self._connection.is_closed):
+            for message in self._mailbox.rest():
+                message.nak_now()
+        self.end()
+        if self._owns_consumer and self._ephemeral and self._connection.is_connected:
+            self._owns_consumer = False
+            self._api.spawn(self._api.forget_consumer(self.stream, self.consumer_name))
+
+    async def close(self) -> None:
+        """Stop immediately; delete an ephemeral consumer that this library created, and keep one that has a name.
+
+        Raises:
+            StreamError: the consumer could not be deleted; the subscription has ended nevertheless.
+        """
+        if self._owns_consumer and self._ephemeral:
+            await self.unsubscribe()
+        else:
+            self.release()
+
     async def unsubscribe(self) -> None:
         """Stop immediately, drop buffered messages, and delete the consumer if this library created it.
 
@@ -319,8 +345,10 @@ class PushSubscription:
         if self._owns_consumer:
             await self._delete_consumer()
 
-    async def drain(self, timeout: float = 30.0) -> None:
+    async def drain(self, timeout: float = 30.0, *, keep_named: bool = False) -> None:
         """Stop receiving, hand over received messages, then delete the consumer if this library made it.
+
+        With *keep_named* a consumer that has a name is kept, as `close` does.
 
         Returns when all of it is done. If messages are taken with `next` or ``async for``, another task must
         be taking them. Failures go to the error callback: too much time, or a consumer that cannot be
@@ -345,12 +373,10 @@ class PushSubscription:
         except ConnectionError as failure:
             self._connection.report(failure)
         except asyncio.CancelledError:
-            self.end()
-            if self._owns_consumer:
-                self._api.spawn(self._api.forget_consumer(self.stream, self.consumer_name))
+            self.release()
             raise
         self.end()
-        if self._owns_consumer:
+        if self._owns_consumer and (self._ephemeral or not keep_named):
             try:
                 await self._delete_consumer()
             except StreamError as failure:
@@ -381,4 +407,4 @@ class PushSubscription:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.unsubscribe()
+        await self.close()
