@@ -159,8 +159,8 @@ def test_what_is_used_of_nats_py() -> None:
     """The names inside nats-py's client that the connection relies on are there, with the form it expects."""
     client = nats.aio.client.Client()
     for name in ("_ps", "_subs", "_sid", "_pending", "_pending_data_size", "_max_pending_size", "_flush_queue",
-                 "_max_payload", "_status", "_nuid", "_inbox_prefix", "stats", "_pongs", "_transport", "_reconnection_task",
-                 "_reading_task", "_ping_interval_task", "_flusher_task"):  # fmt: skip
+                 "_max_payload", "_status", "_nuid", "stats", "_pongs", "_transport", "_reconnection_task",
+                 "_inbox_prefix", "_reading_task", "_ping_interval_task", "_flusher_task"):  # fmt: skip
         assert hasattr(client, name), name
     assert isinstance(client._ps, Parser)
     assert isinstance(client._pending, list)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 from tests.nats.jetstream.buckets import bucket
-from tests.nats.jetstream.support import Proxy, asynchronous, fresh
+from tests.nats.jetstream.support import Errors, Proxy, asynchronous, fresh
 
 from turnout.embedded import NatsServer
 from turnout.errors import ConfigError
 from turnout.nats.jetstream import StorageType, connect
-from turnout.nats.jetstream.errors import RequestTimeoutError
+from turnout.nats.jetstream.errors import RequestTimeoutError, StreamReplacedError
 from turnout.nats.jetstream.kv import KeyValue, KeyValueConfig
 from turnout.nats.jetstream.kv_watch import Entry, WatchOptions
 
@@ -65,3 +65,32 @@ async def test_watch_survives_a_cut(nats_server: NatsServer) -> None:
 
         assert seen[1] is None
         assert keys == ["k1", "k2", "k3", "k4", "k5"]
+
+
+@asynchronous
+async def test_a_bucket_made_again(nats_server: NatsServer) -> None:
+    """A watch of a bucket that was deleted and made again ends with the reason, or watches the new one if it may."""
+    for fails in (True, False):
+        errors = Errors()
+        async with connect(nats_server.url, error_callback=errors) as js:
+            config = KeyValueConfig(bucket=fresh("bucket"), storage=StorageType.MEMORY)
+            kv = await js.create_key_value(config)
+            await kv.put("old", "1")
+            async with await kv.watch(">", WatchOptions(heartbeat=0.2, fail_on_data_loss=fails)) as watcher:
+                assert [getattr(await watcher.next(), "key", None) for _ in range(2)] == ["old", None]
+                await js.delete_key_value(kv.bucket)
+                again = await js.create_key_value(config)
+                await again.put("new", "1")
+                if fails:
+                    with pytest.raises(StreamReplacedError, match="created at"):
+                        await watcher.next(20)
+                    with pytest.raises(StreamReplacedError):
+                        await anext(watcher)
+                else:
+                    entry = await watcher.next(20)
+                    assert isinstance(entry, Entry)
+                    assert (entry.key, entry.revision) == ("new", 1)
+            assert len(errors.of(StreamReplacedError)) == 1
+
+            with pytest.raises(StreamReplacedError, match="position 6"):
+                await again.watch(">", WatchOptions(resume_from=7))

@@ -188,7 +188,7 @@ class Consumer:
 class PullSubscription(Consumer):
     """A pull consumer that a subscription found or made; made by `JetStream.pull_subscribe`.
 
-    Unsubscribing deletes the consumer if the subscription made it (ADR-15, "Unsubscribe and Drain") and nobody else
+    Unsubscribing deletes the consumer if the subscription made it (ADR-15, "Unsubscribe and Drain") and no other client
     uses it. Closing, which the end of a ``with`` block does, keeps a consumer that has a name.
     """
 

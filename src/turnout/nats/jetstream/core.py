@@ -243,6 +243,7 @@ class JetStreamCore:
         flow_control: bool = True,
         heartbeat_alarm: float | None = None,
         on_reset: Callable[[StreamError], None] | None = None,
+        fail_on_data_loss: bool = True,
     ) -> OrderedSubscription:
         """Every message once and in order, without acks (ADR-15, "Ordered Consumers").
 
@@ -255,9 +256,12 @@ class JetStreamCore:
             flow_control: off for an account import without ``$JS.FC.>``; it is noticed by itself, but slowly.
             heartbeat_alarm: seconds of silence until it begins again; three heartbeats if not given.
             on_reset: called with the reason of each restart.
+            fail_on_data_loss: whether a stream that was deleted and made again, or restored to an older state, ends it
+                with a `StreamReplacedError`; otherwise that is reported, and it reads from the first message.
 
         Raises:
             ConfigError: the configuration has settings that an ordered consumer does not support.
+            StreamReplacedError: the start is behind the end of the stream.
             NoMatchingStreamError: the subject finds no stream, or several.
         """
         settings = config or ConsumerConfig()
@@ -271,6 +275,7 @@ class JetStreamCore:
             delivery=Delivery(callback=callback, heartbeat_alarm=heartbeat_alarm),
             flow_control=flow_control,
             on_reset=on_reset,
+            fail_on_data_loss=fail_on_data_loss,
         )
         return self._tracked(subscription)
 
@@ -303,7 +308,7 @@ class JetStreamCore:
     async def close(self) -> None:
         """End every subscription, delete the ephemeral consumers that this object made, and close the connection.
 
-        A consumer with a name is kept: the next start, or another worker, goes on with it.
+        A consumer with a name is kept: the next start, or another worker, continues with it.
         """
         for js in (self, *self._children):
             await js._end_all()  # noqa: SLF001

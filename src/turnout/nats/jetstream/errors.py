@@ -20,6 +20,7 @@
     │   ├── QueueFlowControlError                    heartbeats or flow control, and a queue
     │   └── ConfigDriftError                         .differences
     ├── SubscriptionClosedError                      it was unsubscribed or drained
+    ├── StreamReplacedError                          .stream .sequence: another stream, or an older state, has the name
     └── reported to the error callback:
         ├── HeartbeatMissedError                     .idle
         ├── SequenceGapError                         .expected .got .resume_from
@@ -85,6 +86,7 @@ __all__ = [
     "StreamError",
     "StreamNameInUseError",
     "StreamNotFoundError",
+    "StreamReplacedError",
     "SubscriptionClosedError",
     "WrongLastSequenceError",
     "api_error",
@@ -162,6 +164,23 @@ class ConfigDriftError(ConsumerMismatchError):
 
 class SubscriptionClosedError(StreamError):
     """Raised when a message is requested from a subscription that has ended."""
+
+
+class StreamReplacedError(StreamError):
+    """Raised when a position is not one of the stream: it was deleted and made again, or restored to an older state.
+
+    A sequence means another message there. Nothing was skipped: begin again from the first message, or from a position
+    that belongs to this stream.
+
+    Attributes:
+        stream: the stream's name.
+        sequence: the position.
+    """
+
+    def __init__(self, stream: str, sequence: int, why: str) -> None:
+        super().__init__(f"the stream {stream!r} is not the one of the position {sequence}: {why}")
+        self.stream = stream
+        self.sequence = sequence
 
 
 class HeartbeatMissedError(StreamError):

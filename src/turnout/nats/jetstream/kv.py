@@ -268,6 +268,7 @@ class KeyValue:
 
         Raises:
             ConfigError: something that is no pattern of keys.
+            StreamReplacedError: *resume_from* is behind the end of the bucket.
         """
         chosen = options or WatchOptions()
         patterns = (keys,) if isinstance(keys, str) else tuple(keys)
@@ -285,6 +286,7 @@ class KeyValue:
             filters=subjects if len(subjects) > 1 else (),
             config=chosen.to_consumer(),
             flow_control=chosen.flow_control,
+            fail_on_data_loss=chosen.fail_on_data_loss,
         )
         return Watcher(self.bucket, self._subjects.read, subscription, chosen)
 

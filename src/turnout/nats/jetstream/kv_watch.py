@@ -59,6 +59,9 @@ class WatchOptions:
         keys_only: no values.
         flow_control: off where ``$JS.FC.>`` is not imported; it is noticed by itself, but slowly.
         heartbeat: seconds between signs of life.
+        fail_on_data_loss: whether a bucket that was deleted and made again, or restored to an older state, ends the
+            watch with a `StreamReplacedError`; otherwise that is reported, and the new bucket is watched from its
+            first entry.
 
     >>> WatchOptions(updates_only=True, keys_only=True).to_consumer().deliver_policy.value
     'new'
@@ -73,6 +76,7 @@ class WatchOptions:
     keys_only: bool = False
     flow_control: bool = True
     heartbeat: float = 5.0
+    fail_on_data_loss: bool = True
 
     def to_consumer(self) -> ConsumerConfig:
         """Return the consumer configuration for these options.

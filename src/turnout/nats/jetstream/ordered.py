@@ -6,9 +6,11 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Generic, Self, TypeVar
 
 from turnout.errors import ConfigError, Mistake, TurnoutError
+from turnout.nats.jetstream._codec import decode
 from turnout.nats.jetstream.api import Api, name_mistake
 from turnout.nats.jetstream.consumer_config import AckPolicy, ConsumerConfig, ConsumerInfo, DeliverPolicy
 from turnout.nats.jetstream.errors import (
@@ -17,9 +19,11 @@ from turnout.nats.jetstream.errors import (
     SequenceGapError,
     StreamError,
     StreamNotFoundError,
+    StreamReplacedError,
     SubscriptionClosedError,
 )
 from turnout.nats.jetstream.message import Message
+from turnout.nats.jetstream.stream_config import StreamInfo
 from turnout.nats.jetstream.subscribe import create_consumer, stream_of
 from turnout.nats.jetstream.subscription import Delivery, PushSubscription
 
@@ -27,6 +31,12 @@ _HEARTBEAT_SECONDS = 5.0
 _ACK_WAIT_SECONDS = 22 * 3600.0
 _FIRST_PAUSE_SECONDS = 0.1
 _LONGEST_PAUSE_SECONDS = 5.0
+
+# A new leader may answer before it has applied the last messages; asked this often it is no longer behind.
+_MAX_OLDER_STATES = 6
+
+# Starts that mean another message when the consumer is made again.
+_FROM_NOW = (DeliverPolicy.NEW, DeliverPolicy.LAST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +91,9 @@ class OrderedSubscription(PushSubscription):
 
     On a gap, on silence, on a reconnect and on a deleted consumer it makes a new consumer that begins after the last
     message received. Each restart is reported to *on_reset* and counted in `resets`. It ends when its
-    stream no longer exists.
+    stream no longer exists. A stream that was deleted and made again, or restored to an older state, ends it with a
+    `StreamReplacedError`; without *fail_on_data_loss* that is reported, and it reads the new stream from its first
+    message.
 
     Not promised: that a message which the stream deletes meanwhile is seen.
     """
@@ -93,6 +105,8 @@ class OrderedSubscription(PushSubscription):
         stream: str,
         config: ConsumerConfig,
         on_reset: Callable[[StreamError], None] | None = None,
+        *,
+        fail_on_data_loss: bool = True,
     ) -> None:
         super().__init__(api, delivery, acks_nothing=True)
         self._stream = stream
@@ -100,6 +114,12 @@ class OrderedSubscription(PushSubscription):
         self._on_reset = on_reset
         self._resetting: asyncio.Task[None] | None = None
         self._stalled_out = False
+        self._fail_on_data_loss = fail_on_data_loss
+        self._first_look: asyncio.Task[StreamInfo | None] | None = None
+        self._created: datetime | None = None
+        self._older_states = 0
+        # The sequence before the first message, known from the first consumer on.
+        self._before_first: int | None = None
         self.resets = 0
 
     @property
@@ -112,13 +132,32 @@ class OrderedSubscription(PushSubscription):
 
         Raises:
             StreamError: it cannot be made.
+            StreamReplacedError: it should start behind the end of the stream.
         """
         self._connection.on_reconnected.append(self._reconnected)
+        # Its answer is awaited where it is needed: a restart compares with it.
+        self._first_look = self._api.spawn(self._look())
         try:
+            if self._config.opt_start_seq is not None:
+                self._check_start(self._config.opt_start_seq, await asyncio.shield(self._first_look))
             await self._make(self._config)
         except BaseException:
             self.end()
             raise
+
+    def _check_start(self, start: int, info: StreamInfo | None) -> None:
+        if info is not None and start > info.state.last_seq + 1:
+            raise StreamReplacedError(self._stream, start - 1, _last_of(info))
+
+    async def _look(self) -> StreamInfo | None:
+        """Request the stream's state; None if that fails, or is not permitted."""
+        try:
+            return await self._stream_info()
+        except (StreamError, ConnectionError):
+            return None
+
+    async def _stream_info(self) -> StreamInfo:
+        return decode(StreamInfo, await self._api.call(f"STREAM.INFO.{self._stream}"))
 
     @property
     def initial_pending(self) -> int:
@@ -145,6 +184,8 @@ class OrderedSubscription(PushSubscription):
         except asyncio.CancelledError:
             self._api.spawn(self._forget_after(work, name))
             raise
+        if self._before_first is None:
+            self._before_first = info.delivered.stream_seq
         if self._ended or attempt != self.resets:
             # Its messages arrived before the confirmation of its creation, and had a gap already.
             self._api.spawn(self._api.forget_consumer(self._stream, name))
@@ -214,10 +255,15 @@ class OrderedSubscription(PushSubscription):
             await self._wait_for_room()
             attempt = self.resets
             try:
+                await self._check_stream()
                 await self._make(self._next_config())
+                # It may have been replaced while the consumer was made.
+                if not await self._check_stream():
+                    self._begin_again(StreamError(f"the stream {self._stream!r} was replaced"))
             except (ConnectionError, StreamError) as failure:
                 self.drop_interest()
-                if isinstance(failure, (StreamNotFoundError, ConsumerNotFoundError)) or self._connection.is_closed:
+                lasting = isinstance(failure, (StreamNotFoundError, ConsumerNotFoundError, StreamReplacedError))
+                if lasting or self._connection.is_closed:
                     ending = failure if isinstance(failure, StreamError) else StreamError(str(failure))
                     self._connection.report(ending)
                     self.end_with(ending)
@@ -229,6 +275,58 @@ class OrderedSubscription(PushSubscription):
                 if attempt == self.resets:
                     return
 
+    async def _check_stream(self) -> bool:
+        """Return True if the stream is the one that was read; False if it is another one, whose reading begins anew.
+
+        Raises:
+            StreamReplacedError: it is another one, or has an older state, and *fail_on_data_loss* is on.
+            StreamError: it cannot be looked up now.
+        """
+        if self._created is None and self._first_look is not None:
+            await asyncio.wait([self._first_look])
+            first = self._first_look.result()
+            self._first_look = None
+            if first is None:
+                self._connection.report(
+                    StreamError(
+                        f"whether the stream {self._stream!r} was replaced is not checked: its state could not be "
+                        f"requested at the start; permit {self._api.prefix.api(f'STREAM.INFO.{self._stream}')}"
+                    )
+                )
+            else:
+                self._created = first.created
+        if self._created is None:
+            return True
+        # Before the request: the next message may overtake the answer.
+        last_read = self._last_read
+        info = await self._stream_info()
+        if info.created != self._created:
+            why = f"that was created at {self._created}, this one at {info.created}"
+        elif info.state.last_seq < last_read:
+            why = _last_of(info)
+            self._older_states += 1
+            if self._older_states < _MAX_OLDER_STATES:
+                raise StreamError(f"the stream {self._stream!r} has not caught up with {last_read}: {why}")
+        else:
+            self._older_states = 0
+            return True
+        replaced = StreamReplacedError(self._stream, last_read, why)
+        if self._fail_on_data_loss:
+            raise replaced
+        self._connection.report(replaced)
+        self._created = info.created
+        self._received = False
+        self._before_first = None
+        self._older_states = 0
+        if self._config.deliver_policy in (DeliverPolicy.BY_START_SEQUENCE, *_FROM_NOW):
+            self._config = replace(self._config, deliver_policy=DeliverPolicy.ALL, opt_start_seq=None)
+        return False
+
+    @property
+    def _last_read(self) -> int:
+        """Sequence after which reading continues."""
+        return self._position.stream_seq if self._received else self._before_first or 0
+
     async def _wait_for_room(self) -> None:
         while len(self._mailbox) > self._delivery.max_messages // 2 and not self._ended:
             await asyncio.sleep(0.01)
@@ -238,12 +336,12 @@ class OrderedSubscription(PushSubscription):
         config = self._config
         if self._stalled_out:
             config = replace(config, flow_control=None)
-        if not self._received:
+        if not self._received and (self._before_first is None or config.deliver_policy not in _FROM_NOW):
             return config
         return replace(
             config,
             deliver_policy=DeliverPolicy.BY_START_SEQUENCE,
-            opt_start_seq=self._position.stream_seq + 1,
+            opt_start_seq=self._last_read + 1,
             opt_start_time=None,
         )
 
@@ -263,6 +361,10 @@ class OrderedSubscription(PushSubscription):
             self._resetting.cancel()
 
 
+def _last_of(info: StreamInfo) -> str:
+    return f"its last sequence is {info.state.last_seq}, and it was created at {info.created}"
+
+
 async def subscribe_ordered(
     api: Api,
     *,
@@ -272,6 +374,7 @@ async def subscribe_ordered(
     delivery: Delivery | None = None,
     flow_control: bool = True,
     on_reset: Callable[[StreamError], None] | None = None,
+    fail_on_data_loss: bool = True,
 ) -> OrderedSubscription:
     """Make an ordered subscription.
 
@@ -294,7 +397,9 @@ async def subscribe_ordered(
         mem_storage=True,
         num_replicas=1,
     )
-    subscription = OrderedSubscription(api, delivery or Delivery(), name, full, on_reset)
+    subscription = OrderedSubscription(
+        api, delivery or Delivery(), name, full, on_reset, fail_on_data_loss=fail_on_data_loss
+    )
     await subscription.begin()
     return subscription
 

@@ -72,7 +72,7 @@ class SubscriptionRequest:
 
     @property
     def ephemeral(self) -> bool:
-        """True if a consumer created for this subscription is deleted with its connection: nobody can find it again."""
+        """True if closing, too, deletes a consumer created for this subscription: without a name it is lost."""
         return not self.name if self.delete_consumer is None else self.delete_consumer
 
 
