@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from datetime import datetime
+from dataclasses import Field, dataclass, field, fields
+from datetime import datetime, timedelta
 from enum import StrEnum
 
 from turnout.nats.jetstream._codec import enumeration, moment, nested, seconds, seconds_list
@@ -103,26 +103,81 @@ class ConsumerConfig:
     def differences(self, actual: ConsumerConfig) -> list[tuple[str, object, object]]:
         """(field, requested, actual) for every field set here that another configuration has otherwise.
 
-        The deliver subject is not compared: it is the one thing that may change (ADR-15). False and absent are the
-        same, as the server omits false; so are 0 and absent for limits.
+        The deliver subject is not compared: it is the one thing that may change (ADR-15). Values are compared as the
+        server keeps them, see `_kept`. A start that is an age, and a default that depends on limits of the server, the
+        account or the stream, cannot be compared.
         """
         different: list[tuple[str, object, object]] = []
         for setting in fields(self):
-            if setting.name in ("deliver_subject", "metadata", "extra", "name"):
+            name = setting.name
+            requested, found = getattr(self, name), getattr(actual, name)
+            if requested is None or name in _NOT_COMPARED or self._left_to_server(name):
                 continue
-            requested, found = getattr(self, setting.name), getattr(actual, setting.name)
-            if requested is None or requested == found or (not requested and not found):
+            if name in _FILTERS:
+                if _filters(self) == _filters(actual):
+                    continue
+            elif _kept(self, setting, actual.is_push) == _kept(actual, setting, actual.is_push):
                 continue
-            if (
-                isinstance(requested, (list, tuple))
-                and isinstance(found, (list, tuple))
-                and list(requested) == list(found)
-            ):
-                continue
-            different.append((setting.name, requested, found))
+            different.append((name, requested, found))
         if self.name is not None and self.name != (actual.name or actual.durable_name):
             different.append(("name", self.name, actual.name or actual.durable_name))
         return different
+
+    def _left_to_server(self, name: str) -> bool:
+        """Return True for a field whose value here does not tell what the server keeps."""
+        value = getattr(self, name)
+        if name == "ack_wait":
+            # The first pause of a backoff replaces it.
+            return bool(self.backoff)
+        if name in ("flow_control", "idle_heartbeat"):
+            return self.ack_policy == _FLOW_CONTROL_POLICY
+        if name in _LIMITED_DEFAULTS:
+            return value == 0 or (value < 0 and name != "max_ack_pending")
+        return isinstance(value, timedelta)
+
+
+_NOT_COMPARED = frozenset({"deliver_subject", "metadata", "extra", "name"})
+_FILTERS = ("filter_subject", "filter_subjects")
+
+# An ack policy of servers from 2.15, which sets both.
+_FLOW_CONTROL_POLICY = "flow_control"
+
+# Their default depends on limits of the server, the account or the stream.
+_LIMITED_DEFAULTS = frozenset({"max_ack_pending", "max_batch", "inactive_threshold", "num_replicas"})
+
+_DEFAULT_ACK_WAIT = 30_000_000_000
+_DEFAULT_MAX_WAITING = 512
+
+
+def _filters(config: ConsumerConfig) -> frozenset[str]:
+    filters = config.filter_subjects or (config.filter_subject,)
+    return frozenset(subject for subject in filters if subject and subject != ">")
+
+
+def _kept(config: ConsumerConfig, setting: Field[object], push: bool) -> object:
+    """Return a field's value as nats-server keeps it: whole nanoseconds, defaults in place of 0, None for nothing.
+
+    The rules are those of its ``setConsumerConfigDefaults``.
+    """
+    name, value = setting.name, getattr(config, setting.name)
+    coding = setting.metadata.get("coding")
+    if coding is not None and value is not None:
+        value = coding.encode(value)
+    if name == "max_deliver":
+        return -1 if value is None or value == 0 or value < -1 else value
+    if name == "max_waiting" and not push:
+        return value if value is not None and value > 0 else _DEFAULT_MAX_WAITING
+    if name == "ack_wait" and config.ack_policy != AckPolicy.NONE:
+        return value or _DEFAULT_ACK_WAIT
+    if name == "max_ack_pending":
+        return value if value is None else max(value, -1)
+    if name == "sample_freq":
+        value = (value or "").removesuffix("%")
+    if isinstance(value, (list, tuple)):
+        value = sorted(value) if name == "priority_groups" else list(value)
+    if isinstance(value, (int, float)) and value < 0:
+        return None
+    return value or None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

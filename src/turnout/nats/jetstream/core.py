@@ -19,7 +19,7 @@ from turnout.nats.jetstream.consumer_config import ConsumerConfig
 from turnout.nats.jetstream.errors import StreamError, StreamNameInUseError
 from turnout.nats.jetstream.ordered import OrderedSubscription, subscribe_ordered
 from turnout.nats.jetstream.publish import AsyncPublisher
-from turnout.nats.jetstream.stream import Stream, open_stream, stream_body
+from turnout.nats.jetstream.stream import Stream, in_order_of, open_stream, stream_body
 from turnout.nats.jetstream.stream_config import AccountInfo, StreamConfig, StreamInfo
 from turnout.nats.jetstream.subscribe import SubscriptionRequest, establish_pull, establish_push, stream_of
 from turnout.nats.jetstream.subscription import Delivery, PushSubscription
@@ -84,7 +84,14 @@ class JetStreamCore:
         Raises:
             StreamNameInUseError: there is one of that name with another configuration.
         """
-        return await self._put_stream("CREATE", config)
+        try:
+            return await self._put_stream("CREATE", config)
+        except StreamNameInUseError:
+            # The server compares lists in their order, which means nothing here.
+            reordered = in_order_of(config, (await self.stream(config.name)).cached_info.config)
+            if reordered is None:
+                raise
+            return await self._put_stream("CREATE", reordered)
 
     async def update_stream(self, config: StreamConfig) -> Stream:
         """Change a stream.

@@ -136,7 +136,7 @@ class OrderedSubscription(PushSubscription):
         """
         self._connection.on_reconnected.append(self._reconnected)
         # Its answer is awaited where it is needed: a restart compares with it.
-        self._first_look = self._api.spawn(self._look())
+        self._first_look = self._api.spawn(self._find_stream())
         try:
             if self._config.opt_start_seq is not None:
                 self._check_start(self._config.opt_start_seq, await asyncio.shield(self._first_look))
@@ -149,7 +149,7 @@ class OrderedSubscription(PushSubscription):
         if info is not None and start > info.state.last_seq + 1:
             raise StreamReplacedError(self._stream, start - 1, _last_of(info))
 
-    async def _look(self) -> StreamInfo | None:
+    async def _find_stream(self) -> StreamInfo | None:
         """Request the stream's state; None if that fails, or is not permitted."""
         try:
             return await self._stream_info()

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from datetime import datetime
+from typing import Any
 
 from turnout.nats.jetstream._codec import decode, encode
 from turnout.nats.jetstream.api import Api, check_name
 from turnout.nats.jetstream.consumer import Consumer
 from turnout.nats.jetstream.consumer_config import AckPolicy, ConsumerConfig, ConsumerInfo
 from turnout.nats.jetstream.errors import (
+    ConsumerExistsError,
     MessageNotFoundError,
     PushConsumerError,
     StreamError,
@@ -191,7 +193,14 @@ class Stream:
         name = config.name or config.durable_name or self._api.connection.unique()
         check_name("config.name", name)
         full = replace(config, name=name, ack_policy=config.ack_policy or AckPolicy.EXPLICIT)
-        info = await create_consumer(self._api, self.name, full, action=action)
+        try:
+            info = await create_consumer(self._api, self.name, full, action=action)
+        except ConsumerExistsError:
+            # The server compares lists in their order, which means nothing here.
+            found = (await self._api.consumer_info(self.name, name)).config.filter_subjects
+            if not full.filter_subjects or not _reordered(full.filter_subjects, found):
+                raise
+            info = await create_consumer(self._api, self.name, replace(full, filter_subjects=found), action=action)
         return Consumer(self._api, self.name, info.name, info)
 
     async def consumer(self, name: str) -> Consumer:
@@ -234,6 +243,21 @@ class Stream:
 
 def _time(text: str) -> datetime | None:
     return decode(StreamInfo, {"ts": text}).ts if text else None
+
+
+def _reordered(requested: Sequence[object], found: Sequence[object] | None) -> bool:
+    """Return True if two lists have the same items in different orders."""
+    return list(requested) != list(found or ()) and sorted(map(repr, requested)) == sorted(map(repr, found or ()))
+
+
+def in_order_of(config: StreamConfig, found: StreamConfig) -> StreamConfig | None:
+    """Return a configuration with its subjects and sources in the order of another; None if that changes nothing."""
+    orders: dict[str, Any] = {}
+    if config.subjects and _reordered(config.subjects, found.subjects):
+        orders["subjects"] = found.subjects
+    if config.sources and _reordered([_placed(source) for source in config.sources], found.sources):
+        orders["sources"] = found.sources
+    return replace(config, **orders) if orders else None
 
 
 async def open_stream(api: Api, name: str) -> Stream:
