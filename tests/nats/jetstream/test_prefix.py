@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
 from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager
@@ -418,3 +419,73 @@ def test_permissions() -> None:
     with NatsServer(config=PERMISSIONS) as server:
         asyncio.run(check(server.url))
         asyncio.run(wrong_password(server.url))
+
+
+@pytest.mark.parametrize("denied", ["$JS.API.CONSUMER.MSG.NEXT.>", "$JS.API.CONSUMER.MSG.NEXT.Orders.Worker", "inbox"])
+def test_a_denied_pull_request(denied: str) -> None:
+    """A pull request that may not be sent, or answered, raises the denial with the subject as it is written."""
+    refused = '{ deny: ["_INBOX.Pull.>"] }' if denied == "inbox" else "{}"
+    config = f"""jetstream: enabled
+    authorization {{ users: [ {{ user: u, password: u, permissions: {{
+      publish: {{ deny: ["{denied}"] }}, subscribe: {refused} }} }} ] }}"""
+    errors = Errors()
+
+    async def check(url: str) -> None:
+        async with connect(url, user="u", password="u", error_callback=errors) as js:
+            await js.create_stream(StreamConfig(name="Orders", subjects=["orders.>"], storage=StorageType.MEMORY))
+            await js.publish("orders.Eu")
+            consumer = await js.pull_subscribe("orders.>", durable="Worker")
+            if denied == "inbox":
+                numbers = itertools.count(1)
+                js.connection.new_inbox = lambda: f"_INBOX.Pull.{next(numbers)}"  # type: ignore[method-assign]
+            operation = "subscription" if denied == "inbox" else "publish"
+            prefix = "_INBOX.Pull." if denied == "inbox" else "$JS.API.CONSUMER.MSG.NEXT.Orders.Worker"
+
+            async def consumed() -> None:
+                consuming = await consumer.consume(lambda message: None)
+                await eventually(lambda: not consuming.running)
+                raise errors[-1]
+
+            async def iterated() -> None:
+                async for _ in await consumer.messages():
+                    pass
+
+            async def pushed() -> None:
+                await (await js.subscribe("orders.>")).next()
+
+            async def in_order() -> None:
+                await (await js.ordered("orders.>")).next()
+
+            calls = [
+                lambda: consumer.fetch(1),
+                lambda: consumer.fetch(1, no_wait=True),
+                lambda: consumer.next(),
+                iterated,
+                consumed,
+            ]
+            for call in calls + ([pushed, in_order] if denied == "inbox" else []):
+                with pytest.raises(PermissionDeniedError) as failure:
+                    await call()  # type: ignore[misc, operator]
+                assert failure.value.operation == operation
+                assert failure.value.subject.startswith(prefix)
+            if denied != "inbox":
+                assert js.connection._denial_handlers == {}
+
+    with NatsServer(config=config) as server:
+        asyncio.run(check(server.url))
+
+
+def test_denied_answers() -> None:
+    """A user who may not subscribe to the inbox of answers gets that denial, and no timeout."""
+    config = """jetstream: enabled
+    authorization { users: [ { user: u, password: u, permissions: { subscribe: { deny: ["_INBOX.>"] } } } ] }"""
+
+    async def check(url: str) -> None:
+        async with connect(url, user="u", password="u", error_callback=Errors(), timeout=60) as js:
+            for _ in range(2):
+                with pytest.raises(PermissionDeniedError, match=r"subscription '_INBOX\.") as failure:
+                    await js.account_info()
+                assert failure.value.operation == "subscription"
+
+    with NatsServer(config=config) as server:
+        asyncio.run(check(server.url))

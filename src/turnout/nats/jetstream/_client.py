@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -54,13 +53,9 @@ def _not_jetstream(failure: BaseException) -> TurnoutError:
     return NotJetStreamMessageError("", _words(failure))
 
 
-_PERMISSION = re.compile(r'permissions violation for (publish|subscription)\s{1,8}to\s{1,8}"([^"]+)"', re.IGNORECASE)
-
-
 def _server_error(failure: BaseException) -> TurnoutError:
-    """nats-py raises its base class with the text of the server's ``-ERR`` line, in lower case."""
-    match = _PERMISSION.search(str(failure))
-    return PermissionDeniedError(match[1], match[2]) if match else ConnectionLostError(_words(failure))
+    """nats-py raises its base class with the text of the server's ``-ERR`` line."""
+    return PermissionDeniedError.of(str(failure)) or ConnectionLostError(_words(failure))
 
 
 def _words(failure: BaseException) -> str:

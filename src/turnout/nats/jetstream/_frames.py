@@ -16,6 +16,7 @@ from typing import NoReturn, TypeAlias
 from nats.errors import ProtocolError
 from nats.protocol.parser import Parser
 
+from turnout.nats.protocol.errors import PermissionDeniedError
 from turnout.nats.protocol.frames import largest_message
 
 _log = logging.getLogger(__name__)
@@ -190,6 +191,12 @@ class FrameParser(Parser):  # type: ignore[misc, unused-ignore]
     async def _reconnected_by(self, line: bytes) -> bool:
         """Pass another kind of line to nats-py's parser; return True if it started a new connection."""
         generation = self._generation
+        if line.startswith(b"-ERR"):
+            # nats-py writes it in lower case, but subjects are read as they are written.
+            denial = PermissionDeniedError.of(line.decode("utf-8", "replace"))
+            if denial is not None:
+                self.nc.report(denial)
+                return False
         await super().parse(line)
         return generation != self._generation
 

@@ -70,8 +70,10 @@ class NatsConnection(BoundedClient):
         self.on_reconnected: list[Callable[[], None]] = []
         self.on_disconnected: list[Callable[[], None]] = []
         self.on_closed: list[Callable[[], None]] = []
+        self._denial_handlers: dict[str, list[Callable[[PermissionDeniedError], None]]] = {}
         self._waiting: dict[bytes, Waiter] = {}
         self._answers_to = b""
+        self._answers_denied: PermissionDeniedError | None = None
         self._counter = 0
 
     async def open(self, servers: list[str], *, timeout: float, **options: Any) -> None:
@@ -108,6 +110,7 @@ class NatsConnection(BoundedClient):
             self._ended()
 
         async def back() -> None:
+            self._answers_denied = None
             for call in tuple(self.on_reconnected):
                 call()
 
@@ -153,7 +156,7 @@ class NatsConnection(BoundedClient):
     def report(self, failure: BaseException) -> None:
         """Pass an error that belongs to no call to the error callback; log it if no callback is set."""
         known = translate(failure) or StreamError(str(failure) or type(failure).__name__)
-        if isinstance(known, PermissionDeniedError) and known.operation == "publish":
+        if isinstance(known, PermissionDeniedError):
             self._deny(known)
         if self._report_to is None:
             _log.error("%s: %s", type(known).__name__, known)
@@ -317,7 +320,13 @@ class NatsConnection(BoundedClient):
     # -- requests: one inbox for all answers
 
     def ask(self, waiter: Waiter, payload: bytes = b"", headers: HeaderInput | None = None) -> bytes:
-        """Send a request and register the waiter; return its token. The caller sets the time limit."""
+        """Send a request and register the waiter; return its token. The caller sets the time limit.
+
+        Raises:
+            PermissionDeniedError: the user may not subscribe to the answers.
+        """
+        if self._answers_denied is not None:
+            raise self._answers_denied
         self._counter += 1
         token = b"%x" % self._counter
         self.send_to(_checked(waiter.subject), payload, self._answers_to + token, headers)
@@ -354,11 +363,29 @@ class NatsConnection(BoundedClient):
             waiter.fail(failure)
 
     def _deny(self, failure: PermissionDeniedError) -> None:
-        """Fail requests on a denied subject before their timeout; the server reports it in lower case."""
+        """Fail what waits for a denied subject before its timeout: requests, or the subscription to their answers."""
+        publishing = failure.operation == "publish"
+        unanswerable = not publishing and failure.subject.encode() == self._answers_to + b"*"
+        if unanswerable:
+            self._answers_denied = failure
         for token, waiter in tuple(self._waiting.items()):
-            if waiter.subject.lower() == failure.subject.lower():
+            if unanswerable or (publishing and waiter.subject == failure.subject):
                 del self._waiting[token]
                 waiter.fail(failure)
+        for call in tuple(self._denial_handlers.get(failure.subject, ())):
+            call(failure)
+
+    def on_denied(self, subject: str, call: Callable[[PermissionDeniedError], None]) -> Callable[[], None]:
+        """Call when the server denies this user to publish or to subscribe to a subject; return what ends that."""
+        handlers = self._denial_handlers.setdefault(subject, [])
+        handlers.append(call)
+
+        def forget() -> None:
+            handlers.remove(call)
+            if not handlers and self._denial_handlers.get(subject) is handlers:
+                del self._denial_handlers[subject]
+
+        return forget
 
     async def ask_and_wait(
         self, subject: str, payload: bytes = b"", *, timeout: float, headers: HeaderInput | None = None
@@ -368,7 +395,7 @@ class NatsConnection(BoundedClient):
         Raises:
             NoRespondersError: the subject has no subscribers.
             RequestTimeoutError: no answer in *timeout* seconds.
-            PermissionDeniedError: the server does not let us publish there.
+            PermissionDeniedError: the server does not let us publish there, or subscribe to the answer.
         """
         waiter = PendingRequest(subject, asyncio.get_running_loop().create_future())
         token = self.ask(waiter, payload, headers)

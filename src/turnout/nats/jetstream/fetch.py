@@ -11,8 +11,14 @@ from turnout.errors import ConfigError, Mistake
 from turnout.nats.jetstream._frames import Frame, replies_of_messages
 from turnout.nats.jetstream._time_limits import Watchdog
 from turnout.nats.jetstream.api import Api
-from turnout.nats.jetstream.connection import NatsConnection
-from turnout.nats.jetstream.errors import HeartbeatMissedError, NoRespondersError, NotJetStreamMessageError, StreamError
+from turnout.nats.jetstream.connection import Interest, NatsConnection
+from turnout.nats.jetstream.errors import (
+    HeartbeatMissedError,
+    NoRespondersError,
+    NotJetStreamMessageError,
+    PermissionDeniedError,
+    StreamError,
+)
 from turnout.nats.jetstream.message import ACK_PREFIX, Message, make_messages
 from turnout.nats.jetstream.subscription import status_error
 from turnout.nats.protocol.pull_requests import PullStatus, next_request, pull_body
@@ -118,6 +124,9 @@ class _Fetch:
             self.messages.error = failure
             self.done.set_result(None)
 
+    def denied(self, failure: PermissionDeniedError) -> None:
+        self.finish(failure)
+
     def missed(self, idle: float) -> None:
         self.finish(HeartbeatMissedError(self._request, idle))
 
@@ -141,6 +150,7 @@ async def fetch(
     Raises:
         StatusError: the server refused the request before any message; the status has the reason.
         NoRespondersError: there is no such consumer.
+        PermissionDeniedError: the user may not pull from it, or not subscribe to the answers.
     """
     if batch < 1:
         raise ConfigError([Mistake("batch", f"{batch} is not a number of messages")])
@@ -148,15 +158,18 @@ async def fetch(
     connection = api.connection
     work = _Fetch(api, request, batch, max_bytes, acks_nothing)
     inbox = connection.new_inbox()
-    interest = await connection.listen(inbox, work.receive)
+    subject = api.prefix.api(request)
+    denials = [connection.on_denied(denied, work.denied) for denied in (subject, inbox)]
+    interest: Interest | None = None
     try:
+        interest = await connection.listen(inbox, work.receive)
         # The server's timeout is shorter, so that its last messages are not lost on the way.
         expires = None if no_wait else max(timeout - 0.05, timeout * 0.9)
         body = pull_body(batch, expires=expires, no_wait=no_wait, max_bytes=max_bytes, heartbeat=heartbeat)
         if heartbeat:
             work.watchdog = Watchdog(3 * heartbeat, work.missed)
             work.watchdog.start()
-        connection.send(api.prefix.api(request), body, inbox.encode())
+        connection.send(subject, body, inbox.encode())
         await asyncio.wait([work.done], timeout=timeout)
     except asyncio.CancelledError:
         for message in work.messages:
@@ -165,7 +178,10 @@ async def fetch(
     finally:
         if work.watchdog is not None:
             work.watchdog.stop()
-        connection.ignore(interest)
+        if interest is not None:
+            connection.ignore(interest)
+        for forget in denials:
+            forget()
         work.done.cancel()
     if work.messages.error is not None and not work.messages:
         raise work.messages.error

@@ -16,6 +16,7 @@ from turnout.nats.jetstream.consumer_config import AckPolicy, ConsumerConfig, Co
 from turnout.nats.jetstream.errors import (
     ConsumerNotFoundError,
     HeartbeatMissedError,
+    PermissionDeniedError,
     SequenceGapError,
     StreamError,
     StreamNotFoundError,
@@ -172,6 +173,7 @@ class OrderedSubscription(PushSubscription):
         name = self._connection.unique()
         attempt = self.resets
         self._position.consumer_seq = 0
+        self._watch_denial(inbox)
         interest = await self._connection.listen(inbox, self._receive)
         if self._ended or attempt != self.resets:
             self._connection.ignore(interest)
@@ -219,6 +221,9 @@ class OrderedSubscription(PushSubscription):
     def _gap(self, expected: int, received: int) -> None:
         resume = self._position.stream_seq + 1
         self._begin_again(SequenceGapError(self.consumer_name, expected=expected, got=received, resume_from=resume))
+
+    def _denied(self, failure: PermissionDeniedError) -> None:
+        self.end_with(failure)
 
     def _alarm(self, idle: float) -> None:
         self._begin_again(HeartbeatMissedError(self.consumer_name, idle))

@@ -20,6 +20,7 @@ from turnout.nats.jetstream.errors import (
     ConsumerNotFoundError,
     HeartbeatMissedError,
     NoRespondersError,
+    PermissionDeniedError,
     StreamError,
     SubscriptionClosedError,
 )
@@ -71,8 +72,9 @@ class PullMessages:
     """Messages of a pull consumer, requested in advance.
 
     Take them with ``async for`` or `next`. Hidden: requests that end without messages, a change of leader, a server
-    that restarts. Raised: a deleted consumer, and requests that the server refuses. `stop` ends it and gives back
-    messages that were not handed over; as an asynchronous context manager it stops at the end of the block.
+    that restarts. Raised: a deleted consumer, and requests that the server refuses or that the user may not send.
+    `stop` ends it and gives back messages that were not handed over; as an asynchronous context manager it stops at
+    the end of the block.
     """
 
     def __init__(self, api: Api, stream: str, consumer: str, options: PullOptions, *, acks_nothing: bool) -> None:
@@ -86,6 +88,7 @@ class PullMessages:
         self._subject = api.prefix.api(self._request)
         self._inbox = api.connection.new_inbox()
         self._interest: Interest | None = None
+        self._denials = [self._connection.on_denied(denied, self._denied) for denied in (self._subject, self._inbox)]
         self._requests: deque[PullRequest] = deque()
         # Messages that the server may still send without a further request.
         self._outstanding = 0
@@ -250,6 +253,9 @@ class PullMessages:
         else:
             self._refill_in(0.1)
 
+    def _denied(self, failure: PermissionDeniedError) -> None:
+        self._finish(failure)
+
     def _finish(self, failure: StreamError | None) -> None:
         self._mailbox.close(failure)
         self._release()
@@ -323,6 +329,8 @@ class PullMessages:
             self._retry.cancel()
         if self._again in self._connection.on_reconnected:
             self._connection.on_reconnected.remove(self._again)
+        for forget in self._denials:
+            forget()
         if self._interest is not None:
             self._connection.ignore(self._interest)
         for call in self._on_end:

@@ -23,6 +23,7 @@ from turnout.nats.jetstream.errors import (
     FlowControlLostError,
     HeartbeatMissedError,
     NotJetStreamMessageError,
+    PermissionDeniedError,
     RequestTimeoutError,
     SequenceGapError,
     SlowConsumerError,
@@ -36,6 +37,10 @@ from turnout.nats.protocol.pull_requests import PullStatus
 from turnout.nats.protocol.status import Status
 
 StatusCallback = Callable[[Status], "Awaitable[None] | None"]
+
+
+def _nothing() -> None:
+    """Do nothing."""
 
 
 def status_error(status: Status, request: str) -> StatusError:
@@ -87,6 +92,7 @@ class PushSubscription:
         self._received = False
         self._reported_gap: tuple[int, int] | None = None
         self._flow_control = FlowControl(api.connection, self._flow_control_lost)
+        self._forget_denial: Callable[[], None] = _nothing
         self._dropped = 0
         self._owns_consumer = False
         self._ephemeral = False
@@ -105,11 +111,24 @@ class PushSubscription:
 
     async def listen(self, subject: str) -> None:
         """Subscribe on the wire, before the consumer exists (ADR-15, "NATS subscription")."""
+        self._watch_denial(subject)
         self._interest = await self._connection.listen(subject, self._receive, self._queue)
+
+    def _watch_denial(self, subject: str) -> None:
+        self._forget_denial()
+        self._forget_denial = self._connection.on_denied(subject, self._denied)
+
+    def _denied(self, failure: PermissionDeniedError) -> None:
+        """Raise it where messages are awaited: the server will send none."""
+        self._mailbox.close(failure)
+        if self._watchdog is not None:
+            self._watchdog.stop()
 
     def drop_interest(self) -> None:
         """Unsubscribe on the wire, and leave the consumer alone."""
         self._generation += 1
+        self._forget_denial()
+        self._forget_denial = _nothing
         if self._interest is not None:
             self._connection.ignore(self._interest)
             self._interest = None

@@ -23,6 +23,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from turnout.errors import ConnectionLostError, StreamError
@@ -103,6 +104,11 @@ class RequestTimeoutError(StreamError, TimeoutError):
     """Raised when no answer arrives in time; the request may have been executed."""
 
 
+_VIOLATION = re.compile(
+    r'Permissions Violation for (Publish|Subscription)(?: to| with Reply of)\s{1,8}"((?:[^"\\]|\\.)+)"', re.IGNORECASE
+)
+
+
 class PermissionDeniedError(StreamError, PermissionError):
     """Raised when the server does not let this user publish or subscribe.
 
@@ -111,10 +117,24 @@ class PermissionDeniedError(StreamError, PermissionError):
         subject: the subject that was refused.
     """
 
-    def __init__(self, operation: str, subject: str) -> None:
-        super().__init__(f"permission denied: {operation} {subject!r}", code=403)
+    def __init__(self, operation: str, subject: str, *, server: object = None) -> None:
+        where = "" if server is None else f"{server}: "
+        super().__init__(f"{where}permission denied: {operation} {subject!r}", code=403)
         self.operation = operation
         self.subject = subject
+
+    @classmethod
+    def of(cls, text: str, *, server: object = None) -> PermissionDeniedError | None:
+        """Return the error for the text of an ``-ERR`` line; None if it is about something else.
+
+        >>> PermissionDeniedError.of('Permissions Violation for Publish to "$JS.API.INFO"').subject
+        '$JS.API.INFO'
+        """
+        match = _VIOLATION.search(text)
+        if match is None:
+            return None
+        # The server writes the subject as Go quotes a text.
+        return cls(match[1].lower(), re.sub(r"\\(.)", r"\1", match[2]), server=server)
 
 
 class NotJetStreamMessageError(StreamError, ValueError):
