@@ -33,6 +33,7 @@ accounts {
     users: [
       {user: all, password: hunter2}
       {user: blind, password: hunter2, permissions: {publish: {deny: "$JS.API.CONSUMER.>"}}}
+      {user: unpulled, password: hunter2, permissions: {publish: {deny: "$JS.API.CONSUMER.MSG.NEXT.S.>"}}}
       {user: mute, password: hunter2, permissions: {publish: {deny: "OUT.dead"}}}
     ]
   }
@@ -205,7 +206,7 @@ def test_permissions(turnout: Turnout, tmp_path: Path) -> None:
             create_stream(connection, {"name": "S", "subjects": ["S.>"]})
             create_stream(connection, {"name": "OUT", "subjects": ["OUT.>"]})
         answers = {}
-        for user in ("all", "blind", "mute"):
+        for user in ("all", "blind", "mute", "unpulled"):
             url = server.url.replace("nats://", f"nats://{user}:hunter2@")
             answers[user] = checked(turnout, write(tmp_path, url, "S", "deadLetter: {topic: OUT.dead}\n"))
         wrong = server.url.replace("nats://", "nats://all:hunter3@")
@@ -214,6 +215,8 @@ def test_permissions(turnout: Turnout, tmp_path: Path) -> None:
     assert answers["all"][0] == 0
     assert "Permissions Violation" in answers["blind"][1]["stream S"][1]
     assert answers["blind"][1]["stream S"][0] is False
+    assert 'Permissions Violation for Publish to "$JS.API.CONSUMER.MSG.NEXT.S.' in answers["unpulled"][1]["stream S"][1]
+    assert answers["unpulled"][1]["stream S"][0] is False
     assert answers["mute"][1]["sink, permissions"] == (False, "the user 'mute' may not publish to OUT.dead")
     assert "Authorization Violation" in answers["wrong"][1]["source"][1]
     assert "hunter" not in str(answers)

@@ -21,6 +21,7 @@ from tests.nats.wire.proxy import CuttingProxy
 from turnout.embedded import NatsServer
 from turnout.embedded.nats_server import free_port
 from turnout.errors import ConfigError, ConnectionLostError, StreamError
+from turnout.nats.protocol.errors import PermissionDeniedError
 from turnout.nats.protocol.servers import Server
 from turnout.nats.wire import Connection, ConnectionOptions, Publisher, PullReader, Range, create_stream, stream_info
 from turnout.nats.wire.connection import RetryWindow
@@ -341,3 +342,28 @@ def test_retry_window(monkeypatch: pytest.MonkeyPatch) -> None:
 
     assert seen == [False, True, False]
     assert window.until == 125.0
+
+
+@pytest.mark.parametrize(
+    ("permissions", "operation", "subject"),
+    [
+        ('publish: {deny: "$JS.API.CONSUMER.MSG.NEXT.>"}', "publish", "$JS.API.CONSUMER.MSG.NEXT.Orders."),
+        ('publish: {deny: "$JS.API.CONSUMER.CREATE.>"}', "publish", "$JS.API.CONSUMER.CREATE.Orders."),
+        ('subscribe: {deny: "_INBOX.>"}', "subscription", "_INBOX."),
+    ],
+)
+def test_a_denial_is_raised_while_reading(permissions: str, operation: str, subject: str) -> None:
+    """A reader that may not pull raises the denial, with the subject as it is written, and reads nothing."""
+    config = f"""jetstream: enabled
+    authorization {{ users: [
+      {{user: a, password: pw}}, {{user: b, password: pw, permissions: {{ {permissions} }} }} ] }}"""
+    with NatsServer(config=config) as server:
+        with Connection.open(server.url.replace("//", "//a:pw@")) as connection:
+            create_stream(connection, {"name": "Orders", "subjects": ["orders.>"]})
+            connection.request("orders.Eu", b"x")
+        with Connection.open(server.url.replace("//", "//b:pw@")) as connection:
+            with pytest.raises(PermissionDeniedError) as denied:
+                list(PullReader(connection, Range("Orders", 1, 2)).batches())
+
+            assert denied.value.operation == operation
+            assert denied.value.subject.startswith(subject)

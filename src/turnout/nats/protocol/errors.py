@@ -117,15 +117,14 @@ class PermissionDeniedError(StreamError, PermissionError):
         subject: the subject that was refused.
     """
 
-    def __init__(self, operation: str, subject: str, *, server: object = None) -> None:
-        where = "" if server is None else f"{server}: "
-        super().__init__(f"{where}permission denied: {operation} {subject!r}", code=403)
+    def __init__(self, operation: str, subject: str, message: str = "") -> None:
+        super().__init__(message or f"permission denied: {operation} {subject!r}", code=403)
         self.operation = operation
         self.subject = subject
 
     @classmethod
-    def of(cls, text: str, *, server: object = None) -> PermissionDeniedError | None:
-        """Return the error for the text of an ``-ERR`` line; None if it is about something else.
+    def of(cls, text: str, message: str = "") -> PermissionDeniedError | None:
+        """Return the error, with *message*, for the text of an ``-ERR`` line; None if it is about something else.
 
         >>> PermissionDeniedError.of('Permissions Violation for Publish to "$JS.API.INFO"').subject
         '$JS.API.INFO'
@@ -134,7 +133,7 @@ class PermissionDeniedError(StreamError, PermissionError):
         if match is None:
             return None
         # The server writes the subject as Go quotes a text.
-        return cls(match[1].lower(), re.sub(r"\\(.)", r"\1", match[2]), server=server)
+        return cls(match[1].lower(), re.sub(r"\\(.)", r"\1", match[2]), message)
 
 
 class NotJetStreamMessageError(StreamError, ValueError):

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from turnout._built import version as __version__
 from turnout.errors import ConnectionLostError, StreamError
-from turnout.nats.protocol.errors import BrokenFrameError, RequestTimeoutError
+from turnout.nats.protocol.errors import BrokenFrameError, PermissionDeniedError, RequestTimeoutError
 from turnout.nats.protocol.frames import MAX_LINE_BYTES, ErrorLine, largest_message, read_info
 from turnout.nats.protocol.options import ConnectionOptions
 from turnout.nats.protocol.security import Tls, begins_tls
@@ -215,7 +215,8 @@ class Link:
         """Handle a line that is no message: answer PING, store INFO, raise the error of ``-ERR``.
 
         Raises:
-            StreamError: for ``-ERR``: a permission, the credentials, a payload over the limit.
+            PermissionDeniedError: for a subject that this user may not publish or subscribe to.
+            StreamError: for another ``-ERR``: the credentials, a payload over the limit.
             ConnectionLostError: for one that is about the connection only (a stale or slow one).
         """
         word, _, rest = line.partition(b" ")
@@ -238,7 +239,8 @@ class Link:
             self.close()
         if error.passing:
             raise ConnectionLostError(f"{server} ended the connection: {error.text}")
-        raise StreamError(f"{server} refused: {error.text}", code=error.code)
+        message = f"{server} refused: {error.text}"
+        raise PermissionDeniedError.of(error.text, message) or StreamError(message, code=error.code)
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[None]:

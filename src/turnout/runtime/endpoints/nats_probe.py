@@ -10,7 +10,7 @@ from typing import cast
 import pyarrow as pa
 
 from turnout.errors import ConnectionLostError, StreamError
-from turnout.nats.protocol.pull_requests import ephemeral_config
+from turnout.nats.protocol.pull_requests import ephemeral_config, next_request, pull_body
 from turnout.nats.wire import (
     Connection,
     DirectReader,
@@ -123,9 +123,11 @@ class NatsProbe(EndpointProbe):
             raise StreamError(f"there is no stream {stream!r}{names_text}", code=_NOT_FOUND) from None
 
     def _try_consumer(self, span: Range) -> None:
-        """Check that a consumer may be created, for a stream without messages to read."""
+        """Check that a consumer may be created and pulled from, for a stream without messages to read."""
         config = ephemeral_config(None, span.filters, idle_seconds=_INACTIVE_SECONDS)
         name = create_consumer(self._open, span.stream, config)["name"]
+        subject = self._open.api_subject(next_request(span.stream, name))
+        self._open.request(subject, pull_body(1, no_wait=True), timeout=self.seconds)
         delete_consumer(self._open, span.stream, name)
 
     def _acks(self, stream: str) -> str:
