@@ -96,6 +96,14 @@ def test_a_tap_as_json_lines(turnout, route) -> None:
     [
         (("tap", "--stage", "marc"), "there is no stage 'marc'; did you mean \"mark\""),
         (("tap", "--where", "n="), "expected"),
+        (("tap", "--where", "topc:a"), "where: 'topc' is not listed under metadata; did you mean \"topic\"?"),
+        (("tap", "--where", "value.n:1"), "where: 'value.n' is not listed under metadata"),
+        (
+            ("tap", "--from", "1", "--to", "latest", "--where", "other:1"),
+            "'other' is not listed under metadata, and no",
+        ),
+        (("redrive", "--dry-run", "--where", "topc:a"), 'did you mean "topic"?'),
+        (("replay", "--from", "1", "--where", "valu.n:1 OR topc:a"), "'topc' is not listed under metadata"),
         (("tap", "--from", "noon"), "start: expected earliest, latest, a sequence, an ISO time"),
         (("redrive", "--from", "noon"), "start: expected earliest"),
         (("replay", "--from", "noon"), "start: expected earliest"),

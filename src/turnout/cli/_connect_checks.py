@@ -13,12 +13,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from turnout.errors import TurnoutError
-from turnout.multivalued import ANY_KEY, metadata_key
 from turnout.plural import plural
-from turnout.records.field_paths import listed_path
 from turnout.runtime.endpoints import EndpointProbe, adapter_of
 from turnout.secrets import masked_url
-from turnout.suggestions import did_you_mean, nearest
+from turnout.suggestions import did_you_mean
 from turnout.untrusted import JsonObject
 
 if TYPE_CHECKING:
@@ -29,7 +27,6 @@ if TYPE_CHECKING:
 
 _SECONDS = 5.0
 _MAX_NAMES = 5
-_ALWAYS_SEEN = ("topic", "subject", "key")
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,13 +180,13 @@ class _Probing:
 
     def _conditions(self) -> str:
         """Check that the keys of conditions exist: listed, or a header of the sample."""
+        from turnout.engine.replay import split_names
+
         assert self.index is not None
         assert self.route.subscriptions is not None
         listed = self.route.subscriptions.metadata
-        known = {*_ALWAYS_SEEN, *listed, *self._headers()}
-        looked_at = [metadata_key(key) for key in self.index.keys if key and key != ANY_KEY]
-        unseen = [key for key in looked_at if key not in known and listed_path(listed, key) is None]
-        wrong = [key for key in unseen if key.startswith(("value.", "key.")) or nearest(key, listed, 0.8)]
+        seen = self._headers()
+        wrong, unseen = ([name for name in names if name not in seen] for names in split_names(self.index.keys, listed))
         if wrong:
             suspects = [f"{key!r}{did_you_mean(key.rpartition('.')[2], listed)}" for key in wrong[:_MAX_NAMES]]
             names = ", ".join(listed) or "none"

@@ -14,6 +14,7 @@ from turnout.terminal import json_text, printable_lines
 
 if TYPE_CHECKING:
     from turnout.history.tap import Tapped
+    from turnout.routes import Route
 
 _RATE = 10.0
 """This many live records a second a person can follow."""
@@ -55,10 +56,24 @@ def register(app: typer.Typer) -> None:
         loaded = loaded_route(route, timeout)
         pace = _RATE if rate is None and start is None else rate
         with stop_on_signals() as stop:
-            for tapped in taps(
+            records = taps(
                 loaded, stage, where=where, start=start, end=end, rate=pace, limit=limit, unmasked=unmasked, stop=stop
-            ):
+            )
+            if where is not None and end is None:
+                _warn_of_headers(loaded, where)
+            for tapped in records:
                 typer.echo(json_text(tapped.as_dict()) if as_json else printable_lines(_lines(tapped)))
+
+
+def _warn_of_headers(route: Route, where: str) -> None:
+    """Say which names of a condition no record may ever have; behind a range that is found at its end."""
+    from turnout.conditions import parse
+    from turnout.engine.replay import Where
+
+    paths = route.subscriptions.metadata if route.subscriptions else {}
+    for name in Where(parse(where), paths).headers:
+        problem = f"warning: {name!r} is not listed under metadata: only records with a header of that name can match"
+        typer.echo(printable_lines([problem]), err=True)
 
 
 def _lines(tapped: Tapped) -> Iterator[str]:

@@ -41,7 +41,7 @@ def meeting(
 
     Raises:
         ConditionError: *where* cannot be read.
-        ConfigError: *strict*, and it is on what is masked.
+        ConfigError: *strict*, and it is on what is masked; it has a name that is neither listed nor a letter's header.
     """
     condition = parse(where) if isinstance(where, str) else where
     paths = {**_WHOLE, **(route.subscriptions.metadata if route.subscriptions else {})}
@@ -54,6 +54,7 @@ def meeting(
     while part := list(islice(waiting, _BATCH_LETTERS)):
         rows = _rows(selected, [letter.record for letter in part], codecs)
         found += [part[row] for row in rows]
+    selected.check_seen()
     return found
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from turnout.conditions import Condition, all_of, format_condition, parse
-from turnout.engine.replay import Replay
+from turnout.engine.replay import Replay, Where
 from turnout.engine.subject_filters import subject_filters
 from turnout.errors import ConfigError, Mistake
 from turnout.history.ranges import StreamRange, ranges_of
@@ -45,6 +45,7 @@ class ReplayPlan:
         asked: the request, which identifies an interrupted replay.
         folder: folder of its progress.
         stores_matches: whether the matches are stored in that folder, for feeds.
+        headers: names in its condition that are not listed, and so can only be those of headers.
     """
 
     route: Route = field(repr=False)
@@ -55,6 +56,7 @@ class ReplayPlan:
     asked: JsonObject
     folder: Path
     stores_matches: bool = False
+    headers: tuple[str, ...] = ()
 
     @property
     def records(self) -> int:
@@ -96,6 +98,8 @@ class ReplayPlan:
             yield f"as they were at revision {self.subscriptions.revision} of their store"
         if self.asked["where"] is not None:
             yield f"delivers only {self.asked['where']}"
+        for name in self.headers:
+            yield f"warning: {name!r} is not listed under metadata: only records with a header of that name can match"
 
 
 def plan_replay(
@@ -125,8 +129,8 @@ def plan_replay(
         folder: folder of the progress; ``replays`` in the route's checkpoint if not given.
 
     Raises:
-        ConfigError: the request is invalid; one of this id is not finished, and had another request or
-            begun with another version of the route.
+        ConfigError: the request is invalid; *where* has a name that is not listed, and is none of a header; one of
+            this id is not finished, and had another request or begun with another version of the route.
         ConditionError: *where* cannot be read.
         SubscriptionNotFoundError: there is none of an id.
         HistoryForgottenError: the store does not remember so far back.
@@ -135,6 +139,8 @@ def plan_replay(
     """
     source = route.source_with_history()
     condition = parse(where) if isinstance(where, str) else where
+    paths = route.subscriptions.metadata if route.subscriptions else {}
+    headers = () if condition is None else tuple(Where(condition, paths).headers)
     request = {
         "route": route.name,
         "start": str(start),
@@ -163,6 +169,7 @@ def plan_replay(
         chosen,
         request,
         replay_folder,
+        headers=headers,
     )
 
 

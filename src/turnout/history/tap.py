@@ -142,7 +142,8 @@ def taps(
         index: existing index of the subscriptions, so that a store of millions need not be read.
 
     Raises:
-        ConfigError: there is no such stage, or the source keeps no history.
+        ConfigError: there is no such stage, or the source keeps no history; *where* has a name that is not listed, and
+            is none of a header. A header that no record has is found behind the last record.
         ConditionError: *where* cannot be read.
         TurnoutError: the server or the store cannot be reached.
     """
@@ -200,6 +201,8 @@ def _tapped(tap: _Tap, read: Iterator[StreamPart], pace: _Pace) -> Iterator[Tapp
             pace.shown()
         if missed:
             pace.missed()
+    if not pace.stop.is_set():
+        tap.check_seen()
 
 
 def _of_part(tap: _Tap, part: StreamPart, remaining: int | None) -> Iterator[Tapped]:
@@ -229,6 +232,11 @@ class _Tap:
         self._hidden, self._hidden_after = (Hidden() if unmasked else hidden[at] for at in (before, after))
         # A failure shows the record at its stage.
         self._hidden_anywhere = Hidden() if unmasked else hidden_anywhere(route.chain)
+
+    def check_seen(self) -> None:
+        """Check, behind the last record, the names of the condition; see `Where.check_seen`."""
+        if self._where is not None:
+            self._where.check_seen()
 
     def observe(self, batch: ArrowBatch, stream: str, most: int | None) -> list[Tapped]:
         """Return the observed records of a record batch, at most *most*."""
