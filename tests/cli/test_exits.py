@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +16,8 @@ from typer.core import TyperCommand
 
 from turnout.cli import lazy_group
 from turnout.cli.app import COMMANDS, all_commands
+from turnout.embedded import NatsServer
+from turnout.nats.wire import Connection, create_stream
 
 
 def leaves(command: Any, *path: str) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -107,3 +112,86 @@ def test_one_short_option_means_one_thing() -> None:
     short = {name: longs for name, longs in meanings.items() if name.startswith("-")}
     assert set(short) >= {"-s", "-n", "-y"}
     assert {name: longs for name, longs in short.items() if len(longs) > 1} == {}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["tail", "EXITS.*", "--from", "all"], 0),
+        (["tail", "EXITS.*", "--from", "all", "--count", "5"], 130),
+        (["tail", "EXITS.*", "--from", "all", "--wait", "600"], 130),
+        (["kv", "watch", "exits"], 0),
+        (["kv", "watch", "exits", "--wait", "600"], 130),
+        (["tap", "{route}", "source", "--from", "earliest"], 0),
+        (["tap", "{route}", "source", "--from", "earliest", "--limit", "5"], 130),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else str(value),
+)
+def test_an_interrupted_command_is_done_if_it_has_no_end(
+    nats_server: NatsServer, tmp_path: Path, arguments: list[str], code: int
+) -> None:
+    """What follows a stream for ever is done; what was to show a number of records, or to wait for the last, is not."""
+    with Connection.open(nats_server.url) as connection:
+        create_stream(connection, {"name": "EXITS", "subjects": ["EXITS.*"]})
+        create_stream(connection, {"name": "KV_exits", "subjects": ["$KV.exits.>"], "allow_rollup_hdrs": True})
+        for subject in ("EXITS.a", "$KV.exits.a"):
+            connection.request(subject, b"first")
+    route = tmp_path / "route.yaml"
+    route.write_text(
+        f"name: exits\nsource: {{format: nats, servers: '{nats_server.url}', stream: EXITS}}\n"
+        f"sink: {{format: nats, servers: '{nats_server.url}'}}\n"
+    )
+    tap = arguments[0] == "tap"
+    given = [argument.replace("{route}", str(route)) for argument in arguments]
+    command = [sys.executable, "-m", "turnout", *([*given[:2], "--stage", *given[2:]] if tap else given)]
+    environment = {**os.environ, "NATS_URL": nats_server.url, "PYTHONUNBUFFERED": "1"}
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    ) as process:
+        assert process.stdout is not None
+        shown = process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+
+    assert shown, errors
+    assert process.returncode == code, errors
+
+
+def test_an_interrupted_replay_is_not_done(turnout, tmp_path, monkeypatch, nats_server) -> None:
+    """A replay that was stopped before its end exits with 130, and says how it goes on."""
+    from turnout.cli import replay
+    from turnout.engine.counts import Counts
+    from turnout.spark.history.replay import ReplayResult
+
+    with Connection.open(nats_server.url) as connection:
+        create_stream(connection, {"name": "EXITS", "subjects": ["EXITS.*"]})
+    (tmp_path / "route.yaml").write_text(
+        f"name: exits\nsource: {{format: nats, servers: '{nats_server.url}', stream: EXITS}}\n"
+        f"sink: {{format: nats, servers: '{nats_server.url}'}}\n"
+    )
+    for stopped, expected in ((True, 130), (False, 0)):
+
+        def carried_out(plan, *_args, stopped=stopped, **_options):
+            return ReplayResult(plan, Counts(), 1.0, 0, 0, stopped=stopped)
+
+        monkeypatch.setattr(replay, "_carried_out", carried_out)
+        for form in ((), ("--json",)):
+            code, _, err = turnout("replay", "route.yaml", "--from", "earliest", *form)
+
+            assert code == expected, err
+
+
+@pytest.mark.parametrize(("options", "expected"), [((), 0), (("--drain",), 130)])
+def test_an_interrupted_drain_is_not_done(turnout, tmp_path, monkeypatch, options, expected) -> None:
+    """Deliveries without an end are done by a signal; a drain is not."""
+    from turnout.delivery import service
+    from turnout.delivery.counts import DeliveryCounts
+
+    async def deliver(_route, stop, *, drain):
+        signal.raise_signal(signal.SIGTERM)
+        assert await asyncio.to_thread(stop.wait, 30)
+        return DeliveryCounts()
+
+    monkeypatch.setattr(service, "deliver", deliver)
+    monkeypatch.setattr("turnout.cli.deliver.loaded_route", lambda *_: None)
+    assert turnout("deliver", "--route", "route.yaml", *options)[0] == expected

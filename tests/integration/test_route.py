@@ -306,7 +306,7 @@ def test_killed_in_the_middle(spark: SparkSession, streams: Streams, tmp_path: P
 
 
 def test_stopped_by_sigterm(spark: SparkSession, streams: Streams, tmp_path: Path) -> None:
-    """SIGTERM ends the run after a micro-batch, with its counts; the next run takes the rest."""
+    """SIGTERM ends ``run --once`` after a micro-batch, with its counts and 130; the next run takes the rest."""
     count = 6000
     streams.publish([message(n) for n in range(1, count + 1)])
     deliveries, counts = expected(streams, count)
@@ -318,7 +318,7 @@ def test_stopped_by_sigterm(spark: SparkSession, streams: Streams, tmp_path: Pat
         first.send_signal(signal.SIGTERM)
         output, errors = first.communicate(timeout=60)
 
-    assert first.returncode == 0, errors
+    assert first.returncode == 130, errors
     *lines, report = (json.loads(line) for line in output.splitlines())
     assert report["stopped"]
     assert report["conserved"]

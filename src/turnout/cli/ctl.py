@@ -195,7 +195,8 @@ def tap(
     path = f"/v1/tap/{quote(route, safe='')}?{urlencode(query)}"
     shown = 0
     events = context.obj.client().events(path)
-    with contextlib.suppress(KeyboardInterrupt), contextlib.closing(events):
+    ends_it = (KeyboardInterrupt,) if limit is None else ()
+    with contextlib.suppress(*ends_it), contextlib.closing(events):
         for kind, body in events:
             if kind == "problem":
                 raise RunError(body["detail"])

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from turnout.cli.exits import FAILED, INTERRUPTED
 from turnout.cli.options import AsJson
 from turnout.cli.signals import stop_on_signals
 from turnout.cli.stores import StoreTimeout, loaded_route
@@ -43,13 +44,15 @@ def deliver(
         text = f"dead letters moved: {count:,}, endpoints enabled: {len(known):,} of {len(enable or ()):,}"
         typer.echo(json_text({"moved": count, "enabled": known}) if as_json else text)
         if len(known) < len(enable or ()) or (not redrive and count < len({*(letter or ())})):
-            raise typer.Exit(1)
+            raise typer.Exit(FAILED)
         return
     with stop_on_signals() as stop:
         counts = asyncio.run(service.deliver(loaded, stop, drain=drain))
     numbers = asdict(counts)
     text = ", ".join(f"{name} {number:,}" for name, number in numbers.items())
     typer.echo(json_text({"counts": numbers}) if as_json else text)
+    if drain and stop.is_set():
+        raise typer.Exit(INTERRUPTED)
 
 
 def register(app: typer.Typer) -> None:

@@ -15,8 +15,8 @@ from turnout.errors import (
 DONE = 0
 FAILED = 1
 WRONG_REQUEST = 2
-# Ctrl-C cut the work off: 128 and the number of SIGINT. Commands that end normally by Ctrl-C (run, serve, tail …) are
-# done.
+# A signal cut the work off: 128 and the number of SIGINT. Commands without an end of their own (run, serve, tail …) are
+# done; with one (run --once, tail --count, deliver --drain …) they are not.
 INTERRUPTED = 130
 # What reads the output has ended (`turnout tail … | head`): 128 and the number of SIGPIPE.
 OUTPUT_CLOSED = 141

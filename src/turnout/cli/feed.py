@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from turnout.cli.exits import INTERRUPTED
 from turnout.cli.options import AsJson
 from turnout.cli.signals import stop_on_signals
 from turnout.cli.stores import StoreTimeout, loaded_route
@@ -51,7 +52,9 @@ def feed(
                 typer.echo(f"{page.removed} matched records are no longer in the stream", err=True)
             left = None if left is None else left - len(page.messages)
             if (left is not None and left <= 0) or (page.is_last and not follow):
-                break
+                return
+    if limit is not None or not follow:
+        raise typer.Exit(INTERRUPTED)
 
 
 def _lines(message: FeedMessage) -> Iterator[str]:

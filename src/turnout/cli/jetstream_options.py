@@ -7,7 +7,6 @@ seeds come from the environment or from files.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import functools
 import inspect
 import os
@@ -168,7 +167,10 @@ def show(text: str) -> None:
     sys.stderr.write(f"turnout: {text}\n")
 
 
-def follow(work: Coroutine[Any, Any, None]) -> None:
-    """Run work that Ctrl-C ends without an error."""
-    with contextlib.suppress(KeyboardInterrupt):
+def follow(work: Coroutine[Any, Any, None], *, has_end: bool = False) -> None:
+    """Run work; Ctrl-C ends it, without an error if it has no end of its own."""
+    try:
         asyncio.run(work)
+    except KeyboardInterrupt:
+        if has_end:
+            raise

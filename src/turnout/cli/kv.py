@@ -241,7 +241,7 @@ def watch(
                 elif once:
                     return
 
-    context.obj.with_bucket(bucket, work, follows=True)
+    context.obj.with_bucket(bucket, work, follows=not once and wait is None)
 
 
 def register(app: typer.Typer) -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from turnout.cli.exits import FAILED
+from turnout.cli.exits import FAILED, INTERRUPTED
 from turnout.cli.options import AsJson, Master, RouteFile
 from turnout.cli.progress import console, counts_table
 from turnout.cli.run import log_beside
@@ -74,6 +75,8 @@ def replay(
         _show(result)
     if not result.counts.conserved:
         raise typer.Exit(FAILED)
+    if result.stopped:
+        raise typer.Exit(INTERRUPTED)
 
 
 def _planned(route: Route, **selection: Any) -> ReplayPlan:
@@ -101,14 +104,13 @@ def _carried_out(plan: ReplayPlan, master: str, part: int, *, dry_run: bool, qui
 
     block_pandas_import()
     screen = console(quiet=quiet)
-    with (
-        stop_on_signals() as stop,
-        route_session(plan.route, master=master, log=log_beside(plan.route, None)) as spark,
-    ):
-        if dry_run:
+    session = partial(route_session, plan.route, master=master, log=log_beside(plan.route, None))
+    if dry_run:
+        # Nothing is to be resumed: the first signal ends it.
+        with session() as spark:
             return rehearse(plan, spark)
-        with run_display(screen, plan.route.name) as display:
-            return carry_out(plan, spark, stop=stop, on_progress=display, at_once=part)
+    with stop_on_signals() as stop, session() as spark, run_display(screen, plan.route.name) as display:
+        return carry_out(plan, spark, stop=stop, on_progress=display, at_once=part)
 
 
 def _as_json(result: ReplayResult) -> JsonObject:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from turnout.cli.exits import FAILED
+from turnout.cli.exits import FAILED, INTERRUPTED
 from turnout.cli.lag_watch import lag_watch
 from turnout.cli.options import AsJson, RouteFile, SparkLog
 from turnout.cli.progress import console, run_summary
@@ -98,6 +98,8 @@ def _run(loaded: Route, *, once: bool, master: str, checkpoint: str | None, spar
     if not result.counts.conserved:
         screen.print(f"records are missing: {result.counts.read:,} read, {result.counts.accounted:,} accounted for")
         raise typer.Exit(FAILED)
+    if result.stopped and (once or loaded.trigger.available_now):
+        raise typer.Exit(INTERRUPTED)
 
 
 def _log_to_standard_error() -> None:

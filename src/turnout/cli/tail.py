@@ -93,7 +93,7 @@ def tail(
             async for message in _limited(messages, count, wait):
                 typer.echo(show(message))
 
-    follow(follow_stream())
+    follow(follow_stream(), has_end=count is not None or wait is not None)
 
 
 async def _limited(messages: OrderedSubscription, count: int | None, wait: float | None) -> AsyncIterator[Message]:

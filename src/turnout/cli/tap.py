@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from turnout.cli.exits import INTERRUPTED
 from turnout.cli.options import RouteFile
 from turnout.cli.signals import stop_on_signals
 from turnout.cli.stores import StoreTimeout, loaded_route
@@ -61,8 +62,13 @@ def register(app: typer.Typer) -> None:
             )
             if where is not None and end is None:
                 _warn_of_headers(loaded, where)
+            count = 0
             for tapped in records:
+                count += 1
                 typer.echo(json_text(tapped.as_dict()) if as_json else printable_lines(_lines(tapped)))
+            has_end = end is not None or limit is not None
+            if stop.is_set() and has_end and count != limit:
+                raise typer.Exit(INTERRUPTED)
 
 
 def _warn_of_headers(route: Route, where: str) -> None:
