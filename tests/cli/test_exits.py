@@ -172,7 +172,7 @@ def test_an_interrupted_replay_is_not_done(turnout, tmp_path, monkeypatch, nats_
     for stopped, expected in ((True, 130), (False, 0)):
 
         def carried_out(plan, *_args, stopped=stopped, **_options):
-            return ReplayResult(plan, Counts(), 1.0, 0, 0, stopped=stopped)
+            return ReplayResult(plan, Counts(), 1.0, stopped=stopped)
 
         monkeypatch.setattr(replay, "_carried_out", carried_out)
         for form in ((), ("--json",)):

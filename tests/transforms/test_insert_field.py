@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from tests.transforms.chains import STRUCT, chain, values
 
+from turnout.epoch import Milliseconds
 from turnout.records import Batch, Block, Failure, Headers, Int32, Moment, Record
 from turnout.transforms.apply import ChainRunner
 
@@ -23,7 +24,9 @@ def test_a_null_partition_leaves_schemaless_objects_as_they_are() -> None:
 def test_numpy_columns_are_inserted_as_numbers() -> None:
     """A batch off the wire has arrays for partitions and offsets."""
     block = Block(np.arange(2), STRUCT, columns={"a": ["x", "y"], "n": [1, 2]})
-    batch = Batch(["t"] * 2, np.array([0, 1]), np.array([7, 8]), [1, 2], [], [block], Headers(2))  # type: ignore[arg-type]
+    batch = Batch(
+        ["t"] * 2, np.array([0, 1]), np.array([7, 8]), [Milliseconds(1), Milliseconds(2)], [], [block], Headers(2)
+    )  # type: ignore[arg-type]
 
     ChainRunner(chain("InsertField$Value", offset_field="o", partition_field="p", timestamp_field="ts")).apply(batch)
 

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turnout.codecs import EncodeErrors, Format, codec_of
+from turnout.epoch import Milliseconds
 from turnout.records import Batch, Block, Headers, grouping
 from turnout.records.block import rows_of
 from turnout.transforms import Chain, Transform, mixed_blocks
@@ -106,7 +107,7 @@ def batch_of(texts: list[bytes | None]) -> Batch:
         [TOPICS[row % 2] for row in range(len(texts))],
         [None if row % 3 == 0 else row for row in range(len(texts))],
         None,
-        [None if row % 5 == 0 else row for row in range(len(texts))],
+        [None if row % 5 == 0 else Milliseconds(row) for row in range(len(texts))],
         keys,
         values,
         Headers(len(texts)),

@@ -11,6 +11,7 @@ from turnout.conditions import Condition, leaves
 from turnout.engine import Program
 from turnout.engine.message_ids import origins
 from turnout.engine.metadata import texts_of
+from turnout.epoch import seconds_of_millis
 from turnout.history.masked_views import check_condition
 from turnout.multivalued import readable_texts
 from turnout.routes import Route
@@ -77,10 +78,13 @@ def trial_of(route: Route, condition: Condition, count: int, *, masked: bool = F
         columns = program.metadata.columns(transformed, alive, keys)
         rows = index.match(columns, len(alive)).rows.tolist()
         records, dropped, matched = records + len(batch), dropped + len(batch) - len(alive), matched + len(rows)
-        # In microseconds; of the whole batch, whose first and last record bound the picture.
-        stored = transformed.by_row(transformed.timestamps, np.arange(len(batch)))
-        times += [at / 1e6 for at in stored if at is not None]
-        matched_times += [at / 1e6 for at in (stored[int(alive[row])] for row in rows) if at is not None]
+        # Of the whole batch, whose first and last record bound the picture.
+        stored = [
+            None if at is None else seconds_of_millis(at)
+            for at in transformed.by_row(transformed.timestamps, np.arange(len(batch)))
+        ]
+        times += [at for at in stored if at is not None]
+        matched_times += [at for at in (stored[int(alive[row])] for row in rows) if at is not None]
         record_origins = origins(batch)
         for row in rows[-_SHOWN_HITS:]:
             at = int(alive[row])

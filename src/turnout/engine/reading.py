@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, cast
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +13,7 @@ import pyarrow as pa
 from turnout.codecs import Codec
 from turnout.codecs.codec import Decoded, as_record_codec
 from turnout.engine.reserved import is_reserved, without_reserved
+from turnout.epoch import Milliseconds
 from turnout.errors import RecordError
 from turnout.records import Batch, Failure, Headers, Positions
 from turnout.records.block import rows_of
@@ -111,7 +112,7 @@ def _batch_of_listed(listed: ListedRecords, key: Codec, value: Codec) -> tuple[B
     rows, headers = rows_of(listed.num_rows), Headers.of_pairs(listed.headers)
     keys, wrong_keys = _decoded(key, rows, listed.keys, headers)
     values, wrong_values = _decoded(value, rows, listed.values, headers)
-    millis = [time // 1000 for time in listed.times]
+    millis = cast("list[Milliseconds]", [time // 1000 for time in listed.times])
     records = Batch(list(listed.topics), [0] * listed.num_rows, listed.offsets, millis, keys, values, headers)
     _fail(records, key, wrong_keys, value, wrong_values)
     return records, consumed
@@ -161,7 +162,7 @@ def _bytes(batch: ArrowBatch, name: str) -> list[bytes | None]:
     return as_type(column, pa.binary()).to_pylist()  # type: ignore[no-any-return]
 
 
-def _millis(batch: ArrowBatch) -> list[int | None]:
+def _millis(batch: ArrowBatch) -> list[Milliseconds | None]:
     """Return timestamps as milliseconds since 1970, rounded down also before 1970, as in Java."""
     if "timestamp" not in batch.schema.names or batch.column("timestamp").null_count == batch.num_rows:
         return [None] * batch.num_rows

@@ -12,6 +12,7 @@ from turnout.engine.dead_letters import DESTINATION, LEFT_OUT, ORIGIN, SUBSCRIPT
 from turnout.engine.messages import VALUE_LEFT_OUT
 from turnout.engine.reserved import CONNECT_PREFIX
 from turnout.engine.sample_records import Header, SampleRecord
+from turnout.epoch import Microseconds, seconds_of_micros
 from turnout.history.letter_block import CONNECTOR, TRIES, LetterHeaders
 from turnout.history.letter_box import LetterBox
 from turnout.nats.wire.positions import StreamPosition, position_of
@@ -50,7 +51,7 @@ class DeadLetter:
     stream: str
     sequence: int
     message_id: str
-    stored: int
+    stored: Microseconds
     record: SampleRecord
     whole: bool
     stage: str | None
@@ -62,6 +63,11 @@ class DeadLetter:
     done: bool = False
     verified: bool = True
     raw: tuple[Header, ...] = field(default=(), repr=False)
+
+    @property
+    def stored_seconds(self) -> float:
+        """When it was set aside, in seconds since 1970."""
+        return seconds_of_micros(self.stored)
 
     @classmethod
     def of(
@@ -261,13 +267,23 @@ class DeadLetterGroup:
     stage: str | None
     reason: str | None
     count: int
-    first: int
-    last: int
+    first: Microseconds
+    last: Microseconds
+
+    @property
+    def first_seconds(self) -> float:
+        """Time of the first in seconds since 1970."""
+        return seconds_of_micros(self.first)
+
+    @property
+    def last_seconds(self) -> float:
+        """Time of the last in seconds since 1970."""
+        return seconds_of_micros(self.last)
 
 
 def grouped(letters: Iterable[DeadLetter]) -> list[DeadLetterGroup]:
     """Return letters grouped by stage and reason, the largest group first."""
-    times_by_reason: dict[tuple[str | None, str | None], list[int]] = {}
+    times_by_reason: dict[tuple[str | None, str | None], list[Microseconds]] = {}
     for letter in letters:
         times_by_reason.setdefault((letter.stage, letter.reason), []).append(letter.stored)
     counts = Counter({key: len(moments) for key, moments in times_by_reason.items()})

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from turnout.deferred import np
+from turnout.epoch import Milliseconds
 from turnout.errors import RecordError
 from turnout.records.block import Block, Positions, rows_of, taking
 from turnout.records.grouping import group
@@ -100,7 +101,7 @@ class Batch:
     topics: list[str | None]
     partitions: Sequence[int | None]
     offsets: Sequence[int | None] | None
-    timestamps: Sequence[int | None]
+    timestamps: Sequence[Milliseconds | None]
     key: list[Block]
     value: list[Block]
     headers: Headers

@@ -12,6 +12,7 @@ from decimal import Decimal
 from functools import reduce
 from typing import NamedTuple
 
+from turnout.epoch import Milliseconds
 from turnout.errors import RecordError
 from turnout.records import ALIVE, Batch, Block, Field, Headers, Moment, Schema, Shape
 from turnout.records.block import rows_of
@@ -148,7 +149,7 @@ def _seen_side(before: Shape, side: list[Block]) -> set[Shape]:
 
 
 def _batch(state: RecordShapes) -> Batch:
-    return Batch(["topic"], [0], [0], [0], [_block(state.key)], [_block(state.value)], Headers(1))
+    return Batch(["topic"], [0], [0], [Milliseconds(0)], [_block(state.key)], [_block(state.value)], Headers(1))
 
 
 def _block(shape: Shape) -> Block:

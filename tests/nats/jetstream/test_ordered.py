@@ -213,7 +213,7 @@ async def test_a_restart_before_the_first_message(nats_server: NatsServer, polic
 
 
 @asynchronous
-async def test_a_stream_that_may_not_be_looked_up(nats_server: NatsServer) -> None:
+async def test_a_stream_that_may_not_be_looked_up(nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the permission to look the stream up, a restart says what is not checked."""
     errors = Errors()
     async with connect(nats_server.url, error_callback=errors) as js:
@@ -225,7 +225,7 @@ async def test_a_stream_that_may_not_be_looked_up(nats_server: NatsServer) -> No
                 raise PermissionDeniedError("publish", f"$JS.API.{what}")
             return await real(what, *args, **kwargs)
 
-        js.api.call = call  # type: ignore[method-assign]
+        monkeypatch.setattr(js.api, "call", call)
         sub = await js.ordered(f"{subject}.a", config=ConsumerConfig(idle_heartbeat=0.2))
         sequences = [(await sub.next()).sequence for _ in range(3)]
         await stream.delete_consumer(sub.consumer_name)

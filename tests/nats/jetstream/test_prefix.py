@@ -465,7 +465,7 @@ def test_a_denied_pull_request(denied: str) -> None:
             ]
             for call in calls + ([pushed, in_order] if denied == "inbox" else []):
                 with pytest.raises(PermissionDeniedError) as failure:
-                    await call()  # type: ignore[misc, operator]
+                    await call()
                 assert failure.value.operation == operation
                 assert failure.value.subject.startswith(prefix)
             if denied != "inbox":

@@ -114,7 +114,7 @@ def letters(
     rows = [fields_of(letter) for letter in members.items]
     searched = [(name, text) for name, text in (("q", q), ("where", where)) if text]
     # The newest are first.
-    begin, end = (pending[-1].stored / 1e6, pending[0].stored / 1e6) if pending else (0.0, 0.0)
+    begin, end = (pending[-1].stored_seconds, pending[0].stored_seconds) if pending else (0.0, 0.0)
     return page(
         request,
         "route_dead_letters.html",
@@ -157,7 +157,7 @@ class Piece(Generic[_Item]):
 
 def _over_time(groups: Sequence[LetterGroup], begin: float, end: float) -> list[Markup]:
     """Return a figure for each group, over the same time and scale; in seconds since the epoch."""
-    counts = [counted([letter.stored / 1e6 for letter in group.letters], begin, end) for group in groups]
+    counts = [counted([letter.stored_seconds for letter in group.letters], begin, end) for group in groups]
     most = max((max(group_counts) for group_counts in counts), default=0)
     return [
         bars(group_counts, most, f"{plural(len(group.letters), 'letter')} between {moment(begin)} and {moment(end)}")

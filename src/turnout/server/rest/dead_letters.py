@@ -102,7 +102,11 @@ def groups(name: str, parts: PartsDep, principal: Reads, where: LetterCondition 
     masked = is_masked(principal)
     return [
         GroupModel(
-            stage=group.stage, reason=group.reason, count=group.count, first=group.first / 1e6, last=group.last / 1e6
+            stage=group.stage,
+            reason=group.reason,
+            count=group.count,
+            first=group.first_seconds,
+            last=group.last_seconds,
         )
         for group in grouped(visible(route, newest(route, where=where, masked=masked), masked=masked))
     ]  # fmt: skip
@@ -140,7 +144,7 @@ def _model(letter: DeadLetter) -> LetterModel:
     return LetterModel(
         sequence=letter.sequence,
         stream=letter.stream,
-        stored=letter.stored / 1e6,
+        stored=letter.stored_seconds,
         stage=letter.stage,
         class_name=letter.class_name,
         reason=letter.reason,
