@@ -35,3 +35,13 @@ def in_python_and_spark(
         yield Outcome("all of them", "spark", "unsupported", "pyspark is not installed")
         return
     yield from spark_outcomes(vectors, build_session("turnout-vectors", master="local[2]"))
+
+
+OLDER_SERVERS = "nats-server before 2.15.3 takes a source token that only starts with * for a wildcard"
+
+
+def is_of_older_servers(vector: dict[str, Any]) -> bool:
+    """Return True if a vector holds for servers before 2.15.3 only, by a token that only starts with ``*``."""
+    filters = [vector.get(name, "") for name in ("source", "filter", "a", "b")]
+    starred = any(len(token) > 1 and token.startswith("*") for filter_ in filters for token in filter_.split("."))
+    return starred and bool(vector.get("quirk")) and "since" not in vector

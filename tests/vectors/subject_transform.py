@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.vectors.outcome import Outcome, in_python_and_spark
+from tests.vectors.outcome import OLDER_SERVERS, Outcome, in_python_and_spark, is_of_older_servers
 from turnout.errors import SubjectError
 from turnout.subjects import SubjectTransform, placeholders, with_placeholders
 from turnout.subjects.functions import parse_call
@@ -45,7 +45,9 @@ def judge(expect: Any, actual: str | SubjectError | None) -> str:
     return "" if good else f"expected {expect!r}, found {actual!r}"
 
 
-def _outcome(name: str, implementation: str, problem: str) -> Outcome:
+def _outcome(name: str, implementation: str, problem: str, *, older: bool = False) -> Outcome:
+    if problem and older:
+        return Outcome(name, implementation, "unsupported", OLDER_SERVERS)
     return Outcome(name, implementation, "failed" if problem else "passed", problem)
 
 
@@ -68,7 +70,7 @@ def _same(name: str, actual: Any, expect: Any) -> Outcome:
 def python_outcomes(vectors: dict[str, Any]) -> Iterator[Outcome]:
     for v in vectors["vectors"]:
         outcome = _tried(lambda v=v: parsed(v).apply(v["subject"]))
-        yield _outcome(name_of(v), "python", judge(v["expect"], outcome))
+        yield _outcome(name_of(v), "python", judge(v["expect"], outcome), older=is_of_older_servers(v))
     for v in vectors["reverse"]:
         forward = parsed({**v, "strict": False})
         back = forward.reverse()
@@ -115,7 +117,8 @@ def spark_outcomes(vectors: dict[str, Any], spark: Any) -> Iterator[Outcome]:
     ]
     results = apply_all(spark, [parsed(v) for v in cases], sorted({v["subject"] for v in cases}))
     for v, transform in zip(cases, (parsed(v) for v in cases), strict=True):
-        yield _outcome(name_of(v), "spark", judge(v["expect"], results[transform, v["subject"]]))
+        problem = judge(v["expect"], results[transform, v["subject"]])
+        yield _outcome(name_of(v), "spark", problem, older=is_of_older_servers(v))
 
 
 def apply_all(

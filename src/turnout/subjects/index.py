@@ -15,7 +15,7 @@ from typing import Any
 from turnout.subjects.pattern import covers_tokens
 from turnout.subjects.tokens import FULL, PARTIAL
 
-FIXED, STAR, STARRED = "fixed", "*", "*x"
+FIXED, STAR = "fixed", "*"
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +23,7 @@ class SourceShape:
     """Common shape of the sources in one dictionary.
 
     Attributes:
-        kinds: per token, not counting a final ``>``: "fixed"; "*", a wildcard; "*x", a token that only starts
-            with a star, which the server lets match any one token.
+        kinds: per token, not counting a final ``>``: "fixed"; "*", a wildcard.
         full: whether ``>`` follows.
     """
 
@@ -54,10 +53,7 @@ def shape_of(source: str) -> SourceShape:
     """Return the shape of a source."""
     tokens = source.split(".")
     full = tokens[-1] == FULL
-    kinds = (
-        STAR if token == PARTIAL else STARRED if token.startswith(PARTIAL) else FIXED
-        for token in (tokens[:-1] if full else tokens)
-    )
+    kinds = (STAR if token == PARTIAL else FIXED for token in (tokens[:-1] if full else tokens))
     return SourceShape(tuple(kinds), full)
 
 

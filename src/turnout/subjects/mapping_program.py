@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from turnout.subjects.index import STARRED, SourceShape, shape_of
+from turnout.subjects.index import SourceShape
 from turnout.subjects.mapping_table import MappingTable, Share, SubjectMapping
 from turnout.subjects.plan import TokenStep
 from turnout.subjects.tokens import has_wildcard
@@ -112,11 +112,11 @@ class MappingProgram:
 
     def _destination(self, mapping: SubjectMapping, share: Share) -> Target:
         transform = share.transform
-        if share.completed and has_wildcard(mapping.source) and not _has_starred(mapping.source):
+        if share.completed and has_wildcard(mapping.source):
             return self._bare(KEPT)
         if transform.is_random:
             self.draws = True
-        elif not has_wildcard(mapping.source) and not _has_starred(mapping.source):
+        elif not has_wildcard(mapping.source):
             # The one subject that matches is known, so is the result.
             return self._constant(transform.apply_tokens(mapping.source.split(".")))
         return self._templated(transform)
@@ -168,11 +168,6 @@ class MappingProgram:
         if number == len(self.targets):
             self.targets.append(target)
         return number
-
-
-def _has_starred(source: str) -> bool:
-    """Return True if a token only starts with a star, which matches any one token without being a wildcard."""
-    return STARRED in shape_of(source).kinds
 
 
 def _constant_text(step: TokenStep) -> str | None:

@@ -1,7 +1,7 @@
 """Filters with wildcards: matching, cover and intersection.
 
-Three questions that nats-server answers by three different functions, which disagree about a token that
-only *starts* with ``*`` (``*foo``). Each of ours follows the server's; the difference is said where it shows.
+They follow nats-server from 2.15.3 on: a token that only *starts* with ``*`` (``*foo``) is a plain token. Its older
+releases match the source of a transform with such a token to any one token.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from turnout.subjects.tokens import FULL, PARTIAL, has_wildcard
 def matches(pattern: str, subject: str) -> bool:
     """Return True if a subscription on *pattern* receives a message published on *subject*.
 
-    ``*foo`` is a plain token here. A pattern or a subject with an empty token matches nothing.
+    A pattern or a subject with an empty token matches nothing.
 
     >>> [matches("orders.*", subject) for subject in ("orders.new", "orders", "orders.eu.new")]
     [True, False, False]
@@ -39,8 +39,7 @@ def matches(pattern: str, subject: str) -> bool:
 def covers_tokens(tokens: Sequence[str], pattern: Sequence[str]) -> bool:
     """Return True if every subject of the filter *tokens* also matches the filter *pattern*, both given as tokens.
 
-    This is how the server matches the source of a transform or mapping, with its quirk: a token of *pattern*
-    that starts with ``*`` matches any one token, even when more follows the star.
+    This is how the server matches the source of a transform or mapping.
     """
     for index, pattern_token in enumerate(pattern):
         if index >= len(tokens) or not pattern_token:
@@ -53,7 +52,7 @@ def covers_tokens(tokens: Sequence[str], pattern: Sequence[str]) -> bool:
         if token == PARTIAL:
             if pattern_token != PARTIAL:
                 return False
-        elif pattern_token[0] != PARTIAL and token != pattern_token:
+        elif pattern_token not in (PARTIAL, token):
             return False
     return len(tokens) == len(pattern)
 
@@ -70,10 +69,7 @@ def is_subset(subject: str, of: str) -> bool:
 def _could_be_equal(one: str, other: str) -> bool:
     if not one or not other:
         return False
-    # The server checks the first character only, so "*x" could be anything here.
-    if one[0] in "*>" or other[0] in "*>":
-        return True
-    return one == other
+    return one == other or any(token in (PARTIAL, FULL) for token in (one, other))
 
 
 def collide(one: str, other: str) -> bool:

@@ -13,7 +13,6 @@ from operator import itemgetter
 
 from turnout.subjects._fnv import fnv1a
 from turnout.subjects.functions import Call, cut
-from turnout.subjects.pattern import covers_tokens
 from turnout.subjects.random_numbers import check_draw, random_below
 from turnout.subjects.tokens import FULL, PARTIAL, encode
 
@@ -52,8 +51,6 @@ def tokens_needed(steps: Sequence[TokenStep]) -> int:
 
 def matcher(pattern: Sequence[str]) -> Matches:
     """Build a test of a literal subject's tokens; the common cases compare all literal tokens at once."""
-    if any(token != PARTIAL and token.startswith(PARTIAL) for token in pattern):
-        return lambda tokens: covers_tokens(tokens, pattern)
     full = pattern[-1] == FULL
     fixed = [index for index, token in enumerate(pattern) if token not in (PARTIAL, FULL)]
     count = len(pattern)

@@ -73,8 +73,7 @@ class TokenColumns:
         if len(self.columns) < len(source) if full else len(self.columns) != len(source):
             return ()
         for token, column in zip(source, self.columns, strict=False):
-            # A token that starts with a star matches any one token, as in `covers_tokens`.
-            if token != FULL and not token.startswith(PARTIAL) and column.count(token) != len(column):
+            if token not in (FULL, PARTIAL) and column.count(token) != len(column):
                 rows = [row for row in rows if column[row] == token]
         return rows
 

@@ -19,10 +19,10 @@ from turnout.spark.subjects.partition import fnv1a, hash_by_loop
 from turnout.spark.subjects.random_numbers import draw_bits, percent, random_below
 from turnout.spark.subjects.text import join, let, literal, split_tokens
 from turnout.spark.subjects.transform import tail_of
-from turnout.subjects.index import FIXED, STAR, SourceShape
+from turnout.subjects.index import FIXED, SourceShape
 from turnout.subjects.mapping_program import KEPT, LOST, MappingProgram, TargetForm
 from turnout.subjects.mapping_table import MappingTable
-from turnout.subjects.tokens import FULL, PARTIAL
+from turnout.subjects.tokens import FULL
 
 _TOKENS, _BITS, _TARGET = "__turnout_tokens", "__turnout_bits", "__turnout_target"
 
@@ -165,9 +165,8 @@ def _rule_of(shape: SourceShape, numbers: dict[str, int], tokens: Column) -> Col
     fits = F.size(tokens) > count if shape.full else F.size(tokens) == count
     for index, kind in enumerate(shape.kinds):
         if kind != FIXED:
-            # A "*" covers a "*", also in a subject that is none; what only starts with a star does not.
-            refused = ("", FULL) if kind == STAR else ("", FULL, PARTIAL)
-            fits = fits & ~F.get(tokens, F.lit(index)).isin(*refused)
+            # A "*" covers a "*", also in a subject that is none.
+            fits = fits & ~F.get(tokens, F.lit(index)).isin("", FULL)
     # Tokens that all sources of the shape share are compared, and only the others are looked up: a key of several
     # tokens has to be put together, which costs more than finding it.
     keys = [key.split(".") for key in numbers] if shape.fixed else []

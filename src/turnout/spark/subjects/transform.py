@@ -65,11 +65,10 @@ def transform_subject(
 
 
 def _matches(source: str, subject: Column, tokens: Column) -> Column:
-    """Return a column that is true if a literal subject matches the source, quirks included."""
+    """Return a column that is true if a literal subject matches the source."""
     if shape_of(source).is_literal:
         return subject == literal(source)
-    # A token that only starts with a star matches as a star does (of literal subjects).
-    pattern_tokens = [PARTIAL if token.startswith(PARTIAL) else token for token in source.split(".")]
+    pattern_tokens = source.split(".")
     fits = tokens_fit(tokens, pattern_tokens)
     if pattern_tokens[-1] == FULL:
         return fits & is_literal(tokens)
