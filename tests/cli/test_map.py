@@ -120,3 +120,15 @@ def test_a_route_or_a_bare_table_serves_too(tmp_path: Path) -> None:
         _run("--config", str(tmp_path / "wrong.yaml"), "foo")
     with pytest.raises(ConfigError, match="has no accounts"):
         _run("--config", str(tmp_path / "table.json"), "--account", "A", "foo")
+
+
+def test_an_account_and_older_servers() -> None:
+    """``--account`` says whose hash is meant; a source that older servers match otherwise is warned of."""
+    done = _run("foo.*", "x.{{account-hash()}}.$1", "foo.1", "--account", "SHOP")
+    assert (done.exit_code, done.stdout) == (0, "foo.1 -> x.UUssF3Ay.1\n")
+    with pytest.raises(SubjectError, match="no account here"):
+        _run("foo.*", "x.{{account-hash()}}.$1", "foo.1")
+
+    starred = _run("*foo", "bar", "*foo")
+    assert starred.stdout == "*foo -> bar\n"
+    assert "nats-server before 2.15.3" in starred.stderr

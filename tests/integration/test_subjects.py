@@ -23,6 +23,7 @@ from turnout.embedded import NatsServer
 from turnout.embedded.nats_server import _version, find_nats_server
 from turnout.errors import SubjectError
 from turnout.subjects import MappingTable, SubjectTransform, is_publishable, mappings_in, parse_config
+from turnout.subjects.functions import account_hash
 from turnout.subjects.tokens import decode, encode
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "subjects"
@@ -238,3 +239,25 @@ def test_the_server_refuses_the_imports_that_strict_transforms_refuse(tmp_path: 
 
     assert differences == []
     assert compared > 15
+
+
+def test_a_token_that_starts_with_a_star_and_an_accounts_hash_on_the_server() -> None:
+    """From 2.15.3 on accounts map as the library does; older servers are asked for nothing."""
+    if _server_version() < (2, 15, 3):
+        pytest.skip("needs nats-server 2.15.3 or newer, on PATH")
+    tables: list[dict[str, Any]] = [
+        {"*foo": "bar"}, {"a.*b": "a.bar"}, {"foo.*": "x.{{account-hash()}}.$1"}, {"{{account-hash()}}.a": "b"},
+    ]  # fmt: skip
+    text = _accounts(tables)
+    config = parse_config(text)
+    differences = []
+    with NatsServer(config=text, jetstream=False) as server:
+        for number in range(len(tables)):
+            table = MappingTable.from_config(mappings_in(config, f"A{number}"))
+            for subject in ("xyz", "*foo", "a.zzz", "a.*b", "foo.1", f"{account_hash(f'A{number}')}.a"):
+                ours = table.apply(subject) or ""
+                theirs = _delivered(server.port, number, subject)
+                if theirs != Counter({ours: 1}):
+                    differences.append((tables[number], subject, ours, theirs))
+
+    assert differences == []

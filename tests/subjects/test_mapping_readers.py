@@ -10,11 +10,15 @@ from turnout.errors import ConfigError
 from turnout.subjects import (
     MappingTable,
     MappingTableError,
+    SubjectTransform,
     mappings_from_claim,
     mappings_in,
     parse_config,
     stream_transforms,
 )
+from turnout.subjects.errors import DestinationError
+from turnout.subjects.functions import account_hash
+from turnout.subjects.mapping_readers import older_meanings
 
 
 def test_an_account_claim_gives_its_mappings() -> None:
@@ -109,3 +113,49 @@ def test_mappings_are_found_at_the_top_and_in_accounts() -> None:
         mappings_in(config, "C")
     with pytest.raises(ConfigError, match="expected a block of mappings"):
         mappings_in({"mappings": "x"})
+
+
+def test_an_accounts_hash_is_resolved() -> None:
+    """As nats-server 2.15.3 resolves it in sources and destinations; not where there is no account, or another's."""
+    entry = {"destination": "y.{{ Account-Hash( ) }}.$1", "weight": "50%"}
+    block = {"foo.*": "x.{{account-hash()}}.$1", "{{account-hash()}}.a": "b", "bar.*": [entry]}
+    config = {"accounts": {"SHOP": {"mappings": block}}, "mappings": {"a": "{{account-hash()}}"}}
+
+    table = MappingTable.from_config(mappings_in(config, "SHOP"))
+    assert (table.apply("foo.1"), table.apply("UUssF3Ay.a")) == ("x.UUssF3Ay.1", "b")
+    assert table.apply("bar.1", draw=0.1) == "y.UUssF3Ay.1"
+    assert MappingTable.from_config(mappings_in(config)).apply("a") == account_hash("$G")
+    claim = {"sub": "SHOP", "nats": {"mappings": {"foo.*": [{"subject": "x.{{account-hash()}}.$1"}]}}}
+    assert MappingTable.from_config(mappings_from_claim(claim)).apply("foo.1") == "x.UUssF3Ay.1"
+
+
+@pytest.mark.parametrize(
+    ("destination", "reason"),
+    [
+        ("x.{{account-hash()}}", "not_available"),
+        ("x.{{account-hash(1)}}", "too_many_args"),
+        ("x.{{account-hash-import()}}", "not_available"),
+        ("x.{{account-hash-leaf-remote()}}", "not_available"),
+    ],
+)
+def test_a_function_of_an_account_needs_one(destination: str, reason: str) -> None:
+    """A table of no account, a transform and a stream cannot resolve it; none is taken for a literal."""
+    with pytest.raises(MappingTableError) as refused:
+        MappingTable.from_config({"foo.*": destination})
+    assert [getattr(error.cause, "reason", None) for error in refused.value.errors] == [reason]
+    with pytest.raises(DestinationError) as wrong:
+        SubjectTransform.parse("foo.*", destination)
+    assert wrong.value.reason == reason
+    with pytest.raises(MappingTableError):
+        stream_transforms({"name": "S", "subject_transform": {"src": "foo.*", "dest": destination}})
+    if destination != "x.{{account-hash()}}":
+        with pytest.raises(MappingTableError):
+            MappingTable.from_config(mappings_in({"accounts": {"A": {"mappings": {"foo.*": destination}}}}, "A"))
+
+
+def test_sources_that_older_servers_match_otherwise_are_told() -> None:
+    """Only a token that has more than its star."""
+    assert [warning[:7] for warning in older_meanings({"*": "a", "*foo": "b", "a.*b.>": "c.>", "a*": "d"})] == [
+        "'*foo' ",
+        "'a.*b.>",
+    ]

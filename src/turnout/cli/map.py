@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -33,7 +33,9 @@ def map_(
         Path | None,
         typer.Option(help="A file with mappings: a route, a nats-server configuration, a claim, YAML or JSON."),
     ] = None,
-    account: Annotated[str | None, typer.Option(help="With --config: whose mappings.")] = None,
+    account: Annotated[
+        str | None, typer.Option(help="With --config: whose mappings. Else the account that {{account-hash()}} means.")
+    ] = None,
     cluster: Annotated[
         str | None, typer.Option(help="With --config: the cluster of the server; a route's own if not given.")
     ] = None,
@@ -46,6 +48,8 @@ def map_(
 
     turnout map --config nats-server.conf --cluster west foo
     """
+    from turnout.subjects.functions import with_account
+
     arguments = list(words or ())
     lines = _lines() if stdin else iter(())
     try:
@@ -54,8 +58,11 @@ def map_(
                 raise ConfigError([Mistake("--strict", "it is for one transform, not for --config")])
             _explain_table(config, account, cluster, chain(arguments, lines), as_json=as_json)
             return
-        _check_transform(arguments, account, cluster)
+        _check_transform(arguments, cluster)
         source, destination, *subjects = arguments
+        if account is not None:
+            source, destination = with_account(source, account), with_account(destination, account)
+        _warn({source: destination})
         if not _try_transform(source, destination, chain(subjects, lines), strict=strict, as_json=as_json):
             raise typer.Exit(FAILED)
     except SubjectError as failure:
@@ -65,7 +72,15 @@ def map_(
         raise typer.Exit(WRONG_REQUEST) from None
 
 
-def _check_transform(arguments: Sequence[str], account: str | None, cluster: str | None) -> None:
+def _warn(mappings: Mapping[str, object]) -> None:
+    """Warn of sources that older servers match to other subjects."""
+    from turnout.subjects.mapping_readers import older_meanings
+
+    for warning in older_meanings(mappings):
+        typer.echo(f"warning: {printable_on_terminal(warning)}", err=True)
+
+
+def _check_transform(arguments: Sequence[str], cluster: str | None) -> None:
     """Refuse arguments and options that cannot be combined without ``--config``.
 
     Raises:
@@ -74,9 +89,8 @@ def _check_transform(arguments: Sequence[str], account: str | None, cluster: str
     if len(arguments) < 2:
         problem = "expected SOURCE DESTINATION SUBJECT…, or --config FILE SUBJECT…"
         raise ConfigError([Mistake("arguments", problem)])
-    for option, value in (("--account", account), ("--cluster", cluster)):
-        if value is not None:
-            raise ConfigError([Mistake(option, "it needs --config")])
+    if cluster is not None:
+        raise ConfigError([Mistake("--cluster", "it needs --config")])
 
 
 def _lines() -> Iterator[str]:
@@ -195,6 +209,7 @@ def _explain_table(
 
     mappings, own = _mappings(file, account)
     table = MappingTable.from_config(mappings)
+    _warn(mappings)
     cluster = own if cluster is None else cluster
     explanations = (explain(table, subject, cluster) for subject in subjects)
     if as_json:

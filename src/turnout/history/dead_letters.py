@@ -66,7 +66,7 @@ class DeadLetter:
 
     @property
     def stored_seconds(self) -> float:
-        """When it was set aside, in seconds since 1970."""
+        """Time at which it was set aside, in seconds since 1970."""
         return seconds_of_micros(self.stored)
 
     @classmethod

@@ -29,6 +29,7 @@ from turnout.routes.spark_names import intended_property
 from turnout.routes.webhooks import WebhooksPart
 from turnout.secrets import is_secret
 from turnout.subjects import MappingTable, MappingTableError, is_publishable
+from turnout.subjects.mapping_readers import older_meanings
 from turnout.transforms import Chain, ErrorPolicy, unknown_fields
 from turnout.transforms.base import Side
 from turnout.untrusted import decimal
@@ -125,7 +126,14 @@ class RouteReader:
         """The mappings; what is neither a block nor a file's name is named by the document's own check."""
         if not isinstance(self.document.get("mappings"), dict | str | None):
             return None
-        return self._part("mappings", lambda part: MappingTable.from_config(mappings_of(part, self.folder)), {})
+
+        def read(part: Any) -> MappingTable:
+            mappings = mappings_of(part, self.folder)
+            table = MappingTable.from_config(mappings)
+            self.notes += [f"mappings: {warning}" for warning in older_meanings(mappings)]
+            return table
+
+        return self._part("mappings", read, {})
 
     def _format(self, side: str, of_connector: Format | None) -> _Format | None:
         """Return the format of keys or values: the route's, else that of a connector's converter, else raw bytes."""

@@ -57,7 +57,8 @@ class Route:
         checkpoint: the folder of the run's progress, absolute, or its URL; None is one beside the file.
         spark: more Spark properties for the session.
         file: file of the route, None for text.
-        notes: settings of a connector's file without effect here, a sentence for each.
+        notes: settings of a connector's file without effect here, and sources of mappings that older servers match to
+            other subjects; a sentence for each.
         digest: digest of the text that the route was read from; "" for one that was made in Python.
         reads: sink name → patterns of the subjects there that the route itself reads; known after the preflight.
         stored: sink name → patterns of the topics that its servers store; absent where that is unknown, or where a run

@@ -38,6 +38,8 @@ class Reason(StrEnum):
     NOT_ENOUGH_ARGUMENTS = "not_enough_args"
     """For ``random``: not exactly one."""
     TOO_MANY_ARGUMENTS = "too_many_args"
+    NOT_AVAILABLE = "not_available"
+    """A function of an account, such as ``account-hash()``, where no account is known."""
     INVALID_ARGUMENT = "invalid_arg"
     """An argument that is not a number, does not fit its range, or is a delimiter with a blank."""
     INDEX_OUT_OF_RANGE = "index_out_of_range"
@@ -74,6 +76,7 @@ _PROBLEMS: Final[Mapping[Reason, str]] = {
     Reason.UNKNOWN_FUNCTION: "unknown function",
     Reason.NOT_ENOUGH_ARGUMENTS: "not enough arguments",
     Reason.TOO_MANY_ARGUMENTS: "too many arguments",
+    Reason.NOT_AVAILABLE: "there is no account here for this function",
     Reason.INVALID_ARGUMENT: "invalid argument",
     Reason.INDEX_OUT_OF_RANGE: "wildcard index out of range",
     Reason.NOT_USING_ALL_WILDCARDS: "not every wildcard of the source is used",

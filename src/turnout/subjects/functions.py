@@ -7,6 +7,7 @@ the search, so ``{{left(1,1)}}{{right(1,1)}}`` is a ``right``.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -197,6 +198,19 @@ FUNCTIONS: tuple[MappingFunction, ...] = (
     MappingFunction("random", "[rR]andom", _random_arguments, None, "a number from 0 to n - 1"),
 )
 
+# They are resolved once, in the mappings of an account; nats-server has them from 2.15.3 on. Another account's hash is
+# for imports and leaf nodes, and never for mappings.
+_ACCOUNT_FUNCTIONS = tuple(
+    (name, re.compile(rf"{{{{{_BLANK}{spelling}{_BLANK}\("))
+    for name, spelling in (
+        ("account-hash-import", "[aA]ccount-[hH]ash-[iI]mport"),
+        ("account-hash-leaf-remote", "[aA]ccount-[hH]ash-[lL]eaf-[rR]emote"),
+        ("account-hash", "[aA]ccount-[hH]ash"),
+    )
+)
+_HASH_DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+_HASH_LENGTH = 8
+
 _OPENINGS = tuple((function, function.opening) for function in FUNCTIONS)
 _ARGUMENTS = re.compile(rf"(.*)\){_BLANK}}}}}")
 _CUTS = {function.name: function.apply for function in FUNCTIONS if function.apply is not None}
@@ -209,7 +223,43 @@ def is_braced(token: str) -> bool:
 
 def is_call(token: str) -> bool:
     """Return True if a braced token names a known function; its arguments are not checked."""
-    return is_braced(token) and any(_arguments(opening, token) is not None for _, opening in _OPENINGS)
+    openings = (*(opening for _, opening in _OPENINGS), *(opening for _, opening in _ACCOUNT_FUNCTIONS))
+    return is_braced(token) and any(_arguments(opening, token) is not None for opening in openings)
+
+
+def account_hash(account: str) -> str:
+    """Return the token that stands for an account: the first bytes of the SHA-256 of its name, as letters and digits.
+
+    >>> account_hash("SHOP")
+    'UUssF3Ay'
+    """
+    digest = hashlib.sha256(encode(account)).digest()[:_HASH_LENGTH]
+    return "".join(_HASH_DIGITS[byte % len(_HASH_DIGITS)] for byte in digest)
+
+
+def with_account(subject: str, account: str) -> str:
+    """Return a subject or destination with the hash of its account in place of each ``{{account-hash()}}``.
+
+    >>> with_account("x.{{account-hash()}}.$1", "SHOP")
+    'x.UUssF3Ay.$1'
+    """
+    if "{{" not in subject:
+        return subject
+    return ".".join(
+        account_hash(account) if _account_function(token) == ("account-hash", "") else token
+        for token in subject.split(".")
+    )
+
+
+def _account_function(token: str) -> tuple[str, str] | None:
+    """Return the name and the arguments of an account's function; None for another token."""
+    if not is_braced(token):
+        return None
+    for name, opening in _ACCOUNT_FUNCTIONS:
+        arguments = _arguments(opening, token)
+        if arguments is not None:
+            return name, arguments.strip()
+    return None
 
 
 def _arguments(opening: re.Pattern[str], token: str) -> str | None:
@@ -239,6 +289,10 @@ def parse_call(token: str, *, destination: str | None = None, position: int = 0)
     if not is_braced(token):
         return None
     text = token if destination is None else destination
+    of_account = _account_function(token)
+    if of_account is not None:
+        reason = Reason.TOO_MANY_ARGUMENTS if of_account[1] else Reason.NOT_AVAILABLE
+        raise DestinationError(reason, text, token, position)
     for function, opening in _OPENINGS:
         arguments = _arguments(opening, token)
         if arguments is not None:

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from turnout.errors import ConfigError, Mistake, SubjectError
 from turnout.subjects.errors import MappingEntryError, MappingTableError, Reason
+from turnout.subjects.functions import with_account
 from turnout.subjects.server_config import ConfigBlock, load_config
-from turnout.subjects.tokens import FULL, check_subject
+from turnout.subjects.tokens import FULL, PARTIAL, check_subject
 from turnout.subjects.transform import SubjectTransform, check_mapping, with_placeholders
 from turnout.suggestions import did_you_mean
 
@@ -83,14 +84,42 @@ def mappings_in(config: Mapping[str, object], account: str | None = None) -> Con
     ({'orders': 'eu.orders'}, {})
     """
     if account is None or account == GLOBAL:
-        return _blocks(config, "")
+        return _of_account(_blocks(config, ""), GLOBAL)
     accounts = _accounts(config)
     holder = accounts.get(account)
     if not isinstance(holder, Mapping):
         names = ", ".join(accounts) or "none"
         problem = f"there is no account {account!r}; there are: {names}{did_you_mean(account, accounts)}"
         raise ConfigError([Mistake("accounts", problem)])
-    return _blocks(holder, f"accounts.{account}.")
+    return _of_account(_blocks(holder, f"accounts.{account}."), account)
+
+
+def _of_account(mappings: ConfigBlock, account: str) -> ConfigBlock:
+    """Return mappings with the functions of their account resolved."""
+
+    def resolved(value: object) -> object:
+        if isinstance(value, str):
+            return with_account(value, account)
+        if isinstance(value, list | tuple):
+            return [resolved(item) for item in value]
+        if isinstance(value, Mapping):
+            return {name: resolved(item) for name, item in value.items()}
+        return value
+
+    return {with_account(source, account): resolved(value) for source, value in mappings.items()}
+
+
+def older_meanings(mappings: Mapping[str, object]) -> list[str]:
+    """Return a warning for each source that nats-server before 2.15.3 matches to other subjects.
+
+    >>> older_meanings({"orders.*": "a.$1", "*foo": "bar"})
+    ["'*foo' has a token that only starts with *: a plain token, but for nats-server before 2.15.3 any token"]
+    """
+    return [
+        f"{source!r} has a token that only starts with *: a plain token, but for nats-server before 2.15.3 any token"
+        for source in mappings
+        if isinstance(source, str) and any(len(token) > 1 and token[0] == PARTIAL for token in source.split("."))
+    ]
 
 
 def _accounts(config: Mapping[str, object]) -> Mapping[str, object]:
@@ -126,10 +155,13 @@ def mappings_from_claim(claim: Mapping[str, object]) -> ConfigBlock:
         return {}
     if not isinstance(mappings, Mapping):
         raise ConfigError([Mistake("nats.mappings", f"expected an object, found {mappings!r}")])
-    return {
+    block: ConfigBlock = {
         source: [_from_claim(source, entry) for entry in _list(source, destinations)]
         for source, destinations in mappings.items()
     }
+    # An account of a JWT has its public key as its name.
+    account = claim.get("sub")
+    return _of_account(block, account) if isinstance(account, str) and account else block
 
 
 def _list(source: str, value: object) -> list[object]:

@@ -108,3 +108,17 @@ def test_a_name_that_no_default_can_hold(tmp_path) -> None:
     file = server(tmp_path, 'authorization { user: "a}b", password: p }\nmappings { a: b }\n')
 
     assert part_of(draft_of_server(file), "sink")["user"] == "${NATS_USER}"
+
+
+def test_what_depends_on_the_servers_version(tmp_path) -> None:
+    """An account's hash arrives resolved; a source that older servers match otherwise is told, and by `check` too."""
+    text = 'accounts { SHOP { mappings { "foo.*": "x.{{account-hash()}}.$1", "*bar": y } } }'
+
+    draft = draft_of_server(server(tmp_path, text), "SHOP")
+
+    route = read(draft)
+    assert route.mappings.apply("foo.1") == "x.UUssF3Ay.1"
+    assert (route.mappings.apply("*bar"), route.mappings.apply("zbar")) == ("y", "zbar")
+    told = "'*bar' has a token that only starts with *"
+    assert [part.why.startswith(told) for part in draft.left if part.name == "accounts.SHOP.mappings"] == [False, True]
+    assert [note for note in route.notes if told in note] != []

@@ -10,7 +10,7 @@ from turnout.routes.drafts.addresses import named_after
 from turnout.routes.drafts.route_draft import Adoption, Draft, Omission, route_name
 from turnout.routes.line_numbers import Document
 from turnout.subjects import load_config, mappings_in
-from turnout.subjects.mapping_readers import GLOBAL, account_of, accounts_with_mappings
+from turnout.subjects.mapping_readers import GLOBAL, account_of, accounts_with_mappings, older_meanings
 
 _ANYWHERE = ("0.0.0.0", "::", "")  # noqa: S104 - addresses of a server, not ours
 _REASONS = {
@@ -92,6 +92,7 @@ class _ServerDrafter:
         where = "" if self.account == GLOBAL else f"accounts.{self.account}."
         self.taken.append(Adoption(f"{where}mappings", "mappings"))
         self.left.append(Omission(f"{where}mappings", "still the server's: take them out there, or they apply twice"))
+        self.left += [Omission(f"{where}mappings", note) for note in older_meanings(document["mappings"])]
         cluster = self._inner("cluster").get("name")
         if isinstance(cluster, str):
             document["cluster"] = cluster
