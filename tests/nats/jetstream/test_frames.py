@@ -168,7 +168,13 @@ def test_what_is_used_of_nats_py() -> None:
     assert parameters == ["sid", "subject", "reply", "data", "headers"]
     assert next(iter(inspect.signature(client._remove_sub).parameters)) == "sid"
     assert list(inspect.signature(client._process_info).parameters) == ["info", "initial_connection"]
-    for method in ("_attempt_reconnect", "_connect_to_server", "_process_connect_init", "_process_pong"):
+    for method in (
+        "_attempt_reconnect",
+        "_connect_to_server",
+        "_process_connect_init",
+        "_process_pong",
+        "_process_err",
+    ):
         assert inspect.iscoroutinefunction(getattr(client, method)), method
     assert hasattr(TcpTransport(), "_io_writer")
     assert isinstance(NatsConnection()._ps, FrameParser)

@@ -16,7 +16,6 @@ from typing import NoReturn, TypeAlias
 from nats.errors import ProtocolError
 from nats.protocol.parser import Parser
 
-from turnout.nats.protocol.errors import PermissionDeniedError
 from turnout.nats.protocol.frames import largest_message
 
 _log = logging.getLogger(__name__)
@@ -45,6 +44,9 @@ class FrameParser(Parser):  # type: ignore[misc, unused-ignore]
     Args:
         client: the nats-py client that owns it.
         handlers: the handler for each subscription id, as the wire writes it.
+
+    Attributes:
+        error_line: the last ``-ERR`` as the server wrote it; nats-py passes it on in lower case.
     """
 
     def __init__(self, client: object, handlers: dict[bytes, Handler]) -> None:
@@ -55,6 +57,7 @@ class FrameParser(Parser):  # type: ignore[misc, unused-ignore]
         self._generation = 0
         self._sid = b""
         self._frames: list[Frame] = []
+        self.error_line = ""
         super().__init__(client)
 
     def reset(self) -> None:
@@ -192,11 +195,7 @@ class FrameParser(Parser):  # type: ignore[misc, unused-ignore]
         """Pass another kind of line to nats-py's parser; return True if it started a new connection."""
         generation = self._generation
         if line.startswith(b"-ERR"):
-            # nats-py writes it in lower case, but subjects are read as they are written.
-            denial = PermissionDeniedError.of(line.decode("utf-8", "replace"))
-            if denial is not None:
-                self.nc.report(denial)
-                return False
+            self.error_line = line.decode("utf-8", "replace")
         await super().parse(line)
         return generation != self._generation
 

@@ -64,7 +64,7 @@ class NatsConnection(BoundedClient):
     def __init__(self, error_callback: ErrorCallback | None = None) -> None:
         super().__init__()
         self.handlers: dict[bytes, Handler] = {}
-        self._ps = FrameParser(self, self.handlers)
+        self._ps = self._parser = FrameParser(self, self.handlers)
         self._report_to = error_callback
         self._reports: set[asyncio.Future[Any]] = set()
         self.on_reconnected: list[Callable[[], None]] = []
@@ -131,6 +131,14 @@ class NatsConnection(BoundedClient):
         if initial_connection:
             self._secure(info)
         await super()._process_info(info, initial_connection=initial_connection)
+
+    async def _process_err(self, err_msg: str) -> None:
+        """Process an error line like nats-py; a denial has its subject as the server wrote it, not in lower case."""
+        denial = PermissionDeniedError.of(self._parser.error_line) if "permissions violation" in err_msg else None
+        if denial is None:
+            await super()._process_err(err_msg)
+        else:
+            self.report(denial)
 
     def _secure(self, greeting: JsonObject) -> None:
         """Enforce the TLS rule: nats-py alone uses no TLS unless the server requires it."""
