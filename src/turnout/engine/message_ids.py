@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from turnout.deferred import pc
-from turnout.records.listed import ListedRecords
+from turnout.records.listed import STREAM_ID, ListedRecords
 from turnout.records.types import ArrowBatch, RowIds, Strings
 from turnout.subjects.draw_hash import chained
 
@@ -16,18 +16,21 @@ _MAX_JOINED_RECORDS = 32
 
 
 def origins(batch: ArrowBatch) -> Strings:
-    """``stream:sequence`` for NATS, ``topic:partition:offset`` otherwise; null where a part is unknown.
+    """``stream.identity:sequence`` for NATS, ``topic:partition:offset`` otherwise; null where a part is unknown.
+
+    A stream without a known identity, as of a checkpoint that an earlier release began, is its name alone.
 
     Args:
         batch: a record batch as it was read.
     """
     names = batch.schema.names
+    stream = STREAM_ID if STREAM_ID in names else "stream"
     if batch.num_rows <= _MAX_JOINED_RECORDS:
-        parts = ("stream", "offset") if "stream" in names else ("topic", "partition", "offset")
+        parts = (stream, "offset") if stream in names else ("topic", "partition", "offset")
         return pa.array(list(map(_joined, *(batch.column(part).to_pylist() for part in parts))), pa.string())
     offsets = batch.column("offset").cast(pa.string())
-    if "stream" in names:
-        return pc.binary_join_element_wise(batch.column("stream"), offsets, ":")
+    if stream in names:
+        return pc.binary_join_element_wise(batch.column(stream), offsets, ":")
     partitions = batch.column("partition").cast(pa.string())
     return pc.binary_join_element_wise(batch.column("topic").cast(pa.string()), partitions, offsets, ":")
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from turnout.records.types import ArrowBatch
+
+STREAM_ID: Final = "stream_id"
+"""Column of a record batch with the stream and its identity, as origins begin: ``ORDERS.18ec3e1cf4bcb700``."""
 
 Pairs: TypeAlias = Sequence[tuple[str, bytes]]
 """Names and values of one record's headers, in order."""
@@ -16,7 +19,7 @@ class ListedRecords:
     """A few records of a stream; each Arrow array of their record batch takes as long as the work on some of them.
 
     Args:
-        stream: name of the stream.
+        stream: name of the stream, with its identity if it is known, as in the column `STREAM_ID`.
         topics: by record, as all lists here.
         offsets: sequences in the stream.
         times: microseconds since 1970.

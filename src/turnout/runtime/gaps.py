@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Iterator
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 from turnout.errors import StreamError
+from turnout.nats.protocol.errors import StreamNotFoundError, StreamReplacedError
 from turnout.nats.wire import Connection, stream_info
 from turnout.runtime.source_options import SourceOptions
 
@@ -32,6 +34,23 @@ def lost_error(stream: str, start: int, end: int) -> StreamError:
         " purge, or the stream is another one; set failOnDataLoss=false to continue without them",
         code=404,
     )
+
+
+_Batch = TypeVar("_Batch")
+
+
+def until_replaced(batches: Iterator[_Batch], options: SourceOptions) -> Iterator[_Batch]:
+    """Yield batches as long as their stream is there; the next micro-batch reads the one that has replaced it.
+
+    Raises:
+        StreamError: the stream is another one now, or has other data, or there is none, and ``failOnDataLoss`` is on.
+    """
+    try:
+        yield from batches
+    except (StreamReplacedError, StreamNotFoundError) as failure:
+        if options.fail_on_data_loss:
+            raise
+        _log.warning("%s", failure)
 
 
 class LossWatch:

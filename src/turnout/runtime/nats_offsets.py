@@ -7,15 +7,32 @@ A stream's name has no dot, so keys with a dot are free for other facts:
   it is planned: its sequence is its beginning, and the number, one higher for each open split, makes the offset differ
   from the last one. Its position is recorded under the number (`turnout.runtime.open_splits`) and is where the next
   micro-batch begins.
+- ``STREAM.created``: creation time of the stream that the sequence is a position in. A checkpoint of an earlier release
+  has none; it adopts the stream that is there.
+- ``STREAM.id``: identity of the stream in message ids, where it does not follow from the creation time: "" for a
+  checkpoint that has adopted its stream, whose ids go on without one.
+- ``STREAM.time``: when the message before the sequence was stored, in microseconds since 1970, if that is known.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final, TypeAlias
+
+from turnout.nats.protocol.identity import Position, StreamIdentity
+from turnout.untrusted import is_whole
+
+Offsets: TypeAlias = "dict[str, Any]"
+"""Next sequence of each stream, and the keys above; the content of a checkpoint."""
 
 _OPEN_SUFFIX: Final = ".open"
 _BEGIN_SUFFIX: Final = ".from"
+_CREATED_SUFFIX: Final = ".created"
+_ID_SUFFIX: Final = ".id"
+_TIME_SUFFIX: Final = ".time"
+
+WARNING: Final = ".warning"
+"""End of a key in the latest offset of a query's progress, after the name of a stream: a loss was stepped over."""
 
 LARGE_BACKLOG: Final = 50_000
 """With more records than this to catch up with, micro-batches have an end: they cost less by record."""
@@ -23,46 +40,74 @@ LARGE_BACKLOG: Final = 50_000
 _SMALL_BACKLOG: Final = 10_000
 
 
-def number_in(offset: Mapping[str, int], stream: str | None = None) -> int | None:
+def identity_in(offset: Mapping[str, Any], stream: str) -> StreamIdentity | None:
+    """Return the identity of a stream that an offset has; None in one of an earlier release."""
+    created = offset.get(f"{stream}{_CREATED_SUFFIX}")
+    if not isinstance(created, str):
+        return None
+    token = offset.get(f"{stream}{_ID_SUFFIX}")
+    return StreamIdentity(created, token) if isinstance(token, str) else StreamIdentity.of(created)
+
+
+def time_in(offset: Mapping[str, Any], stream: str) -> int | None:
+    """Return when the message before the sequence of an offset was stored; None if it does not say so."""
+    time = offset.get(f"{stream}{_TIME_SUFFIX}")
+    return time if is_whole(time) else None
+
+
+def position_keys(positions: Mapping[str, Position]) -> Offsets:
+    """Return the keys of an offset with positions in streams, given by stream."""
+    offset: Offsets = {}
+    for stream, position in positions.items():
+        identity = position.identity
+        offset |= {stream: position.next, f"{stream}{_CREATED_SUFFIX}": identity.created}
+        if identity != StreamIdentity.of(identity.created):
+            offset[f"{stream}{_ID_SUFFIX}"] = identity.token
+        if position.time is not None:
+            offset[f"{stream}{_TIME_SUFFIX}"] = position.time
+    return offset
+
+
+def number_in(offset: Mapping[str, Any], stream: str | None = None) -> int | None:
     """Return the number of the open split in an offset, of any stream or of one; None if there is none."""
     numbers = open_numbers(offset)
     return next(iter(numbers.values()), None) if stream is None else numbers.get(stream)
 
 
-def open_numbers(offset: Mapping[str, int]) -> dict[str, int]:
+def open_numbers(offset: Mapping[str, Any]) -> dict[str, int]:
     """Return the numbers of the open splits in an offset, by stream."""
     return _with_suffix(offset, _OPEN_SUFFIX)
 
 
-def begins(offset: Mapping[str, int]) -> dict[str, int]:
+def begins(offset: Mapping[str, Any]) -> dict[str, int]:
     """Return the first sequences of a micro-batch that its offset records, by stream."""
     return _with_suffix(offset, _BEGIN_SUFFIX)
 
 
-def begin_keys(starts: Mapping[str, int]) -> dict[str, int]:
-    """Return the keys of an offset that record the first sequences of its micro-batch, given by stream."""
-    return {f"{stream}{_BEGIN_SUFFIX}": sequence for stream, sequence in starts.items()}
+def begin_keys(starts: Mapping[str, Position]) -> Offsets:
+    """Return the keys of an offset that record where its micro-batch begins, given by stream."""
+    return {f"{stream}{_BEGIN_SUFFIX}": position.next for stream, position in starts.items()}
 
 
-def _with_suffix(offset: Mapping[str, int], suffix: str) -> dict[str, int]:
+def _with_suffix(offset: Mapping[str, Any], suffix: str) -> dict[str, int]:
     return {name.removesuffix(suffix): number for name, number in offset.items() if name.endswith(suffix)}
 
 
-def opened(starts: Mapping[str, int], number: int) -> dict[str, int]:
+def opened(starts: Mapping[str, Position], number: int) -> Offsets:
     """Return the offset of an open split that begins at *starts*."""
-    return {**starts, **{f"{stream}{_OPEN_SUFFIX}": number for stream in starts}}
+    return position_keys(starts) | {f"{stream}{_OPEN_SUFFIX}": number for stream in starts}
 
 
-def closed(offset: dict[str, int], starts: Mapping[str, int]) -> dict[str, int]:
+def closed(offset: Offsets, starts: Mapping[str, Position]) -> Offsets:
     """Return the offset with which a bounded micro-batch follows; *offset* unchanged if it has no open split.
 
     Args:
         offset: the last one.
-        starts: first sequences of the next micro-batch, by stream.
+        starts: where the next micro-batch begins, by stream.
     """
     if number_in(offset) is None:
         return offset
-    return {**starts, **begin_keys(starts)}
+    return position_keys(starts) | begin_keys(starts)
 
 
 class Backlog:

@@ -228,7 +228,7 @@ class SparkStage:
         self, options: SourceOptions, split: OpenSplit, publishers: Publishers, tally: TaskTally
     ) -> OpenTask:
         assert options.open_splits is not None
-        opens = partial(opened, options, split.stream)
+        opens = partial(opened, options, split.stream, identity=split.identity)
         return OpenTask(options.open_splits, split, opens, self, publishers, tally, self._recorder())
 
     def prepare(self, revision: int | None) -> None:

@@ -4,6 +4,7 @@
 
     StreamError                          .code .err_code
     ├── StreamNotFoundError(LookupError)             10059
+    ├── StreamReplacedError                          a position is in another stream of the name, or in other data
     ├── StreamNameInUseError                         10058
     ├── ConsumerNotFoundError(LookupError)           10014
     ├── ConsumerExistsError                          10013, 10105, 10148
@@ -54,6 +55,10 @@ class BrokenFrameError(ConnectionLostError):
 
 class StreamNotFoundError(StreamError, LookupError):
     """Raised when no stream has the requested name."""
+
+
+class StreamReplacedError(StreamError):
+    """Raised when a position is in another stream of the same name, or in data that the server has no more."""
 
 
 class StreamNameInUseError(StreamError):

@@ -53,11 +53,14 @@ class DirectReader:
             ConnectionLostError: no reconnection in time.
         """
         retries = self._connection.retry_window()
+        stored = self._range.time
         while self._next < self._range.end:
             try:
                 if not self._connection.is_open:
                     self._connection.reconnect(retries.until)
                 before = self._next
+                # No consumer ends with the stream: whose messages the last batch had, is known at the end of the range.
+                self._range.check(self._connection, self.next, stored)
                 rows, done = self._ask()
             except ConnectionLostError:
                 if retries.is_over:
@@ -69,9 +72,11 @@ class DirectReader:
             if rows:
                 sequences = np.array([row.offset for row in rows])
                 self.hole, self._last = hole(sequences, self.next), rows[-1].offset
+                stored = rows[-1].timestamp
                 yield record_batch(rows)
             if done:
-                return
+                break
+        self._range.check(self._connection, self.next, stored)
 
     def _ask(self) -> tuple[list[Row], bool]:
         """Read one batch: its rows within the range, and True if no messages remain after it."""

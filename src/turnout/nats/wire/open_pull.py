@@ -9,6 +9,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from turnout.nats.protocol.identity import StreamIdentity
 from turnout.nats.wire.connection import Connection
 from turnout.nats.wire.pull import PullReader, Range
 from turnout.nats.wire.records import SCHEMA, Received
@@ -31,6 +32,8 @@ class OpenReader(PullReader):
         filters: the subjects to read, none for all.
         calls: a socket; bytes on it interrupt the wait for messages.
         tick: seconds after which a wait ends in any case.
+        identity: identity of the stream; another one of the name is not read. None for any.
+        time: when the message before *start* was stored, in microseconds since 1970; None if that is unknown.
 
     Attributes:
         tick: likewise; it may be set between two batches.
@@ -46,8 +49,10 @@ class OpenReader(PullReader):
         *,
         calls: socket.socket,
         tick: float,
+        identity: StreamIdentity | None = None,
+        time: int | None = None,
     ) -> None:
-        super().__init__(connection, Range(stream, start, LARGEST_SEQUENCE, filters))
+        super().__init__(connection, Range(stream, start, LARGEST_SEQUENCE, filters, identity, time))
         self._longest_linger = 0.0
         self._calls = calls
         self.tick = tick
@@ -87,16 +92,17 @@ class OpenReader(PullReader):
 
     def _handed_out(self, received: Received, count: int) -> ArrowBatch | ListedRecords:
         """Return the first *count* messages, with their stream."""
-        stream, listed = self._range.stream, received.listed
+        stream, identity, listed = self._range.stream, self._range.identity, received.listed
 
         def batch() -> ArrowBatch:
-            return with_stream(received.batch(count), stream)
+            return with_stream(received.batch(count), stream, identity)
 
         if listed is None or count < len(listed.topics):
             return batch()
         times = [time // 1000 for time in listed.times]
+        label = stream if identity is None else identity.label(stream)
         return ListedRecords(
-            stream, listed.topics, listed.sequences, times, listed.keys, listed.payloads, listed.headers, batch
+            label, listed.topics, listed.sequences, times, listed.keys, listed.payloads, listed.headers, batch
         )
 
     def _account(self, batch: Received) -> int:

@@ -12,7 +12,14 @@ from typing import Final
 
 from turnout.errors import ConfigError, ConnectionLostError, Mistake, StreamError
 from turnout.nats.protocol.answers import number_in, object_in
-from turnout.nats.protocol.errors import MessageNotFoundError
+from turnout.nats.protocol.errors import MessageNotFoundError, StreamReplacedError
+from turnout.nats.protocol.identity import (
+    Position,
+    microseconds,
+    older_data_error,
+    other_message_error,
+    replaced_error,
+)
 from turnout.nats.protocol.positions import sequences
 from turnout.nats.protocol.pull_requests import ephemeral_config, next_request, pull_body
 from turnout.nats.wire.connection import Connection
@@ -20,6 +27,7 @@ from turnout.nats.wire.streams import create_consumer, delete_consumer, stream_i
 from turnout.untrusted import decimal, is_whole
 
 _STREAM_NOT_FOUND = 10059
+_FORBIDDEN, _NOT_FOUND = 403, 404
 _CONSUMED = frozenset({"workqueue", "interest"})
 
 StreamPosition = str | int | datetime | Mapping[str, int]
@@ -33,6 +41,8 @@ class StoredSequences:
     Attributes:
         consumed: messages are deleted when the stream's consumers have acknowledged them (a work queue, or by
             interest): an observer must not be one of these.
+        created: creation time of the stream, which distinguishes it from others of its name.
+        time: when its last message was stored, in microseconds since 1970; None for an empty stream.
     """
 
     first: int
@@ -40,6 +50,8 @@ class StoredSequences:
     mean_bytes: float
     deleted: int
     consumed: bool
+    created: str
+    time: int | None
 
 
 def state_of(connection: Connection, stream: str) -> StoredSequences:
@@ -59,7 +71,47 @@ def state_of(connection: Connection, stream: str) -> StoredSequences:
     # A stream that never had a message says that its first is 0.
     first, following = max(1, state["first_seq"]), state["last_seq"] + 1
     mean = state["bytes"] / messages if messages else 0
-    return StoredSequences(first, following, mean, max(0, following - first - messages), consumed)
+    deleted = max(0, following - first - messages)
+    created, last_time = str(info.get("created", "")), str(state.get("last_ts", ""))
+    return StoredSequences(first, following, mean, deleted, consumed, created, microseconds(last_time))
+
+
+def position_problem(
+    connection: Connection, stream: str, position: Position, state: StoredSequences
+) -> StreamReplacedError | None:
+    """Return an error if a position is not in the stream as it is now: made anew, or restored to older data.
+
+    The message before the position is requested if others may have taken its sequence. It may be deleted, or access to
+    it denied: then only the creation time and the end of the stream are compared.
+
+    Args:
+        connection: connection for the request.
+        stream: the stream.
+        position: a position in it.
+        state: its present state.
+    """
+    if position.identity.created != state.created:
+        return replaced_error(stream, position, state.created)
+    if position.next > state.next:
+        return older_data_error(stream, position, state.next)
+    if position.time is None or (position.next == state.next and position.time == state.time):
+        return None
+    found = time_before(connection, stream, position.next, state)
+    return None if found in (None, position.time) else other_message_error(stream, position, found)
+
+
+def time_before(connection: Connection, stream: str, sequence: int, state: StoredSequences) -> int | None:
+    """Return when the message before *sequence* was stored, in microseconds since 1970; None if that is unknown."""
+    if not state.first < sequence <= state.next:
+        return None
+    try:
+        request = f"STREAM.MSG.GET.{stream}"
+        message = object_in(connection.api(request, {"seq": sequence - 1}), "message", request=request)
+        return microseconds(str(message["time"]))
+    except StreamError as failure:
+        if failure.code not in (_FORBIDDEN, _NOT_FOUND):
+            raise
+        return None
 
 
 def resolve(connection: Connection, stream: str, position: StreamPosition) -> int:

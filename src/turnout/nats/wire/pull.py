@@ -12,20 +12,23 @@ import time
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import lt
 
 import numpy as np
 
 from turnout.errors import ConnectionLostError, StreamError
+from turnout.nats.protocol.identity import Position, StreamIdentity, older_data_error
 from turnout.nats.protocol.pull_requests import PullStatus, ephemeral_config, next_request, pull_body
 from turnout.nats.protocol.status import NO_RESPONDERS, REQUEST_TIMEOUT, read_status
 from turnout.nats.wire.connection import Connection, frame
 from turnout.nats.wire.frames import locate, shift, with_room
 from turnout.nats.wire.listed import FEW_BYTES, Listed
+from turnout.nats.wire.positions import position_problem, state_of
 from turnout.nats.wire.records import Integers, Received, decode
 from turnout.nats.wire.streams import create_consumer, delete_consumer
 from turnout.records.types import ArrowBatch
+from turnout.untrusted import LARGEST_SEQUENCE
 
 _OPEN_REQUESTS = 2
 _REQUEST_MESSAGES = 50_000
@@ -53,6 +56,9 @@ _PASSING = frozenset({REQUEST_TIMEOUT, NO_RESPONDERS})
 class Range:
     """The sequences of *stream* from *start* up to, not including, *end*; of the subjects *filters*, if any.
 
+    With an *identity* another stream of the name is not read, nor one that has lost the range; *time* is that of the
+    message before *start*, if it is known, in microseconds since 1970.
+
     >>> part = Range("ORDERS", 1, 10, ("orders.eu.>",))
     >>> part.end - part.start
     9
@@ -62,6 +68,29 @@ class Range:
     start: int
     end: int
     filters: tuple[str, ...] = ()
+    identity: StreamIdentity | None = None
+    time: int | None = None
+
+    def check(self, connection: Connection, following: int, time: int | None) -> None:
+        """Check that the stream of the range is still there, and has its messages from *following* on.
+
+        Args:
+            connection: connection for the requests.
+            following: the next sequence.
+            time: when the message before it was stored; None if that is unknown.
+
+        Raises:
+            StreamReplacedError: it is another stream, or has been restored to older data.
+        """
+        if self.identity is None:
+            return
+        state = state_of(connection, self.stream)
+        position = Position(self.identity, following, time)
+        problem = position_problem(connection, self.stream, position, state)
+        if problem is None and state.next < self.end < LARGEST_SEQUENCE:
+            problem = older_data_error(self.stream, replace(position, next=self.end), state.next)
+        if problem is not None:
+            raise problem
 
 
 @dataclass(slots=True)
@@ -98,6 +127,7 @@ class PullReader:
 
     Attributes:
         hole: the lowest sequence that the last record batch steps over, None where it steps over none.
+        time: when the message before `next` was stored, in microseconds since 1970; None if that is unknown.
         messages: number of received messages.
         bytes: how many bytes they were on the wire.
     """
@@ -120,6 +150,7 @@ class PullReader:
         self._inbox = ""
         self._consumer = ""
         self._requested = 0
+        self.time = range_.time
         self.hole: int | None = None
         self.messages = 0
         self.bytes = 0
@@ -165,6 +196,8 @@ class PullReader:
         info = create_consumer(connection, range_.stream, config)
         self._consumer = info["name"]
         self._begun = True
+        # A consumer ends with its stream: of which stream it is, is known once it is there.
+        range_.check(connection, at.next, self.time)
         at.consumer_sequence = 0
         at.requests.clear()
         at.barren = 0
@@ -318,6 +351,7 @@ class PullReader:
             self.hole = hole(batch.sequences[:in_range], at.next)
             self.messages += in_range
             at.next = int(batch.sequences[in_range - 1]) + 1
+            self.time = batch.time(in_range - 1)
         at.done = at.done or in_range < count or batch.pending == 0
         return in_range
 

@@ -82,6 +82,12 @@ class Received:
         """Arrow arrays in the order of `SCHEMA`."""
         return self.make_columns()
 
+    def time(self, index: int) -> int:
+        """Return when a message was stored, in microseconds since 1970."""
+        if self.listed is not None:
+            return self.listed.times[index] // 1000
+        return int(self.columns[-1][index].value)
+
     def batch(self, count: int) -> ArrowBatch:
         """Return the first *count* messages as a record batch of `SCHEMA`."""
         batch = pa.RecordBatch.from_arrays(self.columns, schema=SCHEMA)

@@ -9,7 +9,9 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from turnout.nats.protocol.headers import MESSAGE_ID
+from turnout.nats.protocol.identity import StreamIdentity
 from turnout.nats.wire.records import SCHEMA
+from turnout.records.listed import STREAM_ID
 from turnout.records.types import ArrowBatch
 from turnout.untrusted import JsonObject
 
@@ -51,6 +53,12 @@ def record_batch(rows: Sequence[Row]) -> ArrowBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
 
 
-def with_stream(batch: ArrowBatch, stream: str) -> ArrowBatch:
-    """Return the batch with an additional column ``stream``, in the form that a run reads."""
-    return batch.append_column("stream", pa.repeat(pa.scalar(stream), batch.num_rows))
+def with_stream(batch: ArrowBatch, stream: str, identity: StreamIdentity | None = None) -> ArrowBatch:
+    """Return the batch with an additional column ``stream``, in the form that a run reads.
+
+    With the stream's identity there is a column more, with which origins begin: see `turnout.engine.message_ids`.
+    """
+    batch = batch.append_column("stream", pa.repeat(pa.scalar(stream), batch.num_rows))
+    if identity is None:
+        return batch
+    return batch.append_column(STREAM_ID, pa.repeat(pa.scalar(identity.label(stream)), batch.num_rows))

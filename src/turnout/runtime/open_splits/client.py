@@ -25,7 +25,7 @@ def ask_plan(address: str, number: int | None) -> Plan:
     """
     with OpenSession(address) as session:
         answer = session.request({"plan": number})
-    return Plan(answer["next"], answer["number"], answer["opens"])
+    return Plan(answer["next"], answer["number"], answer["opens"], answer["time"])
 
 
 class OpenSession:

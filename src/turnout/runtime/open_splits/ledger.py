@@ -50,11 +50,13 @@ class Plan:
         next: the position that the split in question has reached; None if that is not recorded.
         number: for the next open split.
         opens: whether there may be one.
+        time: when the message before *next* was stored, in microseconds since 1970; None if that is unknown.
     """
 
     next: int | None
     number: int
     opens: bool
+    time: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +134,8 @@ class OpenSplits:
             # Micro-batches with an end are between: they are no gap.
             self._ended_at = None
         highest = max([number or 0, *self._folder.numbers()])
-        return Plan(None if progress is None else progress.next, highest + 1, self.seconds > 0)
+        following, stored = (None, None) if progress is None else (progress.next, progress.time)
+        return Plan(following, highest + 1, self.seconds > 0, stored)
 
     # Tasks
 

@@ -6,12 +6,13 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from turnout.nats.protocol.identity import StreamIdentity
 from turnout.nats.wire import Connection
 from turnout.nats.wire.open_pull import OpenReader
 from turnout.nats.wire.positions import state_of
 from turnout.records.listed import ListedRecords
 from turnout.records.types import ArrowBatch
-from turnout.runtime.gaps import LossWatch
+from turnout.runtime.gaps import LossWatch, until_replaced
 from turnout.runtime.source_options import SourceOptions
 from turnout.untrusted import LARGEST_SEQUENCE
 
@@ -23,8 +24,9 @@ class NatsOpenReader:
         end: the sequence behind the stream's last at the beginning.
     """
 
-    def __init__(self, reader: OpenReader, watch: LossWatch, end: int) -> None:
+    def __init__(self, reader: OpenReader, options: SourceOptions, watch: LossWatch, end: int) -> None:
         self._reader = reader
+        self._options = options
         self._watch = watch
         self.end = end
 
@@ -32,6 +34,11 @@ class NatsOpenReader:
     def next(self) -> int:
         """The next sequence."""
         return self._reader.next
+
+    @property
+    def time(self) -> int | None:
+        """When the message before the next sequence was stored, in microseconds since 1970; None if unknown."""
+        return self._reader.time
 
     @property
     def pending(self) -> int:
@@ -42,10 +49,10 @@ class NatsOpenReader:
         """Yield the records as they arrive, and a batch without any when a wait ends.
 
         Raises:
-            StreamError: messages were deleted and ``failOnDataLoss`` is on.
+            StreamError: messages were deleted, or the stream is another one, and ``failOnDataLoss`` is on.
             ConnectionLostError: no reconnection in time.
         """
-        for batch in self._reader.batches():
+        for batch in until_replaced(self._reader.batches(), self._options):
             if batch.num_rows and self._reader.hole is not None:
                 self._watch.note(self._reader.hole)
             yield batch
@@ -57,7 +64,14 @@ class NatsOpenReader:
 
 @contextmanager
 def opened(
-    options: SourceOptions, stream: str, start: int, calls: socket.socket, seconds: float
+    options: SourceOptions,
+    stream: str,
+    start: int,
+    calls: socket.socket,
+    seconds: float,
+    time: int | None = None,
+    *,
+    identity: StreamIdentity | None = None,
 ) -> Iterator[NatsOpenReader]:
     """Open the reader of a split; its consumer is removed at the end.
 
@@ -67,13 +81,15 @@ def opened(
         start: the first sequence.
         calls: bytes on it end a wait for messages.
         seconds: the longest wait.
+        time: when the message before *start* was stored, in microseconds since 1970; None if that is unknown.
+        identity: identity of the stream; another one of the name is not read. None for any.
     """
     with Connection(options.connection) as connection:
         # A task may begin while the server restarts: it waits as long as a task that is under way.
         connection.reconnect()
         end, filters = state_of(connection, stream).next, options.filters
-        reader = OpenReader(connection, stream, start, filters, calls=calls, tick=seconds)
+        reader = OpenReader(connection, stream, start, filters, calls=calls, tick=seconds, identity=identity, time=time)
         with LossWatch(options, stream, LARGEST_SEQUENCE, passing_by=bool(filters)) as watch:
-            yield NatsOpenReader(reader, watch, end)
+            yield NatsOpenReader(reader, options, watch, end)
             watch.look()
         reader.close()

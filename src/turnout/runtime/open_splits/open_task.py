@@ -40,6 +40,7 @@ class OpenRange(Protocol):
         start: the first sequence, unless the driver knows the position of an earlier task.
         number: number of the split, among the open ones of a checkpoint.
         revision: revision of the subscriptions at the beginning; None without.
+        time: when the record before *start* was stored, in microseconds since 1970; None if that is unknown.
     """
 
     @property
@@ -50,6 +51,8 @@ class OpenRange(Protocol):
     def number(self) -> int: ...  # noqa: D102
     @property
     def revision(self) -> int | None: ...  # noqa: D102
+    @property
+    def time(self) -> int | None: ...  # noqa: D102
 
 
 class OpenRecords(Protocol):
@@ -67,6 +70,11 @@ class OpenRecords(Protocol):
         ...
 
     @property
+    def time(self) -> int | None:
+        """When the record before the next position was stored, in microseconds since 1970; None if unknown."""
+        ...
+
+    @property
     def pending(self) -> int:
         """Number of records that the source had beyond the last batch."""
         ...
@@ -80,8 +88,9 @@ class OpenRecords(Protocol):
         ...
 
 
-OpensRecords = Callable[[int, socket.socket, float], AbstractContextManager[OpenRecords]]
-"""Opens the source at a position; bytes on the socket end a wait, which lasts so many seconds at most."""
+OpensRecords = Callable[[int, socket.socket, float, int | None], AbstractContextManager[OpenRecords]]
+"""Opens the source at a position; bytes on the socket end a wait, which lasts so many seconds at most. The last one is
+the time of the record before the position, if it is known."""
 
 
 class OpenSink(Protocol):
@@ -169,10 +178,12 @@ class OpenTask:
             self._tally.resume(progress.counts)
             self._stored = progress.next
             self._next, self._revision, self._recorded = progress.next, progress.revision, progress
+            self._time = split.time if progress.time is None and progress.next == split.start else progress.time
             if session.seconds > 0:
                 self._engine.prepare(self._revision)
                 self._sink.open()
-                with self._opens(self._next, session.socket, min(RECORD_SECONDS, session.seconds)) as records:
+                longest = min(RECORD_SECONDS, session.seconds)
+                with self._opens(self._next, session.socket, longest, self._time) as records:
                     self._follow(session, records)
             session.record(self._progress(), final=True)
 
@@ -185,7 +196,7 @@ class OpenTask:
         for batch in records.batches():
             if batch.num_rows:
                 self._publish(batch)
-                self._next = records.next
+                self._next, self._time = records.next, records.time
             session.listen()
             now = time.monotonic()
             if self._collect_at is not None and not batch.num_rows:
@@ -231,4 +242,4 @@ class OpenTask:
             self._recorder.store(self._split.stream, self._stored, self._next)
             self._stored = self._next
         delivery = Counts(flow=Flow(delivery=self._sink.delivery))
-        return OpenProgress(self._next, self._tally.counts + delivery, self._revision)
+        return OpenProgress(self._next, self._tally.counts + delivery, self._revision, time=self._time)

@@ -37,17 +37,20 @@ class OpenProgress:
         counts: counts of the records since the split was opened, over all attempts.
         revision: of the subscriptions that records from *next* on are matched with; None without subscriptions.
         process: mark of the process that recorded it.
+        time: when the message before *next* was stored, in microseconds since 1970; None if that is unknown.
     """
 
     next: int
     counts: Counts = field(default_factory=Counts)
     revision: int | None = None
     process: str = ""
+    time: int | None = field(default=None, compare=False)
 
     def as_dict(self) -> JsonObject:
         """Return the progress as JSON values."""
         numbers = {"counts": self.counts.as_dict(), "flow": self.counts.flow.as_dict()}
-        return {"next": self.next, **numbers, "revision": self.revision, "process": self.process}
+        position = {"next": self.next} if self.time is None else {"next": self.next, "time": self.time}
+        return {**position, **numbers, "revision": self.revision, "process": self.process}
 
     @classmethod
     def from_dict(cls, written: Fields) -> Self:
@@ -58,11 +61,11 @@ class OpenProgress:
         """
         try:
             following, revision, numbers = written["next"], written["revision"], written["counts"]
-            flow = Flow.from_dict(written["flow"])
-            whole = [following, *(numbers[name] for name in NUMBERS if name in numbers)]
+            flow, time = Flow.from_dict(written["flow"]), written.get("time")
+            whole = [following, time or 0, *(numbers[name] for name in NUMBERS if name in numbers)]
             if not all(map(is_whole, whole)) or not (revision is None or is_whole(revision)):
                 raise ValueError(f"expected numbers from 0 to {LARGEST_SEQUENCE}, found {whole}, {revision!r}")
-            return cls(following, Counts.of(numbers, flow), revision, str(written["process"]))
+            return cls(following, Counts.of(numbers, flow), revision, str(written["process"]), time)
         except (KeyError, TypeError, AttributeError) as problem:
             raise ValueError(f"progress of an open split: {problem!r}") from None
 

@@ -82,7 +82,7 @@ class OpenSplitServer:
             return
         if "plan" in hello:
             plan = self._splits.plan(_number(hello["plan"]))
-            lines.send({"next": plan.next, "number": plan.number, "opens": plan.opens})
+            lines.send({"next": plan.next, "number": plan.number, "opens": plan.opens, "time": plan.time})
             return
         number, start = _number(hello["begin"]), _number(hello["start"])
         if number is None or start is None:

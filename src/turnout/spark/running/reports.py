@@ -13,6 +13,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from turnout.engine.counts import Counts
 from turnout.runtime.committed_offsets import REVISION
 from turnout.runtime.count_rows import sum_of
+from turnout.runtime.nats_offsets import WARNING
 from turnout.untrusted import is_whole
 
 _RAN = "addBatch"
@@ -83,6 +84,16 @@ def offset_of(report: StreamingQueryProgress) -> dict[str, int]:
     except (IndexError, TypeError, ValueError):
         return {}
     return {name: value for name, value in offset.items() if is_whole(value)} if isinstance(offset, dict) else {}
+
+
+def warnings_of(report: StreamingQueryProgress) -> list[str]:
+    """Return the losses that the source has stepped over, one of each of its streams; it has no log of the run's."""
+    try:
+        latest = json.loads(report.sources[0].latestOffset)
+    except (IndexError, TypeError, ValueError):
+        return []
+    items = latest.items() if isinstance(latest, dict) else ()
+    return [str(value) for name, value in items if name.endswith(WARNING)]
 
 
 def revision_of(report: StreamingQueryProgress) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,7 +17,18 @@ from turnout.runtime.progress import Progress, RunResult
 from turnout.spark.running.matching import RunMatching
 from turnout.spark.running.open_run import OpenRun
 from turnout.spark.running.plan import OBSERVED
-from turnout.spark.running.reports import Reports, counts_of, ended_at, metrics_of, offset_of, revision_of, within
+from turnout.spark.running.reports import (
+    Reports,
+    counts_of,
+    ended_at,
+    metrics_of,
+    offset_of,
+    revision_of,
+    warnings_of,
+    within,
+)
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +68,7 @@ class RunCounts:
         self._open_run = open_run
         self._reports = Reports()
         self._written: dict[int, _AcknowledgedBatch] = {}
+        self._warned: set[str] = set()
         self._total = Counts()
         self._began: float | None = None
         self._last = time.monotonic()
@@ -89,6 +102,10 @@ class RunCounts:
             pause: seconds between two calls: a micro-batch has ended within them.
         """
         for report in self._reports.new(query):
+            for warning in warnings_of(report):
+                if warning not in self._warned:
+                    self._warned.add(warning)
+                    _log.warning("route %s: %s", self._route_name, warning)
             done = self._reported(report, pause) if self._whole else self._written.pop(report.batchId, None)
             if done is not None:
                 self._complete(report.batchId, done)

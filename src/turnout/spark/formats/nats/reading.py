@@ -12,13 +12,15 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from turnout.errors import ConfigError, Mistake
+from turnout.nats.protocol.identity import StreamIdentity
 from turnout.nats.wire import Connection, Range
 from turnout.nats.wire.per_filter_reader import RangeReader, reader_of
 from turnout.nats.wire.positions import count_exactly
 from turnout.nats.wire.read_strategy import BY_SEQUENCE, ONE_CONSUMER, WHOLE_STREAM, ReadStrategy, choose_strategy
 from turnout.nats.wire.records import SCHEMA
 from turnout.nats.wire.rows import with_stream
-from turnout.runtime.gaps import LossWatch
+from turnout.records.listed import STREAM_ID
+from turnout.runtime.gaps import LossWatch, until_replaced
 from turnout.runtime.input_partitions import even_spans
 from turnout.runtime.source_options import SourceOptions
 
@@ -35,6 +37,7 @@ class Split(InputPartition):
         revision: revision of the subscriptions that the messages are matched with; None without.
         filters: the subjects to read, none for nothing; None for all of the options'.
         way: read strategy of several filters; the records are the same.
+        identity: identity of the stream, which another one of its name does not have; None for any.
         counted: of how many messages, those of other splits included, what is read here is to be taken off to say
             how many are not read. The splits of a range share its number: one has it, the others 0.
     """
@@ -47,6 +50,7 @@ class Split(InputPartition):
     filters: tuple[str, ...] | None = None
     way: ReadStrategy = ONE_CONSUMER
     counted: int = 0
+    identity: StreamIdentity | None = None
 
     def __repr__(self) -> str:
         return f"{self.stream}[{self.start}, {self.end})"
@@ -65,12 +69,16 @@ class OpenSplit(InputPartition):
         start: the first sequence, unless the driver knows the position of an earlier task.
         number: number of the split, among the open ones of a checkpoint.
         revision: revision of the subscriptions at the beginning; None without.
+        identity: identity of the stream, which another one of its name does not have; None for any.
+        time: when the message before *start* was stored, in microseconds since 1970; None if that is unknown.
     """
 
     stream: str
     start: int
     number: int
     revision: int | None = None
+    identity: StreamIdentity | None = None
+    time: int | None = None
 
     def __repr__(self) -> str:
         return f"{self.stream}[{self.start}, …)"
@@ -89,12 +97,20 @@ def by_sequence(splits: Sequence[Split]) -> list[Split]:
     return [replace(part, way=BY_SEQUENCE) for part in splits]
 
 
-def split(options: SourceOptions, stream: str, start: int, end: int, revision: int | None = None) -> list[Split]:
+def split(
+    options: SourceOptions,
+    stream: str,
+    start: int,
+    end: int,
+    revision: int | None = None,
+    identity: StreamIdentity | None = None,
+) -> list[Split]:
     """The range as one split for each subject partition, or in pieces of nearly one length, fewer if it is small."""
+    whole = Split(stream, start, end, revision=revision, identity=identity)
     if start < end and options.subject_partitions:
-        return [Split(stream, start, end, number, revision) for number in range(options.subject_partitions)]
+        return [replace(whole, partition=number) for number in range(options.subject_partitions)]
     spans = even_spans(start, end, options.partitions // len(options.streams))
-    return [Split(stream, low, high, revision=revision) for low, high in spans]
+    return [replace(whole, start=low, end=high) for low, high in spans]
 
 
 class ArrowColumns:
@@ -106,7 +122,7 @@ class ArrowColumns:
 
     def __init__(self, schema: StructType) -> None:
         self._schema = to_arrow_schema(schema, timezone="UTC")
-        columns = {*SCHEMA.names, "stream"}
+        columns = {*SCHEMA.names, "stream", STREAM_ID}
         mistakes = [
             Mistake(f"schema.{name}", f"is no column of a NATS record; there are {', '.join(sorted(columns))}")
             for name in schema.fieldNames()
@@ -119,8 +135,10 @@ class ArrowColumns:
         """Return the record batch in the schema's columns and types."""
         columns = []
         for field in self._schema:
-            if field.name == "stream":
-                columns.append(pa.repeat(pa.scalar(part.stream), batch.num_rows).cast(field.type))
+            if field.name in ("stream", STREAM_ID):
+                is_label = field.name == STREAM_ID and part.identity is not None
+                text = part.identity.label(part.stream) if is_label and part.identity else part.stream
+                columns.append(pa.repeat(pa.scalar(text), batch.num_rows).cast(field.type))
                 continue
             column = batch.column(SCHEMA.get_field_index(field.name))
             columns.append(column if column.type.equals(field.type) else column.cast(field.type))
@@ -159,12 +177,12 @@ class SplitReader:
             # A task may begin while the server restarts: it waits as long as a task that is under way.
             connection.reconnect()
             filters = options.filters_of(part.partition) if part.filters is None else part.filters
-            reader = self._reader(connection, Range(part.stream, part.start, part.end, filters))
+            reader = self._reader(connection, Range(part.stream, part.start, part.end, filters, part.identity))
             # Messages that a run acknowledges while an observer reads its stream are done, not lost.
             watched, count = part.way != BY_SEQUENCE, 0
             filtered = bool(filters) and part.way != WHOLE_STREAM
             with LossWatch(options, part.stream, part.end, passing_by=filtered) as watch:
-                for batch in reader.batches():
+                for batch in until_replaced(reader.batches(), options):
                     if watched and reader.hole is not None:
                         watch.note(reader.hole)
                     count += batch.num_rows
@@ -179,7 +197,7 @@ class SplitReader:
     def batches_with_stream(self) -> Iterator[pa.RecordBatch]:
         """Yield the same with a column ``stream`` behind the others."""
         for batch in self.batches():
-            yield with_stream(batch, self._split.stream)
+            yield with_stream(batch, self._split.stream, self._split.identity)
 
     def _reader(self, connection: Connection, range_: Range) -> RangeReader:
         # Its consumer acknowledges committed messages: reads here must not count.
@@ -218,6 +236,6 @@ def only(
         return splits
     if not filters:
         # One task says so.
-        splits = [Split(first.stream, first.start, last.end, revision=first.revision)]
+        splits = [replace(first, end=last.end)]
     narrowed = [replace(part, filters=filters, counted=0 if number else counted) for number, part in enumerate(splits)]
     return planned(narrowed, connection, filters)

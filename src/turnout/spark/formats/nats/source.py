@@ -16,8 +16,10 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from turnout.nats.protocol.identity import StreamIdentity
 from turnout.nats.wire import Connection
 from turnout.nats.wire.positions import resolve, state_of
+from turnout.records.listed import STREAM_ID
 from turnout.runtime.gaps import HoleCounter
 from turnout.runtime.source_options import SourceOptions
 from turnout.runtime.split_rows import SPLIT_COLUMNS
@@ -46,11 +48,11 @@ class NatsDataSource(DataSource):
         return "nats"
 
     def schema(self) -> str:
-        """Return the record's seven columns, and ``stream`` if requested; or the columns of splits to read later."""
+        """Return the record's seven columns, and those of its stream if requested; or those of splits to read later."""
         if str(self.options.get("splits", "false")).lower() == "true":
             return SPLIT_COLUMNS
         with_stream = str(self.options.get("includeStream", "false")).lower() == "true"
-        return _COLUMNS + (", stream string" if with_stream else "")
+        return _COLUMNS + (f", stream string, {STREAM_ID} string" if with_stream else "")
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return a reader of one batch."""
@@ -86,7 +88,7 @@ class NatsReader(DataSourceReader):
                 state = state_of(connection, stream)
                 end = min(state.next, resolve(connection, stream, options.end))
                 HoleCounter().count(connection, stream, max(start, state.first), end, state.deleted)
-                splits = split(options, stream, start, end)
+                splits = split(options, stream, start, end, identity=StreamIdentity.of(state.created))
                 parts += by_sequence(splits) if state.consumed else planned(splits, connection, options.filters)
         return parts or [Split(options.streams[0], 0, 0)]
 

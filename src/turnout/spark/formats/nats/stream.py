@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -20,13 +22,27 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from turnout.errors import ConnectionLostError, StreamError
+from turnout.nats.protocol.errors import StreamNotFoundError
+from turnout.nats.protocol.identity import Position, StreamIdentity
 from turnout.nats.wire import Acknowledger, Connection
-from turnout.nats.wire.positions import StoredSequences, resolve, state_of
+from turnout.nats.wire.positions import StoredSequences, position_problem, resolve, state_of, time_before
 from turnout.runtime.committed_offsets import REVISION
 from turnout.runtime.gaps import HoleCounter, lost_error
 from turnout.runtime.index.client import AskedRevisions
 from turnout.runtime.message_wait import wait_for_more
-from turnout.runtime.nats_offsets import Backlog, begin_keys, begins, closed, number_in, opened
+from turnout.runtime.nats_offsets import (
+    WARNING,
+    Backlog,
+    Offsets,
+    begin_keys,
+    begins,
+    closed,
+    identity_in,
+    number_in,
+    opened,
+    position_keys,
+    time_in,
+)
 from turnout.runtime.open_splits.client import ask_plan
 from turnout.runtime.open_splits.ledger import Plan
 from turnout.runtime.source_options import SourceOptions
@@ -36,11 +52,10 @@ from turnout.spark.formats.nats.rows import Rows
 _PLAN: Final = "splits.most"
 """The key of an offset with the most splits of its micro-batch, where a repeated one must have the same."""
 
-_log = logging.getLogger(__name__)
+_PAUSE_SECONDS: Final = 0.05
+"""Poll interval of a stream that is not there, in seconds."""
 
-Offsets = dict[str, int]
-"""Next sequence of each stream, with the keys of `turnout.runtime.nats_offsets`, `REVISION` and `_PLAN`; the content of
-a checkpoint."""
+_log = logging.getLogger(__name__)
 
 
 class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -51,9 +66,10 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._rows = Rows.of(options, schema)
         self._connection: Connection | None = None
         self._initial: Offsets | None = None
-        self._target: Offsets | None = None
-        self._latest: Offsets | None = None
-        self._released: Offsets = {}
+        self._target: dict[str, int] | None = None
+        self._latest: dict[str, int] | None = None
+        self._released: dict[str, int] = {}
+        self._warnings: dict[str, str] = {}
         self._holes = HoleCounter()
         self._revisions = AskedRevisions(options.revisions_url) if options.revisions_url else None
         self._backlog = Backlog()
@@ -68,19 +84,32 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._connection
 
     def _states(self) -> dict[str, StoredSequences]:
-        return {stream: state_of(self._server(), stream) for stream in self._options.streams}
+        return {stream: self._state(stream) for stream in self._options.streams}
+
+    def _state(self, stream: str) -> StoredSequences:
+        """Return the state of a stream; without ``failOnDataLoss``, one that is being made anew is waited for."""
+        until = time.monotonic() + self._options.connection.reconnect_timeout
+        while True:
+            try:
+                return state_of(self._server(), stream)
+            except StreamNotFoundError:
+                if self._options.fail_on_data_loss or time.monotonic() > until:
+                    raise
+                time.sleep(_PAUSE_SECONDS)
 
     # Spark's names
 
     def initialOffset(self) -> Offsets:  # noqa: N802
         """Return the start of a query without a checkpoint, resolved once so that ``latest`` does not move."""
         if self._initial is None:
-            options = self._options
-            if options.ack_consumer is not None:
-                floors = {name: self._acknowledger(name).floor for name in options.streams}
-                self._initial = {name: max(state.first, floors[name]) for name, state in self._states().items()}
-            else:
-                self._initial = {name: resolve(self._server(), name, options.start) for name in options.streams}
+            options, starts = self._options, {}
+            for name, state in self._states().items():
+                if options.ack_consumer is not None:
+                    first = max(state.first, self._acknowledger(name).floor)
+                else:
+                    first = resolve(self._server(), name, options.start)
+                starts[name] = Position(StreamIdentity.of(state.created), first)
+            self._initial = position_keys(starts)
         return self._initial
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
@@ -99,14 +128,14 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the end of the next micro-batch: all stored messages, or as many as the limits admit.
 
         Raises:
-            StreamError: when a stream ends below *start* and ``failOnDataLoss`` is on: it is another stream.
+            StreamError: a stream is another one than that of *start*, or has older data, and ``failOnDataLoss`` is on.
         """
+        plan = self._plan(start)
+        states = self._states()
         # Spark reads from here on only when everything below is in its commit log. Its own call of commit() comes a
         # batch later, and after the last batch of an availableNow run not at all.
-        self._release(start)
-        plan = self._plan(start)
-        starts = {stream: self._start(start, stream, plan) for stream in self._options.streams}
-        states = self._states()
+        self._release(start, states)
+        starts = {stream: self._start(start, stream, state, plan) for stream, state in states.items()}
         # An open split waits for messages itself, and the position that one has reached is committed at once.
         waits = plan is None or not (plan.opens or number_in(start) is not None)
         if self._options.poll_wait and self._target is None and waits:
@@ -115,26 +144,30 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._options.pause_file and Path(self._options.pause_file).exists():
             # The offset left by a stop has the position of the run.
             return closed(start, starts)
-        for stream, state in states.items():
-            if state.next < starts[stream]:
-                self._report(lost_error(stream, state.next, starts[stream]))
-                starts[stream] = state.first
+        before = starts
+        starts = {stream: self._checked(stream, before[stream], state) for stream, state in states.items()}
+        replaced = {stream for stream in starts if starts[stream].identity != before[stream].identity}
+        for stream in replaced:
+            self._released.pop(stream, None)
         ends = dict(self._latest)
         if self._target is not None:
-            ends = {stream: min(end, self._target.get(stream, end)) for stream, end in ends.items()}
-        waiting = {stream: max(0, end - starts[stream]) for stream, end in ends.items()}
+            # Of a new stream everything belongs to this run.
+            ends |= {name: min(end, ends[name]) for name, end in self._target.items() if name not in replaced}
+        waiting = {stream: max(0, end - starts[stream].next) for stream, end in ends.items()}
         total = sum(waiting.values())
         if plan is not None and plan.opens and self._target is None and not self._backlog.is_large(total):
             return opened(starts, plan.number) | self._with_revision()
-        if not total and all(start.get(stream) == sequence for stream, sequence in starts.items()):
+        if not (total or replaced) and all(start.get(stream) == at.next for stream, at in starts.items()):
             # Spark compares texts: without the first micro-batch's place it would run another for nothing.
             return start
         admitted = self._admitted(limit, states, total)
-        offsets = {
-            stream: starts[stream] + (_share(admitted, count, total) if count else 0)
-            for stream, count in waiting.items()
-        }
-        if (total and start == self._initial) or number_in(start) is not None:
+        offsets = position_keys(
+            {
+                stream: self._end(stream, starts[stream], _share(admitted, count, total), states[stream])
+                for stream, count in waiting.items()
+            }
+        )
+        if (total and start == self._initial) or number_in(start) is not None or replaced:
             # No checkpoint has the place where a query begins, or the one that an open split has reached. A query that
             # dies in this micro-batch repeats it from here, and not from the latest position by then.
             offsets |= begin_keys(starts)
@@ -153,29 +186,57 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         plan = ask_plan(address, number)
         return plan if self._options.stays_open else replace(plan, opens=False)
 
-    def _wait(self, starts: Offsets, states: dict[str, StoredSequences]) -> dict[str, StoredSequences]:
+    def _wait(self, starts: Mapping[str, Position], states: dict[str, StoredSequences]) -> dict[str, StoredSequences]:
         """Return the states when a stream has new messages, or after the poll timeout."""
-        if any(starts[stream] != state.next for stream, state in states.items()):
+        if any(starts[stream].next != state.next for stream, state in states.items()):
             return states
-        wait_for_more(self._server(), starts, self._options.filters, self._options.poll_wait)
+        positions = {stream: position.next for stream, position in starts.items()}
+        wait_for_more(self._server(), positions, self._options.filters, self._options.poll_wait)
         return self._states()
 
-    def _report(self, missing: StreamError) -> None:
+    def _report(self, stream: str, missing: StreamError) -> None:
         if self._options.fail_on_data_loss:
             raise missing
-        _log.warning("%s", missing)
+        # A loss is found at each poll until the next micro-batch begins behind it.
+        if self._warnings.get(stream) != str(missing):
+            self._warnings[stream] = str(missing)
+            _log.warning("%s", missing)
 
-    def _start(self, start: Offsets, stream: str, plan: Plan | None = None) -> int:
-        """Return the next sequence of *stream*; the start option decides for a stream without a checkpointed offset.
+    def _start(self, start: Offsets, stream: str, state: StoredSequences, plan: Plan | None = None) -> Position:
+        """Return the position in *stream*; the start option decides for a stream without a checkpointed offset.
 
         Of an open split the offset has the beginning, and the driver the place that it has reached. If that is lost,
-        its records are read again.
+        its records are read again. An offset of an earlier release does not say of which stream it is: it is of the one
+        that is there.
         """
+        if stream not in start:
+            first = resolve(self._server(), stream, self._options.start)
+            return Position(StreamIdentity.of(state.created), first)
+        identity = identity_in(start, stream) or StreamIdentity.adopted(state.created)
         if plan is not None and plan.next is not None and number_in(start, stream) is not None:
-            return plan.next
-        if stream in start:
-            return int(start[stream])
-        return resolve(self._server(), stream, self._options.start)
+            return Position(identity, plan.next, plan.time)
+        return Position(identity, int(start[stream]), time_in(start, stream))
+
+    def _checked(self, stream: str, position: Position, state: StoredSequences) -> Position:
+        """Return the position if it is one in the present stream; the beginning of another stream, after a report.
+
+        Raises:
+            StreamError: it is another stream, or has older data, and ``failOnDataLoss`` is on.
+        """
+        problem = position_problem(self._server(), stream, position, state)
+        if problem is None:
+            return position
+        self._report(stream, problem)
+        same = position.identity.created == state.created
+        return Position(position.identity.restored() if same else StreamIdentity.of(state.created), state.first)
+
+    def _end(self, stream: str, start: Position, count: int, state: StoredSequences) -> Position:
+        """Return the position behind so many sequences from *start* on."""
+        if not count:
+            return start
+        end = start.next + count
+        stored = state.time if end == state.next else time_before(self._server(), stream, end, state)
+        return Position(start.identity, end, stored)
 
     def _admitted(self, limit: ReadLimit, states: dict[str, StoredSequences], total: int) -> int:
         if isinstance(limit, ReadAllAvailable):
@@ -192,11 +253,13 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def reportLatestOffset(self) -> Offsets | None:  # noqa: N802
         """Return the ends of the streams as the last poll saw them: Spark shows them in the query's progress.
 
-        ``STREAM.missing`` beside them counts the holes that were stepped over; a stream's name has no dot.
+        ``STREAM.missing`` beside them counts the holes that were stepped over, and ``STREAM.warning`` is the last loss
+        that was stepped over: this process has no log of the query's own. A stream's name has no dot.
         """
         if self._latest is None:
             return None
-        return self._latest | {f"{stream}.missing": count for stream, count in self._holes.missing.items()}
+        holes = {f"{stream}.missing": count for stream, count in self._holes.missing.items()}
+        return self._latest | holes | {f"{stream}{WARNING}": text for stream, text in self._warnings.items()}
 
     def partitions(self, start: Offsets, end: Offsets) -> Sequence[InputPartition]:
         """Return the ranges between two offsets, after a check that their messages are still stored.
@@ -210,15 +273,17 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for stream, stop in end.items():
             if "." in stream:
                 continue
-            number = number_in(end, stream)
+            state = self._state(stream)
+            position = self._start(end, stream, state)
+            number, identity = number_in(end, stream), position.identity
             if number is not None:
                 if self._options.open_splits is not None:
-                    parts.append(OpenSplit(stream, int(stop), number, revision))
+                    parts.append(OpenSplit(stream, int(stop), number, revision, identity, position.time))
                 continue
-            begin = recorded[stream] if stream in recorded else self._start(start, stream)
+            begin = recorded[stream] if stream in recorded else self._start(start, stream, state).next
             options = replace(self._options, partitions=int(end.get(_PLAN, self._options.partitions)))
-            present, own = self._present(stream, begin, int(stop)), self._options.filters
-            splits = _from(present, split(options, stream, begin, int(stop), revision))
+            present, own = self._present(stream, begin, position, state), self._options.filters
+            splits = _from(present, split(options, stream, begin, int(stop), revision, identity))
             if filters is None:
                 parts += planned(splits, self._server(), own)
             else:
@@ -240,14 +305,18 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return None
         return self._revisions.filters(revision)
 
-    def _present(self, stream: str, start: int, end: int) -> int:
+    def _present(self, stream: str, start: int, stop: Position, state: StoredSequences) -> int:
         """Return the first sequence of the range that the stream may still have, and count the holes after it."""
+        end = stop.next
         if start == end:
             return start
-        state = state_of(self._server(), stream)
-        if start < state.first or start > state.next or end < start:
-            if start <= state.next:
-                self._report(lost_error(stream, start, min(state.first, end)))
+        problem = position_problem(self._server(), stream, stop, state)
+        if problem is not None:
+            # The next micro-batch begins with the first message of the present stream.
+            self._report(stream, problem)
+            return end
+        if start < state.first:
+            self._report(stream, lost_error(stream, start, min(state.first, end)))
             start = min(state.first, end)
         self._holes.count(self._server(), stream, start, end, state.deleted)
         return start
@@ -258,18 +327,22 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def commit(self, end: Offsets) -> None:
         """Acknowledge processed messages if a consumer is configured; only the checkpoint holds the position."""
-        self._release(end)
+        if self._options.ack_consumer is not None:
+            with contextlib.suppress(StreamNotFoundError):
+                # Without the stream there is nothing to acknowledge; the next poll reports it.
+                self._release(end, {stream: state_of(self._server(), stream) for stream in self._options.streams})
 
-    def _release(self, end: Offsets) -> None:
-        """Acknowledge everything below *end*, once.
+    def _release(self, end: Offsets, states: Mapping[str, StoredSequences]) -> None:
+        """Acknowledge everything below *end*, once, and nothing of another stream, whose messages are unread.
 
         A failure here is logged and not raised: the batch is done, and the next call acknowledges its messages too.
         """
         if self._options.ack_consumer is None:
             return
         for stream in self._options.streams:
-            sequence = int(end.get(stream, 0))
-            if sequence <= self._released.get(stream, 0):
+            sequence, state = int(end.get(stream, 0)), states[stream]
+            position = Position(identity_in(end, stream) or StreamIdentity.adopted(state.created), sequence)
+            if sequence <= self._released.get(stream, 0) or position_problem(self._server(), stream, position, state):
                 continue
             try:
                 self._acknowledger(stream).acknowledge(sequence)
@@ -294,4 +367,4 @@ def _from(first: int, splits: Sequence[Split]) -> list[Split]:
 
 def _share(admitted: int, waiting: int, total: int) -> int:
     """Return the part of *admitted* for a stream that has *waiting* of *total*; at least one, so that none starves."""
-    return min(waiting, max(1, admitted * waiting // total))
+    return min(waiting, max(1, admitted * waiting // total)) if waiting else 0
