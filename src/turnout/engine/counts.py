@@ -97,6 +97,14 @@ class Counts:
         metric="turnout_route_reserved_headers_total",
         shown_at_zero=False,
     )
+    duplicates: int = _count(
+        "stored before",
+        "among the messages sent, but not stored again: a stream of the sink had one with the same id, from an earlier"
+        " attempt, or from another run within its duplicate window",
+        unit="messages",
+        metric="turnout_route_duplicates_total",
+        shown_at_zero=False,
+    )
     flow: Flow = field(default_factory=Flow, compare=False, kw_only=True)
 
     @property

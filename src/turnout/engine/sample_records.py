@@ -35,6 +35,7 @@ class SampleRecord:
     Attributes:
         timestamp: microseconds since 1970.
         stream: the JetStream stream that it is from, if it is from one.
+        identity: identity of the stream in message ids; "" if it is unknown.
     """
 
     topic: str
@@ -45,6 +46,7 @@ class SampleRecord:
     offset: int | None = 0
     timestamp: int | None = None
     stream: str | None = None
+    identity: str = ""
 
     @classmethod
     def of(cls, document: Fields, *, stream: str | None = None, route: Route | None = None) -> Self:

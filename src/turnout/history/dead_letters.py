@@ -15,6 +15,7 @@ from turnout.engine.sample_records import Header, SampleRecord
 from turnout.epoch import Microseconds, seconds_of_micros
 from turnout.history.letter_block import CONNECTOR, TRIES, LetterHeaders
 from turnout.history.letter_box import LetterBox
+from turnout.nats.protocol.identity import Origin
 from turnout.nats.wire.positions import StreamPosition, position_of
 from turnout.records.types import Fields
 from turnout.routes import Route
@@ -96,6 +97,7 @@ class DeadLetter:
         offset = _number(block.get(f"{CONNECT_PREFIX}offset"))
         # The seal covers the origin, and not the letter's own id.
         origin = f"{block[ORIGIN]}:" if verified and secret is not None else id_
+        source = _stream_of(origin, offset, sources)
         record = SampleRecord(
             topic=block.get(f"{CONNECT_PREFIX}topic", ""),
             value=row["value"],
@@ -104,7 +106,8 @@ class DeadLetter:
             partition=_number(block.get(f"{CONNECT_PREFIX}partition"), _LARGEST_INT) or 0,
             offset=offset,
             timestamp=row["timestamp"],
-            stream=_stream_of(origin, offset, sources),
+            stream=None if source is None else source.stream,
+            identity="" if source is None else source.token,
         )
         return cls(
             stream,
@@ -129,10 +132,12 @@ def _number(text: str | None, largest: int = LARGEST_SEQUENCE) -> int | None:
     return None if text is None else decimal(text, largest)
 
 
-def _stream_of(origin: str, offset: int | None, sources: Sequence[str]) -> str | None:
-    """Return a record's stream: the one in a letter id ``STREAM:SEQUENCE:…``, else the only source."""
-    named = origin.partition(f":{offset}:")[0]
-    return named if named in sources else sources[0] if len(sources) == 1 else None
+def _stream_of(origin: str, offset: int | None, sources: Sequence[str]) -> Origin | None:
+    """Return a record's origin: the one in a letter id ``STREAM.IDENTITY:SEQUENCE:…``, else in the only source."""
+    found = Origin.of(origin.partition(f":{offset}:")[0], offset or 0)
+    if found.stream in sources:
+        return found
+    return Origin(sources[0], offset or 0) if len(sources) == 1 else None
 
 
 def read(

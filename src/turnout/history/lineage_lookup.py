@@ -17,6 +17,8 @@ from turnout.history.lineage_model import (
     cause_of,
 )
 from turnout.history.versions_in_git import versions_of
+from turnout.nats.protocol.identity import Origin
+from turnout.records.listed import STREAM_ID
 from turnout.records.types import ArrowBatch
 from turnout.routes import Route, digest_of
 from turnout.routes.endpoints import KafkaSink, NatsSink, Sink, Source
@@ -137,6 +139,9 @@ def _record(origin: ParsedLineage, route: Route | None, server: str | None) -> t
             raise ConfigError([Mistake("source", "it is not from a stream or topic there")], what="cannot be read")
         position = found
     batch = adapter_of(source).record_at(*position)
+    if STREAM_ID in batch.schema.names and not Origin.of(*position).token:
+        # The message is of a checkpoint whose message ids have no identity.
+        batch = batch.drop_columns([STREAM_ID])
     return SourceRecord.of(position[0], batch), batch
 
 

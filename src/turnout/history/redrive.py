@@ -19,6 +19,7 @@ from turnout.history.dead_letters import DeadLetter
 from turnout.history.letter_box import LetterBox
 from turnout.history.letter_marks import mark
 from turnout.history.sending import Sinks
+from turnout.records.listed import STREAM_ID
 from turnout.records.types import ArrowBatch
 from turnout.routes import Route
 from turnout.runtime.endpoints import adapter_of
@@ -258,7 +259,7 @@ _INCOMPLETE = _Action(FAILED, (), "the letter lacks a part of the record, which 
 
 def _claimed(letter: DeadLetter) -> SampleRecord:
     """Return the record of an unverified letter: its contents at the letter's own position, which is no record's."""
-    return replace(letter.record, stream=letter.stream, partition=-1, offset=letter.sequence)
+    return replace(letter.record, stream=letter.stream, identity="", partition=-1, offset=letter.sequence)
 
 
 def _unless_refused(action: _Action, refused: dict[int, str]) -> _Action:
@@ -271,6 +272,8 @@ def _batch(route: Route, records: Sequence[SampleRecord]) -> ArrowBatch:
     batch = record_batch([replace(record, stream=None) for record in records])
     if route.source.streams:
         batch = batch.append_column("stream", pa.array([record.stream for record in records], pa.string()))
+        labels = [f"{one.stream}.{one.identity}" if one.stream and one.identity else one.stream for one in records]
+        batch = batch.append_column(STREAM_ID, pa.array(labels, pa.string()))
     return batch
 
 

@@ -53,9 +53,9 @@ class TaskTally:
         """Add what earlier attempts have counted."""
         self.counts += counts
 
-    def waited(self, delivery: Histogram) -> None:
-        """Add how long messages took until they were acknowledged."""
-        self.counts += Counts(flow=Flow(delivery=delivery))
+    def acknowledged(self, delivery: Histogram, duplicates: int) -> None:
+        """Add how long messages took until they were acknowledged, and how many the sinks had before."""
+        self.counts += Counts(duplicates=duplicates, flow=Flow(delivery=delivery))
 
     def rows(self) -> pa.RecordBatch:
         """Return the counts in one row of `TALLY`, with the first failure; the others in rows of their own."""

@@ -66,6 +66,8 @@ class Publishers:
         self._too_large: list[Messages] = []
         self.delivery = Histogram()
         """Histogram of times from publish to acknowledgement; complete after `flush`."""
+        self.duplicates = 0
+        """Number of messages that the sinks had already, by their ids; complete after `flush`."""
 
     def __enter__(self) -> Self:
         return self
@@ -161,7 +163,9 @@ class Publishers:
 
     def _wait(self) -> None:
         for publisher in self._open.values():
-            self.delivery += publisher.flush().delivery
+            published = publisher.flush()
+            self.delivery += published.delivery
+            self.duplicates += published.duplicates
 
     def _send(self, result: Result, *, whole: bool = True) -> None:
         """Send the messages of a batch; of its dead letters, *whole* ones may be cut."""

@@ -165,7 +165,7 @@ class SparkStage:
                     continue
                 split = ", ".join(repr(part) for _, part in splits_of(rows)) if self.splits else ""
                 self._publish(rows, (slot and slot.part) or split, publishers, tally)
-            tally.waited(publishers.delivery)
+            tally.acknowledged(publishers.delivery, publishers.duplicates)
         yield tally.rows()
 
     def _publish(self, rows: pa.RecordBatch, split: str, publishers: Publishers, tally: TaskTally) -> None:

@@ -42,6 +42,7 @@ class Sink:
     flushed: int = 0
     collected: list[int] = field(default_factory=list)
     delivery: Histogram = field(default_factory=Histogram)
+    duplicates: int = 0
     fails_at: int | None = None
 
     prepared: list[int | None] = field(default_factory=list)

@@ -8,7 +8,6 @@ position.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Self
@@ -90,19 +89,18 @@ class Origin:
     def parse(cls, text: str) -> Self | None:
         """Parse ``STREAM:SEQUENCE`` or ``STREAM.IDENTITY:SEQUENCE``; None for another text."""
         label, _, digits = text.strip().rpartition(":")
-        stream, _, token = label.partition(".")
         sequence = decimal(digits, LARGEST_SEQUENCE)
-        return cls(stream, sequence, token) if stream and sequence is not None else None
+        return cls.of(label, sequence) if label and sequence is not None else None
+
+    @classmethod
+    def of(cls, label: str, sequence: int) -> Self:
+        """Return the origin of a message; *label* is its stream, with or without its identity."""
+        stream, _, token = label.partition(".")
+        return cls(stream, sequence, token)
 
     def is_of(self, created: str) -> bool:
         """Return True if the message may be of the stream that was created at a time."""
         return not self.token or self.token.partition("-")[0] == StreamIdentity.of(created).token
-
-
-def stream_of_label(label: str, streams: Sequence[str]) -> tuple[str, str] | None:
-    """Return which of some streams a label names, with its token; None for none of them."""
-    stream, _, token = label.partition(".")
-    return (stream, token) if stream in streams else None
 
 
 def microseconds(stored: str) -> int | None:
@@ -140,6 +138,15 @@ def replaced_error(stream: str, position: Position, created: str) -> StreamRepla
         f"the stream {stream!r} was created at {created}, and sequence {position.next:,}, where reading continues, is a"
         f" position in an earlier stream of this name, created at {position.identity.created}: that one was deleted and"
         f" made anew, or restored from a backup, and what was not read of it is lost; {_CURE}",
+        code=404,
+    )
+
+
+def replaced_origin_error(origin: Origin, created: str) -> StreamReplacedError:
+    """Return the error for a message of a stream of which only the name is left."""
+    return StreamReplacedError(
+        f"the stream {origin.stream!r} was created at {created}, after the one of message {origin.sequence:,}"
+        f" ({origin.stream}.{origin.token}): that one was deleted and made anew, or restored from a backup",
         code=404,
     )
 

@@ -96,13 +96,16 @@ class Source(Endpoint):
     def message(self, position: str) -> tuple[str, int]:
         """Return the stream and the sequence named by STREAM:SEQ, or by SEQ alone if the source has one stream.
 
+        The stream has its identity behind its name if the text has it, as origins have.
+
         Raises:
             ValueError: it names no message of these streams.
         """
         position = position.strip()
         named = f"{self.only_stream}:{position}" if self.only_stream and ":" not in position else position
         message = stream_and_sequence(named)
-        if message is None or message[0] not in self.streams:
+        # Origins have the identity of the stream behind its name, which has no dot.
+        if message is None or message[0].partition(".")[0] not in self.streams:
             expected = f"expected STREAM:SEQ with a stream of {', '.join(self.streams)}, as in {self.streams[0]}:17"
             raise ValueError(f"{expected}; found {position!r}")
         return message

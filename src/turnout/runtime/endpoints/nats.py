@@ -192,12 +192,24 @@ class NatsAdapter(EndpointAdapter):
         return NatsFeedRecords(self._source)
 
     def record_at(self, stream: str, sequence: int) -> pa.RecordBatch:
-        """Return a message of a stream."""
+        """Return a message of a stream, which may be named with its identity, as in origins.
+
+        Raises:
+            StreamReplacedError: the identity is that of another stream.
+        """
+        from turnout.nats.protocol.identity import Origin, StreamIdentity, replaced_origin_error
+        from turnout.nats.wire.positions import state_of
         from turnout.nats.wire.rows import with_stream
         from turnout.nats.wire.streams import stored_message
 
+        origin = Origin.of(stream, sequence)
         with self._opened() as connection:
-            return with_stream(stored_message(connection, stream, sequence), stream)
+            batch = stored_message(connection, origin.stream, sequence)
+            created = state_of(connection, origin.stream).created
+        if not origin.is_of(created):
+            raise replaced_origin_error(origin, created)
+        identity = StreamIdentity.of(created)
+        return with_stream(batch, origin.stream, replace(identity, token=origin.token or identity.token))
 
     def originals(self, records: Sequence[SampleRecord]) -> Sequence[SampleRecord]:
         """Return records as their streams have them; deleted and replaced ones as given."""

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 
 from turnout.deferred import pc
 from turnout.engine.sample_records import SampleRecord
 from turnout.errors import StreamError
+from turnout.nats.protocol.identity import Origin, microseconds
 from turnout.nats.wire import Connection, PullReader, Range, stored_message
+from turnout.nats.wire.positions import state_of
 from turnout.runtime.endpoints.record_rows import record_of, rows_of
-from turnout.untrusted import JsonObject
+from turnout.untrusted import LARGEST_SEQUENCE, JsonObject
 
 _FORBIDDEN, _GONE = 403, 404
 _MAX_SINGLE_READS = 20
@@ -43,6 +46,7 @@ class _StoredMessages:
         self._connection = connection
         self._rows: dict[tuple[str, int], JsonObject] = {}
         self._complete: set[str] = set()
+        self._created: dict[str, str] = {}
         sequences_by_stream: dict[str, set[int]] = {}
         for record in records:
             if record.stream is not None and record.offset is not None:
@@ -68,16 +72,34 @@ class _StoredMessages:
         self._complete.add(stream)
 
     def original(self, record: SampleRecord) -> SampleRecord | None:
-        """Return the record from its stream; None if it is deleted or replaced."""
-        if record.stream is None or record.offset is None:
+        """Return the record from its stream; None if it is deleted, or the stream is another one now."""
+        if record.stream is None or record.offset is None or not self._is_there(record):
             return None
         row = self._rows.get((record.stream, record.offset))
         if row is None and record.stream not in self._complete:
             row = self._stored_message(record.stream, record.offset)
-        # A stream of the same name may have been created again.
         if row is None or row["topic"] != record.topic:
             return None
-        return record_of(row, record.stream)
+        return replace(record_of(row, record.stream), identity=record.identity)
+
+    def _is_there(self, record: SampleRecord) -> bool:
+        """Return True if the record's stream is the one of this name now.
+
+        A letter of an earlier release names no identity; it is older than a stream that was made after it.
+        """
+        assert record.stream is not None
+        created = self._created.get(record.stream)
+        if created is None:
+            try:
+                created = state_of(self._connection, record.stream).created
+            except StreamError as failure:
+                if failure.code not in (_FORBIDDEN, _GONE):
+                    raise
+                created = ""
+            self._created[record.stream] = created
+        if record.identity:
+            return not created or Origin(record.stream, 0, record.identity).is_of(created)
+        return (microseconds(created) or 0) <= (record.timestamp or LARGEST_SEQUENCE)
 
     def _stored_message(self, stream: str, sequence: int) -> JsonObject | None:
         try:

@@ -98,9 +98,11 @@ class OpenSink(Protocol):
 
     Attributes:
         delivery: histogram of times from publish to acknowledgement.
+        duplicates: number of messages that the sink had already.
     """
 
     delivery: Histogram
+    duplicates: int
 
     def open(self) -> None:
         """Connect before there is anything to deliver."""
@@ -241,5 +243,5 @@ class OpenTask:
         if self._recorder is not None:
             self._recorder.store(self._split.stream, self._stored, self._next)
             self._stored = self._next
-        delivery = Counts(flow=Flow(delivery=self._sink.delivery))
-        return OpenProgress(self._next, self._tally.counts + delivery, self._revision, time=self._time)
+        sent = Counts(duplicates=self._sink.duplicates, flow=Flow(delivery=self._sink.delivery))
+        return OpenProgress(self._next, self._tally.counts + sent, self._revision, time=self._time)

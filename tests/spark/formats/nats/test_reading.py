@@ -300,7 +300,8 @@ def test_few_questions_while_reading(
         questions = sum(1 for _ in iter(subjects.__next__, f"end.{stream}"))
 
     assert batches > 3
-    assert 1 <= questions <= 1 + seconds
+    # One when the task begins: is the stream still the one of the split?
+    assert 2 <= questions <= 2 + seconds
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ from turnout.errors import ConfigError, Mistake, StreamError
 from turnout.gc_tools import freeze_gc
 from turnout.nats.wire import Connection, Publisher
 from turnout.nats.wire.packing import header_lines, id_lines
+from turnout.records.listed import STREAM_ID
 from turnout.records.published import Published
 from turnout.runtime.sink_options import SinkOptions
 
@@ -52,6 +53,7 @@ class _Columns:
             mistakes.append(Mistake("messageId", "'key' needs the column 'key'"))
         if by_offset and message_id in ("auto", "offset"):
             mistakes += self._check(schema, "stream", (StringType,))
+            mistakes += self._check(schema, STREAM_ID, (StringType,))
             mistakes += self._check(schema, "offset", (IntegralType,))
         if mistakes:
             raise ConfigError(mistakes, what="NATS sink")
@@ -97,7 +99,8 @@ class _Columns:
         """Return the message ids of the rows, with nulls; None if no row has one."""
         ids = None
         if self._by_offset:
-            stream = batch.column(self._indexes["stream"])
+            # With the stream's identity, where the source gave it: see `turnout.engine.message_ids`.
+            stream = batch.column(self._indexes.get(STREAM_ID, self._indexes["stream"]))
             offset = batch.column(self._indexes["offset"]).cast(pa.string())
             ids = pc.binary_join_element_wise(stream, offset, topics, ":").cast(pa.binary())
         if self._by_key and "key" in self._indexes:
