@@ -163,8 +163,9 @@ def test_an_open_split_whose_stream_changes(scene: Scene, change: str) -> None:
         with pytest.raises(TurnoutError, match="R"):
             future.result()
 
-    with scene.running(lenient=True):
-        wait_for(lambda: {f"c{n}" for n in range(500)} <= set(scene.stored()))
+    with scene.running(lenient=True) as future:
+        wait_for(lambda: future.done() or {f"c{n}" for n in range(500)} <= set(scene.stored()))
+        assert not future.done(), future.result()
 
 
 @pytest.mark.parametrize("change", CHANGES)
@@ -178,4 +179,4 @@ def test_an_open_split_goes_on_without_fail_on_data_loss(scene: Scene, change: s
         CHANGES[change](scene)
         scene.publish(*(f"c{n}" for n in range(500)))
         wait_for(lambda: future.done() or {f"c{n}" for n in range(500)} <= set(scene.stored()))
-        assert not future.done()
+        assert not future.done(), future.result()

@@ -18,11 +18,14 @@ from turnout.engine.subject_filters import subject_filters
 from turnout.errors import ConfigError, SubscriptionNotFoundError
 from turnout.history.ranges import StreamRange
 from turnout.history.replay_plan import ReplayPlan
+from turnout.nats.protocol.identity import StreamIdentity
 from turnout.nats.wire.positions import StreamPosition, position_of
 from turnout.routes import Route
 from turnout.runtime.backfill.ledger import BackfillLedger, MissedRange
 from turnout.runtime.backfill.seams import Positions, matched_before, seam_of
+from turnout.runtime.committed_offsets import committed
 from turnout.runtime.endpoints import SourceHistory, adapter_of
+from turnout.runtime.endpoints.adapter import StreamEnd
 from turnout.runtime.feeds.match_folder import MatchFolder
 from turnout.runtime.preflight import preflight
 from turnout.subscriptions import Snapshot, Subscription, open_store
@@ -84,13 +87,14 @@ def next_part(route: Route, checkpoint: Path, ledger: BackfillLedger) -> Backfil
     assert route.subscriptions is not None
     resolve_seams(checkpoint, ledger)
     reached = matched_before(checkpoint)
-    groups: dict[tuple[str, int, int], list[MissedRange]] = {}
+    groups: dict[tuple[str, int, int, StreamIdentity | None], list[MissedRange]] = {}
+    identities = committed(checkpoint).identities
     if any(row.next is None or _streams_left(row, reached) for row in ledger.rows if row.live is not None):
         with adapter_of(route.source_with_history("from")).history() as history:
             _resolve_positions(route, history, ledger)
             for row in ledger.rows:
                 for stream, until in _streams_left(row, reached):
-                    groups.setdefault(_range(row, stream, until, history), []).append(row)
+                    groups.setdefault(_range(row, stream, until, history, identities.get(stream)), []).append(row)
                     break
     for row in ledger.rows:
         if row.next is not None and row.until is not None and not _streams_left(row, reached):
@@ -99,7 +103,8 @@ def next_part(route: Route, checkpoint: Path, ledger: BackfillLedger) -> Backfil
         chosen = _enabled(route.subscriptions.store, rows[:_MOST_TOGETHER], ledger)
         if chosen.subscriptions:
             ids = {one.id for one in chosen.subscriptions}
-            return _part(route, checkpoint, [row for row in rows if row.id in ids], StreamRange(*range_, 0), chosen)
+            part = StreamRange(*range_[:3], 0, range_[3])
+            return _part(route, checkpoint, [row for row in rows if row.id in ids], part, chosen)
     return None
 
 
@@ -133,12 +138,15 @@ def _streams_left(row: MissedRange, reached: Positions) -> list[tuple[str, int]]
     return [(stream, until) for stream, until in sorted(untils.items()) if row.next.get(stream, 0) < until]
 
 
-def _range(row: MissedRange, stream: str, until: int, history: SourceHistory) -> tuple[str, int, int]:
-    """Return the next range of a row; deleted positions are skipped."""
+def _range(
+    row: MissedRange, stream: str, until: int, history: SourceHistory, known: StreamIdentity | None
+) -> tuple[str, int, int, StreamIdentity | None]:
+    """Return the next range of a row, with the run's identity of its stream; deleted positions are skipped."""
     assert row.next is not None
-    first_held = history.bounds(stream).first if stream in history.streams else until
-    first = min(max(row.next.get(stream, 0), first_held), until)
-    return stream, first, min(until, first + _PART_SEQUENCES)
+    bounds = history.bounds(stream) if stream in history.streams else StreamEnd(until, until)
+    first = min(max(row.next.get(stream, 0), bounds.first), until)
+    identity = known or (StreamIdentity.adopted(bounds.created) if bounds.created else None)
+    return stream, first, min(until, first + _PART_SEQUENCES), identity
 
 
 def _enabled(url: str, rows: Sequence[MissedRange], ledger: BackfillLedger) -> Snapshot:

@@ -32,7 +32,7 @@ from turnout.nats.wire.positions import StreamPosition
 from turnout.routes import Route
 from turnout.runtime.backfill.pending import pending_positions
 from turnout.runtime.checkpoint import checkpoint_of, local_folder
-from turnout.runtime.committed_offsets import committed
+from turnout.runtime.committed_offsets import Offsets, committed
 from turnout.runtime.endpoints import adapter_of
 from turnout.runtime.endpoints.feed_records import FeedRecords, RecordKey
 from turnout.runtime.feeds.cursors import FeedCursor, split_part, with_part
@@ -247,10 +247,10 @@ class FeedReader:
         pending = pending_positions(self._checkpoint, subscription, streams)
         ends = {stream: min(done.sequence(stream), pending.get(stream, LARGEST_SEQUENCE)) for stream in streams}
         limit = max(1, min(limit, MOST_MESSAGES))
-        spans = {stream: (at.get(stream, -1), ends[stream]) for stream in streams}
+        spans = {done.label(stream): (at.get(stream, -1), ends[stream]) for stream in streams}
         # One more than needed: shows whether this is the last page.
         found = self._matches.pages(hash_of(subscription.id), spans, limit + 1)
-        keys = _in_turns({stream: found[stream] for stream in streams}, next(reversed(at), ""), begun)
+        keys = _in_turns({stream: found[done.label(stream)] for stream in streams}, next(reversed(at), ""), begun)
         is_last = len(keys) <= limit
         cursors: dict[RecordKey, _RecordCursors] = {}
         for stream, sequence in keys[:limit]:
@@ -264,16 +264,16 @@ class FeedReader:
             at = dict.fromkeys([stream for stream in streams if stream not in at], -1) | at
             at = {stream: max(position, ends.get(stream, 0) - 1) for stream, position in at.items()}
             at = {stream: position for stream, position in at.items() if position >= 0}
-        messages, removed = self._messages(subscription, cursors)
+        messages, removed = self._messages(subscription, cursors, done)
         return FeedPage(messages, self._records.cursor(at), is_last, removed)
 
     def _messages(
-        self, subscription: Subscription, cursors: Mapping[RecordKey, _RecordCursors]
+        self, subscription: Subscription, cursors: Mapping[RecordKey, _RecordCursors], done: Offsets
     ) -> tuple[tuple[FeedMessage, ...], int]:
         """Return the messages of records, and how many of these are no longer held."""
         if not cursors:
             return (), 0
-        keys, batch = self._records.read(list(cursors))
+        keys, batch = self._records.read(list(cursors), done)
         removed = len(cursors) - len(keys)
         if not keys:
             return (), removed

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from turnout.nats.protocol.identity import StreamIdentity
 from turnout.nats.wire.positions import StreamPosition, position_of
 from turnout.routes import Route
 from turnout.runtime.endpoints import SourceHistory, adapter_of
@@ -19,12 +20,14 @@ class StreamRange:
         end: the sequence behind its last.
         records: how many messages the stream holds there on the subjects that are read; of a work queue or an interest
             stream, on some subjects, how many it holds at most; of Kafka the number of offsets.
+        identity: identity of the stream, which others of its name do not have; None if it is unknown, or has none.
     """
 
     stream: str
     start: int
     end: int
     records: int
+    identity: StreamIdentity | None = None
 
 
 def ranges_of(
@@ -50,4 +53,5 @@ def _ranges(
         bounds = history.bounds(stream)
         first = min(max(bounds.first, history.resolve(stream, start)), bounds.next)
         last = max(first, min(bounds.next, history.resolve(stream, end)))
-        yield StreamRange(stream, first, last, history.count(stream, first, last, filters))
+        identity = StreamIdentity.of(bounds.created) if bounds.created else None
+        yield StreamRange(stream, first, last, history.count(stream, first, last, filters), identity)

@@ -14,6 +14,7 @@ from turnout.engine.counts import Counts
 from turnout.errors import ConfigError, Mistake
 from turnout.files import FileLock, replace_file
 from turnout.history.ranges import StreamRange
+from turnout.nats.protocol.identity import StreamIdentity
 from turnout.private_files import private_folder
 from turnout.records.types import Fields
 from turnout.untrusted import JsonObject
@@ -77,8 +78,8 @@ class ReplayState:
         """True if some part is finished."""
         return any(self.next[range_.stream] > range_.start for range_ in self.ranges)
 
-    def left(self, at_once: int) -> tuple[str, int, int] | None:
-        """Return the next part as stream, first sequence and end (exclusive); None at the end.
+    def left(self, at_once: int) -> StreamRange | None:
+        """Return the next part, without the number of its records; None at the end.
 
         Args:
             at_once: sequences of a part, where the replay's splitting is not fixed.
@@ -87,7 +88,7 @@ class ReplayState:
         for range_ in self.ranges:
             start = self.next[range_.stream]
             if start < range_.end:
-                return range_.stream, start, min(range_.end, start + at_once)
+                return replace(range_, start=start, end=min(range_.end, start + at_once), records=0)
         return None
 
     def with_splitting(self, exact: Splitting) -> Self:
@@ -110,13 +111,30 @@ class ReplayState:
         """
         state = cls._written(plan.folder)
         if state is not None and not state.done:
-            return state.checked(plan.folder, plan.asked, plan.route.digest)
+            return state.checked(plan.folder, plan.asked, plan.route.digest).of_streams(plan)
         revision = None if plan.subscriptions is None else plan.subscriptions.revision
         starts = {range_.stream: range_.start for range_ in plan.ranges}
         new = cls(plan.asked, plan.ranges, starts, revision, digest=plan.route.digest)
         if state is None or state.exact is None or not plan.is_exact:
             return new
-        return state.checked(plan.folder, plan.asked).extended(plan, new)
+        return state.checked(plan.folder, plan.asked).of_streams(plan).extended(plan, new)
+
+    def of_streams(self, plan: ReplayPlan) -> Self:
+        """Return the state if its ranges are of the streams of a plan.
+
+        Raises:
+            ConfigError: one was made anew since.
+        """
+        identities = {range_.stream: range_.identity for range_ in plan.ranges}
+        for range_ in self.ranges:
+            former, present = range_.identity, identities.get(range_.stream)
+            if former is not None and present is not None and former.created != present.created:
+                problem = (
+                    f"the replay {plan.folder.name} has read {range_.stream} up to {self.next[range_.stream]:,}, of the"
+                    f" stream that was created at {former.created}; the present one was created at {present.created}"
+                )
+                raise ConfigError([Mistake("id", f"{problem}: give this one another id")])
+        return self
 
     def extended(self, plan: ReplayPlan, new: Self) -> Self:
         """Return the state of a new request that continues after this finished one.
@@ -156,8 +174,12 @@ class ReplayState:
             written = json.loads((folder / _FILE).read_text(encoding="utf-8"))
         except FileNotFoundError:
             return None
-        ranges = tuple(StreamRange(**range_) for range_ in written["ranges"])
-        # A replay that an older turnout began has no revision, digest, parts or splitting in its state.
+        # A replay that an older turnout began has no identities, revision, digest, parts or splitting in its state.
+        identities = [range_.pop("identity", None) for range_ in written["ranges"]]
+        ranges = tuple(
+            StreamRange(**range_, identity=None if identity is None else StreamIdentity(**identity))
+            for range_, identity in zip(written["ranges"], identities, strict=True)
+        )
         exact = written.get("exact")
         return cls(
             written["asked"],
@@ -199,10 +221,7 @@ class ReplayState:
         text = json.dumps(
             {
                 "asked": self.asked,
-                "ranges": [
-                    {"stream": range_.stream, "start": range_.start, "end": range_.end, "records": range_.records}
-                    for range_ in self.ranges
-                ],
+                "ranges": [asdict(range_) for range_ in self.ranges],
                 "next": self.next,
                 "revision": self.revision,
                 "digest": self.digest,

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from turnout.runtime.nats_offsets import open_numbers
+from turnout.nats.protocol.identity import StreamIdentity
+from turnout.runtime.nats_offsets import identities_in, open_numbers
 from turnout.runtime.open_splits.progress_files import position_after
 from turnout.untrusted import is_whole
 
@@ -27,10 +28,12 @@ class Offsets:
     Attributes:
         batch: the last micro-batch that is done; None where none is.
         next: next sequence by stream, next offset by topic and partition.
+        identities: identity of each stream, as far as the offset has it.
     """
 
     batch: int | None
     next: dict[str, object]
+    identities: dict[str, StreamIdentity] = field(default_factory=dict, compare=False)
 
     @property
     def by_stream(self) -> dict[str, object]:
@@ -42,6 +45,11 @@ class Offsets:
             else:
                 positions[name] = value
         return positions
+
+    def label(self, stream: str) -> str:
+        """Return a stream with its identity if it is known, as origins and the matches of feeds have it."""
+        identity = self.identities.get(stream)
+        return stream if identity is None else identity.label(stream)
 
     def sequence(self, stream: str) -> int:
         """Return the next sequence of a stream, or the offset of a ``topic:partition``; 0 if none is committed."""
@@ -63,8 +71,9 @@ def committed(checkpoint: Path) -> Offsets:
         following = {
             name: value for name, value in position.items() if ":" not in name and ("." not in name or _nested(value))
         }
-        return Offsets(batch, following | _recorded(checkpoint, position) | _under_way(checkpoint, batch + 1))
-    return Offsets(None, _under_way(checkpoint, 0))
+        reached = following | _recorded(checkpoint, position) | _under_way(checkpoint, batch + 1)
+        return Offsets(batch, reached, identities_in(position))
+    return Offsets(None, _under_way(checkpoint, 0), identities_in(planned_end(checkpoint, 0) or {}))
 
 
 def planned_end(checkpoint: Path, batch: int) -> dict[str, object] | None:

@@ -45,7 +45,10 @@ def lag_of(source: Source, checkpoint: Path | None, session: SourceSession, now:
     if checkpoint is None:
         return None
     done = committed(checkpoint)
-    positions = {stream: max(end.first, done.sequence(stream)) for stream, end in ends.items()}
+    # Of a stream that was made anew nothing is read yet.
+    created = {name: identity.created for name, identity in done.identities.items()}
+    known = {name for name, end in ends.items() if created.get(name, end.created) == end.created}
+    positions = {name: max(end.first, done.sequence(name) if name in known else 0) for name, end in ends.items()}
     records = {stream: max(0, end.next - positions[stream]) for stream, end in ends.items()}
     ages: list[float] = []
     for stream in sorted((name for name, count in records.items() if count), key=records.__getitem__)[-_MOST_AGES:]:

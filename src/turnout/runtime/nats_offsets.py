@@ -49,6 +49,13 @@ def identity_in(offset: Mapping[str, Any], stream: str) -> StreamIdentity | None
     return StreamIdentity(created, token) if isinstance(token, str) else StreamIdentity.of(created)
 
 
+def identities_in(offset: Mapping[str, Any]) -> dict[str, StreamIdentity]:
+    """Return the identities of streams that an offset has, by stream."""
+    streams = [name.removesuffix(_CREATED_SUFFIX) for name in offset if name.endswith(_CREATED_SUFFIX)]
+    found = {stream: identity_in(offset, stream) for stream in streams}
+    return {stream: identity for stream, identity in found.items() if identity is not None}
+
+
 def time_in(offset: Mapping[str, Any], stream: str) -> int | None:
     """Return when the message before the sequence of an offset was stored; None if it does not say so."""
     time = offset.get(f"{stream}{_TIME_SUFFIX}")

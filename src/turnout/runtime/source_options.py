@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from turnout.errors import ConfigError, Mistake
+from turnout.nats.protocol.identity import StreamIdentity
 from turnout.nats.protocol.options import CONNECTION_OPTIONS
 from turnout.nats.wire import ConnectionOptions
 from turnout.nats.wire.positions import StreamPosition, parse_position
@@ -24,7 +25,7 @@ _READ_OPTIONS = (
     "stream", "filterSubject", "filterSubjects", "startingOffsets", "start", "endingOffsets", "end",
     "maxRecordsPerTrigger", "maxBytesPerTrigger", "partitions", "minPartitions", "failOnDataLoss",
     "includeStream", "pollWait", "pauseFile", "ackConsumer", "partitionSubject", "subjectPartitions",
-    "splits", "revisionsUrl", "pushDown", "openSplits", "staysOpen", "fixedPlan", STAGE,
+    "splits", "revisionsUrl", "pushDown", "openSplits", "staysOpen", "fixedPlan", "streamIdentity", STAGE,
 )  # fmt: skip
 
 # Spark hands its own options over as well.
@@ -49,6 +50,8 @@ class SourceOptions:
         open_splits: address of the progress of open splits: `turnout.runtime.open_splits.server`.
         stays_open: micro-batches are open splits, unless there is much to catch up with.
         stage: encoded stage that tasks run on their splits; None where a next stage reads them.
+        identity: identity of the stream of a bounded read: another one is not read; None for any.
+        is_anonymous: message ids have no identity, as the positions were planned by an earlier release.
         fixed_plan: offsets say into how many splits a micro-batch is divided, so that it is so when it is done again.
     """
 
@@ -73,6 +76,8 @@ class SourceOptions:
     open_splits: str | None = None
     stays_open: bool = False
     fixed_plan: bool = False
+    identity: StreamIdentity | None = None
+    is_anonymous: bool = False
     stage: str | None = field(default=None, repr=False)
 
     @classmethod
@@ -112,6 +117,8 @@ class SourceOptions:
             open_splits=options.get("openSplits") or None,
             stays_open=values.flag("staysOpen", usual=False),
             fixed_plan=values.flag("fixedPlan", usual=False),
+            identity=_identity(options.get("streamIdentity")),
+            is_anonymous=options.get("streamIdentity") == "",
             stage=options.get(STAGE) or None,
         )
         mistakes += read._contradictions(options, streaming=streaming)
@@ -146,6 +153,12 @@ class SourceOptions:
         if self.partition_subject is None:
             return self.filters
         return (self.partition_subject.replace(_PLACE, str(partition)),)
+
+
+def _identity(text: str | None) -> StreamIdentity | None:
+    """Return the identity that a route's own read gives."""
+    created, _, token = (text or "").partition(" ")
+    return StreamIdentity(created, token) if created else None
 
 
 def _partition_mistakes(

@@ -35,10 +35,15 @@ CheckOutput = Callable[[], str]
 
 @dataclass(frozen=True, slots=True)
 class StreamEnd:
-    """Bounds of a stream: its first sequence, and its next one."""
+    """Bounds of a stream: its first sequence, and its next one.
+
+    Attributes:
+        created: creation time, which distinguishes it from others of its name; "" without one.
+    """
 
     first: int
     next: int
+    created: str = ""
 
 
 class SourceSession(Protocol):

@@ -47,8 +47,12 @@ class FeedRecords(Protocol):
             ConfigError: it is no position of the source.
         """
 
-    def read(self, keys: Sequence[RecordKey]) -> tuple[list[RecordKey], ArrowBatch]:
+    def read(self, keys: Sequence[RecordKey], committed: Offsets) -> tuple[list[RecordKey], ArrowBatch]:
         """Return the records that are still held, with their keys, in the order of *keys*.
+
+        Args:
+            keys: positions of the records.
+            committed: offsets of the route's runs: of another stream of the same name nothing is returned.
 
         Raises:
             StreamError: the source is not there.

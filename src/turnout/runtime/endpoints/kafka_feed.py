@@ -84,7 +84,11 @@ class KafkaFeedRecords:
             starts = {name: history.resolve(name, start) for name in history.streams}
         return self.cursor({name: following - 1 for name, following in starts.items() if following > 0})
 
-    def read(self, keys: Sequence[RecordKey]) -> tuple[list[RecordKey], ArrowBatch]:
+    def read(
+        self,
+        keys: Sequence[RecordKey],
+        committed: Offsets,  # noqa: ARG002 - the offsets have the ids of topics
+    ) -> tuple[list[RecordKey], ArrowBatch]:
         """Return the records, partition by partition from the brokers."""
         found: list[RecordKey] = []
         batches: list[ArrowBatch] = []

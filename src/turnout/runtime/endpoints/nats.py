@@ -280,8 +280,10 @@ class NatsSession:
 
     def ends(self, source: NatsSource) -> dict[str, StreamEnd]:
         """Return the bounds of each stream."""
-        states = {stream: stream_info(self.connection, stream)["state"] for stream in source.streams}
-        return {name: StreamEnd(max(1, state["first_seq"]), state["last_seq"] + 1) for name, state in states.items()}
+        from turnout.nats.wire.positions import state_of
+
+        states = {stream: state_of(self.connection, stream) for stream in source.streams}
+        return {name: StreamEnd(state.first, state.next, state.created) for name, state in states.items()}
 
     def age(self, stream: str, sequence: int, now: float) -> float | None:
         """Return the seconds since the first message with at least *sequence* was stored."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from turnout.nats.wire import Connection
-from turnout.nats.wire.positions import position_of, resolve
+from turnout.nats.wire.positions import position_of, resolve, state_of
 from turnout.nats.wire.rows import with_stream
 from turnout.nats.wire.streams import stored_messages
 from turnout.runtime.endpoints.feed_records import RecordKey, by_stream, in_order, wrong_cursor
@@ -67,13 +67,16 @@ class NatsFeedRecords:
         start = position_of("from", position)
         return self.cursor({stream: resolve(self._connection, stream, start) - 1 for stream in self._streams})
 
-    def read(self, keys: Sequence[RecordKey]) -> tuple[list[RecordKey], ArrowBatch]:
+    def read(self, keys: Sequence[RecordKey], committed: Offsets) -> tuple[list[RecordKey], ArrowBatch]:
         """Return the messages, stream by stream from the server."""
         self._reconnect()
         found: list[RecordKey] = []
         batches: list[ArrowBatch] = []
         for stream, sequences in by_stream(keys).items():
-            batch = with_stream(stored_messages(self._connection, stream, sequences), stream)
+            identity = committed.identities.get(stream)
+            is_there = identity is None or identity.created == state_of(self._connection, stream).created
+            stored = stored_messages(self._connection, stream, sequences if is_there else [])
+            batch = with_stream(stored, stream, identity)
             found += [(stream, sequence) for sequence in batch.column("offset").to_pylist()]
             batches.append(batch)
         return in_order(keys, found, batches)

@@ -39,7 +39,7 @@ class NatsHistory:
     def bounds(self, stream: str) -> StreamEnd:
         """Return the bounds of a stream now."""
         state = state_of(self._connection, stream)
-        return StreamEnd(state.first, state.next)
+        return StreamEnd(state.first, state.next, state.created)
 
     def resolve(self, stream: str, position: StreamPosition) -> int:
         """Return the sequence in a stream that a place means now."""

@@ -60,7 +60,7 @@ class MatchPart:
         start: the first sequence.
         end: the sequence behind the last.
         level: how often its matches were merged.
-        stream: stream of the sequences; a name of Kafka may have dots.
+        stream: stream of the sequences, with its identity behind a dot; a name of Kafka may have dots too.
     """
 
     start: int

@@ -9,10 +9,12 @@ from types import TracebackType
 from typing import Final, Self
 
 from turnout.errors import TurnoutError
+from turnout.nats.protocol.identity import Origin
 from turnout.routes import Route
 from turnout.runtime.committed_offsets import committed
 from turnout.runtime.endpoints import adapter_of
 from turnout.runtime.feeds.match_folder import MatchFolder
+from turnout.untrusted import LARGEST_SEQUENCE
 
 _PAUSE_SECONDS: Final = 5.0
 """Seconds between two looks while micro-batches are committed all the time, or an open split reports progress."""
@@ -63,9 +65,19 @@ class FeedMerging:
         if not streams:
             return
         with adapter_of(self._route.source).history() as history:
-            for stream in streams:
-                self._matches.trim(stream, history.bounds(stream).first)
+            for label in streams:
+                bounds = history.bounds(self._name(label))
+                # A stream that was made anew has none of the records of the former one.
+                is_there = not bounds.created or Origin.of(label, 0).is_of(bounds.created)
+                self._matches.trim(label, bounds.first if is_there else LARGEST_SEQUENCE)
         done = committed(self._checkpoint)
-        for stream in streams:
-            while not self._ending.is_set() and self._matches.merge(stream, done.sequence(stream)):
+        for label in streams:
+            name = self._name(label)
+            until = done.sequence(name) if done.label(name) == label else 0
+            while not self._ending.is_set() and self._matches.merge(label, until):
                 pass
+
+    def _name(self, label: str) -> str:
+        """Return the stream, or partition, whose matches are kept under a label."""
+        stream = Origin.of(label, 0).stream
+        return stream if stream in self._route.source.streams else label

@@ -36,7 +36,7 @@ class OpenRange(Protocol):
     """Part of a stream from a sequence on.
 
     Attributes:
-        stream: stream of the messages.
+        label: stream of the messages, with its identity if it is known.
         start: the first sequence, unless the driver knows the position of an earlier task.
         number: number of the split, among the open ones of a checkpoint.
         revision: revision of the subscriptions at the beginning; None without.
@@ -44,7 +44,7 @@ class OpenRange(Protocol):
     """
 
     @property
-    def stream(self) -> str: ...  # noqa: D102 - described above
+    def label(self) -> str: ...  # noqa: D102 - described above
     @property
     def start(self) -> int: ...  # noqa: D102
     @property
@@ -241,7 +241,7 @@ class OpenTask:
         """Return the progress when everything up to it is acknowledged."""
         self._flush()
         if self._recorder is not None:
-            self._recorder.store(self._split.stream, self._stored, self._next)
+            self._recorder.store(self._split.label, self._stored, self._next)
             self._stored = self._next
         sent = Counts(duplicates=self._sink.duplicates, flow=Flow(delivery=self._sink.delivery))
         return OpenProgress(self._next, self._tally.counts + sent, self._revision, time=self._time)

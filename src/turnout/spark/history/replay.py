@@ -125,8 +125,7 @@ def carry_out(
             state = state.with_splitting(Splitting.of(plan.route, at_once))
         resumed, skipped = state.begun, state.counts.read
         state.write(plan.folder)
-        while (part := state.left(at_once)) is not None and not stop.is_set():
-            range_ = StreamRange(*part, 0)
+        while (range_ := state.left(at_once)) is not None and not stop.is_set():
             state = state.after(range_.stream, range_.end, _deliver(plan, spark, state, range_, stage))
             state.write(plan.folder)
             parts, before, last = parts + 1, last, time.monotonic()
@@ -182,7 +181,8 @@ def _exact_rows(
     """Return what `_rows` does, of splits that are the same when the part is repeated."""
     source = endpoint_of(plan.route.source_with_history().model_copy(update={"partitions": 1}))
     spans = even_spans(part.start, part.end, exact.tasks)
-    rows = [source.part(spark, StreamRange(part.stream, *span, 0), plan.filters, stage) for span in spans]
+    parts = (replace(part, start=start, end=end) for start, end in spans)
+    rows = [source.part(spark, range_, plan.filters, stage) for range_ in parts]
     return reduce(DataFrame.union, rows)
 
 

@@ -71,6 +71,8 @@ class NatsEndpoint(SparkEndpoint):
         register(spark)
         options = {name: text for name, text in self.endpoint.options().items() if name not in _OF_RUNS}
         options |= {"stream": range_.stream, "startingOffsets": str(range_.start), "endingOffsets": str(range_.end)}
+        identity = range_.identity
+        options["streamIdentity"] = "" if identity is None else f"{identity.created} {identity.token}"
         if filters:
             options["filterSubjects"] = ",".join(filters)
         return _loaded(spark.read, {**options, "splits": "true"}, stage)

@@ -83,6 +83,11 @@ class OpenSplit(InputPartition):
     def __repr__(self) -> str:
         return f"{self.stream}[{self.start}, …)"
 
+    @property
+    def label(self) -> str:
+        """The stream, with its identity if it is known."""
+        return self.stream if self.identity is None else self.identity.label(self.stream)
+
 
 def planned(splits: Sequence[Split], connection: Connection, filters: Sequence[str]) -> list[Split]:
     """Return the splits of one range, each with the way in which it is read on *filters*."""
@@ -149,7 +154,7 @@ class SplitReader:
     """Reads one split, once, over its own connection.
 
     Attributes:
-        stream: stream of the messages.
+        stream: stream of the messages, with its identity if it is known.
         start: the first sequence.
         end: the sequence behind the last.
         revision: revision of the subscriptions that its records are matched with; None where there are none.
@@ -159,7 +164,8 @@ class SplitReader:
     def __init__(self, options: SourceOptions, split: Split) -> None:
         self._options = options
         self._split = split
-        self.stream, self.start, self.end = split.stream, split.start, split.end
+        self.stream = split.stream if split.identity is None else split.identity.label(split.stream)
+        self.start, self.end = split.start, split.end
         self.revision = split.revision
         self.not_read = 0
 

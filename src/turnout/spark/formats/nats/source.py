@@ -16,7 +16,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from turnout.nats.protocol.identity import StreamIdentity
+from turnout.nats.protocol.identity import Position, StreamIdentity, replaced_error
 from turnout.nats.wire import Connection
 from turnout.nats.wire.positions import resolve, state_of
 from turnout.records.listed import STREAM_ID
@@ -88,7 +88,11 @@ class NatsReader(DataSourceReader):
                 state = state_of(connection, stream)
                 end = min(state.next, resolve(connection, stream, options.end))
                 HoleCounter().count(connection, stream, max(start, state.first), end, state.deleted)
-                splits = split(options, stream, start, end, identity=StreamIdentity.of(state.created))
+                present = StreamIdentity.adopted if options.is_anonymous else StreamIdentity.of
+                identity = options.identity or present(state.created)
+                if identity.created != state.created:
+                    raise replaced_error(stream, Position(identity, start), state.created)
+                splits = split(options, stream, start, end, identity=identity)
                 parts += by_sequence(splits) if state.consumed else planned(splits, connection, options.filters)
         return parts or [Split(options.streams[0], 0, 0)]
 
