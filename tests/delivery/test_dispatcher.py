@@ -22,7 +22,9 @@ from tests.delivery.receiver import SECRET, Hooks, Receiver, Request
 from turnout.delivery import capacity
 from turnout.delivery.dispatcher import Dispatcher
 from turnout.delivery.service import deliver, opened_queue
+from turnout.delivery.streams import DeliveryStreams
 from turnout.embedded import NatsServer
+from turnout.nats.jetstream import connect
 from turnout.server.inputs.messages import messages_of
 from turnout.subscriptions import Subscription
 from turnout.subscriptions.delivery_settings import DeliverySettings
@@ -244,6 +246,36 @@ def test_dead_letters_and_redrive(nats_server: NatsServer) -> None:
         assert len({request.headers["webhook-id"] for request in receiver.requests}) == 1
 
     run(nats_server, lambda _: web.Response(status=500 if broken[0] else 200, text="no <b>"), work, delivery=FAST)
+
+
+def test_letters_of_a_stream_that_is_made_anew(nats_server: NatsServer) -> None:
+    """Their sequences are those of earlier letters, their ids are not: each is stored, and redriven."""
+    broken = [True]
+
+    async def work(hooks: Hooks, receiver: Receiver) -> None:
+        for body in (b"first", b"second"):
+            await hooks.publish(body)
+            await hooks.deliver()
+            async with connect(hooks.server) as js:
+                await js.delete_stream(hooks.name)
+        assert [body for body, _ in await hooks.dead()] == [b"first", b"second"]
+
+        broken[0] = False
+        for body in (b"third", b"fourth"):
+            async with opened_queue(hooks.route) as queue:
+                await queue.redrive()
+                assert isinstance(queue, DeliveryStreams)
+                await hooks.deliver()
+                assert await queue.dead.purge() == 0
+            async with connect(hooks.server) as js:
+                await js.delete_stream(f"{hooks.name}-dead")
+            broken[0] = True
+            await hooks.publish(body)
+            await hooks.deliver()
+            broken[0] = False
+        assert [request.body for request in receiver.requests if request.body == b"third"] == [b"third"] * 4
+
+    run(nats_server, lambda _: web.Response(status=500 if broken[0] else 200), work, delivery=FAST)
 
 
 def test_single_letters_are_redriven(nats_server: NatsServer) -> None:

@@ -41,7 +41,7 @@ class Failures:
         if known:
             return known
         own = message.header(MESSAGE_ID)
-        return message_id(own, "" if own else f"{self._queue.name}:{delivery.sequence}")
+        return message_id(own, "" if own else f"{self._queue.label}:{delivery.sequence}")
 
     async def next_attempt(self, lane: Lane, delivery: Delivery, response: Response) -> float | None:
         """Store a failed attempt; return the seconds until the next one, None if the delivery is given up.
@@ -84,7 +84,7 @@ class Failures:
         headers[REASON] = [reason]
         headers[WEBHOOK_ID] = [self.identity(delivery)]
         headers[ATTEMPTS] = [msgspec.json.encode(attempts).decode()]
-        identity = f"dead:{self._queue.name}:{delivery.sequence}"
+        identity = f"dead:{self._queue.label}:{delivery.sequence}"
         await self._queue.store_dead(message.subject, message.data, headers, identity)
         self._counts.dead += 1
         with contextlib.suppress(TurnoutError):

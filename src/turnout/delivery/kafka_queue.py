@@ -154,6 +154,11 @@ class KafkaQueue:
         """Name of the topic of deliveries."""
         return str(self.webhooks.stream)
 
+    @property
+    def label(self) -> str:
+        """The topic."""
+        return self.name
+
     # -- deliveries
 
     @asynccontextmanager

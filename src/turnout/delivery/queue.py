@@ -69,6 +69,10 @@ class DeliveryQueue(Protocol):
     def name(self) -> str:
         """Name of the stream or topic."""
 
+    @property
+    def label(self) -> str:
+        """The stream with its identity, or the topic: ids of its messages begin with it."""
+
     def messages(self) -> AbstractAsyncContextManager[AsyncIterator[QueuedMessage]]:
         """Fetch deliveries without an end."""
 

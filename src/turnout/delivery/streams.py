@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import UTC
 from typing import Final, Self
 
 from turnout.delivery.attempts import AttemptLog, JetStreamBucket
@@ -23,6 +24,7 @@ from turnout.nats.jetstream import (
 )
 from turnout.nats.jetstream.errors import MessageNotFoundError
 from turnout.nats.protocol.headers import HeaderInput, Headers
+from turnout.nats.protocol.identity import StreamIdentity
 from turnout.routes.endpoints import NatsSink
 from turnout.routes.webhooks import WebhooksPart
 from turnout.subscriptions.webhooks import delivery_address
@@ -46,12 +48,14 @@ class DeliveryStreams:
         webhooks: names them.
         consumer: consumer of the deliveries.
         dead: stream of the dead letters.
+        labels: both streams with their identities, for ids: one that is made anew has the same sequences again.
     """
 
     js: JetStream
     webhooks: WebhooksPart
     consumer: Consumer
     dead: Stream
+    labels: tuple[str, str]
 
     @classmethod
     async def open(cls, js: JetStream, webhooks: WebhooksPart) -> Self:
@@ -68,12 +72,18 @@ class DeliveryStreams:
             max_ack_pending=-1,
             filter_subject=f"{webhooks.subject}.>",
         )
-        return cls(js, webhooks, await waiting.create_or_update_consumer(config), dead)
+        labels = await _label(waiting), await _label(dead)
+        return cls(js, webhooks, await waiting.create_or_update_consumer(config), dead, labels)
 
     @property
     def name(self) -> str:
         """Name of the delivery stream."""
         return self.webhooks.streams[0]
+
+    @property
+    def label(self) -> str:
+        """The delivery stream with its identity."""
+        return self.labels[0]
 
     async def attempts(self) -> AttemptLog:
         """Open the log of failed attempts."""
@@ -130,7 +140,7 @@ class DeliveryStreams:
     async def _move(self, subject: str, headers: Headers, data: bytes, sequence: int) -> None:
         tokens = subject.removeprefix(f"{self.webhooks.dead_subject}.")
         kept = {name: values for name, values in headers.items() if not name.lower().startswith(OF_LETTERS)}
-        identity = f"redriven:{self.name}:{sequence}"
+        identity = f"redriven:{self.labels[1]}:{sequence}"
         await self.js.publish(f"{self.webhooks.subject}.{tokens}", data, headers=kept, msg_id=identity)
 
     async def redrive(self, positions: Collection[str] | None = None) -> int:
@@ -167,6 +177,12 @@ class DeliveryStreams:
                 await self.dead.delete_message(letter.sequence)
                 moved += 1
         return moved
+
+
+async def _label(stream: Stream) -> str:
+    info = await stream.info()
+    created = "" if info.created is None else f"{info.created.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%f}Z"
+    return StreamIdentity.of(created).label(info.config.name)
 
 
 @asynccontextmanager

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from turnout.nats.protocol.errors import StreamReplacedError
 from turnout.nats.wire.positions import StreamPosition, position_of
 from turnout.records.types import ArrowBatch
 from turnout.routes import Route
 from turnout.runtime.endpoints import EndpointAdapter, adapter_of
+from turnout.runtime.endpoints.adapter import StreamEnd
+
+_log = logging.getLogger(__name__)
 
 _READ_SEQUENCES = 2_000
 """This many sequences are read at once."""
@@ -46,6 +51,21 @@ def parts(
     return _parts(adapter, first, last, stop, newest)
 
 
+def _report(stream: str, before: StreamEnd, bounds: StreamEnd, *, lasting: bool) -> None:
+    """Warn that a stream is another one now, or has older data; a range of it is no more.
+
+    Raises:
+        StreamError: the tap is for a range.
+    """
+    text = (
+        f"the stream {stream!r} was made anew, or restored to older data: it was created at {before.created} and ended"
+        f" at sequence {before.next - 1:,}; now it was created at {bounds.created} and ends at {bounds.next - 1:,}"
+    )
+    if not lasting:
+        raise StreamReplacedError(f"{text}; begin again with a position in it", code=404)
+    _log.warning("%s; it is read from its first message", text)
+
+
 def _parts(
     adapter: EndpointAdapter,
     first: StreamPosition,
@@ -56,10 +76,15 @@ def _parts(
     with adapter.history() as history:
         positions = {stream: history.resolve(stream, first) for stream in history.streams}
         ends = None if last is None else {stream: history.resolve(stream, last) for stream in history.streams}
+        seen = {stream: history.bounds(stream) for stream in history.streams}
         while not stop.is_set():
             idle = True
             for stream in history.streams:
-                bounds = history.bounds(stream)
+                bounds, before = history.bounds(stream), seen[stream]
+                if bounds.created != before.created or bounds.next < before.next:
+                    _report(stream, before, bounds, lasting=ends is None)
+                    positions[stream] = bounds.first
+                seen[stream] = bounds
                 end = bounds.next if ends is None else min(bounds.next, ends[stream])
                 start = max(positions[stream], bounds.first, 0 if newest is None else end - newest)
                 if start >= end:

@@ -8,9 +8,9 @@ A stream's name has no dot, so keys with a dot are free for other facts:
   from the last one. Its position is recorded under the number (`turnout.runtime.open_splits`) and is where the next
   micro-batch begins.
 - ``STREAM.created``: creation time of the stream that the sequence is a position in. A checkpoint of an earlier release
-  has none; it adopts the stream that is there.
+  has none; it adopts the present stream.
 - ``STREAM.id``: identity of the stream in message ids, where it does not follow from the creation time: "" for a
-  checkpoint that has adopted its stream, whose ids go on without one.
+  checkpoint that has adopted its stream, and keeps ids without one.
 - ``STREAM.time``: when the message before the sequence was stored, in microseconds since 1970, if that is known.
 """
 

@@ -18,7 +18,7 @@ from turnout.untrusted import LARGEST_SEQUENCE, decimal
 
 @dataclass(frozen=True, slots=True)
 class StreamIdentity:
-    """What distinguishes a stream from others of its name.
+    """Identity of a stream, which distinguishes it from others of its name.
 
     Attributes:
         created: creation time, as the server has it.
@@ -39,7 +39,7 @@ class StreamIdentity:
 
     @classmethod
     def adopted(cls, created: str) -> Self:
-        """Return the identity of a stream for a checkpoint of an earlier release, whose message ids go on."""
+        """Return the identity of a stream for a checkpoint of an earlier release, which keeps its ids."""
         return cls(created, "")
 
     def restored(self) -> Self:

@@ -37,7 +37,7 @@ class NatsOpenReader:
 
     @property
     def time(self) -> int | None:
-        """When the message before the next sequence was stored, in microseconds since 1970; None if unknown."""
+        """Time of the message before the next sequence, in microseconds since 1970; None if unknown."""
         return self._reader.time
 
     @property

@@ -71,7 +71,7 @@ class OpenRecords(Protocol):
 
     @property
     def time(self) -> int | None:
-        """When the record before the next position was stored, in microseconds since 1970; None if unknown."""
+        """Time of the record before the next position, in microseconds since 1970; None if unknown."""
         ...
 
     @property

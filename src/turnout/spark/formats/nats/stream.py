@@ -206,8 +206,7 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the position in *stream*; the start option decides for a stream without a checkpointed offset.
 
         Of an open split the offset has the beginning, and the driver the place that it has reached. If that is lost,
-        its records are read again. An offset of an earlier release does not say of which stream it is: it is of the one
-        that is there.
+        its records are read again. An offset of an earlier release has no identity: it adopts the present stream.
         """
         if stream not in start:
             first = resolve(self._server(), stream, self._options.start)
