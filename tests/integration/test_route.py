@@ -18,6 +18,7 @@ from tests.integration.routes import Streams, command, turnout, wait_for, write_
 from turnout.conditions import Condition, all_of, compare, exists, kiwi, not_
 from turnout.embedded import NatsServer
 from turnout.errors import ConnectionLostError, RunError, StreamError
+from turnout.nats.protocol.identity import StreamIdentity
 from turnout.nats.wire import Connection, create_stream, stream_info
 from turnout.routes import Route
 from turnout.subscriptions import Matcher, Subscription, open_store
@@ -165,9 +166,12 @@ def test_a_delivered_message(spark: SparkSession, streams: Streams, tmp_path: Pa
     assert row["rest"] == "oulu"
     assert json.loads(row["value"]) == {"n": 8, "town": "Oulu", "secret": "*"}
     assert row["headers"]["Kind"] == "even"
-    assert row["key"].startswith(f"{streams.source}:1:".encode())
+    with Connection.open(streams.url) as connection:
+        identity = StreamIdentity.of(stream_info(connection, streams.source)["created"])
+    label = identity.label(streams.source)
+    assert row["key"].startswith(f"{label}:1:".encode())
     assert row["headers"]["Turnout-Route"] == f"test@{route.digest}"
-    assert (row["headers"]["Turnout-Source"], row["headers"]["Turnout-Revision"]) == (f"{streams.source}:1", "1")
+    assert (row["headers"]["Turnout-Source"], row["headers"]["Turnout-Revision"]) == (f"{label}:1", "1")
 
 
 def test_a_poisoned_value(spark: SparkSession, streams: Streams, tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ def test_a_closed_offset_says_where_to_go_on() -> None:
     assert closed(bounded, {"S": Position(PRESENT, 17)}) is bounded
 
 
-@pytest.mark.parametrize("identity", [PRESENT, StreamIdentity.adopted(CREATED), PRESENT.restored().restored()])
+@pytest.mark.parametrize("identity", [PRESENT, StreamIdentity.adopted(CREATED)])
 def test_an_offset_has_the_identity_of_its_stream(identity: StreamIdentity) -> None:
     """What follows from the creation time is not repeated; an offset of an earlier release has none."""
     offset = position_keys({"S": Position(identity, 17, 5), "T": Position(PRESENT, 1)})

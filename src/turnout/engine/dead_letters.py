@@ -14,7 +14,7 @@ import pyarrow as pa
 from turnout.deferred import pc
 from turnout.engine.addresses import Addresses
 from turnout.engine.letter_seal import SEAL, seal
-from turnout.engine.message_ids import dead_suffix, origins
+from turnout.engine.message_ids import dead_suffix, origins, record_ids
 from turnout.engine.messages import Messages, record_columns
 from turnout.engine.reading import Consumed
 from turnout.engine.rejection import Rejection
@@ -97,11 +97,11 @@ def dead_letters(
         else dead_suffix(route.name)
         for rejection in rejections
     ]
-    origin = origins(consumed.batch).take(pa.array(rows, pa.int64()))
+    ids = record_ids(consumed.batch).take(pa.array(rows, pa.int64()))
     headers = _headers(route, rules, consumed, rejections)
     return Messages(
         pa.repeat(pa.scalar(topic, pa.string()), len(rows)),
-        pc.binary_join_element_wise(origin, pa.array(suffixes, pa.string()), ""),
+        pc.binary_join_element_wise(ids, pa.array(suffixes, pa.string()), ""),
         np.full(len(rows), sink, np.int8),
         np.arange(len(rows)),
         record_columns(consumed.batch, rows, _take(consumed.values, rows), headers, _take(consumed.keys, rows)),

@@ -24,6 +24,9 @@ def origins(batch: ArrowBatch) -> Strings:
         batch: a record batch as it was read.
     """
     names = batch.schema.names
+    if STREAM_ID in names and batch.column(STREAM_ID).null_count:
+        labels = pc.coalesce(batch.column(STREAM_ID), batch.column("stream"))
+        batch = batch.set_column(names.index(STREAM_ID), STREAM_ID, labels)
     stream = STREAM_ID if STREAM_ID in names else "stream"
     if batch.num_rows <= _MAX_JOINED_RECORDS:
         parts = (stream, "offset") if stream in names else ("topic", "partition", "offset")
@@ -35,15 +38,32 @@ def origins(batch: ArrowBatch) -> Strings:
     return pc.binary_join_element_wise(batch.column("topic").cast(pa.string()), partitions, offsets, ":")
 
 
+def record_ids(batch: ArrowBatch) -> Strings:
+    """Return the origins, with the times of records of streams whose identity is known.
+
+    A server that is restored to older data gives its sequences to other messages, which need other ids.
+    """
+    found = origins(batch)
+    if STREAM_ID not in batch.schema.names:
+        return found
+    times = batch.column("timestamp").cast(pa.int64()).cast(pa.string())
+    timed = pc.binary_join_element_wise(found, times, ":")
+    labels = batch.column(STREAM_ID)
+    return timed if not labels.null_count else pc.if_else(labels.is_valid(), timed, found)
+
+
 def ids_of_listed(listed: ListedRecords, rows: Sequence[int], suffixes: Sequence[str | None]) -> list[str | None]:
     """Return the ids of messages as `message_ids` does."""
     stream, offsets = listed.stream, listed.offsets
     pairs = zip(rows, suffixes, strict=True)
+    if "." in stream:
+        times = listed.times
+        return [None if end is None else f"{stream}:{offsets[row]}:{times[row]}{end}" for row, end in pairs]
     return [None if suffix is None else f"{stream}:{offsets[row]}{suffix}" for row, suffix in pairs]
 
 
 def message_ids(batch: ArrowBatch, rows: RowIds, suffixes: Strings) -> Strings:
-    """Return the ids of messages: the origin of each one's record and its suffix; null where either is.
+    """Return the ids of messages: the id of each one's record (`record_ids`) and its suffix; null where either is.
 
     Args:
         batch: the records as they were read.
@@ -51,8 +71,8 @@ def message_ids(batch: ArrowBatch, rows: RowIds, suffixes: Strings) -> Strings:
         suffixes: suffixes of the messages.
     """
     if len(rows) > _MAX_JOINED_RECORDS:
-        return pc.binary_join_element_wise(origins(batch).take(pa.array(rows)), suffixes, "")
-    record_origins = origins(batch).to_pylist()
+        return pc.binary_join_element_wise(record_ids(batch).take(pa.array(rows)), suffixes, "")
+    record_origins = record_ids(batch).to_pylist()
     pairs = zip(rows.tolist(), suffixes.to_pylist(), strict=True)
     ids = [
         None if record_origins[row] is None or suffix is None else record_origins[row] + suffix for row, suffix in pairs

@@ -272,7 +272,7 @@ def _batch(route: Route, records: Sequence[SampleRecord]) -> ArrowBatch:
     batch = record_batch([replace(record, stream=None) for record in records])
     if route.source.streams:
         batch = batch.append_column("stream", pa.array([record.stream for record in records], pa.string()))
-        labels = [f"{one.stream}.{one.identity}" if one.stream and one.identity else one.stream for one in records]
+        labels = [f"{one.stream}.{one.identity}" if one.stream and one.identity else None for one in records]
         batch = batch.append_column(STREAM_ID, pa.array(labels, pa.string()))
     return batch
 

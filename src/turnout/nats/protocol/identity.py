@@ -8,7 +8,7 @@ position.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Self
 
@@ -41,12 +41,6 @@ class StreamIdentity:
     def adopted(cls, created: str) -> Self:
         """Return the identity of a stream for a checkpoint of an earlier release, which keeps its ids."""
         return cls(created, "")
-
-    def restored(self) -> Self:
-        """Return the identity with another token: the same sequences are other messages now, which need other ids."""
-        first = type(self).of(self.created).token
-        _, _, count = self.token.partition("-")
-        return replace(self, token=f"{first}-{int(count or 0) + 1}")
 
     def label(self, stream: str) -> str:
         """Return the stream with its identity, as origins begin; no name of a stream has a dot."""
@@ -100,7 +94,7 @@ class Origin:
 
     def is_of(self, created: str) -> bool:
         """Return True if the message may be of the stream that was created at a time."""
-        return not self.token or self.token.partition("-")[0] == StreamIdentity.of(created).token
+        return not self.token or self.token == StreamIdentity.of(created).token
 
 
 def microseconds(stored: str) -> int | None:

@@ -199,7 +199,7 @@ def test_a_server_with_older_data(scene: Scene, caplog: pytest.LogCaptureFixture
     end = reader.latestOffset(offset, ALL)
     rows = read(reader, offset, end)
     assert [value for value, _ in rows] == ["1", "2", *(f"again{n}" for n in range(refilled))]
-    assert {label for _, label in rows} == {StreamIdentity.of(scene.created).restored().label("R")}
+    assert {label for _, label in rows} == {StreamIdentity.of(scene.created).label("R")}
     assert "older data" in caplog.text
 
 

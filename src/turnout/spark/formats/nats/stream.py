@@ -146,7 +146,7 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return closed(start, starts)
         before = starts
         starts = {stream: self._checked(stream, before[stream], state) for stream, state in states.items()}
-        replaced = {stream for stream in starts if starts[stream].identity != before[stream].identity}
+        replaced = {stream for stream in starts if starts[stream] is not before[stream]}
         for stream in replaced:
             self._released.pop(stream, None)
         ends = dict(self._latest)
@@ -226,8 +226,7 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if problem is None:
             return position
         self._report(stream, problem)
-        same = position.identity.created == state.created
-        return Position(position.identity.restored() if same else StreamIdentity.of(state.created), state.first)
+        return Position(StreamIdentity.of(state.created), state.first)
 
     def _end(self, stream: str, start: Position, count: int, state: StoredSequences) -> Position:
         """Return the position behind so many sequences from *start* on."""
