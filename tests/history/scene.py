@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
 from turnout.engine import Program
 from turnout.history import dead_letters
 from turnout.history.dead_letters import DeadLetter
 from turnout.history.redrive import RedriveReport, redrive
 from turnout.history.sending import Sinks
+from turnout.nats.protocol.identity import StreamIdentity
 from turnout.nats.wire import Connection, Publisher, PullReader, Range, stream_info
+from turnout.nats.wire.rows import with_stream
 from turnout.routes import Route
 from turnout.subscriptions import open_store
 from turnout.subscriptions.index import Index
@@ -58,16 +58,17 @@ class Scene:
                 payload = value if isinstance(value, bytes) else json.dumps(value).encode()
                 publisher.publish(f"in-{self.name}.a", payload, headers, message_id=f"key-{value}")
 
-    def run(self, route: Route | None = None) -> Counter[str]:
-        """Do what a run does with everything in the stream."""
+    def run(self, route: Route | None = None, *, with_identity: bool = False) -> Counter[str]:
+        """Do what a run does with everything in the stream; *with_identity*, of a new checkpoint."""
         route = route or self.route
         assert route.subscriptions is not None
         with Connection.open(self.url) as connection, open_store(route.subscriptions.store) as store:
             program, index = Program.of(route), Index.of(store)
-            last = stream_info(connection, f"IN_{self.name}")["state"]["last_seq"]
+            info = stream_info(connection, f"IN_{self.name}")
+            last, identity = info["state"]["last_seq"], StreamIdentity.of(info["created"])
             counts: Counter[str] = Counter()
             for batch in PullReader(connection, Range(f"IN_{self.name}", 1, last + 1)).batches():
-                batch = batch.append_column("stream", pa.array([f"IN_{self.name}"] * batch.num_rows))
+                batch = with_stream(batch, f"IN_{self.name}", identity if with_identity else None)
                 result = program.run(batch, index)
                 Sinks(route).send(result.messages, range(len(result.messages)))
                 counts.update(result.counts.as_dict())

@@ -14,7 +14,7 @@ from turnout.history import dead_letters
 from turnout.history.letter_block import REDRIVEN, TRIES
 from turnout.history.letter_box import LetterBox
 from turnout.history.redrive import redrive
-from turnout.nats.wire import Connection, Publisher, create_stream, delete_stream
+from turnout.nats.wire import Connection, Publisher, create_stream, delete_stream, stream_info
 from turnout.routes import Route
 from turnout.subscriptions import Subscription
 
@@ -67,6 +67,27 @@ def test_what_passes_is_delivered_once(scene) -> None:
     assert [(letter.record.offset, letter.done) for letter in scene.letters(done=True)] == [(3, True), (4, False)]
     again = redrive(lenient, scene.letters(done=True))
     assert (again.stored, again.duplicates, again.outcomes) == (0, 1, {"delivered": 1, "failed": 1})
+
+
+@pytest.mark.parametrize("with_identity", [False, True])
+def test_letters_of_a_stream_that_was_made_anew(scene, with_identity: bool) -> None:
+    """Their records are taken from the letters, not from the messages that have their sequences now."""
+    scene.publish({"n": "old"})
+    scene.run(with_identity=with_identity)
+    name = f"IN_{scene.name}"
+    with Connection.open(scene.url) as connection:
+        config = stream_info(connection, name)["config"]
+        delete_stream(connection, name)
+        create_stream(connection, {"name": name, "subjects": config["subjects"]})
+    scene.publish({"n": "new"})
+    lenient = Route.parse(scene.text.replace(*LENIENT), {})
+    with scene.store() as store:
+        store.create(Subscription([f"out-{scene.name}.texts"], parse("exists n"), id="texts"))
+
+    first, second = redrive(lenient, scene.letters()), redrive(lenient, scene.letters(done=True))
+
+    assert (first.stored, second.stored, second.duplicates) == (1, 0, 1)
+    assert [row["value"] for row in scene.rows("OUT")] == [b'{"n":"old"}']
 
 
 def test_what_fails_again_keeps_its_first_reason(scene) -> None:

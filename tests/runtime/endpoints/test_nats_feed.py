@@ -14,7 +14,7 @@ from tests.runtime.test_committed_offsets import checkpoint as written_checkpoin
 from turnout.embedded import NatsServer
 from turnout.errors import ConfigError
 from turnout.history.feed import FeedPage, FeedReader
-from turnout.nats.wire import Connection
+from turnout.nats.wire import Connection, create_stream, delete_stream, stream_info
 from turnout.nats.wire.streams import purge_stream
 from turnout.routes import Route
 
@@ -80,3 +80,23 @@ def test_cursors_of_other_sources(reader: FeedReader, cursor: int | str) -> None
         reader.page("oulu", cursor)
     with pytest.raises(ConfigError, match="each stream has its own sequences"):
         reader.start(17)
+
+
+def test_matches_of_a_stream_that_was_made_anew(fed: FedRoute) -> None:
+    """They are no messages of the present stream, whose records have the same sequences."""
+    with Connection.open(fed.streams.url) as connection:
+        created = stream_info(connection, fed.streams.source)["created"]
+    recorded = {fed.streams.source: 11, f"{fed.streams.source}.created": created, f"{fed.streams.source}.id": ""}
+    written_checkpoint(fed.folder, json.dumps(recorded))
+    with FeedReader(fed.route) as reader:
+        before = reader.page("oulu", 0)
+        with Connection.open(fed.streams.url) as connection:
+            config = stream_info(connection, fed.streams.source)["config"]
+            delete_stream(connection, fed.streams.source)
+            create_stream(connection, {"name": fed.streams.source, "subjects": config["subjects"]})
+        fed.streams.publish([("order", b'{"n": 99, "city": "Oulu"}', [])] * 10)
+
+        after = reader.page("oulu", 0)
+
+    assert numbers_of(before) == [0, 2, 4, 6, 8]
+    assert (numbers_of(after), after.removed) == ([], 5)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import uuid
+from dataclasses import replace
 
 import pytest
 
 from turnout.embedded import NatsServer
 from turnout.engine.sample_records import SampleRecord
-from turnout.nats.wire import Connection, Publisher, create_stream, delete_stream, stored_message
+from turnout.nats.protocol.errors import StreamReplacedError
+from turnout.nats.protocol.identity import StreamIdentity
+from turnout.nats.wire import Connection, Publisher, create_stream, delete_stream, stored_message, stream_info
 from turnout.routes.endpoints import NatsSource
 from turnout.runtime.endpoints import adapter_of
 from turnout.runtime.endpoints import nats_originals as module
@@ -71,3 +74,26 @@ def test_messages_that_lie_far_apart_are_asked_for(nats_server: NatsServer, monk
 
     assert [one.value for one in found] == [b"1", b"50", b"100"]
     assert requested == [1, 50, 100]
+
+
+def test_a_record_of_a_stream_that_was_made_anew(nats_server: NatsServer) -> None:
+    """An origin with the identity of the former stream names no message of the present one."""
+    name = f"O{uuid.uuid4().hex[:8]}"
+    adapter = adapter_of(source(nats_server, name))
+    labels = []
+    with Connection.open(nats_server.url) as connection:
+        for value in (b"old", b"new"):
+            create_stream(connection, {"name": name, "subjects": [f"{name}.*"], "storage": "memory"})
+            with Publisher(connection) as publisher:
+                publisher.publish(f"{name}.a", value)
+            labels.append(StreamIdentity.of(stream_info(connection, name)["created"]).label(name))
+            if value == b"old":
+                delete_stream(connection, name)
+    former, present = labels
+
+    with pytest.raises(StreamReplacedError, match=former):
+        adapter.record_at(former, 1)
+    assert adapter.record_at(present, 1).column("value").to_pylist() == [b"new"]
+    assert adapter.record_at(name, 1).column("stream_id").to_pylist() == [present]
+    letter = replace(record(name, 1, f"{name}.a"), identity=former.partition(".")[2])
+    assert adapter.originals([letter]) == [letter]
