@@ -82,7 +82,7 @@ def test_letters_of_a_stream_that_was_made_anew(scene, with_identity: bool) -> N
     scene.publish({"n": "new"})
     lenient = Route.parse(scene.text.replace(*LENIENT), {})
     with scene.store() as store:
-        store.create(Subscription([f"out-{scene.name}.texts"], parse("exists n"), id="texts"))
+        store.create(Subscription([f"out-{scene.name}.texts"], parse("n exists"), id="texts"))
 
     first, second = redrive(lenient, scene.letters()), redrive(lenient, scene.letters(done=True))
 
