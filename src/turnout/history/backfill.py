@@ -89,6 +89,9 @@ def next_part(route: Route, checkpoint: Path, ledger: BackfillLedger) -> Backfil
     reached = matched_before(checkpoint)
     groups: dict[tuple[str, int, int, StreamIdentity | None], list[MissedRange]] = {}
     identities = committed(checkpoint).identities
+    for row in ledger.follow({stream: identity.created for stream, identity in identities.items()}):
+        text = "route %s: %s does not get the earlier records that it has missed: their stream was made anew"
+        _log.warning(text, route.name, row.id)
     if any(row.next is None or _streams_left(row, reached) for row in ledger.rows if row.live is not None):
         with adapter_of(route.source_with_history("from")).history() as history:
             _resolve_positions(route, history, ledger)

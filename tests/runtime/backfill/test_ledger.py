@@ -134,3 +134,22 @@ def test_turns_of_open_splits_are_kept_as_long_as_they_are_needed(run: Follower)
     assert run.ledger.turns == {1: 10}
     run.ledger.set_bounds(run.ledger.rows[0].number, until={"S": 10})
     assert run.ledger.turns == {}
+
+
+def test_a_stream_that_was_made_anew(run: Follower) -> None:
+    """What is missed of the former one is gone; a range without an end has all of the present one. Over restarts."""
+    for id_ in ("ended", "open"):
+        run.create(id_, "earliest")
+    run.refresh()
+    ended, still_open = (row.number for row in run.ledger.rows)
+    run.ledger.set_bounds(ended, {"S": 10, "T": 1}, {"S": 50, "T": 9})
+    run.ledger.set_bounds(still_open, {"S": 20})
+
+    assert run.ledger.follow({"S": "monday", "T": "monday"}) == []
+    run.restart()
+    assert run.ledger.follow({"S": "monday", "T": "monday"}) == []
+    lost = run.ledger.follow({"S": "tuesday", "T": "monday"})
+
+    assert [row.id for row in lost] == ["ended", "open"]
+    assert [row.next for row in run.ledger.rows] == [{"S": 50, "T": 1}, {"S": 0}]
+    assert run.ledger.follow({"S": "tuesday", "T": "monday"}) == []

@@ -28,6 +28,7 @@ CREATE TABLE IF NOT EXISTS starts (id TEXT PRIMARY KEY, position TEXT NOT NULL) 
 CREATE TABLE IF NOT EXISTS missed (
     number INTEGER PRIMARY KEY, id TEXT NOT NULL, position TEXT, paused INTEGER, live INTEGER, next TEXT, until TEXT
 );
+CREATE TABLE IF NOT EXISTS streams (name TEXT PRIMARY KEY, created TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS turns (revision INTEGER PRIMARY KEY, position INTEGER NOT NULL);
 """
 
@@ -205,6 +206,30 @@ class BackfillLedger:
                 reached = json.dumps({**(row.next or {}), stream: position})
                 self._execute("UPDATE missed SET next = ? WHERE number = ?", reached, number)
                 self._read(number)
+
+    def follow(self, created: Mapping[str, str]) -> list[MissedRange]:
+        """Note which streams the positions are in; return the ranges whose records went with a stream that is gone.
+
+        Of a stream that was made anew, a range that is still open has everything; one with an end is over.
+
+        Args:
+            created: creation times of the run's streams.
+        """
+        with self._lock:
+            known = dict(self._open().execute("SELECT name, created FROM streams"))
+            new = {name for name, time in created.items() if known.get(name, time) != time}
+            for name in created.keys() - known.keys() | new:
+                self._execute("INSERT OR REPLACE INTO streams VALUES (?, ?)", name, created[name])
+            if new:
+                self._execute("DELETE FROM turns")
+                self.turns = {}
+            lost = [row for row in self._missed.values() if row.next is not None and new & row.next.keys()]
+            for row in lost:
+                ends = row.until or {}
+                positions = {name: ends.get(name, 0) if name in new else at for name, at in (row.next or {}).items()}
+                self._execute("UPDATE missed SET next = ? WHERE number = ?", json.dumps(positions), row.number)
+                self._read(row.number)
+            return lost
 
     def remove(self, number: int) -> None:
         """Forget a range that is delivered."""
