@@ -43,13 +43,15 @@ def record_ids(batch: ArrowBatch) -> Strings:
 
     A server that is restored to older data gives its sequences to other messages, which need other ids.
     """
-    found = origins(batch)
     if STREAM_ID not in batch.schema.names:
-        return found
-    times = batch.column("timestamp").cast(pa.int64()).cast(pa.string())
-    timed = pc.binary_join_element_wise(found, times, ":")
-    labels = batch.column(STREAM_ID)
-    return timed if not labels.null_count else pc.if_else(labels.is_valid(), timed, found)
+        return origins(batch)
+    labels, offsets, times = batch.column(STREAM_ID), batch.column("offset"), batch.column("timestamp")
+    if batch.num_rows <= _MAX_JOINED_RECORDS:
+        rows = zip(origins(batch).to_pylist(), labels.to_pylist(), (time.value for time in times), strict=True)
+        return pa.array([id_ if None in (id_, label, at) else f"{id_}:{at}" for id_, label, at in rows], pa.string())
+    texts = offsets.cast(pa.string()), times.cast(pa.int64()).cast(pa.string())
+    timed = pc.binary_join_element_wise(labels, *texts, ":")
+    return timed if not labels.null_count else pc.coalesce(timed, origins(batch))
 
 
 def ids_of_listed(listed: ListedRecords, rows: Sequence[int], suffixes: Sequence[str | None]) -> list[str | None]:

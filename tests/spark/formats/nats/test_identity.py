@@ -280,7 +280,9 @@ def test_a_batch_read_names_the_stream_that_is_there(scene: Scene) -> None:
 # Open splits
 
 
-def follow(scene: Scene, count: int, between: Callable[[], None], **options: str) -> tuple[list[str], list[Exception]]:
+def follow(
+    scene: Scene, count: int, between: Callable[[], object], **options: str
+) -> tuple[list[str], list[Exception]]:
     """What an open split reads until it has *count* messages, or ends; *between* is called behind the first three."""
     values: list[str] = []
     failures: list[Exception] = []
@@ -316,7 +318,7 @@ def test_an_open_split_of_a_stream_that_is_made_anew(scene: Scene, lenient: bool
     scene.make("1", "2", "3")
 
     values, failures = follow(
-        scene, 99, lambda: str(scene.make_anew("4", "5", "6", "7")), failOnDataLoss=str(not lenient).lower()
+        scene, 99, lambda: scene.make_anew("4", "5", "6", "7"), failOnDataLoss=str(not lenient).lower()
     )
 
     assert values == ["1", "2", "3"]
