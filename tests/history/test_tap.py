@@ -18,6 +18,7 @@ from turnout.errors import ConditionError, ConfigError
 from turnout.history import tap
 from turnout.history.masking import HIDDEN, hidden_by_stage
 from turnout.history.tap import Tapped, stages_of, taps
+from turnout.nats.protocol.identity import StreamIdentity
 from turnout.nats.wire import Connection, Publisher, create_consumer, create_stream, delete_stream, stream_info
 from turnout.routes import Route
 from turnout.subscriptions import Subscription, open_store
@@ -171,7 +172,8 @@ def test_mapped_and_delivered(scene) -> None:
     assert [(message.topic, message.subscription, message.dead_letter) for message in delivered[0].messages] == [
         ("far.odd", "odd", False)
     ]
-    assert delivered[0].messages[0].id.startswith(f"{scene.stream}:1:")
+    label = StreamIdentity.of(scene.info()["created"]).label(scene.stream)
+    assert delivered[0].messages[0].id.startswith(f"{label}:1:")
     assert [message.dead_letter for message in delivered[2].messages] == [True]
 
 
@@ -243,6 +245,27 @@ def test_a_fast_stream_is_sampled(scene) -> None:
     assert len(sequences) == 21
     assert sequences == sorted(sequences)
     assert sequences[-1] - sequences[0] > 21
+
+
+def test_a_stream_that_is_made_anew_meanwhile(scene, caplog: pytest.LogCaptureFixture) -> None:
+    """A live tap goes on with its first message, after a warning with both creation times."""
+    before = scene.info()["created"]
+    scene.publish(*({"n": n} for n in range(5)))
+    stop = threading.Event()
+    live = taps(scene.route, "source", start="earliest", stop=stop)
+    former = [next(live).before["value"]["n"] for _ in range(5)]
+    with Connection.open(scene.url) as connection:
+        delete_stream(connection, scene.stream)
+        create_stream(connection, {"name": scene.stream, "subjects": [f"{scene.stream}.>"], "storage": "memory"})
+    scene.publish({"n": 10}, {"n": 11})
+
+    present = [next(live).before["value"]["n"] for _ in range(2)]
+    stop.set()
+
+    assert (former, present) == ([0, 1, 2, 3, 4], [10, 11])
+    (warning,) = caplog.messages
+    assert before in warning
+    assert scene.info()["created"] in warning
 
 
 def test_waiting_for_a_rare_record_takes_no_core(scene, monkeypatch) -> None:

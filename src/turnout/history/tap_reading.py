@@ -57,9 +57,10 @@ def _report(stream: str, before: StreamEnd, bounds: StreamEnd, *, lasting: bool)
     Raises:
         StreamError: the tap is for a range.
     """
+    former, present = (f"created at {end.created}, " if end.created else "" for end in (before, bounds))
     text = (
-        f"the stream {stream!r} was made anew, or restored to older data: it was created at {before.created} and ended"
-        f" at sequence {before.next - 1:,}; now it was created at {bounds.created} and ends at {bounds.next - 1:,}"
+        f"the stream {stream!r} was made anew, or restored to older data: before it was {former}with the next position"
+        f" {before.next:,}, now it is {present}with {bounds.next:,}"
     )
     if not lasting:
         raise StreamReplacedError(f"{text}; begin again with a position in it", code=404)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from threading import Event
 from typing import TYPE_CHECKING, Final
 
+from turnout.nats.protocol.identity import StreamIdentity
 from turnout.nats.wire import Connection, Range
 from turnout.nats.wire.per_filter_reader import reader_of
 from turnout.nats.wire.positions import StreamPosition, count_about, count_exactly, resolve, state_of
@@ -34,11 +35,14 @@ class NatsHistory:
         self.streams = streams
         self._filters = filters
         # An observer must not be one of the consumers that count.
-        self._strategies = {name: observer_strategy(state_of(connection, name)) for name in streams}
+        states = {name: state_of(connection, name) for name in streams}
+        self._strategies = {name: observer_strategy(state) for name, state in states.items()}
+        self._identities = {name: StreamIdentity.of(state.created) for name, state in states.items()}
 
     def bounds(self, stream: str) -> StreamEnd:
         """Return the bounds of a stream now."""
         state = state_of(self._connection, stream)
+        self._identities[stream] = StreamIdentity.of(state.created)
         return StreamEnd(state.first, state.next, state.created)
 
     def resolve(self, stream: str, position: StreamPosition) -> int:
@@ -46,10 +50,11 @@ class NatsHistory:
         return resolve(self._connection, stream, position)
 
     def read(self, stream: str, start: int, end: int) -> Iterator[ArrowBatch]:
-        """Yield the messages of a range."""
-        span = Range(stream, start, end, self._filters)
+        """Yield the messages of a range, of the stream as it was when its bounds were requested last."""
+        identity = self._identities[stream]
+        span = Range(stream, start, end, self._filters, identity)
         for batch in reader_of(self._connection, span, self._strategies[stream]).batches():
-            yield with_stream(batch, stream)
+            yield with_stream(batch, stream, identity)
 
     def count(self, stream: str, start: int, end: int, filters: Sequence[str]) -> int:
         """Return the number of messages in a range; an upper bound for work-queue and interest streams."""
