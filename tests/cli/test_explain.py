@@ -8,7 +8,8 @@ import pytest
 
 from tests.nats.jetstream.support import fresh
 from turnout.conditions import parse
-from turnout.nats.wire import Connection, create_stream
+from turnout.nats.protocol.identity import StreamIdentity
+from turnout.nats.wire import Connection, create_stream, stream_info
 from turnout.subscriptions import Subscription, open_store
 
 ROUTE = """
@@ -107,7 +108,9 @@ def test_a_message_of_the_routes_stream(turnout, route, nats_server) -> None:
     assert (code, err) == (0, "")
     assert (explanation["record"]["offset"], explanation["record"]["headers"]) == (2, [["Kind", "odd"]])
     assert sorted(message["topic"] for message in explanation["messages"]) == ["out.many", "out.oulu"]
-    assert all(message["id"].startswith("EXPLAINED:2:") for message in explanation["messages"])
+    with Connection.open(nats_server.url) as connection:
+        label = StreamIdentity.of(stream_info(connection, "EXPLAINED")["created"]).label("EXPLAINED")
+    assert all(message["id"].startswith(f"{label}:2:") for message in explanation["messages"])
     assert explanation["notes"] == []
     assert turnout("explain", route(nats_server.url), "--record", "EXPLAINED:9")[::2] == (
         1, "turnout: the stream 'EXPLAINED' holds no message 9\n",

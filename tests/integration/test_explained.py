@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from turnout.demo.flights import CUT_OFF, FLIGHTS, messages
 from turnout.demo.year import Demo
 from turnout.engine import Program
 from turnout.engine.explain import RecordExplanation, explain
+from turnout.nats.protocol.identity import StreamIdentity
 from turnout.nats.wire import Connection, Publisher, PullReader, Range, stored_message, stream_info
 from turnout.nats.wire.rows import with_stream
 from turnout.subscriptions import open_store
@@ -66,8 +68,10 @@ def test_a_thousand_flights_are_explained_as_they_were_run(spark: SparkSession, 
     by_id = {subscription.id: subscription for subscription in subscriptions}
 
     with Connection.open(demo.server.url) as connection:
+        identity = StreamIdentity.of(stream_info(connection, "FLIGHTS")["created"])
+        records = partial(with_stream, stream="FLIGHTS", identity=identity)
         explanations: list[RecordExplanation] = [
-            explain(program, with_stream(stored_message(connection, "FLIGHTS", sequence), "FLIGHTS"), index, by_id)
+            explain(program, records(stored_message(connection, "FLIGHTS", sequence)), index, by_id)
             for sequence in range(1, counts.read + 1)
         ]
         sent = Counter(message for stream in ("DELIVERIES", "DEAD") for message in stored(connection, stream))
