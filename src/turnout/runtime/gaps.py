@@ -99,7 +99,14 @@ class LossWatch:
             return
         hole, self._hole = self._hole, None
         self._next_look = time.monotonic() + self._pause
-        state = stream_info(self._connection, self._stream)["state"]
+        try:
+            state = stream_info(self._connection, self._stream)["state"]
+        except StreamNotFoundError as failure:
+            if self._options.fail_on_data_loss:
+                raise
+            # What follows is reported with the next micro-batch.
+            _log.warning("%s", failure)
+            return
         # A stream without messages says that its first is one above its last.
         first = min(self._end, state["first_seq"])
         if first <= max(hole, self._warned):
