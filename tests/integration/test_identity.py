@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as F
 from tests.integration.routes import wait_for
 
 from turnout.embedded import NatsServer
@@ -20,6 +22,7 @@ from turnout.nats.wire import Connection, Publisher, PullReader, Range, create_s
 from turnout.routes import Route
 from turnout.runtime.open_splits.progress_files import ProgressFolder
 from turnout.runtime.progress import RunResult
+from turnout.spark import register
 from turnout.spark.running import job
 
 if TYPE_CHECKING:
@@ -143,6 +146,34 @@ def test_a_new_checkpoint_within_the_duplicate_window(scene: Scene) -> None:
     assert scene.stored() == ["old1", "old2", "old3", "new1", "new2", "new3"]
     assert (fresh.counts.delivered, fresh.counts.duplicates) == (3, 0)
     assert (repeated.counts.delivered, repeated.counts.duplicates) == (3, 3)
+
+
+def test_a_plain_program(scene: Scene) -> None:
+    """Its streaming read fails with both creation times; what it copies of the new stream are no duplicates."""
+    register(scene.spark)
+    source = {"servers": scene.server.url, "stream": "R", "includeStream": "true"}
+
+    def copy() -> None:
+        rows = scene.spark.read.format("nats").options(**source).load()
+        chosen = rows.select(F.lit("t.x").alias("topic"), "value", "stream", "stream_id", "offset")
+        chosen.write.format("nats").option("servers", scene.server.url).mode("append").save()
+
+    def follow() -> None:
+        rows = scene.spark.readStream.format("nats").options(**source).load()
+        writer = rows.writeStream.format("noop").option("checkpointLocation", str(scene.folder / "plain"))
+        writer.trigger(availableNow=True).start().awaitTermination()
+
+    scene.publish("old1", "old2")
+    copy()
+    follow()
+    scene.make_anew()
+    scene.publish("new1", "new2")
+    copy()
+    copy()
+
+    assert sorted(scene.stored()) == ["new1", "new2", "old1", "old2"]
+    with pytest.raises(PySparkException, match="an earlier stream of this name"):
+        follow()
 
 
 CHANGES: dict[str, Callable[[Scene], None]] = {"made anew": Scene.make_anew, "restored": Scene.restore}
