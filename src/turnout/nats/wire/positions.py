@@ -12,7 +12,7 @@ from typing import Final
 
 from turnout.errors import ConfigError, ConnectionLostError, Mistake, StreamError
 from turnout.nats.protocol.answers import number_in, object_in
-from turnout.nats.protocol.errors import MessageNotFoundError, StreamReplacedError
+from turnout.nats.protocol.errors import MessageNotFoundError, StreamNotFoundError, StreamReplacedError
 from turnout.nats.protocol.identity import (
     Position,
     microseconds,
@@ -64,7 +64,7 @@ def state_of(connection: Connection, stream: str) -> StoredSequences:
         info = stream_info(connection, stream)
     except StreamError as failure:
         if failure.err_code == _STREAM_NOT_FOUND:
-            raise StreamError(f"there is no stream {stream!r}", code=404, err_code=failure.err_code) from None
+            raise StreamNotFoundError(f"there is no stream {stream!r}", code=404, err_code=failure.err_code) from None
         raise
     state, consumed = info["state"], info["config"].get("retention") in _CONSUMED
     messages = state["messages"]

@@ -18,7 +18,7 @@ from tests.streams import sequences_in
 
 from turnout.embedded import NatsServer
 from turnout.errors import StreamError
-from turnout.nats.protocol.errors import StreamReplacedError
+from turnout.nats.protocol.errors import StreamNotFoundError, StreamReplacedError
 from turnout.nats.protocol.identity import StreamIdentity
 from turnout.nats.wire import Connection, Publisher, create_stream, delete_stream, stream_info
 from turnout.records.listed import as_batch
@@ -179,6 +179,29 @@ def test_a_run_that_does_all_there_is_reads_the_whole_new_stream(scene: Scene) -
     scene.make_anew("new1", "new2", "new3", "new4")
 
     assert [value for value, _ in read(reader, end, reader.latestOffset(end, ALL))] == ["new1", "new2", "new3", "new4"]
+
+
+@pytest.mark.parametrize("lenient", [False, True])
+def test_a_stream_that_is_away(scene: Scene, lenient: bool) -> None:
+    """Between its deletion and its creation: an error; without failOnDataLoss the new one is waited for."""
+    scene.make("1")
+    reader = scene.reader(failOnDataLoss=str(not lenient).lower())
+    offset = reader.latestOffset(reader.initialOffset(), ALL)
+    with Connection.open(scene.server.url) as connection:
+        delete_stream(connection, "R")
+    if not lenient:
+        with pytest.raises(StreamNotFoundError, match="no stream 'R'"):
+            reader.latestOffset(offset, ALL)
+        return
+
+    thread = threading.Timer(0.3, scene.make, ("2", "3"))
+    thread.start()
+    first = reader.latestOffset(offset, ALL)
+    rows = read(reader, offset, first)
+    thread.join()
+    rows += read(reader, first, reader.latestOffset(first, ALL))
+
+    assert [value for value, _ in rows] == ["2", "3"]
 
 
 @pytest.mark.parametrize("refilled", [0, 2, 4])

@@ -93,7 +93,7 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             try:
                 return state_of(self._server(), stream)
             except StreamNotFoundError:
-                if self._options.fail_on_data_loss or time.monotonic() > until:
+                if self._options.fail_on_data_loss or self._latest is None or time.monotonic() > until:
                     raise
                 time.sleep(_PAUSE_SECONDS)
 
