@@ -199,7 +199,8 @@ def test_a_stream_that_is_away(scene: Scene, lenient: bool) -> None:
     first = reader.latestOffset(offset, ALL)
     rows = read(reader, offset, first)
     thread.join()
-    rows += read(reader, first, reader.latestOffset(first, ALL))
+    following = reader.latestOffset(first, ALL)
+    rows += read(reader, first, following) if following != first else []
 
     assert [value for value, _ in rows] == ["2", "3"]
 
