@@ -129,9 +129,9 @@ _CURE = (
 def replaced_error(stream: str, position: Position, created: str) -> StreamReplacedError:
     """Return the error for a position in a stream of which only the name is left."""
     return StreamReplacedError(
-        f"the stream {stream!r} was created at {created}, and sequence {position.next:,}, where reading continues, is a"
-        f" position in an earlier stream of this name, created at {position.identity.created}: that one was deleted and"
-        f" made anew, or restored from a backup, and what was not read of it is lost; {_CURE}",
+        f"the stream {stream!r} no longer has the sequences from {position.next:,} on, where reading continues: it was"
+        f" created at {created}, and that is a position in an earlier stream of this name, created at"
+        f" {position.identity.created}, which was deleted, or replaced by a backup, with what was not read; {_CURE}",
         code=404,
     )
 
