@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from turnout.conditions import evaluate, parse
 from turnout.engine.sample_records import SampleRecord
+from turnout.epoch import Microseconds
 from turnout.errors import ConditionError, ConfigError
 from turnout.history.dead_letters import DeadLetter
 from turnout.history.letter_search import meeting
@@ -34,7 +35,7 @@ deadLetter: {topic: dead.orders}
 def letter(value: object, number: int = 1, topic: str = "orders.1", **headers: str) -> DeadLetter:
     raw = value if isinstance(value, bytes) else json.dumps(value).encode()
     record = SampleRecord(topic, raw, headers=tuple((name, text.encode()) for name, text in headers.items()))
-    return DeadLetter("DEAD", number, "", 0, record, True, "TRANSFORMATION", None, "no number")
+    return DeadLetter("DEAD", number, "", Microseconds(0), record, True, "TRANSFORMATION", None, "no number")
 
 
 OULU, TURKU, BROKEN = letter({"city": "Oulu"}), letter({"city": "Turku"}, 2, tag="a"), letter(b"\xff{", 3, tag="a")

@@ -7,13 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turnout.engine.sample_records import SampleRecord
+from turnout.epoch import Microseconds
 from turnout.history.dead_letters import DeadLetter
 from turnout.server.dead_letters import chosen, page_of
 from turnout.server.errors import ConflictError
 
 
 def letter(partition: int, sequence: int) -> DeadLetter:
-    return DeadLetter(f"dead:{partition}", sequence, "", 0, SampleRecord("a"), True, None, None, None)
+    return DeadLetter(f"dead:{partition}", sequence, "", Microseconds(0), SampleRecord("a"), True, None, None, None)
 
 
 PLACES = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 9)), unique=True, max_size=20)

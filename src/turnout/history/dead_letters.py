@@ -113,7 +113,7 @@ class DeadLetter:
             stream,
             row["offset"],
             id_,
-            row["timestamp"] or 0,
+            Microseconds(row["timestamp"] or 0),
             record,
             VALUE_LEFT_OUT not in block and LEFT_OUT not in block,
             block.get(f"{CONNECT_PREFIX}stage"),

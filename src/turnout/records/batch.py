@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from turnout.deferred import np
 from turnout.epoch import Milliseconds
@@ -117,7 +117,7 @@ class Batch:
             [record.topic for record in records],
             [record.partition for record in records],
             [record.offset for record in records] if has_offsets else None,
-            [record.timestamp for record in records],
+            cast("list[Milliseconds | None]", [record.timestamp for record in records]),
             _blocks([(record.key_schema, record.key) for record in records]),
             _blocks([(record.value_schema, record.value) for record in records]),
             Headers.of_lists([record.headers for record in records]),
