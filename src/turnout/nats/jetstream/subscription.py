@@ -333,10 +333,13 @@ class PushSubscription:
 
         Messages that were not handed over are given back to a consumer that stays.
         """
-        if not (self._ended or self._acks_nothing or self._ephemeral or self._connection.is_closed):
-            for message in self._mailbox.rest():
-                message.nak_now()
+        stays = not (self._ended or self._acks_nothing or self._ephemeral)
+        rest = self._mailbox.rest() if stays else []
         self.end()
+        # Behind the end of the subscription: the server would send them again at once, to this one.
+        if not self._connection.is_closed:
+            for message in rest:
+                message.nak_now()
         if self._owns_consumer and self._ephemeral and self._connection.is_connected:
             self._owns_consumer = False
             self._api.spawn(self._api.forget_consumer(self.stream, self.consumer_name))
