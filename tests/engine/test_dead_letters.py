@@ -27,6 +27,7 @@ BAD = {
     "$KV.bucket.key": "the server's own",
     "$O.bucket.C.x": "the server's own",
     "_INBOX.abc.1": "an inbox",
+    "_R_.abc.1": "an inbox",
 }
 
 
@@ -51,6 +52,17 @@ def test_a_delivery_that_cannot_be_is_a_dead_letter(destination: str) -> None:
         assert letter["Kind"] == "x"
     assert result.counts == Counts(read=1, delivered=1, messages=2, undeliverable=2)
     assert len(set(result.messages.ids.to_pylist())) == 4
+
+
+def test_a_delivery_to_the_connections_own_subjects() -> None:
+    """An API prefix and an inbox prefix are no destinations, as ``$JS.`` and ``_INBOX.`` are none."""
+    sink = SINK.replace("servers:", "apiPrefix: hub, inboxPrefix: replies, servers:")
+    index = Index.of([to("hub.STREAM.PURGE.OUT", id="api"), to("replies.a", id="inbox"), to("hubs.a", id="good")])
+
+    result = program(sink, DEAD, WANTED).run(batch([{"value": OULU}]), index)
+
+    assert Counter(result.messages.topics.to_pylist()) == {"hubs.a": 1, "dead": 2}
+    assert sorted(letter[SUBSCRIPTION] for letter in dead(result.messages)) == ["api", "inbox"]
 
 
 def test_dead_letters_have_the_same_ids_when_it_is_done_again() -> None:

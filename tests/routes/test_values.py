@@ -129,6 +129,27 @@ def test_a_dead_letter_that_cannot_be_sent(topic: str) -> None:
     assert mistakes(text)["deadLetter.topic"] == f"found {topic!r}, expected a subject that can be published to"
 
 
+@pytest.mark.parametrize(
+    ("topic", "more", "problem"),
+    [
+        ("$JS.API.STREAM.PURGE.OUT", "", "subjects that begin with '$' are the server's own, unless the sink's allow"),
+        ("a:$JS.API.STREAM.PURGE.OUT", ", allow: ['>']", "the server's own"),
+        ("_INBOX.x", "", "an inbox"),
+        ("js.STREAM.PURGE.OUT", ", apiPrefix: js", "begin with 'js.' are the connection's own"),
+        ("replies.x", ", inboxPrefix: replies", "begin with 'replies.' are the connection's own"),
+        ("$KV.dead.x", ", allow: ['$KV.dead.>']", None),
+        ("dead", ", allow: ['deliver.>']", None),
+    ],
+)
+def test_dead_letters_to_subjects_of_the_server(topic: str, more: str, problem: str | None) -> None:
+    """A failed record would be a request to JetStream's API; a bucket is opened by name."""
+    text = f"name: a\nsource: {{{SOURCE}}}\nsinks: {{a: {{{SINK}{more}}}}}\ndeadLetter: {{topic: '{topic}'}}\n"
+    if problem is None:
+        Route.parse(text, {})
+    else:
+        assert problem in mistakes(text)["deadLetter.topic"]
+
+
 INTERVALS = [
     "1 second",
     "500 milliseconds",

@@ -9,7 +9,15 @@ import pytest
 from turnout.routes.endpoints import NatsSink
 from turnout.runtime.sink_options import SinkOptions
 
-_ALL = {"user": "u", "password": "p", "stream": "S", "window": 7, "forwardHeaders": ["Nats-TTL"], "timeout": 2.5}
+_ALL: dict[str, Any] = {
+    "user": "u",
+    "password": "p",
+    "stream": "S",
+    "window": 7,
+    "forwardHeaders": ["Nats-TTL"],
+    "timeout": 2.5,
+}
+_ALL["allow"] = ["deliver.>", "$KV.b.*"]
 
 
 @pytest.mark.parametrize("options", [{}, _ALL])

@@ -6,8 +6,10 @@ import pytest
 
 from turnout.conditions import kiwi
 from turnout.errors import ConfigError, SubscriptionInvalidError
+from turnout.subjects.rights import Rights
+from turnout.subjects.tokens import MAX_BYTES
 from turnout.subscriptions import Subscription
-from turnout.subscriptions.destinations import MAX_BYTES, Rights, problem_of
+from turnout.subscriptions.destinations import problem_of
 from turnout.subscriptions.service import SubscriptionService
 from turnout.subscriptions.stores.memory import MemoryStore
 

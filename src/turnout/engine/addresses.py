@@ -1,6 +1,6 @@
 """Resolution of destinations: sink, topic, and reachability.
 
-Which subjects and topics a subscription may name: `turnout.subscriptions.destinations.Rights`.
+Which subjects and topics a subscription may name: `turnout.subjects.rights.Rights`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from turnout.routes import Route
 from turnout.routes.endpoints import Sink
 from turnout.routes.reader import DEFAULT_SINK
 from turnout.subjects.index import SourceIndex
-from turnout.subscriptions.destinations import FEED, MAX_BYTES, Rights, problem_of
+from turnout.subjects.rights import Rights
+from turnout.subjects.tokens import MAX_BYTES
+from turnout.subscriptions.destinations import FEED, problem_of
 from turnout.subscriptions.webhooks import delivery_subject, is_url, is_webhook, webhook_problem
 
 FEED_ALONE: Final = -1
@@ -54,7 +56,7 @@ class Addresses:
         self._has_feeds = route.subscriptions is not None and route.subscriptions.feeds
         self._endpoints = list(route.sinks.values())
         self._rights = [
-            Rights(sink.allow, route.source.returned_by(sink, route.reads.get(name, ())))
+            Rights(sink.allow, route.source.returned_by(sink, route.reads.get(name, ())), sink.prefixes)
             for name, sink in route.sinks.items()
         ]
         self._stored = [SourceIndex.build(route.stored[name]) if name in route.stored else None for name in route.sinks]

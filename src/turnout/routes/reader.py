@@ -30,6 +30,7 @@ from turnout.routes.webhooks import WebhooksPart
 from turnout.secrets import is_secret
 from turnout.subjects import MappingTable, MappingTableError, is_publishable
 from turnout.subjects.mapping_readers import older_meanings
+from turnout.subjects.rights import Rights
 from turnout.transforms import Chain, ErrorPolicy, unknown_fields
 from turnout.transforms.base import Side
 from turnout.untrusted import decimal
@@ -229,8 +230,15 @@ class RouteReader:
         name, colon, rest = topic.partition(":")
         sink = sinks[name] if colon and name in sinks else next(iter(sinks.values()))
         subject = rest if colon and name in sinks else topic
-        if isinstance(sink, NatsSink) and not is_publishable(subject):
+        if not isinstance(sink, NatsSink):
+            return
+        if not is_publishable(subject):
             self.add(("deadLetter", "topic"), f"found {topic!r}, expected a subject that can be published to")
+        elif refusal := Rights(sink.writable, prefixes=sink.prefixes).refusal(subject):
+            first = subject.partition(".")[0]
+            self.add(
+                ("deadLetter", "topic"), f"found {topic!r}, which {refusal}, unless the sink's allow names {first!r}"
+            )
 
     def _feeds(self, checked: RouteDocument) -> None:
         """Check that the source's records can be read again by the cursors of feeds."""

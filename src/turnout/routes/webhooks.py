@@ -12,6 +12,7 @@ from turnout.errors import ConfigError
 from turnout.routes.endpoints import Part
 from turnout.routes.values import StreamName
 from turnout.subjects import is_publishable
+from turnout.subjects.rights import Rights
 from turnout.subscriptions.delivery_settings import DeliverySettings
 from turnout.subscriptions.signing_secrets import MAX_SECRETS, secret_bytes
 from turnout.subscriptions.webhooks import NAMED, is_url, webhook_problem
@@ -95,7 +96,7 @@ class WebhooksPart(Part):
     @field_validator("subject")
     @classmethod
     def _subject(cls, subject: str) -> str:
-        if not is_publishable(subject) or len(subject) > 100 or subject.startswith("$"):
+        if not is_publishable(subject) or len(subject) > 100 or Rights().refusal(f"{subject}.x"):
             raise ValueError(f"found {subject!r:.60}, expected a subject of at most 100 characters")
         return subject
 

@@ -10,8 +10,9 @@ from typing import Any
 import grpc
 
 from turnout.rpc.status import RefusedError
+from turnout.subjects.rights import Rights
 from turnout.subscriptions import Subscription
-from turnout.subscriptions.destinations import Rights
+from turnout.subscriptions.destinations import refusals_of
 from turnout.subscriptions.plain_lines import PlainLine
 from turnout.subscriptions.quotas import Quota
 from turnout.subscriptions.tenants import check_tenant
@@ -149,7 +150,7 @@ class Caller:
             return
         rights = Rights(self.destinations)
         for subscription in subscriptions:
-            refusals = list(rights.refusals_of(subscription))
+            refusals = list(refusals_of(rights, subscription))
             if refusals:
                 raise _denied("; ".join(refusals))
 

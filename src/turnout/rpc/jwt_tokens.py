@@ -17,7 +17,7 @@ import jwt
 from turnout.errors import ConfigError, Mistake, SubscriptionInvalidError
 from turnout.rpc.caller import Caller, Right
 from turnout.rpc.status import RefusedError
-from turnout.subscriptions.destinations import check_pattern
+from turnout.subjects.rights import check_pattern
 from turnout.subscriptions.quotas import Quota
 from turnout.subscriptions.tenants import check_tenant
 from turnout.untrusted import JsonObject

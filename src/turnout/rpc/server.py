@@ -26,8 +26,8 @@ from turnout.rpc.subscriptions import SubscriptionsServicer
 from turnout.rpc.tenants import Tenants
 from turnout.rpc.tokens import Tokens
 from turnout.rpc.v1 import feeds_pb2_grpc, kiwi_tree_pb2_grpc, matching_pb2_grpc, subscriptions_pb2_grpc
+from turnout.subjects.rights import Rights
 from turnout.subscriptions.deadline import within
-from turnout.subscriptions.destinations import Rights
 from turnout.subscriptions.kiwi_tree import PatternRegistry
 from turnout.subscriptions.service import KiwiTrees
 from turnout.subscriptions.store import Store

@@ -12,7 +12,7 @@ from turnout.errors import ConfigError, Mistake
 from turnout.loopback import is_loopback
 from turnout.rpc.jwt_tokens import JwtSettings
 from turnout.rpc.tokens import AcceptedToken, read_tokens
-from turnout.subscriptions.destinations import check_pattern
+from turnout.subjects.rights import check_pattern
 from turnout.untrusted import decimal
 
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from turnout.caches import LruCache
 from turnout.rpc.caller import Caller
-from turnout.subscriptions.destinations import Rights
+from turnout.subjects.rights import Rights
 from turnout.subscriptions.live_matcher import ChangeCount, LiveMatcher
 from turnout.subscriptions.quotas import UsageCounter
 from turnout.subscriptions.service import KiwiTrees, SubscriptionService

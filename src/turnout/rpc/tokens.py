@@ -19,7 +19,7 @@ from turnout.rpc.call_limits import Slots
 from turnout.rpc.caller import USUAL_RIGHTS, Caller, Right
 from turnout.rpc.digests import Digest, Scrypt, Sha256, digest_of_text
 from turnout.rpc.jwt_tokens import JwtSettings, JwtVerifier
-from turnout.subscriptions.destinations import check_pattern
+from turnout.subjects.rights import check_pattern
 from turnout.subscriptions.quotas import Quota
 from turnout.subscriptions.tenants import check_tenant
 from turnout.yaml_values import load, position_of

@@ -29,7 +29,7 @@ class NatsPublisher:
         self._connection = Connection(options.connection)
         # A task may begin while the server restarts: it waits as long as a task that is under way.
         self._connection.reconnect()
-        self._publisher = Publisher(self._connection, options.window, options.stream)
+        self._publisher = Publisher(self._connection, options.window, options.stream, options.allow)
 
     def send(self, messages: Messages | ListedMessages, refuse: Refuse) -> None:
         """Send messages; wait where too many are without acknowledgement.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,13 +11,14 @@ from turnout.nats.protocol.options import CONNECTION_OPTIONS
 from turnout.nats.wire import ConnectionOptions
 from turnout.runtime.forwarded_headers import instructs_server
 from turnout.runtime.source_options import check_names
+from turnout.subjects.rights import check_pattern
 from turnout.untrusted import decimal
 
 if TYPE_CHECKING:
     from turnout.routes.endpoints import NatsSink
     from turnout.runtime.nats_publisher import NatsPublisher
 
-_WRITE_OPTIONS = ("stream", "window", "messageId", "forwardHeaders")
+_WRITE_OPTIONS = ("stream", "window", "messageId", "forwardHeaders", "allow")
 _WINDOW = 4000
 _MESSAGE_IDS = ("auto", "key", "offset", "none")
 
@@ -30,6 +31,7 @@ class SinkOptions:
         message_id: source of the ids: ``key``, ``offset`` (stream, offset and topic), ``none``, or ``auto``:
             the key where there is one, else the offset where the columns are there, else none.
         forward_headers: names of headers that instruct a server and are forwarded all the same, in lower case.
+        allow: patterns of subjects, see `turnout.nats.wire.Publisher`.
     """
 
     connection: ConnectionOptions
@@ -37,6 +39,7 @@ class SinkOptions:
     window: int = _WINDOW
     message_id: str = "auto"
     forward_headers: frozenset[str] = frozenset()
+    allow: tuple[str, ...] | None = None
 
     def publisher(self, slot: object = None) -> NatsPublisher:  # noqa: ARG002 - for sinks with transactions
         """Return a publisher."""
@@ -58,7 +61,7 @@ class SinkOptions:
         """
         forward = frozenset(name.strip().lower() for name in sink.forward_headers or ()) - {""}
         message_id = "auto" if sink.with_ids else "none"
-        return cls(sink.connection, sink.stream, sink.window or _WINDOW, message_id, forward)
+        return cls(sink.connection, sink.stream, sink.window or _WINDOW, message_id, forward, sink.writable)
 
     @classmethod
     def from_mapping(cls, options: Mapping[str, str]) -> SinkOptions:
@@ -78,7 +81,19 @@ class SinkOptions:
         message_id = options.get("messageId", "auto").lower()
         if message_id not in _MESSAGE_IDS:
             mistakes.append(Mistake("messageId", f"is one of {', '.join(_MESSAGE_IDS)}, not {message_id!r}"))
+        allow = None
+        if "allow" in options:
+            allow = tuple(pattern.strip() for pattern in options["allow"].split(","))
+            mistakes += _wrong_patterns(allow)
         if mistakes:
             raise ConfigError(mistakes, what="NATS sink")
         forward = frozenset(name.strip().lower() for name in options.get("forwardHeaders", "").split(",")) - {""}
-        return cls(connection, options.get("stream") or None, window, message_id, forward)
+        return cls(connection, options.get("stream") or None, window, message_id, forward, allow)
+
+
+def _wrong_patterns(patterns: Iterable[str]) -> Iterator[Mistake]:
+    for pattern in patterns:
+        try:
+            check_pattern(pattern)
+        except ValueError as problem:
+            yield Mistake("allow", str(problem))

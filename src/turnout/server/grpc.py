@@ -18,7 +18,7 @@ from turnout.server.config import ServerConfig
 from turnout.server.feeds import Feed
 from turnout.server.rest.dependencies import Parts
 from turnout.server.rest.problems import RETRY_SECONDS, status_of
-from turnout.subscriptions.destinations import Rights
+from turnout.subjects.rights import Rights
 from turnout.subscriptions.service import KiwiTrees
 from turnout.subscriptions.store import Store
 from turnout.subscriptions.store_threads import BoundedPool

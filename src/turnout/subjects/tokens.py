@@ -21,6 +21,10 @@ FULL = ">"
 BLANKS = "\t\n\f\r "
 """Characters that no token of a stream's, a mapping's or a subscription's subject may hold."""
 
+MAX_BYTES = 2_048
+"""The longest subject in UTF-8 that is published on. nats-server reads protocol lines of 4,096 bytes, with a reply
+subject and sizes, and closes the connection at a longer one."""
+
 _NAME = re.compile(r"[^\s.*>/\\\x00-\x1f\x7f]+")
 
 

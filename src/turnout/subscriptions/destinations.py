@@ -1,4 +1,4 @@
-"""Destinations: syntax, and the destinations that a caller may use.
+"""Destinations: syntax, and those that a caller may not use.
 
 A destination is a subject without wildcards, ``sink:subject`` where a route has several named sinks, a webhook
 (`turnout.subscriptions.webhooks`), or ``feed:`` for the subscription's feed alone. Whether a stream takes the subject
@@ -8,13 +8,15 @@ is known only to the server.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from turnout.errors import ConfigError, Mistake, SubscriptionInvalidError
-from turnout.subjects import is_valid, matches
+from turnout.errors import SubscriptionInvalidError
+from turnout.subjects import matches
+from turnout.subjects.rights import Rights
+from turnout.subjects.tokens import MAX_BYTES
 from turnout.subscriptions.webhooks import is_url, webhook_problem
 
 if TYPE_CHECKING:
@@ -23,9 +25,6 @@ if TYPE_CHECKING:
 
 FEED = "feed:"
 """Destination of a subscription whose messages are read from its feed, and sent nowhere."""
-
-MAX_BYTES = 2_048
-"""The longest destination in UTF-8. nats-server reads protocol lines of 4,096 bytes, with a reply subject and sizes."""
 
 _SURELY_SHORT = MAX_BYTES // 4
 _UNFIT = re.compile("[\\s\x00-\x1f\x7f\ud800-\udfff]")
@@ -115,93 +114,23 @@ def checked_version(id: str, subscription: Subscription) -> Subscription:  # noq
     return replace(version, id=id)
 
 
-def check_pattern(pattern: str) -> str:
-    """Return a pattern of destinations as it was given.
+def refusals_of(rights: Rights, subscription: Subscription | PlainLine) -> Iterator[str]:
+    """Yield the refusal of each destination of a subscription that is not allowed, with its path.
 
-    Raises:
-        ValueError: it is no subject, with or without wildcards.
+    A destination with a sink's name is checked as a whole, and so is the subject behind the name: a pattern for
+    it has the name too (``archive:deliver.>``).
     """
-    if not pattern or not is_valid(pattern):
-        raise ValueError(f"expected subjects, wildcards allowed (deliver.>), found {pattern!r}")
-    return pattern
+    for number, destination in enumerate(subscription.destinations):
+        refusal = rights.refusal(destination) or _refusal_behind_name(rights, destination)
+        if refusal is not None:
+            yield f"route.destinations[{number}]: {describe_destination(destination)} {refusal}"
 
 
-@dataclass(frozen=True, slots=True)
-class Rights:
-    """Destinations that a caller may use.
-
-    The server's own subjects (``$JS.``, ``$SYS.``, ``$KV.``, all that begin with ``$``), inboxes and subjects that lead
-    back to the source are reached only where a pattern names their first token: ``>`` does not open them.
-
-    Attributes:
-        allow: patterns of subjects; None allows everything that is not protected.
-        own: whether a subject is one that the route itself reads.
-    """
-
-    allow: Sequence[str] | None = None
-    own: Callable[[str], bool] | None = None
-
-    @classmethod
-    def of(cls, patterns: Sequence[str]) -> Rights:
-        """Return the rights by patterns; without any, everything that is not protected is allowed.
-
-        Raises:
-            ConfigError: a pattern is no subject.
-        """
-        mistakes = []
-        for number, pattern in enumerate(patterns):
-            try:
-                check_pattern(pattern)
-            except ValueError as problem:
-                mistakes.append(Mistake(f"allow[{number}]", str(problem)))
-        if mistakes:
-            raise ConfigError(mistakes, what="destinations")
-        return cls(tuple(patterns) or None)
-
-    def refusal(self, subject: str) -> str | None:
-        """Return the reason that a subject is not allowed; None if it is allowed.
-
-        >>> Rights().refusal("$JS.API.STREAM.DELETE.ORDERS")
-        "is not allowed: subjects that begin with '$' are the server's own"
-        >>> Rights(("deliver.>",)).refusal("orders.new")
-        'is not allowed: only deliver.> is'
-        """
-        protected = self._protection(subject)
-        patterns = self.allow or ()
-        if protected is not None:
-            named = any(pattern[0] not in "*>" and matches(pattern, subject) for pattern in patterns)
-            return None if named else f"is not allowed: {protected}"
-        if self.allow is None or any(matches(pattern, subject) for pattern in patterns):
-            return None
-        if not patterns:
-            return "is not allowed: nothing is"
-        return f"is not allowed: only {', '.join(patterns)} {'is' if len(patterns) == 1 else 'are'}"
-
-    def _protection(self, subject: str) -> str | None:
-        if subject.startswith("$"):
-            return "subjects that begin with '$' are the server's own"
-        if subject.startswith("_INBOX."):
-            return "it is an inbox, where answers to requests go"
-        if self.own is not None and self.own(subject):
-            return "the route reads it, and would read its own messages again"
+def _refusal_behind_name(rights: Rights, destination: str) -> str | None:
+    protected = rights.protection(destination.partition(":")[2])
+    if protected is None:
         return None
-
-    def refusals_of(self, subscription: Subscription | PlainLine) -> Iterator[str]:
-        """Yield the refusal of each destination of a subscription that is not allowed, with its path.
-
-        A destination with a sink's name is checked as a whole, and so is the subject behind the name: a pattern for
-        it has the name too (``archive:deliver.>``).
-        """
-        for number, destination in enumerate(subscription.destinations):
-            refusal = self.refusal(destination) or self._refusal_behind_name(destination)
-            if refusal is not None:
-                yield f"route.destinations[{number}]: {describe_destination(destination)} {refusal}"
-
-    def _refusal_behind_name(self, destination: str) -> str | None:
-        protected = self._protection(destination.partition(":")[2])
-        if protected is None:
-            return None
-        named = (pattern for pattern in self.allow or () if pattern.partition(":")[2][:1] not in ("", "*", ">"))
-        if any(matches(pattern, destination) for pattern in named):
-            return None
-        return f"is not allowed: {protected}"
+    named = (pattern for pattern in rights.allow or () if pattern.partition(":")[2][:1] not in ("", "*", ">"))
+    if any(matches(pattern, destination) for pattern in named):
+        return None
+    return f"is not allowed: {protected}"

@@ -10,8 +10,9 @@ from typing import TypeVar
 
 from turnout.conditions import Kiwi, leaves
 from turnout.errors import StoreUnavailableError, SubscriptionInvalidError
+from turnout.subjects.rights import Rights
 from turnout.subscriptions.audit import AuditEntry
-from turnout.subscriptions.destinations import Rights
+from turnout.subscriptions.destinations import refusals_of
 from turnout.subscriptions.kiwi_tree import PairNotFoundError, PatternRegistry
 from turnout.subscriptions.lines import create_read, read_lines, whole_subscription
 from turnout.subscriptions.model import ConditionMatch, Page, Subscription
@@ -162,7 +163,7 @@ class SubscriptionService:
             yield
 
     def _check_rights(self, subscription: Subscription | PlainLine) -> None:
-        refusals = list(self._rights.refusals_of(subscription))
+        refusals = list(refusals_of(self._rights, subscription))
         if refusals:
             raise SubscriptionInvalidError("; ".join(refusals))
 

@@ -181,3 +181,42 @@ def test_a_server_without_jetstream_concerns_all_messages() -> None:
 def _create(url: str, name: str, subjects: str) -> None:
     with Connection.open(url) as connection:
         create_stream(connection, {"name": name, "subjects": [subjects], "storage": "memory"})
+
+
+def test_protected_subjects_are_never_sent(nats_server: NatsServer, connection: Connection, stream: str) -> None:
+    """A request to JetStream's API from data is refused by row, as columns, as lists and one by one."""
+    purge = f"$JS.API.STREAM.PURGE.{stream}"
+    subjects = [f"{stream}.a", purge, f"{stream}.b", "_INBOX.x.y"]
+    with Connection.open(nats_server.url) as opened:
+        publisher = Publisher(opened)
+        for form in ("columns", "lists"):
+            refused: dict[int, str] = {}
+
+            def refuse(row: int, why: StreamError, refused: dict[int, str] = refused) -> None:
+                refused[row] = str(why)
+
+            if form == "columns":
+                publisher.publish_columns(*columns(subjects, [b""] * 4, ids=False), refused=refuse)
+            else:
+                publisher.publish_lists(subjects, [b""] * 4, refused=refuse)
+            assert publisher.flush() == Published(2, 0)
+            assert sorted(refused) == [1, 3]
+            assert repr(purge) in refused[1]
+            assert "no pattern that begins with '$JS'" in refused[1]
+        publisher.publish(purge, b"")
+        with pytest.raises(StreamError, match="are the server's own"):
+            publisher.flush()
+
+    assert stored(connection, stream) == 4
+
+
+def test_refused_before_anything_is_sent(nats_server: NatsServer, connection: Connection, stream: str) -> None:
+    """Where refusals are errors, a bad subject at the end of many messages leaves the stream as it was."""
+    subjects = [*[f"{stream}.a"] * 5000, f"{stream}.*"]
+    with Connection.open(nats_server.url) as opened:
+        publisher = Publisher(opened)
+        with pytest.raises(StreamError, match="is no subject to publish on"):
+            publisher.publish_columns(*columns(subjects, [b""] * 5001, ids=False))
+        publisher.flush()
+
+    assert stored(connection, stream) == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -16,6 +17,8 @@ from turnout.nats.protocol.status import NO_RESPONDERS, read_status
 from turnout.nats.wire._publish_batch import PublishedMessages
 from turnout.nats.wire.connection import Connection
 from turnout.nats.wire.streams import streams_of
+from turnout.subjects.rights import Rights
+from turnout.subjects.tokens import MAX_BYTES
 from turnout.untrusted import JsonObject
 
 TOO_MANY: Final = 429
@@ -29,6 +32,7 @@ _FORBIDDEN = re.compile(r'Permissions Violation for Publish to "([^"]*)"')
 _LOOKUP_VALID_SECONDS = 1.0
 """Seconds for which a subject is assumed to have a stream."""
 _MAX_SUBJECTS = 10_000
+_SHOWN_CHARACTERS = 200
 
 
 def answer_of(payload: bytes) -> JsonObject:
@@ -55,9 +59,11 @@ class Refusals:
 
     Args:
         options: for a connection to list the streams: the publisher's own is full of answers.
+        allow: see `turnout.nats.wire.publisher.Publisher`.
     """
 
-    def __init__(self, options: ConnectionOptions) -> None:
+    def __init__(self, options: ConnectionOptions, allow: Sequence[str] | None = None) -> None:
+        self._rights = Rights(allow, prefixes=(options.api_prefix, options.inbox_prefix))
         self.subjects: dict[str, StreamError] = {}
         self._options = options
         self._published: set[str] = set()
@@ -84,8 +90,8 @@ class Refusals:
                 continue
             if subject in self.subjects and messages.refused is not None:
                 bad[subject] = self.subjects[subject]
-            elif not _SUBJECT.fullmatch(subject):
-                bad[subject] = StreamError(f"{subject!r} is no subject to publish on", code=400)
+            elif problem := self._problem(subject):
+                bad[subject] = StreamError(f"{subject[:_SHOWN_CHARACTERS]!r} {problem}", code=400)
             elif subject not in self.subjects:
                 if len(self._published) >= _MAX_SUBJECTS:
                     self._published.clear()
@@ -97,6 +103,21 @@ class Refusals:
             if subject in bad:
                 messages.refuse(row, bad[subject])
         return messages.take(np.flatnonzero([subject not in bad for subject in subjects]))
+
+    def _problem(self, subject: str) -> str | None:
+        """Return the reason that nothing is sent on a subject, whatever the server would say; None if there is none.
+
+        The server would take a request to JetStream's API from data, as from any client.
+        """
+        if not _SUBJECT.fullmatch(subject):
+            return "is no subject to publish on"
+        if len(subject) > MAX_BYTES // 4 and (size := len(subject.encode())) > MAX_BYTES:
+            return f"has {size:,} bytes: a subject to publish on has at most {MAX_BYTES:,}"
+        refusal = self._rights.refusal(subject)
+        if refusal is None or not self._rights.protection(subject):
+            return refusal
+        first = subject.partition(".")[0]
+        return f"{refusal}, and the sink's allow has no pattern that begins with {first!r}"
 
     def heard(self, number: int) -> None:
         """Reset the no-responders count of a message."""

@@ -47,11 +47,20 @@ class Publisher:
         window: the most messages without acknowledgement. Several publishers to one server should stay below
             10,000 together: beyond that it drops messages (and this class sends them again).
         expected_stream: the stream that must store them (``Nats-Expected-Stream``).
+        allow: patterns of the subjects that may be published on; None allows all but those of `Rights.protection`:
+            the server's own, inboxes, and the connection's API prefix. Only a pattern that names the first token of
+            one of these opens it.
 
     Not promised: the order, when the server refuses one for the moment and takes the next.
     """
 
-    def __init__(self, connection: Connection, window: int = 4000, expected_stream: str | None = None) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        window: int = 4000,
+        expected_stream: str | None = None,
+        allow: Sequence[str] | None = None,
+    ) -> None:
         self._connection = connection
         self._limit = max(1, window)
         self._step = max(1, min(_CHUNK_MESSAGES, self._limit // 2))
@@ -60,7 +69,7 @@ class Publisher:
         self._expected = b"Nats-Expected-Stream: %b\r\n" % expected_stream.encode() if expected_stream else b""
         self._rows: list[tuple[str, bytes, bytes]] = []
         self._rows_bytes = 0
-        self._refusals = Refusals(connection.options)
+        self._refusals = Refusals(connection.options, allow)
         self._memory = bytearray(1 << 20)
         self._filled = 0
         self._published = Published()
@@ -117,6 +126,9 @@ class Publisher:
             StreamError: as `publish`; with *refused* only for what concerns all of them (JetStream is off).
         """
         self._publish_rows()
+        if refused is None:
+            # A subject that is an error anyway is one before any message is sent.
+            self._refusals.publishable(PublishedColumns(subjects, payloads, lines))
         ends = np.cumsum(pc.binary_length(payloads).to_numpy(zero_copy_only=False), dtype=np.int64)
         start = 0
         while start < len(subjects):

@@ -14,7 +14,7 @@ from turnout.nats.protocol.positions import stream_and_sequence
 from turnout.routes.values import listed
 from turnout.secrets import is_secret, masked_url
 from turnout.subjects import matches
-from turnout.subscriptions.destinations import check_pattern
+from turnout.subjects.rights import check_pattern
 
 
 class Part(BaseModel):
@@ -152,6 +152,11 @@ class Sink(Endpoint):
     def with_ids(self) -> bool:
         """True if messages get ids, as far as the format has them."""
         return True
+
+    @property
+    def prefixes(self) -> tuple[str, ...]:
+        """First tokens of topics that are requests of the connection's own, or answers to them."""
+        return ()
 
     @property
     def has_transactions(self) -> bool:

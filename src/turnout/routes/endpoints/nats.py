@@ -10,6 +10,7 @@ from turnout.nats.protocol.options import LOGINS, REQUIRED_WITH, ConnectionOptio
 from turnout.nats.protocol.positions import stream_and_sequence
 from turnout.routes.endpoints.base import Endpoint, Sink, Source
 from turnout.routes.values import Filters, NatsServers, Prefix, StreamName, StreamNames, StreamStart, listed
+from turnout.subjects.tokens import FULL
 from turnout.subscriptions.destinations import problem_of
 
 if TYPE_CHECKING:
@@ -148,7 +149,21 @@ class NatsSink(_Nats, Sink):
 
     def options(self) -> dict[str, str]:
         """Return the format's options; its ``messageId`` names a column, which here is computed from the origin."""
-        return {key: value for key, value in super().options().items() if key != "messageId"}
+        options = {key: value for key, value in super().options().items() if key != "messageId"}
+        return options if self.writable is None else {**options, "allow": ",".join(self.writable)}
+
+    @property
+    def writable(self) -> tuple[str, ...] | None:
+        """Patterns of subjects for the writer, which protects the server's own.
+
+        What else ``allow`` leaves out the engine does not deliver; the route's dead letters are written all the same.
+        """
+        return None if self.allow is None else (FULL, *self.allow)
+
+    @property
+    def prefixes(self) -> tuple[str, ...]:
+        """See `Sink.prefixes`."""
+        return tuple(prefix.rstrip(".") for prefix in (self.api_prefix, self.inbox_prefix) if prefix)
 
     @property
     def with_ids(self) -> bool:

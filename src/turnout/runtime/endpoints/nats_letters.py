@@ -60,7 +60,7 @@ class NatsLetters:
     def exchange(self, added: Sequence[NewLetter], deleted: Sequence[tuple[str, int]]) -> None:
         """Publish letters and, when they are stored, delete those at some positions, as far as they are still there."""
         with Connection.open(self.options) as connection:
-            with Publisher(connection) as publisher:
+            with Publisher(connection, allow=(self.topic,)) as publisher:
                 for headers, value, message_id in added:
                     publisher.publish(self.topic, value, headers, message_id=message_id)
             for stream, sequence in deleted:

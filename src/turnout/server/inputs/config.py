@@ -11,6 +11,7 @@ from turnout.server.durations import Seconds
 from turnout.server.inputs.signatures import check_secret
 from turnout.server.request_bodies import MAX_BODY
 from turnout.subjects import is_publishable
+from turnout.subjects.rights import Rights
 
 InputName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
 InputKind = Literal["standard-webhooks", "github", "stripe", "cloudevents", "json", "lines"]
@@ -42,9 +43,16 @@ class InputPart(Part):
     @field_validator("subject")
     @classmethod
     def _subject(cls, subject: str) -> str:
-        if not is_publishable(subject) or subject.startswith("$"):
+        if not is_publishable(subject):
             raise ValueError("expected a subject without wildcards")
         return subject
+
+    @model_validator(mode="after")
+    def _rights(self) -> Self:
+        refusal = Rights(self.sink.writable, prefixes=self.sink.prefixes).refusal(self.subject)
+        if refusal is not None:
+            raise ValueError(f"subject: {self.subject!r} {refusal}")
+        return self
 
     @model_validator(mode="after")
     def _secrets(self) -> Self:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import secrets
 from typing import Any
 
 import pyarrow as pa
@@ -12,7 +13,7 @@ from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, Str
 
 from turnout.embedded import NatsServer
 from turnout.errors import ConfigError, StreamError
-from turnout.nats.wire import Connection, subject_counts
+from turnout.nats.wire import Connection, create_stream, delete_stream, subject_counts
 from turnout.spark.formats.nats.sink import NatsStreamWriter, NatsWriter
 
 pytestmark = pytest.mark.jetstream
@@ -86,3 +87,77 @@ def test_a_row_that_cannot_be_sent_fails_the_task(nats_server: NatsServer, strea
     for topic in (None, f"{stream}.a b", f"{stream}.*"):
         with pytest.raises(StreamError, match=r"no topic|no subject"):
             write(NatsWriter, {"servers": nats_server.url}, schema, [{"topic": topic, "value": "x"}])
+
+
+UNSAFE = [
+    "$JS.API.STREAM.PURGE.{}",
+    "$JS.API.STREAM.DELETE.{}",
+    "$JS.hub.API.STREAM.DELETE.{}",
+    "$SYS.REQ.SERVER.PING",
+    "$KV.config.a",
+    "$O.files.C.a",
+    "$SRV.PING",
+    "_INBOX.a.b",
+    "_R_.a.b",
+    "replies.a.b",
+    "hub.STREAM.PURGE.{}",
+    "{}.*",
+    "{}.>",
+    "*",
+    ">",
+    "{}..a",
+    "{}.a\r\nPUB $JS.API.STREAM.DELETE.{} 0",
+    "",
+]
+
+
+@pytest.mark.parametrize("kind", [NatsWriter, NatsStreamWriter])
+@pytest.mark.parametrize("subject", UNSAFE)
+def test_rows_make_no_requests(
+    nats_server: NatsServer, connection: Connection, stream: str, kind: type[NatsWriter], subject: str
+) -> None:
+    """A subject of the server's own is refused by name, and no row of the batch is sent."""
+    schema = StructType().add("topic", StringType()).add("value", StringType())
+    write(kind, {"servers": nats_server.url}, schema, [{"topic": f"{stream}.kept", "value": "x"}] * 3)
+    unsafe = subject.format(stream, stream)
+    options = {"servers": nats_server.url, "inboxPrefix": "replies"}
+    if subject.startswith("hub."):
+        # An import of another account's API as the server has it: the prefix is that of its requests.
+        options["apiPrefix"] = "hub"
+    rows = [{"topic": f"{stream}.new", "value": "x"}] * 1500 + [{"topic": unsafe, "value": ""}]
+
+    with pytest.raises(StreamError) as refusal:
+        write(kind, options, schema, rows)
+
+    assert repr(unsafe) in str(refusal.value)
+    assert subject_counts(connection, stream) == {f"{stream}.kept": 3}
+
+
+def test_protected_subjects_by_option(nats_server: NatsServer) -> None:
+    """Patterns of *allow* open a bucket, and what they leave out is refused."""
+    schema = StructType().add("topic", StringType()).add("value", StringType())
+    bucket = f"b{secrets.token_hex(4)}"
+    options = {"servers": nats_server.url, "allow": f"deliver.>, $KV.{bucket}.*"}
+    with Connection.open(nats_server.url) as connection:
+        create_stream(connection, {"name": f"KV_{bucket}", "subjects": [f"$KV.{bucket}.>"], "storage": "memory"})
+
+        assert write(NatsWriter, options, schema, [{"topic": f"$KV.{bucket}.a", "value": "x"}]).stored == 1
+        for refused in (f"$KV.{bucket}.a.b", "orders.a", "$JS.API.INFO"):
+            with pytest.raises(StreamError, match="is not allowed: "):
+                write(NatsWriter, options, schema, [{"topic": refused, "value": "x"}])
+        delete_stream(connection, f"KV_{bucket}")
+
+
+def test_a_subject_that_is_too_long(nats_server: NatsServer) -> None:
+    """A server closes the connection at such a line, which would be sent again until the time is over."""
+    schema = StructType().add("topic", StringType()).add("value", StringType())
+    with pytest.raises(StreamError, match="5,000 bytes"):
+        write(NatsWriter, {"servers": nats_server.url}, schema, [{"topic": "x" * 5000, "value": "x"}])
+
+
+@pytest.mark.parametrize("allow", ["", " ,", "a b", "a..b", "a.>.b"])
+def test_patterns_that_cannot_be(allow: str) -> None:
+    """A pattern that is no subject is refused while the query is planned."""
+    schema = StructType().add("topic", StringType()).add("value", StringType())
+    with pytest.raises(ConfigError, match="allow"):
+        NatsWriter.of({"servers": "a", "allow": allow}, schema, overwrite=False)

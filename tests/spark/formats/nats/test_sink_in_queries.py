@@ -189,3 +189,28 @@ def test_a_query_with_a_name(
     query.awaitTermination(60)
 
     assert stored(connection, stream) == 1
+
+
+@pytest.mark.parametrize("way", ["batch", "stream", "foreachBatch"])
+def test_rows_are_no_requests(
+    nats: SparkSession, nats_server: NatsServer, connection: Connection, stream: str, tmp_path: Path, way: str
+) -> None:
+    """A subject of JetStream's API in data purges nothing, however rows are written; the error has the subject."""
+    write(nats.createDataFrame([(f"{stream}.a", "x")] * 3, "topic string, value string"), nats_server)
+    rows = nats.createDataFrame([(f"$JS.API.STREAM.PURGE.{stream}", "")], "topic string, value string")
+
+    def written() -> None:
+        if way == "batch":
+            return write(rows, nats_server)
+        rows.write.mode("append").json(str(tmp_path / "in"))
+        loaded = nats.readStream.schema(rows.schema).json(str(tmp_path / "in")).writeStream
+        settings = {"servers": nats_server.url, "checkpointLocation": str(tmp_path / "c")}
+        to = loaded.format("nats") if way == "stream" else loaded.foreachBatch(lambda df, _: write(df, nats_server))
+        query = to.options(**settings).trigger(availableNow=True).start()
+        query.awaitTermination(60)
+        return None
+
+    with pytest.raises(PySparkException, match=rf"'\$JS\.API\.STREAM\.PURGE\.{stream}' is not allowed"):
+        written()
+
+    assert stored(connection, stream) == 3

@@ -151,7 +151,7 @@ class _SinkTask:
             for batch in iterator:
                 if publisher is None:
                     connection.reconnect()
-                    publisher = Publisher(connection, self._options.window, self._options.stream)
+                    publisher = Publisher(connection, self._options.window, self._options.stream, self._options.allow)
                 publisher.publish_columns(*self._columns.messages(batch, self._options.withholds))
             if publisher is not None:
                 total = publisher.flush()
