@@ -29,9 +29,9 @@ def write(kind: type[NatsWriter], options: dict[str, str], schema: StructType, *
 def test_a_task_counts_what_it_stored(
     nats_server: NatsServer, connection: Connection, stream: str, kind: type[NatsWriter]
 ) -> None:
-    """Several batches, ids in one of them twice; a task without rows is well too."""
+    """Several batches, ids in one of them twice, by request; a task without rows is well too."""
     schema = StructType().add("topic", StringType()).add("value", StringType()).add("key", BinaryType())
-    options = {"servers": nats_server.url, "window": "10"}
+    options = {"servers": nats_server.url, "window": "10", "messageId": "key"}
     batches = [
         [{"topic": f"{stream}.{n}", "value": "x", "key": b"%d" % n} for n in range(start, start + 30)]
         for start in (0, 20)
@@ -45,7 +45,7 @@ def test_a_task_counts_what_it_stored(
 
 
 def test_which_id_a_row_gets(nats_server: NatsServer, connection: Connection, stream: str) -> None:
-    """The key where there is one, else where the row came from; by option only one of them, or none."""
+    """The key where there is one, else where the row came from, for one row of a task; by option only one, or none."""
     schema = StructType().add("topic", StringType()).add("value", StringType()).add("key", StringType())
     schema = schema.add("stream", StringType()).add("offset", LongType())
     rows: list[dict[str, Any]] = [
@@ -57,7 +57,7 @@ def test_which_id_a_row_gets(nats_server: NatsServer, connection: Connection, st
         {"topic": f"{stream}.b", "value": "x", "key": None, "stream": "S", "offset": None},
         {"topic": f"{stream}.b", "value": "x", "key": None, "stream": "S", "offset": None},
     ]
-    expected = {"auto": (5, 2), "key": (6, 1), "offset": (5, 2), "none": (7, 0)}
+    expected = {"auto": (7, 0), "key": (6, 1), "offset": (5, 2), "none": (7, 0)}
     for order, (way, counts) in enumerate(expected.items()):
         # Ids of an earlier round would be known: each round has subjects and keys of its own.
         mine = [
@@ -161,3 +161,85 @@ def test_patterns_that_cannot_be(allow: str) -> None:
     schema = StructType().add("topic", StringType()).add("value", StringType())
     with pytest.raises(ConfigError, match="allow"):
         NatsWriter.of({"servers": "a", "allow": allow}, schema, overwrite=False)
+
+
+def rows_of(stream: str, *ids: str | None) -> list[dict[str, Any]]:
+    return [{"topic": f"{stream}.a", "value": "x", "key": id_} for id_ in ids]
+
+
+@pytest.mark.parametrize("kind", [NatsWriter, NatsStreamWriter])
+def test_rows_of_one_record(nats_server: NatsServer, connection: Connection, stream: str, kind: Any) -> None:
+    """Rows with the id of an earlier row of their task are stored too, once when the task is repeated."""
+    schema = StructType().add("topic", StringType()).add("value", StringType()).add("key", StringType())
+    options = {"servers": nats_server.url}
+    batches = [rows_of(stream, "a", "a", "b", None, ""), rows_of(stream, "c", "a", "b", "d", None)]
+
+    first = write(kind, options, schema, *batches)
+    again = write(kind, options, schema, *batches)
+
+    assert (first.stored, first.duplicates) == (10, 0)
+    assert (again.stored, again.duplicates) == (3, 7)
+
+
+def test_rows_of_one_record_in_many_batches(nats_server: NatsServer, stream: str) -> None:
+    """Each id is found again however many others lie between."""
+    schema = StructType().add("topic", StringType()).add("value", StringType()).add("key", StringType())
+    batches = [rows_of(stream, *(f"{n}" for n in range(start, start + 100))) for start in range(0, 4000, 100)]
+
+    written = write(NatsWriter, {"servers": nats_server.url}, schema, *batches, *batches)
+
+    assert (written.stored, written.duplicates) == (8000, 0)
+
+
+@pytest.mark.parametrize("kind", [NatsWriter, NatsStreamWriter])
+@pytest.mark.parametrize("count", [3, 3000])
+def test_rows_of_one_record_in_two_tasks(nats_server: NatsServer, stream: str, kind: Any, count: int) -> None:
+    """No task knows the ids of another: what the stream did not store is an error with its number."""
+    schema = StructType().add("topic", StringType()).add("value", StringType()).add("key", StringType())
+    options = {"servers": nats_server.url}
+    rows = rows_of(stream, *(f"{n}" for n in range(count)))
+    tasks = [write(kind, options, schema, rows) for _ in range(2)]
+    writer = kind.of(options, schema, overwrite=False)
+
+    with pytest.raises(StreamError, match=f"{count:,} of {2 * count:,} rows were not stored") as loss:
+        commit(writer, tasks)
+
+    assert "messageId=none" in str(loss.value)
+
+
+@pytest.mark.parametrize("kind", [NatsWriter, NatsStreamWriter])
+def test_a_job_that_is_done_again(
+    nats_server: NatsServer, stream: str, kind: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Ids that the stream knows from an earlier attempt are what ids are for."""
+    schema = StructType().add("topic", StringType()).add("value", StringType()).add("key", StringType())
+    options = {"servers": nats_server.url}
+    for _ in range(2):
+        tasks = [write(kind, options, schema, rows_of(stream, f"a{n}", f"b{n}")) for n in range(3)]
+        commit(kind.of(options, schema, overwrite=False), tasks)
+
+    assert "0 messages stored, 6 were known to the stream already" in caplog.text
+
+
+@pytest.mark.parametrize("way", ["key", "offset"])
+def test_equal_ids_by_request(nats_server: NatsServer, stream: str, way: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Who asks for ids of a column gets one message for each; the others are counted in a warning."""
+    schema = StructType().add("topic", StringType()).add("value", StringType()).add("key", StringType())
+    schema = schema.add("stream", StringType()).add("offset", LongType())
+    options = {"servers": nats_server.url, "messageId": way}
+    rows = [{**row, "stream": "S", "offset": 1} for row in rows_of(stream, "a", "a", "a")]
+    tasks = [write(NatsWriter, options, schema, rows), write(NatsWriter, options, schema, rows)]
+
+    commit(NatsWriter.of(options, schema, overwrite=False), tasks)
+
+    assert tasks[0].stored == 1
+    assert "5 of 6 rows were not stored" in caplog.text
+    assert f"messageId={way}" in caplog.text
+
+
+def commit(writer: Any, tasks: list[Any]) -> None:
+    tasks = [pickle.loads(pickle.dumps(task)) for task in tasks]
+    if isinstance(writer, NatsStreamWriter):
+        writer.commit(tasks, 0)
+    else:
+        writer.commit(tasks)

@@ -214,3 +214,29 @@ def test_rows_are_no_requests(
         written()
 
     assert stored(connection, stream) == 3
+
+
+@pytest.mark.parametrize("way", ["explode", "join", "union"])
+@pytest.mark.parametrize("include_stream", ["true", "false"])
+def test_rows_that_share_a_record(
+    nats: SparkSession, nats_server: NatsServer, connection: Connection, stream: str, way: str, include_stream: str
+) -> None:
+    """Twice the rows are stored, or the number of those that are not is an error."""
+    rows = nats.range(2000).selectExpr(f"'{stream}.in' topic", "cast(id as string) value", "cast(id as string) key")
+    write(rows, nats_server)
+    read = nats.read.format("nats").options(servers=nats_server.url, stream=stream, filterSubject=f"{stream}.in")
+    records = read.option("includeStream", include_stream).load().withColumn("topic", F.lit(f"{stream}.out"))
+    others = nats.range(2).withColumnRenamed("id", "other")
+    # Ids of the source's messages are known to their stream.
+    records = records.withColumn("key", F.concat(F.lit("copy-"), F.col("key").cast("string")))
+
+    if way == "union":
+        with pytest.raises(PySparkException, match=r"2,000 of 4,000 rows were not stored"):
+            write(records.union(records), nats_server)
+        return
+    write(
+        records.select("*", F.explode(F.array(F.lit(1), F.lit(2)))) if way == "explode" else records.join(others),
+        nats_server,
+    )
+
+    assert subject_counts(connection, stream)[f"{stream}.out"] == 4000

@@ -83,7 +83,8 @@ class NatsEndpoint(SparkEndpoint):
         activate(messages.sparkSession)
         ids = [F.col(message_id).alias("key")] if sink.with_ids else []
         rows = messages.select("topic", "value", "headers", *ids)
-        rows.write.format("nats").options(**sink.options()).mode("append").save()
+        ways = {"messageId": "key" if sink.with_ids else "none"}
+        rows.write.format("nats").options(**sink.options(), **ways).mode("append").save()
 
     def publishing(self) -> SinkOptions:
         """Return the options of the sink."""

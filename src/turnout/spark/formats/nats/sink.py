@@ -30,6 +30,7 @@ from turnout.nats.wire import Connection, Publisher
 from turnout.nats.wire.packing import header_lines, id_lines
 from turnout.records.listed import STREAM_ID
 from turnout.records.published import Published
+from turnout.runtime.row_ids import IdSample, TaskIds
 from turnout.runtime.sink_options import SinkOptions
 
 _log = logging.getLogger(__name__)
@@ -72,12 +73,15 @@ class _Columns:
         hint = f": use to_json({name})" if isinstance(type_, (StructType, VariantType)) else ""
         return [Mistake(name, f"the column is {type_.simpleString()}, not {expected}{hint}")]
 
-    def messages(self, batch: pa.RecordBatch, withholds: Callable[[str], bool]) -> tuple[pa.Array, pa.Array, pa.Array]:
+    def messages(
+        self, batch: pa.RecordBatch, withholds: Callable[[str], bool], task_ids: TaskIds
+    ) -> tuple[pa.Array, pa.Array, pa.Array]:
         """Return the subjects, the payloads and the header lines of a record batch; None if it has no header lines.
 
         Args:
             batch: as Spark hands it over.
             withholds: whether headers of a name are left out.
+            task_ids: ids of the task's earlier rows.
 
         Raises:
             StreamError: when a row has no topic.
@@ -87,6 +91,7 @@ class _Columns:
             raise StreamError("a row has no topic: there is no subject to publish it on", code=400)
         payloads = batch.column(self._indexes["value"]).cast(pa.binary()).fill_null(b"")
         ids = self._ids(batch, topics)
+        ids = task_ids.add(ids) if ids is not None else None
         parts = [] if ids is None else [id_lines(ids)]
         index = self._indexes.get("headers")
         if index is not None and batch.column(index).null_count < batch.num_rows:
@@ -111,10 +116,11 @@ class _Columns:
 
 @dataclass(frozen=True)
 class _TaskCommit(WriterCommitMessage):
-    """Counts of one task."""
+    """Counts of one task, and what is known of its ids."""
 
     stored: int
     duplicates: int
+    ids: IdSample
 
 
 class _SinkTask:
@@ -145,6 +151,7 @@ class _SinkTask:
         """
         freeze_gc()
         total = Published()
+        task_ids = TaskIds(distinct=self._options.message_id == "auto")
         publisher: Publisher | None = None
         connection = Connection(self._options.connection)
         with connection:
@@ -152,26 +159,45 @@ class _SinkTask:
                 if publisher is None:
                     connection.reconnect()
                     publisher = Publisher(connection, self._options.window, self._options.stream, self._options.allow)
-                publisher.publish_columns(*self._columns.messages(batch, self._options.withholds))
+                publisher.publish_columns(*self._columns.messages(batch, self._options.withholds, task_ids))
             if publisher is not None:
                 total = publisher.flush()
-        return _TaskCommit(total.stored, total.duplicates)
+        return _TaskCommit(total.stored, total.duplicates, task_ids.sample())
 
+    def report(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Log the counts of all tasks, if any message is a duplicate.
 
-def _report(messages: list[WriterCommitMessage | None]) -> None:
-    freeze_gc()
-    written = [message for message in messages if isinstance(message, _TaskCommit)]
-    stored, duplicates = sum(task.stored for task in written), sum(task.duplicates for task in written)
-    if duplicates:
-        _log.info("%d messages stored, %d were known to the stream already", stored, duplicates)
+        Raises:
+            StreamError: messages were taken for duplicates of others of the same job.
+        """
+        freeze_gc()
+        written = [message for message in messages if isinstance(message, _TaskCommit)]
+        stored, duplicates = sum(task.stored for task in written), sum(task.duplicates for task in written)
+        if not duplicates:
+            return
+        if not IdSample.have_equal(task.ids for task in written):
+            cause = "from an earlier attempt or job, if no other rows have their ids"
+            _log.warning("%d messages stored, %d were known to the stream already: %s", stored, duplicates, cause)
+            return
+        way = self._options.message_id
+        text = (
+            f"{duplicates:,} of {stored + duplicates:,} rows were not stored: the stream has messages with their ids, "
+            "and several rows of this job have one id, as rows of one record have after a union or a join. "
+        )
+        if way == "auto":
+            cure = (
+                "Give each row a key of its own, or write messageId=none; messageId=key or offset keeps one row of each"
+            )
+            raise StreamError(text + cure, code=409)
+        _log.warning("%sThat is what messageId=%s asks for; with messageId=none all are stored", text, way)
 
 
 class NatsWriter(_SinkTask, DataSourceArrowWriter):
     """Writes a batch."""
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Log the counts of stored messages and duplicates, if any message is a duplicate."""
-        _report(messages)
+        """Report the duplicates of all tasks."""
+        self.report(messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Keep the stored messages: a stream cannot undo a publish."""
@@ -181,8 +207,8 @@ class NatsStreamWriter(_SinkTask, DataSourceStreamArrowWriter):
     """Writes micro-batches."""
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803, ARG002 - Spark's signature
-        """Log the counts of stored messages and duplicates, if any message is a duplicate."""
-        _report(messages)
+        """Report the duplicates of all tasks."""
+        self.report(messages)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's signature
         """Keep the stored messages: the batch is written again, under the same ids."""
