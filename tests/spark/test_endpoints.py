@@ -113,3 +113,13 @@ def test_files_are_read_as_they_were_written(spark: SparkSession, tmp_path: Path
 
     as_text = messages.withColumn("value", F.col("value").cast("string")).orderBy("topic").collect()
     assert [row.asDict(recursive=True) for row in records] == [row.asDict(recursive=True) for row in as_text]
+
+
+def test_parquet_columns_in_another_case(spark: SparkSession, tmp_path: Path) -> None:
+    """They are those of a record, as Spark finds them under its names."""
+    spark.sql("SELECT 'a.b' Topic, 'v' VALUE, 7L OffSet").write.parquet(str(tmp_path / "files"))
+    source = FileSource.model_validate({"format": "parquet", "path": str(tmp_path / "files")})
+
+    (row,) = endpoint_of(source).read(spark, ReadOptions()).collect()
+
+    assert (row["topic"], row["value"], row["offset"]) == ("a.b", "v", 7)

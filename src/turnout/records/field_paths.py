@@ -9,6 +9,9 @@ from typing import Final, NamedTuple
 from turnout.multivalued import KINDS, split_kind
 from turnout.suggestions import did_you_mean
 
+_CLOSING = re.compile(r"`(?=\.|$)")
+"""Backticks in a name that would close it."""
+
 _AFTER_QUOTED = re.compile(r"`((?:\[\])+)(?=\.|$)")
 """Brackets behind a name in backticks."""
 
@@ -159,6 +162,19 @@ class ListedPath(NamedTuple):
         path, kind = split_kind(path)
         root, *steps = parse_elements(path)
         return cls(root, tuple(steps), kind)
+
+    @property
+    def text(self) -> str:
+        """The path as text, every name in backticks.
+
+        >>> ListedPath.of("value.items[].sku:text").text
+        '`value`.`items`[].`sku`:text'
+        """
+        text = ""
+        for step in (self.root, *self.steps):
+            escaped = _CLOSING.sub(r"\\`", step)
+            text += EACH if step is EACH else f".`{escaped}`" if text else f"`{escaped}`"
+        return f"{text}:{self.kind}" if self.kind else text
 
 
 ADDRESS: Final = frozenset({"topic", "subject", "key"})

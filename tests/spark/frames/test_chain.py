@@ -348,3 +348,56 @@ def test_what_no_stage_has_changed_keeps_its_microseconds(spark: SparkSession) -
 
     assert applied.select("timestamp").collect() == frame.select("timestamp").collect()
     assert values(applied.withColumn("offset", F.lit(0))) == [{"v": "v"}]
+
+
+@pytest.fixture(params=["false", "true"])
+def case_sensitive(request: pytest.FixtureRequest, spark: SparkSession) -> Iterator[bool]:
+    """Return Spark's rule for names, set for the session."""
+    before = spark.conf.get("spark.sql.caseSensitive")
+    spark.conf.set("spark.sql.caseSensitive", request.param)
+    yield request.param == "true"
+    spark.conf.set("spark.sql.caseSensitive", before)
+
+
+NOTHING = Chain.from_route([{"type": "InsertHeader", "header": "h", "value.literal": "1"}])
+
+
+def test_names_in_another_case(spark: SparkSession, case_sensitive: bool) -> None:
+    """They are those of a record where Spark takes them for the same, and otherwise no value is made up."""
+    ddl = "Topic string, VALUE binary, KEY binary, Partition int, OffSet bigint, TimeStamp timestamp, _Error int"
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    frame = spark.createDataFrame([("orders.1", b"v", b"k", 3, 7, at, 1)], ddl)
+    if case_sensitive:
+        with pytest.raises(ConfigError, match="value: the column is missing"):
+            apply_chain(NOTHING, frame)
+        return
+
+    applied = apply_chain(NOTHING, frame, tolerance="all")
+    (row,) = applied.records.collect()
+
+    assert (row["topic"], row["value"], row["key"], row["partition"]) == ("orders.1", b"v", b"k", 3)
+    assert (row["offset"], row["_Error"]) == (7, 1)
+    assert row["timestamp"] is not None
+    assert [name for name in applied.dead_letters.columns if name.lower() == "_error"] == ["_error"]
+
+
+def test_names_of_several_columns(spark: SparkSession, case_sensitive: bool) -> None:
+    """Two columns of one name are refused while planning; names that differ by case may be two."""
+    frame = spark.sql("SELECT 't' topic, binary('v') value, binary('w') VALUE")
+    if case_sensitive:
+        (row,) = apply_chain(NOTHING, frame).records.collect()
+        assert (row[frame.columns.index("value")], row[frame.columns.index("VALUE")]) == (b"v", b"w")
+    else:
+        with pytest.raises(ConfigError, match="value and VALUE are one name"):
+            apply_chain(NOTHING, frame)
+    with pytest.raises(ConfigError, match="topic and topic are one name"):
+        apply_chain(NOTHING, spark.sql("SELECT 't' topic, binary('v') value, 'u' topic"))
+
+
+@pytest.mark.parametrize("missing", ["topic", "value"])
+def test_frames_that_are_no_records(spark: SparkSession, missing: str) -> None:
+    """A frame without topics or values is refused; the error has its columns."""
+    frame = spark.sql("SELECT 't' topic, binary('v') value, 7 seven").drop(missing)
+
+    with pytest.raises(ConfigError, match=f"{missing}: the column is missing; the frame has .*seven"):
+        apply_chain(NOTHING, frame)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -195,3 +196,74 @@ def test_no_row_changes_its_partition(spark: SparkSession) -> None:
     assert "MapInArrow" in text
     assert "Exchange" not in text
     assert "Join" not in text
+
+
+@pytest.fixture(params=["false", "true"])
+def case_sensitive(request: pytest.FixtureRequest, spark: SparkSession) -> Iterator[bool]:
+    """Return Spark's rule for names, set for the session."""
+    before = spark.conf.get("spark.sql.caseSensitive")
+    spark.conf.set("spark.sql.caseSensitive", request.param)
+    yield request.param == "true"
+    spark.conf.set("spark.sql.caseSensitive", before)
+
+
+def test_names_in_another_case(spark: SparkSession, case_sensitive: bool) -> None:
+    """Columns and fields are found as Spark finds them, and keep their names; others are refused."""
+    ddl = "Topic string, VALUE struct<Town:string,items:array<struct<Sku:string>>,m:map<string,string>>, Subject int"
+    frame = spark.createDataFrame([("t", ("Oulu", [("s1",)], {"Town": "Turku"}), 1)], ddl)
+    conditions = {
+        "topic": kiwi("topic", "t"),
+        "town": kiwi("town", "Oulu"),
+        "sku": kiwi("sku[]", "s1"),
+        "map": kiwi("m", "Turku"),
+        "no map": kiwi("n", "Turku"),
+    }
+    paths = {"town": "value.town", "sku[]": "Value.ITEMS[].sku", "m": "value.m.Town", "n": "value.m.town"}
+    if case_sensitive:
+        with pytest.raises(ConfigError, match="begins with 'value'; the records have Topic, VALUE, Subject"):
+            match(frame, named(conditions), paths)
+        with pytest.raises(ConfigError, match="looks for 'town' in 'VALUE', whose fields are Town, items, m"):
+            match(frame, named(conditions), {"town": "VALUE.town"})
+        exact = {"town": "VALUE.Town", "sku[]": "VALUE.items[].Sku", "m": "VALUE.m.Town", "n": "VALUE.m.town"}
+        assert ids(match(frame, named(conditions), exact)) == {"town", "sku", "map"}
+        return
+
+    matched = match(frame, named(conditions), paths)
+
+    assert ids(matched) == {"topic", "town", "sku", "map"}
+    assert matched.columns == ["Topic", "VALUE", "Subject", "subscription_id", "destination"]
+
+
+@pytest.mark.parametrize(
+    ("path", "problem"),
+    [
+        ("value.aa", "looks for 'aa' in 'value', whose fields are a, n, rest"),
+        ("value.a.b", "looks into 'a', which is string: it has no fields"),
+        ("place.city.name:text", "looks into 'city', which is string"),
+        ("place.town.*", "looks for 'town' in 'place', whose fields are city"),
+        ("headers.key", "looks into 'headers', which is array<struct<key:string,value:binary>>: write headers[]"),
+        ("`value`.`a.b`", "looks for 'a.b'"),
+    ],
+)
+def test_paths_that_no_value_has(spark: SparkSession, path: str, problem: str) -> None:
+    """Structs have the fields of their type: another one is refused while planning, not matched with nothing."""
+    with pytest.raises(ConfigError) as wrong:
+        match(spark.createDataFrame([record(1)], SCHEMA), snapshot(kiwi("a", "x")), {"a": path})
+
+    assert problem in str(wrong.value)
+
+
+def test_matching_twice(spark: SparkSession, case_sensitive: bool) -> None:
+    """The frame would have two columns of one name."""
+    once = match(spark.createDataFrame([record(1)], SCHEMA), snapshot(kiwi("topic", "t")))
+    with pytest.raises(ConfigError, match="destination: the frame has this column already"):
+        match(once, snapshot(kiwi("topic", "t")))
+    renamed = once.withColumnRenamed("subscription_id", "first").withColumnRenamed("destination", "Destination")
+    if case_sensitive:
+        again = match(renamed, snapshot(kiwi("topic", "t")))
+        assert again.columns[-3:] == ["Destination", "subscription_id", "destination"]
+    else:
+        with pytest.raises(ConfigError, match="Destination: the frame has this column already"):
+            match(renamed, snapshot(kiwi("topic", "t")))
+    again = match(once.drop("subscription_id", "destination"), snapshot(kiwi("topic", "t")))
+    assert again.count() == 1

@@ -14,6 +14,7 @@ from turnout.errors import ConfigError, Mistake
 from turnout.routes.endpoints import FileSink, FileSource
 from turnout.spark.endpoints import RECORD_COLUMNS, ReadOptions, SparkEndpoint
 from turnout.spark.formats.avro_files import avro_records
+from turnout.spark.frames.columns import with_record_names
 
 if TYPE_CHECKING:
     from turnout.spark.history.recorded import RecordSpan
@@ -84,6 +85,7 @@ class FileEndpoint(SparkEndpoint):
 
 def _as_records(loaded: DataFrame) -> DataFrame:
     """Return a file's rows with record columns; missing ones are null."""
+    loaded = with_record_names(loaded)
     missing = {name: F.lit(None).cast(type_) for name, type_ in _TYPES.items() if name not in loaded.columns}
     return loaded.withColumns(missing).select(*RECORD_COLUMNS)
 

@@ -22,11 +22,13 @@ from turnout.spark.frames.columns import (
     ERROR_TYPE,
     HEADERS,
     RECORD,
+    case_rule,
     column_schema,
     complete,
     refused,
     schemas_of,
     value_field,
+    with_record_names,
 )
 from turnout.spark.workers.map_in_arrow import map_in_arrow
 from turnout.transforms.apply import ChainRunner
@@ -57,7 +59,8 @@ class Applied:
 def apply_chain(chain: Chain, records: DataFrame, tolerance: Tolerance = "none") -> Applied:
     """Return the records after the chain, and the failed records as they were before it.
 
-    The frame needs ``topic`` and ``value`` at least; it may be a streaming one. Columns that are no part of a record
+    The frame needs ``topic`` and ``value`` at least; it may be a streaming one. Columns of a record get its names, in
+    lower case, where Spark takes them for the same (``spark.sql.caseSensitive``). Columns that are no part of a record
     are carried along. Each of the two frames runs the chain when it is used.
 
     A key or value is a struct (or another type) where the chain can give it one type only, with the Connect schema in
@@ -71,13 +74,15 @@ def apply_chain(chain: Chain, records: DataFrame, tolerance: Tolerance = "none")
         tolerance: ``none`` stops the job at the first failure with its place and reason; ``all`` sets the record aside.
 
     Raises:
-        ConfigError: for columns whose types a record cannot have.
+        ConfigError: for columns whose types a record cannot have, missing ones, and several of one name.
     """
-    frame = complete(records)
+    frame = complete(with_record_names(records, ("topic", "value")))
     refused(frame.schema)
+    rule = case_rule(records.sparkSession)
+    others = [field for field in frame.schema if rule(field.name) != ERROR]
     task = _ChainTask.of(chain, frame.schema, tolerance)
     good = T.StructType([task.field(field) for field in frame.schema])
-    dead = T.StructType([*(field for field in frame.schema if field.name != ERROR), T.StructField(ERROR, ERROR_TYPE)])
+    dead = T.StructType([*others, T.StructField(ERROR, ERROR_TYPE)])
     return Applied(
         map_in_arrow(frame, _Records(task, tuple(good.names)), good),
         map_in_arrow(frame, _DeadLetters(task, tuple(dead.names)), dead),

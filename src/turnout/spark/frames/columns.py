@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
@@ -52,6 +52,40 @@ _VALUES = (
     *_INTEGERS, *_TIMES, T.FloatType, T.DoubleType, T.BooleanType, T.StringType, T.BinaryType, T.DecimalType,
     T.DateType, T.VariantType, T.NullType,
 )  # fmt: skip
+
+
+def case_rule(spark: SparkSession) -> Callable[[str], str]:
+    """Return a function whose result is equal for names that Spark takes for one: see ``spark.sql.caseSensitive``."""
+    return str if spark.conf.get("spark.sql.caseSensitive") == "true" else str.lower
+
+
+def with_record_names(records: DataFrame, expected: Iterable[str] = ()) -> DataFrame:
+    """Return the frame with the columns of a record under their own names, however they are written.
+
+    Args:
+        records: the frame.
+        expected: names of columns that it must have.
+
+    Raises:
+        ConfigError: Spark takes the names of several columns for one, or an expected one is missing.
+    """
+    rule = case_rule(records.sparkSession)
+    groups: dict[str, list[str]] = {}
+    for name in records.columns:
+        groups.setdefault(rule(name), []).append(name)
+    mistakes = [
+        Mistake(names[0], f"{' and '.join(names)} are one name, as Spark compares names: rename or drop all but one")
+        for names in groups.values()
+        if len(names) > 1
+    ]
+    columns = ", ".join(records.columns)
+    mistakes += [
+        Mistake(name, f"the column is missing; the frame has {columns}") for name in expected if name not in groups
+    ]
+    if mistakes:
+        raise ConfigError(mistakes, what="bad columns of records")
+    own = {groups[name][0]: name for name in (*RECORD, "offset") if name in groups and groups[name][0] != name}
+    return records.withColumnsRenamed(own) if own else records
 
 
 def complete(records: DataFrame) -> DataFrame:

@@ -15,8 +15,10 @@ from pyspark import SparkFiles
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
+from turnout.errors import ConfigError, Mistake
 from turnout.private_files import lasting_folder
 from turnout.runtime.frames.reading import millis_of, whole
+from turnout.spark.frames.columns import case_rule, with_record_names
 from turnout.spark.frames.metadata import FrameMetadata
 from turnout.spark.workers.map_in_arrow import map_in_arrow
 from turnout.subscriptions import Snapshot, Store
@@ -42,8 +44,9 @@ def match(records: DataFrame, store: Store | Snapshot, metadata: Mapping[str, st
     """Return one row for each record, matching subscription and destination.
 
     The record's columns, then ``subscription_id`` and ``destination``; a record without a matching subscription has no
-    row. No row is shuffled. A condition sees the record's ``topic`` (alias ``subject``), every header by its name, the
-    record's key as ``key`` and the listed paths, all as text. A listed path wins over a header of the same name.
+    row. No row is shuffled. Names of columns, and of fields in paths, are compared as Spark does
+    (``spark.sql.caseSensitive``). A condition sees the record's ``topic`` (alias ``subject``), every header by its
+    name, the record's key as ``key`` and the listed paths, all as text. A listed path wins over a header of its name.
 
     The subscriptions are those of now, also for a streaming frame. Their index is one file of some 120 bytes for each,
     which Spark brings to every executor once, and which its Python workers map; Spark keeps such files until the
@@ -55,14 +58,21 @@ def match(records: DataFrame, store: Store | Snapshot, metadata: Mapping[str, st
         metadata: names and the paths of their values, as in ``{"origin": "value.origin"}``.
 
     Raises:
-        ConfigError: for a path that the records cannot have.
+        ConfigError: for a path that the records cannot have, columns that Spark takes for one, and a frame that has
+            ``subscription_id`` or ``destination`` already, as after another match.
     """
+    rule = case_rule(records.sparkSession)
+    added = {field.name for field in _ADDED}
+    problem = "the frame has this column already, as after another match: rename or drop it first"
+    if mistakes := [Mistake(name, problem) for name in records.columns if rule(name) in added]:
+        raise ConfigError(mistakes, what="bad columns for matching")
+    renamed = with_record_names(records)
     snapshot = store if isinstance(store, Snapshot) else store.snapshot()
     segment = build(snapshot, Costs())
-    reader = FrameMetadata.of(records.schema, metadata or {}, segment.head.keys)
+    reader = FrameMetadata.of(renamed.schema, metadata or {}, segment.head.keys, rule)
     names = (*records.columns, *(field.name for field in _ADDED))
     task = _Match(_sent(records.sparkSession, segment), snapshot.revision, reader, names)
-    return map_in_arrow(records, task, T.StructType([*records.schema.fields, *_ADDED]))
+    return map_in_arrow(renamed, task, T.StructType([*records.schema.fields, *_ADDED]))
 
 
 def _sent(spark: SparkSession, segment: Segment) -> str:

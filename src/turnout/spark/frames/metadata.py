@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -15,6 +15,7 @@ from turnout.multivalued import ANY_KEY, leaf_key, metadata_key, single_values, 
 from turnout.records import Batch, Block, Headers, Schema
 from turnout.records.block import rows_of
 from turnout.records.field_paths import (
+    EACH,
     PREFIX,
     ListedPath,
     PathError,
@@ -41,32 +42,45 @@ class FrameMetadata:
     Attributes:
         keys: keys of leaves.
         paths: listed ones, as far as those need them.
-        others: keys that are paths into other columns, and whether that is a prefix.
+        others: keys that are paths into other columns, as text: a parsed one loses its steps into elements on the way
+            to a worker.
         headers: those that are headers here, because the frame has no column for them: a topic, a key.
         columns_read: of the frame, with the schema of their values; of a struct, the fields read.
     """
 
     keys: tuple[str, ...]
     paths: Mapping[str, str]
-    others: Mapping[str, tuple[ListedPath, bool]]
+    others: Mapping[str, str]
     headers: tuple[str, ...]
     columns_read: Mapping[str, Schema | None]
 
     @classmethod
-    def of(cls, schema: T.StructType, paths: Mapping[str, str], keys: Collection[str]) -> Self:
+    def of(
+        cls,
+        schema: T.StructType,
+        paths: Mapping[str, str],
+        keys: Collection[str],
+        rule: Callable[[str], str] = str.lower,
+    ) -> Self:
         """Return the reader of these keys.
 
         Args:
             schema: schema of the frame.
             paths: name → path.
             keys: keys that conditions test; no other metadata is read.
+            rule: makes equal what Spark takes for one name.
 
         Raises:
             ConfigError: for paths that the records cannot have.
         """
-        mistakes = [
-            Mistake(f"metadata.{name}", problem) for name, path in paths.items() if (problem := _refused(schema, path))
-        ]
+        mistakes = []
+        resolved: dict[str, str] = {}
+        for name, path in paths.items():
+            try:
+                resolved[name] = _resolved(schema, path, rule)
+            except PathError as wrong:
+                mistakes.append(Mistake(f"metadata.{name}", str(wrong)))
+        paths = resolved
         if mistakes:
             raise ConfigError(mistakes, what="bad metadata for matching")
         names = [metadata_key(key) for key in keys if key != ANY_KEY]
@@ -81,7 +95,7 @@ class FrameMetadata:
         return cls(
             tuple(keys),
             used,
-            {name: (path, is_prefix(used[name])) for name, path in parsed.items() if path.root not in _PLACE},
+            {name: used[name] for name, path in parsed.items() if path.root not in _PLACE},
             tuple(name for name, home in homes.items() if home == "headers" and name in _NOT_HEADERS),
             columns_read,
         )
@@ -94,9 +108,10 @@ class FrameMetadata:
         columns_by_path: dict[str, Column] = {}
         for name in self.headers:
             columns_by_path[name] = Column(batch.headers.last(name))
-        for name, ((root, steps, kind), is_prefix_) in self.others.items():
+        for name, path in self.others.items():
+            root, steps, kind = _split(path.removesuffix(PREFIX))
             blocks = self._blocks(arrow, root)
-            if is_prefix_:
+            if is_prefix(path):
                 columns_by_path[name] = Column(
                     list(map(texts_or_none, leaf_texts_at(blocks, steps, count))), several=True
                 )
@@ -154,24 +169,61 @@ def _home(key: str, schema: T.StructType) -> str:
     return column if column in schema.names else "headers"
 
 
-def _refused(schema: T.StructType, path: str) -> str | None:
-    """Return the reason that no value can have this path; None if the path is valid."""
-    try:
-        root, steps, _ = ListedPath.of(path.removesuffix(PREFIX))
-    except PathError as error:
-        return str(error)
+def _resolved(schema: T.StructType, path: str, rule: Callable[[str], str]) -> str:
+    """Return a path with the names of columns and fields as the records have them.
+
+    Raises:
+        PathError: no value can have this path.
+    """
+    bare = path.removesuffix(PREFIX)
+    root, steps, kind = ListedPath.of(bare)
     if (problem := kind_problem(path)) is not None:
-        return problem
-    root = "topic" if root == "subject" and root not in schema.names else root
-    if root not in schema.names:
-        return f"the path {path!r} begins with {root!r}; the records have {', '.join(schema.names)}"
-    type_ = schema[root].dataType
-    if steps and not isinstance(type_, T.StructType | T.VariantType | T.MapType):
-        return f"the path {path!r} looks into {root!r}, which is {type_.simpleString()}: decode it first"
-    if isinstance(type_, T.StructType) and steps and steps[0] in type_.names:
-        type_ = type_[steps[0]].dataType
-    strange = next((field_type.simpleString() for _, field_type in foreign("", type_)), None)
-    return strange and f"the path {path!r} leads to {strange}, which has no text: cast it first"
+        raise PathError(problem)
+    names = {rule(name): name for name in schema.names}
+    root_name = names.get(rule("topic" if rule(root) == "subject" and rule(root) not in names else root))
+    if root_name is None:
+        raise PathError(f"the path {path!r} begins with {root!r}; the records have {', '.join(schema.names)}")
+    type_: T.DataType | None = schema[root_name].dataType
+    if steps and not isinstance(type_, T.StructType | T.VariantType | T.MapType | T.ArrayType):
+        raise PathError(f"the path {path!r} looks into {root!r}, which is {_described(type_)}: decode it first")
+    written = [root_name]
+    before = root
+    for step in steps:
+        name, type_ = _field(path, before, step, type_, rule)
+        written.append(name)
+        before = step
+    for _, strange in foreign("", type_) if type_ is not None else ():
+        raise PathError(f"the path {path!r} leads to {strange.simpleString()}, which has no text: cast it first")
+    own = ListedPath(root_name, tuple(written[1:]), kind)
+    return path if own == ListedPath(root, steps, kind) else own.text + path[len(bare) :]
+
+
+def _field(
+    path: str, before: str, step: str, type_: T.DataType | None, rule: Callable[[str], str]
+) -> tuple[str, T.DataType | None]:
+    """Return the name and the type of a step into a type; None for any type."""
+    if type_ is None or isinstance(type_, T.VariantType | T.NullType):
+        return step, None
+    if step is EACH:
+        # A value that is no array counts as its only element.
+        return step, type_.elementType if isinstance(type_, T.ArrayType) else type_
+    if isinstance(type_, T.MapType):
+        return step, type_.valueType
+    if isinstance(type_, T.StructType):
+        found = [name for name in type_.names if rule(name) == rule(step)]
+        name = step if step in found else found[0] if len(found) == 1 else None
+        if name is not None:
+            return name, type_[name].dataType
+        if found:
+            raise PathError(f"{step!r} in the path {path!r} may be {' or '.join(found)}: write one of them")
+        fields = ", ".join(type_.names) or "none"
+        raise PathError(f"the path {path!r} looks for {step!r} in {before!r}, whose fields are {fields}")
+    cure = f"write {before}[] for each element" if isinstance(type_, T.ArrayType) else "it has no fields"
+    raise PathError(f"the path {path!r} looks into {before!r}, which is {_described(type_)}: {cure}")
+
+
+def _described(type_: T.DataType | None) -> str:
+    return "anything" if type_ is None else type_.simpleString()
 
 
 def _read(field: T.StructField, looked_at: Iterable[ListedPath]) -> Schema | None:

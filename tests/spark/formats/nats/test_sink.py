@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import pickle
 import secrets
 from typing import Any
@@ -15,6 +16,7 @@ from turnout.embedded import NatsServer
 from turnout.errors import ConfigError, StreamError
 from turnout.nats.wire import Connection, create_stream, delete_stream, subject_counts
 from turnout.spark.formats.nats.sink import NatsStreamWriter, NatsWriter
+from turnout.spark.frames.columns import HEADERS
 
 pytestmark = pytest.mark.jetstream
 
@@ -243,3 +245,30 @@ def commit(writer: Any, tasks: list[Any]) -> None:
         writer.commit(tasks, 0)
     else:
         writer.commit(tasks)
+
+
+def test_names_of_columns_in_any_case(nats_server: NatsServer, connection: Connection, stream: str) -> None:
+    """The key is an id and headers are written, as Spark finds these columns under such names."""
+    schema = StructType().add("Topic", StringType()).add("VALUE", StringType()).add("Key", StringType())
+    schema = schema.add("HEADERS", HEADERS)
+    row = {"Topic": f"{stream}.a", "VALUE": "x", "Key": "k", "HEADERS": [{"key": "h", "value": b"1"}]}
+
+    written = write(NatsWriter, {"servers": nats_server.url, "messageId": "key"}, schema, [row])
+
+    assert written.stored == 1
+    message = connection.api(f"STREAM.MSG.GET.{stream}", {"seq": 1})["message"]
+    assert base64.b64decode(message["data"]) == b"x"
+    assert b"Nats-Msg-Id: k\r\nh: 1\r\n" in base64.b64decode(message["hdrs"])
+
+
+@pytest.mark.parametrize("name", ["topic", "value", "key", "headers", "stream", "offset"])
+def test_names_that_differ_by_case(name: str) -> None:
+    """Which of two columns is meant is not guessed."""
+    types = {"headers": HEADERS, "offset": LongType()}
+    schema = StructType().add("topic", StringType()).add("value", StringType())
+    for written in {name, name.title()} - set(schema.names):
+        schema = schema.add(written, types.get(name, StringType()))
+    with pytest.raises(ConfigError, match="several columns have this name") as wrong:
+        NatsWriter.of({"servers": "a"}, schema, overwrite=False)
+
+    assert name in [mistake.path for mistake in wrong.value.mistakes]

@@ -131,21 +131,23 @@ class ArrowColumns:
         mistakes = [
             Mistake(f"schema.{name}", f"is no column of a NATS record; there are {', '.join(sorted(columns))}")
             for name in schema.fieldNames()
-            if name not in columns
+            if name.lower() not in columns
         ]
+        # Spark compares the names of columns by the session's rule, so that a query finds them as it declares them.
+        self._names = [name.lower() for name in schema.fieldNames()]
         if mistakes:
             raise ConfigError(mistakes, what="NATS source")
 
     def of(self, batch: pa.RecordBatch, part: Split) -> pa.RecordBatch:
         """Return the record batch in the schema's columns and types."""
         columns = []
-        for field in self._schema:
-            if field.name in ("stream", STREAM_ID):
-                is_label = field.name == STREAM_ID and part.identity is not None
+        for name, field in zip(self._names, self._schema, strict=True):
+            if name in ("stream", STREAM_ID):
+                is_label = name == STREAM_ID and part.identity is not None
                 text = part.identity.label(part.stream) if is_label and part.identity else part.stream
                 columns.append(pa.repeat(pa.scalar(text), batch.num_rows).cast(field.type))
                 continue
-            column = batch.column(SCHEMA.get_field_index(field.name))
+            column = batch.column(SCHEMA.get_field_index(name))
             columns.append(column if column.type.equals(field.type) else column.cast(field.type))
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 

@@ -19,6 +19,7 @@ from pyspark.sql.types import (
     DataType,
     IntegralType,
     StringType,
+    StructField,
     StructType,
     VariantType,
 )
@@ -33,6 +34,7 @@ from turnout.records.published import Published
 from turnout.runtime.row_ids import IdSample, TaskIds
 from turnout.runtime.sink_options import SinkOptions
 
+_NAMES = ("topic", "value", "key", "headers", "stream", "offset")
 _log = logging.getLogger(__name__)
 
 
@@ -40,8 +42,16 @@ class _Columns:
     """Roles of a batch's columns; built once from the schema, sent to the tasks."""
 
     def __init__(self, schema: StructType, message_id: str) -> None:
+        mistakes: list[Mistake] = []
+        # The process that plans a sink does not know spark.sql.caseSensitive: names in any case are those of a record.
+        own = [name.lower() if name.lower() in _NAMES else name for name in schema.names]
+        schema = StructType([StructField(name, field.dataType) for name, field in zip(own, schema, strict=True)])
+        for name in _NAMES:
+            if schema.names.count(name) > 1:
+                problem = "several columns have this name, in upper or lower case: rename or drop all but one"
+                mistakes.append(Mistake(name, problem))
         self._indexes = {field.name: index for index, field in enumerate(schema.fields)}
-        mistakes = [
+        mistakes += [
             *self._check(schema, "topic", (StringType,), required=True),
             *self._check(schema, "value", (BinaryType, StringType), required=True),
             *self._check(schema, "key", (BinaryType, StringType)),
