@@ -100,7 +100,7 @@ def _list_of(column: pa.Array, schema: Schema | None) -> list[object]:
     if inner is not None:
         return inner(column, schema)
     if schema.type == "string":
-        return list(_texts(column))
+        return list(texts_of(column))
     return list(column.to_pylist())
 
 
@@ -126,7 +126,8 @@ def _moments(millis: pa.Array, column: pa.Array) -> list[object]:
     return [Moment(number) for number in millis.to_pylist()]
 
 
-def _texts(column: pa.Array) -> list[str | None]:
+def texts_of(column: pa.Array) -> list[str | None]:
+    """Return the strings of a column."""
     try:
         return column.to_pylist()  # type: ignore[no-any-return]
     except UnicodeDecodeError:

@@ -15,7 +15,7 @@ from turnout.deferred import pc
 from turnout.errors import RecordError, RunError
 from turnout.records import Batch, Failure, Headers, Positions, Schema
 from turnout.records.header_column import ARROW as HEADERS_ARROW
-from turnout.runtime.frames.reading import blocks_of, millis_of, whole
+from turnout.runtime.frames.reading import blocks_of, millis_of, texts_of, whole
 from turnout.runtime.frames.writing import UTC_MICROS, WrittenColumn
 from turnout.spark.frames.columns import (
     ERROR,
@@ -164,7 +164,7 @@ class _ChainResult:
         partitions = arrow.column("partition").to_pylist()
         timestamps = millis_of(arrow.column("timestamp")).to_pylist()
         batch = Batch(
-            arrow.column("topic").to_pylist(),
+            texts_of(arrow.column("topic")),
             list(partitions),
             arrow.column("offset").to_pylist() if "offset" in names else None,
             list(timestamps),

@@ -25,7 +25,7 @@ from turnout.records.field_paths import (
     listed_path,
 )
 from turnout.records.path_texts import element_texts_at, leaf_texts_at, texts_at
-from turnout.runtime.frames.reading import blocks_of, millis_of, whole
+from turnout.runtime.frames.reading import blocks_of, millis_of, texts_of, whole
 from turnout.spark.frames.columns import HEADERS, foreign, is_headers, schema_of
 from turnout.subscriptions.index import Column
 
@@ -137,7 +137,7 @@ class FrameMetadata:
         if "headers" in self.columns_read:
             headers = Headers.of_arrow(arrow.column("headers"))
         topics, partitions, offsets = (
-            arrow.column(name).to_pylist() if name in self.columns_read else nothing
+            texts_of(arrow.column(name)) if name in self.columns_read else nothing
             for name in ("topic", "partition", "offset")
         )
         key, value = (self._blocks(arrow, name) for name in _SIDES)

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable
@@ -22,13 +23,14 @@ from turnout.errors import ConfigError, StreamError
 from turnout.nats.wire import Connection, Publisher, purge_stream
 from turnout.nats.wire.positions import count_exactly
 from turnout.nats.wire.read_strategy import ONE_CONSUMER, WHOLE_STREAM, ReadStrategy
+from turnout.nats.wire.records import SCHEMA
 from turnout.routes import Route
 from turnout.runtime.committed_offsets import REVISION
 from turnout.runtime.index.revisions import Revisions
 from turnout.runtime.index.server import IndexServer
 from turnout.runtime.source_options import SourceOptions
 from turnout.runtime.split_rows import readers_of
-from turnout.spark.formats.nats.reading import Split
+from turnout.spark.formats.nats.reading import ArrowColumns, Split
 from turnout.spark.formats.nats.stream import NatsStreamReader
 from turnout.subscriptions import Subscription, open_store
 from turnout.subscriptions.store import Store
@@ -311,3 +313,17 @@ def test_what_does_not_go_together(make: Make, options: dict[str, str]) -> None:
     """Each is said with the option's name."""
     with pytest.raises(ConfigError, match="pushDown"):
         make(**options)
+
+
+def test_payloads_that_are_no_utf_8() -> None:
+    """As strings they keep their bytes, as in Spark's own cast; a number that does not fit is an error by name."""
+    rows = {"topic": ["a.b", "a.c"], "offset": [7, 2**40], "value": ["é".encode(), b"x\xff"]}
+    arrays = [pa.array(rows.get(field.name, [None, None]), field.type) for field in SCHEMA]
+    batch = pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+
+    texts = ArrowColumns(StructType().add("value", "string").add("Topic", "string")).of(batch, Split("S", 1, 9))
+
+    assert texts.column("value").cast(pa.binary()).to_pylist() == rows["value"]
+    assert texts.column("Topic").to_pylist() == ["a.b", "a.c"]
+    with pytest.raises(StreamError, match=r"column offset of message S:1099511627776 on 'a\.c' cannot be int32"):
+        ArrowColumns(StructType().add("offset", "integer")).of(batch, Split("S", 1, 9))

@@ -272,3 +272,18 @@ def test_names_that_differ_by_case(name: str) -> None:
         NatsWriter.of({"servers": "a"}, schema, overwrite=False)
 
     assert name in [mistake.path for mistake in wrong.value.mistakes]
+
+
+@pytest.mark.parametrize("column", ["topic", "headers"])
+def test_texts_that_are_no_utf_8(nats_server: NatsServer, stream: str, column: str) -> None:
+    """Spark's strings may have any bytes; the error has them, instead of the place in a decoder."""
+    bad = pa.Array.from_buffers(pa.string(), 1, pa.array([b"x\xff"]).buffers())
+    pair = pa.StructArray.from_arrays([bad, pa.array([b"1"])], ["key", "value"])
+    columns = {"topic": pa.array([f"{stream}.a"]), "value": pa.array(["v"])}
+    schema = StructType().add("topic", StringType()).add("value", StringType())
+    columns |= {"topic": bad} if column == "topic" else {"headers": pa.ListArray.from_arrays([0, 1], pair)}
+    schema = schema if column == "topic" else schema.add("headers", HEADERS)
+    writer = NatsWriter.of({"servers": nats_server.url}, schema, overwrite=False)
+
+    with pytest.raises(StreamError, match=r"no UTF-8: b'x\\xff'"):
+        writer.write(iter([pa.RecordBatch.from_arrays([*columns.values()], [*columns])]))

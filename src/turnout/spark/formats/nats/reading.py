@@ -11,7 +11,8 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from turnout.errors import ConfigError, Mistake
+from turnout.deferred import pc
+from turnout.errors import ConfigError, Mistake, StreamError
 from turnout.nats.protocol.identity import StreamIdentity
 from turnout.nats.wire import Connection, Range
 from turnout.nats.wire.per_filter_reader import RangeReader, reader_of
@@ -148,8 +149,29 @@ class ArrowColumns:
                 columns.append(pa.repeat(pa.scalar(text), batch.num_rows).cast(field.type))
                 continue
             column = batch.column(SCHEMA.get_field_index(name))
-            columns.append(column if column.type.equals(field.type) else column.cast(field.type))
+            columns.append(column if column.type.equals(field.type) else _converted(column, field, batch, part))
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+
+def _converted(column: pa.Array, field: pa.Field, batch: pa.RecordBatch, part: Split) -> pa.Array:
+    """Return a column in the type of the schema; bytes that are no UTF-8 become a string as in Spark's own cast.
+
+    Raises:
+        StreamError: a value does not fit the type; names its message.
+    """
+    options = pc.CastOptions(field.type, allow_invalid_utf8=True)
+    try:
+        return pc.cast(column, options=options)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as wrong:
+        for row in range(len(column)):
+            try:
+                pc.cast(column.slice(row, 1), options=options)
+            except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as first:
+                topic, sequence = batch.column("topic")[row].as_py(), batch.column("offset")[row].as_py()
+                message = f"message {part.stream}:{sequence} on {topic!r}"
+                problem = f"the column {field.name} of {message} cannot be {field.type}, as the schema has it: {first}"
+                raise StreamError(problem, code=422) from first
+        raise StreamError(f"the column {field.name} cannot be {field.type}: {wrong}", code=422) from wrong
 
 
 class SplitReader:

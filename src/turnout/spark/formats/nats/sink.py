@@ -169,7 +169,10 @@ class _SinkTask:
                 if publisher is None:
                     connection.reconnect()
                     publisher = Publisher(connection, self._options.window, self._options.stream, self._options.allow)
-                publisher.publish_columns(*self._columns.messages(batch, self._options.withholds, task_ids))
+                try:
+                    publisher.publish_columns(*self._columns.messages(batch, self._options.withholds, task_ids))
+                except UnicodeDecodeError as wrong:
+                    raise StreamError(f"a topic or the name of a header is no UTF-8: {wrong.object[:200]!r}") from wrong
             if publisher is not None:
                 total = publisher.flush()
         return _TaskCommit(total.stored, total.duplicates, task_ids.sample())
