@@ -53,6 +53,30 @@ JOB = (
             "create the topic",
         ),
         ("java.io.IOException: Connection reset", "Connection reset", ""),
+        (
+            "java.io.FileNotFoundException: File file:/run/checkpoint/offsets/12 does not exist",
+            "File file:/run/checkpoint/offsets/12 does not exist",
+            "restore the whole checkpoint from a copy",
+        ),
+        ("java.lang.IllegalStateException: batch 12 doesn't exist", "batch 12 doesn't exist", "restore the whole"),
+        (
+            "java.lang.ClassNotFoundException: Class org.apache.hadoop.fs.s3a.S3AFileSystem not found",
+            "Class org.apache.hadoop.fs.s3a.S3AFileSystem not found",
+            "org.apache.hadoop:hadoop-aws",
+        ),
+        (
+            'org.apache.hadoop.fs.UnsupportedFileSystemException: No FileSystem for scheme "s3"',
+            'No FileSystem for scheme "s3"',
+            "begin with s3a://",
+        ),
+        (
+            (
+                "org.apache.hadoop.security.KerberosAuthException: failure to login:"
+                " javax.security.auth.login.LoginException: java.lang.NullPointerException: invalid null input: name"
+            ),
+            "failure to login",
+            "/etc/passwd",
+        ),
     ],
 )
 def test_a_failure_of_a_micro_batch_says_its_deepest_cause(cause: str, said: str, remedy: str) -> None:
@@ -97,3 +121,17 @@ def test_causes_without_a_message_are_passed_over() -> None:
 def test_a_long_message_is_read_in_linear_time(piece: str) -> None:
     """Work is counted by what is looked at: lines and traces are cut, so that no text makes it grow."""
     assert len(in_one_line(Exception(f": java.io.IOException: {piece * 100_000}"))) <= 20_100
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        "the stream S begins at 17, and 5 was to be read: it was purged; set failOnDataLoss=false to continue without them",
+        "the topic 'in' was made anew: unread records are lost; set failOnDataLoss=false to continue",
+    ],
+)
+def test_an_error_with_its_own_remedy(problem: str) -> None:
+    """Nothing is said of Kafka where a stream of NATS has lost messages, and nothing twice."""
+    python = f"Traceback (most recent call last):\n  File x\nturnout.errors.StreamError: {problem}"
+
+    assert in_one_line(Exception(JOB.format(python))) == problem

@@ -11,7 +11,8 @@ from turnout.errors import RunError
 
 _REMEDIES: Final = (
     (
-        re.compile(r"failOnDataLoss|Some data may have been lost|OffsetOutOfRange|KAFKA_DATA_LOSS"),
+        # turnout's own errors of lost records, of streams too, have their remedy.
+        re.compile(r"in Kafka any ?more|OffsetOutOfRange|KAFKA_DATA_LOSS"),
         (
             "the records are gone from Kafka: set source.failOnDataLoss to false to skip them, or remove the "
             "checkpoint to begin where source.start says"
@@ -28,7 +29,7 @@ _REMEDIES: Final = (
         re.compile(r"ArithmeticException: long overflow|DATETIME_OVERFLOW"),
         (
             "a number is too large for its column, as a timestamp beyond the year 294,246 is: fix the producer's "
-            "timestamps, or set message.timestamp.type=LogAppendTime for the topic"
+            "timestamps; for a topic of Kafka message.timestamp.type=LogAppendTime replaces them"
         ),
     ),
     (
@@ -50,6 +51,41 @@ _REMEDIES: Final = (
     (
         re.compile(r"No resolvable bootstrap urls|Failed to create new KafkaA|Failed to construct kafka"),
         "check servers and the options kafka.…",
+    ),
+    (
+        re.compile(
+            r"batch [0-9]+ doesn't exist|/(?:offsets|commits|sources/[0-9]+)(?:/[0-9]+)?'? (?:does not|doesn't) exist"
+            r"|FileNotFoundException: \S*/(?:offsets|commits|sources/[0-9]+)/[0-9]+"
+        ),
+        (
+            "a file of the checkpoint is missing: restore the whole checkpoint from a copy, or remove it to begin "
+            "where source.start says, which may deliver records again"
+        ),
+    ),
+    (
+        re.compile(r"S3AFileSystem not found|[Nn]o FileSystem for scheme \"?s3a?\"?"),
+        (
+            "addresses of S3 begin with s3a:// and need Hadoop's library: set spark.jars.packages to "
+            "org.apache.hadoop:hadoop-aws in the version of Spark's hadoop-client-api, under spark in the route"
+        ),
+    ),
+    (
+        re.compile(r"NoAuthWithAWSException|No AWS Credentials provided|NoAwsCredentials"),
+        (
+            "no credentials for S3 were found: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or "
+            "spark.hadoop.fs.s3a.… under spark in the route"
+        ),
+    ),
+    (
+        re.compile(r"LoginException: java\.lang\.NullPointerException|invalid null input: name"),
+        (
+            "the process's user has no entry in /etc/passwd, which Hadoop's login needs: add one for its uid, or run "
+            "as a user that has one"
+        ),
+    ),
+    (
+        re.compile(r"'JavaPackage' object is not callable|does not exist in the JVM"),
+        "Spark's jars are those of another version than PySpark: unset SPARK_HOME, or install PySpark of its version",
     ),
     (
         re.compile(r"NotEnoughReplicas"),

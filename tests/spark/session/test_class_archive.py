@@ -8,11 +8,13 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pyspark
 import pytest
 
+from turnout.errors import RunError
 from turnout.runtime.java import Java, find_java, names_jars_once
 from turnout.spark.session import class_archive
-from turnout.spark.session.class_archive import archive_options, jars_of_spark
+from turnout.spark.session.class_archive import archive_options, check_spark_home, jars_of_spark
 
 
 @pytest.fixture
@@ -150,3 +152,23 @@ def test_files_of_later_jvms_are_removed(java: Java, tmp_path: Path, monkeypatch
     archive_options(java, tmp_path)
 
     assert {path for path in tmp_path.iterdir() if path.suffix == ".part"} == {being_written, new_other}
+
+
+def test_a_spark_home_of_no_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PySpark would raise that a file does not exist, and one of another version fails somewhere in its classes."""
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
+    with pytest.raises(RunError, match=r"SPARK_HOME is .* has no bin/spark-submit: unset SPARK_HOME"):
+        check_spark_home()
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "spark-submit").touch()
+    (tmp_path / "jars").mkdir()
+    jar = tmp_path / "jars" / "spark-core_2.13-3.5.1.jar"
+    jar.touch()
+    with pytest.raises(
+        RunError, match=rf"a Spark 3\.5\.1: unset SPARK_HOME to use PySpark's own Spark {pyspark.__version__}"
+    ):
+        check_spark_home()
+    jar.rename(jar.with_name(f"spark-core_2.13-{pyspark.__version__}.jar"))
+    check_spark_home()
+    monkeypatch.delenv("SPARK_HOME")
+    check_spark_home()

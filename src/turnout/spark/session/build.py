@@ -11,13 +11,16 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from turnout.private_files import append_privately, lasting_folder, private_folder
 from turnout.routes import Route
 from turnout.runtime.java import Java, use_java
+from turnout.runtime.java_failures import run_error
 from turnout.spark.endpoints import reads_splits
-from turnout.spark.session.class_archive import archive_options, jars_of_spark
+from turnout.spark.session.class_archive import archive_options, check_spark_home, jars_of_spark
 from turnout.spark.session.connect import connect, is_connect
 from turnout.spark.session.jvm import (
     forget_jvm,
@@ -88,13 +91,15 @@ def build_session(
         carrier: the JVM will do little but hand splits from Python to Python, all on this machine.
 
     Raises:
-        TurnoutError: when no Java is new enough; a Spark Connect server that does not answer.
+        TurnoutError: when no Java is new enough; a Spark Connect server that does not answer; SPARK_HOME is that of
+            another Spark; Spark refuses to start.
     """
     running = SparkSession.getActiveSession()
     if running is not None:
         return running
     if is_connect(master):
         return connect(master, {**_OF_A_SESSION, **(conf or {})})
+    check_spark_home()
     java = use_java(jars_of_spark())
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ.setdefault("PYSPARK_PYTHON", worker_python() if master.startswith("local") else sys.executable)
@@ -110,8 +115,11 @@ def build_session(
     launch_jvm({"spark.app.name": name, "spark.master": master, **settings})
     for key, value in settings.items():
         builder = builder.config(key, value)
-    with own_interrupts():
-        return builder.getOrCreate()
+    try:
+        with own_interrupts():
+            return builder.getOrCreate()
+    except (PySparkException, Py4JError) as failure:
+        raise run_error("Spark could not be started", failure) from failure
 
 
 def _for_master(master: str) -> dict[str, str]:

@@ -20,6 +20,7 @@ from typing import Final
 
 import pyspark
 
+from turnout.errors import RunError
 from turnout.runtime.java import Java, counts_jars_twice
 
 _SINCE: Final = 13
@@ -51,7 +52,8 @@ def archive_options(java: Java, cache: Path | None = None) -> list[str]:
     """
     if java.major < _SINCE or (java.major < _WITHOUT_BASE and not (java.home / _BASE).exists()):
         return []
-    with suppress(OSError):
+    # Without HOME a user that the system does not know has no home: RuntimeError.
+    with suppress(OSError, RuntimeError):
         folder = cache or _cache()
         folder.mkdir(parents=True, exist_ok=True)
         archive = folder / f"spark-{_fingerprint(java)}.jsa"
@@ -71,6 +73,23 @@ def _cache() -> Path:
 def jars_of_spark() -> Path:
     """Return the folder of the jars that Spark's launcher puts on the class path."""
     return Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent) / "jars"
+
+
+def check_spark_home() -> None:
+    """Check that SPARK_HOME, if it is set, is a Spark of PySpark's version.
+
+    Raises:
+        RunError: it is none; names it, what was found and the remedy.
+    """
+    home = os.environ.get("SPARK_HOME")
+    if not home:
+        return
+    remedy = f"unset SPARK_HOME to use PySpark's own Spark {pyspark.__version__}, or let it be such a Spark"
+    if not (Path(home) / "bin" / "spark-submit").exists():
+        raise RunError(f"SPARK_HOME is {home!r}, which has no bin/spark-submit: {remedy}")
+    versions = [jar.stem.rpartition("-")[2] for jar in jars_of_spark().glob("spark-core_*.jar")]
+    if versions and pyspark.__version__ not in versions:
+        raise RunError(f"SPARK_HOME is {home!r}, a Spark {', '.join(versions)}: {remedy}")
 
 
 def _fingerprint(java: Java) -> str:
