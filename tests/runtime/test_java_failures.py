@@ -126,7 +126,7 @@ def test_a_long_message_is_read_in_linear_time(piece: str) -> None:
 @pytest.mark.parametrize(
     "problem",
     [
-        "the stream S begins at 17, and 5 was to be read: it was purged; set failOnDataLoss=false to continue without them",
+        "the stream S begins at 17, and 5 was to be read; set failOnDataLoss=false to continue without them",
         "the topic 'in' was made anew: unread records are lost; set failOnDataLoss=false to continue",
     ],
 )

@@ -30,6 +30,7 @@ from turnout.runtime.progress import Progress, RunResult, StartupStep
 from turnout.runtime.webhook_streams import make_webhook_streams
 from turnout.spark.endpoints import ReadOptions, activate, endpoint_of, has_transactions, publishes, reads_splits
 from turnout.spark.running.backfill import Backfill
+from turnout.spark.running.executors import ExecutorWatch
 from turnout.spark.running.failure_messages import ending_in_words
 from turnout.spark.running.matching import RunMatching
 from turnout.spark.running.open_run import OpenRun
@@ -145,6 +146,7 @@ class _Run:
         self.stop = stop
         self.on_ready = on_ready
         scratch = resources.enter_context(scratch_folder("run"))
+        self.executors = resources.enter_context(ExecutorWatch(route.name, spark, self.stop))
         self.remote = is_connect(spark)
         self.pause = scratch / "pause"
         self.stage = SparkStage.of(route, splits=reads_splits(route.source)).held_to_brokers(route)
@@ -210,9 +212,12 @@ class _Run:
     def batch(self, on_step: Callable[[StartupStep], None]) -> RunResult:
         """Run one pass over a bounded source."""
         on_step(StartupStep.FIRST_BATCH)
+        self.executors.own_jobs()
         try:
             self.deliver(endpoint_of(self.route.source).read(self.spark, ReadOptions()), 0)
         except PySparkException as failure:
+            if self.stop.is_set() and self.executors.waits:
+                return self.counts.result(stopped=True)
             raise run_error(f"route {self.route.name} failed", failure) from failure
         self.counts.complete(0)
         return self.counts.result(stopped=self.stop.is_set())
@@ -322,7 +327,8 @@ class _Run:
         if self.open_run is not None:
             self.open_run.close()
         idle, deadline = 0, time.monotonic() + _COMMIT_SECONDS
-        while query.isActive and idle < 2:
+        # Without executors the micro-batch does not end: it is run again later.
+        while query.isActive and idle < 2 and self.executors.granted:
             time.sleep(_POLL_SECONDS)
             self._take_reports(query)
             working = query.status["isTriggerActive"] and query.status["isDataAvailable"]
@@ -343,8 +349,11 @@ class _Run:
 
     def _let_finish(self, query: StreamingQuery) -> None:
         """Wait for the current micro-batch and its commit; a later one sees the stop request and ends."""
-        with self.between_batches:
-            deadline = time.monotonic() + _COMMIT_SECONDS
+        while not self.between_batches.acquire(timeout=_POLL_SECONDS):
+            if not self.executors.granted:
+                return
+        self.between_batches.release()
+        deadline = time.monotonic() + _COMMIT_SECONDS
         while self.counts.awaits_commit and query.isActive and time.monotonic() < deadline:
             time.sleep(_POLL_SECONDS / 2)
             self._take_reports(query)
@@ -366,7 +375,7 @@ class _Run:
         """Say once that the run reads; take a task slot that an open split waits for."""
         if self.open_run is not None:
             self.open_run.retry_slot()
-        if self.on_ready is None:
+        if self.on_ready is None or not self.executors.granted:
             return
         prepared = self.open_run is None or self.open_run.ready or self.counts.counts().read > 0
         if prepared and not query.status["message"].startswith("Initializing"):

@@ -1,0 +1,115 @@
+"""Watch over the executors of a cluster: what a run does while it is granted none."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from contextlib import suppress
+from typing import Any, Final, Self
+
+from py4j.protocol import Py4JError
+from pyspark.sql import SparkSession
+
+from turnout.spark.session.connect import is_connect
+
+_log = logging.getLogger(__name__)
+
+_POLL_SECONDS: Final = 1.0
+_PATIENCE_SECONDS: Final = 15.0
+"""A cluster that has room starts an executor in less."""
+
+_REPEATED_SECONDS: Final = 300.0
+
+
+class ExecutorWatch:
+    """Thread that warns while a cluster grants no executors, and cancels a bounded run's jobs then, if it is to stop.
+
+    Spark waits for executors for ever, and says so in its own log. In a local session, and in one of Spark Connect,
+    whose executors are the server's, it does nothing.
+
+    Args:
+        route: name of the route.
+        spark: session of the run.
+        stop: set when the run is to stop.
+    """
+
+    def __init__(self, route: str, spark: SparkSession, stop: threading.Event) -> None:
+        self._route = route
+        self._stop = stop
+        self._ended = threading.Event()
+        self._context = None if is_connect(spark) else spark.sparkContext
+        self._granted = self._context is None or _is_local(str(self._context.master))
+        self._is_watched = not self._granted
+        self._job_group = f"turnout-{route}"
+        self._thread = threading.Thread(target=self._watch, name="turnout-executors", daemon=True)
+        self.waits = False
+        """True while Spark has work to do, and no executor to do it."""
+
+    def __enter__(self) -> Self:
+        if self._is_watched:
+            self._thread.start()
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._ended.set()
+        if self._is_watched:
+            self._thread.join()
+
+    @property
+    def granted(self) -> bool:
+        """True if the cluster has granted an executor, or does so when there is work."""
+        return self._granted and not self.waits
+
+    def own_jobs(self) -> None:
+        """Have the jobs of the calling thread cancelled at a stop without executors."""
+        if self._context is not None and self._is_watched:
+            self._context.setJobGroup(self._job_group, f"route {self._route}")
+
+    def _watch(self) -> None:
+        scala: Any = self._context._jsc.sc()  # type: ignore[union-attr]  # noqa: SLF001 - PySpark has no way to ask
+        since, warned = time.monotonic(), -_REPEATED_SECONDS
+        while not self._ended.wait(_POLL_SECONDS):
+            try:
+                # The driver is one of them.
+                executors = scala.getExecutorMemoryStatus().size() - 1
+                works = bool(scala.statusTracker().getActiveJobIds())
+                grants_later = scala.getConf().getBoolean("spark.dynamicAllocation.enabled", False)
+            except (Py4JError, OSError):
+                # The JVM has ended, which the run itself reports.
+                return
+            now = time.monotonic()
+            self._granted = self._granted or executors > 0 or (grants_later and not works)
+            self.waits = works and executors == 0
+            if not self.waits and self._granted:
+                if warned > 0:
+                    _log.warning("route %s: Spark has executors, and the run continues", self._route)
+                since, warned = now, -_REPEATED_SECONDS
+                continue
+            if now - since >= _PATIENCE_SECONDS and now - warned >= _REPEATED_SECONDS:
+                warned = now
+                _log.warning("route %s %s", self._route, _problem(scala, now - since))
+            if self.waits and self._stop.is_set():
+                with suppress(Py4JError, OSError):
+                    scala.cancelJobGroup(self._job_group)
+
+
+def _is_local(master: str) -> bool:
+    return master == "local" or master.startswith("local[")
+
+
+def _problem(scala: Any, seconds: float) -> str:
+    conf, master = scala.getConf(), str(scala.master())
+    memory, cores = conf.get("spark.executor.memory", "1g"), conf.get("spark.executor.cores", "all cores of a worker")
+    host = conf.get("spark.driver.host", "?")
+    where = (
+        "`kubectl describe pods` shows why executors are pending"
+        if master.startswith("k8s")
+        else ("The cluster's own page shows its workers and the application")
+    )
+    return (
+        f"waits: {master} has granted Spark no executor for {seconds:.0f} s. Check that the cluster has workers with "
+        f"room for one (spark.executor.memory {memory}, spark.executor.cores {cores}), and that they can connect to "
+        f"this process at {host} (spark.driver.host): set these under spark in the route. {where}. SIGTERM or Ctrl-C "
+        "ends the run"
+    )

@@ -1,0 +1,115 @@
+"""The watch over a cluster's executors, with Spark's answers made here."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from turnout.spark.running import executors
+from turnout.spark.running.executors import ExecutorWatch
+
+
+class Cluster:
+    """Answers of a SparkContext: numbers of executors and jobs, which a test changes."""
+
+    def __init__(self, master: str = "spark://m:7077", conf: dict[str, Any] | None = None) -> None:
+        self.master = master
+        self.executors = 0
+        self.jobs: list[int] = [1]
+        self.cancelled: list[str] = []
+        self.groups: list[str] = []
+        self._conf = conf or {}
+
+    def spark(self) -> Any:
+        context = Answers(
+            master=self.master,
+            _jsc=Answers(sc=self._scala),
+            setJobGroup=lambda group, _: self.groups.append(group),
+        )
+        return Answers(sparkContext=context, _jsparkSession=True)
+
+    def _scala(self) -> Any:
+        return Answers(
+            getExecutorMemoryStatus=lambda: Answers(size=lambda: self.executors + 1),
+            statusTracker=lambda: Answers(getActiveJobIds=lambda: self.jobs),
+            getConf=lambda: Answers(getBoolean=self._conf.get, get=self._conf.get),
+            master=lambda: self.master,
+            cancelJobGroup=self.cancelled.append,
+        )
+
+
+class Answers:
+    """Object with these attributes."""
+
+    def __init__(self, **attributes: Any) -> None:
+        self.__dict__.update(attributes)
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(executors, "_POLL_SECONDS", 0.01)
+    monkeypatch.setattr(executors, "_PATIENCE_SECONDS", 0.03)
+
+
+def until(true: Any) -> None:
+    deadline = time.monotonic() + 20
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize(("master", "cure"), [("spark://m:7077", "The cluster's own page"), ("k8s://m", "kubectl")])
+def test_a_cluster_that_grants_none(caplog: pytest.LogCaptureFixture, master: str, cure: str) -> None:
+    """The warning has the master and the settings, once; the end of the wait is said too."""
+    cluster, stop = Cluster(master, {"spark.executor.memory": "9g"}), threading.Event()
+    with ExecutorWatch("r", cluster.spark(), stop) as watch:
+        assert not watch.granted
+        until(lambda: "has granted Spark no executor" in caplog.text)
+        assert watch.waits
+        cluster.executors = 1
+        until(lambda: watch.granted)
+        until(lambda: "the run continues" in caplog.text)
+
+    assert master in caplog.text
+    assert "spark.executor.memory 9g" in caplog.text
+    assert cure in caplog.text
+    assert caplog.text.count("has granted") == 1
+
+
+def test_a_stop_without_executors() -> None:
+    """Jobs of the run's own thread are cancelled, as they would never end; with executors they are left to end."""
+    cluster, stop = Cluster(), threading.Event()
+    with ExecutorWatch("r", cluster.spark(), stop) as watch:
+        watch.own_jobs()
+        until(lambda: watch.waits)
+        stop.set()
+        until(lambda: cluster.cancelled)
+    assert set(cluster.cancelled) == set(cluster.groups) == {"turnout-r"}
+
+    cluster, stop = Cluster(), threading.Event()
+    cluster.executors = 1
+    with ExecutorWatch("r", cluster.spark(), stop) as watch:
+        until(lambda: watch.granted)
+        stop.set()
+    assert not cluster.cancelled
+
+
+def test_an_idle_application_with_dynamic_allocation(caplog: pytest.LogCaptureFixture) -> None:
+    """It has no executors while it has no work, and gets some when it has."""
+    cluster, stop = Cluster(conf={"spark.dynamicAllocation.enabled": True}), threading.Event()
+    cluster.jobs = []
+    with ExecutorWatch("r", cluster.spark(), stop) as watch:
+        until(lambda: watch.granted)
+        cluster.jobs = [1]
+        until(lambda: watch.waits)
+        until(lambda: "has granted Spark no executor" in caplog.text)
+
+
+@pytest.mark.parametrize("master", ["local", "local[*]", "local[2]"])
+def test_a_local_session_is_not_watched(master: str) -> None:
+    """Its tasks run in the driver."""
+    with ExecutorWatch("r", Cluster(master).spark(), threading.Event()) as watch:
+        assert watch.granted
