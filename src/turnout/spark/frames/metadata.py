@@ -75,9 +75,9 @@ class FrameMetadata:
         """
         mistakes = []
         resolved: dict[str, str] = {}
-        for name, path in paths.items():
+        for name, listed in paths.items():
             try:
-                resolved[name] = _resolved(schema, path, rule)
+                resolved[name] = _resolved(schema, listed, rule)
             except PathError as wrong:
                 mistakes.append(Mistake(f"metadata.{name}", str(wrong)))
         paths = resolved
@@ -136,9 +136,9 @@ class FrameMetadata:
         headers = Headers(count)
         if "headers" in self.columns_read:
             headers = Headers.of_arrow(arrow.column("headers"))
-        topics, partitions, offsets = (
-            texts_of(arrow.column(name)) if name in self.columns_read else nothing
-            for name in ("topic", "partition", "offset")
+        topics = texts_of(arrow.column("topic")) if "topic" in self.columns_read else nothing
+        partitions, offsets = (
+            arrow.column(name).to_pylist() if name in self.columns_read else nothing for name in ("partition", "offset")
         )
         key, value = (self._blocks(arrow, name) for name in _SIDES)
         return Batch(topics, partitions, offsets, timestamps, key, value, headers)
