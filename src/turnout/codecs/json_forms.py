@@ -30,10 +30,12 @@ class Form:
     Attributes:
         column: returns the encoder's input; None if that is the values themselves.
         free: whether there is schemaless data inside, which can hold anything.
+        whole: whether structs are converted whole: they are no objects with their fields.
     """
 
     column: ConvertColumn | None = None
     free: bool = False
+    whole: bool = False
 
 
 _AS_IT_IS = Form()
@@ -75,7 +77,7 @@ def wire_form(schema: Schema | None, *, defaults: bool, numeric: bool, composite
             values = [default if value is None else value for value in values]
         return values if column is None else column(values)
 
-    return Form(strict, inner.free)
+    return Form(strict, inner.free, inner.whole)
 
 
 def _nested(

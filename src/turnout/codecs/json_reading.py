@@ -51,16 +51,18 @@ class _Rules:
         leaf: builds readers of primitive schemas.
         defaults: whether a null that has a default is read as it.
         composite: builds readers of other schemas that have a form of their own.
+        omits: whether any field of an object may be missing.
     """
 
     leaf: Leaf
     defaults: bool = False
     composite: Composite = lambda _schema, _inner: None
+    omits: bool = False
 
-    def node(self, schema: Schema, declared: Declared | None = None) -> Node:
+    def node(self, schema: Schema, declared: Declared | None = None, *, omits: bool = False) -> Node:
         """Return the reader of a schema's values at any position."""
         own = self.composite(schema, self.node)
-        return self.nullable(self._bare(schema, declared) if own is None else own, schema)
+        return self.nullable(self._bare(schema, declared) if own is None else own, schema, omits=omits)
 
     def _bare(self, schema: Schema, declared: Declared | None) -> Node:
         if schema.type == "struct":
@@ -81,12 +83,15 @@ class _Rules:
     def fields(self, schema: Schema, declared: Declared | None) -> dict[str, Node]:
         """Return the readers of a struct's fields."""
         inner = declared.inner if declared is not None else (None,) * len(schema.fields)
-        return {field.name: self.node(field.schema, column) for field, column in zip(schema.fields, inner, strict=True)}
+        return {
+            field.name: self.node(field.schema, column, omits=self.omits)
+            for field, column in zip(schema.fields, inner, strict=True)
+        }
 
-    def nullable(self, node: Node, schema: Schema) -> Node:
+    def nullable(self, node: Node, schema: Schema, *, omits: bool = False) -> Node:
         """Return the reader with nulls allowed or refused, as the schema says."""
         default = schema.default if self.defaults else None
-        return nullable(node, required=not schema.optional and default is None, default=default)
+        return nullable(node, required=not schema.optional and default is None, default=default, omits=omits)
 
 
 class Reader:
@@ -139,10 +144,12 @@ class Reader:
     def of(cls, schema: Schema, leaf: Leaf, composite: Composite) -> Reader:
         """Of payloads in which some schemas have forms of their own, and a null that has a default is read as it.
 
+        A field that is missing is None, whether or not its schema is optional.
+
         Raises:
             ValueError: the schema is not one.
         """
-        return cls._of(schema, _Rules(leaf, True, composite))
+        return cls._of(schema, _Rules(leaf, True, composite, omits=True))
 
     @classmethod
     def _of(cls, schema: Schema, rules: _Rules, declared: Declared | None = None) -> Reader:

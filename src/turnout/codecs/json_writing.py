@@ -41,14 +41,21 @@ def encode_json(block: Block) -> Written:
     return texts_of(block, json_form)
 
 
-def texts_of(block: Block, form_of: Callable[[Schema | None], Form]) -> Written:
+def texts_of(
+    block: Block,
+    form_of: Callable[[Schema | None], Form],
+    field_form_of: Callable[[Schema | None], Form] | None = None,
+) -> Written:
     """Return the JSON texts of values that are no nulls.
 
     Args:
         block: of objects or plain values.
         form_of: how the values of a schema are written in JSON.
+        field_form_of: the same of an object's fields, if it differs; a field that becomes `msgspec.UNSET` is omitted.
     """
     errors: dict[int, RecordError] = {}
+    if block.kind == "object" and block.schema is not None and form_of(block.schema).whole:
+        block = Block(block.rows, block.schema, values=block.whole())
     members = block.members
     if members is not None and (block.kind == "mixed" or _has_text_names(members)):
         return _member_texts(members, errors), errors
@@ -59,12 +66,13 @@ def texts_of(block: Block, form_of: Callable[[Schema | None], Form]) -> Written:
         if form.free:
             _odd_again(texts, {None: values}, values.__getitem__, errors)
         return texts, errors
-    forms = _forms_of(block, form_of)
+    forms = _forms_of(block, field_form_of or form_of)
     columns = {name: _formed(column, forms[name], errors) for name, column in block.columns.items()}
     texts = _objects(len(block), columns, errors)
     free = {name: column for name, column in columns.items() if forms[name].free}
     if free:
-        _odd_again(texts, free, lambda index: {name: column[index] for name, column in columns.items()}, errors)
+        names = tuple(columns)
+        _odd_again(texts, free, lambda at: _object(names, [column[at] for column in columns.values()]), errors)
     return texts, errors
 
 
@@ -133,7 +141,12 @@ def _objects(count: int, columns: Columns, errors: dict[int, RecordError]) -> li
             return _lines(map(kind, *columns.values()))
         except _UNWRITABLE:
             pass
-    return _texts([dict(zip(names, row, strict=True)) for row in zip(*columns.values(), strict=True)], errors)
+    return _texts([_object(names, row) for row in zip(*columns.values(), strict=True)], errors)
+
+
+def _object(names: Sequence[str], row: Column) -> JsonObject:
+    """Return the object of some values by name, without those that are omitted."""
+    return {name: value for name, value in zip(names, row, strict=True) if value is not msgspec.UNSET}
 
 
 def _lines(values: Iterator[msgspec.Struct] | Iterator[JsonObject]) -> list[bytes | None]:

@@ -52,7 +52,7 @@ class Node:
         strict: the type that msgspec reads, with None where a null may be.
         absent: msgspec's default of a missing field; `msgspec.NODEFAULT` for required ones.
         column: makes values of what msgspec has read, nulls included; None where they are the same.
-        slow: the value of any JSON text; may be slow and raises `Misfit`.
+        slow: the value of any JSON text, which is empty where a field is missing; may be slow and raises `Misfit`.
         check: of what msgspec has read; raises `Misfit`. None where nothing can be wrong with it.
     """
 
@@ -113,9 +113,8 @@ def _slow_struct(nodes: Mapping[str, Node]) -> Slow:
         members = _inside(_FIELDS, text, "an object")
         value = {}
         for name, node in nodes.items():
-            raw = members.get(name)
             try:
-                value[name] = node.slow(NULL if raw is None else bytes(raw))
+                value[name] = node.slow(bytes(members.get(name, b"")))
             except Misfit as misfit:
                 misfit.path.insert(0, f".{name}")
                 raise
@@ -191,36 +190,37 @@ def slow_node(slow: Slow) -> Node:
     def column(texts: Column) -> NewColumn:
         return [slow(bytes(raw)) for raw in texts]
 
-    return Node(msgspec.Raw, msgspec.Raw(NULL), column, slow, lambda raw: slow(bytes(raw)))
+    return Node(msgspec.Raw, msgspec.Raw(b""), column, slow, lambda raw: slow(bytes(raw)))
 
 
-def nullable(node: Node, *, required: bool, default: Value = None) -> Node:
+def nullable(node: Node, *, required: bool, default: Value = None, omits: bool = False) -> Node:
     """Return the node with nulls and missing values allowed, read as *default*, or with both refused.
 
     Args:
         node: how values that are not null are read.
         required: whether there is to be a value.
         default: replacement of a null, if not None.
+        omits: whether a required value may be missing all the same, which is read as None; null is refused.
     """
     inner = node.slow
 
     def slow(text: bytes) -> DynamicValue:
-        if text != NULL:
+        if text and text != NULL:
             return inner(text)
-        if required:
+        if required and (text or not omits):
             raise Misfit("a value", text)
         return default
 
     if node.strict is msgspec.Raw:
         return slow_node(slow)
-    if required:
+    if required and not omits:
         return Node(node.strict, msgspec.NODEFAULT, node.column, slow, node.check)
     column = node.column
     if default is not None:
         column = _or_default(column, default)
     checked = node.check
     check = None if checked is None else lambda value: None if value is None else checked(value)
-    return Node(node.strict | None, None, column, slow, check)
+    return Node(node.strict if required else node.strict | None, None, column, slow, check)
 
 
 def _or_default(column: ConvertColumn | None, default: Value) -> ConvertColumn:

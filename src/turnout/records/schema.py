@@ -75,6 +75,7 @@ class Schema:
         fields: fields of a struct, in their order.
         keys: keys of a map; None where the keys have no common schema.
         values: values of an array or a map; None where the elements have no common schema.
+        omissible: whether a struct may lack the field: None stands for a field that is absent, as in JSON Schema.
 
     >>> schema = Schema("struct", fields=(Field("city", Schema("string", optional=True)),))
     >>> schema.to_json()
@@ -94,6 +95,7 @@ class Schema:
     fields: tuple[Field, ...] = ()
     keys: Schema | None = None
     values: Schema | None = None
+    omissible: bool = False
 
     @property
     def logical(self) -> str | None:

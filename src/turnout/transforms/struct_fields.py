@@ -81,7 +81,7 @@ def copied(block: Block, errors: Errors, *, defaults: bool = True, without: Coll
 
 def is_plain(schema: Schema) -> bool:
     """Return True if each value of the schema, and a null, is stored as it is."""
-    return schema.optional and schema.default is None
+    return (schema.optional or schema.omissible) and schema.default is None
 
 
 # --- storing ----------------------------------------------------------------------------------------------------------
@@ -103,7 +103,7 @@ def store(field: Field, column: Column, errors: Errors, *, checked: bool = True)
                 problem = _misfit(schema, value, f'field: "{field.name}"')
                 if problem is not None:
                     errors.setdefault(index, RecordError(problem))
-    elif not schema.optional and None in column:
+    elif not (schema.optional or schema.omissible) and None in column:
         error = RecordError(_null_for(schema, f'field: "{field.name}"'))
         for index, value in enumerate(column):
             if value is None:
@@ -117,7 +117,7 @@ def _null_for(schema: Schema, where: str) -> str:
 def _misfit(schema: Schema, value: DynamicValue, where: str) -> str | None:
     """Return the reason that the schema refuses the value; None if it accepts it."""
     if value is None:
-        return None if schema.optional else _null_for(schema, where)
+        return None if schema.optional or schema.omissible else _null_for(schema, where)
     if not fits(schema, value):
         name = f' "{schema.name}"' if schema.name is not None else ""
         return f"Invalid value for schema{name} with type {schema.type.upper()}: {type(value).__name__} for {where}"

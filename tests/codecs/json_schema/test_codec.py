@@ -17,7 +17,7 @@ from tests.codecs.blocks import ERROR, blocks_of, decoded, encoded
 from tests.codecs.schema_registry.stand_in import StandIn, running_registry
 
 from turnout.codecs import Codec, Format, codec_of, converters_of, notation_of
-from turnout.codecs.json_schema.values import union_field
+from turnout.codecs.json_schema.branches import union_field
 from turnout.codecs.schema_registry import RegistryCodec, RegistryOptions, registry_of
 from turnout.errors import ConfigError
 from turnout.records import Block, Moment
@@ -105,6 +105,34 @@ def test_values_of_every_kind(tmp_path: Path) -> None:
     assert [text for block in blocks for text in own.encode(block)] == [TEXT, odd, None]
     again = [text for block in blocks if block.kind == "object" for text in own.encode(copied(block))]
     assert again == [TEXT, b'{"n":2,"total":12.50,"day":null,"ref":{"id":"b"},"counts":[],"kind":"new"}']
+
+
+@pytest.mark.parametrize(
+    ("document", "texts"),
+    [
+        ({"type": ["object", "string", "integer", "boolean", "null"], "properties": {"a": {"type": "string"}}},
+         [b'{"a":"x"}', b'"x"', b"7", b"true", b"null", b"{}"]),
+        ({"oneOf": [{"type": "null"}, {"type": "integer"}]}, [b"7", b"null"]),
+        ({"anyOf": [{"type": "array", "items": {"type": "integer"}}, {"type": "number"}]}, [b"[1,2]", b"1.5", b"[]"]),
+        ({"oneOf": [{"type": "integer"}, {"anyOf": [{"type": "string"}, {"type": "null"}]}]}, [b"1", b'"a"', b"null"]),
+        ({"oneOf": [{"type": "string"}]}, [b'"a"']),
+        ({"enum": [1, "a", None, True]}, [b"1", b'"a"', b"null", b"true"]),
+        ({"type": "object", "properties": {"u": {"oneOf": [ORDER["properties"]["ref"], {"type": "boolean"}]}}},
+         [b'{"u":"a"}', b'{"u":true}', b'{"u":{"id":"b"}}', b"{}"]),
+    ],
+)  # fmt: skip
+def test_values_of_several_schemas(tmp_path: Path, document: Any, texts: list[bytes]) -> None:
+    """Are written anew as they came, at the root and in a field: nothing of Connect's form of a union is seen."""
+    own = of_file(tmp_path, document)
+
+    blocks, errors = blocks_of(own, *texts)
+
+    assert errors == {}
+    written = {}
+    for block in blocks:
+        block.origin = None
+        written |= dict(zip(block.rows.tolist(), own.encode(block), strict=True))
+    assert texts == [written[row] for row in range(len(texts))]
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from turnout.codecs.json_schema.branches import UNION, union_field
 from turnout.codecs.json_schema.connect_schema import connect_schema_of
 from turnout.codecs.json_schema.definition import definition_of
 from turnout.codecs.json_schema.documents import Documents
 from turnout.codecs.json_schema.options import JsonSchemaOptions
-from turnout.codecs.json_schema.values import ENUM, UNION, union_field
+from turnout.codecs.json_schema.values import ENUM
 from turnout.errors import RecordError
 from turnout.records import Field, Schema
 from turnout.records.schema import DATE, DECIMAL, TIMESTAMP
@@ -24,6 +25,16 @@ _DEFAULTS = JsonSchemaOptions()
 
 def connect(document: Any, references: Any = (), **options: Any) -> Schema:
     return connect_schema_of(Documents.parse(json.dumps(document), references), JsonSchemaOptions(**options))
+
+
+def present(schema: Schema) -> Schema:
+    """The schema without the mark of fields that may be absent."""
+    return schema.with_(
+        omissible=False,
+        fields=tuple(Field(field.name, present(field.schema)) for field in schema.fields),
+        keys=schema.keys and present(schema.keys),
+        values=schema.values and present(schema.values),
+    )
 
 
 def struct(**fields: Schema) -> Schema:
@@ -115,7 +126,7 @@ LONG, TEXT = Schema("int64"), Schema("string")
 )  # fmt: skip
 def test_schemas_of_connect(document: Any, expected: Schema) -> None:
     """Each of the rules by itself."""
-    assert connect(document) == expected
+    assert present(connect(document)) == expected
 
 
 @pytest.mark.parametrize(
@@ -201,15 +212,19 @@ def test_references_by_name_and_by_id() -> None:
         },
     }
 
-    assert connect(document, [("named", city)]) == struct(a=LONG, b=TEXT, c=LONG)
+    assert present(connect(document, [("named", city)])) == struct(a=LONG, b=TEXT, c=LONG)
 
 
 def test_properties_that_are_not_required() -> None:
     """Are optional with the option, and are what Connect requires without."""
     document = {"type": "object", "required": ["a"], "properties": {"a": {"type": "integer"}, "b": {"type": "string"}}}
 
-    assert connect(document) == struct(a=LONG, b=TEXT)
-    assert connect(document, use_optional_for_nonrequired=True) == struct(a=LONG, b=TEXT.with_(optional=True))
+    assert connect(document) == struct(a=LONG, b=TEXT.with_(omissible=True))
+    loose = connect(document, use_optional_for_nonrequired=True)
+    assert loose == struct(a=LONG, b=TEXT.with_(optional=True, omissible=True))
+    for schema, options in ((connect(document), _DEFAULTS), (loose, JsonSchemaOptions(True))):
+        again = json.loads(definition_of(schema, options))["properties"]["b"]
+        assert again == {"type": "string", "connect.index": 1}
 
 
 CONNECT = (
@@ -231,7 +246,7 @@ def test_definitions_mean_the_schema(inner: Schema) -> None:
     """A Connect schema is the one of its definition, alone and as a field."""
     whole = Schema("struct", name="shop.Order", version=2, fields=(Field("a", inner), Field("b", TEXT)))
     for schema in (inner, whole):
-        assert connect(json.loads(definition_of(schema, _DEFAULTS))) == schema
+        assert present(connect(json.loads(definition_of(schema, _DEFAULTS)))) == schema
 
 
 def test_a_definition() -> None:

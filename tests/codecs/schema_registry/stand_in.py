@@ -98,6 +98,10 @@ class StandIn:
         """Register a schema without a check of its compatibility; return its id."""
         return self._add(subject, Registered(text, type_, references))
 
+    def text(self, schema_id: int) -> str:
+        """Return the text of a schema that was registered."""
+        return next(known.text for known, id_ in self._ids.items() if id_ == schema_id)
+
     def _admit(self, authorization: str | None) -> None:
         if self.failing is not None:
             raise ApiError(self.failing, self.failing, "Error in the backend data store")

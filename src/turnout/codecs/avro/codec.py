@@ -66,7 +66,7 @@ class _RegistryPlan:
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
-        self.schema = plan.schema
+        self.schemas = (plan.schema,)
 
     def decode(self, rows: Positions, texts: Sequence[bytes], codec: object) -> Decoded:
         del codec

@@ -10,13 +10,14 @@ from typing import ClassVar
 import numpy as np
 
 from turnout.codecs.codec import Decoded, attempt, with_tombstones
+from turnout.codecs.json_schema.branches import Branches, schemas_of
 from turnout.codecs.json_schema.connect_schema import connect_schema_of
 from turnout.codecs.json_schema.definition import definition_of
 from turnout.codecs.json_schema.documents import Documents
 from turnout.codecs.json_schema.kind import JSON_SCHEMA_CONVERTER
 from turnout.codecs.json_schema.options import JsonSchemaOptions
 from turnout.codecs.json_schema.validation import Validate, validator_of
-from turnout.codecs.json_schema.values import form_of, reader_of
+from turnout.codecs.json_schema.values import field_form_of, form_of, reader_of
 from turnout.codecs.json_writing import Written, texts_of
 from turnout.codecs.schema_registry import Indexes, Position, RegisteringCodec, RegistryOptions, SchemaText, Writing
 from turnout.errors import RecordError
@@ -39,10 +40,13 @@ class Plan:
     def __init__(
         self, text: str, references: Sequence[tuple[str, str]], options: JsonSchemaOptions, prefix: bytes = b""
     ) -> None:
-        self.schema = connect_schema_of(Documents.parse(text, references), options)
+        documents, branches = Documents.parse(text, references), Branches()
+        self.schema = connect_schema_of(documents, options, branches)
         self._prefix = prefix
-        self._reader = reader_of(self.schema)
-        self._form_of = partial(form_of, numeric=options.decimal_format == "NUMERIC")
+        self._reader = reader_of(self.schema, branches)
+        self.schemas = schemas_of(self._reader)
+        numeric = options.decimal_format == "NUMERIC"
+        self._form_of, self._field_form_of = partial(form_of, numeric=numeric), partial(field_form_of, numeric=numeric)
         self._validate: Validate | None = validator_of(text, references) if options.json_fail_invalid_schema else None
 
     def decode(self, rows: Positions, texts: Sequence[bytes], codec: object = None) -> Decoded:
@@ -71,7 +75,7 @@ class Plan:
             return [self._prefix + text for text in block.origin.texts], {}
         if block.kind == "null":
             block = Block(block.rows, block.schema, values=[None] * len(block))
-        texts, errors = texts_of(block, self._form_of)
+        texts, errors = texts_of(block, self._form_of, self._field_form_of)
         if self._validate is not None:
             for index, text in enumerate(texts):
                 if text is not None and index not in errors:
@@ -110,7 +114,7 @@ class JsonSchemaFile:
             if block.kind == "null":
                 return [None] * len(block)
             raise RecordError("the value has no schema, and JSON Schema needs one")
-        if block.schema != self._plan.schema:
+        if block.schema not in self._plan.schemas:
             raise RecordError(
                 "the schema of the value was changed, and readers would not know it: they have the schema of the file; "
                 "write JSON Schema with a registry, or another format"
@@ -118,8 +122,8 @@ class JsonSchemaFile:
         return attempt(*self._plan.encode(block))
 
     def schema(self) -> Schema | None:
-        """Return the schema of the file, in Connect."""
-        return self._plan.schema
+        """Return the schema of the file, in Connect; None for several schemas, of which each value has one."""
+        return self._plan.schema if len(self._plan.schemas) == 1 else None
 
 
 class JsonSchemaRegistry(RegisteringCodec):

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from decimal import Decimal
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
 
+from turnout.codecs.json_schema.branches import UNION, Branches, is_union, types_of, union_field
 from turnout.codecs.json_schema.documents import Documents, Node
 from turnout.codecs.json_schema.options import JsonSchemaOptions
-from turnout.codecs.json_schema.values import ENUM, UNION, reader_of, union_field
+from turnout.codecs.json_schema.values import ENUM, reader_of
 from turnout.records import Field, Schema
 from turnout.records.block import rows_of
 from turnout.untrusted import JsonMapping, JsonObject
@@ -34,14 +34,19 @@ _COMBINED: Final = ("allOf", "anyOf", "oneOf")
 _encode = msgspec.json.Encoder(decimal_format="number").encode
 
 
-def connect_schema_of(documents: Documents, options: JsonSchemaOptions) -> Schema:
+def connect_schema_of(documents: Documents, options: JsonSchemaOptions, branches: Branches | None = None) -> Schema:
     """Return the Connect schema of the values of a JSON Schema.
+
+    Args:
+        documents: the JSON Schema.
+        options: options of the mapping to Connect.
+        branches: gets the schemas of the unions.
 
     Raises:
         ValueError: Connect has no schema for it; says which part.
     """
     try:
-        return _Types(documents, options).schema(documents.root, documents.root)
+        return _Types(documents, options, branches or Branches()).schema(documents.root, documents.root)
     except (TypeError, AttributeError, LookupError, RecursionError) as failure:
         raise ValueError(f"the schema is malformed: {failure}") from failure
 
@@ -49,9 +54,10 @@ def connect_schema_of(documents: Documents, options: JsonSchemaOptions) -> Schem
 class _Types:
     """Makes the Connect schemas of one JSON Schema."""
 
-    def __init__(self, documents: Documents, options: JsonSchemaOptions) -> None:
+    def __init__(self, documents: Documents, options: JsonSchemaOptions, branches: Branches) -> None:
         self._documents = documents
         self._options = options
+        self._branches = branches
         self._around: list[int] = []
         self._count = 0
 
@@ -80,11 +86,12 @@ class _Types:
         for word in ("anyOf", "oneOf"):
             if word in node:
                 return self._any_of(node, _list(node, word), document, optional=optional)
-        types = node.get("type")
+        types = node.get("type", _types_of_enum(node))
         if isinstance(types, list):
             if len(types) != 1:
                 inner = {name: value for name, value in node.items() if name not in _OUTER}
-                return self._any_of(node, [{**inner, "type": one} for one in types], document, optional=optional)
+                members = [{**inner, "type": one} for one in types]
+                return self._any_of(node, members, document, optional=optional)
             types = types[0]
         return self._finished(self._bare(node, _type_of(node, types), document), node, optional=optional)
 
@@ -100,26 +107,52 @@ class _Types:
         return None
 
     def _all_of(self, node: JsonMapping, parts: list[Node], document: Node, *, optional: bool) -> Schema:
-        properties: dict[str, tuple[Node, Node]] = {}
+        properties: dict[str, list[tuple[Node, Node]]] = {}
         required: set[str] = set()
         leaves: list[JsonMapping] = []
+        unions: list[tuple[JsonMapping, Node]] = []
         for part, where in self._flat(parts, document, 0):
-            if isinstance(part.get("properties"), dict):
-                properties |= {name: (inner, where) for name, inner in part["properties"].items()}
+            if any(word in part for word in _COMBINED):
+                unions.append((part, where))
+            elif isinstance(part.get("properties"), dict):
+                properties |= {name: [(inner, where)] for name, inner in part["properties"].items()}
                 required.update(map(str, part.get("required") or ()))
-            elif part.get("type") != "object" and not part.keys() <= _OF_TYPE["object"]:
+            elif not _is_object(part) and _has_type(part):
                 leaves.append(part)
-        if properties and not leaves:
-            return self._finished(self._struct(properties, required), node, optional=optional)
-        if leaves and not properties:
-            merged: JsonObject = {}
-            for part in leaves:
-                merged = {**merged, **part}
-            if not any(word in merged for word in _COMBINED) and len({str(one.get("type")) for one in leaves}) <= 2:
-                return self._finished(
-                    self._bare(merged, _type_of(merged, merged.get("type")), document), node, optional=optional
-                )
+            optional = optional or (isinstance(part.get("type"), list) and "null" in part["type"])
+        if not leaves and len(unions) == 1 and not properties and not any(map(_is_object, parts)):
+            return self.schema(*unions[0], optional=optional)
+        others = self._alternatives(unions)
+        if others is not None:
+            properties = {**others, **properties} if others else properties
+            if properties and not leaves:
+                return self._finished(self._struct(properties, required), node, optional=optional)
+            if leaves and not properties and len({str(one.get("type")) for one in leaves}) <= 2:
+                merged: JsonObject = {}
+                for part in leaves:
+                    merged = {**merged, **part}
+                bare = self._bare(merged, _type_of(merged, merged.get("type")), document)
+                return self._finished(bare, node, optional=optional)
         raise ValueError(f"allOf of these schemas has no Connect schema: {_describe(parts)}")
+
+    def _alternatives(self, unions: list[tuple[JsonMapping, Node]]) -> dict[str, list[tuple[Node, Node]]] | None:
+        """Return the properties of the schemas of unions beside ``properties``; None if one is not of objects."""
+        properties: dict[str, list[tuple[Node, Node]]] = {}
+        for union, document in unions:
+            members = [member for word in ("anyOf", "oneOf") if word in union for member in _list(union, word)]
+            for part, where in self._flat(members, document, 0):
+                if any(word in part for word in _COMBINED):
+                    inner = self._alternatives([(part, where)])
+                    if inner is None:
+                        return None
+                    for name, found in inner.items():
+                        properties.setdefault(name, []).extend(found)
+                elif isinstance(part.get("properties"), dict):
+                    for name, property_ in part["properties"].items():
+                        properties.setdefault(name, []).append((property_, where))
+                elif not _is_object(part) and _has_type(part):
+                    return None
+        return properties
 
     def _flat(self, parts: list[Node], document: Node, depth: int) -> Iterator[tuple[JsonMapping, Node]]:
         """Yield schemas with those in the place of references and of ``allOf``."""
@@ -147,18 +180,18 @@ class _Types:
             return self.schema(others[0], document, optional=True)
         if not others:
             raise ValueError("a value that can only be null has no Connect schema")
-        fields = tuple(
-            Field(union_field(index), self.schema(member, document, optional=True))
-            for index, member in enumerate(others)
-        )
-        union = Schema("struct", len(others) < len(members), fields=fields)
+        found = [self.schema(member, document) for member in others]
+        nullable = len(others) < len(members) or any(schema.optional for schema in found)
+        fields = tuple(Field(union_field(index), schema.with_(optional=True)) for index, schema in enumerate(found))
+        union = Schema("struct", nullable, name=UNION, fields=fields)
+        self._branches.add(union, others, self._documents, document)
         return self._finished(union, node, optional=optional).with_(name=UNION)
 
     def _bare(self, node: JsonMapping, kind: str, document: Node) -> Schema:
         """Return the schema of a value of one type, without its attributes."""
         connect = node.get("connect.type")
         if "enum" in node and kind == "string":
-            symbols = [str(symbol) for symbol in _list(node, "enum")]
+            symbols = [symbol for symbol in _list(node, "enum") if isinstance(symbol, str)]
             return Schema("string", parameters=((ENUM, ""), *((f"{ENUM}.{symbol}", symbol) for symbol in symbols)))
         if kind in ("integer", "number"):
             if connect is not None and connect not in _NUMBERS:
@@ -180,7 +213,7 @@ class _Types:
             if not isinstance(properties, dict):
                 raise ValueError(f"properties: expected an object, found {properties!r}")
             required = {str(name) for name in node.get("required") or ()}
-            return self._struct({name: (inner, document) for name, inner in properties.items()}, required)
+            return self._struct({name: [(inner, document)] for name, inner in properties.items()}, required)
         raise ValueError(f"a value of the type {kind!r} has no Connect schema")
 
     def _array(self, node: JsonMapping, document: Node) -> Schema:
@@ -192,16 +225,29 @@ class _Types:
             return Schema("map", keys=self.schema(entry["key"], document), values=self.schema(entry["value"], document))
         return Schema("array", values=self.schema(items, document))
 
-    def _struct(self, properties: Mapping[str, tuple[Node, Node]], required: set[str]) -> Schema:
+    def _struct(self, properties: Mapping[str, Sequence[tuple[Node, Node]]], required: set[str]) -> Schema:
+        """Return the schema of an object; a property with several schemas has any of them."""
         loose = self._options.use_optional_for_nonrequired
-        ordered = sorted(enumerate(properties.items()), key=_position)
-        return Schema(
-            "struct",
-            fields=tuple(
-                Field(name, self.schema(inner, where, optional=loose and name not in required))
-                for _, (name, (inner, where)) in ordered
-            ),
-        )
+        fields = []
+        for _, (name, found) in sorted(enumerate(properties.items()), key=_position):
+            schema = self._property(found)
+            if name not in required:
+                absent = not schema.optional and schema.default is None
+                schema = schema.with_(optional=schema.optional or loose, omissible=absent)
+            fields.append(Field(name, schema))
+        return Schema("struct", fields=tuple(fields))
+
+    def _property(self, found: Sequence[tuple[Node, Node]]) -> Schema:
+        schemas = list(dict.fromkeys(self.schema(node, document) for node, document in found))
+        kinds = {schema.type for schema in schemas}
+        if len(schemas) == 1:
+            return schemas[0]
+        optional = any(schema.optional for schema in schemas)
+        if len(kinds) == 1 and kinds <= {"string", "boolean", "int64", "float64"}:
+            # They differ in enums, or in texts about them.
+            return Schema(kinds.pop(), optional)
+        fields = tuple(Field(union_field(at), schema.with_(optional=True)) for at, schema in enumerate(schemas))
+        return Schema("struct", optional, name=UNION, fields=fields)
 
     def _finished(self, schema: Schema, node: JsonMapping, *, optional: bool) -> Schema:
         """Return a schema with the attributes of its JSON Schema."""
@@ -220,36 +266,51 @@ class _Types:
         default = node.get("default")
         if default is None or (default == "" and schema.type not in ("string", "bytes")):
             return schema
-        blocks, errors = reader_of(schema).read(rows_of(1), [_encode(default)])
+        if is_union(schema):
+            return schema  # As AvroData, and JsonSchemaData ignores it.
+        blocks, errors = reader_of(schema, self._branches).read(rows_of(1), [_encode(default)])
         if errors:
             raise ValueError(f"default: {errors[0]}")
         return schema.with_(default=blocks[0].whole()[0])
 
 
+def _types_of_enum(node: JsonMapping) -> list[str] | None:
+    """Return the types of an enum's values, in their order; None without an enum."""
+    symbols = node.get("enum")
+    if not isinstance(symbols, list) or not symbols:
+        return None
+    types = list(dict.fromkeys(types_of(symbol)[0] for symbol in symbols))
+    return [one for one in types if one != "integer" or "number" not in types]
+
+
+def _has_type(part: JsonMapping) -> bool:
+    """Return whether a part of ``allOf`` says the type of its values, and not only rules that they keep."""
+    words = {word for kind, words in _OF_TYPE.items() if kind != "object" for word in words}
+    return not part.keys().isdisjoint({"type", "enum", "const", *words})
+
+
+def _is_object(part: Node) -> bool:
+    """Return whether the type of a part is that of an object, or of one that may be null."""
+    return isinstance(part, dict) and part.get("type") in ("object", ["object"], ["object", "null"], ["null", "object"])
+
+
 def _type_of(node: JsonMapping, declared: object) -> str:
     if isinstance(declared, str):
         return declared
-    if "enum" in node:
-        return "string"
     if "const" in node:
-        return _type_of_value(node["const"])
+        return types_of(node["const"])[0]
     for kind, words in _OF_TYPE.items():
         if not words.isdisjoint(node):
             return kind
     raise ValueError(f"a schema without a type has no Connect schema: {_describe(node)}")
 
 
-def _type_of_value(value: object) -> str:
-    kinds = {bool: "boolean", int: "integer", float: "number", Decimal: "number", str: "string"}
-    return kinds.get(type(value), "null" if value is None else type(value).__name__)
-
-
 def _is_null(node: Node) -> bool:
     return isinstance(node, dict) and node.get("type") in ("null", ["null"])
 
 
-def _position(pair: tuple[int, tuple[str, tuple[Node, Node]]]) -> int:
-    at, (_, (inner, _)) = pair
+def _position(pair: tuple[int, tuple[str, Sequence[tuple[Node, Node]]]]) -> int:
+    at, (_, ((inner, _), *_)) = pair
     index = inner.get("connect.index") if isinstance(inner, dict) else None
     return index if type(index) is int else at
 

@@ -6,8 +6,9 @@ from typing import Final
 
 import msgspec
 
+from turnout.codecs.json_schema.branches import has_entries, is_union
 from turnout.codecs.json_schema.options import JsonSchemaOptions
-from turnout.codecs.json_schema.values import ENUM, NAMESPACE, form_of, has_entries, is_union
+from turnout.codecs.json_schema.values import ENUM, NAMESPACE, form_of
 from turnout.errors import RecordError
 from turnout.records import Schema
 from turnout.untrusted import JsonObject
@@ -81,10 +82,13 @@ class _Definitions:
     def _struct(self, schema: Schema) -> JsonObject:
         node: JsonObject = {
             "type": "object",
-            "properties": {field.name: self.of(field.schema, at) for at, field in enumerate(schema.fields)},
+            "properties": {
+                field.name: self.of(field.schema, at, optional=False if field.schema.omissible else None)
+                for at, field in enumerate(schema.fields)
+            },
         }
         if self._options.use_optional_for_nonrequired:
-            required = [field.name for field in schema.fields if not field.schema.optional]
+            required = [field.name for field in schema.fields if not (field.schema.optional or field.schema.omissible)]
             node |= {"required": required} if required else {}
         if not self._options.object_additional_properties:
             node["additionalProperties"] = False

@@ -9,7 +9,7 @@ from typing import Any, Final
 from turnout.codecs.codec import Codec
 from turnout.codecs.json_schema.options import JsonSchemaOptions
 from turnout.codecs.kind import CodecKind, choice, flag
-from turnout.codecs.notation import SchemaNotation
+from turnout.codecs.notation import Notation, SchemaNotation, TextNotation
 from turnout.codecs.schema_registry import (
     CONVERTER,
     REGISTRY,
@@ -53,6 +53,14 @@ def _codec(*, registry: RegistryOptions | None, schema: str | None, **others: An
     return JsonSchemaFile(schema_text_of(Path(schema)), options)
 
 
+def _notation(codec: Codec) -> Notation:
+    """Return the notation of values: those of a file's union are written as JSON themselves."""
+    from turnout.codecs.schema_registry import RegistryCodec
+
+    union = codec.schema() is None and not isinstance(codec, RegistryCodec)
+    return TextNotation(codec) if union else SchemaNotation(codec)
+
+
 def _of_connect(properties: Mapping[str, object]) -> dict[str, object]:
     names = {setting.name for setting in _OPTIONS}
     return settings_of(properties) | {name: value for name, value in properties.items() if name in names}
@@ -65,6 +73,6 @@ KIND: Final = CodecKind(
     _codec,
     settings=(REGISTRY, schema_file("the file with the JSON Schema of all values"), *SUBJECTS, *_OPTIONS),
     connect=(*CONVERTER, *_OPTIONS, *_UNSUPPORTED),
-    notation=SchemaNotation,
+    notation=_notation,
     from_connect=_of_connect,
 )

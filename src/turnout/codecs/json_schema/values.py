@@ -7,52 +7,59 @@ from functools import partial
 from typing import Final
 
 import msgspec
+from msgspec import UNSET
 
 from turnout.codecs.json_forms import Form, wire_form
 from turnout.codecs.json_leaf_readers import wire_leaf
 from turnout.codecs.json_reading import Reader
-from turnout.codecs.nodes import JsonType, Misfit, Node, Slow, each, json_of, slow_node
+from turnout.codecs.json_schema.branches import Branches, UnionReader, has_entries, is_union
+from turnout.codecs.nodes import Misfit, Node, Slow, each, json_of, slow_node
 from turnout.records import Schema, Struct
-from turnout.records.types import DynamicValue, Entries, NewColumn
+from turnout.records.types import Column, DynamicValue, Entries, NewColumn
 
 _NAMESPACE: Final = "io.confluent.connect.json"
 ENUM: Final = f"{_NAMESPACE}.Enum"
-UNION: Final = f"{_NAMESPACE}.OneOf"
 NAMESPACE: Final = _NAMESPACE
 
 _INTEGERS: Final = frozenset(("int8", "int16", "int32", "int64"))
-_FLOATS: Final = frozenset(("float32", "float64"))
 _items = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _entry = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
-def union_field(index: int) -> str:
-    """Return the name of a union's field."""
-    return f"{UNION}.field.{index}"
-
-
-def is_union(schema: Schema) -> bool:
-    """Return True for the struct that a ``oneOf`` or ``anyOf`` becomes."""
-    return schema.type == "struct" and schema.name == UNION
-
-
-def has_entries(schema: Schema) -> bool:
-    """Return True for a map that JSON has as a list: its keys are no texts, or may be null."""
-    return schema.type == "map" and schema.keys is not None and (schema.keys.type != "string" or schema.keys.optional)
-
-
-def reader_of(schema: Schema) -> Reader:
+def reader_of(schema: Schema, branches: Branches) -> Reader | UnionReader:
     """Return the reader of values of a schema.
 
     Raises:
         ValueError: the schema is not one.
     """
-    return Reader.of(schema, _leaf, _composite)
+    if is_union(schema):
+        return UnionReader(schema, branches, partial(reader_of, branches=branches))
+    return Reader.of(schema, _leaf, partial(_composite, branches))
 
 
 def form_of(schema: Schema | None, *, numeric: bool) -> Form:
     """Return how values of a schema are written."""
     return wire_form(schema, defaults=True, numeric=numeric, composite=_composite_form)
+
+
+def field_form_of(schema: Schema | None, *, numeric: bool) -> Form:
+    """Return how a field of an object is written: one that may be absent is omitted where it has no value."""
+    return _omitting(schema, form_of(schema, numeric=numeric))
+
+
+def _omitting(schema: Schema | None, form: Form) -> Form:
+    if schema is None or not schema.omissible:
+        return form
+    convert = form.column
+
+    def column(values: Column) -> Column:
+        if None not in values:
+            return values if convert is None else convert(values)
+        present = [value for value in values if value is not None]
+        converted = iter(present if convert is None or not present else convert(present))
+        return [UNSET if value is None else next(converted) for value in values]
+
+    return Form(column, form.free, form.whole)
 
 
 def _leaf(schema: Schema, digits: int) -> Node:
@@ -91,9 +98,9 @@ def _text(text: bytes) -> str:
         raise Misfit("a text", text) from None
 
 
-def _composite(schema: Schema, inner: Callable[[Schema], Node]) -> Node | None:
+def _composite(branches: Branches, schema: Schema, inner: Callable[[Schema], Node]) -> Node | None:
     if is_union(schema):
-        return slow_node(_union(schema, inner))
+        return slow_node(_union(branches, schema, inner))
     if has_entries(schema):
         assert schema.keys is not None
         if schema.values is None:
@@ -102,41 +109,22 @@ def _composite(schema: Schema, inner: Callable[[Schema], Node]) -> Node | None:
     return None
 
 
-def _union(schema: Schema, inner: Callable[[Schema], Node]) -> Slow:
-    members = [(field.name, field.schema, inner(field.schema)) for field in schema.fields]
-    absent = dict.fromkeys(name for name, _, _ in members)
+def _union(branches: Branches, schema: Schema, inner: Callable[[Schema], Node]) -> Slow:
+    members = [(field.name, inner(field.schema)) for field in schema.fields]
+    absent = dict.fromkeys(name for name, _ in members)
 
     def read(text: bytes) -> Entries:
         try:
             value = json_of(text)
         except (ValueError, RecursionError):
             raise Misfit("JSON", text) from None
-        for name, member, node in members:
-            if _is_of(member, value):
-                return {**absent, name: node.slow(text)}
-        raise Misfit("a value of one of the schemas of oneOf", text)
+        branch = branches.choose(schema, value)
+        if branch is None:
+            raise Misfit("a value of one of the schemas of oneOf", text)
+        name, node = members[branch]
+        return {**absent, name: node.slow(text)}
 
     return read
-
-
-def _is_of(schema: Schema, value: JsonType) -> bool:
-    """Return whether a value is of a union's schema, by its JSON type; of objects, by their names."""
-    kind = schema.type
-    if kind == "bytes":
-        return isinstance(value, str) or (schema.logical is not None and _is_number(value))
-    if kind in _INTEGERS:
-        return type(value) is int
-    if kind in _FLOATS:
-        return _is_number(value)
-    if kind == "struct":
-        return isinstance(value, dict) and {field.name for field in schema.fields}.issuperset(value)
-    if kind == "map":
-        return isinstance(value, list if has_entries(schema) else dict)
-    return isinstance(value, {"boolean": bool, "string": str, "array": list}.get(kind, ()))
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _entries(key: Node, item: Node) -> Slow:
@@ -164,11 +152,21 @@ def _entries(key: Node, item: Node) -> Slow:
 def _composite_form(schema: Schema, form: Callable[[Schema | None], Form]) -> Form | None:
     if is_union(schema):
         members = {field.name: form(field.schema) for field in schema.fields}
-        return Form(each(partial(_chosen, members)), any(member.free for member in members.values()))
+        return Form(each(partial(_chosen, members)), any(member.free for member in members.values()), whole=True)
+    if schema.type == "struct":
+        fields = {field.name: _omitting(field.schema, form(field.schema)) for field in schema.fields}
+        return Form(each(partial(_object, fields)), any(field.free for field in fields.values()))
     if has_entries(schema):
         keys, items = form(schema.keys), form(schema.values)
         return Form(each(partial(_as_list, keys, items)), items.free)
     return None
+
+
+def _object(fields: dict[str, Form], value: DynamicValue) -> Entries:
+    """Return the fields of a struct that are not omitted."""
+    values = value.fields if isinstance(value, Struct) else value
+    found = {name: _converted(form, [values.get(name)])[0] for name, form in fields.items()}
+    return {name: item for name, item in found.items() if item is not UNSET}
 
 
 def _chosen(members: dict[str, Form], value: DynamicValue) -> DynamicValue:

@@ -35,7 +35,7 @@ class _RegistryPlan:
     """Plan of a message, see `turnout.codecs.schema_registry.codec.SchemaPlan`."""
 
     def __init__(self, message: Message, prefix: bytes) -> None:
-        self.schema = message.schema
+        self.schemas = (message.schema,)
         self._prefix = prefix
         self._reader = MessageReader(message)
         self._writer = MessageWriter(message)

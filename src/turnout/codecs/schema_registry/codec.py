@@ -59,8 +59,8 @@ class SchemaPlan(Protocol):
     """Reader and writer of the values of one schema of a registry."""
 
     @property
-    def schema(self) -> Schema:
-        """Connect's schema of the values."""
+    def schemas(self) -> Sequence[Schema]:
+        """Connect's schemas of the values: one, or those of a union of which each value has one."""
         ...
 
     def decode(self, rows: Positions, texts: Sequence[bytes], codec: object) -> Decoded:
@@ -212,7 +212,8 @@ class RegistryCodec(ABC):
             what = f"id {number}" if isinstance(number, int) else f"GUID {number}"
             schema = RecordError(f"the schema with the {what} cannot be used: {failure}")
         else:
-            self._by_schema.add(id(schema.plan.schema), (schema.plan.schema, schema))
+            for one in schema.plan.schemas:
+                self._by_schema.add(id(one), (one, schema))
         self._schemas.add(source, schema)
         return schema
 
@@ -318,7 +319,10 @@ class RegistryCodec(ABC):
         cached = self._by_schema.get(id(schema))
         if cached is not None:
             return cached[1]
-        equal = [one for one in self._schemas.values() if isinstance(one, RegistrySchema) and one.plan.schema == schema]
+        usable = [one for one in self._schemas.values() if isinstance(one, RegistrySchema)]
+        known = [one for one in usable if schema in one.plan.schemas]
+        # The schema of one kind of values comes before one of several kinds.
+        equal = sorted(known, key=lambda one: -len(one.plan.schemas))
         found = next(filter(self._is_position, reversed(equal)), equal[-1] if equal else None)
         self._by_schema.add(id(schema), (schema, found))
         return found

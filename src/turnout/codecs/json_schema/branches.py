@@ -1,0 +1,258 @@
+"""Unions of JSON Schema: which of their schemas a value has, and values of a union that are no part of another."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from typing import Final, TypeAlias
+
+import numpy as np
+
+from turnout.codecs.codec import Decoded
+from turnout.codecs.json_reading import Reader
+from turnout.codecs.json_schema.documents import Documents, Node
+from turnout.codecs.nodes import JsonType, Misfit, json_of, json_text
+from turnout.errors import RecordError
+from turnout.records import Block, Positions, Schema
+from turnout.untrusted import JsonMapping
+
+UNION: Final = "io.confluent.connect.json.OneOf"
+_INTEGERS: Final = frozenset(("int8", "int16", "int32", "int64"))
+_FLOATS: Final = frozenset(("float32", "float64"))
+_LONG: Final = 1 << 63
+_MAX_RULES: Final = 20_000
+_MAX_DEPTH: Final = 64
+
+_Fits: TypeAlias = Callable[[JsonType], bool]
+_Rank: TypeAlias = tuple[bool, int]
+"""Whether a value is valid by a schema, as far as it is examined, and how many of its names the schema has."""
+
+
+def union_field(index: int) -> str:
+    """Return the name of a union's field."""
+    return f"{UNION}.field.{index}"
+
+
+def is_union(schema: Schema) -> bool:
+    """Return True for the struct that a ``oneOf`` or ``anyOf`` becomes."""
+    return schema.type == "struct" and schema.name == UNION
+
+
+def has_entries(schema: Schema) -> bool:
+    """Return True for a map that JSON has as a list: its keys are no texts, or may be null."""
+    return schema.type == "map" and schema.keys is not None and (schema.keys.type != "string" or schema.keys.optional)
+
+
+class Branches:
+    """Choice among the schemas of unions.
+
+    JsonSchemaData takes the first schema of the value's JSON type, and of objects the one that has most of the value's
+    names. Here a schema that excludes the value by ``const``, ``enum``, ``required``, ``type`` or
+    ``additionalProperties: false``, at any depth, comes after all others.
+    """
+
+    def __init__(self) -> None:
+        # By the identity of the fields: copies of a union with other attributes share them.
+        self._fits: dict[int, tuple[Sequence[object], list[_Fits]]] = {}
+        self._count = 0
+
+    def add(self, union: Schema, members: Sequence[Node], documents: Documents, document: Node) -> None:
+        """Add the schemas of a union's fields, as parts of a document.
+
+        Raises:
+            ValueError: they have too many parts.
+        """
+        fits = [self._rule(documents, member, document, 0) for member in members]
+        self._fits[id(union.fields)] = (union.fields, fits)
+
+    def choose(self, union: Schema, value: JsonType) -> int | None:
+        """Return the index of the field whose schema a value has; None if no schema has its JSON type."""
+        return self._ranked(union, value)[0]
+
+    def _ranked(self, union: Schema, value: JsonType) -> tuple[int | None, _Rank]:
+        _, fits = self._fits.get(id(union.fields), ((), []))
+        chosen: int | None = None
+        best: _Rank = (False, -1)
+        for index, field in enumerate(union.fields):
+            names = self._matching(field.schema, value)
+            rank = (index >= len(fits) or fits[index](value), names)
+            if names >= 0 and (chosen is None or rank > best):
+                chosen, best = index, rank
+        return chosen, best
+
+    def _matching(self, schema: Schema, value: JsonType) -> int:
+        """Return how many names of a value the schema has, 0 for other values than objects; -1 for another type."""
+        if is_union(schema):
+            return self._ranked(schema, value)[1][1]
+        if schema.type == "struct" and isinstance(value, dict):
+            return sum(field.name in value for field in schema.fields)
+        return 0 if _is_of(schema, value) else -1
+
+    def _rule(self, documents: Documents, node: Node, document: Node, depth: int) -> _Fits:
+        self._count += 1
+        if self._count > _MAX_RULES:
+            raise ValueError(f"the schemas of oneOf and anyOf have more than {_MAX_RULES:,} parts")
+        if not isinstance(node, dict) or depth > _MAX_DEPTH:
+            return lambda _: node is not False
+        if "$ref" in node:
+            return self._rule(documents, *documents.resolve(node["$ref"], document), depth + 1)
+
+        def inner(part: Node) -> _Fits:
+            return self._rule(documents, part, document, depth + 1)
+
+        rules = [*_scalar_rules(node), *_container_rules(node, inner)]
+        for word, combine in (("allOf", all), ("anyOf", any), ("oneOf", any)):
+            parts = node.get(word)
+            if isinstance(parts, list) and parts:
+                rules.append(_combined(combine, [inner(part) for part in parts]))
+        return _combined(all, rules)
+
+
+def _combined(combine: Callable[[Sequence[bool] | map[bool]], bool], rules: list[_Fits]) -> _Fits:
+    return lambda value: combine(map(lambda rule: rule(value), rules))  # noqa: C417 - lazy
+
+
+def _scalar_rules(node: JsonMapping) -> list[_Fits]:
+    rules: list[_Fits] = []
+    if "const" in node:
+        rules.append(_one_of([node["const"]]))
+    if isinstance(node.get("enum"), list):
+        rules.append(_one_of(node["enum"]))
+    types = node.get("type")
+    types = [types] if isinstance(types, str) else types
+    if isinstance(types, list):
+        names = frozenset(map(str, types))
+        rules.append(lambda value: not names.isdisjoint(types_of(value)))
+    return rules
+
+
+def _container_rules(node: JsonMapping, inner: Callable[[Node], _Fits]) -> list[_Fits]:
+    rules: list[_Fits] = []
+    properties = node.get("properties")
+    properties = properties if isinstance(properties, dict) else {}
+    required = node.get("required")
+    required = frozenset(map(str, required)) if isinstance(required, list) else frozenset()
+    if required:
+        rules.append(lambda value: not isinstance(value, dict) or required <= value.keys())
+    if properties:
+        parts = {name: inner(part) for name, part in properties.items()}
+        rules.append(
+            lambda value: (
+                not isinstance(value, dict) or all(rule(value[name]) for name, rule in parts.items() if name in value)
+            )
+        )
+    if node.get("additionalProperties") is False and "patternProperties" not in node:
+        rules.append(lambda value: not isinstance(value, dict) or value.keys() <= properties.keys())
+    if isinstance(node.get("items"), dict):
+        item = inner(node["items"])
+        rules.append(lambda value: not isinstance(value, list) or all(map(item, value)))
+    return rules
+
+
+def _one_of(allowed: Sequence[JsonType]) -> _Fits:
+    texts = frozenset(map(_canonical, allowed))
+    return lambda value: _canonical(value) in texts
+
+
+def _canonical(value: JsonType) -> str:
+    """Return a text that equal values of JSON share: 1 is 1.0, and no boolean."""
+    return json.dumps(_plain(value), sort_keys=True)
+
+
+def _plain(value: JsonType) -> JsonType:
+    if isinstance(value, dict):
+        return {name: _plain(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    if isinstance(value, float | Decimal):
+        return int(value) if value == value.__floor__() else float(value)
+    return value
+
+
+def types_of(value: JsonType) -> tuple[str, ...]:
+    """Return JSON Schema's types of a value: an integer is a number too.
+
+    >>> types_of(2.0), types_of(True), types_of(None)
+    (('integer', 'number'), ('boolean',), ('null',))
+    """
+    if isinstance(value, bool):
+        return ("boolean",)
+    if isinstance(value, int | float | Decimal):
+        return ("integer", "number") if value == value.__floor__() else ("number",)
+    names = (("string", str), ("object", dict), ("array", list))
+    return (next((name for name, kind in names if isinstance(value, kind)), "null"),)
+
+
+def _is_of(schema: Schema, value: JsonType) -> bool:
+    """Return whether a value is of a schema by its JSON type."""
+    kind = schema.type
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if kind == "bytes":
+        return isinstance(value, str) or (schema.logical is not None and number)
+    if kind in _INTEGERS:
+        return number and value == value.__floor__() and -_LONG <= value < _LONG
+    if kind in _FLOATS:
+        return number
+    if kind == "map":
+        return isinstance(value, list if has_entries(schema) else dict)
+    return isinstance(value, {"boolean": bool, "string": str, "array": list}.get(kind, ()))
+
+
+class UnionReader:
+    """Reader of values that are of one of several schemas: each is read with its own, and has no form of the union.
+
+    A transform then sees the fields of an event and not those of Connect's struct of a union.
+
+    Args:
+        schema: Connect's struct of the union.
+        branches: the choice among its schemas.
+        reader_of: the reader of values of one schema.
+    """
+
+    def __init__(self, schema: Schema, branches: Branches, reader_of: Callable[[Schema], Reader | UnionReader]) -> None:
+        self.schema = schema
+        self._branches = branches
+        self._readers = [reader_of(field.schema.with_(optional=False)) for field in schema.fields]
+
+    @property
+    def schemas(self) -> list[Schema]:
+        """Connect schemas of values, with that of the union for nulls."""
+        return [self.schema, *(schema for reader in self._readers for schema in schemas_of(reader))]
+
+    def read(self, rows: Positions, texts: Sequence[bytes]) -> Decoded:
+        """See `turnout.codecs.json_reading.Reader.read`."""
+        errors: dict[int, RecordError] = {}
+        by_branch: dict[int | None, list[int]] = {}
+        for index, text in enumerate(texts):
+            try:
+                by_branch.setdefault(self._choose(text), []).append(index)
+            except Misfit as misfit:
+                errors[int(rows[index])] = RecordError(f"the value is not of its schema: {misfit}")
+        blocks: list[Block] = []
+        for branch, indices in by_branch.items():
+            where = rows[np.array(indices, np.intp)]
+            if branch is None:
+                blocks.append(Block(where, self.schema))
+                continue
+            more, failed = self._readers[branch].read(where, [texts[index] for index in indices])
+            blocks += more
+            errors |= failed
+        return blocks, errors
+
+    def _choose(self, text: bytes) -> int | None:
+        try:
+            value = json_of(text)
+        except (ValueError, RecursionError):
+            value = json_of(json_text(text))
+        if value is None and self.schema.optional:
+            return None
+        branch = self._branches.choose(self.schema, value)
+        if branch is None:
+            raise Misfit("a value of one of the schemas of oneOf", text)
+        return branch
+
+
+def schemas_of(reader: Reader | UnionReader) -> list[Schema]:
+    """Return the Connect schemas that the values of a reader may have."""
+    return reader.schemas if isinstance(reader, UnionReader) else [reader.schema]
