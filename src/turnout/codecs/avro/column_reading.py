@@ -140,7 +140,7 @@ def column_reader(type_: AvroType) -> ReadColumn:
         return _nullable(column_reader(nullable[0]), nullable[1])
     if type_.logical == "decimal":
         raw = _fixed(type_.size) if type_.kind == "fixed" else _bytes
-        return _decimals(raw, int(type_.props.get("scale", 0)))
+        return _decimals(raw, type_.scale)
     if type_.kind == "record":
         return _records({field.name: column_reader(field.type) for field in type_.fields})
     if type_.kind == "enum":

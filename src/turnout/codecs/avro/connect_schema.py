@@ -29,6 +29,12 @@ _MOST_DIGITS: Final = 64
 LOGICAL: Final = "turnout.avro.logicalType"
 """Parameter of a schema whose Avro type has a logical type that Connect does not know: it is written again."""
 
+NAME: Final = "turnout.avro.name"
+"""Parameter of a decimal whose Avro type is a fixed: its name there."""
+
+DEFAULT: Final = "turnout.avro.enum.default"
+"""Parameter of an enum: the symbol that readers take for one that they do not know."""
+
 _TYPES: Final = {
     "boolean": "boolean",
     "int": "int32",
@@ -122,14 +128,19 @@ def _attributes(type_: AvroType) -> tuple[str | None, int | None, dict[str, str]
         name = type_.name
     if type_.kind == "enum":
         parameters = {_ENUM: str(type_.name), **{f"{_ENUM}.{symbol}": symbol for symbol in type_.symbols}}
+        if type_.default is not None:
+            parameters[DEFAULT] = type_.default
     if type_.kind == "fixed":
         parameters = {_FIXED: str(type_.size)}
     if type_.logical in _NAMES:
         name, version = _NAMES[type_.logical], 1
         if type_.logical == "decimal":
-            parameters = {"scale": str(type_.props.get("scale", 0)), **parameters}
-            if type_.props["precision"] != _MOST_DIGITS:
-                parameters[_PRECISION] = str(type_.props["precision"])
+            parameters = {"scale": str(type_.scale), **parameters}
+            precision = type_.props.get("precision")
+            if type(precision) is int and precision != _MOST_DIGITS:
+                parameters[_PRECISION] = str(precision)
+            if type_.kind == "fixed":
+                parameters[NAME] = str(type_.name)
     elif type_.logical is not None:
         parameters[LOGICAL] = type_.logical
     return name, version if type(version) is int else None, parameters
@@ -162,16 +173,25 @@ def _field(field: AvroField) -> Schema:
 
 
 def _default(type_: AvroType, schema: Schema, default: DynamicValue) -> DynamicValue:
-    """Return a default in Avro's JSON as a value; None if it does not have the type, or belongs to a union's struct."""
+    """Return a default in Avro's JSON as a value; None if it does not have the type. A union has that of its first."""
     try:
-        return None if schema.name == UNION else _value(type_, default)
+        value = _value(type_, default)
     except (TypeError, ValueError, LookupError, ArithmeticError, AttributeError):
         return None
+    return (
+        {**dict.fromkeys(field.name for field in schema.fields), branch_name(type_): value}
+        if (schema.name == UNION)
+        else value
+    )
 
 
 def _value(type_: AvroType, value: DynamicValue) -> DynamicValue:
     if type_.kind == "union":
-        return None if value is None else _value(type_.inner[0], value)
+        if value is None:
+            return None
+        chosen = _value(type_.inner[0], value)
+        names = [branch_name(branch) for branch in type_.inner if branch.kind != "null"]
+        return chosen if len(names) == 1 else {**dict.fromkeys(names), branch_name(type_.inner[0]): chosen}
     if type_.kind == "record":
         return {field.name: _value(field.type, value.get(field.name, field.default)) for field in type_.fields}
     if type_.kind == "array":
@@ -180,7 +200,7 @@ def _value(type_: AvroType, value: DynamicValue) -> DynamicValue:
         return {str(key): _value(type_.inner[0], item) for key, item in value.items()}
     if type_.kind in ("bytes", "fixed"):
         raw = value.encode("latin-1")
-        return decimal_of(raw, type_.props.get("scale", 0)) if type_.logical == "decimal" else raw
+        return decimal_of(raw, type_.scale) if type_.logical == "decimal" else raw
     if type_.logical == "date":
         return Moment(value * MILLISECONDS_PER_DAY)
     if type_.logical in ("time-millis", "timestamp-millis"):
@@ -239,12 +259,18 @@ class _AvroWriter:
             return self._record(schema, path)
         if schema.type in ("array", "map"):
             return self._container(schema, path)
-        if _FIXED in parameters and schema.logical is None and schema.name:
-            return self._named(schema, {"type": "fixed", "name": schema.name, "size": int(parameters[_FIXED])})
-        return self._primitive(schema, parameters)
+        if _FIXED in parameters and (NAME in parameters or (schema.logical is None and schema.name)):
+            return self._fixed(schema, parameters)
+        return self._primitive(schema, parameters, {"type": _AVRO[schema.type]})
 
-    def _primitive(self, schema: Schema, parameters: dict[str, str]) -> DynamicValue:
-        document: JsonObject = {"type": _AVRO[schema.type]}
+    def _fixed(self, schema: Schema, parameters: dict[str, str]) -> DynamicValue:
+        size, name = int(parameters.pop(_FIXED)), parameters.pop(NAME, schema.name)
+        document = self._named(schema, {"type": "fixed", "name": name, "size": size})
+        if isinstance(document, str) or (schema.logical is None and LOGICAL not in parameters):
+            return document
+        return self._primitive(schema, parameters, document)
+
+    def _primitive(self, schema: Schema, parameters: dict[str, str], document: JsonObject) -> DynamicValue:
         if schema.type in ("int8", "int16"):
             document["connect.type"] = schema.type
         if schema.logical == DECIMAL:
@@ -274,7 +300,8 @@ class _AvroWriter:
 
     def _enum(self, schema: Schema, parameters: dict[str, str]) -> DynamicValue:
         symbols = [value for name, value in parameters.items() if name.startswith(f"{_ENUM}.")]
-        return self._named(schema, {"type": "enum", "name": parameters[_ENUM], "symbols": symbols})
+        document: JsonObject = {"type": "enum", "name": parameters[_ENUM], "symbols": symbols}
+        return self._named(schema, document | ({"default": parameters[DEFAULT]} if DEFAULT in parameters else {}))
 
     def _record(self, schema: Schema, path: str) -> DynamicValue:
         name = schema.name or _DEFAULT_NAME
@@ -337,6 +364,10 @@ def _default_json(schema: Schema, value: DynamicValue) -> DynamicValue:
     """Return a default as Avro's JSON has it."""
     if value is None:
         return None
+    if schema.type == "struct" and schema.name == UNION:
+        return next(
+            _default_json(field.schema, value[field.name]) for field in schema.fields if value[field.name] is not None
+        )
     if schema.type == "struct":
         return {field.name: _default_json(field.schema, value.get(field.name)) for field in schema.fields}
     if schema.type == "array" and schema.values is not None:

@@ -67,7 +67,7 @@ def conversion_of(type_: AvroType) -> Convert | None:
     if type_.logical in ("time-millis", "timestamp-millis"):
         return Moment
     if type_.logical == "decimal":
-        scale = int(type_.props.get("scale", 0))
+        scale = type_.scale
         return lambda raw: _decimal(raw, scale)
     return None
 

@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from turnout.records.schema import DATE, DECIMAL, TIME, TIMESTAMP
 from turnout.records.types import DynamicValue, Fields
 from turnout.untrusted import JsonObject
 
@@ -54,7 +55,9 @@ class AvroType:
         inner: items of an array, values of a map, branches of a union.
         symbols: symbols of an enum.
         size: size of a fixed, in bytes.
-        logical: the attribute ``logicalType``.
+        logical: the attribute ``logicalType``, or that of the logical type of Connect that ``connect.name`` names.
+        scale: of a decimal.
+        default: symbol that readers take for an unknown one of an enum.
         props: all attributes that the specification does not define, and ``precision`` and ``scale``.
         min_size: the fewest bytes that a value takes.
         weight: number of types inside, this one and each use of a named one counted.
@@ -68,6 +71,8 @@ class AvroType:
     symbols: tuple[str, ...] = ()
     size: int = 0
     logical: str | None = None
+    scale: int = 0
+    default: str | None = None
     doc: str | None = None
     props: Fields = field(default_factory=dict, hash=False)
     min_size: int = 0
@@ -133,9 +138,11 @@ class _SchemaParser:
             item = self.parse(definition.get(inside), f"{path}.{inside}", namespace, depth + 1)
             return _bounded(AvroType(kind, inner=(item,), props=_props(definition), min_size=1), path)
         if kind in PRIMITIVES:
+            logical, scale = _logical(kind, definition, path)
             return AvroType(
                 kind,
-                logical=_logical(kind, definition),
+                logical=logical,
+                scale=scale,
                 doc=_doc(definition),
                 props=_props(definition),
                 min_size=_SIZES.get(kind, 1),
@@ -205,17 +212,23 @@ class _SchemaParser:
             raise ValueError(f"{path or 'schema'}: expected the symbols of the enum {full}, found {symbols!r}")
         if len(set(symbols)) < len(symbols):
             raise ValueError(f"{path or 'schema'}: a symbol of the enum {full} occurs twice")
+        default = definition.get("default")
         return AvroType(
-            "enum", full, symbols=tuple(symbols), doc=_doc(definition), props=_props(definition), min_size=1
+            "enum",
+            full,
+            symbols=tuple(symbols),
+            default=default if default in symbols else None,
+            doc=_doc(definition),
+            props=_props(definition),
+            min_size=1,
         )
 
     def _fixed(self, definition: JsonObject, full: str, path: str, _namespace: str, _depth: int) -> AvroType:
         size = definition.get("size")
         if type(size) is not int or not 0 <= size <= _MAX_FIXED:
             raise ValueError(f"{path or 'schema'}: expected a size of 0 to {_MAX_FIXED} for {full}, found {size!r}")
-        return AvroType(
-            "fixed", full, size=size, logical=_logical("fixed", definition), props=_props(definition), min_size=size
-        )
+        logical, scale = _logical("fixed", definition, path)
+        return AvroType("fixed", full, size=size, logical=logical, scale=scale, props=_props(definition), min_size=size)
 
 
 def _bounded(type_: AvroType, path: str) -> AvroType:
@@ -249,23 +262,59 @@ _LOGICAL: Final = {
     "time-micros": ("long",),
     "timestamp-millis": ("long",),
     "timestamp-micros": ("long",),
-    "uuid": ("string",),
+    "timestamp-nanos": ("long",),
+    "local-timestamp-millis": ("long",),
+    "local-timestamp-micros": ("long",),
+    "local-timestamp-nanos": ("long",),
+    "uuid": ("string", "fixed"),
+    "duration": ("fixed",),
     "decimal": ("bytes", "fixed"),
 }
+_OF_CONNECT: Final = {DATE: "date", TIME: "time-millis", TIMESTAMP: "timestamp-millis", DECIMAL: "decimal"}
+_FIXED_SIZES: Final = {"uuid": 16, "duration": 12}
 
 
-def _logical(kind: str, definition: Fields) -> str | None:
-    """Return the logical type; None for an unknown or invalid one, which readers ignore by the specification."""
+def _logical(kind: str, definition: Fields, path: str) -> tuple[str | None, int]:
+    """Return the logical type, and the scale of a decimal.
+
+    An unknown or invalid one is ignored by the specification. AvroData decides by Connect's name, which old converters
+    write without ``logicalType``, and which all write where it is not valid: Oracle's NUMBER has the scale 127.
+    """
     name = definition.get("logicalType")
     if not isinstance(name, str) or kind not in _LOGICAL.get(name, ()):
-        return None
+        name = None
+    elif kind == "fixed" and definition.get("size") != _FIXED_SIZES.get(name, definition.get("size")):
+        name = None
+    scale = definition.get("scale", 0)
     if name == "decimal":
-        precision, scale = definition.get("precision"), definition.get("scale", 0)
+        precision = definition.get("precision")
         if (
             type(precision) is not int
             or type(scale) is not int
             or not 0 <= scale <= precision
             or not 1 <= precision <= _MAX_DIGITS
         ):
-            return None
-    return name
+            name = None
+    connect_name = definition.get("connect.name")
+    of_connect = _OF_CONNECT.get(connect_name) if isinstance(connect_name, str) else None
+    if of_connect is None or kind not in _LOGICAL[of_connect] or name in _OF_CONNECT.values():
+        return name, scale if name == "decimal" else 0
+    return of_connect, _scale_of_connect(definition, path) if of_connect == "decimal" else 0
+
+
+def _scale_of_connect(definition: Fields, path: str) -> int:
+    """Return the scale of Connect's Decimal: that of ``logicalType``, else the parameter."""
+    parameters = definition.get("connect.parameters")
+    found = parameters.get("scale") if isinstance(parameters, dict) else None
+    if definition.get("logicalType") == "decimal":
+        found = definition.get("scale", 0 if found is None else found)
+    try:
+        scale = int(str(found))
+    except ValueError:
+        scale = _MAX_DIGITS + 1
+    if abs(scale) > _MAX_DIGITS:
+        raise ValueError(
+            f"{path or 'schema'}: expected the scale of a Decimal, at most {_MAX_DIGITS}, as the attribute scale or among "
+            f"connect.parameters, found {found!r}"
+        )
+    return scale

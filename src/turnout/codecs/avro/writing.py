@@ -197,7 +197,7 @@ def _fixed(size: int) -> WriteColumn:
 
 
 def _decimal(type_: AvroType) -> WriteColumn:
-    scale, size = int(type_.props.get("scale", 0)), type_.size
+    scale, size = type_.scale, type_.size
 
     def unscaled(value: DynamicValue) -> bytes:
         if not isinstance(value, Decimal) or value.as_tuple().exponent != -scale:
