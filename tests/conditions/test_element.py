@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import json
+import struct
+from decimal import Decimal
+from typing import Any
 
 import pytest
 
 from turnout.conditions import Element, any_element, decode, encode, evaluate, format_condition, parse
 from turnout.errors import ConditionError
+from turnout.records import BigInt, Field, Float32, Int8, Moment, Schema
+from turnout.records.schema import DECIMAL
+from turnout.records.text import text_of
 from turnout.subscriptions import Matcher, Subscription
 
 ITEMS = ('{"sku": "A1", "n": 1, "to": {"city": "Oulu"}, "tags": ["x", "y"]}', '{"sku": "B2", "n": 5}')
@@ -92,9 +98,9 @@ def test_a_long_array_is_read_once_for_many_conditions(monkeypatch: pytest.Monke
     read: list[str] = []
     loads = json.loads
 
-    def counted(text: str) -> object:
+    def counted(text: str, **options: Any) -> object:
         read.append(text)
-        return loads(text)
+        return loads(text, **options)
 
     monkeypatch.setattr(json, "loads", counted)
     value = json.dumps([{"sku": f"s{number}", "n": number} for number in range(300)])
@@ -105,3 +111,35 @@ def test_a_long_array_is_read_once_for_many_conditions(monkeypatch: pytest.Monke
         False,
     ]
     assert read == [value]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        1.5, 0.1, 1e7, 1e-5, 123456789.25, -0.0, 1e300, Float32(0.25), Float32(1e11), Decimal("1.50"), Decimal("1E+3"),
+        Decimal("10000000.0"), Decimal("0.0000001"), Decimal(5), 7, BigInt(2**70), Int8(3), True, Moment(5),
+        "1.50", "a",
+    ],
+    ids=repr,
+)  # fmt: skip
+def test_a_value_has_one_text(value: Any) -> None:
+    """The text that a leaf sees of it is the same in an element of an array, inside one, and by itself."""
+    text = text_of(value)
+    for where, item in ((f'f:"{text}"', {"f": value}), (f'in.f:"{text}"', {"in": {"f": value}})):
+        items = text_of([item])
+        assert items is not None
+        assert evaluate(Element("items", where), {"items": items})
+        assert json.loads(items)
+
+
+def test_a_number_of_a_schema_is_equal_in_both_forms() -> None:
+    """A float of single precision, and a decimal with zeros behind it."""
+    decimal = Schema("bytes", name=DECIMAL, parameters=(("scale", "2"),))
+    item = Schema("struct", fields=(Field("price", decimal), Field("f", Schema("float32"))))
+    schema = Schema("array", values=item)
+    single = struct.unpack("<f", struct.pack("<f", 0.1))[0]
+    items = text_of([{"price": Decimal("1.50"), "f": single}], schema) or ""
+
+    for condition in ("f=0.1", "price:1.50", "price=1.5", "f:0.1", "price=1.50 AND f<0.2"):
+        assert evaluate(parse(f"any(items, {condition})"), {"items": items})
+    assert not evaluate(parse("any(items, f>0.1)"), {"items": items})

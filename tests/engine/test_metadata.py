@@ -123,3 +123,15 @@ def test_typed_values_below_a_prefix() -> None:
     """Their texts are those of their schemas."""
     (seen,) = _seen({"*": "value.*"}, ["*"], VALUES[0], schema=TYPED)
     assert set(seen["*"]) == {"1970-01-01T00:00:00.000Z", "1970-01-02", "7", "true", "-0.0", "t", "k"}
+
+
+def test_keys_of_maps_that_are_no_texts() -> None:
+    """Are found by their texts, in a map of a schema, in one without, and at the root."""
+    numbers = Schema("map", keys=Schema("int32"), values=Schema("string"))
+    struct = Schema("struct", fields=(Field("m", numbers),))
+    (seen,) = _seen({"a": "value.m.7", "b": "value.m.8"}, ["a", "b"], {"m": {7: "x"}}, schema=struct)
+    assert seen == {"a": "x"}
+    value = {"m": {7: "x", True: "y", "7": "text", 1.5: {2: "z"}}, 5: "root"}
+    paths = {"a": "value.m.7", "b": "value.m.true", "c": "value.m.`1.5`.2", "d": "value.5", "e": "value.m.9"}
+    (seen,) = _seen(paths, list(paths), value)
+    assert seen == {"a": "text", "b": "y", "c": "z", "d": "root"}

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict, defaultdict
+from enum import IntEnum, StrEnum
 from typing import Any
 
+import numpy as np
 import pytest
 
+from turnout.codecs import Format, codec_of
 from turnout.records import Failure, Field, Moment, Record, Schema
 from turnout.records.schema import DATE, TIMESTAMP
 from turnout.transforms import Chain
@@ -88,3 +92,47 @@ def test_a_text_without_a_format_is_a_null_pointer() -> None:
 
     assert isinstance(outcome, Failure)
     assert outcome.exception == "java.lang.NullPointerException"
+
+
+def test_a_time_finer_than_a_millisecond_is_a_time() -> None:
+    """MessagePack's nanoseconds, as msgpack packs them: each transform takes it for the time that it is."""
+    packed = b"\x81\xa1t" + bytes.fromhex("d7ff") + (123456789 << 34 | 5).to_bytes(8, "big")
+    (block,), _ = codec_of(Format("msgpack")).decode(np.arange(1), [packed])
+    (value,) = block.whole()
+
+    for options, expected in (
+        ({"target.type": "unix", "field": "t"}, 5123),
+        ({"target.type": "string", "format": "ss.SSS", "field": "t"}, "05.123"),
+        ({"target.type": "Timestamp", "field": "t"}, Moment(5123)),
+    ):
+        (record,) = chain(**{name.replace(".", "_"): option for name, option in options.items()}).apply(
+            [Record("t", dict(value))]
+        )
+        assert isinstance(record, Record)
+        assert record.value == {"t": expected}
+        assert type(record.value["t"]) is type(expected)
+    masked = Chain.from_config(
+        {"transforms": "m", "transforms.m.type": "MaskField$Value", "transforms.m.fields": "t"}
+    ).apply(Record("t", dict(value)))
+    assert masked is not None
+    assert masked.value == {"t": Moment(0)}
+
+
+def test_values_of_subclasses_are_those_of_their_classes() -> None:
+    """A dict that is ordered, a number of NumPy, an enum that is a text: each at any depth."""
+
+    class Kind(StrEnum):
+        NEW = "new"
+
+    value = OrderedDict(kind=Kind.NEW, n=np.float64(1.5), inner=defaultdict(dict, a=OrderedDict(b=IntEnum("E", "X").X)))
+    flatten = Chain.from_config({"transforms": "f", "transforms.f.type": "Flatten$Value"})
+    cast = Chain.from_config(
+        {"transforms": "c", "transforms.c.type": "Cast$Value", "transforms.c.spec": "kind:string,n:string"}
+    )
+
+    flat, record = flatten.apply(Record("t", value)), cast.apply(Record("t", value))
+    assert flat is not None
+    assert flat.value == {"kind": "new", "n": 1.5, "inner.a.b": 1}
+    assert record is not None
+    assert (record.value["kind"], record.value["n"]) == ("new", "1.5")
+    assert type(record.value["kind"]) is str

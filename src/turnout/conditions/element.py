@@ -17,7 +17,7 @@ from turnout.conditions.text import parse
 from turnout.multivalued import ANY_KEY, Expanded, Metadata, Texts, metadata_key, split_kind, texts_or_none
 from turnout.records.field_paths import EACH, PathError, parse_elements
 from turnout.records.path_texts import leaf_texts
-from turnout.records.text import kind_of_type, text_of
+from turnout.records.text import NumberText, kind_of_type, text_of
 from turnout.records.types import DynamicValue
 
 _LONG, _MOST_CACHED = 1 << 12, 1 << 18
@@ -46,7 +46,7 @@ def _inner(where: str) -> tuple[Condition, tuple[str, ...]]:
 
 def _elements(value: str) -> list[Any]:
     try:
-        read = json.loads(value)
+        read = json.loads(value, parse_float=NumberText)
     except (ValueError, RecursionError):
         return []
     return read if isinstance(read, list) else [read]

@@ -20,7 +20,7 @@ from turnout.multivalued import (
 from turnout.multivalued import Metadata as Texted
 from turnout.records import Batch, Block, Positions, Schema
 from turnout.records.field_paths import ADDRESS, PREFIX, ListedPath, PathError, has_elements, is_prefix, listed_path
-from turnout.records.path_texts import element_texts_at, leaf_texts_at, texts_at
+from turnout.records.path_texts import element_texts_at, entry_at, leaf_texts_at, texts_at
 from turnout.records.text import iso_of, kind_of_type, text_of
 from turnout.subscriptions.index import Column
 
@@ -161,7 +161,7 @@ class _Inside:
         if self._has_elements:
             return Column(batch.by_row(element_texts_at(side, steps, len(batch), kind), rows), several=True)
         if len(side) == 1 and len(steps) == 1 and side[0].kind == "object" and len(side[0]) == len(rows):
-            column = side[0].columns.get(steps[0])
+            column = entry_at(side[0].columns, steps[0])
             if column is None:
                 return Column([None] * len(rows))
             one_type = self._type_of(side[0], column)

@@ -12,6 +12,7 @@ from turnout.errors import RecordError
 from turnout.records.block import Block, Positions, rows_of, taking
 from turnout.records.grouping import group
 from turnout.records.headers import Header, Headers
+from turnout.records.scalars import exact
 from turnout.records.schema import Schema
 from turnout.records.types import Column, DynamicValue, Value
 
@@ -118,8 +119,8 @@ class Batch:
             [record.partition for record in records],
             [record.offset for record in records] if has_offsets else None,
             cast("list[Milliseconds | None]", [record.timestamp for record in records]),
-            _blocks([(record.key_schema, record.key) for record in records]),
-            _blocks([(record.value_schema, record.value) for record in records]),
+            _blocks([(record.key_schema, exact(record.key)) for record in records]),
+            _blocks([(record.value_schema, exact(record.value)) for record in records]),
             Headers.of_lists([record.headers for record in records]),
         )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from turnout.multivalued import Texts, texts_or_none
 from turnout.records.block import Block
@@ -141,9 +141,11 @@ def _column(block: Block, steps: Sequence[str]) -> tuple[Schema | None, Column]:
     first, *others = steps
     if block.kind == "object":
         schema = None if schema is None else schema.field(first)
-        column = block.columns.get(first)
+        column = entry_at(block.columns, first)
         if column is None:
             return schema, [None] * len(block)
+    elif block.kind == "mixed":
+        column = [value.get(first) for value in block.values]
     else:
         schema, column = _inside(schema, block.values, first)
     for step in others:
@@ -156,7 +158,7 @@ def _inside(schema: Schema | None, column: Column, step: str) -> tuple[Schema | 
     if schema is None or schema.type == ANY:
         return None, [_entry(value, step) for value in column]
     if schema.type == "map":
-        return schema.values, [value.get(step) if type(value) is dict else None for value in column]
+        return schema.values, [entry_at(value, step, schema.keys) if type(value) is dict else None for value in column]
     inner = schema.field(step)
     if inner is None:
         return None, [None] * len(column)
@@ -165,10 +167,21 @@ def _inside(schema: Schema | None, column: Column, step: str) -> tuple[Schema | 
 
 def _entry(value: Value, step: str) -> DynamicValue:
     if type(value) is dict:
-        return value.get(step)
+        return entry_at(value, step)
     if isinstance(value, Struct):
         return _Typed.of(value, step)
     return value.member(step) if isinstance(value, _Typed) else None
+
+
+def entry_at(entries: Mapping[DynamicValue, DynamicValue], step: str, keys: Schema | None = None) -> DynamicValue:
+    """Return the entry of a map under a text; a key that is no text is found by its own."""
+    found = entries.get(step)
+    if found is not None or (keys is not None and keys.type == "string"):
+        return found
+    for name, item in entries.items():
+        if type(name) is not str and text_of(name, keys) == step:
+            return item
+    return found
 
 
 class _Typed:

@@ -7,9 +7,12 @@ Connect's int64 and a plain ``float`` its float64; everything else is one of the
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from decimal import Decimal
+from functools import lru_cache
+from typing import Any, Final
 
 from turnout.records.schema import Schema
+from turnout.records.types import DynamicValue
 
 
 class Int8(int):
@@ -75,3 +78,57 @@ class Struct:
 
     schema: Schema
     fields: dict[str, Any]
+
+
+_CLASSES: Final = frozenset(
+    (str, bytes, bool, int, float, Decimal, dict, list, Int8, Int16, Int32, BigInt, Float32, Moment, Struct)
+)
+
+
+@lru_cache(maxsize=1024)
+def class_of(kind: type) -> type:
+    """Return the class by which Connect knows the values of a type: for a subclass the nearest one above it.
+
+    >>> from collections import OrderedDict
+    >>> class_of(OrderedDict), class_of(Moment), class_of(object)
+    (<class 'dict'>, <class 'turnout.records.scalars.Moment'>, <class 'object'>)
+    """
+    return next((parent for parent in kind.__mro__ if parent in _CLASSES), kind)
+
+
+def exact(value: DynamicValue) -> DynamicValue:
+    """Return a value from a Python program with a value of `class_of` in place of those of subclasses, at any depth.
+
+    >>> from collections import OrderedDict
+    >>> exact([OrderedDict(n=1)])
+    [{'n': 1}]
+    """
+    return value if _is_exact(value) else _exact(value)
+
+
+def _is_exact(value: DynamicValue) -> bool:
+    """Return whether nothing in a value is of a subclass; however deep it is, without recursion."""
+    stack: list[DynamicValue] = [value]
+    while stack:
+        inner = stack.pop()
+        kind = type(inner)
+        if kind is dict:
+            stack += inner
+            stack += inner.values()
+        elif kind is list:
+            stack += inner
+        elif class_of(kind) is not kind:
+            return False
+    return True
+
+
+def _exact(value: DynamicValue) -> DynamicValue:
+    own = class_of(type(value))
+    if own is dict:
+        return {_exact(name): _exact(item) for name, item in value.items()}
+    if own is list:
+        return [_exact(item) for item in value]
+    if type(value) is own:
+        return value
+    # An enum that is a text too prints another one.
+    return str.__str__(value) if own is str else own(value)

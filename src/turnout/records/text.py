@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from itertools import chain
-from typing import Final, cast
+from json.encoder import encode_basestring as _quoted
+from typing import Final, Self, cast
 
 from turnout.deferred import np
 from turnout.epoch import MILLISECONDS_PER_DAY
@@ -31,6 +31,8 @@ def text_of(value: object, schema: Schema | None = None) -> str | None:
         return iso_of(value, schema)
     if isinstance(value, int):
         return int.__repr__(value)
+    if isinstance(value, NumberText):
+        return value.text
     if isinstance(value, float):
         single = isinstance(value, Float32) or (schema is not None and schema.type == "float32")
         return java_float(value) if single else java_double(value)
@@ -41,7 +43,46 @@ def text_of(value: object, schema: Schema | None = None) -> str | None:
             return bytes(value).decode("utf-8")
         except UnicodeDecodeError:
             return None
-    return json.dumps(json_of(value, schema), ensure_ascii=False, separators=(",", ":"))
+    return _json_text(value, schema)
+
+
+class NumberText(float):
+    """Number in a text of JSON, whose own text is as it is written there: that of `text_of` in one that it made.
+
+    >>> text_of(NumberText("1.50")), NumberText("1.50") == 1.5
+    ('1.50', True)
+    """
+
+    text: str
+
+    def __new__(cls, text: str) -> Self:
+        """Return the number that a text of JSON is."""
+        number = super().__new__(cls, text)
+        number.text = text
+        return number
+
+
+def _json_text(value: DynamicValue, schema: Schema | None) -> str:
+    """Return a value as JSON, in which each number and time has the text that it has by itself."""
+    if isinstance(value, Struct):
+        return _json_text(value.fields, value.schema)
+    if isinstance(value, Mapping):
+        if schema is not None and schema.type == "struct":
+            entries = [(field.name, value.get(field.name), field.schema) for field in schema.fields]
+        else:
+            inner = schema.values if schema is not None else None
+            entries = [(str(text_of(key)), item, inner) for key, item in value.items()]
+        return f"{{{','.join(f'{_quoted(name)}:{_json_text(item, own)}' for name, item, own in entries)}}}"
+    if isinstance(value, list | tuple):
+        inner = schema.values if schema is not None else None
+        return f"[{','.join([_json_text(item, inner) for item in value])}]"
+    if isinstance(value, bytes | bytearray | memoryview):
+        return f'"{b64encode(bytes(value)).decode("ascii")}"'
+    if value is None:
+        return "null"
+    text = text_of(value, schema) or ""
+    bare = isinstance(value, int | float | Decimal) and not isinstance(value, Moment) and math.isfinite(value)
+    return text if bare else _quoted(text)
 
 
 def kind_of_type(type_: type) -> str:

@@ -13,6 +13,7 @@ from functools import cache
 from turnout.epoch import MILLISECONDS_PER_DAY
 from turnout.errors import RecordError
 from turnout.records import Float32, Int8, Int16, Int32, Moment, Schema
+from turnout.records.scalars import class_of
 from turnout.records.schema import DATE, TIME, TIMESTAMP
 from turnout.records.text import java_decimal, java_double, java_float
 from turnout.records.types import Convert, DynamicValue, Value
@@ -65,7 +66,7 @@ def _refuse(problem: str) -> _Cast:
 
 
 def _cast(casts: Mapping[type, _Cast], value: Value, target: str) -> DynamicValue:
-    cast = casts.get(type(value))
+    cast = casts.get(type(value)) or casts.get(class_of(type(value)))
     if cast is None:
         raise RecordError(f"Unexpected type in Cast transformation: {type(value).__name__} to {target}")
     return cast(value)
@@ -196,7 +197,7 @@ def _of_hex(text: str) -> float | Fraction:
 
 
 def _moment(value: Value) -> Moment:
-    if type(value) is not Moment:
+    if not isinstance(value, Moment):
         raise RecordError(f"class {type(value).__name__} cannot be cast to class java.util.Date", _CLASS_CAST)
     return value
 

@@ -10,6 +10,7 @@ from typing import ClassVar, Self
 
 from turnout.errors import RecordError
 from turnout.records import Batch, BigInt, Block, Float32, Int8, Int16, Int32, Moment, Schema, Shape
+from turnout.records.scalars import class_of
 from turnout.records.schema import DATE, DECIMAL, TIME, TIMESTAMP
 from turnout.records.types import Column, DynamicValue, NewColumns, Value
 from turnout.transforms.base import REPLACE_NULL, Errors, NamedField, Run, Side, Step, Transform
@@ -177,9 +178,9 @@ class FieldMask:
         """Return the same for schemaless values, each by its own type."""
         try:
             kinds = set(map(type, column)) - {type(None)}
-            masked: dict[type, Value] = {kind: self._of_type(kind) for kind in kinds}
+            masked: dict[type, Value] = {kind: self._of_type(class_of(kind)) for kind in kinds}
         except RecordError:
-            return convert(column, lambda value: self._of_type(type(value)), errors)
+            return convert(column, lambda value: self._of_type(class_of(type(value))), errors)
         return [masked.get(type(value)) for value in column]
 
     def _of_schema(self, schema: Schema) -> DynamicValue:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from turnout.epoch import MILLISECONDS_PER_DAY
 from turnout.errors import RecordError
 from turnout.records import Moment, Schema
+from turnout.records.scalars import class_of
 from turnout.records.schema import DATE, TIME, TIMESTAMP
 from turnout.records.types import Convert, DynamicValue, Value
 from turnout.transforms.java.calendar import wrapped
@@ -70,7 +71,7 @@ class Conversion:
 
     def of_any(self, value: Value) -> Value:
         """Return the conversion of one schemaless value; its type determines its form."""
-        if type(value) is Moment:
+        if isinstance(value, Moment):
             return self._write(int(value))
         if type(value) is int:
             return self._write(_of_unix(value, self.precision))
@@ -110,7 +111,7 @@ class Conversion:
 
 
 def _checked(value: Value, kind: type, expected: str) -> DynamicValue:
-    if type(value) is not kind:
+    if class_of(type(value)) is not kind:
         raise RecordError(f"Expected the timestamp to be {expected}, but found {type(value).__name__}")
     return value
 

@@ -281,9 +281,8 @@ def _logical(kind: str, definition: Fields, path: str) -> tuple[str | None, int]
     write without ``logicalType``, and which all write where it is not valid: Oracle's NUMBER has the scale 127.
     """
     name = definition.get("logicalType")
-    if not isinstance(name, str) or kind not in _LOGICAL.get(name, ()):
-        name = None
-    elif kind == "fixed" and definition.get("size") != _FIXED_SIZES.get(name, definition.get("size")):
+    size = definition.get("size")
+    if not isinstance(name, str) or kind not in _LOGICAL.get(name, ()) or size != _FIXED_SIZES.get(name, size):
         name = None
     scale = definition.get("scale", 0)
     if name == "decimal":
@@ -314,7 +313,7 @@ def _scale_of_connect(definition: Fields, path: str) -> int:
         scale = _MAX_DIGITS + 1
     if abs(scale) > _MAX_DIGITS:
         raise ValueError(
-            f"{path or 'schema'}: expected the scale of a Decimal, at most {_MAX_DIGITS}, as the attribute scale or among "
-            f"connect.parameters, found {found!r}"
+            f"{path or 'schema'}: expected the scale of a Decimal, at most {_MAX_DIGITS}, as the attribute scale or "
+            f"among connect.parameters, found {found!r}"
         )
     return scale
