@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from turnout.codecs import Codec, EncodeErrors
 from turnout.codecs.codec import RecordCodec, as_record_codec
+from turnout.codecs.json_writing import encode_json
 from turnout.codecs.plain_json import SchemalessJson, TypedJson
 from turnout.engine.unfit_headers import HeaderRules, without
 from turnout.errors import RecordError
@@ -22,6 +23,9 @@ from turnout.transforms.mixed_blocks import split
 
 Bodies = dict[int, bytes | None]
 HeaderPairs = Sequence[tuple[str | None, bytes | None]]
+
+_SCHEMA_FORMATS = frozenset({"avro", "protobuf", "jsonSchema"})
+"""Formats whose readers need a schema: values without one are refused by the codec."""
 
 _MAX_LISTED_RECORDS = 200
 """Number of records up to which headers stay lists."""
@@ -141,6 +145,8 @@ def _encoded(records: Batch, side: list[Block], rows: RowIds, codec: Codec, stag
 def encode_block(records: Batch, codec: Codec, block: Block) -> tuple[list[bytes | None], Mapping[int, RecordError]]:
     """Return the bytes of a block's values, and index → error for the values that cannot be encoded."""
     try:
+        if block.form and codec.format not in _SCHEMA_FORMATS:
+            return _in_form(block)
         own = as_record_codec(codec)
         if own is not None:
             return _encode_of_records(records, own, block)
@@ -149,6 +155,13 @@ def encode_block(records: Batch, codec: Codec, block: Block) -> tuple[list[bytes
         return errors.texts, errors.errors
     except RecordError as error:
         return [None] * len(block), dict.fromkeys(range(len(block)), error)
+
+
+def _in_form(block: Block) -> tuple[list[bytes | None], Mapping[int, RecordError]]:
+    """Return the values of a block in the form that a transform has chosen for them."""
+    if block.form == "json":
+        return encode_json(block)
+    return [value.encode() if isinstance(value, str) else bytes(value) for value in block.whole()], {}
 
 
 def _encode_of_records(

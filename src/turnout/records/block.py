@@ -161,13 +161,17 @@ class Block:
         origin: the bytes that they were read from, if their codec may write them unchanged. They belong
             to these values: `take` keeps them, and no block that a transform makes has any.
 
+    Attributes:
+        form: what the values are written as, whatever codec the route has: ``json``, ``body`` (bytes and texts as they
+            are), or empty for what the codec makes of them.
+
     >>> from turnout.records import group
     >>> (block,) = group(np.array([4, 7]), None, [{"city": "Oulu", "n": 1}, {"city": "Turku", "n": 2}])
     >>> block.rows.tolist(), block.columns
     ([4, 7], {'city': ('Oulu', 'Turku'), 'n': (1, 2)})
     """
 
-    __slots__ = ("_content", "_rows", "checked", "origin", "schema")
+    __slots__ = ("_content", "_rows", "checked", "form", "origin", "schema")
 
     _content: _Nulls | _PlainValues | _Objects | _UnopenedObjects | _MixedObjects
 
@@ -185,6 +189,7 @@ class Block:
         self.schema = schema
         self.checked = checked
         self.origin = origin
+        self.form = ""
         if values is not None:
             self._content = _PlainValues(values)
         elif columns is None:
@@ -290,13 +295,16 @@ class Block:
         take = _taking(indices, count)
         block = Block(self.rows[indices], self.schema, checked=self.checked)
         block._content = self._content.take(take)
+        block.form = self.form
         if self.origin is not None:
             block.origin = Origin(self.origin.codec, take(self.origin.texts))
         return block
 
     def with_columns(self, schema: Schema | None, columns: Columns, *, checked: bool = True) -> Block:
         """Return objects in the same rows."""
-        return Block(self._rows, schema, columns=columns, checked=checked)
+        block = Block(self._rows, schema, columns=columns, checked=checked)
+        block.form = self.form
+        return block
 
     def with_values(self, schema: Schema | None, values: Column, *, checked: bool = True) -> Block:
         """Return plain values, none of them null, in the same rows; `group` sorts out nulls and objects."""

@@ -111,7 +111,10 @@ class CloudEvent(Transform):
         data = [part for block in selected if len(block) for part in _data_of(block, attributes, errors)]
         self._set(batch, attributes, errors)
         self._drop(batch, rows)
-        written = self._structured(data, attributes) if self.mode == "structured" else data
+        if self.mode == "structured":
+            written = list(self._structured(data, attributes))
+        else:
+            written = data = [part for block in data for part in _bodies(block, attributes)]
         if self.mode == "binary":
             self._append(batch, rows, data, attributes)
         elif self.mode == "structured":
@@ -151,7 +154,9 @@ class CloudEvent(Transform):
                 elif value is not None:
                     event["data"] = _inside(value, block.schema)
                 events.append(event)
-            yield from group(block.rows, None, events)
+            for part in group(block.rows, None, events):
+                part.form = "json"
+                yield part
 
     def _append(self, batch: Batch, rows: Positions, data: Sequence[Block], attributes: _Attributes) -> None:
         """Append a header for each attribute."""
@@ -247,8 +252,43 @@ def _data_of(block: Block, attributes: _Attributes, errors: Errors) -> list[Bloc
     column = block.columns.get("data") or [None] * len(block)
     encoded = block.columns.get("data_base64")
     if encoded is not None and any(value is not None for value in encoded):
-        return group(block.rows, None, _binary(block, encoded, column, errors))
-    return group(block.rows, block.schema and block.schema.field("data"), column)
+        return _as_json(group(block.rows, None, _binary(block, encoded, column, errors)))
+    schema = block.schema and block.schema.field("data")
+    parts = group(block.rows, schema, column)
+    return parts if schema is not None else _as_json(parts)
+
+
+def _as_json(parts: list[Block]) -> list[Block]:
+    """Mark the data of events in JSON, which is JSON where it is neither bytes nor a text of another type."""
+    for part in parts:
+        part.form = "json" if part.kind != "null" else ""
+    return parts
+
+
+def _bodies(block: Block, attributes: _Attributes) -> Iterator[Block]:
+    """Yield the data of events: bytes, and texts of a type that is not JSON, are bodies as they are."""
+    if block.kind != "plain":
+        yield block
+        return
+    types = [attributes[row].get("datacontenttype") for row in block.rows.tolist()]
+    is_body = np.array(
+        [
+            isinstance(value, bytes) or (isinstance(value, str) and not _is_json(type_))
+            for value, type_ in zip(block.values, types, strict=True)
+        ]
+    )
+    for chosen, form in ((is_body, "body"), (~is_body, block.form)):
+        part = block.take(np.flatnonzero(chosen))
+        if len(part):
+            part = part.with_values(part.schema, part.values, checked=part.checked) if part is block else part
+            part.form = form
+            yield part
+
+
+def _is_json(content_type: Value) -> bool:
+    """Return whether data of a content type is JSON, as it is without one."""
+    name = str(content_type or "application/json").partition(";")[0].strip().lower()
+    return name in ("application/json", "text/json") or name.endswith("+json")
 
 
 def _binary(block: Block, encoded: Column, data: Column, errors: Errors) -> Iterator[Value]:
