@@ -54,9 +54,9 @@ class SampleRecord:
 
         Args:
             document: the parts of `PARTS`. A key or a value that is text stands for its bytes, anything else for its
-                JSON; ``keyBase64`` and ``valueBase64`` are for bytes that are not text. Headers are a block of
-                name → text, or → a list of texts, or a list of [name, text]. A timestamp is ISO 8601
-                or milliseconds since 1970.
+                JSON; ``keyBase64`` and ``valueBase64``, or YAML's ``!!binary``, are for bytes as they are, as another
+                program's encoder writes them. Headers are a block of name → text, or → a list of texts, or a list of
+                [name, text]. A timestamp is ISO 8601 or milliseconds since 1970.
             stream: its stream, unless it names one itself.
             route: whose formats say how a key and a value that are no text become bytes; JSON if not given.
 
@@ -110,8 +110,11 @@ class _RecordReader:
     def content(self, part: str, notation: Notation) -> bytes | None:
         encoded = self._document.get(f"{part}Base64")
         if encoded is None:
+            given = self._document.get(part)
+            if isinstance(given, bytes):
+                return given
             try:
-                return notation.encode(self._document.get(part))
+                return notation.encode(given)
             except ValueError as problem:
                 self.mistakes.append(Mistake(part, str(problem)))
                 return None

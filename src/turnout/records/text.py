@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from base64 import b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from itertools import chain
 from json.encoder import encode_basestring as _quoted
@@ -68,7 +68,7 @@ def _json_text(value: DynamicValue, schema: Schema | None) -> str:
         return _json_text(value.fields, value.schema)
     if isinstance(value, Mapping):
         if schema is not None and schema.type == "struct":
-            entries = [(field.name, value.get(field.name), field.schema) for field in schema.fields]
+            entries = list(_fields(value, schema))
         else:
             inner = schema.values if schema is not None else None
             entries = [(str(text_of(key)), item, inner) for key, item in value.items()]
@@ -134,13 +134,21 @@ def readable(raw: bytes | None) -> str | None:
     return None if raw is None else raw.decode("utf-8", "replace")
 
 
+def _fields(value: Mapping[str, DynamicValue], schema: Schema) -> Iterator[tuple[str, DynamicValue, Schema]]:
+    """Yield the fields of a struct but for those that are absent."""
+    for field in schema.fields:
+        item = value.get(field.name)
+        if item is not None or not field.schema.omissible:
+            yield field.name, item, field.schema
+
+
 def json_of(value: object, schema: Schema | None = None) -> DynamicValue:
     """The value as the standard library's JSON takes it: times in ISO 8601, bytes in base64, decimals as numbers."""
     if isinstance(value, Struct):
         return json_of(value.fields, value.schema)
     if isinstance(value, Mapping):
         if schema is not None and schema.type == "struct":
-            return {field.name: json_of(value.get(field.name), field.schema) for field in schema.fields}
+            return {name: json_of(item, own) for name, item, own in _fields(value, schema)}
         inner = schema.values if schema is not None else None
         return {str(text_of(key)): json_of(item, inner) for key, item in value.items()}
     if isinstance(value, list | tuple):

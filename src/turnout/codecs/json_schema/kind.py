@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -9,7 +10,7 @@ from typing import Any, Final
 from turnout.codecs.codec import Codec
 from turnout.codecs.json_schema.options import JsonSchemaOptions
 from turnout.codecs.kind import CodecKind, choice, flag
-from turnout.codecs.notation import Notation, SchemaNotation, TextNotation
+from turnout.codecs.notation import SchemaNotation
 from turnout.codecs.schema_registry import (
     CONVERTER,
     REGISTRY,
@@ -21,6 +22,8 @@ from turnout.codecs.schema_registry import (
     schema_text_of,
     settings_of,
 )
+from turnout.records.block import rows_of
+from turnout.records.types import Value
 
 JSON_SCHEMA_CONVERTER: Final = "io.confluent.connect.json.JsonSchemaConverter"
 _OPTIONS: Final = (
@@ -53,12 +56,25 @@ def _codec(*, registry: RegistryOptions | None, schema: str | None, **others: An
     return JsonSchemaFile(schema_text_of(Path(schema)), options)
 
 
-def _notation(codec: Codec) -> Notation:
-    """Return the notation of values: those of a file's union are written as JSON themselves."""
-    from turnout.codecs.schema_registry import RegistryCodec
+class _JsonNotation(SchemaNotation):
+    """Notation of values of a file's JSON Schema: their own JSON, as any program writes it.
 
-    union = codec.schema() is None and not isinstance(codec, RegistryCodec)
-    return TextNotation(codec) if union else SchemaNotation(codec)
+    What the codec does not read as it stands is the notation of its schema, with times in ISO 8601; so is all that has
+    the schema of a registry.
+    """
+
+    def encode(self, plain: Value) -> bytes | None:
+        """See `turnout.codecs.notation.Notation.encode`."""
+        from turnout.codecs.json_schema.codec import JsonSchemaFile
+
+        if plain is not None and isinstance(self.codec, JsonSchemaFile):
+            try:
+                text = json.dumps(plain, ensure_ascii=False, separators=(",", ":")).encode()
+            except (TypeError, ValueError):
+                text = b""
+            if not self.codec.decode(rows_of(1), [text])[1]:
+                return text
+        return SchemaNotation.encode(self, plain)
 
 
 def _of_connect(properties: Mapping[str, object]) -> dict[str, object]:
@@ -73,6 +89,6 @@ KIND: Final = CodecKind(
     _codec,
     settings=(REGISTRY, schema_file("the file with the JSON Schema of all values"), *SUBJECTS, *_OPTIONS),
     connect=(*CONVERTER, *_OPTIONS, *_UNSUPPORTED),
-    notation=_notation,
+    notation=_JsonNotation,
     from_connect=_of_connect,
 )
