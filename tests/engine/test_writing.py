@@ -42,3 +42,28 @@ def test_values_of_own_shapes_are_written_by_every_codec(
 
     expected = [[(f"n{number}", number), ("town", "Oulu")] for number in range(5)]
     assert expected == [list(read(value or b"").items()) for _, _, value, _ in sent(result.messages)]
+
+
+@pytest.mark.parametrize(
+    ("transforms", "given", "expected"),
+    [
+        ("FromJson$Value", b'{"a": [1, null], "b": {"c": "x"}}', b'{"a":[1,null],"b":{"c":"x"}}'),
+        ("FromJson$Value", b'[1, {"a": 2}]', b'[1,{"a":2}]'),
+        ("FromJson$Value", b'"x"', b"x"),
+        ("FromJson$Value", b"1.50", b"1.5"),
+        ("HoistField$Value, field: f", b"x", b'{"f":"x"}'),
+    ],
+)
+@pytest.mark.parametrize("copies", [1, 20])
+def test_objects_are_json_where_values_are_texts(transforms: str, given: bytes, expected: bytes, copies: int) -> None:
+    """No reader takes what Java prints of a map; plain values are their texts."""
+    text = f"""
+name: texts
+source: {{format: nats, servers: "nats://127.0.0.1:4222", stream: S}}
+value: {{format: string}}
+transforms: [{{type: {transforms}}}]
+"""
+
+    result = program(SINK, text=text).run(batch([{"value": given}] * copies))
+
+    assert [expected] * copies == [value for _, _, value, _ in sent(result.messages)]

@@ -15,7 +15,7 @@ from turnout.codecs.json_writing import encode_json
 from turnout.codecs.plain_json import SchemalessJson, TypedJson
 from turnout.engine.unfit_headers import HeaderRules, without
 from turnout.errors import RecordError
-from turnout.records import Batch, Block, Failure
+from turnout.records import Batch, Block, Failure, Struct
 from turnout.records.header_column import ARROW
 from turnout.records.types import ArrowArray, RowIds
 from turnout.routes import Route
@@ -26,6 +26,8 @@ HeaderPairs = Sequence[tuple[str | None, bytes | None]]
 
 _SCHEMA_FORMATS = frozenset({"avro", "protobuf", "jsonSchema"})
 """Formats whose readers need a schema: values without one are refused by the codec."""
+
+_NESTED = frozenset({dict, list, tuple, Struct})
 
 _MAX_LISTED_RECORDS = 200
 """Number of records up to which headers stay lists."""
@@ -147,6 +149,8 @@ def encode_block(records: Batch, codec: Codec, block: Block) -> tuple[list[bytes
     try:
         if block.form and codec.format not in _SCHEMA_FORMATS:
             return _in_form(block)
+        if codec.format == "string":
+            return _as_texts(codec, block)
         own = as_record_codec(codec)
         if own is not None:
             return _encode_of_records(records, own, block)
@@ -155,6 +159,20 @@ def encode_block(records: Batch, codec: Codec, block: Block) -> tuple[list[bytes
         return errors.texts, errors.errors
     except RecordError as error:
         return [None] * len(block), dict.fromkeys(range(len(block)), error)
+
+
+def _as_texts(codec: Codec, block: Block) -> tuple[list[bytes | None], Mapping[int, RecordError]]:
+    """Return values as texts: objects and arrays as JSON, where Kafka's StringConverter prints what Java does."""
+    if block.kind in ("object", "mixed"):
+        return encode_json(block)
+    if block.kind == "null" or _NESTED.isdisjoint(map(type, block.values)):
+        return codec.encode(block), {}
+    texts, errors = encode_json(block)
+    nested = [type(value) in _NESTED for value in block.values]
+    plain = [
+        text if is_nested else own for text, own, is_nested in zip(texts, codec.encode(block), nested, strict=True)
+    ]
+    return plain, {index: error for index, error in errors.items() if nested[index]}
 
 
 def _in_form(block: Block) -> tuple[list[bytes | None], Mapping[int, RecordError]]:
