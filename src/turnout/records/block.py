@@ -163,7 +163,7 @@ class Block:
 
     Attributes:
         form: what the values are written as, whatever codec the route has: ``json``, ``body`` (bytes and texts as they
-            are), or empty for what the codec makes of them.
+            are), or empty for what the codec writes.
 
     >>> from turnout.records import group
     >>> (block,) = group(np.array([4, 7]), None, [{"city": "Oulu", "n": 1}, {"city": "Turku", "n": 2}])

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from decimal import Decimal
-from functools import lru_cache
 from typing import Any, Final
 
 from turnout.records.schema import Schema
@@ -85,7 +84,6 @@ _CLASSES: Final = frozenset(
 )
 
 
-@lru_cache(maxsize=1024)
 def class_of(kind: type) -> type:
     """Return the class by which Connect knows the values of a type: for a subclass the nearest one above it.
 
@@ -93,7 +91,7 @@ def class_of(kind: type) -> type:
     >>> class_of(OrderedDict), class_of(Moment), class_of(object)
     (<class 'dict'>, <class 'turnout.records.scalars.Moment'>, <class 'object'>)
     """
-    return next((parent for parent in kind.__mro__ if parent in _CLASSES), kind)
+    return kind if kind in _CLASSES else next((parent for parent in kind.__mro__ if parent in _CLASSES), kind)
 
 
 def exact(value: DynamicValue) -> DynamicValue:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from base64 import b64encode
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from itertools import chain
 from json.encoder import encode_basestring as _quoted
@@ -68,7 +68,7 @@ def _json_text(value: DynamicValue, schema: Schema | None) -> str:
         return _json_text(value.fields, value.schema)
     if isinstance(value, Mapping):
         if schema is not None and schema.type == "struct":
-            entries = list(_fields(value, schema))
+            entries: Iterable[tuple[str, DynamicValue, Schema | None]] = _fields(value, schema)
         else:
             inner = schema.values if schema is not None else None
             entries = [(str(text_of(key)), item, inner) for key, item in value.items()]

@@ -26,7 +26,7 @@ _MAX_DEPTH: Final = 64
 
 _Fits: TypeAlias = Callable[[JsonType], bool]
 _Rank: TypeAlias = tuple[bool, int]
-"""Whether a value is valid by a schema, as far as it is examined, and how many of its names the schema has."""
+"""Validity of a value by a schema, as far as it is examined, and the number of its names that the schema has."""
 
 
 def union_field(index: int) -> str:

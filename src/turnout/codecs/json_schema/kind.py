@@ -59,8 +59,8 @@ def _codec(*, registry: RegistryOptions | None, schema: str | None, **others: An
 class _JsonNotation(SchemaNotation):
     """Notation of values of a file's JSON Schema: their own JSON, as any program writes it.
 
-    What the codec does not read as it stands is the notation of its schema, with times in ISO 8601; so is all that has
-    the schema of a registry.
+    A value that the codec does not read so is in the notation of its schema, with times in ISO 8601; so is every value
+    with the schema of a registry.
     """
 
     def encode(self, plain: Value) -> bytes | None:
