@@ -19,6 +19,7 @@ from turnout.codecs.avro import object_file
 from turnout.codecs.avro.object_file import AvroObjectFile
 from turnout.codecs.avro.reading import MalformedError
 from turnout.records import Moment
+from turnout.records.schema import DATE, DECIMAL
 
 SCHEMA = fastavro.parse_schema(
     {
@@ -109,6 +110,19 @@ def test_logical_types() -> None:
     assert read(content) == [
         {"price": Decimal("12.50"), "at": Moment(1_700_000_000_123), "day": Moment(2 * 86_400_000)}
     ]
+
+
+def test_logical_types_by_the_names_of_connect() -> None:
+    """A day without ``logicalType``, as old converters write it, is a day, and no number."""
+    types = {
+        "total": {"type": "bytes", "connect.name": DECIMAL, "connect.parameters": {"scale": "127"}},
+        "day": {"type": "int", "connect.name": DATE},
+    }
+    schema = {"type": "record", "name": "T", "fields": [{"name": name, "type": one} for name, one in types.items()]}
+
+    content = written([{"total": b"\5", "day": 5}], schema=fastavro.parse_schema(schema))
+
+    assert read(content) == [{"total": Decimal("5E-127"), "day": Moment(5 * 86_400_000)}]
 
 
 ROWS = [{"n": n, "city": "Oulu", "tags": ["x"]} for n in range(200)]
