@@ -86,3 +86,31 @@ def test_ids() -> None:
 def test_order_keys(order_by: str, body: bytes, expected: str) -> None:
     """Keys are values of JSON fields or headers; what has none has the key ""."""
     assert order_key(order_by, HEADERS, body) == expected
+
+
+@pytest.mark.parametrize(
+    "body", [b'{"a":"\xff"}', b'{"\xff":1}', b"[" * 100_000, b'{"a":' * 3_000 + b"1" + b"}" * 3_000]
+)
+@pytest.mark.parametrize("format_", ["cloudevents-structured", "cloudevents-batched"])
+def test_a_body_that_only_looks_like_json(format_: BodyFormat, body: bytes) -> None:
+    """What is not UTF-8, or nested too deep, stands in the event in base64."""
+    _, sent = request(format_, body)
+    event = json.loads(sent)
+    event = event[0] if format_ == "cloudevents-batched" else event
+
+    assert b64decode(event["data_base64"]) == body
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b'{"a":"\xff"}', b'{"\xff":1}', b"[" * 100_000, b'{"a":' * 3_000 + b"1" + b"}" * 3_000, b'{"a":1e999}', b""],
+)
+def test_no_order_key(body: bytes) -> None:
+    """A body without a readable value has no order key."""
+    assert order_key("value.b", {}, body) == ""
+
+
+def test_an_order_key_of_any_size() -> None:
+    """A number beyond 64 bits, and a value that is not UTF-8, are no errors."""
+    assert order_key("value.a", {}, b'{"a":"\xff"}') == ""
+    assert order_key("value.a", {}, b'{"a":%s}' % (b"9" * 40)) in ("", "9" * 40, "1e40", "1e+40")

@@ -50,6 +50,8 @@ def test_a_create_body_is_a_line(store):
     [
         ("{", "Expecting property name"),
         (b"\xff", "utf-8"),
+        (b'{"id":"\xff"}', "utf-8"),
+        (GOOD.replace('"k"', '"\xff"').encode("latin-1"), "utf-8"),
         ("[" * 100_000, "nested too deep|recursion"),
         ("7", "the line: expected an object"),
         ('{"rout": {}}', "rout: unknown field; there are id, metadata, route"),

@@ -20,6 +20,16 @@ from turnout.subscriptions.webhooks import delivery_address, delivery_subject, w
         ("https://host/#part", "a fragment"),
         ("https://host:port/", "Port could not be cast"),
         ("https://host:99999/", "out of range"),
+        ("https://host:0/", "port 0"),
+        (r"https://a\.example/x", "its host is no name and no address"),
+        ("https://../x", "its host"),
+        ("https://a..b/x", "its host"),
+        (f"https://{'a' * 64}.example/x", "its host"),
+        (f"https://{'a.' * 130}example/x", "its host"),
+        ("https://%41.example/x", "its host"),
+        ("https://a|b/x", "its host"),
+        ("https://[v1.a]/x", "its host"),
+        ("https://[::g]/x", "'::g' does not appear to be"),
         ("https://host/a b", "spaces"),
         ("https://host/\r\nX: 1", "control characters"),
         ("https://hôte/", "beyond ASCII"),
@@ -36,6 +46,8 @@ def test_problems(destination: str, problem: str) -> None:
 def test_stored_urls() -> None:
     """A store takes a URL that a request can be sent to, although no subject looks like it, and refuses others."""
     assert problem_of("https://host:8443/v1/*/a..b?x=1&y=>") is None
+    for host in ("a_b.example", "xn--mnchen-3ya.example.", "10.1.2.3", "[2001:db8::1]:8443", "localhost:8080"):
+        assert problem_of(f"https://{host}/x") is None
     assert "no host" in (problem_of("https:///a") or "")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from datetime import datetime
 from typing import Protocol, Self
 
@@ -10,6 +11,7 @@ import msgspec
 from turnout.nats.jetstream import JetStream, KeyValue, KeyValueConfig
 from turnout.nats.jetstream.errors import MessageNotFoundError
 
+_log = logging.getLogger(__name__)
 _KEPT_SECONDS = 45 * 86_400.0
 _MARKER_SECONDS = 60.0
 _DISABLED = "disabled"
@@ -98,7 +100,11 @@ class AttemptLog:
     async def refresh(self) -> None:
         """Look which endpoints are disabled now: others disable and enable them too."""
         disabled = await self._bucket.get(_DISABLED)
-        self.disabled = set() if disabled is None else set(msgspec.json.decode(disabled, type=list[str]))
+        try:
+            self.disabled = set() if disabled is None else set(msgspec.json.decode(disabled, type=list[str]))
+        except ValueError as problem:
+            # The endpoints that were disabled before stay so.
+            _log.warning("the list of disabled endpoints cannot be read, and will be replaced: %s", problem)
 
     async def of(self, sequence: int) -> list[Attempt]:
         """Return the failed attempts of a delivery."""
@@ -127,5 +133,9 @@ class AttemptLog:
 
 
 def attempts_of(value: bytes | None) -> list[Attempt]:
-    """Return the attempts that a bucket has for a delivery."""
-    return [] if value is None else msgspec.json.decode(value, type=list[Attempt])
+    """Return the attempts that a bucket has for a delivery; none if others have written something else there."""
+    try:
+        return [] if value is None else msgspec.json.decode(value, type=list[Attempt])
+    except (ValueError, RecursionError) as problem:
+        _log.warning("failed attempts of a delivery cannot be read, and are not counted: %s", problem)
+        return []

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Self
 
-import msgspec
-
 from turnout.delivery.attempts import Attempt, attempts_of
 from turnout.kafka.admin import KafkaAdmin
 from turnout.kafka.options import KafkaOptions
@@ -59,10 +57,7 @@ class DeadDelivery:
     ) -> Self:
         """Return a dead letter by its headers, which others may have written: attempts that cannot be read are none."""
         reason, webhook_id, written = (headers.get(name, [""])[0] for name in (REASON, WEBHOOK_ID, ATTEMPTS))
-        try:
-            attempts = attempts_of(written.encode() or None)
-        except (msgspec.DecodeError, UnicodeEncodeError):
-            attempts = []
+        attempts = attempts_of(written.encode(errors="replace") or None)
         destination, subscription = address or ("", "")
         return cls(position, destination, subscription, at, reason, webhook_id, tuple(attempts), size)
 

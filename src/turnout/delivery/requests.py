@@ -100,7 +100,8 @@ def _data(content_type: str, body: bytes) -> dict[str, object]:
     if _JSON.fullmatch(content_type):
         try:
             msgspec.json.decode(body)
-        except (msgspec.DecodeError, RecursionError):
+        except (ValueError, RecursionError):
+            # Bytes that are not UTF-8 are a UnicodeDecodeError, and no DecodeError.
             pass
         else:
             return {"data": msgspec.Raw(body)}
@@ -135,8 +136,8 @@ def order_key(order_by: str, headers: Headers, body: bytes) -> str:
         return next((values[0] for name, values in headers.items() if name == path and values), "")
     try:
         value = msgspec.json.decode(body)
-    except (msgspec.DecodeError, RecursionError):
+        for step in path.split("."):
+            value = value.get(step) if isinstance(value, dict) else None
+        return "" if value is None else value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    except (ValueError, OverflowError, RecursionError):
         return ""
-    for step in path.split("."):
-        value = value.get(step) if isinstance(value, dict) else None
-    return "" if value is None else value if isinstance(value, str) else msgspec.json.encode(value).decode()

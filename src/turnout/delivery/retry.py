@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-from email.utils import parsedate_to_datetime
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Final
 
 from turnout.subscriptions.delivery_settings import DeliverySettings
-from turnout.untrusted import decimal
+
+_LONGEST: Final = 10**9
+"""Seconds of the longest wait that is read; a longer one is this one."""
+
+_MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+_TIME: Final = r"(?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)"
+_DATES: Final = tuple(
+    re.compile(form, re.ASCII)
+    for form in (
+        rf"[A-Z][a-z]{{2}}, (?P<day>\d\d) (?P<month>[A-Z][a-z]{{2}}) (?P<year>\d{{4}}) {_TIME} (?:GMT|UTC|\+0000)",
+        rf"[A-Z][a-z]{{5,8}}, (?P<day>\d\d)-(?P<month>[A-Z][a-z]{{2}})-(?P<year>\d\d) {_TIME} GMT",
+        rf"[A-Z][a-z]{{2}} (?P<month>[A-Z][a-z]{{2}}) (?P<day>[ \d]\d) {_TIME} (?P<year>\d{{4}})",
+    )
+)
+"""The forms of a date in HTTP (RFC 9110, 5.6.7): IMF-fixdate, and the obsolete ones of RFC 850 and of asctime."""
 
 
 def delay_of(settings: DeliverySettings, failures: int, retry_after: float | None, draw: float) -> float | None:
@@ -31,18 +46,36 @@ def delay_of(settings: DeliverySettings, failures: int, retry_after: float | Non
 
 
 def seconds_of(retry_after: str, now: datetime) -> float | None:
-    """Return the seconds of a Retry-After, as a number or as a date (RFC 9110, 10.2.3); None for neither.
+    """Return the seconds of a Retry-After, as a number or as a date (RFC 9110, 10.2.3); None for any other text.
 
-    >>> from datetime import UTC
     >>> now = datetime(2026, 1, 1, tzinfo=UTC)
     >>> seconds_of("120", now), seconds_of("Thu, 01 Jan 2026 00:01:00 GMT", now), seconds_of("soon", now)
     (120.0, 60.0, None)
     """
-    number = decimal(retry_after.strip())
-    if number is not None:
-        return float(min(number, 10**9))
-    try:
-        moment = parsedate_to_datetime(retry_after)
-    except ValueError:
+    text = retry_after.strip()
+    if text.isascii() and text.isdigit():
+        # Digits beyond the longest wait are not converted: int() refuses thousands of them.
+        return float(
+            _LONGEST if len(text.lstrip("0")) > len(str(_LONGEST)) else min(int(text.lstrip("0") or "0"), _LONGEST)
+        )
+    moment = _date(text, now)
+    return None if moment is None else min(max(0.0, (moment - now).total_seconds()), float(_LONGEST))
+
+
+def _date(text: str, now: datetime) -> datetime | None:
+    """Return the time of an HTTP date; None for a text that is none, and for a date that no calendar has."""
+    match = next(filter(None, (form.fullmatch(text) for form in _DATES)), None)
+    if match is None or match["month"] not in _MONTHS:
         return None
-    return max(0.0, (moment - now).total_seconds()) if moment.tzinfo is not None else None
+    year, second = int(match["year"]), int(match["second"])
+    # The 61st second of a minute is a leap second.
+    leap = second == 60
+    fields = (int(match["day"]), int(match["hour"]), int(match["minute"]), 59 if leap else second)
+    try:
+        if len(match["year"]) == 2:
+            # Two digits mean the last such year that is not more than 50 years ahead.
+            year += (now.year + 50 - year) // 100 * 100
+        moment = datetime(year, _MONTHS.index(match["month"]) + 1, *fields, tzinfo=UTC)
+        return moment + timedelta(seconds=leap)
+    except (ValueError, OverflowError):
+        return None

@@ -146,4 +146,8 @@ def _endpoint(
     except SealError as problem:
         what = f"the secrets of the subscription {subscription!r} cannot be used"
         return Endpoint(destination, None, Signer(()), f"{what}: {problem}")
-    return Endpoint(destination, Target.of(URL(endpoint.url, encoded=True)), Signer(secrets))
+    try:
+        return Endpoint(destination, Target.of(URL(endpoint.url, encoded=True)), Signer(secrets))
+    except ValueError as problem:
+        # The rules for destinations are those of a release: a store may have one that an earlier release took.
+        return Endpoint(destination, None, Signer(()), f"no request can be sent to {endpoint.url!r:.200}: {problem}")

@@ -107,7 +107,7 @@ def _differences(old: bytes, new: bytes) -> Iterator[Difference]:
     """Yield the differences of two values; of objects, only fields whose texts differ are parsed."""
     try:
         before, after = _fields(old), _fields(new)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (ValueError, RecursionError):
         yield from compared("", read_back(old), read_back(new), exact=True)
         return
     for name in dict.fromkeys((*before, *after)):

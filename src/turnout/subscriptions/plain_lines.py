@@ -146,7 +146,7 @@ def read_plain(line: str | bytes) -> PlainLine | None:
     try:
         read = _decode(line)
         found = _leaves(read.route.condition)
-    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+    except (ValueError, RecursionError):
         return None
     if not found or not _keeps_rules(read, found):
         return None

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from functools import lru_cache
+from ipaddress import ip_address
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -21,6 +22,9 @@ MAX_URL: Final = 1_024
 
 _ENDPOINT_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _URL_CHARACTERS: Final = re.compile(r"[\x21-\x7e]+")
+_HOST_NAME: Final = re.compile(r"(?=.{1,254}$)(?:[A-Za-z0-9_-]{1,63}\.)*[A-Za-z0-9_-]{1,63}\.?")
+"""Name that a resolver takes; IPv4 addresses in any form have its characters, too."""
+
 _TOKEN: Final = re.compile(r"[A-Za-z0-9_-]+")
 _NO_SUBSCRIPTION: Final = "-"
 
@@ -61,14 +65,27 @@ def _url_problem(url: str) -> str | None:
         return "it has spaces, control characters or others beyond ASCII, which a URL has percent-encoded"
     try:
         parts = urlsplit(url)
-        _ = parts.port
+        port = parts.port
     except ValueError as problem:
         return str(problem)
     if not parts.hostname:
         return "it has no host"
+    if not _is_host(parts.hostname, is_literal="[" in parts.netloc):
+        return f"its host is no name and no address: found {parts.hostname!r:.60}"
+    if port == 0:
+        return "no server has the port 0"
     if parts.username is not None or parts.password is not None:
         return "it has a login, which belongs to a named endpoint"
     return "it has a fragment, which is never sent" if parts.fragment else None
+
+
+def _is_host(host: str, *, is_literal: bool) -> bool:
+    if not is_literal:
+        return _HOST_NAME.fullmatch(host) is not None
+    try:
+        return ip_address(host).version == 6
+    except ValueError:
+        return False
 
 
 def delivery_subject(prefix: str, destination: str, subscription: str) -> str:

@@ -278,11 +278,13 @@ def test_import(client: TestClient) -> None:
     wrong = post(content="\n".join([*lines, "", lines[0].replace('"d"', '"a..b"')]))
     stored = post(content="\n".join([*lines, unusual, ""]))
     again = post(content=lines[7])
+    bytes_ = post(content=lines[8].replace("s8", "u8").encode() + b'\n{"id":"\xff"}\n')
     other = client.post("/v1/subscriptions/import", headers={"Content-Type": "text/plain"}, content=lines[0])
 
     assert (wrong.status_code, "line 302: route.destinations[0]" in wrong.text) == (422, True)
     assert (stored.status_code, stored.json()["ids"]) == (201, [*(f"s{n}" for n in range(300)), "t"])
     assert (again.status_code, other.status_code) == (409, 415)
+    assert (bytes_.status_code, "line 2: " in bytes_.text) == (422, True)
     matched = client.post("/v1/subscriptions/match", json={"message": {"a": "299"}}).json()
     assert ([one["subscription_id"] for one in matched["matches"]], matched["revision"]) == (["s299"], 1)
     assert client.get("/v1/subscriptions/t").json()["enabled"] is False

@@ -71,7 +71,7 @@ def _read(data: bytes, raw_headers: bytes, subject: str) -> PubAck:
         # Nearly every answer there is: a message stored. Neither `in` nor `suppress`: each takes as long as decoding.
         try:
             return _decode(data)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        except (ValueError, RecursionError):
             pass
     try:
         answer = json.loads(data)

@@ -177,7 +177,7 @@ def _is_json(content_type: str) -> bool:
 def _json(body: bytes, kind: type[T], expected: str) -> T:
     try:
         return msgspec.json.decode(body, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except (ValueError, RecursionError):
         raise BodyError(f"expected {expected}") from None
 
 
@@ -186,7 +186,10 @@ def _text(value: msgspec.Raw | None) -> str | None:
     raw = b"" if value is None else bytes(value)
     if raw[:1] in (b"{", b"[", b"n", b""):
         return None
-    return msgspec.json.decode(raw, type=str) if raw[:1] == b'"' else raw.decode()
+    try:
+        return msgspec.json.decode(raw, type=str) if raw[:1] == b'"' else raw.decode()
+    except ValueError:
+        raise BodyError("expected JSON in UTF-8") from None
 
 
 _READERS: Final[Mapping[str, Callable[[Mapping[str, str], bytes], list[Incoming]]]] = {
