@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import hmac
 import json
 import ssl
 import threading
-from base64 import b64encode
+from base64 import b64decode, b64encode
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -19,17 +20,21 @@ from standardwebhooks import Webhook, WebhookVerificationError
 
 from tests.certificates import make_certificates
 from tests.delivery.receiver import SECRET, Hooks, Receiver, Request
-from turnout.delivery import capacity
+from turnout.delivery import capacity, dispatcher
 from turnout.delivery.dispatcher import Dispatcher
+from turnout.delivery.failures import Failures
+from turnout.delivery.lane import Delivery
 from turnout.delivery.service import deliver, opened_queue
 from turnout.delivery.streams import DeliveryStreams
 from turnout.embedded import NatsServer
-from turnout.nats.jetstream import connect
+from turnout.errors import ConnectionLostError
+from turnout.nats.jetstream import Message, connect
 from turnout.server.inputs.messages import messages_of
 from turnout.subscriptions import Subscription
 from turnout.subscriptions.delivery_settings import DeliverySettings
 from turnout.subscriptions.sealing import SECRET_KEY, SECRET_KEY_FILE, new_key
 from turnout.subscriptions.signing_secrets import new_secret
+from turnout.subscriptions.stores.memory import MemoryStore
 from turnout.subscriptions.webhooks import delivery_subject
 
 OTHER_SECRET = f"whsec_{b64encode(bytes(range(32))).decode()}"
@@ -400,7 +405,11 @@ def test_unknown_endpoint_and_foreign_subject(nats_server: NatsServer) -> None:
         reasons = {headers["Turnout-Reason"] for _, headers in await hooks.dead()}
 
         assert (counts.dead, counts.failed, counts.requests) == (5, 2, 0)
-        assert reasons == {"its subject has no endpoint", "the last of 2 attempts failed"}
+        assert {reason.partition(":")[0] for reason in reasons} == {
+            "its subject has no endpoint",
+            "the last of 2 attempts failed",
+        }
+        assert "its subject has no endpoint: 'https:///in' is no URL of a webhook: it has no host" in reasons
 
     run(nats_server, fine, work)
 
@@ -639,3 +648,201 @@ def test_server_restarts(tmp_path: Path) -> None:
 
     with NatsServer(tmp_path) as server:
         run(server, answer, work, delivery={"retry": [0.1] * 20})
+
+
+ABSURD = [
+    "Thu, 01 Jan 99999999999999999999 00:00:00 GMT",
+    "Thu, 99999999999999999999 Jan 2026 00:00:00 GMT",
+    f"Thu, 01 Jan 2026 00:01:00 +{'9' * 20}",
+    "-1",
+    "1e9",
+    "",
+]
+
+
+def test_absurd_waits(nats_server: NatsServer) -> None:
+    """No Retry-After of an endpoint stops the dispatcher: such a text is none."""
+    asked = iter([*ABSURD, *ABSURD])
+
+    async def work(hooks: Hooks, _: Receiver) -> None:
+        await hooks.publish(*(b"%d" % number for number in range(6)))
+        counts = await hooks.deliver()
+
+        assert (counts.delivered, counts.failed, counts.dead) == (6, 12, 0)
+
+    def answer(request: Request) -> web.Response:
+        text = next(asked, None)
+        status = 204 if text is None else 503 if len(text) % 2 else 429
+        return web.Response(status=status, headers={} if text is None else {"Retry-After": text})
+
+    run(nats_server, answer, work, delivery={"retry": [0.05] * 12, "jitter": 0, "breakerFailures": 0})
+
+
+@pytest.mark.parametrize(
+    "settings", [{"format": "cloudevents-structured"}, {"format": "cloudevents-batched"}, {"orderBy": "value.a"}]
+)
+def test_bodies_that_are_no_text(nats_server: NatsServer, settings: dict[str, str]) -> None:
+    """A record that is not UTF-8 is delivered, in base64 where the form is JSON, and so are the others."""
+    bodies = (b'{"a":"\xff"}', b'{"a":"x"}', b'{"\xff":1}', b"[" * 50_000, b"\xff")
+
+    async def work(hooks: Hooks, _: Receiver) -> None:
+        await hooks.publish(*bodies)
+        assert (await hooks.deliver()).delivered == len(bodies)
+
+    run(nats_server, fine, work, delivery=settings)
+
+
+def test_a_record_without_a_request(nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A record of which no request can be made fails by its schedule; it says nothing about its endpoint."""
+    make = dispatcher.request_of
+
+    def broken(settings: Any, identity: str, headers: Any, body: bytes, *rest: Any) -> Any:
+        if body.startswith(b"bad"):
+            raise LookupError("a bug")
+        return make(settings, identity, headers, body, *rest)
+
+    monkeypatch.setattr(dispatcher, "request_of", broken)
+
+    async def work(hooks: Hooks, _: Receiver) -> None:
+        await hooks.publish(*(b"bad%d" % number for number in range(10)), *(b"%d" % number for number in range(10)))
+        async with running_dispatcher(hooks, 30) as running:
+            while running.counts.dead + running.counts.delivered < 20:
+                await asyncio.sleep(0.02)
+            (state,) = running.endpoints()
+            assert state.state == "closed"
+            assert (running.counts.delivered, running.counts.dead) == (10, 10)
+        ((_, headers), *_) = await hooks.dead()
+        assert "no request can be made of it: LookupError: a bug" in headers["Turnout-Attempts"]
+
+    run(nats_server, fine, work, delivery={**FAST, "breakerFailures": 2, "breakerPause": "10m"})
+
+
+@pytest.mark.parametrize("failure", [ValueError("a bug"), KeyError(1), RecursionError(), OverflowError()])
+@pytest.mark.parametrize("place", ["next_attempt", "identity", "_accept"])
+def test_a_bug_in_one_delivery(
+    nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch, place: str, failure: Exception
+) -> None:
+    """Whatever is raised for one message, the others are delivered, and it comes again."""
+    owner: Any = Dispatcher if place == "_accept" else Failures
+    usual = getattr(owner, place)
+    raised: list[int] = []
+
+    def wrapped(self: Any, *args: Any) -> Any:
+        message = args[-1] if place == "_accept" else next(arg for arg in args if isinstance(arg, Delivery)).message
+        if message.data == b"bad" and len(raised) < 3:
+            raised.append(1)
+            raise failure
+        return usual(self, *args)
+
+    monkeypatch.setattr(owner, place, wrapped)
+    monkeypatch.setattr(dispatcher, "_PARK_SECONDS", (0.05, 0.05))
+
+    async def work(hooks: Hooks, _: Receiver) -> None:
+        await hooks.publish(b"bad", *(b"%d" % number for number in range(5)))
+        counts = await hooks.deliver()
+        assert (counts.delivered, counts.dead) == (5, 1) if place == "next_attempt" else (6, 0)
+
+    seen = run(
+        nats_server,
+        lambda request: web.Response(status=503 if request.body == b"bad" and place == "next_attempt" else 204),
+        work,
+        delivery={"retry": [0.05] * 8, "jitter": 0, "breakerFailures": 0},
+    )
+    assert raised == [1, 1, 1]
+    assert {request.body for request in seen.requests} == {b"bad", *(b"%d" % number for number in range(5))}
+
+
+def test_one_unreadable_subscription(nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A subscription that the store cannot read is a failure of its own deliveries, which says why."""
+    read = MemoryStore.read
+
+    def broken(self: MemoryStore, id_: str) -> Subscription:
+        if id_ == "bad":
+            raise ValueError("damaged")
+        return read(self, id_)
+
+    async def work(hooks: Hooks, _: Receiver) -> None:
+        hooks.subscribe("good", **FAST)
+        await hooks.publish(b"1", subscription="bad")
+        await hooks.publish(b"2", b"3", subscription="good")
+        async with running_dispatcher(hooks, 30) as running:
+            while running.counts.delivered < 2 or not running.counts.failed:
+                await asyncio.sleep(0.02)
+
+    monkeypatch.setattr(MemoryStore, "read", broken)
+    assert run(nats_server, fine, work).bodies == [b"2", b"3"]
+
+
+@pytest.mark.parametrize("room", [800, 300, 100, 0])
+def test_a_delivery_as_large_as_the_server_takes(nats_server: NatsServer, room: int) -> None:
+    """It becomes a dead letter after its schedule, with what fits of its end, and can be redriven."""
+    body = b"x" * ((1 << 20) - room)
+
+    async def work(hooks: Hooks, receiver: Receiver) -> None:
+        async with opened_queue(hooks.route):
+            pass
+        async with connect(nats_server.url) as js:
+            await js.publish(delivery_subject(f"{hooks.name}-out", "webhook:e", ""), body)
+        counts = await hooks.deliver()
+        assert (counts.failed, counts.dead, len(receiver.requests)) == (3, 1, 3)
+        ((letter, headers),) = await hooks.dead()
+        assert letter == body
+        assert ("Turnout-Webhook-Id" in headers) == (room > 99)
+        async with opened_queue(hooks.route) as queue:
+            assert await queue.redrive() == 1
+        assert (await hooks.deliver()).dead == 1
+
+    run(nats_server, lambda _: web.Response(status=500, text="e" * 200), work, delivery=FAST)
+
+
+def test_an_outcome_that_cannot_be_stored(nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A message that an endpoint has taken is not posted again while its acknowledgement fails, nor a dead one."""
+    failures = iter(range(6))
+
+    def away(*_: Any) -> None:
+        if next(failures, None) is not None:
+            raise ConnectionLostError("away")
+
+    ack, store_dead = Message.ack_now, DeliveryStreams.store_dead
+
+    def unsure_ack(self: Message) -> None:
+        away()
+        ack(self)
+
+    async def unsure_letter(self: DeliveryStreams, *args: Any) -> None:
+        away()
+        await store_dead(self, *args)
+
+    monkeypatch.setattr(Message, "ack_now", unsure_ack)
+    monkeypatch.setattr(DeliveryStreams, "store_dead", unsure_letter)
+    monkeypatch.setattr(dispatcher, "_SERVER_SECONDS", 0.05)
+
+    async def work(hooks: Hooks, _: Receiver) -> None:
+        await hooks.publish(b"good", b"bad")
+        counts = await hooks.deliver()
+        assert (counts.delivered, counts.dead, counts.requests) == (1, 1, 4)
+
+    run(nats_server, lambda request: web.Response(status=204 if request.body == b"good" else 500), work, delivery=FAST)
+
+
+def test_the_signature_names_the_receiver(nats_server: NatsServer) -> None:
+    """Its own signature binds a request to its URL; the usual library still verifies the usual one."""
+
+    async def work(hooks: Hooks, _: Receiver) -> None:
+        await hooks.publish(b'{"n": 1}')
+        assert (await hooks.deliver()).delivered == 1
+
+    receiver = run(nats_server, fine, work, secrets=[SECRET, OTHER_SECRET])
+    headers = _headers(receiver.requests[0])
+    key = b64decode(SECRET.removeprefix("whsec_"))
+
+    def signature(url: str) -> str:
+        content = f"receiver\n{url}\n{headers['webhook-signature']}".encode()
+        return f"v1,{b64encode(hmac.digest(key, content, 'sha256')).decode()}"
+
+    assert headers["webhook-receiver"] == receiver.url
+    assert signature(receiver.url) in headers["webhook-receiver-signature"].split(" ")
+    assert signature("https://other.example/in") not in headers["webhook-receiver-signature"].split(" ")
+    assert _is_verified(Webhook(SECRET), receiver.requests[0].body, headers)
+    forged = {**headers, "webhook-signature": headers["webhook-receiver-signature"]}
+    assert not _is_verified(Webhook(SECRET), receiver.requests[0].body, forged)

@@ -164,3 +164,31 @@ def test_a_busy_endpoint_takes_no_slot() -> None:
     fill(fast, 1)
     assert not slow.awaits_quota(100.0)
     assert fast.wait(100.0) == pytest.approx(0.95)
+
+
+def test_an_abandoned_probe() -> None:
+    """A probe that was not sent, or has no outcome, does not keep the breaker open."""
+    lane = lane_of(breakerFailures=1, breakerPause=30, timeout=10)
+    lane.breaker.failed(0.0)
+    lane.breaker.sent(30.0)
+    waiting = lane.breaker.wait(31.0)
+    lane.breaker.abandoned(31.0)
+
+    assert 0 < waiting <= 60
+    assert lane.breaker.wait(31.0) == 0.0
+    lane.breaker.sent(31.0)
+    assert lane.breaker.wait(31.0 + 60.0) == 0.0
+    lane.breaker.failed(40.0)
+    assert lane.breaker.wait(40.0) == 60.0
+    lane.breaker.succeeded()
+    lane.breaker.abandoned(41.0)
+    assert not lane.breaker.is_open
+
+
+def test_late_failures_of_an_open_breaker() -> None:
+    """Requests that were under way when it opened do not move its first probe."""
+    lane = lane_of(breakerFailures=1, breakerPause=30)
+    lane.breaker.failed(0.0)
+    lane.breaker.failed(5.0)
+
+    assert lane.breaker.wait(5.0) == 25.0

@@ -5,11 +5,24 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass, replace
 
+import pytest
+
+from tests.server.conftest import wait_for
+from tests.server.fakes import FakeRunner
+from turnout import background
 from turnout.delivery.counts import DeliveryCounts
 from turnout.errors import StreamError
 from turnout.routes import Route
 from turnout.server.deliveries import Ready, WebhookDeliveries
+from turnout.server.health import Health
+from turnout.server.lag_monitor import Survey
 from turnout.server.metrics import Metrics
+
+
+@pytest.fixture(autouse=True)
+def _soon_steady(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(background, "_STEADY_SECONDS", 0.2)
+
 
 HOOKS = Route.parse("""
 name: hooks
@@ -69,3 +82,59 @@ def test_failures_are_retried() -> None:
     deliveries.start()
     assert begun.wait(30)
     deliveries.close()
+
+
+@pytest.mark.parametrize("failure", [StreamError("away"), ValueError("a bug"), OSError(5, "io"), SystemExit(1)])
+def test_whatever_ends_a_dispatcher_it_begins_again(failure: BaseException) -> None:
+    """After any failure; meanwhile the route, readiness and metrics say so, and afterwards no more."""
+    begun = threading.Semaphore(0)
+    attempts: list[int] = []
+
+    def deliver(route: Route, stop: threading.Event, ready: Ready) -> None:
+        attempts.append(1)
+        begun.release()
+        if len(attempts) == 1:
+            raise failure
+        ready(FakeDispatcher(DeliveryCounts()))  # type: ignore[arg-type]
+        stop.wait()
+
+    deliveries = WebhookDeliveries(lambda: {"hooks": HOOKS}, deliver)
+    health = Health(FakeRunner(), Survey(list))
+    metrics = Metrics()
+    deliveries.start()
+    try:
+        assert begun.acquire(timeout=30)
+        wait_for(lambda: deliveries.problem("hooks"))
+        problem = health.ready().problems["thread webhooks of hooks"]
+        text = metrics.text().decode()
+        assert begun.acquire(timeout=30)
+        wait_for(lambda: not deliveries.problem("hooks"))
+    finally:
+        deliveries.close()
+
+    assert str(failure) in problem
+    assert 'turnout_background_up{work="webhooks of hooks"} 0.0' in text
+    assert 'turnout_background_failures_total{work="webhooks of hooks"} 1.0' in text
+    assert not any("hooks" in part for part in health.ready().problems)
+    assert 'work="webhooks of hooks"' not in metrics.text().decode()
+
+
+def test_a_bug_of_the_look_is_survived() -> None:
+    """The list of routes may fail: the thread that looks after the dispatchers goes on, and says so."""
+    looks: list[int] = []
+    looked = threading.Event()
+
+    def routes() -> dict[str, Route]:
+        looks.append(1)
+        if len(looks) < 3:
+            raise KeyError("hooks")
+        looked.set()
+        return {}
+
+    deliveries = WebhookDeliveries(routes)
+    deliveries.start()
+    try:
+        wait_for(lambda: "thread webhooks" in Health(FakeRunner(), Survey(list)).ready().problems)
+        assert looked.wait(30)
+    finally:
+        deliveries.close()

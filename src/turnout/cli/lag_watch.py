@@ -5,9 +5,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from turnout.background import Background
 
 if TYPE_CHECKING:
     from turnout.routes import Route
@@ -25,15 +27,17 @@ def lag_watch(route: Route, checkpoint: Path | None) -> Iterator[Callable[[], La
     if checkpoint is None or not route.source.streams:
         yield lambda: None
         return
-    ended = threading.Event()
     latest: list[Lag | None] = [None]
-    thread = threading.Thread(target=_watch, args=(route, checkpoint, latest, ended), name="turnout-lag", daemon=True)
-    thread.start()
-    try:
+
+    def watch() -> None:
+        try:
+            _watch(route, checkpoint, latest, background.stopped)
+        finally:
+            latest[0] = None
+
+    background = Background(f"lag of {route.name}", watch, every=_EVERY_SECONDS, delay=_EVERY_SECONDS)
+    with background:
         yield lambda: latest[0]
-    finally:
-        ended.set()
-        thread.join()
 
 
 def _watch(route: Route, checkpoint: Path, latest: list[Lag | None], ended: threading.Event) -> None:
@@ -41,10 +45,6 @@ def _watch(route: Route, checkpoint: Path, latest: list[Lag | None], ended: thre
     from turnout.runtime.endpoints import adapter_of
     from turnout.runtime.lag import lag_of
 
-    while not ended.wait(_EVERY_SECONDS):
-        try:
-            with adapter_of(route.source).session() as session:
-                while not ended.wait(_EVERY_SECONDS):
-                    latest[0] = lag_of(route.source, checkpoint, session, time.time())
-        except TurnoutError:
-            latest[0] = None
+    with suppress(TurnoutError), adapter_of(route.source).session() as session:
+        while not ended.wait(_EVERY_SECONDS):
+            latest[0] = lag_of(route.source, checkpoint, session, time.time())

@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Final
 
+from turnout.background import run_once
+
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -33,8 +35,7 @@ def stop_on_signals() -> Iterator[threading.Event]:
     receiver, sender = socket.socketpair()
     with receiver, sender:
         sender.setblocking(False)
-        listener = threading.Thread(target=_listen, args=(receiver, stop), name="turnout-signals", daemon=True)
-        listener.start()
+        listener = run_once("listener of signals", lambda: _listen(receiver, stop))
         before = signal.set_wakeup_fd(sender.fileno(), warn_on_full_buffer=False)
         for number in _SIGNALS:
             usual[number] = signal.signal(number, give_back)

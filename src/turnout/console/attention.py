@@ -18,6 +18,8 @@ def needs(entry: RouteEntry, parts: Parts) -> str:
         return status.reason or str(status.phase)
     if (problem := parts.survey.problems.get(entry.name)) is not None:
         return problem
+    if (problem := parts.webhooks.problem(entry.name)) != "":
+        return problem
     if entry.mistakes:
         return f"its file has mistakes: {entry.mistakes[0]}"
     if entry.pending is not None:

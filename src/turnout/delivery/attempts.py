@@ -120,15 +120,16 @@ class AttemptLog:
 
     async def disable(self, destination: str) -> None:
         """Keep an endpoint from further requests, also after a restart."""
+        # Only what is stored counts as known: a failure here is repeated.
+        await self._bucket.put(_DISABLED, msgspec.json.encode(sorted({*self.disabled, destination})))
         self.disabled.add(destination)
-        await self._bucket.put(_DISABLED, msgspec.json.encode(sorted(self.disabled)))
 
     async def enable(self, destination: str) -> bool:
         """Let a disabled endpoint have requests; return False if it was not disabled."""
         if destination not in self.disabled:
             return False
-        self.disabled.remove(destination)
-        await self._bucket.put(_DISABLED, msgspec.json.encode(sorted(self.disabled)))
+        await self._bucket.put(_DISABLED, msgspec.json.encode(sorted(self.disabled - {destination})))
+        self.disabled.discard(destination)
         return True
 
 

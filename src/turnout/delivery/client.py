@@ -14,8 +14,10 @@ from typing import Any, Final, Self, TypeVar
 
 from aiohappyeyeballs import AddrInfoType, start_connection
 
+from turnout.background import Tasks
 from turnout.delivery.connection import Connection, Exchange
 from turnout.delivery.guard import AddressGuard, ForbiddenAddressError, GuardedResolver, Network
+from turnout.delivery.lookups import LookupLimits, LookupResolver
 from turnout.delivery.response import Response
 from turnout.delivery.target import Target
 
@@ -42,12 +44,16 @@ class Client:
         self._kept: dict[_Origin, list[Connection]] = {}
         self._open: set[Connection] = set()
         self._resolved: dict[_Origin, tuple[float, asyncio.Task[list[AddrInfoType]]]] = {}
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tasks = Tasks("a request over HTTP")
+        self._lookups = LookupLimits()
         self._is_closed = False
 
     async def __aenter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
-        self._resolvers = {encrypted: GuardedResolver(self._guard, encrypted=encrypted) for encrypted in (True, False)}
+        self._resolvers = {
+            encrypted: GuardedResolver(self._guard, encrypted=encrypted, resolver=LookupResolver())
+            for encrypted in (True, False)
+        }
         if self._tls is None:
             self._tls = await asyncio.to_thread(ssl.create_default_context)
         return self
@@ -56,9 +62,7 @@ class Client:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._is_closed = True
-        for task in tuple(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.cancel()
         for connection in tuple(self._open):
             connection.close()
         for resolver in self._resolvers.values():
@@ -88,6 +92,7 @@ class Client:
         timeout: float,
         max_response: int,
         done: Callable[[Response], None],
+        owner: str = "",
     ) -> None:
         """Send a request; *done* gets its response, or a failure if there is none.
 
@@ -98,13 +103,14 @@ class Client:
             timeout: seconds for everything, from the connection to the last byte that is read.
             max_response: bytes that are read of the response's body; the connection is closed if there are more.
             done: called once, never before this returns; not called if the client is closed before.
+            owner: tenant of the request, whose look-ups of names are limited together; "" for none.
         """
         try:
             request = target.request(headers, body)
         except ValueError as problem:
             self._loop.call_soon(done, Response.failure(problem))
             return
-        exchange = Exchange(target, request, timeout, self._loop.time() + timeout, max_response, done)
+        exchange = Exchange(target, request, timeout, self._loop.time() + timeout, max_response, done, owner)
         kept = self._kept.get(target.origin)
         if kept:
             kept.pop().begin(exchange)
@@ -134,24 +140,21 @@ class Client:
     # -- new connections
 
     def _spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        task = self._loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
+        return self._tasks.start(work)
 
     async def _sent_anew(self, exchange: Exchange) -> None:
         try:
             async with asyncio.timeout_at(exchange.deadline):
-                connection = await self._connected(exchange.target)
+                connection = await self._connected(exchange.target, exchange.owner)
         except TimeoutError:
             exchange.done(exchange.late)
-        except (OSError, ValueError, RuntimeError) as failure:
-            exchange.done(Response.failure(failure))
+        except Exception as failure:  # noqa: BLE001 - without an outcome the delivery would wait for ever
+            exchange.done(Response.failure(f"{failure}" or type(failure).__name__))
         else:
             self._open.add(connection)
             connection.begin(exchange)
 
-    async def _connected(self, target: Target) -> Connection:
+    async def _connected(self, target: Target, owner: str) -> Connection:
         """Connect to an address that was checked.
 
         Raises:
@@ -161,7 +164,7 @@ class Client:
         problem = self._guard.url_problem(target.url)
         if problem is not None:
             raise ForbiddenAddressError(problem)
-        addresses = await self._addresses(target)
+        addresses = await self._addresses(target, owner)
         connected = await start_connection(addresses, happy_eyeballs_delay=_NEXT_ADDRESS_SECONDS)
         secure: dict[str, Any] = {"ssl": self._tls, "server_hostname": target.host} if target.is_encrypted else {}
         try:
@@ -173,22 +176,23 @@ class Client:
             raise
         return connection
 
-    async def _addresses(self, target: Target) -> list[AddrInfoType]:
+    async def _addresses(self, target: Target, owner: str) -> list[AddrInfoType]:
         """Return the addresses of a host; concurrent callers share the answer."""
         now = self._loop.time()
         until, resolving = self._resolved.get(target.origin, (0.0, None))
         if resolving is None or until < now or (resolving.done() and (resolving.cancelled() or resolving.exception())):
             if len(self._resolved) >= _REMEMBERED:
                 self._resolved.clear()
-            resolving = self._spawn(self._resolve(target))
+            resolving = self._spawn(self._resolve(target, owner))
             # The caller may have given up before it fails.
             resolving.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
             self._resolved[target.origin] = now + _RESOLVED_SECONDS, resolving
         return list(await asyncio.shield(resolving))
 
-    async def _resolve(self, target: Target) -> list[AddrInfoType]:
+    async def _resolve(self, target: Target, owner: str) -> list[AddrInfoType]:
         resolver = self._resolvers[target.is_encrypted]
-        found = await resolver.resolve(target.host, target.port, socket.AF_UNSPEC)
+        async with self._lookups.slot(owner, target.host):
+            found = await resolver.resolve(target.host, target.port, socket.AF_UNSPEC)
         return [_address(one["family"], one["host"], one["port"]) for one in found]
 
 

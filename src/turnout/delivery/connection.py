@@ -28,6 +28,7 @@ class Exchange:
         deadline: when they are over, by the loop's clock.
         max_response: bytes that are read of the body.
         done: called once with the outcome, and never before the call that sent the request has returned.
+        owner: tenant of the request; "" for none.
     """
 
     target: Target
@@ -36,6 +37,7 @@ class Exchange:
     deadline: float
     max_response: int
     done: Callable[[Response], None]
+    owner: str = ""
 
     @property
     def late(self) -> Response:

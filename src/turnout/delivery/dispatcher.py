@@ -2,19 +2,22 @@
 
 A message is acknowledged after its endpoint's 2xx, or when it is stored as a dead letter: at least once, with a
 ``webhook-id`` that does not change. A failed delivery without an order is given back to the queue until its next
-attempt; one with an order stays in memory, and blocks those behind it.
+attempt; one with an order stays in memory, and blocks those behind it. Whatever goes wrong with one delivery is
+a failed attempt of that delivery, and keeps no other from its endpoint.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import random
 import time
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, Final
+from typing import Final, TypeVar
 
+from turnout.background import Tasks, keep_running
 from turnout.delivery.attempts import AttemptLog
 from turnout.delivery.capacity import Capacity
 from turnout.delivery.client import Client
@@ -26,9 +29,14 @@ from turnout.delivery.requests import order_key, request_of, signed
 from turnout.delivery.response import GONE, Response
 from turnout.delivery.settings import Lanes
 from turnout.delivery.status import EndpointStatus
-from turnout.errors import SubscriptionError, TurnoutError
+from turnout.errors import StoreUnavailableError, TurnoutError, message_of
+from turnout.subscriptions.tenants import tenant_of
+
+_log = logging.getLogger(__name__)
+_Result = TypeVar("_Result")
 
 _SERVER_SECONDS: Final = 1.0
+_LONGEST_SERVER_SECONDS: Final = 30.0
 _PARK_SECONDS: Final = (1.0, 60.0)
 _QUOTA_PARK_SECONDS: Final = (1.0, 600.0)
 """Messages above a quota may be many: each comes back when its time is near, and not each minute."""
@@ -56,13 +64,12 @@ class Dispatcher:
         self._log = log
         self._loop = asyncio.get_running_loop()
         self._held: dict[int, Delivery] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks("a delivery over HTTP")
         self._timers: dict[int, asyncio.TimerHandle] = {}
         self._capacity = Capacity(lanes)
         self._failures = Failures(queue, log, self.counts)
         self._ordered_from = 0.0
         self._is_stopped = False
-        self._failure: asyncio.Future[None] = self._loop.create_future()
 
     @property
     def held(self) -> int:
@@ -81,20 +88,21 @@ class Dispatcher:
             StreamError: the consumer was deleted, or the server does not answer.
         """
         self._ordered_from = self._loop.time() + await self._queue.settling_seconds()
-        background = [asyncio.create_task(self._beat()), asyncio.create_task(self._refresh())]
-        pulling = asyncio.create_task(self._pull())
+        name = self._queue.name
+        keep = partial(keep_running, longest=_BEAT_SECONDS)
+        background = [
+            asyncio.create_task(keep(f"heartbeat of {name}", self._beat, every=_BEAT_SECONDS)),
+            asyncio.create_task(keep(f"endpoints of {name}", self._lanes.refresh, every=_REFRESH_SECONDS)),
+            asyncio.create_task(keep(f"disabled endpoints of {name}", self._log.refresh, every=_REFRESH_SECONDS)),
+        ]
         try:
-            await asyncio.wait([pulling, self._failure, *background], return_when=asyncio.FIRST_COMPLETED)
-            for ended in (pulling, *background):
-                if ended.done():
-                    ended.result()
-            if self._failure.done():
-                self._failure.result()
+            await self._pull()
         finally:
             self._is_stopped = True
-            for task in (pulling, *background, *self._tasks):
+            for task in background:
                 task.cancel()
-            await asyncio.gather(pulling, *background, *self._tasks, return_exceptions=True)
+            await self._tasks.cancel()
+            await asyncio.gather(*background, return_exceptions=True)
             for delivery in self._held.values():
                 delivery.message.nak_now()
 
@@ -103,20 +111,35 @@ class Dispatcher:
     async def _pull(self) -> None:
         async with self._queue.messages() as messages:
             async for message in messages:
-                found = self._lanes.known(message.subject) or await self._open(message.subject)
-                if found is None:
-                    foreign = Delivery(message, "", message.sequence)
-                    await self._failures.give_up(foreign, [], "its subject has no endpoint")
-                elif (delivery := self._accept(*found, message)) is not None:
-                    await self._hold_or_park(found[0], delivery)
+                try:
+                    await self._take(message)
+                except Exception as failure:  # noqa: BLE001 - one message keeps no other from its endpoint
+                    await self._give_back(message, failure)
 
-    async def _open(self, subject: str) -> tuple[Lane, str] | None:
+    async def _take(self, message: QueuedMessage) -> None:
+        found = self._lanes.known(message.subject) or await self._open(message.subject)
+        if isinstance(found, str):
+            await self._failures.give_up(Delivery(message, "", message.sequence), [], found)
+        elif (delivery := self._accept(*found, message)) is not None:
+            await self._hold_or_park(found[0], delivery)
+
+    async def _give_back(self, message: QueuedMessage, failure: Exception) -> None:
+        """Return a message that cannot be taken to the queue, which has it again after a while."""
+        what = f"{self._queue.name}: the message {message.sequence} cannot be taken now"
+        is_known = isinstance(failure, TurnoutError | OSError)
+        _log.warning("%s: %s", what, message_of(failure), exc_info=None if is_known else failure)
+        # Without an answer of the server it comes back by itself.
+        with contextlib.suppress(TurnoutError, OSError):
+            await message.nak(_PARK_SECONDS[1] * random.uniform(0.75, 1.0))  # noqa: S311 - spreads load
+
+    async def _open(self, subject: str) -> tuple[Lane, str] | str:
         while True:
             try:
                 return await self._lanes.open(subject, self._ordered_from)
-            except SubscriptionError:
+            except StoreUnavailableError as failure:
                 # Deliveries wait for the store, as their settings are unknown.
-                await asyncio.sleep(1.0)
+                _log.warning("%s: deliveries wait for the store: %s", self._queue.name, message_of(failure))
+                await asyncio.sleep(_SERVER_SECONDS)
 
     def _accept(self, lane: Lane, subscription: str, message: QueuedMessage) -> Delivery | None:
         """Put a message into its lane; return its delivery if the lane is full."""
@@ -129,11 +152,11 @@ class Dispatcher:
             return None
         delivery = Delivery(message, subscription, sequence, _key(lane, message), message.is_redelivered)
         if self._is_over(lane, delivery):
-            self._spawn(self._failures.discard(lane, delivery))
+            self._tasks.start(self._failures.discard(lane, delivery))
             return None
         if delivery.key is None and (wait := self._queue.wait_of(message)):
             lane.park(sequence, self._loop.time() + wait)
-            self._spawn(message.nak(wait))
+            self._tasks.start(self._nak(delivery, wait))
             return None
         if delivery.key is None and not self._capacity.has_space(lane):
             return delivery
@@ -165,8 +188,12 @@ class Dispatcher:
         delay = min(max(waiting, least), most) * random.uniform(0.75, 1.25)  # noqa: S311 - spreads load, hides nothing
         lane.park(delivery.sequence, now + delay)
         self.counts.parked += 1
+        await self._nak(delivery, delay)
+
+    async def _nak(self, delivery: Delivery, seconds: float) -> None:
+        """Give a delivery back; without an answer of the server it comes back by itself."""
         with contextlib.suppress(TurnoutError, OSError):
-            await delivery.message.nak(delay)
+            await delivery.message.nak(seconds)
 
     # -- from lanes to endpoints
 
@@ -191,19 +218,16 @@ class Dispatcher:
         self._timers.pop(id(lane), None)
         self._pump(lane)
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = self._loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._ended)
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        failure = None if task.cancelled() else task.exception()
-        if failure is not None and not self._failure.done():
-            self._failure.set_exception(failure)
-
     def _send(self, lane: Lane, delivery: Delivery) -> None:
         """Send one request, whose outcome `_answered` gets with a later turn of the loop."""
+        try:
+            self._send_request(lane, delivery)
+        except Exception as failure:  # noqa: BLE001 - a record of which no request can be made is its own failure
+            _log.warning("%s: no request for the message %s", self._queue.name, delivery.sequence, exc_info=failure)
+            problem = f"no request can be made of it: {type(failure).__name__}: {failure}"
+            self._loop.call_soon(self._answered, lane, delivery, Response.failure(problem, is_sent=False))
+
+    def _send_request(self, lane: Lane, delivery: Delivery) -> None:
         endpoint, settings = lane.endpoint, lane.settings
         if not self._queue.is_ours(delivery.message):
             self._loop.call_soon(self._abandon, lane, delivery)
@@ -224,16 +248,18 @@ class Dispatcher:
         self.counts.requests += 1
         self._client.send(
             endpoint.target,
-            signed(headers, endpoint.signer, body, int(time.time())),
+            signed(headers, endpoint.signer, body, int(time.time()), f"{endpoint.target.url}"),
             body,
             timeout=settings.timeout,
             max_response=settings.max_response,
             done=done,
+            owner=tenant_of(delivery.subscription),
         )
 
     def _abandon(self, lane: Lane, delivery: Delivery) -> None:
         """Leave a delivery to the dispatcher that has it now."""
         lane.under_way -= 1
+        lane.breaker.abandoned(self._loop.time())
         self._settle(lane, delivery)
 
     def _answered(self, lane: Lane, delivery: Delivery, response: Response) -> None:
@@ -243,8 +269,7 @@ class Dispatcher:
         try:
             self._settle_or_conclude(lane, delivery, response)
         except Exception as failure:  # noqa: BLE001 - the calling connection cannot handle it
-            if not self._failure.done():
-                self._failure.set_exception(failure)
+            self._tasks.start(self._leave(lane, delivery, failure))
 
     def _settle_or_conclude(self, lane: Lane, delivery: Delivery, response: Response) -> None:
         """Free a request's place in its lane, and end its delivery; a first success needs no task."""
@@ -253,22 +278,26 @@ class Dispatcher:
         lane.progressed += 1
         lane.is_stalled = False
         lane.last = LastResponse(time.time(), response)
-        if response.is_success or response.status == GONE:
+        if not response.is_sent:
+            lane.breaker.abandoned(now)
+        elif response.is_success or response.status == GONE:
             lane.breaker.succeeded()
         else:
             lane.breaker.failed(now)
-        if not response.is_success or delivery.has_failed:
-            self._pump(lane)
-            self._spawn(self._conclude(lane, delivery, response))
-            return
-        try:
-            delivery.message.ack_now()
-        except (TurnoutError, OSError):
-            self._loop.call_later(_SERVER_SECONDS, self._send_again, lane, delivery)
-            self._pump(lane)
-            return
-        self.counts.delivered += 1
-        self._settle(lane, delivery)
+        if response.is_success and not delivery.has_failed:
+            try:
+                delivery.message.ack_now()
+            except (TurnoutError, OSError):
+                # The outcome is known: not the request is repeated, but the acknowledgement.
+                delivery.has_failed = True
+            else:
+                self.counts.delivered += 1
+                self._settle(lane, delivery)
+                return
+        if not response.is_success:
+            self.counts.failed += 1
+        self._pump(lane)
+        self._tasks.start(self._conclude(lane, delivery, response))
 
     async def _conclude(self, lane: Lane, delivery: Delivery, response: Response) -> None:
         try:
@@ -276,13 +305,34 @@ class Dispatcher:
                 await self._delivered(lane, delivery)
             else:
                 await self._failed(lane, delivery, response)
-        except (TurnoutError, OSError):
-            # The server of the stream did not answer; the client connects again.
-            self._loop.call_later(_SERVER_SECONDS, self._send_again, lane, delivery)
+        except Exception as failure:  # noqa: BLE001 - a failure of one delivery, whatever it is
+            await self._leave(lane, delivery, failure)
+
+    async def _until_stored(self, delivery: Delivery, store: Callable[[], Awaitable[_Result]]) -> _Result:
+        """Store the outcome of a request at the queue's server, again and again until it has it.
+
+        The request is not repeated meanwhile: its outcome is known, and the endpoint has had it.
+        """
+        pause = _SERVER_SECONDS
+        while True:
+            try:
+                return await store()
+            except (TurnoutError, OSError) as failure:
+                what = f"{self._queue.name}: the outcome of the message {delivery.sequence} is not stored"
+                _log.warning("%s, next attempt in %g s: %s", what, pause, message_of(failure))
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _LONGEST_SERVER_SECONDS)
+
+    async def _leave(self, lane: Lane, delivery: Delivery, failure: Exception) -> None:
+        """Return a delivery with an unexpected failure to the queue, which has it again after a while."""
+        if self._held.get(delivery.sequence) is delivery:
+            lane.park(delivery.sequence, self._loop.time() + _PARK_SECONDS[1])
+            self._settle(lane, delivery)
+        await self._give_back(delivery.message, failure)
 
     async def _delivered(self, lane: Lane, delivery: Delivery) -> None:
         """Acknowledge a delivery that had failed before."""
-        await delivery.message.ack()
+        await self._until_stored(delivery, lambda: delivery.message.ack())
         self.counts.delivered += 1
         self._settle(lane, delivery)
         # Attempts that stay behind are forgotten by the bucket.
@@ -290,14 +340,14 @@ class Dispatcher:
             await self._log.forget(delivery.sequence)
 
     async def _failed(self, lane: Lane, delivery: Delivery, response: Response) -> None:
-        delay = await self._failures.next_attempt(lane, delivery, response)
+        delay = await self._until_stored(delivery, lambda: self._failures.next_attempt(lane, delivery, response))
         if delay is None:
             self._settle(lane, delivery)
         elif delivery.key is not None:
             self._loop.call_later(delay, self._send_again, lane, delivery)
         else:
             lane.park(delivery.sequence, self._loop.time() + delay)
-            await delivery.message.nak(delay)
+            await self._until_stored(delivery, lambda: delivery.message.nak(delay))
             self._settle(lane, delivery)
 
     def _send_again(self, lane: Lane, delivery: Delivery) -> None:
@@ -313,22 +363,9 @@ class Dispatcher:
     # -- in the background
 
     async def _beat(self) -> None:
-        """Report to the server that deliveries in memory are in progress."""
-        while True:
-            await asyncio.sleep(_BEAT_SECONDS)
-            # Without a connection they are redelivered, and recognized.
-            with contextlib.suppress(TurnoutError, OSError):
-                for delivery in list(self._held.values()):
-                    await delivery.message.in_progress()
-
-    async def _refresh(self) -> None:
-        while True:
-            # Without an answer what is known holds on.
-            with contextlib.suppress(SubscriptionError):
-                await self._lanes.refresh()
-            with contextlib.suppress(TurnoutError, OSError):
-                await self._log.refresh()
-            await asyncio.sleep(_REFRESH_SECONDS)
+        """Report to the server that deliveries in memory are in progress; without that they are redelivered."""
+        for delivery in list(self._held.values()):
+            await delivery.message.in_progress()
 
 
 def _key(lane: Lane, message: QueuedMessage) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import random
 from datetime import UTC, datetime, timedelta
 
@@ -12,12 +13,16 @@ from turnout.delivery.attempts import Attempt, AttemptLog
 from turnout.delivery.counts import DeliveryCounts
 from turnout.delivery.lane import Delivery, Lane
 from turnout.delivery.letters import ATTEMPTS, REASON, WEBHOOK_ID
-from turnout.delivery.queue import DeliveryQueue
+from turnout.delivery.queue import DeliveryQueue, QueuedMessage
 from turnout.delivery.requests import message_id
 from turnout.delivery.response import GONE, Response
 from turnout.delivery.retry import delay_of, seconds_of
-from turnout.errors import TurnoutError
+from turnout.errors import StreamError, TurnoutError
 from turnout.nats.protocol.headers import MESSAGE_ID
+
+_log = logging.getLogger(__name__)
+_UNANSWERED = (408, 503)
+"""Codes of requests to a server that does not answer: a smaller message would not help."""
 
 
 class Failures:
@@ -52,7 +57,6 @@ class Failures:
         attempts = await self._log.of(delivery.sequence) if delivery.has_failed else []
         now = datetime.now(UTC)
         attempts.append(Attempt(now, response.status, response.error))
-        self._counts.failed += 1
         if response.status == GONE:
             # A 410 that this dispatcher has caused itself must not disable an endpoint that was enabled again.
             if lane.endpoint.destination not in self._log.disabled:
@@ -85,9 +89,43 @@ class Failures:
         headers[WEBHOOK_ID] = [self.identity(delivery)]
         headers[ATTEMPTS] = [msgspec.json.encode(attempts).decode()]
         identity = f"dead:{self._queue.label}:{delivery.sequence}"
-        await self._queue.store_dead(message.subject, message.data, headers, identity)
+        await self._store_dead(message, headers, attempts, identity)
         self._counts.dead += 1
-        with contextlib.suppress(TurnoutError):
+        # The letter is stored: what follows is repeated after a redelivery, and forgotten by the bucket.
+        with contextlib.suppress(TurnoutError, OSError):
             await message.double_ack()
         if attempts:
-            await self._log.forget(delivery.sequence)
+            with contextlib.suppress(TurnoutError, OSError):
+                await self._log.forget(delivery.sequence)
+
+    async def _store_dead(
+        self, message: QueuedMessage, headers: dict[str, list[str]], attempts: list[Attempt], identity: str
+    ) -> None:
+        """Store a dead letter, with less about its end if it would be larger than the queue takes.
+
+        The message itself did fit, so the last form does: without any header of ours.
+        """
+        own = {name: values for name, values in headers.items() if name not in (REASON, ATTEMPTS, WEBHOOK_ID)}
+        last = [msgspec.structs.replace(attempt, error="") for attempt in attempts[-1:]]
+        forms = (
+            (headers, identity),
+            ({**headers, ATTEMPTS: [msgspec.json.encode(last).decode()]}, identity),
+            ({**own, WEBHOOK_ID: headers[WEBHOOK_ID], REASON: headers[REASON]}, identity),
+            ({**own, WEBHOOK_ID: headers[WEBHOOK_ID]}, ""),
+            (own, ""),
+        )
+        refused: StreamError | None = None
+        for form, msg_id in forms:
+            try:
+                await self._queue.store_dead(message.subject, message.data, form, msg_id)
+            except StreamError as failure:
+                if failure.code in _UNANSWERED:
+                    raise
+                refused = refused or failure
+            else:
+                if refused is not None:
+                    what = f"{self._queue.name}: the dead letter of the message {message.sequence}"
+                    _log.warning("%s has no room for its attempts (%s): %s", what, refused, headers[REASON][0])
+                return
+        assert refused is not None
+        raise refused

@@ -6,7 +6,6 @@ import socket
 from collections.abc import Sequence
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 
-from aiohttp import ThreadedResolver
 from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
@@ -99,13 +98,13 @@ class GuardedResolver(AbstractResolver):
     Args:
         guard: decides.
         encrypted: whether requests are made with TLS.
-        resolver: resolves; the system's if not given.
+        resolver: resolves names to any addresses.
     """
 
-    def __init__(self, guard: AddressGuard, *, encrypted: bool, resolver: AbstractResolver | None = None) -> None:
+    def __init__(self, guard: AddressGuard, *, encrypted: bool, resolver: AbstractResolver) -> None:
         self._guard = guard
         self._encrypted = encrypted
-        self._resolver = resolver or ThreadedResolver()
+        self._resolver = resolver
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET

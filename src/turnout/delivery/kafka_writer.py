@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from turnout.errors import StreamError, TurnoutError
+from turnout.errors import StreamError
 from turnout.kafka.options import KafkaOptions
 from turnout.kafka.producer import KafkaHeaders, KafkaMessages, KafkaProducer
 
@@ -59,7 +59,7 @@ class KafkaWriter:
                 failure: Exception | None = None
                 try:
                     await asyncio.to_thread(self._publish, [record for record, _ in batch], refused)
-                except (TurnoutError, OSError) as problem:
+                except Exception as problem:  # noqa: BLE001 - whoever waits for a record raises it
                     failure = problem
                 for index, (_, stored) in enumerate(batch):
                     reason = failure or refused.get(index)

@@ -15,6 +15,7 @@ from turnout.delivery.target import Target
 from turnout.delivery.tenant_rate import BURST_SECONDS, TenantRate
 from turnout.subscriptions.delivery_settings import DeliverySettings
 
+_GRACE_SECONDS = 30.0
 _OVERDUE_SECONDS = 60.0
 """A message that does not come back so long after its time went to another dispatcher."""
 
@@ -104,7 +105,8 @@ class Lane:
     _overdue: list[tuple[float, int]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.breaker = Breaker(self.settings.breaker_failures, self.settings.breaker_pause)
+        settings = self.settings
+        self.breaker = Breaker(settings.breaker_failures, settings.breaker_pause, 2 * settings.timeout + _GRACE_SECONDS)
         self._is_timed = bool(self.settings.rate) or self.is_ordered or self.quota is not None
 
     @property

@@ -89,7 +89,7 @@ class DeliveryQueue(Protocol):
         """Open the log of failed attempts."""
 
     async def store_dead(self, subject: str, body: bytes, headers: HeaderInput, identity: str) -> None:
-        """Store a delivery that is given up."""
+        """Store a delivery that is given up; without an identity nothing is added to its headers."""
 
     async def is_drained(self) -> bool:
         """Return True if no delivery waits."""

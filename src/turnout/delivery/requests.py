@@ -71,11 +71,13 @@ def request_of(
     return {**own, "Content-Type": "application/cloudevents-batch+json"}, msgspec.json.encode([event])
 
 
-def signed(headers: Mapping[str, str], signer: Signer, body: bytes, seconds: int) -> dict[str, str]:
-    """Return the headers of one attempt: with its time, and its signature if there are secrets."""
+def signed(headers: Mapping[str, str], signer: Signer, body: bytes, seconds: int, receiver: str) -> dict[str, str]:
+    """Return the headers of one attempt: with its time, and its signatures if there are secrets."""
     attempt = {**headers, "webhook-timestamp": f"{seconds}"}
     if signature := signer.signature(headers["webhook-id"], seconds, body):
         attempt["webhook-signature"] = signature
+        attempt["webhook-receiver"] = receiver
+        attempt["webhook-receiver-signature"] = signer.receiver_signature(receiver, signature)
     return attempt
 
 

@@ -25,11 +25,13 @@ class Response:
         status: status of the response; None without one.
         retry_after: value of Retry-After.
         error: the failure; the beginning of the body of a response that is no success.
+        is_sent: False if no request could be made, which says nothing about the endpoint.
     """
 
     status: int | None
     retry_after: str = ""
     error: str = ""
+    is_sent: bool = True
 
     @property
     def is_success(self) -> bool:
@@ -37,9 +39,9 @@ class Response:
         return self.status is not None and 200 <= self.status < 300
 
     @classmethod
-    def failure(cls, why: object) -> Response:
+    def failure(cls, why: object, *, is_sent: bool = True) -> Response:
         """Return the outcome of a request without a response."""
-        return cls(None, error=f"{why}"[:_KEPT_BYTES])
+        return cls(None, error=f"{why}"[:_KEPT_BYTES], is_sent=is_sent)
 
 
 class ResponseReader:

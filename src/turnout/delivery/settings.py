@@ -10,7 +10,7 @@ from turnout.delivery.lane import Endpoint, Lane
 from turnout.delivery.signatures import Signer
 from turnout.delivery.target import Target
 from turnout.delivery.tenant_rate import TenantRate, TenantRates
-from turnout.errors import SubscriptionNotFoundError
+from turnout.errors import StoreUnavailableError, SubscriptionNotFoundError
 from turnout.routes.webhooks import WebhookEndpoint, WebhooksPart
 from turnout.subscriptions import Store
 from turnout.subscriptions.delivery_settings import DeliverySettings
@@ -54,19 +54,25 @@ class Lanes:
         """Return the lane and the subscription of a subject; None if the store has to be queried."""
         return self._by_subject.get(subject)
 
-    async def open(self, subject: str, not_before: float) -> tuple[Lane, str] | None:
-        """Return the lane and the subscription of a subject after asking the store; None for a foreign subject.
+    async def open(self, subject: str, not_before: float) -> tuple[Lane, str] | str:
+        """Return the lane and the subscription of a subject after asking the store; the reason if it has none.
 
         Raises:
-            SubscriptionError: the store does not answer.
+            StoreUnavailableError: the store does not answer.
         """
         address = delivery_address(self._webhooks.subject, subject)
         if address is None:
-            return None
+            return "its subject has no endpoint"
         destination, subscription = address
-        if webhook_problem(destination) is not None:
-            return None
-        own, quota = await asyncio.to_thread(self._own, subscription) if subscription else (None, None)
+        if (wrong := webhook_problem(destination)) is not None:
+            return f"its subject has no endpoint: {destination!a:.200} {wrong}"
+        try:
+            own, quota = await asyncio.to_thread(self._own, subscription) if subscription else (None, None)
+        except StoreUnavailableError:
+            raise
+        except Exception as failure:  # noqa: BLE001 - one damaged subscription is a failure of its own deliveries
+            problem = f"the subscription {subscription!r} cannot be read: {type(failure).__name__}: {failure}"
+            return Lane(Endpoint(destination, None, Signer(()), problem), _DEFAULTS, not_before), subscription
         endpoint = self._webhooks.endpoint_of(destination)
         settings = own or (endpoint.settings if endpoint is not None else _DEFAULTS)
         tenant = "" if quota is None else tenant_of(subscription)

@@ -42,6 +42,20 @@ class Signer:
         content = b"%b.%d.%b" % (message_id.encode(), timestamp, body)
         return " ".join([sign(content) for sign in self._signers])
 
+    def receiver_signature(self, receiver: str, signature: str) -> str:
+        """Return the value of ``webhook-receiver-signature``; empty without secrets.
+
+        It binds a signature to the URL that it was made for: who receives a request cannot pass it on to another
+        receiver that knows the same secret. The signed text has a line break before its first dot, which the id of a
+        message cannot have, so that neither kind of signature can be taken for the other.
+
+        Args:
+            receiver: the value of ``webhook-receiver``, the URL of the request.
+            signature: the value of ``webhook-signature``.
+        """
+        content = f"receiver\n{receiver}\n{signature}".encode()
+        return " ".join([sign(content) for sign in self._signers])
+
 
 def _signer(prefix: str, key: bytes) -> Callable[[bytes], str]:
     if prefix == SYMMETRIC:

@@ -12,6 +12,7 @@ from typing import Final, Self
 from turnout.delivery.attempts import AttemptLog, JetStreamBucket
 from turnout.delivery.letters import DeadDelivery
 from turnout.delivery.queue import OF_LETTERS, DeliveryQueue, QueuedMessage
+from turnout.errors import StreamError
 from turnout.nats.jetstream import (
     AckPolicy,
     Consumer,
@@ -37,6 +38,8 @@ ACK_WAIT_SECONDS: Final = 30.0
 """Seconds after which a message of a killed dispatcher goes to another."""
 
 _REQUESTED: Final = 2_000
+_ROOM: Final = 16 << 10
+"""Bytes below `max_payload` from which on the headers of a letter may be what is too much."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +117,11 @@ class DeliveryStreams:
             StreamError: the server does not store it.
         """
         where = f"{self.webhooks.dead_subject}.{subject.removeprefix(f'{self.webhooks.subject}.')}"
-        expect = Expect(stream=f"{self.name}-dead")
-        await self.js.publish(where, body, headers=headers, msg_id=identity, expect=expect)
+        if identity:
+            expect = Expect(stream=f"{self.name}-dead")
+            await self.js.publish(where, body, headers=headers, msg_id=identity, expect=expect)
+        else:
+            await self.js.publish(where, body, headers=headers or None)
 
     async def is_drained(self) -> bool:
         """Return True if no delivery waits."""
@@ -141,7 +147,14 @@ class DeliveryStreams:
         tokens = subject.removeprefix(f"{self.webhooks.dead_subject}.")
         kept = {name: values for name, values in headers.items() if not name.lower().startswith(OF_LETTERS)}
         identity = f"redriven:{self.labels[1]}:{sequence}"
-        await self.js.publish(f"{self.webhooks.subject}.{tokens}", data, headers=kept, msg_id=identity)
+        where = f"{self.webhooks.subject}.{tokens}"
+        try:
+            await self.js.publish(where, data, headers=kept, msg_id=identity)
+        except StreamError:
+            if len(data) < self.js.connection.max_payload - _ROOM:
+                raise
+            # A letter as large as the server takes has no room for an identity.
+            await self.js.publish(where, data, headers=kept or None)
 
     async def redrive(self, positions: Collection[str] | None = None) -> int:
         """Move dead letters back into the delivery stream; return their number.

@@ -17,6 +17,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from turnout.background import run_once
 from turnout.demo.pace import SENT
 from turnout.errors import ConnectionLostError
 from turnout.nats.wire import Connection
@@ -89,7 +90,7 @@ def _named(count: int, values: NDArray[np.float64]) -> Fields:
 def listen(url: str, subject: str) -> None:
     """Print the ages of the messages on a subject, until the input has ended and it is quiet."""
     ended, ages = threading.Event(), Ages()
-    threading.Thread(target=_set_at_end_of_input, args=(ended,), daemon=True).start()
+    run_once("reading of the input", lambda: _set_at_end_of_input(ended))
     with Connection.open(url) as connection:
         connection.subscribe(subject)
         connection.ping()

@@ -11,6 +11,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Final
 from urllib.parse import urlsplit
 
+from turnout.background import Background
+
 _MAX_BODY: Final = 1 << 20
 _BY_ID: Final = re.compile(r"/schemas/ids/(\d{1,9})", re.ASCII)
 _VERSIONS: Final = re.compile(r"/subjects/[^/]+/versions")
@@ -82,11 +84,11 @@ def demo_registry() -> Iterator[DemoRegistry]:
     server.daemon_threads = True
     registry = DemoRegistry(f"http://127.0.0.1:{server.server_port}")
     handler.registry = registry  # type: ignore[attr-defined]
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
-    thread.start()
+    serving = Background("registry of the demo", lambda: server.serve_forever(0.05)).start()
     try:
         yield registry
     finally:
+        serving.stop()
         server.shutdown()
         server.server_close()
-        thread.join()
+        serving.join()

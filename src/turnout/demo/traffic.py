@@ -12,6 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from turnout.background import run_once
 from turnout.errors import RunError
 from turnout.records.types import Fields
 
@@ -60,8 +61,7 @@ class Traffic:
         assert self._publisher.stdin is not None
         self._publisher.stdin.write("go\n")
         self._publisher.stdin.flush()
-        ender = threading.Thread(target=self._end, args=(listener, stop or threading.Event()), daemon=True)
-        ender.start()
+        ender = run_once("end of the measurement", lambda: self._end(listener, stop or threading.Event()))
         summary: Fields = {"count": 0}
         for line in self._lines(listener):
             report = json.loads(line)

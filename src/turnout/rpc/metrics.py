@@ -6,11 +6,13 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from socket import AF_INET, AF_INET6, socket
 from socketserver import ThreadingMixIn
-from threading import BoundedSemaphore, Thread
+from threading import BoundedSemaphore
 from typing import Any, TypeAlias, TypeVar, cast
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, make_wsgi_app
+
+from turnout.background import Background
 
 _BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
@@ -87,7 +89,7 @@ class CallMetrics:
         )
         self._running = Gauge("turnout_rpc_running", "Calls that are being answered.", labels, registry=self.registry)
         self._labelled: dict[tuple[object, ...], Counter | Gauge | Histogram] = {}
-        self._served: tuple[WSGIServer, Thread] | None = None
+        self._served: tuple[WSGIServer, Background] | None = None
 
     def running(self, service: str, method: str) -> AbstractContextManager[None]:
         """Count a call as running inside the block."""
@@ -118,16 +120,15 @@ class CallMetrics:
         """Answer Prometheus on this address and port, or on a free one for 0, and give the port."""
         server = _server_class(host)((host, port), _Handler)
         server.set_app(make_wsgi_app(self.registry))
-        thread = Thread(target=server.serve_forever, name="turnout-metrics", daemon=True)
-        thread.start()
-        self._served = server, thread
+        self._served = server, Background("metrics server", server.serve_forever).start()
         return server.server_port
 
     def close(self) -> None:
         """Stop answering."""
         if self._served is not None:
-            server, thread = self._served
+            server, background = self._served
+            background.stop()
             server.shutdown()
             server.server_close()
-            thread.join()
+            background.join()
             self._served = None

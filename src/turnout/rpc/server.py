@@ -13,6 +13,7 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
+from turnout.background import Background
 from turnout.errors import ConfigError, Mistake, TurnoutError
 from turnout.rpc.call_interceptor import Calls, logger
 from turnout.rpc.call_limits import MessageBounds, Slots
@@ -97,7 +98,13 @@ class RpcServer:
         self._names: list[str] = []
         self._health = _Health()
         self._calls = Calls(log=self.log, metrics=self.metrics, tokens=_tokens(settings), threads=threads)
-        self._checker = threading.Thread(target=self._keep_checking, name="turnout-health", daemon=True)
+        self._checker = Background(
+            "check of the store for gRPC",
+            self._say_health,
+            every=_HEALTH_SECONDS,
+            delay=_HEALTH_SECONDS,
+            longest=_HEALTH_SECONDS,
+        )
         self._pool = ThreadPoolExecutor(settings.workers + settings.large, thread_name_prefix="turnout-rpc")
         self._server = grpc.server(
             self._pool,
@@ -163,20 +170,17 @@ class RpcServer:
             require_client_auth=authority is not None,
         )
 
-    def _keep_checking(self) -> None:
-        while not self.stopping.wait(_HEALTH_SECONDS):
-            self._say_health()
-
     def _say_health(self) -> None:
+        state = health_pb2.HealthCheckResponse.NOT_SERVING
         try:
             with within(_HEALTH_SECONDS):
                 self._check()
             state = health_pb2.HealthCheckResponse.SERVING
         except TurnoutError as problem:
             self.log.warning("not healthy", problem=str(problem))
-            state = health_pb2.HealthCheckResponse.NOT_SERVING
-        for name in ("", *self._names):
-            self._health.set(name, state)
+        finally:
+            for name in ("", *self._names):
+                self._health.set(name, state)
 
     def stop(self) -> None:
         """Report the shutdown to health checks, let running calls end within the grace period, and close."""
@@ -187,8 +191,7 @@ class RpcServer:
         deadline = time.monotonic() + self.settings.grace_seconds
         self._calls.drain(self.settings.grace_seconds)
         self._server.stop(max(0.0, deadline - time.monotonic())).wait()
-        if self._checker.ident is not None:
-            self._checker.join()
+        self._checker.close()
         self._pool.shutdown(wait=True)
         if self._threads is not None:
             self._threads.close()

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
 from collections.abc import Callable, Collection
-from dataclasses import asdict, dataclass, field
-from functools import partial
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from turnout.errors import TurnoutError, message_of
+from turnout.background import Background
 from turnout.routes import Route
 
 if TYPE_CHECKING:
@@ -19,9 +17,8 @@ if TYPE_CHECKING:
     from turnout.delivery.letters import DeadDelivery
     from turnout.delivery.status import EndpointStatus
 
-_log = logging.getLogger("turnout.server")
 _LOOK_SECONDS = 1.0
-_RETRY_SECONDS = 5.0
+_LONGEST_PAUSE = 30.0
 
 Ready = Callable[["Dispatcher"], None]
 """Called with a dispatcher, whose counts continue to grow."""
@@ -43,11 +40,10 @@ def deliver_route(route: Route, stop: threading.Event, ready: Ready) -> None:
 
 @dataclass(slots=True)
 class _Running:
-    """Thread with the dispatcher of one version of a route."""
+    """Dispatcher of one version of a route, on a thread that starts it again after a failure."""
 
     route: Route
-    stop: threading.Event = field(default_factory=threading.Event)
-    thread: threading.Thread | None = None
+    work: Background
     dispatcher: Dispatcher | None = None
 
 
@@ -87,23 +83,19 @@ class WebhookDeliveries:
         self._deliver = deliver
         self._counts: dict[str, list[DeliveryCounts]] = {}
         self._running: dict[str, _Running] = {}
-        self._ending = threading.Event()
-        self._thread = threading.Thread(target=self._keep_looking, name="turnout-webhooks", daemon=True)
+        self._looking = Background("webhooks", self.look, every=_LOOK_SECONDS)
 
     def start(self) -> None:
         """Start the thread that looks after the routes."""
-        self._thread.start()
+        self._looking.start()
 
     def close(self) -> None:
         """Stop all dispatchers; undelivered messages stay in their streams."""
-        self._ending.set()
-        if self._thread.ident is not None:
-            self._thread.join()
+        self._looking.close()
         for running in self._running.values():
-            running.stop.set()
+            running.work.stop()
         for running in self._running.values():
-            if running.thread is not None:
-                running.thread.join()
+            running.work.join()
 
     def totals(self) -> dict[str, dict[str, int]]:
         """Return the counts of each route since the server began, by their names."""
@@ -119,37 +111,36 @@ class WebhookDeliveries:
         dispatcher = None if running is None else running.dispatcher
         return None if dispatcher is None else dispatcher.endpoints()
 
+    def problem(self, name: str) -> str:
+        """Return why a route's dispatcher does not deliver now, as a sentence; "" if it does, or if it has none."""
+        running = self._running.get(name)
+        return "" if running is None else running.work.status().problem
+
     def look(self) -> None:
         """Start dispatchers of new versions, and stop those of removed or changed routes."""
         wanted = {name: route for name, route in self._routes().items() if route.webhooks is not None}
         for name, running in tuple(self._running.items()):
             if wanted.get(name) != running.route:
-                running.stop.set()
-                if running.thread is None or not running.thread.is_alive():
+                running.work.stop()
+                if not running.work.is_alive():
                     del self._running[name]
         for name, route in wanted.items():
             if name not in self._running:
-                running = self._running[name] = _Running(route)
-                running.thread = threading.Thread(
-                    target=self._keep_delivering, args=(running,), name=f"turnout-webhooks-{name}", daemon=True
-                )
-                running.thread.start()
+                running = self._running[name] = self._of(route)
+                running.work.start()
 
-    def _keep_looking(self) -> None:
-        while not self._ending.is_set():
-            self.look()
-            self._ending.wait(_LOOK_SECONDS)
+    def _of(self, route: Route) -> _Running:
+        """Return the dispatcher of a route, which is not started."""
 
-    def _keep_delivering(self, running: _Running) -> None:
-        while not running.stop.is_set():
+        def deliver() -> None:
             try:
-                self._deliver(running.route, running.stop, partial(self._ready, running))
-            except (TurnoutError, OSError) as failure:
-                name, why = running.route.name, message_of(failure)
-                _log.warning("route %s: webhooks: %s; next try in %g s", name, why, _RETRY_SECONDS)
+                self._deliver(route, running.work.stopped, ready)
+            finally:
                 running.dispatcher = None
-                running.stop.wait(_RETRY_SECONDS)
 
-    def _ready(self, running: _Running, dispatcher: Dispatcher) -> None:
-        running.dispatcher = dispatcher
-        self._counts.setdefault(running.route.name, []).append(dispatcher.counts)
+        def ready(dispatcher: Dispatcher) -> None:
+            running.dispatcher = dispatcher
+            self._counts.setdefault(route.name, []).append(dispatcher.counts)
+
+        running = _Running(route, Background(f"webhooks of {route.name}", deliver, longest=_LONGEST_PAUSE))
+        return running

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import logging
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from turnout.background import Background, statuses
 from turnout.errors import TurnoutError
 from turnout.server.lag_monitor import Survey
 from turnout.server.runner import Runner
 from turnout.subscriptions.deadline import within
-
-_log = logging.getLogger("turnout.server")
 
 _PAUSE_SECONDS: Final = 2.0
 _STORE_SECONDS: Final = 5.0
@@ -55,8 +52,7 @@ class Check:
         self._clock = clock
         self._answer: str | None = None
         self._asked_at: float | None = None
-        self._ending = threading.Event()
-        self._thread = threading.Thread(target=self._run_repeatedly, name=f"turnout-check-{name}", daemon=True)
+        self._background = Background(f"check of the {name}", self.run, every=_PAUSE_SECONDS, longest=_PAUSE_SECONDS)
 
     @property
     def problem(self) -> str | None:
@@ -73,19 +69,11 @@ class Check:
 
     def start(self) -> None:
         """Start the thread of the check."""
-        self._thread.start()
+        self._background.start()
 
     def close(self) -> None:
         """Stop the check, without waiting for a pending result."""
-        self._ending.set()
-
-    def _run_repeatedly(self) -> None:
-        while not self._ending.is_set():
-            try:
-                self.run()
-            except Exception:  # noqa: BLE001 - the next check may succeed, and only this thread runs it
-                _log.exception("the %s cannot be checked", self._name)
-            self._ending.wait(_PAUSE_SECONDS)
+        self._background.stop()
 
 
 class Health:
@@ -123,14 +111,16 @@ class Health:
 
     def live(self) -> str | None:
         """Return the reason why the process must be restarted; None if it need not be."""
-        return self._spark_check.problem
+        ended = next((status.problem for status in statuses() if not status.is_alive), None)
+        return self._spark_check.problem or ended
 
     def ready(self) -> Readiness:
         """Return the readiness, with the missing parts."""
         problems = {f"route {name}": problem for name, problem in self._survey.problems.items()}
         if not self._survey.has_measured:
             problems["routes"] = "the server is starting"
-        problems_of = {"spark": self.live(), "store": self._store_check.problem}
+        problems |= {f"thread {status.name}": status.problem for status in statuses() if status.problem}
+        problems_of = {"spark": self._spark_check.problem, "store": self._store_check.problem}
         return Readiness(problems | {part: problem for part, problem in problems_of.items() if problem is not None})
 
     def _spark_problem(self) -> str | None:

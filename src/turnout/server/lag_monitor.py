@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
 
+from turnout.background import Background
 from turnout.errors import ConnectionLostError, StreamError, TurnoutError
 from turnout.routes.endpoints import Endpoint, Source
 from turnout.runtime.endpoints import SourceSession, adapter_of
@@ -16,7 +16,6 @@ from turnout.secrets import masked_url
 from turnout.server.route_entry import RouteEntry
 from turnout.server.supervisor import Phase
 
-_log = logging.getLogger("turnout.server")
 _AT_WORK = (Phase.STARTING, Phase.RUNNING, Phase.WAITING, Phase.STOPPING)
 """Phases in which a server that is away is a problem: a route that is paused, or has failed, does not need it."""
 
@@ -40,24 +39,20 @@ class Survey:
         observer: Callable[[str, Lag], None] | None = None,
     ) -> None:
         self._entries = entries
-        self._pause = pause
         self._clock = clock
         self._observer = observer
         self._lags: dict[str, Lag] = {}
         self._problems: dict[str, str] = {}
         self._measured = threading.Event()
-        self._ending = threading.Event()
-        self._thread = threading.Thread(target=self._keep_looking, name="turnout-survey", daemon=True)
+        self._background = Background("survey of the routes' servers", self.measure, every=pause, longest=30.0)
 
     def start(self) -> None:
         """Start the thread of the survey."""
-        self._thread.start()
+        self._background.start()
 
     def close(self) -> None:
         """Stop the survey, and wait for its thread."""
-        self._ending.set()
-        if self._thread.ident is not None:
-            self._thread.join()
+        self._background.close()
 
     @property
     def has_measured(self) -> bool:
@@ -72,14 +67,6 @@ class Survey:
     def problems(self) -> dict[str, str]:
         """Reasons why routes cannot work, by route name: unreachable servers."""
         return self._problems
-
-    def _keep_looking(self) -> None:
-        while not self._ending.is_set():
-            try:
-                self.measure()
-            except Exception:  # noqa: BLE001 - the next check may succeed, and only this thread runs it
-                _log.exception("the routes' servers cannot be checked")
-            self._ending.wait(self._pause)
 
     def measure(self) -> None:
         """Contact all servers, each once."""

@@ -46,6 +46,7 @@ class HttpServer:
 
     def __init__(self, config: uvicorn.Config, limits: LimitsPart) -> None:
         self._server = uvicorn.Server(config)
+        self._is_stopped = False
         self._config = config
         self._limits = limits
         self._connections = Connections(raise_file_limit(limits.connections), limits.connections_per_address)
@@ -54,7 +55,9 @@ class HttpServer:
         self._lingering: set[asyncio.Task[None]] = set()
 
     def run(self, listening: socket.socket) -> None:
-        """Serve until `stop`."""
+        """Serve until `stop`; after a failure it can be called again."""
+        self._server = uvicorn.Server(self._config)
+        self._server.should_exit = self._is_stopped
         quieter = OnceAMinute()
         _LOGS.addFilter(quieter)
         try:
@@ -64,6 +67,7 @@ class HttpServer:
 
     def stop(self) -> None:
         """End `run`, from any thread, after the responses that are under way."""
+        self._is_stopped = True
         self._server.should_exit = True
 
     async def _serve(self, listening: socket.socket) -> None:
@@ -74,7 +78,7 @@ class HttpServer:
             # A bug in one of the tasks must end the server visibly rather than leave it deaf.
             await asyncio.wait([serving, *tasks], return_when=asyncio.FIRST_COMPLETED)
         finally:
-            self.stop()
+            self._server.should_exit = True
             await serving
             for task in (*tasks, *self._lingering):
                 task.cancel()

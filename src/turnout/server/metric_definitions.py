@@ -103,6 +103,15 @@ MEASURES: Final = {
             "turnout_input_messages_total", "counter", ("input",), "messages",
             "Messages stored by inputs, without duplicates.", "when a request is answered; since the server began",
         ),
+        Measure(
+            "turnout_background_up", "gauge", ("work",), "0 or 1",
+            "0 for a thread or task of the server whose work fails, and is tried again with growing pauses.", _ASKED,
+        ),
+        Measure(
+            "turnout_background_failures_total", "counter", ("work",), "failures",
+            "Failures of threads and tasks that should go on until they are stopped.",
+            "when one fails; since its start",
+        ),
         Measure("turnout_route_up", "gauge", _ROUTE, "0 or 1", "Whether the route runs.", _ASKED),
         Measure(
             "turnout_route_failed", "gauge", _ROUTE, "0 or 1",

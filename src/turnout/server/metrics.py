@@ -16,6 +16,7 @@ from prometheus_client import (
 from prometheus_client.core import Metric
 
 from turnout._built import version as __version__
+from turnout.background import BackgroundStatus, statuses
 from turnout.engine.counts import COUNTS, OUTCOMES, Counts
 from turnout.engine.flow import Stages
 from turnout.runtime.lag import Lag
@@ -48,7 +49,7 @@ class Metrics:
             registry=None,
         )
         Info("turnout_build", "Which turnout this is.", registry=self.registry).info({"version": __version__})
-        for collector in (PROCESS_COLLECTOR, PLATFORM_COLLECTOR, GC_COLLECTOR):
+        for collector in (PROCESS_COLLECTOR, PLATFORM_COLLECTOR, GC_COLLECTOR, _Background()):
             self.registry.register(collector)
 
     def watch(
@@ -81,6 +82,22 @@ class Metrics:
     def text(self) -> bytes:
         """Return all metrics in Prometheus' text format."""
         return generate_latest(self.registry)
+
+
+class _Background:
+    """Collector of the metrics of background work."""
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the state of all threads and tasks that go on until they are stopped."""
+        up = MEASURES["turnout_background_up"].family()
+        failures = MEASURES["turnout_background_failures_total"].family()
+        by_name: dict[str, list[BackgroundStatus]] = {}
+        for status in statuses():
+            by_name.setdefault(status.name, []).append(status)
+        for name, several in by_name.items():
+            up.add_metric((name,), all(status.is_alive and not status.problem for status in several))
+            failures.add_metric((name,), sum(status.failures for status in several))
+        yield from (up, failures)
 
 
 class _Routes:

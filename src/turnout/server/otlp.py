@@ -6,8 +6,6 @@ The variables are OpenTelemetry's own. The one of the endpoint turns it on; the 
 
 from __future__ import annotations
 
-import logging
-import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
@@ -16,13 +14,13 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric, Sample
 
 from turnout._built import version as __version__
+from turnout.background import Background, run_once
 from turnout.errors import ConfigError, MissingExtraError, Mistake
 from turnout.untrusted import decimal
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.metrics import export
 
-_log = logging.getLogger("turnout.server")
 _FOR_ALL: Final = "OTEL_EXPORTER_OTLP_ENDPOINT"
 _FOR_METRICS: Final = "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT"
 _PROTOCOLS: Final = ("OTEL_EXPORTER_OTLP_METRICS_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
@@ -84,23 +82,22 @@ class Push:
         self._resource = Resource.create(_attributes(environment))
         self._began = time.time_ns()
         self._works = True
-        self._ending = threading.Event()
-        self._thread = threading.Thread(target=self._keep_pushing, name="turnout-otlp", daemon=True)
+        self._background = Background("push of metrics", self._push, every=self._seconds, delay=self._seconds)
 
     def __enter__(self) -> Self:
-        self._thread.start()
+        self._background.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._ending.set()
-        self._thread.join(_LAST_SECONDS)
+        self._background.stop()
+        last = run_once("last push of metrics", self._push_last)
+        last.join(_LAST_SECONDS)
         # What still waits for its next try is given up.
         self._exporter.shutdown()
-        self._thread.join()
+        last.join()
 
-    def _keep_pushing(self) -> None:
-        while not self._ending.wait(self._seconds):
-            self._push()
+    def _push_last(self) -> None:
+        self._background.join()
         if self._works:
             self._push()
 
@@ -108,12 +105,8 @@ class Push:
         """Push once. The exporter retries failures that may be temporary, and logs the others."""
         from opentelemetry.sdk.metrics.export import MetricExportResult
 
-        try:
-            done = self._exporter.export(self._data()) is MetricExportResult.SUCCESS
-        except Exception:  # noqa: BLE001 - the next push may succeed, and only this thread runs it
-            _log.exception("metrics cannot be pushed")
-            done = False
-        self._works = done
+        self._works = False
+        self._works = self._exporter.export(self._data()) is MetricExportResult.SUCCESS
 
     def _data(self) -> export.MetricsData:
         from opentelemetry.sdk.metrics import export

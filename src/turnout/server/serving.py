@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import socket
 import ssl
 import threading
@@ -16,6 +15,7 @@ import uvicorn
 from fastapi import FastAPI
 from starlette.types import ASGIApp
 
+from turnout.background import Background
 from turnout.errors import ConfigError, Mistake, RouteError, RunError
 from turnout.routes import Route
 from turnout.rpc.kiwi_tree import registries
@@ -49,7 +49,6 @@ from turnout.server.watch import Files
 from turnout.subscriptions import open_store
 from turnout.subscriptions.store_threads import StoreThreads
 
-_log = logging.getLogger("turnout.server")
 _FLUSH_SECONDS = 5.0
 _ALIVE_SECONDS = 2.0
 _GRACE_SECONDS = 5
@@ -112,7 +111,6 @@ class RouteServer:
         self._runner_of = runner_of
         self._pages = pages
         self._resources = ExitStack()
-        self._ending = threading.Event()
         self._threads = StoreThreads()
         self._feed_calls = FeedCalls()
         self._resources.callback(self._threads.close)
@@ -135,7 +133,6 @@ class RouteServer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._ending.set()
         self._resources.close()
 
     def _start(self) -> None:
@@ -208,7 +205,14 @@ class RouteServer:
         self.routes.scan()
         survey.start()
         webhooks.start()
-        self._in_thread("turnout-watch", lambda: self._keep_looking(recorder, losses))
+        seconds = self.config.interval
+        # Each on its own: what fails keeps nothing else from its work.
+        for name, step, every in (
+            ("watch of the route files", self.routes.scan, seconds),
+            ("history of the counts", recorder.flush, _FLUSH_SECONDS),
+            ("watch of the losses", losses.look_if_due, seconds),
+        ):
+            self._resources.enter_context(Background(name, step, every=every, delay=every))
         self._serve_http(app, listening, events)
 
     def _guarded_app(self, parts: Parts, authenticator: TokenFile | None) -> ASGIApp:
@@ -266,25 +270,6 @@ class RouteServer:
                 routes.append(texts.read(file.text, file.path, texts.author_of(file.text, file.path)))
         return routes
 
-    def _in_thread(self, name: str, work: Callable[[], None]) -> None:
-        thread = threading.Thread(target=work, name=name, daemon=True)
-        thread.start()
-        self._resources.callback(thread.join)
-        self._resources.callback(self._ending.set)
-
-    def _keep_looking(self, recorder: Recorder, losses: LossMonitor) -> None:
-        since_flush = 0.0
-        while not self._ending.wait(self.config.interval):
-            since_flush += self.config.interval
-            try:
-                self.routes.scan()
-                if since_flush >= _FLUSH_SECONDS:
-                    since_flush = 0.0
-                    recorder.flush()
-                losses.look_if_due()
-            except Exception:  # noqa: BLE001 - the next check may succeed, and only this thread runs it
-                _log.exception("the route files cannot be read")
-
     def _serve_http(self, app: object, listening: socket.socket, events: Events) -> None:
         tls = self.config.tls
         config = uvicorn.Config(
@@ -309,12 +294,16 @@ class RouteServer:
             raise ConfigError([Mistake("tls", f"the certificate and the key cannot be used: {failure}")]) from failure
         server = HttpServer(config, self.config.limits)
 
+        serving = Background("HTTP server", lambda: server.run(listening), longest=_ALIVE_SECONDS)
+
         def stop() -> None:
+            serving.stop()
             # Otherwise it would wait for listeners of events.
             events.close()
             server.stop()
 
-        self._in_thread("turnout-http", lambda: server.run(listening))
+        self._resources.callback(serving.join)
+        serving.start()
         self._resources.callback(stop)
 
     def wait(self, stop: threading.Event) -> None:

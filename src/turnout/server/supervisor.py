@@ -11,6 +11,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 
+from turnout.background import Background
 from turnout.engine.counts import Counts
 from turnout.errors import ConnectionLostError, TurnoutError
 from turnout.history.masked_views import masked_sentence
@@ -129,8 +130,7 @@ class Supervisor:
         self._closed = False
         self._stop: threading.Event | None = None
         self._status = RouteStatus(Phase.STARTING, time.time())
-        self._thread = threading.Thread(target=self._work, name=f"turnout-route-{name}", daemon=True)
-        self._thread.start()
+        self._background = Background(f"route {name}", self._work).start()
 
     @property
     def status(self) -> RouteStatus:
@@ -180,13 +180,13 @@ class Supervisor:
         """Stop after the micro-batch that is under way, for good."""
         with self._changed:
             self._closed = True
+            self._background.stop()
             self._should_run = False
             self._interrupt(Phase.PAUSED, "the server ends")
 
     def join(self, seconds: float | None = None) -> bool:
         """Wait until a closed route has ended; whether it has."""
-        self._thread.join(seconds)
-        return not self._thread.is_alive()
+        return self._background.join(seconds)
 
     def _interrupt(self, phase: Phase, reason: str) -> None:
         if self._stop is not None:

@@ -12,6 +12,7 @@ from fastapi import Depends, Query, Request
 from fastapi.responses import HTMLResponse
 from markupsafe import Markup
 
+from turnout.background import statuses
 from turnout.console.attention import needs
 from turnout.console.figures import sparkline
 from turnout.console.flow_counts import HOUR, traffic_of
@@ -148,6 +149,7 @@ def _table(parts: Parts, selected: Selection) -> dict[str, object]:
         "pages": pages,
         "total": len(named),
         "troubled": len(troubled),
+        "failing": [masked_url(status.problem) for status in statuses() if status.problem],
         "query": selected.link(page=number),
     }
 

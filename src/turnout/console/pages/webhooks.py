@@ -10,6 +10,7 @@ from pydantic import Field, StrictStr
 
 from turnout.console.render import page, page_router
 from turnout.console.shown_store import store_name
+from turnout.secrets import masked_url
 from turnout.server.deliveries import dead_letters, enable, redrive
 from turnout.server.rest.dependencies import PartsDep, Reads, Writes
 from turnout.server.rest.models import RequestForm
@@ -58,6 +59,7 @@ def webhooks(name: str, request: Request, parts: PartsDep, principal: Reads) -> 
         of=store_name(parts, route),
         endpoints=sorted(endpoints or (), key=lambda one: (order[one.state], -one.waiting, one.destination)),
         is_running=endpoints is not None,
+        problem=masked_url(parts.webhooks.problem(name)),
         letters=dead_letters(route, _LETTERS),
         hidden=hidden_of(route, principal),
         reach=_LETTERS,

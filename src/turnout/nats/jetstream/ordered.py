@@ -276,6 +276,12 @@ class OrderedSubscription(PushSubscription):
                 # No JetStream yet, no leader, no answer: a restarting server. It recovers, or the user gives up.
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
+            except Exception as failure:
+                # A task that ends by an exception would leave the subscription silent for ever.
+                ending = StreamError(f"the ordered consumer cannot be made again: {type(failure).__name__}: {failure}")
+                self._connection.report(ending)
+                self.end_with(ending)
+                raise
             else:
                 if attempt == self.resets:
                     return

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import logging
-import threading
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from turnout.errors import TurnoutError
+from turnout.background import Background
 from turnout.nats.protocol.identity import Origin
 from turnout.routes import Route
 from turnout.runtime.committed_offsets import committed
@@ -18,8 +16,6 @@ from turnout.untrusted import LARGEST_SEQUENCE
 
 _PAUSE_SECONDS: Final = 5.0
 """Seconds between two looks while micro-batches are committed all the time, or an open split reports progress."""
-
-_log = logging.getLogger(__name__)
 
 
 class FeedMerging:
@@ -34,25 +30,18 @@ class FeedMerging:
         self._route = route
         self._checkpoint = checkpoint
         self._matches = MatchFolder.beside(checkpoint)
-        self._ending = threading.Event()
-        self._thread = threading.Thread(target=self._work, name="turnout-feeds", daemon=True)
+        self._background = Background(
+            f"matches of {route.name}", self.maintain, every=_PAUSE_SECONDS, delay=_PAUSE_SECONDS
+        )
 
     def __enter__(self) -> Self:
-        self._thread.start()
+        self._background.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._ending.set()
-        self._thread.join()
-
-    def _work(self) -> None:
-        while not self._ending.wait(_PAUSE_SECONDS):
-            try:
-                self.maintain()
-            except (TurnoutError, OSError) as failure:
-                _log.warning("route %s: its matches are not merged now: %s", self._route.name, failure)
+        self._background.close()
 
     def maintain(self) -> None:
         """Remove the files of deleted records, and merge until nothing is left to merge.
@@ -74,7 +63,7 @@ class FeedMerging:
         for label in streams:
             name = self._name(label)
             until = done.sequence(name) if done.label(name) == label else 0
-            while not self._ending.is_set() and self._matches.merge(label, until):
+            while not self._background.stopped.is_set() and self._matches.merge(label, until):
                 pass
 
     def _name(self, label: str) -> str:

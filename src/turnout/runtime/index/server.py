@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import secrets
 import shutil
-import threading
 from collections.abc import Sequence
 from hmac import compare_digest
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -14,6 +13,7 @@ from types import TracebackType
 from typing import Protocol, Self
 from urllib.parse import unquote
 
+from turnout.background import Background
 from turnout.errors import TurnoutError
 from turnout.runtime.feeds.match_folder import MatchFolder
 from turnout.untrusted import decimal
@@ -66,7 +66,7 @@ class IndexServer:
         self._revisions = revisions
         self._token = secrets.token_urlsafe(24)
         self._server = _Server((host, 0), self._handler())
-        self._thread = threading.Thread(target=self._server.serve_forever, name="turnout-index", daemon=True)
+        self._background = Background("index server", self._server.serve_forever)
 
     @property
     def url(self) -> str:
@@ -76,15 +76,16 @@ class IndexServer:
         return f"http://{f'[{name}]' if ':' in name else name}:{port}/{self._token}"
 
     def __enter__(self) -> Self:
-        self._thread.start()
+        self._background.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._background.stop()
         self._server.shutdown()
         self._server.server_close()
-        self._thread.join()
+        self._background.join()
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:
         find, put = self._find, self._receive

@@ -13,7 +13,6 @@ import json
 import select
 import socket
 import socketserver
-import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from hmac import compare_digest
@@ -21,6 +20,7 @@ from secrets import token_urlsafe
 from types import TracebackType
 from typing import Final, Self
 
+from turnout.background import Background
 from turnout.records.types import Fields
 from turnout.runtime.open_splits.ledger import Attempt, OpenSplits
 from turnout.runtime.open_splits.progress_files import OpenProgress
@@ -46,7 +46,7 @@ class OpenSplitServer:
         server = type("_Server", (socketserver.ThreadingTCPServer,), {"address_family": family, "daemon_threads": True})
         self._server: socketserver.ThreadingTCPServer = server((host, 0), self._handler())
         self._host = host
-        self._thread = threading.Thread(target=self._server.serve_forever, name="turnout-open-splits", daemon=True)
+        self._background = Background("server of open splits", self._server.serve_forever)
 
     @property
     def address(self) -> str:
@@ -54,16 +54,17 @@ class OpenSplitServer:
         return f"{self._host} {self._server.server_address[1]} {self._token}"
 
     def __enter__(self) -> Self:
-        self._thread.start()
+        self._background.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._splits.end()
+        self._background.stop()
         self._server.shutdown()
         self._server.server_close()
-        self._thread.join()
+        self._background.join()
 
     def _handler(self) -> type[socketserver.BaseRequestHandler]:
         answer = self._answer

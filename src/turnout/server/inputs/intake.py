@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from turnout.background import Background, Tasks
 from turnout.errors import TurnoutError, message_of
 from turnout.server.inputs.config import InputPart
 from turnout.server.inputs.messages import BodyError, Incoming, messages_of
@@ -100,20 +100,21 @@ class Intake:
         self._now = now
         self._rates = {name: Rate(part.rate, clock) for name, part in inputs.items() if part.rate is not None}
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="turnout-inputs", daemon=True)
+        self._background = Background("connections of the inputs", self._loop.run_forever)
         self._connections: dict[str, asyncio.Task[JetStream]] = {}
-        self._keepers: set[asyncio.Task[None]] = set()
+        self._keepers = Tasks("a connection of the inputs")
 
     def start(self) -> None:
         """Start the thread; connections are made when the first request needs them."""
-        self._thread.start()
+        self._background.start()
 
     def close(self) -> None:
         """Close all connections."""
-        if self._thread.is_alive():
+        if self._background.is_alive():
             asyncio.run_coroutine_threadsafe(self._closed(), self._loop).result(_CLOSE_SECONDS)
+            self._background.stop()
             self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join()
+            self._background.join()
         self._loop.close()
 
     async def take(self, name: str, headers: Mapping[str, str], body: bytes) -> Answer | None:
@@ -181,7 +182,7 @@ class Intake:
             connecting = self._connections[name] = self._loop.create_task(self._connect(name, part))
         try:
             return await asyncio.shield(connecting)
-        except (TurnoutError, OSError):
+        except Exception:
             if self._connections.get(name) is connecting:
                 del self._connections[name]
             raise
@@ -198,22 +199,19 @@ class Intake:
                     js.connection.on_closed.append(closed.set)
                     ready.set_result(js)
                     await closed.wait()
-            except (TurnoutError, OSError) as failure:
-                if not ready.done():
-                    ready.set_exception(failure)
+            except Exception as failure:
+                if ready.done():
+                    raise
+                # Whoever waits for the connection would otherwise wait for ever.
+                ready.set_exception(failure)
             finally:
                 self._connections.pop(name, None)
 
-        keeper = self._loop.create_task(keep())
-        self._keepers.add(keeper)
-        keeper.add_done_callback(self._keepers.discard)
+        self._keepers.start(keep())
         return await ready
 
     async def _closed(self) -> None:
-        keepers = tuple(self._keepers)
-        for keeper in keepers:
-            keeper.cancel()
-        await asyncio.gather(*keepers, return_exceptions=True)
+        await self._keepers.cancel()
 
 
 _HEADERS = 32 << 10

@@ -12,6 +12,7 @@ from typing import Annotated
 from fastapi import APIRouter, HTTPException, Query
 from fastapi.responses import StreamingResponse
 
+from turnout.background import run_once
 from turnout.conditions import parse
 from turnout.errors import TurnoutError
 from turnout.history.tap import Tapped, taps
@@ -78,8 +79,7 @@ async def _stream(records: Iterator[Tapped], stop: threading.Event) -> AsyncIter
         with contextlib.suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(queue.put_nowait, event)
 
-    work = (records, put, stop, lambda: queue.qsize() > _BEHIND)
-    threading.Thread(target=_read, args=work, name="turnout-tap", daemon=True).start()
+    run_once("tap", lambda: _read(records, put, stop, lambda: queue.qsize() > _BEHIND))
     try:
         yield "retry: 5000\n\n"
         while True:
@@ -109,6 +109,9 @@ def _read(
             put(_event("record", record.as_dict()))
     except TurnoutError as failure:
         put(_event("problem", {"detail": masked_url(str(failure))}))
+    except Exception as failure:
+        put(_event("problem", {"detail": f"internal error: {type(failure).__name__}; the server's log has the rest"}))
+        raise
     finally:
         stop.set()
         put(None)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from turnout.errors import TurnoutError
+from turnout.background import Background
 from turnout.history.backfill import next_part, resolve_seams
 from turnout.routes import Route
 from turnout.runtime.backfill.ledger import BackfillLedger
@@ -38,7 +38,7 @@ class Backfill:
         self._checkpoint = checkpoint
         self.ledger = ledger
         self._stop = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._background: Background | None = None
 
     def start(self, watch: Callable[[], None]) -> None:
         """Deliver on a thread of its own, until `close`.
@@ -46,9 +46,14 @@ class Backfill:
         Args:
             watch: shows the ledger what has changed in the store: between two records far apart nothing else does.
         """
-        name = f"backfill {self._route.name}"
-        self._thread = threading.Thread(target=self._follow, args=(watch,), name=name, daemon=True)
-        self._thread.start()
+
+        def step() -> None:
+            watch()
+            self.finish()
+
+        name = f"delivery of earlier records of {self._route.name}"
+        self._background = Background(name, step, every=_POLL_SECONDS, delay=_POLL_SECONDS, longest=_LONGEST_PAUSE)
+        self._background.start()
 
     def note_seams(self) -> None:
         """Note where new revisions begin, as long as the checkpoint has it: a part may take longer."""
@@ -57,9 +62,9 @@ class Backfill:
     def close(self) -> None:
         """Stop after the part that is under way."""
         self._stop.set()
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
+        if self._background is not None:
+            self._background.close()
+            self._background = None
 
     def finish(self) -> None:
         """Deliver all missing records up to the position of the run.
@@ -69,21 +74,6 @@ class Backfill:
         """
         while not self._stop.is_set() and self._step():
             pass
-
-    def _follow(self, watch: Callable[[], None]) -> None:
-        pause = _POLL_SECONDS
-        while not self._stop.wait(pause):
-            try:
-                watch()
-                self.finish()
-                pause = _POLL_SECONDS
-            except TurnoutError as failure:
-                pause = min(2 * pause, _LONGEST_PAUSE)
-                warning = "route %s: earlier records are not delivered yet, next attempt in %.0f s: %s"
-                _log.warning(warning, self._route.name, pause, failure)
-            except Exception:  # noqa: BLE001 - the run itself continues, and the ledger keeps the missing ranges
-                pause = _LONGEST_PAUSE
-                _log.exception("route %s: earlier records are not delivered yet", self._route.name)
 
     def _step(self) -> bool:
         """Deliver the next part; return False if there is none."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+import logging
+from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from turnout.background import run_once
 from turnout.runtime.count_rows import TALLY
 from turnout.spark.endpoints import activate
 from turnout.spark.formats.nothing import plan_read
@@ -30,17 +30,10 @@ def warm_up(spark: SparkSession, stage: SparkStage) -> None:
     if name is None or name in _warmed:
         return
     _warmed.add(name)
-    _in_background(lambda: map_in_arrow(spark.range(2, numPartitions=2), _Ready(stage), TALLY).collect())
+    tasks = map_in_arrow(spark.range(2, numPartitions=2), _Ready(stage), TALLY)
+    run_once("warm-up of workers", tasks.collect, level=logging.DEBUG)
     if stage.splits:
-        _in_background(lambda: _plan_read(spark))
-
-
-def _in_background(work: Callable[[], object]) -> None:
-    def attempt() -> None:
-        with suppress(Exception):
-            work()
-
-    threading.Thread(target=attempt, name="turnout-warm-up", daemon=True).start()
+        run_once("warm-up of plans", lambda: _plan_read(spark), level=logging.DEBUG)
 
 
 def _plan_read(spark: SparkSession) -> None:

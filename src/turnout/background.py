@@ -1,0 +1,286 @@
+"""Background work: threads and tasks that are started again after a failure, and whose state health checks can ask for.
+
+A thread that ends by an exception says so to nobody. All threads and lasting tasks are therefore started here: their
+failures are logged and counted, work that should go on begins again after a growing pause, and `statuses` has the
+state of all that this process runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import threading
+import time
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
+
+from turnout.errors import RunError, TurnoutError, message_of
+
+_log = logging.getLogger(__name__)
+_T = TypeVar("_T")
+
+_FIRST_SECONDS: Final = 1.0
+_LONGEST_SECONDS: Final = 60.0
+_STEADY_SECONDS: Final = 10.0
+"""Work that has run for so long since its last start has recovered."""
+
+
+@dataclass(frozen=True, slots=True)
+class BackgroundStatus:
+    """State of one background work.
+
+    Attributes:
+        name: name of the work.
+        is_alive: False if its thread or task has ended although it was not stopped.
+        failures: number of failures since its start.
+        problem: the last failure as a sentence; "" if it has recovered.
+    """
+
+    name: str
+    is_alive: bool
+    failures: int
+    problem: str
+
+
+class _Record:
+    """Failures of one work, and whether it has recovered from the last one."""
+
+    def __init__(self, name: str, is_alive: Callable[[], bool]) -> None:
+        self.name = name
+        self._is_alive = is_alive
+        self._failures = 0
+        self._in_a_row = 0
+        self._problem = ""
+        self._began: float | None = None
+
+    def begins(self) -> None:
+        """Note the start of an attempt."""
+        self._began = time.monotonic()
+
+    def succeeded(self) -> None:
+        """Note that a step has ended without a failure."""
+        self._in_a_row, self._problem, self._began = 0, "", None
+
+    def failed(self, failure: BaseException, longest: float) -> float:
+        """Log and count a failure, and return the seconds until the next attempt."""
+        if self._is_steady():
+            self._in_a_row = 0
+        self._began = None
+        self._failures += 1
+        self._in_a_row += 1
+        pause = min(longest, _FIRST_SECONDS * 2.0 ** min(self._in_a_row - 1, 20))
+        pause *= random.uniform(0.75, 1.0)  # noqa: S311 - spreads load
+        is_known = isinstance(failure, TurnoutError | OSError)
+        sentence = message_of(failure) if is_known else f"{type(failure).__name__}: {message_of(failure)}"
+        self._problem = f"{self.name}: {sentence}"
+        text = "%s failed, next attempt in %.1f s: %s"
+        if is_known:
+            _log.warning(text, self.name, pause, sentence)
+        else:
+            _log.error(text, self.name, pause, sentence, exc_info=failure)
+        return pause
+
+    def _is_steady(self) -> bool:
+        return self._began is not None and time.monotonic() - self._began >= _STEADY_SECONDS
+
+    def status(self) -> BackgroundStatus:
+        """Return the state; any thread may ask."""
+        alive = self._is_alive()
+        problem = f"{self.name} has ended" if not alive else "" if self._is_steady() else self._problem
+        return BackgroundStatus(self.name, alive, self._failures, problem)
+
+
+_records: set[_Record] = set()
+_lock = threading.Lock()
+
+
+def statuses() -> list[BackgroundStatus]:
+    """Return the state of all background work of this process, by name."""
+    with _lock:
+        records = tuple(_records)
+    return sorted((record.status() for record in records), key=lambda status: status.name)
+
+
+def _know(record: _Record) -> None:
+    with _lock:
+        _records.add(record)
+
+
+def _forget(record: _Record) -> None:
+    with _lock:
+        _records.discard(record)
+
+
+class Background:
+    """Thread that does its work until it is stopped, whatever happens to one attempt.
+
+    Args:
+        name: name of the work, as a person reads it: ``webhooks of the route flights``.
+        work: one step, which is repeated; or, without *every*, work that lasts until `stopped` is set.
+        every: seconds between the end of a step and the next.
+        delay: seconds before the first step.
+        longest: seconds of the longest pause after failures.
+
+    Attributes:
+        stopped: set by `stop`; lasting work has to end then.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        work: Callable[[], object],
+        *,
+        every: float | None = None,
+        delay: float = 0.0,
+        longest: float = _LONGEST_SECONDS,
+    ) -> None:
+        self.name = name
+        self.stopped = threading.Event()
+        self._work = work
+        self._every = every
+        self._delay = delay
+        self._longest = longest
+        self._thread = threading.Thread(target=self._run, name=_thread_name(name), daemon=True)
+        self._record = _Record(name, self.is_alive)
+
+    def start(self) -> Self:
+        """Start the thread."""
+        self._thread.start()
+        _know(self._record)
+        return self
+
+    def stop(self) -> None:
+        """Let the work end, without waiting for it."""
+        self.stopped.set()
+        _forget(self._record)
+
+    def join(self, seconds: float | None = None) -> bool:
+        """Wait for the end of the thread, if it was started; return whether it has ended."""
+        if self._thread.ident is not None:
+            self._thread.join(seconds)
+        return not self._thread.is_alive()
+
+    def close(self) -> None:
+        """Stop the work, and wait for its end."""
+        self.stop()
+        self.join()
+
+    def is_alive(self) -> bool:
+        """Return True while the thread runs."""
+        return self._thread.is_alive()
+
+    def status(self) -> BackgroundStatus:
+        """Return the state of the work."""
+        return self._record.status()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _run(self) -> None:
+        if self._delay and self.stopped.wait(self._delay):
+            return
+        # Without a delay the first step is done in any case: whoever stops a server at once waits for its end.
+        while True:
+            self._record.begins()
+            try:
+                self._attempt()
+            except BaseException as failure:  # noqa: BLE001 - only this thread does the work: it has to go on
+                if self.stopped.is_set():
+                    _log.info("%s failed while it stopped: %r", self.name, failure)
+                    return
+                pause = max(self._every or 0.0, self._record.failed(failure, self._longest))
+            else:
+                self._record.succeeded()
+                pause = self._every or 0.0
+            if self.stopped.wait(pause):
+                return
+
+    def _attempt(self) -> None:
+        self._work()
+        if self._every is None and not self.stopped.is_set():
+            raise RunError("it has returned although it was not stopped")
+
+
+def run_once(name: str, work: Callable[[], object], *, level: int = logging.ERROR) -> threading.Thread:
+    """Do a work on a thread of its own, once; a failure is logged."""
+
+    def attempt() -> None:
+        try:
+            work()
+        except BaseException as failure:  # noqa: BLE001 - nobody else hears of it
+            _log.log(level, "%s failed: %s", name, failure, exc_info=failure)
+
+    thread = threading.Thread(target=attempt, name=_thread_name(name), daemon=True)
+    thread.start()
+    return thread
+
+
+async def keep_running(
+    name: str, work: Callable[[], Awaitable[object]], *, every: float, longest: float = _LONGEST_SECONDS
+) -> None:
+    """Await a step again and again until this task is cancelled, whatever happens to one of them.
+
+    Args:
+        name: name of the work.
+        work: one step.
+        every: seconds between the end of a step and the next.
+        longest: seconds of the longest pause after failures.
+    """
+    record = _Record(name, lambda: True)
+    _know(record)
+    try:
+        while True:
+            record.begins()
+            try:
+                await work()
+            except Exception as failure:  # noqa: BLE001 - only this task does the work: it has to go on
+                await asyncio.sleep(max(every, record.failed(failure, longest)))
+            else:
+                record.succeeded()
+                await asyncio.sleep(every)
+    finally:
+        _forget(record)
+
+
+class Tasks:
+    """Tasks of one owner that nobody awaits: kept until they end, and their failures are logged.
+
+    Args:
+        name: what they do, for the log.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def start(self, work: Coroutine[Any, Any, _T]) -> asyncio.Task[_T]:
+        """Start a task."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        failure = None if task.cancelled() else task.exception()
+        if failure is not None:
+            _log.error("%s failed: %s", self._name, failure, exc_info=failure)
+
+    async def cancel(self) -> None:
+        """Cancel all tasks, and wait for their end."""
+        tasks = tuple(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _thread_name(name: str) -> str:
+    return f"turnout-{name.replace(' ', '-')}"
