@@ -110,7 +110,9 @@ def test_pauses_grow(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.Monke
 def test_a_dead_thread_is_known() -> None:
     """A thread that has ended without being stopped is a problem of its own."""
     work = Background("a work", lambda: None, every=60)
-    background._know(work._record)
+    work._thread = threading.Thread(target=lambda: None)
+    work.start()
+    work._thread.join()
     try:
         assert work.status() == background.BackgroundStatus("a work", False, 0, "a work has ended")
     finally:

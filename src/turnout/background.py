@@ -144,12 +144,12 @@ class Background:
         self._delay = delay
         self._longest = longest
         self._thread = threading.Thread(target=self._run, name=_thread_name(name), daemon=True)
-        self._record = _Record(name, self.is_alive)
+        self._record = _Record(name, lambda: self._thread.ident is None or self._thread.is_alive())
 
     def start(self) -> Self:
         """Start the thread."""
-        self._thread.start()
         _know(self._record)
+        self._thread.start()
         return self
 
     def stop(self) -> None:
