@@ -231,3 +231,25 @@ def test_a_reader_never_makes_a_store(turnout: Turnout, tmp_path: Path) -> None:
         assert code == 2, (command, err)
         assert f"there is no store at '{tmp_path}/mistyped.db'" in err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_webhooks(
+    turnout: Turnout, streams: tuple[Connection, str, str], nats_server: NatsServer, tmp_path: Path
+) -> None:
+    """Deliveries need no stream before the first run, which makes it; one that is in its way is a failure."""
+    connection, source, _ = streams
+    with open_store(f"sqlite:///{tmp_path}/s.db") as store:
+        store.create(Subscription(["https://hooks.example/in"], kiwi("town", "Oulu")))
+    name = fresh("HOOKED")
+    more = "subscriptions: {store: 'sqlite:///s.db', metadata: {town: value.town}}\nerrors: {tolerance: all}\n"
+    more += f"webhooks: {{stream: {name}, subject: {name}}}\n"
+    route = write(tmp_path, nats_server.url, source, more)
+
+    code, checks = checked(turnout, route)
+    create_stream(connection, {"name": f"{name}-other", "subjects": [f"{name}.*.x"]})
+    code_in_the_way, in_the_way = checked(turnout, route)
+
+    assert code == 0, checks
+    assert checks["webhooks"] == (True, f"a run makes {name}, {name}-dead")
+    assert code_in_the_way == 1
+    assert f"{name}-other has such subjects" in in_the_way["webhooks"][1]

@@ -91,6 +91,8 @@ class _Probing:
                 yield self._attempt("conditions", self._conditions)
         for number, (name, sink) in enumerate(route.sinks.items()):
             yield from self._of_sink(f"sink {name}".strip(), sink, number)
+        if route.webhooks is not None:
+            yield self._attempt("webhooks", self._webhooks)
 
     def _attempt(self, name: str, work: Callable[[], str]) -> Probed:
         try:
@@ -127,7 +129,23 @@ class _Probing:
             named = list(self.route.sinks)
             at = named.index(sink) if colon and sink in named else 0
             topics |= {topic if colon and sink in named else self.route.dead_letter.topic} if at == number else set()
-        return topics
+        return {topic for topic in topics if not self._is_delivery(topic, number)}
+
+    def _is_delivery(self, topic: str, number: int) -> bool:
+        """Return True for a delivery to a webhook, whose stream or topic a run makes unless it exists."""
+        webhooks = self.route.webhooks
+        if webhooks is None or number != webhooks.sink_index(list(self.route.sinks)):
+            return False
+        return topic.startswith(f"{webhooks.subject}.")
+
+    def _webhooks(self) -> str:
+        """Ask what a run asks before its first delivery, and create nothing."""
+        from turnout.runtime.webhook_streams import make_webhook_streams
+
+        assert self.route.webhooks is not None
+        names = ", ".join(self.route.webhooks.streams)
+        missing = make_webhook_streams(self.route, create=False)
+        return f"{names} store deliveries" if not missing else f"a run makes {', '.join(missing)}"
 
     # Records
 

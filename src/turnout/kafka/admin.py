@@ -197,7 +197,9 @@ class KafkaAdmin:
             return None
         return str(settings["auto.create.topics.enable"].value).lower() == "true"
 
-    def create_topic(self, name: str, partitions: int, config: Mapping[str, str], replicas: int = -1) -> bool:
+    def create_topic(
+        self, name: str, partitions: int, config: Mapping[str, str], replicas: int = -1, *, dry: bool = False
+    ) -> bool:
         """Create a topic and wait until it can be seen; return False if it exists.
 
         Args:
@@ -205,18 +207,21 @@ class KafkaAdmin:
             partitions: their number.
             config: its settings.
             replicas: replicas of each partition; -1 for the brokers' default.
+            dry: only ask whether it could be created.
         """
         from confluent_kafka import KafkaException
         from confluent_kafka.admin import NewTopic
 
         topic = NewTopic(name, partitions, replicas, config=dict(config))
-        future = self._client.create_topics([topic], **self._times)[name]
+        future = self._client.create_topics([topic], validate_only=dry, **self._times)[name]
         try:
             future.result(self._options.timeout * 2)
         except KafkaException as failure:
             if failure.args[0].name() == _EXISTS:
                 return False
             raise_error(f"the topic {name!r} cannot be created", failure.args[0], self._options, self._watch, failure)
+        if dry:
+            return True
         # Brokers learn of a topic one after the other.
         give_up = time.monotonic() + self._options.timeout
         while not self.existing([name]) and time.monotonic() < give_up:

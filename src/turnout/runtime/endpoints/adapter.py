@@ -358,12 +358,20 @@ class EndpointAdapter:
         expected = "expected a sink of format nats or kafka, whose letters can be read again"
         raise ConfigError([Mistake("deadLetter.topic", f"{expected}, found {self.endpoint.format}")])
 
-    def make_delivery_streams(self, webhooks: WebhooksPart) -> None:  # noqa: ARG002 - as above
+    def make_delivery_streams(self, webhooks: WebhooksPart, *, create: bool = True) -> list[str]:  # noqa: ARG002
         """Make the streams of deliveries to webhooks, or their topics, unless they exist.
+
+        Args:
+            webhooks: names them.
+            create: False to find out whether they could be made, and change nothing.
+
+        Returns:
+            The names of those that were missing.
 
         Raises:
             ConfigError: the sink stores no deliveries.
-            StreamError: the server refuses one; another stream may have its subjects.
+            StreamError: the server refuses one; another stream may have its subjects, or the one of this name stores
+                no deliveries.
             ConnectionLostError: the server cannot be reached.
         """
         raise self._without("webhooks", "deliveries to webhooks")

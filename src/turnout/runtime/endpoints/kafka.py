@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Final, cast
 
 from turnout.epoch import MILLISECONDS_PER_DAY
-from turnout.errors import ConfigError, Mistake
+from turnout.errors import ConfigError, Mistake, StreamError
 from turnout.kafka.admin import KafkaAdmin, TopicInfo
 from turnout.kafka.options import KafkaOptions
 from turnout.kafka.reader import PartitionRange, RangeReader
@@ -39,6 +39,7 @@ _LARGEST_PARTITION: Final = (1 << 31) - 1
 
 _PARTITIONS: Final = 8
 _MONTH_MS: Final = 31 * MILLISECONDS_PER_DAY
+_DENIED: Final = 403
 _DELIVERY_TOPICS: Final[tuple[tuple[int, Mapping[str, str]], ...]] = (
     # Deliveries have the times of their records, which may be older than the retention.
     (_PARTITIONS, {"retention.ms": str(_MONTH_MS), "message.timestamp.type": "LogAppendTime"}),
@@ -195,13 +196,18 @@ class KafkaAdapter(EndpointAdapter):
         """Return access to the dead letters in a topic."""
         return KafkaLetters(self.endpoint.client, topic)
 
-    def make_delivery_streams(self, webhooks: WebhooksPart) -> None:
+    def make_delivery_streams(self, webhooks: WebhooksPart, *, create: bool = True) -> list[str]:
         """Make the topics of waiting deliveries, of dead letters and of attempts, unless they exist."""
+        missing = []
         with KafkaAdmin(self.endpoint.client) as admin:
             existing = admin.existing(webhooks.topics)
             for name, (partitions, config) in zip(webhooks.topics, _DELIVERY_TOPICS, strict=True):
                 if name not in existing:
-                    admin.create_topic(name, partitions, config)
+                    missing.append(name)
+                    admin.create_topic(name, partitions, config, dry=not create)
+                elif existing[name].writable is False:
+                    raise StreamError(f"the user may not write to {name}, which webhooks need", code=_DENIED)
+        return missing
 
     # Changes
 

@@ -22,7 +22,8 @@ from turnout.runtime.endpoints.adapter import (
 )
 from turnout.runtime.endpoints.changes import Change, other_changes, safe_change, server_changes, unsafe_change
 from turnout.runtime.endpoints.source_streams import SourceStreams
-from turnout.untrusted import is_whole
+from turnout.subjects import is_subset
+from turnout.untrusted import JsonMapping, is_whole
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -247,22 +248,35 @@ class NatsAdapter(EndpointAdapter):
 
         return NatsLetters.find(self.endpoint.connection, cast("NatsSink", self.endpoint).stream, topic)
 
-    def make_delivery_streams(self, webhooks: WebhooksPart) -> None:
+    def make_delivery_streams(self, webhooks: WebhooksPart, *, create: bool = True) -> list[str]:
         """Make the stream of waiting deliveries and that of dead letters, unless they exist."""
+        from turnout.runtime.endpoints.nats_probe import NatsProbe
+
+        missing = []
         with Connection.open(self.endpoint.connection) as connection:
             subjects, retentions = (webhooks.subject, webhooks.dead_subject), ("workqueue", "limits")
             for name, subject, retention in zip(webhooks.streams, subjects, retentions, strict=True):
+                wanted = f"{subject}.>"
                 try:
-                    stream_info(connection, name)
+                    config = stream_info(connection, name)["config"]
                 except StreamNotFoundError:
+                    missing.append(name)
                     config = {
                         "name": name,
-                        "subjects": [f"{subject}.>"],
+                        "subjects": [wanted],
                         "retention": retention,
                         "duplicate_window": _DUPLICATE_WINDOW_NANOSECONDS,
                         "allow_direct": True,
                     }
-                    create_stream(connection, config)
+                    if create:
+                        create_stream(connection, config)
+                    else:
+                        _check_free(connection, name, wanted)
+                        probe = NatsProbe(self.endpoint, _SECONDS, connection)
+                        probe.may_publish([connection.api_subject(f"STREAM.CREATE.{name}")])
+                else:
+                    _check_stores(name, wanted, config)
+        return missing
 
     def stored_topics(self) -> frozenset[str]:
         """Return the subjects of the stream that must take messages, or of all streams of the server."""
@@ -270,6 +284,32 @@ class NatsAdapter(EndpointAdapter):
             if isinstance(self.endpoint.stream, str):
                 return frozenset(stream_info(connection, self.endpoint.stream)["config"].get("subjects") or ())
             return stored_subjects(connection)
+
+
+def _check_stores(name: str, wanted: str, config: JsonMapping) -> None:
+    """Check that an existing stream stores and acknowledges what is published to some subjects.
+
+    Raises:
+        StreamError: it does not.
+    """
+    subjects = config.get("subjects") or ()
+    if not any(is_subset(wanted, subject) for subject in subjects):
+        found = ", ".join(subjects) or "none"
+        raise StreamError(f"the stream {name} exists and does not take {wanted}, which webhooks need; it has {found}")
+    for setting in ("no_ack", "sealed"):
+        if config.get(setting):
+            raise StreamError(f"the stream {name} exists with {setting}: true, and confirms no deliveries to webhooks")
+
+
+def _check_free(connection: Connection, name: str, wanted: str) -> None:
+    """Check that no stream has a subject that another one is to be made for, as the server does then.
+
+    Raises:
+        StreamError: one has.
+    """
+    others = connection.api("STREAM.NAMES", {"subject": wanted}).get("streams") or ()
+    if others:
+        raise StreamError(f"a run would make the stream {name} of {wanted}, but {', '.join(others)} has such subjects")
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,12 +40,13 @@ class NatsProbe(EndpointProbe):
     Args:
         end: the source or the sink.
         seconds: how long to wait for an answer.
+        connection: an open one, instead of `reach`.
     """
 
-    def __init__(self, end: NatsSource | NatsSink, seconds: float) -> None:
+    def __init__(self, end: NatsSource | NatsSink, seconds: float, connection: Connection | None = None) -> None:
         self.end = end
         self.seconds = seconds
-        self.connection: Connection | None = None
+        self.connection = connection
 
     def close(self) -> None:
         """Close the connection, if one is open."""
