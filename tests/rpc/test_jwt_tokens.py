@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from dataclasses import replace
 from typing import Any
@@ -12,7 +13,9 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from tests.contracts.store import subscription
+from tests.http_servers import server_of
 from turnout.errors import ConfigError, SubscriptionError
+from turnout.rpc import jwt_tokens
 from turnout.rpc.caller import Caller, Right
 from turnout.rpc.channel import Channel
 from turnout.rpc.jwt_tokens import JwtSettings, JwtVerifier
@@ -159,10 +162,34 @@ def test_rotation_of_keys(issuer, settings_):
 
 def test_keys_that_cannot_be_fetched(issuer, settings_):
     """Before any key is known it is an error that a retry may cure, and not a denial."""
-    with pytest.raises(RefusedError, match="the keys of the tokens' issuer: URLError") as refused:
+    with pytest.raises(RefusedError, match="the keys of the tokens' issuer: FileNotFoundError") as refused:
         JwtVerifier(replace(settings_, jwks="file:///nowhere/at/all.json")).caller(issuer.token())
 
     assert not refused.value.is_denied
+
+
+@pytest.mark.parametrize("behaviour", ["drip", "endless"])
+def test_an_issuer_that_does_not_end(issuer, settings_, behaviour, monkeypatch):
+    """One caller waits for it, within a total time; callers with a known key do not wait meanwhile."""
+    monkeypatch.setattr(jwt_tokens, "_TIMEOUT_SECONDS", 4.0)
+    usual = issuer.file.read_bytes()
+    with server_of(lambda: behaviour if ended else usual) as server:
+        ended: list[int] = []
+        now = 0.0
+        verifier = JwtVerifier(replace(settings_, jwks=server.url), clock=lambda: now)
+        token = issuer.token("k1")
+        assert verifier.caller(token) is not None
+        ended.append(1)
+        now = 1_000.0
+        results: list[object] = []
+        fetching = threading.Thread(target=lambda: results.append(verifier.caller(token)))
+        fetching.start()
+        assert server.asked.wait(10)
+        assert verifier.caller(token) is not None
+        # The fetch of an endless answer may have ended by its size.
+        assert fetching.is_alive() or behaviour == "endless"
+        fetching.join(20)
+        assert results[0] is not None
 
 
 @pytest.mark.parametrize("jwks", ["http://login.example/keys", "ftp://login.example/keys", ""])

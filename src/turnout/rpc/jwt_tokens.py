@@ -5,16 +5,20 @@ from __future__ import annotations
 import json
 import threading
 import time
-import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass
+from http import HTTPStatus
+from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 import grpc
 import jwt
 
 from turnout.errors import ConfigError, Mistake, SubscriptionInvalidError
+from turnout.file_reading import read_file
+from turnout.http_exchange import exchange
 from turnout.rpc.caller import Caller, Right
 from turnout.rpc.status import RefusedError
 from turnout.subjects.rights import check_pattern
@@ -28,12 +32,18 @@ _ALGORITHMS: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES2
 _REQUIRED: Final = ("exp", "iss", "aud", "sub")
 _LEEWAY_SECONDS: Final = 30
 _TIMEOUT_SECONDS: Final = 5.0
+"""Seconds of one fetch in total."""
+
 _LIFETIME_SECONDS: Final = 300.0
 """Seconds after which the keys are fetched again: a key that the issuer has withdrawn is refused then."""
 
 _PAUSE_SECONDS: Final = 10.0
 """Seconds between two fetches for unknown keys: unknown tokens cause no more."""
 
+_FIRST_PAUSE_SECONDS: Final = 1.0
+"""The same while no key is known."""
+
+_MAX_REDIRECTS: Final = 5
 _MAX_KEY_SET_BYTES: Final = 1 << 20
 """Bytes of a key set that are read."""
 
@@ -104,8 +114,10 @@ class JwtVerifier:
     def __init__(self, settings: JwtSettings, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._settings = settings
         self._clock = clock
-        self._lock = threading.Lock()
+        self._lock = threading.Condition()
+        self._is_fetching = False
         self._keys: dict[str, jwt.PyJWK] = {}
+        self._problem = ""
         self._fetched = float("-inf")
         self._tried = float("-inf")
 
@@ -161,25 +173,58 @@ class JwtVerifier:
             ) from None
 
     def _key(self, id_: str) -> jwt.PyJWK | None:
-        """Return the key of an id; keys that the issuer has published meanwhile are fetched."""
+        """Return the key of an id; keys that the issuer has published meanwhile are fetched.
+
+        One caller fetches, without the lock: callers with a known key do not wait for it, others do.
+        """
         with self._lock:
-            now = self._clock()
-            is_old = now - self._fetched > _LIFETIME_SECONDS
-            if (is_old or id_ not in self._keys) and now - self._tried > _PAUSE_SECONDS:
-                self._tried = now
-                try:
-                    self._keys, self._fetched = self._fetch(), now
-                except (OSError, ValueError, jwt.PyJWTError) as failure:
-                    if not self._keys:
-                        self._tried = float("-inf")
-                        raise RefusedError(
-                            grpc.StatusCode.UNAVAILABLE, f"the keys of the tokens' issuer: {type(failure).__name__}"
-                        ) from None
-            return self._keys.get(id_)
+            while True:
+                now = self._clock()
+                is_due = now - self._fetched > _LIFETIME_SECONDS or id_ not in self._keys
+                if not is_due or (self._is_fetching and id_ in self._keys):
+                    return self._keys[id_]
+                if self._is_fetching:
+                    self._lock.wait(_TIMEOUT_SECONDS)
+                    continue
+                if now - self._tried <= (_PAUSE_SECONDS if self._keys else _FIRST_PAUSE_SECONDS):
+                    if self._problem and not self._keys:
+                        raise self._unavailable()
+                    return self._keys.get(id_)
+                self._tried, self._is_fetching = now, True
+                break
+        keys: dict[str, jwt.PyJWK] | None = None
+        problem = "the fetch was broken off"
+        try:
+            keys = self._fetch()
+        except (OSError, ValueError, RecursionError, jwt.PyJWTError) as failure:
+            problem = type(failure).__name__
+        finally:
+            with self._lock:
+                self._is_fetching = False
+                if keys is not None:
+                    self._keys, self._fetched, self._problem = keys, now, ""
+                else:
+                    self._problem = problem
+                self._lock.notify_all()
+        if not self._keys and keys is None:
+            raise self._unavailable()
+        return self._keys.get(id_)
+
+    def _unavailable(self) -> RefusedError:
+        return RefusedError(grpc.StatusCode.UNAVAILABLE, f"the keys of the tokens' issuer: {self._problem}")
 
     def _fetch(self) -> dict[str, jwt.PyJWK]:
-        with urllib.request.urlopen(self._settings.jwks, timeout=_TIMEOUT_SECONDS) as answer:  # noqa: S310 - checked
-            document = json.loads(answer.read(_MAX_KEY_SET_BYTES))
+        url = urlsplit(self._settings.jwks)
+        if url.scheme == "file":
+            content = read_file(Path(url2pathname(url.path)), max_bytes=_MAX_KEY_SET_BYTES)
+        else:
+            answer = exchange(
+                self._settings.jwks, seconds=_TIMEOUT_SECONDS, max_bytes=_MAX_KEY_SET_BYTES, redirects=_MAX_REDIRECTS
+            )
+            if answer.status != HTTPStatus.OK:
+                raise ConnectionError(f"the issuer answered {answer.status}")
+            content = answer.body
+        document = json.loads(content)
         if not isinstance(document, dict):
             raise jwt.PyJWKSetError("a key set is an object")
         # A key of a kind that is not known here is of no use, and no reason to refuse the others.

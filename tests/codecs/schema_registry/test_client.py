@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gzip
 import json
 import socket
 import threading
@@ -8,6 +9,7 @@ from base64 import b64encode
 import pytest
 from tests.codecs.schema_registry.karapace_stand_in import KarapaceStandIn
 from tests.codecs.schema_registry.stand_in import StandIn, running_registry
+from tests.http_servers import server_of
 
 from turnout.codecs.schema_registry import (
     IncompatibleSchemaError,
@@ -29,6 +31,48 @@ def client(registry: StandIn, **options: object) -> SchemaRegistry:
     made = SchemaRegistry(RegistryOptions.read({"url": registry.url, "retries": 0, "timeout": 5, **options}))
     registry.clients.append(made)
     return made
+
+
+@pytest.mark.parametrize("behaviour", ["drip", "drip-head", "endless", "endless-chunks", "long"])
+def test_a_registry_that_does_not_end(behaviour: str) -> None:
+    """It fails within its timeout and within a size; what is cached, and other schemas, are found meanwhile."""
+    known = json.dumps({"schema": record("a")}).encode()
+    answers = iter([known])
+    with server_of(lambda: next(answers, behaviour)) as server:
+        schemas = SchemaRegistry(RegistryOptions.read({"url": server.url, "retries": 0, "timeout": 3}))
+        assert schemas.by_id(1).text == record("a")
+        failures: list[Exception] = []
+
+        def ask() -> None:
+            try:
+                schemas.by_id(2)
+            except RegistryUnavailableError as failure:
+                failures.append(failure)
+
+        asking = [threading.Thread(target=ask) for _ in range(5)]
+        for thread in asking:
+            thread.start()
+        assert server.asked.wait(10)
+        assert schemas.by_id(1).text == record("a")
+        assert all(thread.is_alive() for thread in asking) or not behaviour.startswith("drip")
+        for thread in asking:
+            thread.join(30)
+        schemas.close()
+
+    assert len(failures) == 5
+    # One of five callers has asked, and all have its answer.
+    assert len(server.requests) == 2
+    assert server.sent < 64 << 20
+
+
+def test_a_schema_that_is_packed() -> None:
+    """An answer in an encoding that was not asked for is refused before it is unpacked."""
+    packed = gzip.compress(b" " * (1 << 24))
+    head = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(packed)
+    with server_of(lambda: head + packed) as server:
+        schemas = SchemaRegistry(RegistryOptions.read({"url": server.url, "retries": 0, "timeout": 5}))
+        with pytest.raises(RegistryUnavailableError, match="encoded as 'gzip'"):
+            schemas.by_id(1)
 
 
 def test_fetches_a_schema_once(registry: StandIn) -> None:

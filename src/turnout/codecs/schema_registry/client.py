@@ -6,6 +6,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib.util import find_spec
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from turnout.caches import LruCache
 from turnout.codecs.schema_registry.options import RegistryOptions
 from turnout.codecs.schema_registry.readiness import Readiness
+from turnout.codecs.schema_registry.transport import limit_exchanges
 from turnout.errors import ConnectionLostError, MissingExtraError, RecordError, TurnoutError
 from turnout.file_reading import check_file
 from turnout.mistakes import shortened
@@ -108,6 +110,7 @@ class SchemaRegistry:
         # The import of Confluent's client takes longer than the check of a route. It alone can read certificates.
         self._opened = _client_of(options) if options.ca or options.certificate else None
         self._lock = threading.Lock()
+        self._fetching: dict[tuple[object, ...], Future[SchemaText]] = {}
         self._found = LruCache[tuple[object, ...], SchemaText](options.cache)
         self._failed = LruCache[tuple[object, ...], tuple[float, RegistryError]](options.cache)
         self._down: tuple[float, RegistryUnavailableError] | None = None
@@ -129,9 +132,10 @@ class SchemaRegistry:
     @property
     def _client(self) -> SchemaRegistryClient:
         """Confluent's client, made for the first request."""
-        if self._opened is None:
-            self._opened = _client_of(self.options)
-        return self._opened
+        with self._lock:
+            if self._opened is None:
+                self._opened = _client_of(self.options)
+            return self._opened
 
     def by_id(self, schema_id: int) -> SchemaText:
         """Return a schema.
@@ -245,6 +249,7 @@ class SchemaRegistry:
             pending += [(inner, False) for inner in reversed(other.references or ())]
 
     def _cached(self, key: tuple[object, ...], what: str, fetch: Callable[[], SchemaText]) -> SchemaText:
+        """Return a schema that was fetched before, or fetch it: one caller does, without a lock, others of it wait."""
         with self._lock:
             found = self._found.get(key)
             if found is not None:
@@ -257,17 +262,29 @@ class SchemaRegistry:
                     f"{what} was not requested from the schema registry: it did not know {_MOST_UNKNOWN} others within "
                     f"{_UNKNOWN_SECONDS:.0f} seconds"
                 )
-            try:
-                text = self._answered(what, fetch)
-            except RegistryError as failure:
-                self._unknown.append(time.monotonic())
-                self._failed.add(key, (time.monotonic() + _UNKNOWN_SECONDS, failure))
-                raise
-            except RegistryUnavailableError as failure:
-                self._down = (time.monotonic() + _DOWN_SECONDS, failure)
-                raise
+            other = self._fetching.get(key)
+            if other is None:
+                own = self._fetching[key] = Future[SchemaText]()
+        if other is not None:
+            return other.result()
+        try:
+            text = self._answered(what, fetch)
+        except BaseException as failure:
+            with self._lock:
+                now = time.monotonic()
+                if isinstance(failure, RegistryError):
+                    self._unknown.append(now)
+                    self._failed.add(key, (now + _UNKNOWN_SECONDS, failure))
+                elif isinstance(failure, RegistryUnavailableError):
+                    self._down = (now + _DOWN_SECONDS, failure)
+                del self._fetching[key]
+            own.set_exception(failure)
+            raise
+        with self._lock:
             self._found.add(key, text)
-            return text
+            del self._fetching[key]
+        own.set_result(text)
+        return text
 
     def _answered(self, what: str, fetch: Callable[[], _Answer]) -> _Answer:
         """Return the answer, or raise the failure in plain words."""
@@ -371,7 +388,9 @@ def _client_of(options: RegistryOptions) -> SchemaRegistryClient:
             "bearer.auth.logical.cluster": "",
             "bearer.auth.identity.pool.id": "",
         }
-    return SchemaRegistryClient({name: value for name, value in properties.items() if value is not None})
+    client = SchemaRegistryClient({name: value for name, value in properties.items() if value is not None})
+    limit_exchanges(client, options.timeout)
+    return client
 
 
 def registry_of(options: RegistryOptions) -> SchemaRegistry:
