@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from turnout.errors import QuotaExceededError
+from turnout.runtime.feeds import cursors as cursors_module
 from turnout.runtime.feeds.cursors import FeedCursor, FeedCursors, cursor_at, cursor_of, offsets_in
 
 NAMES = st.sampled_from(["0", "1", "27", "ORDERS", "orders:0", "orders.eu:12"])
@@ -74,3 +79,55 @@ def test_positions_of_earlier_releases_are_read(tmp_path: Path, written: object,
     file.write_text(json.dumps(written))
 
     assert cursors.read("oulu", "desk") == cursor
+
+
+def test_readers_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A caller with the right to read cannot make files without end: of a subscription, a tenant and a route."""
+    monkeypatch.setattr(cursors_module, "MAX_READERS", 3)
+    monkeypatch.setattr(cursors_module, "MAX_TENANT_READERS", 5)
+    monkeypatch.setattr(cursors_module, "MAX_ROUTE_READERS", 9)
+    cursors = FeedCursors(tmp_path)
+
+    def names(subscription: str) -> list[str]:
+        made = []
+        for number in range(20):
+            with suppress(QuotaExceededError):
+                cursors.acknowledge(subscription, f"r{number}", 7)
+                made.append(f"r{number}")
+        return made
+
+    assert names("@acme/a") == ["r0", "r1", "r2"]
+    assert names("@acme/b") == ["r0", "r1"]
+    assert names("plain") == ["r0", "r1", "r2"]
+    assert names("@other/a") == ["r0"]
+    with pytest.raises(QuotaExceededError, match="named readers of a subscription is 3, and 4 would be used"):
+        cursors.acknowledge("@acme/a", "one more", 1)
+    assert cursors.acknowledge("@acme/a", "r1", 9) == 9
+    assert len(list((tmp_path / "feed-readers").iterdir())) == 9
+
+
+def test_forgotten_readers_make_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only at the limit, only those without an acknowledgement for long, and not without a word."""
+    monkeypatch.setattr(cursors_module, "MAX_READERS", 2)
+    cursors = FeedCursors(tmp_path)
+    cursors.acknowledge("a", "old", 1)
+    (old,) = (tmp_path / "feed-readers").iterdir()
+    os.utime(old, (0, 0))
+    cursors.acknowledge("a", "new", 2)
+    assert cursors.read("a", "old") == 1
+    cursors.acknowledge("a", "newer", 3)
+
+    assert [cursors.read("a", name) for name in ("old", "new", "newer")] == [None, 2, 3]
+
+
+def test_files_of_earlier_releases(tmp_path: Path) -> None:
+    """They are read, and replaced by the next acknowledgement."""
+    digest = hashlib.sha256(json.dumps(["a", "desk"]).encode()).hexdigest()[:32]
+    folder = tmp_path / "feed-readers"
+    folder.mkdir()
+    (folder / f"{digest}.json").write_text('{"subscription": "a", "reader": "desk", "sequence": 5}')
+    cursors = FeedCursors(tmp_path)
+
+    assert cursors.read("a", "desk") == 5
+    assert cursors.acknowledge("a", "desk", 6) == 6
+    assert [file.name == f"{digest}.json" for file in folder.iterdir()] == [False]

@@ -11,14 +11,18 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
+import os
 import re
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from turnout.errors import SubscriptionInvalidError
+from turnout.errors import QuotaExceededError, SubscriptionInvalidError
 from turnout.files import replace_file
 from turnout.private_files import private_folder
+from turnout.subscriptions.tenants import tenant_of
 from turnout.untrusted import LARGEST_SEQUENCE, decimal, is_whole
 
 FeedCursor: TypeAlias = "int | str"
@@ -30,6 +34,19 @@ MAX_CURSOR: Final = 64 << 10
 _MAX_PART: Final = 1 << 20
 """Messages of one record that a cursor counts."""
 
+MAX_READERS: Final = 100
+"""Named readers of one subscription."""
+
+MAX_TENANT_READERS: Final = 1_000
+"""Named readers of one tenant's subscriptions on a route."""
+
+MAX_ROUTE_READERS: Final = 10_000
+"""Named readers on a route."""
+
+_FORGOTTEN_SECONDS: Final = 30 * 86_400.0
+"""A reader that has acknowledged nothing for so long makes room for a new one where the limit is reached."""
+
+_log = logging.getLogger(__name__)
 _FOLDER: Final = "feed-readers"
 _NAME: Final = re.compile(r"[^\s,]{1,255}")
 
@@ -144,33 +161,93 @@ class FeedCursors:
 
     def read(self, subscription_id: str, reader: str) -> FeedCursor | None:
         """Return the acknowledged cursor of a reader; None if it has acknowledged nothing."""
-        try:
-            written = json.loads(self._file(subscription_id, reader).read_text(encoding="utf-8"))
-            cursor = written["sequence"] if "sequence" in written else written["offsets"]
-        except (FileNotFoundError, ValueError, KeyError, TypeError):
-            return None
-        if isinstance(cursor, str):
-            return cursor_of(cursor)
-        return cursor if is_whole(cursor) else None
+        name = _name(subscription_id, reader)
+        for file in (self._folder / name, self._folder / _old_name(name)):
+            try:
+                written = json.loads(file.read_text(encoding="utf-8"))
+                cursor = written["sequence"] if "sequence" in written else written["offsets"]
+            except FileNotFoundError:
+                continue
+            except (ValueError, KeyError, TypeError):
+                return None
+            if isinstance(cursor, str):
+                return cursor_of(cursor)
+            return cursor if is_whole(cursor) else None
+        return None
 
     def acknowledge(self, subscription_id: str, reader: str, cursor: FeedCursor) -> FeedCursor:
         """Record that a reader has everything up to a cursor, and return its cursor.
 
         Raises:
             OSError: it cannot be written.
+            QuotaExceededError: a new reader would be one too many, of the subscription, its tenant or the route.
         """
         known = self.read(subscription_id, reader) or 0
         latest = _latest(known, cursor)
         if latest != known:
             private_folder(self._folder)
-            name = "sequence" if isinstance(latest, int) else "offsets"
-            about = {"subscription": subscription_id, "reader": reader, name: latest}
-            replace_file(self._file(subscription_id, reader), json.dumps(about))
+            name = _name(subscription_id, reader)
+            old = self._folder / _old_name(name)
+            if not known:
+                self._make_room(subscription_id, name)
+            kind = "sequence" if isinstance(latest, int) else "offsets"
+            about = {"subscription": subscription_id, "reader": reader, kind: latest}
+            replace_file(self._folder / name, json.dumps(about))
+            old.unlink(missing_ok=True)
         return latest
 
-    def _file(self, subscription_id: str, reader: str) -> Path:
-        digest = hashlib.sha256(json.dumps([subscription_id, reader]).encode()).hexdigest()
-        return self._folder / f"{digest[:32]}.json"
+    def _make_room(self, subscription_id: str, name: str) -> None:
+        """Check that a new reader does not exceed a limit; where it does, readers that were forgotten make room.
+
+        Raises:
+            QuotaExceededError: none was.
+        """
+        with os.scandir(self._folder) as entries:
+            files = [entry.name for entry in entries if entry.name.endswith(".json")]
+        if name in files:
+            return
+        tenant, of_subscription, _ = name.split("-")
+        limits = [
+            ("named readers of a subscription", MAX_READERS, f"{tenant}-{of_subscription}-"),
+            ("named readers on a route", MAX_ROUTE_READERS, ""),
+        ]
+        if tenant_of(subscription_id):
+            limits.insert(1, ("named readers of a tenant on a route", MAX_TENANT_READERS, f"{tenant}-"))
+        for what, limit, prefix in limits:
+            own = [file for file in files if file.startswith(prefix)]
+            if len(own) >= limit:
+                removed = self._forget(own)
+                if not removed:
+                    raise QuotaExceededError(what, limit, len(own) + 1)
+                files = [file for file in files if file not in removed]
+
+    def _forget(self, files: list[str]) -> set[str]:
+        """Remove the readers that have acknowledged nothing for long; they begin again if they come back."""
+        removed: set[str] = set()
+        for name in files:
+            file = self._folder / name
+            try:
+                if time.time() - file.stat().st_mtime < _FORGOTTEN_SECONDS:
+                    continue
+                about = file.read_text(encoding="utf-8")
+                file.unlink()
+            except FileNotFoundError:
+                about = "removed by another process"
+            _log.warning("a feed's reader is forgotten, as it has acknowledged nothing for 30 days: %.500s", about)
+            removed.add(name)
+        return removed
+
+
+def _name(subscription_id: str, reader: str) -> str:
+    """Return the file name of a reader, which begins with those of its tenant and its subscription."""
+    parts = tenant_of(subscription_id), subscription_id, json.dumps([subscription_id, reader])
+    digests = [hashlib.sha256(part.encode(errors="surrogatepass")).hexdigest() for part in parts]
+    return f"{digests[0][:8]}-{digests[1][:16]}-{digests[2][:32]}.json"
+
+
+def _old_name(name: str) -> str:
+    """Return the file name that earlier releases gave a reader."""
+    return name.rpartition("-")[2]
 
 
 def _latest(known: FeedCursor, new: FeedCursor) -> FeedCursor:
