@@ -1,7 +1,7 @@
 """Background work: threads and tasks that are started again after a failure, and whose state health checks can ask for.
 
-A thread that ends by an exception says so to nobody. All threads and lasting tasks are therefore started here: their
-failures are logged and counted, work that should go on begins again after a growing pause, and `statuses` has the
+The end of a thread by an exception is not reported. All threads and lasting tasks are therefore started here: their
+failures are logged and counted, lasting work begins again after a growing pause, and `statuses` has the
 state of all that this process runs.
 """
 
@@ -187,12 +187,12 @@ class Background:
     def _run(self) -> None:
         if self._delay and self.stopped.wait(self._delay):
             return
-        # Without a delay the first step is done in any case: whoever stops a server at once waits for its end.
+        # Without a delay the first step is done in any case: the end of a server waits for its start.
         while True:
             self._record.begins()
             try:
                 self._attempt()
-            except BaseException as failure:  # noqa: BLE001 - only this thread does the work: it has to go on
+            except BaseException as failure:  # noqa: BLE001 - only this thread does the work
                 if self.stopped.is_set():
                     _log.info("%s failed while it stopped: %r", self.name, failure)
                     return
@@ -215,7 +215,7 @@ def run_once(name: str, work: Callable[[], object], *, level: int = logging.ERRO
     def attempt() -> None:
         try:
             work()
-        except BaseException as failure:  # noqa: BLE001 - nobody else hears of it
+        except BaseException as failure:  # noqa: BLE001 - the failure is not reported elsewhere
             _log.log(level, "%s failed: %s", name, failure, exc_info=failure)
 
     thread = threading.Thread(target=attempt, name=_thread_name(name), daemon=True)
@@ -241,7 +241,7 @@ async def keep_running(
             record.begins()
             try:
                 await work()
-            except Exception as failure:  # noqa: BLE001 - only this task does the work: it has to go on
+            except Exception as failure:  # noqa: BLE001 - only this task does the work
                 await asyncio.sleep(max(every, record.failed(failure, longest)))
             else:
                 record.succeeded()
@@ -251,7 +251,7 @@ async def keep_running(
 
 
 class Tasks:
-    """Tasks of one owner that nobody awaits: kept until they end, and their failures are logged.
+    """Tasks of one owner that are not awaited: kept until they end, and their failures are logged.
 
     Args:
         name: what they do, for the log.

@@ -130,8 +130,8 @@ def _exchange(request: _Request, deadline: _Deadline, max_bytes: int) -> HttpAns
     parts = urlsplit(request.url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ConnectionError(f"expected http:// or https:// and a host, found {request.url!r:.200}")
-    connection = _Connection(parts, request, deadline, max_bytes + _HEAD_BYTES)
-    with contextlib.closing(connection):
+    with contextlib.ExitStack() as resources:
+        connection = _Connection(parts, request, deadline, max_bytes + _HEAD_BYTES, resources)
         try:
             connection.request(request.method, connection.target, request.body, connection.headers_of(request.headers))
             response = connection.getresponse()
@@ -149,8 +149,16 @@ def _exchange(request: _Request, deadline: _Deadline, max_bytes: int) -> HttpAns
 class _Connection(HTTPConnection):
     """Connection whose reads end with the time, and with the size, of one exchange."""
 
-    def __init__(self, parts: SplitResult, request: _Request, deadline: _Deadline, max_bytes: int) -> None:
+    def __init__(
+        self,
+        parts: SplitResult,
+        request: _Request,
+        deadline: _Deadline,
+        max_bytes: int,
+        resources: contextlib.ExitStack,
+    ) -> None:
         self._deadline = deadline
+        self._resources = resources
         self._max_bytes = max_bytes
         self._tls = (request.tls or ssl.create_default_context()) if parts.scheme == "https" else None
         host, port = str(parts.hostname), parts.port or (443 if self._tls else 80)
@@ -181,16 +189,15 @@ class _Connection(HTTPConnection):
 
     def connect(self) -> None:
         """Connect, over the proxy's tunnel if there is one, and do the handshake of TLS."""
-        plain = _connected(self.host, self.port, self._deadline)
+        plain = self._resources.enter_context(_connected(self.host, self.port, self._deadline))
         sock: Any = _LimitedSocket(plain, self._deadline, self._max_bytes)
         self.sock = sock
         if getattr(self, "_tunnel_host", None):
             self._tunnel()  # type: ignore[attr-defined]  # as HTTPSConnection does it
         if self._tls is not None:
             plain.settimeout(self._deadline.left())
-            sock = _LimitedSocket(
-                self._tls.wrap_socket(plain, server_hostname=self._name), self._deadline, self._max_bytes
-            )
+            secure = self._resources.enter_context(self._tls.wrap_socket(plain, server_hostname=self._name))
+            sock = _LimitedSocket(secure, self._deadline, self._max_bytes)
             self.sock = sock
 
 
@@ -210,7 +217,7 @@ class _LimitedSocket:
         return io.BufferedReader(_LimitedReader(self._sock, self._deadline, self._max_bytes))
 
     def close(self) -> None:
-        self._sock.close()
+        """Do nothing: `http.client` closes it before the body is read, and the exchange when it is over."""
 
 
 class _LimitedReader(io.RawIOBase):

@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 from turnout.errors import ConfigError, ConnectionLostError, Mistake, RunError, TurnoutError
+from turnout.http_exchange import exchange
 from turnout.loopback import is_loopback
 from turnout.secrets import masked_url
 
@@ -72,8 +73,23 @@ class ServerClient:
             RunError: it cannot do it now.
             ConnectionLostError: it cannot be reached.
         """
-        with self._open(method, path, body, _SECONDS) as answer:
-            text = answer.read(_MOST_BYTES)
+        headers, data = self._request(method, body)
+        try:
+            answer = exchange(
+                self.url + path,
+                seconds=_SECONDS,
+                max_bytes=_MOST_BYTES,
+                method=method,
+                headers=headers,
+                body=data,
+                tls=self._tls(),
+                proxies=False,
+            )
+        except OSError as failure:
+            raise ConnectionLostError(f"{self.url} cannot be reached: {failure}") from None
+        text = answer.body
+        if answer.status >= 300:
+            raise self._refusal(answer.status, answer.reason, text)
         try:
             return json.loads(text) if text else None
         except ValueError:
@@ -86,7 +102,7 @@ class ServerClient:
             TurnoutError: as `call`.
         """
         kind = ""
-        with self._open("GET", path, None, None) as lines:
+        with self._opened_stream(path) as lines:
             for line in lines:
                 name, _, value = line.decode().rstrip("\n").partition(": ")
                 if name == "event":
@@ -94,7 +110,10 @@ class ServerClient:
                 elif name == "data":
                     yield kind, json.loads(value)
 
-    def _open(self, method: str, path: str, body: object, seconds: float | None) -> Any:
+    def _tls(self) -> ssl.SSLContext | None:
+        return ssl.create_default_context(cafile=self.ca) if self.url.startswith("https:") else None
+
+    def _request(self, method: str, body: object) -> tuple[dict[str, str], bytes | None]:
         headers = {"Accept": "application/json"}
         data = None if body is None else json.dumps(body).encode()
         if method != "GET":
@@ -102,34 +121,38 @@ class ServerClient:
             headers["Content-Type"] = "application/json"
         if self.token is not None:
             headers["Authorization"] = f"Bearer {self.token}"
-        request = urllib.request.Request(self.url + path, data, headers, method=method)  # noqa: S310 - http(s), see `of`
+        return headers, data
+
+    def _opened_stream(self, path: str) -> Any:
+        """Open a stream of events, which lasts as long as the server does."""
+        headers, _ = self._request("GET", None)
+        request = urllib.request.Request(self.url + path, None, headers)  # noqa: S310 - http(s), see `of`
         context = ssl.create_default_context(cafile=self.ca)
         # Without proxies: the environment's are for the world, and this is a server of one's own.
         opener = urllib.request.build_opener(
             _NoRedirect, urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
         )
         try:
-            return opener.open(request) if seconds is None else opener.open(request, timeout=seconds)
+            return opener.open(request)
         except urllib.error.HTTPError as refused:
-            raise self._refusal(refused) from None
+            with refused:
+                raise self._refusal(refused.code, refused.reason, refused.read(1 << 16)) from None
         except OSError as failure:
             reason = getattr(failure, "reason", failure)
             raise ConnectionLostError(f"{self.url} cannot be reached: {reason}") from None
 
-    def _refusal(self, refused: urllib.error.HTTPError) -> TurnoutError:
+    def _refusal(self, status: int, reason: str, text: bytes) -> TurnoutError:
         """Return the error of an answer, with the sentence that the server gives."""
-        with refused:
-            text = refused.read(1 << 16)
         try:
             problem = json.loads(text)
             detail = problem["detail"] or problem["title"]
         except (ValueError, TypeError, KeyError):
-            detail = refused.reason
-        if refused.code == 401:
+            detail = reason
+        if status == 401:
             detail = f"{detail}: the variable {TOKEN} or --token-file has the token"
-        if refused.code in _WRONG:
+        if status in _WRONG:
             return ConfigError([Mistake(self.url, str(detail))], what="the server refuses the request")
-        return RunError(f"{self.url} answers {refused.code}: {detail}")
+        return RunError(f"{self.url} answers {status}: {detail}")
 
 
 def route_path(name: str, *more: str) -> str:

@@ -59,7 +59,7 @@ class KafkaWriter:
                 failure: Exception | None = None
                 try:
                     await asyncio.to_thread(self._publish, [record for record, _ in batch], refused)
-                except Exception as problem:  # noqa: BLE001 - whoever waits for a record raises it
+                except Exception as problem:  # noqa: BLE001 - the caller that waits for a record raises it
                     failure = problem
                 for index, (_, stored) in enumerate(batch):
                     reason = failure or refused.get(index)

@@ -12,10 +12,10 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 
 from turnout.background import run_once
 
-_AT_ONCE: Final = 512
+_MAX_LOOKUPS: Final = 512
 """Look-ups at one time. A waiting thread needs some 20 KiB."""
 
-_OF_OWNER: Final = 16
+_MAX_OWNER_LOOKUPS: Final = 16
 """Look-ups at one time of one tenant, or of one domain where there are no tenants."""
 
 
@@ -26,7 +26,7 @@ class LookupLimits:
     """
 
     def __init__(self) -> None:
-        self._all = asyncio.Semaphore(_AT_ONCE)
+        self._all = asyncio.Semaphore(_MAX_LOOKUPS)
         self._of: dict[str, tuple[asyncio.Semaphore, int]] = {}
 
     @asynccontextmanager
@@ -38,7 +38,7 @@ class LookupLimits:
             host: name of the host.
         """
         key = f"@{owner}" if owner else ".".join(host.lower().rstrip(".").rsplit(".", 2)[-2:])
-        limit, users = self._of.get(key) or (asyncio.Semaphore(_OF_OWNER), 0)
+        limit, users = self._of.get(key) or (asyncio.Semaphore(_MAX_OWNER_LOOKUPS), 0)
         self._of[key] = limit, users + 1
         try:
             async with limit, self._all:
@@ -76,7 +76,7 @@ class LookupResolver(AbstractResolver):
         def look_up() -> None:
             try:
                 result: list[ResolveResult] | Exception = _addresses(host, port, family)
-            except Exception as failure:  # noqa: BLE001 - whoever waits for the addresses raises it
+            except Exception as failure:  # noqa: BLE001 - the waiting coroutine raises it
                 result = failure
             # A loop that has ended waits for nothing.
             if not loop.is_closed():

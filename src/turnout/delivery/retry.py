@@ -8,7 +8,7 @@ from typing import Final
 
 from turnout.subscriptions.delivery_settings import DeliverySettings
 
-_LONGEST: Final = 10**9
+_MAX_SECONDS: Final = 10**9
 """Seconds of the longest wait that is read; a longer one is this one."""
 
 _MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
@@ -56,10 +56,12 @@ def seconds_of(retry_after: str, now: datetime) -> float | None:
     if text.isascii() and text.isdigit():
         # Digits beyond the longest wait are not converted: int() refuses thousands of them.
         return float(
-            _LONGEST if len(text.lstrip("0")) > len(str(_LONGEST)) else min(int(text.lstrip("0") or "0"), _LONGEST)
+            _MAX_SECONDS
+            if len(text.lstrip("0")) > len(str(_MAX_SECONDS))
+            else min(int(text.lstrip("0") or "0"), _MAX_SECONDS)
         )
     moment = _date(text, now)
-    return None if moment is None else min(max(0.0, (moment - now).total_seconds()), float(_LONGEST))
+    return None if moment is None else min(max(0.0, (moment - now).total_seconds()), float(_MAX_SECONDS))
 
 
 def _date(text: str, now: datetime) -> datetime | None:

@@ -109,7 +109,7 @@ MEASURES: Final = {
         ),
         Measure(
             "turnout_background_failures_total", "counter", ("work",), "failures",
-            "Failures of threads and tasks that should go on until they are stopped.",
+            "Failures of threads and tasks that last until they are stopped.",
             "when one fails; since its start",
         ),
         Measure("turnout_route_up", "gauge", _ROUTE, "0 or 1", "Whether the route runs.", _ASKED),

@@ -88,7 +88,7 @@ class _Background:
     """Collector of the metrics of background work."""
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the state of all threads and tasks that go on until they are stopped."""
+        """Yield the state of all threads and tasks that last until they are stopped."""
         up = MEASURES["turnout_background_up"].family()
         failures = MEASURES["turnout_background_failures_total"].family()
         by_name: dict[str, list[BackgroundStatus]] = {}

@@ -146,7 +146,7 @@ class Consumer:
         async def feed() -> None:
             try:
                 await messages.run(callback)
-            except Exception as failure:  # noqa: BLE001 - nobody awaits this task: the error callback hears of it
+            except Exception as failure:  # noqa: BLE001 - this task is not awaited: the error callback gets it
                 self._api.connection.report(failure)
             finally:
                 messages.stop()

@@ -202,7 +202,7 @@ class Intake:
             except Exception as failure:
                 if ready.done():
                     raise
-                # Whoever waits for the connection would otherwise wait for ever.
+                # The requests that wait for the connection would otherwise wait for ever.
                 ready.set_exception(failure)
             finally:
                 self._connections.pop(name, None)
