@@ -68,7 +68,7 @@ def test_what_a_run_would_make(nats_server: NatsServer) -> None:
     ("name", "config", "problem"),
     [
         ("TAKEN", {"subjects": ["taken.orders.*"]}, "TAKEN2.*has such subjects|overlap"),
-        ("NARROW", {"name": "NARROW", "subjects": ["narrow.a"]}, "the stream NARROW exists and does not take narrow.>"),
+        ("NARROW", {"name": "NARROW", "subjects": ["narrow.a"]}, "the stream NARROW exists and does not take narrow."),
         ("LATE", {"name": "LATE-dead", "subjects": ["other.>"]}, "the stream LATE-dead exists and does not take late-"),
         ("DEAF", {"name": "DEAF", "subjects": ["deaf.>"], "no_ack": True}, "no_ack: true"),
     ],

@@ -275,7 +275,8 @@ class NatsAdapter(EndpointAdapter):
                         probe = NatsProbe(self.endpoint, _SECONDS, connection)
                         probe.may_publish([connection.api_subject(f"STREAM.CREATE.{name}")])
                 else:
-                    _check_stores(name, wanted, config)
+                    # The subject of a delivery has two more tokens: its endpoint and its subscription.
+                    _check_stores(name, f"{subject}.*.*", config)
         return missing
 
     def stored_topics(self) -> frozenset[str]:
