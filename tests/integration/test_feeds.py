@@ -17,6 +17,7 @@ from turnout.embedded import NatsServer
 from turnout.errors import ConfigError, SubscriptionNotFoundError
 from turnout.history.feed import FeedMessage, FeedReader
 from turnout.routes import Route
+from turnout.runtime.committed_offsets import committed
 from turnout.runtime.feeds.cursors import FeedCursor
 from turnout.runtime.feeds.match_folder import MatchFolder, hash_of
 from turnout.spark.running import job
@@ -186,13 +187,15 @@ def test_matches_that_were_merged_give_the_same_pages(
         publish(begin, begin + 10)
         job.run(route, spark, checkpoint=tmp_path / "checkpoint")
     matches = MatchFolder.beside(tmp_path / "checkpoint")
-    before = matches.page(streams.source, hash_of("oulu"), 0, 1000, 1000).tolist()
+    label = committed(tmp_path / "checkpoint").label(streams.source)
+    before = matches.page(label, hash_of("oulu"), 0, 1000, 1000).tolist()
 
-    while matches.merge(streams.source, 1000):
+    while matches.merge(label, 1000):
         pass
 
-    assert matches.page(streams.source, hash_of("oulu"), 0, 1000, 1000).tolist() == before
-    assert [part.level for part in matches.parts(streams.source)] == [1, 0]
+    assert before
+    assert matches.page(label, hash_of("oulu"), 0, 1000, 1000).tolist() == before
+    assert [part.level for part in matches.parts(label)] == [1, 0]
 
 
 def test_a_route_without_feeds_says_how_to_have_them(streams: Streams, tmp_path: Path) -> None:

@@ -85,8 +85,8 @@ def test_who_came_late_gets_what_would_have_matched(spark: SparkSession, streams
     assert (result.counts.read, result.counts.delivered, result.counts.discarded) == (100, len(rows), 2)
     assert result.counts.conserved
     again = ts.replay(route, spark, start=51, end=251, subscriptions=["late"])
-    assert (again.counts, again.resumed) == (result.counts, False)
-    assert len(streams.delivered()) == len(rows)
+    assert (replace(again.counts, duplicates=0), again.resumed) == (result.counts, False)
+    assert again.counts.duplicates == len(streams.delivered()) == len(rows)
 
 
 def test_a_dry_run_says_what_would_be_delivered(spark: SparkSession, streams: Streams, text: str) -> None:
