@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 from tests.kafka.test_reader import rows, topic
 
@@ -78,6 +82,106 @@ def test_refused_messages(options: KafkaOptions) -> None:
     assert {index: reason.code == TOO_LARGE for index, reason in refused.items()} == {1: True, 2: False, 3: True}
     assert published.stored == 2
     assert values(options, "strict") == [b"a", b"c"]
+
+
+def keyless(count: int, *bad: int) -> KafkaMessages:
+    """Messages with keys, but for the *bad* ones."""
+    return KafkaMessages(
+        ["compacted"] * count,
+        [b"%d" % index for index in range(count)],
+        [None if index in bad else b"k%d" % index for index in range(count)],
+    )
+
+
+def old(count: int, *bad: int) -> KafkaMessages:
+    """Messages of now, but for the *bad* ones, which are a year old."""
+    now = int(time.time() * 1000)
+    return KafkaMessages(
+        ["recent"] * count,
+        [b"%d" % index for index in range(count)],
+        [b"k"] * count,
+        timestamps=[now - 365 * 86_400_000 if index in bad else now for index in range(count)],
+    )
+
+
+STRICT = [(keyless, "compacted"), (old, "recent")]
+
+
+@pytest.fixture
+def strict(options: KafkaOptions) -> None:
+    with KafkaAdmin(options) as admin:
+        admin.create_topic("compacted", 1, {"cleanup.policy": "compact"})
+        admin.create_topic("recent", 1, {"message.timestamp.before.max.ms": "600000"})
+
+
+@pytest.mark.parametrize("knows_rules", [True, False])
+@pytest.mark.parametrize(("messages", "name"), STRICT)
+@pytest.mark.parametrize(("count", "bad"), [(20, (10,)), (2000, (1234,)), (300, (0, 1, 150, 299)), (4, (0, 1, 2, 3))])
+@pytest.mark.usefixtures("strict")
+def test_one_refused_record_of_a_batch(
+    options: KafkaOptions,
+    monkeypatch: pytest.MonkeyPatch,
+    messages: Callable[..., KafkaMessages],
+    name: str,
+    count: int,
+    bad: tuple[int, ...],
+    knows_rules: bool,
+) -> None:
+    """Of a batch that a broker refuses only the bad messages are refused; the others are stored once.
+
+    Without the topic's settings the batch is divided, into at most 2 k log n parts.
+    """
+    refused: dict[int, StreamError] = {}
+    if not knows_rules:
+        monkeypatch.setattr(KafkaAdmin, "topic_rules", lambda *_: {})
+    before = len(values(options, name))
+    waits: list[int] = []
+    wait = KafkaProducer._wait
+    monkeypatch.setattr(KafkaProducer, "_wait", lambda self: (waits.append(1), wait(self)))
+    with KafkaProducer(options) as producer:
+        producer.publish(messages(count, *bad), refused.__setitem__)
+        published = producer.flush()
+
+    assert sorted(refused) == list(bad), refused
+    assert published.stored == count - len(bad)
+    assert len(waits) <= 2 * len(bad) * count.bit_length() + 6
+    if knows_rules:
+        assert all(f"the topic {name!r} " in str(reason) for reason in refused.values())
+    good = [b"%d" % index for index in range(count) if index not in bad]
+    assert sorted(values(options, name)[before:]) == sorted(good)
+
+
+@pytest.mark.parametrize("knows_rules", [True, False])
+@pytest.mark.parametrize(("messages", "name"), STRICT)
+@pytest.mark.usefixtures("strict")
+def test_one_refused_record_of_a_transaction(
+    options: KafkaOptions,
+    monkeypatch: pytest.MonkeyPatch,
+    messages: Callable[..., KafkaMessages],
+    name: str,
+    knows_rules: bool,
+) -> None:
+    """A transaction with a refused message cannot be committed; the next one, without it, has all others once."""
+    if not knows_rules:
+        monkeypatch.setattr(KafkaAdmin, "topic_rules", lambda *_: {})
+    refused: dict[int, Any] = {}
+    before = len(values(options, name))
+    with KafkaProducer(options, f"divided-{name}-{knows_rules}") as producer:
+        producer.begin()
+        everything = messages(500, 7, 300)
+        producer.publish(everything.take(range(250)), refused.__setitem__)
+        producer.publish(everything.take(range(250, 500)), lambda row, reason: refused.__setitem__(row + 250, reason))
+        producer.flush()
+        assert sorted(refused) == [7, 300]
+        assert producer.is_incomplete
+
+        producer.begin()
+        assert not producer.is_incomplete
+        producer.publish(everything.take([row for row in range(500) if row not in refused]), refusing)
+        producer.flush()
+        producer.commit()
+
+    assert values(options, name)[before:] == [b"%d" % row for row in range(500) if row not in (7, 300)]
 
 
 def test_transactions(options: KafkaOptions) -> None:

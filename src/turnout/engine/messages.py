@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final
 
@@ -117,6 +117,12 @@ class Messages:
             records = records.set_column(2, RECORDS.field("key"), pa.nulls(len(indices), pa.binary()))
         chosen = pa.array(indices)
         return Messages(self.topics.take(chosen), self.ids.take(chosen), self.sinks[indices], everything, records)
+
+    def without_times(self) -> Messages:
+        """Return the messages without their records' times, for a server that refuses these."""
+        index = RECORDS.get_field_index("timestamp")
+        times = pa.nulls(self.records.num_rows, RECORDS.field(index).type)
+        return replace(self, records=self.records.set_column(index, RECORDS.field(index), times))
 
     def column(self, name: str) -> ArrowArray:
         """Return a column of the records, with an entry for each message."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from turnout.engine.addresses import Addresses
 from turnout.engine.counts import Counts
@@ -113,6 +114,7 @@ class Result:
         failures: failures in the form of the log; only if the route enables the log.
         sent: answers for messages that are refused; None where all of them are dead letters.
         matched: matches to be stored for feeds; None for a route without feeds.
+        indices: indices of the messages among those of the whole batch; None if they are all there.
 
     >>> from turnout.engine import Program
     >>> from turnout.engine.sample_records import SampleRecord, record_batch
@@ -132,6 +134,7 @@ class Result:
     failures: Sequence[JsonObject] = ()
     sent: Sent | None = None
     matched: FeedMatches | None = None
+    indices: NDArray[np.int64] | None = None
 
     @property
     def messages(self) -> Messages:
@@ -140,7 +143,17 @@ class Result:
 
     def is_dead_letter(self, number: int) -> bool:
         """Return True if the message at an index is a dead letter, and not a delivery."""
-        return self.sent is None or number >= len(self.sent.deliveries)
+        return self.sent is None or self._index(number) >= len(self.sent.deliveries)
+
+    def _index(self, number: int) -> int:
+        """Return the index of a message in the whole batch."""
+        return number if self.indices is None else int(self.indices[number])
+
+    def without(self, left_out: Collection[int]) -> Result:
+        """Return the batch without the messages at some indices; its counts stay."""
+        kept = np.array([index for index in range(len(self.outgoing)) if index not in left_out], np.int64)
+        indices = kept if self.indices is None else self.indices[kept]
+        return replace(self, outgoing=self.messages.take(kept), indices=indices)
 
     def check(self, number: int, reason: str) -> None:
         """Raise where the refusal of one message stops the run.
@@ -150,7 +163,7 @@ class Result:
         """
         if self.sent is None:
             raise RunError(f"a dead letter cannot be written: {reason}")
-        self.sent.check(number, reason)
+        self.sent.check(self._index(number), reason)
 
     def refused(self, reasons: Mapping[int, str]) -> Result:
         """Return the replacements of refused messages, with the change of the counts.
@@ -159,4 +172,4 @@ class Result:
             RunError: see `Sent.check`.
         """
         assert self.sent is not None, "check raises for dead letters"
-        return self.sent.refused(reasons)
+        return self.sent.refused({self._index(number): reason for number, reason in reasons.items()})

@@ -8,10 +8,12 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import timedelta
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 
+from turnout.epoch import EPOCH, milliseconds_now
 from turnout.errors import ConnectionLostError, StreamError
 from turnout.kafka.clients import NOT_FOUND, ErrorWatch, admin_of, code_of, kafka_errors, raise_error
 from turnout.kafka.options import KafkaOptions
@@ -26,6 +28,11 @@ _TOPICS_AT_ONCE: Final = 500
 _EXISTS: Final = "TOPIC_ALREADY_EXISTS"
 _LEADERLESS: Final = ("NOT_LEADER_FOR_PARTITION", "LEADER_NOT_AVAILABLE")
 _PAUSE_SECONDS: Final = 0.05
+_NO_LIMIT: Final = (1 << 63) - 1
+"""Kafka's value of a limit of time that is none."""
+
+_CLOCKS_MS: Final = 60_000
+"""Milliseconds by which a broker's clock may differ from this one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +77,55 @@ class RecordLimits:
 
     topics: Mapping[str, int] = field(default_factory=dict)
     others: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRules:
+    """Settings by which a topic refuses records.
+
+    Attributes:
+        is_compacted: whether ``cleanup.policy`` has ``compact``: each record needs a key.
+        before_ms: ``message.timestamp.before.max.ms``, the greatest age of a record's time; None for no limit.
+        after_ms: ``message.timestamp.after.max.ms``, how far in the future a record's time may be; None for no limit.
+
+    >>> TopicRules(is_compacted=True).problem(None, None)
+    'is compacted (cleanup.policy), and takes no record without a key'
+    """
+
+    is_compacted: bool = False
+    before_ms: int | None = None
+    after_ms: int | None = None
+
+    @classmethod
+    def of(cls, settings: Mapping[str, str | None]) -> Self:
+        """Return the rules in a topic's settings; older brokers have one limit for both directions."""
+        policy = (settings.get("cleanup.policy") or "").replace(" ", "").split(",")
+        if settings.get("message.timestamp.type") == "LogAppendTime":
+            return cls("compact" in policy)
+        both = settings.get("message.timestamp.difference.max.ms")
+        limits = (settings.get(f"message.timestamp.{side}.max.ms") or both for side in ("before", "after"))
+        before, after = (None if text is None or int(text) >= _NO_LIMIT else int(text) for text in limits)
+        return cls("compact" in policy, before, after)
+
+    def problem(self, key: bytes | None, milliseconds: int | None) -> str | None:
+        """Return the reason that a record is refused in any case; None if it may be stored.
+
+        Args:
+            key: key of the record.
+            milliseconds: time of the record since 1970; None for now.
+        """
+        if self.is_compacted and key is None:
+            return "is compacted (cleanup.policy), and takes no record without a key"
+        if milliseconds is None or (self.before_ms is None and self.after_ms is None):
+            return None
+        age = milliseconds_now() - milliseconds
+        if self.before_ms is not None and age > self.before_ms + _CLOCKS_MS:
+            limit = f"message.timestamp.before.max.ms is {self.before_ms:,}"
+            return f"takes no record as old as this one, of {_time_text(milliseconds)} ({limit})"
+        if self.after_ms is not None and -age > self.after_ms + _CLOCKS_MS:
+            limit = f"message.timestamp.after.max.ms is {self.after_ms:,}"
+            return f"takes no record of a time as far in the future as {_time_text(milliseconds)} ({limit})"
+        return None
 
 
 class KafkaAdmin:
@@ -184,6 +240,23 @@ class KafkaAdmin:
             else:
                 own[resource.name] = int(settings["max.message.bytes"].value)
         return RecordLimits(own, min(others, default=None))
+
+    def topic_rules(self, topics: Iterable[str]) -> dict[str, TopicRules]:
+        """Return the rules of topics, without those that may not be described."""
+        from confluent_kafka.admin import ConfigResource, ResourceType
+
+        resources = [ConfigResource(ResourceType.TOPIC, name) for name in topics]
+        rules: dict[str, TopicRules] = {}
+        if not resources:
+            return rules
+        futures = self._answers(lambda: self._client.describe_configs(resources, **self._times))
+        for resource, future in futures.items():
+            try:
+                settings = self._answer(f"the settings of {resource.name!r} cannot be described", future)
+            except StreamError:
+                continue
+            rules[resource.name] = TopicRules.of({name: entry.value for name, entry in settings.items()})
+        return rules
 
     def creates_topics(self) -> bool | None:
         """Return True if brokers create a topic for its first record; None if access is denied."""
@@ -315,3 +388,11 @@ def _id_text(topic_id: Any) -> str | None:
         return None
     halves = (topic_id.get_most_significant_bits(), topic_id.get_least_significant_bits())
     return None if halves == (0, 0) else str(topic_id)
+
+
+def _time_text(milliseconds: int) -> str:
+    """Return a record's time as text, also one that no calendar has."""
+    try:
+        return (EPOCH + timedelta(milliseconds=milliseconds)).isoformat(timespec="milliseconds")
+    except OverflowError:
+        return f"{milliseconds} ms since 1970"

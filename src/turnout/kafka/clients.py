@@ -22,6 +22,10 @@ GROUP: Final = "turnout"
 NOT_FOUND: Final = 404
 """Code of a `StreamError` for a topic, a partition or offsets that do not exist."""
 
+INVALID_TIMESTAMP: Final = 32
+INVALID_RECORD: Final = 87
+"""Kafka's codes of records that do not fit their topic, which are those of a `StreamError`, too."""
+
 _AWAY: Final = ("_TRANSPORT", "_ALL_BROKERS_DOWN", "_RESOLVE", "_TIMED_OUT", "_MSG_TIMED_OUT", "_DESTROY")
 _DENIED: Final = ("_AUTHENTICATION", "_SSL", "SASL_AUTHENTICATION_FAILED", "UNSUPPORTED_SASL_MECHANISM")
 _MISSING: Final = ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION", "UNKNOWN_TOPIC_ID", "_NOENT")

@@ -12,7 +12,16 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from turnout.errors import ConnectionLostError, StreamError
 from turnout.histogram import Histogram
-from turnout.kafka.clients import NOT_FOUND, ErrorWatch, code_of, kafka_errors, producer_of, raise_error
+from turnout.kafka.admin import KafkaAdmin, TopicRules
+from turnout.kafka.clients import (
+    INVALID_RECORD,
+    NOT_FOUND,
+    ErrorWatch,
+    code_of,
+    kafka_errors,
+    producer_of,
+    raise_error,
+)
 from turnout.kafka.options import KafkaOptions
 from turnout.records.published import TOO_LARGE, Published, Refuse
 
@@ -21,16 +30,26 @@ if TYPE_CHECKING:
 
 KafkaHeaders = Sequence[tuple[str, bytes | None]]
 
-_PER_MESSAGE: Final = frozenset(
+_OF_BATCH: Final = frozenset(
     {
-        "MSG_SIZE_TOO_LARGE", "RECORD_LIST_TOO_LARGE", "INVALID_RECORD", "INVALID_MSG", "INVALID_TIMESTAMP",
-        "TOPIC_AUTHORIZATION_FAILED", "TOPIC_EXCEPTION", "UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC",
-        "_UNKNOWN_PARTITION", "POLICY_VIOLATION", "_INVALID_ARG",
+        "MSG_SIZE_TOO_LARGE", "RECORD_LIST_TOO_LARGE", "INVALID_RECORD", "INVALID_TIMESTAMP", "INVALID_MSG",
+        "UNSUPPORTED_FOR_MESSAGE_FORMAT", "POLICY_VIOLATION", "_INVALID_DIFFERENT_RECORD",
     }
 )  # fmt: skip
-"""Errors that concern a message or its topic, so that others may be sent."""
+"""Refusals of a whole batch for one of its messages, which is found by dividing the batch."""
 
+_OF_TOPIC: Final = frozenset(
+    {
+        "TOPIC_AUTHORIZATION_FAILED", "TOPIC_EXCEPTION", "UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC",
+        "_UNKNOWN_PARTITION", "_INVALID_ARG",
+    }
+)  # fmt: skip
+"""Refusals that concern a message's topic or partition, so that messages to others may be sent."""
+
+_FENCED: Final = frozenset({"_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"})
 _TOO_LARGE: Final = frozenset({"MSG_SIZE_TOO_LARGE", "RECORD_LIST_TOO_LARGE"})
+_DIVIDED: Final = 1000
+"""Most messages of the first parts of refused batches."""
 _WAIT_SECONDS: Final = 0.05
 _ABORT_SECONDS: Final = 2.0
 _CREATION_SECONDS: Final = 5.0
@@ -98,7 +117,10 @@ class KafkaProducer:
         self._failure: KafkaError | None = None
         self._under_way: deque[tuple[int, int, float]] = deque()
         self._partitions: dict[str, tuple[int, float]] = {}
-        self._to_repeat: deque[_Message] = deque()
+        self._suspects: list[tuple[_Message, KafkaError]] = []
+        self._rules: dict[str, tuple[TopicRules | None, float]] = {}
+        self._is_broken = False
+        self._is_incomplete = False
         self._delivery = Histogram()
 
     def __enter__(self) -> Self:
@@ -115,6 +137,7 @@ class KafkaProducer:
             # A producer that is fenced, or has failed for good, refuses this too.
             self._producer.purge()
             if self._in_transaction:
+                self._in_transaction = False
                 # Until it has ended, consumers with read_committed wait; unreachable brokers get a short wait only.
                 self._producer.abort_transaction(_ABORT_SECONDS)
         del self._producer
@@ -132,6 +155,8 @@ class KafkaProducer:
             StreamError: a broker takes no messages at all.
             ConnectionLostError: no broker takes them for ``options.patience`` seconds.
         """
+        # Refused ones first: behind these messages, theirs would be out of order.
+        self._divide_suspects()
         headers, times, partitions = messages.headers, messages.timestamps, messages.partitions
         begun, count = time.monotonic(), len(messages.topics)
         for index in range(count):
@@ -142,7 +167,7 @@ class KafkaProducer:
                 arguments["timestamp"] = times[index]
             if partitions is not None and partitions[index] >= 0:
                 arguments["partition"] = partitions[index]
-            self._queue(_Message(messages.topics[index], arguments, index, refuse), alone=False)
+            self._queue(_Message(messages.topics[index], arguments, index, refuse))
             if index % _STEPS == _STEPS - 1:
                 self._poll(0)
         self._sent += count
@@ -191,9 +216,7 @@ class KafkaProducer:
             ConnectionLostError: as `publish`.
         """
         self._wait()
-        while self._to_repeat:
-            self._queue(self._to_repeat.popleft(), alone=True)
-            self._wait()
+        self._divide_suspects()
         published = Published(self._sent - self._refused, 0, self._delivery)
         self._sent = self._refused = 0
         self._under_way.clear()
@@ -202,37 +225,134 @@ class KafkaProducer:
 
     def _wait(self) -> None:
         while len(self._producer):
+            if self._is_broken:
+                # Nothing of the transaction will be committed.
+                self._producer.purge()
             self._poll(_WAIT_SECONDS)
         self._poll(0)
 
-    def _queue(self, message: _Message, *, alone: bool) -> None:
-        """Hand a message to the client, as soon as that has room for it."""
+    def _queue(self, message: _Message) -> None:
+        """Hand a message to the client, as soon as that has room for it, unless its topic is known to refuse it."""
         from confluent_kafka import KafkaException
 
-        report = partial(self._failed, message, alone)
+        problem = self._problem(message) if self._rules else None
+        if problem is not None:
+            self._refuse(message, problem)
+            return
+        report = partial(self._failed, message)
         while True:
             try:
                 self._producer.produce(message.topic, on_delivery=report, **message.arguments)
             except BufferError:
                 self._poll(_WAIT_SECONDS)
             except KafkaException as failure:
-                self._failed(message, True, failure.args[0], None)
+                error = failure.args[0]
+                if error.name() in _OF_BATCH and not error.fatal():
+                    # The client itself refuses a message alone.
+                    self._refuse(message, _refusal(error))
+                else:
+                    self._failed(message, error, None, is_sent=False)
                 self._check()
                 return
             else:
                 return
 
-    def _failed(self, message: _Message, alone: bool, error: KafkaError, _report: object) -> None:
+    def _failed(self, message: _Message, error: KafkaError, _report: object, *, is_sent: bool = True) -> None:
         """Take the report of a message that is not stored."""
-        too_large = error.name() in _TOO_LARGE
-        if too_large and not alone and self._transactional_id is None:
-            # A broker refuses a batch of messages as a whole: sending each alone shows which is too large.
-            self._to_repeat.append(message)
-        elif error.name() in _PER_MESSAGE and not error.fatal():
-            self._refused += 1
-            message.refuse(message.row, StreamError(error.str(), code=TOO_LARGE if too_large else code_of(error)))
-        elif error.name() not in _PURGED:
+        name = error.name()
+        # Of a transaction with a refused batch the client takes no messages any more.
+        is_late = self._transactional_id is not None and (self._is_broken or name == "_STATE")
+        if error.fatal() or name in _FENCED:
             self._failure = self._failure or error
+        elif name in _OF_BATCH or (is_late and name not in _OF_TOPIC):
+            self._suspects.append((message, error))
+        elif name in _OF_TOPIC:
+            self._refuse(message, _refusal(error))
+        elif name not in _PURGED:
+            self._failure = self._failure or error
+            return
+        if self._transactional_id is not None and (is_sent or name == "_STATE") and name not in _PURGED:
+            self._is_broken = self._is_incomplete = True
+
+    def _refuse(self, message: _Message, reason: StreamError) -> None:
+        self._refused += 1
+        message.refuse(message.row, reason)
+
+    # -- refused batches
+
+    def _divide_suspects(self) -> None:
+        """Send the messages of refused batches in smaller and smaller parts, until those that are refused are found.
+
+        Of *n* messages with *k* bad ones these are at most some 2 k log n parts. A transaction with a refused batch can
+        only be aborted: the parts are sent in one that will be aborted, too.
+        """
+        if not self._suspects and not self._is_broken:
+            return
+        self._wait()
+        parts = self._parts()
+        while parts or self._is_broken:
+            if self._is_broken:
+                self._renew()
+                continue
+            part = parts.pop()
+            for message in part:
+                self._queue(message)
+            self._wait()
+            if len(part) > 1:
+                parts += self._parts(halves=True)
+            elif self._suspects:
+                message, error = self._suspects.pop()
+                if error.name() not in _OF_BATCH:
+                    self._raise("messages cannot be stored", error)
+                self._refuse(message, _refusal(error))
+
+    def _parts(self, *, halves: bool = False) -> list[list[_Message]]:
+        """Return the messages of refused batches in parts, the first last, without those that a topic's rules forbid.
+
+        Args:
+            halves: divide by two; if not, into parts of one topic.
+        """
+        suspects, self._suspects = self._suspects, []
+        by_topic: dict[str, list[_Message]] = {}
+        for message, error in suspects:
+            self._learn_rules(message.topic)
+            problem = self._problem(message)
+            if problem is None or error.name() in _TOO_LARGE:
+                by_topic.setdefault(message.topic, []).append(message)
+            else:
+                self._refuse(message, problem)
+        parts = []
+        for messages in by_topic.values():
+            size = max(1, (len(messages) + 1) // 2) if halves else _DIVIDED
+            parts += [messages[begin : begin + size] for begin in range(0, len(messages), size)]
+        return parts[::-1]
+
+    def _learn_rules(self, topic: str) -> None:
+        """Request the settings by which a topic refuses records, unless they are known."""
+        known = self._rules.get(topic)
+        if known is not None and time.monotonic() < known[1]:
+            return
+        rules = None
+        # Without the rules, the batch is divided into more parts.
+        with suppress(StreamError, ConnectionLostError), KafkaAdmin(self._options) as admin:
+            rules = admin.topic_rules([topic]).get(topic)
+        self._rules[topic] = rules, time.monotonic() + _KNOWN_SECONDS
+
+    def _problem(self, message: _Message) -> StreamError | None:
+        """Return the reason that a message's topic refuses it, as far as its rules are known."""
+        rules, until = self._rules.get(message.topic, (None, 0.0))
+        if rules is None or time.monotonic() > until:
+            return None
+        problem = rules.problem(message.arguments["key"], message.arguments.get("timestamp"))
+        return None if problem is None else StreamError(f"the topic {message.topic!r} {problem}", code=INVALID_RECORD)
+
+    def _renew(self) -> None:
+        """Go on in another transaction; what was in the last one is not stored."""
+        self.close()
+        # After a refused batch a client of its own does not find the sequence numbers again in every case.
+        self._producer = producer_of(self._options, self._watch, self._transactional_id)
+        self._is_broken = False
+        self._begin()
 
     def _poll(self, seconds: float) -> None:
         """Poll for reports for at most *seconds*, and record the delivery times of acknowledged messages."""
@@ -250,7 +370,7 @@ class KafkaProducer:
             self._raise("messages cannot be stored", self._watch.last)
 
     def _raise(self, what: str, error: KafkaError) -> None:
-        if error.name() in ("_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"):
+        if error.name() in _FENCED:
             text = f"{what}: another task has taken over the transactional id {self._transactional_id!r}"
             raise FencedError(text, code=code_of(error))
         raise_error(what, error, self._options, self._watch)
@@ -264,6 +384,18 @@ class KafkaProducer:
             StreamError: a broker refuses it.
             ConnectionLostError: no broker answers.
         """
+        if self._in_transaction:
+            self._renew()
+        else:
+            self._begin()
+        self._is_incomplete = False
+
+    @property
+    def is_incomplete(self) -> bool:
+        """True if a refused message has broken the transaction: all of it has to be sent again, without that one."""
+        return self._is_incomplete
+
+    def _begin(self) -> None:
         seconds = self._options.timeout
         self._transact("a transaction cannot begin", lambda: self._producer.init_transactions(seconds))
         self._transact("a transaction cannot begin", self._producer.begin_transaction)
@@ -280,6 +412,7 @@ class KafkaProducer:
         self._transact(
             "a transaction cannot be committed", lambda: self._producer.commit_transaction(self._options.timeout)
         )
+        self._in_transaction = False
 
     def abort(self) -> None:
         """Abort the transaction, as far as a broker answers; another `begin` would do so too."""
@@ -310,3 +443,8 @@ class KafkaProducer:
             else:
                 self._watch.heard()
                 return
+
+
+def _refusal(error: KafkaError) -> StreamError:
+    """Return the refusal of a message for a client's or a broker's error."""
+    return StreamError(error.str(), code=TOO_LARGE if error.name() in _TOO_LARGE else code_of(error))

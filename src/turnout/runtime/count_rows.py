@@ -49,6 +49,12 @@ class TaskTally:
             shown = [failure for failure in result.failures[:IN_FULL] if failure]
             self._shown += shown[: IN_FULL - len(self._shown)]
 
+    def include(self, other: TaskTally) -> None:
+        """Add the counts and failures of a part of the task."""
+        self.counts += other.counts
+        self._failures += other._failures
+        self._shown += other._shown[: IN_FULL - len(self._shown)]
+
     def resume(self, counts: Counts) -> None:
         """Add what earlier attempts have counted."""
         self.counts += counts

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final, Self
 
 import numpy as np
@@ -113,8 +113,7 @@ def fitting(result: Result, limits: tuple[KafkaLimits | None, ...]) -> list[Resu
     reasons = _too_large(result.messages, limits)
     if not reasons:
         return [result]
-    kept = np.array([index for index in range(len(result.messages)) if index not in reasons], np.int64)
-    results = [replace(result, outgoing=result.messages.take(kept))]
+    results = [result.without(reasons)]
     letters = np.array([index for index in reasons if result.is_dead_letter(index)], np.int64)
     if len(letters):
         results.append(Result(Counts(), _emptied(result, letters, limits)))

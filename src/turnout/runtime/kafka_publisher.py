@@ -131,7 +131,7 @@ class KafkaPublisher:
         rows = np.flatnonzero(sendable).tolist()
         if len(rows) < len(topics):
             columns = columns.take(rows)
-        self._producer.publish(columns, lambda index, reason: self._refused(rows[index], reason, refuse))
+        self._producer.publish(columns, lambda index, reason: refuse(rows[index], reason))
 
     def collect(self) -> None:
         """Process the acknowledgements that have arrived, without a wait for others.
@@ -151,12 +151,6 @@ class KafkaPublisher:
             ConnectionLostError: as `send`.
         """
         return Published() if self._is_done else self._producer.flush()
-
-    def _refused(self, index: int, reason: StreamError, refuse: Refuse) -> None:
-        if self._slot is not None:
-            problem = "the transaction of a split cannot leave a message out that a broker has refused"
-            raise StreamError(f"{problem}: {reason}", code=reason.code)
-        refuse(index, reason)
 
     def _topics(self, subjects: list[str]) -> list[str]:
         """Return the topics of messages; those of deliveries to webhooks are in one."""
@@ -214,6 +208,11 @@ class KafkaPublisher:
         ]
 
     # -- transactions
+
+    @property
+    def is_incomplete(self) -> bool:
+        """True if a broker has refused a message of the transaction: it has to be made again, without that one."""
+        return self._producer.is_incomplete
 
     def begin(self, split: str) -> Mapping[str, Any] | None:
         """Begin the split's transaction; return the counts of the split if an earlier attempt has committed it.

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol, Self
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from turnout.engine import Counts, Result
+from turnout.errors import StreamError
 from turnout.histogram import Histogram
+from turnout.kafka.clients import INVALID_RECORD, INVALID_TIMESTAMP
 from turnout.kafka.control import Slot
 from turnout.records.published import TOO_LARGE, Published, Refuse
 from turnout.runtime.kafka_publisher import KafkaPublisher, KafkaSinkOptions
@@ -20,7 +22,12 @@ if TYPE_CHECKING:
 
     from turnout.engine import Messages
     from turnout.engine.messages import ListedMessages
-    from turnout.errors import StreamError
+
+_REDUCED: Final = frozenset({TOO_LARGE, INVALID_TIMESTAMP, INVALID_RECORD})
+"""Codes of refusals of dead letters that may be stored without their values or times."""
+
+_Address: TypeAlias = tuple[int, str, str | None]
+"""Sink, topic and id of a message."""
 
 _KEPT_BACK: Final = 16
 """This many batches with refused messages are held in memory, before their dead letters are published."""
@@ -63,7 +70,11 @@ class Publishers:
         self._open: dict[int, SinkPublisher] = {}
         self._connections = ExitStack()
         self._refused: dict[int, tuple[Result, dict[int, str]]] = {}
-        self._too_large: list[Messages] = []
+        self._reduced: list[Messages] = []
+        """Refused dead letters without the part that they are refused for."""
+        self._left_out: dict[_Address, StreamError] = {}
+        """Messages that brokers have refused in transactions of the split → why."""
+        self._known = 0
         self.delivery = Histogram()
         """Histogram of times from publish to acknowledgement; complete after `flush`."""
         self.duplicates = 0
@@ -95,20 +106,34 @@ class Publishers:
             StreamError: a broker refuses it, or the notes of earlier attempts do not fit.
             ConnectionLostError: no broker answers.
         """
+        self._refused.clear()
+        self._reduced.clear()
+        self._known = len(self._left_out)
         counts = [publisher.begin(split) for publisher in self._transactional()]
         if not counts or None in counts or len(counts) < len(self._sinks):
             return None
         return counts[0]
 
-    def commit(self, split: str, counts: Mapping[str, Any]) -> None:
+    def commit(self, split: str, counts: Mapping[str, Any]) -> bool:
         """Commit the transactions of a split with its counts.
+
+        Returns:
+            False if a broker has refused messages and nothing is committed: the split has to be published again, from
+            `begin` on. These messages are then left out, as ones that were refused.
 
         Raises:
             StreamError: one is not committed, as another attempt has taken over, or a broker refuses it.
             ConnectionLostError: no broker answers: the next attempt determines what is committed.
         """
-        for publisher in self._transactional():
+        publishers = self._transactional()
+        if any(publisher.is_incomplete for publisher in publishers):
+            if len(self._left_out) == self._known:
+                raise StreamError("a broker refuses the transaction of a split, and none of its messages alone")
+            return False
+        for publisher in publishers:
             publisher.commit(split, counts)
+        self._left_out.clear()
+        return True
 
     def _transactional(self) -> list[KafkaPublisher]:
         """Return the publishers of the sinks with transactions."""
@@ -124,8 +149,10 @@ class Publishers:
         Raises:
             RunError: a server refused a message, and that stops the run.
         """
-        self._send(result)
-        return self.flush() if len(self._refused) + len(self._too_large) >= _KEPT_BACK else []
+        corrections = self._send(result)
+        if len(self._refused) + len(self._reduced) >= _KEPT_BACK:
+            corrections += self.flush()
+        return corrections
 
     def collect(self) -> list[Result]:
         """Process the acknowledgements that have arrived; wait only if messages were refused.
@@ -138,7 +165,7 @@ class Publishers:
         """
         for publisher in self._open.values():
             publisher.collect()
-        return self.flush() if self._refused or self._too_large else []
+        return self.flush() if self._refused or self._reduced else []
 
     def flush(self) -> list[Result]:
         """Wait for every acknowledgement, and publish dead letters instead of the messages that were refused.
@@ -155,8 +182,8 @@ class Publishers:
         for correction in corrections:
             self._send(correction)
         self._wait()
-        too_large, self._too_large = self._too_large, []
-        for messages in too_large:
+        reduced, self._reduced = self._reduced, []
+        for messages in reduced:
             self._send(Result(Counts(), messages), whole=False)
         self._wait()
         return corrections
@@ -167,17 +194,41 @@ class Publishers:
             self.delivery += published.delivery
             self.duplicates += published.duplicates
 
-    def _send(self, result: Result, *, whole: bool = True) -> None:
-        """Send the messages of a batch; of its dead letters, *whole* ones may be cut."""
+    def _send(self, result: Result, *, whole: bool = True) -> list[Result]:
+        """Send the messages of a batch; of its dead letters, *whole* ones may be cut.
+
+        Returns:
+            What messages that are left out change in the counts of the batch.
+        """
+        corrections: list[Result] = []
+        if self._left_out and whole:
+            result, corrections = self._without_refused(result)
         if not len(result.outgoing):
-            return
+            return corrections
         if len(self._sinks) == 1:
             self._send_to(0, result.outgoing, partial(self._refuse, result, whole, None))
-            return
+            return corrections
         messages = result.messages
         for sink in np.unique(messages.sinks).tolist():
             indexes = np.flatnonzero(messages.sinks == sink)
             self._send_to(sink, messages.of_sink(sink), partial(self._refuse, result, whole, indexes))
+        return corrections
+
+    def _without_refused(self, result: Result) -> tuple[Result, list[Result]]:
+        """Return a batch without messages that the last transaction had refused; their replacements are sent."""
+        messages = result.messages
+        addresses = zip(messages.sinks.tolist(), messages.topics.to_pylist(), messages.ids.to_pylist(), strict=True)
+        known = {index: self._left_out[address] for index, address in enumerate(addresses) if address in self._left_out}
+        if not known:
+            return result, []
+        for index, reason in known.items():
+            if result.is_dead_letter(index):
+                self._send(Result(Counts(), _reduced(messages, index, reason)), whole=False)
+        refused = {index: str(reason) for index, reason in known.items() if not result.is_dead_letter(index)}
+        corrections = [result.refused(refused)] if refused else []
+        for correction in corrections:
+            self._send(correction)
+        return result.without(known), corrections
 
     def _send_to(self, sink: int, messages: Messages | ListedMessages, refuse: Refuse) -> None:
         self._publisher(sink).send(messages, refuse)
@@ -185,14 +236,31 @@ class Publishers:
     def _refuse(
         self, result: Result, whole: bool, indexes: NDArray[np.int64] | None, at: int, reason: StreamError
     ) -> None:
-        """Note a refused message: index *at* among those of its sink, which have the indices *places* in the batch."""
+        """Note a refused message: index *at* among those of its sink, which have *indexes* in the batch."""
         index = at if indexes is None else int(indexes[at])
-        if whole and reason.code == TOO_LARGE and result.is_dead_letter(index):
-            # The record is kept at its source, and the dead letter has its position.
-            self._too_large.append(result.messages.emptied(np.array([index])))
+        is_reducible = whole and result.is_dead_letter(index) and reason.code in _REDUCED
+        if not is_reducible:
+            result.check(index, str(reason))
+        self._note_left_out(result.messages, index, reason)
+        if is_reducible:
+            self._reduced.append(_reduced(result.messages, index, reason))
             return
-        result.check(index, str(reason))
         self._refused.setdefault(id(result), (result, {}))[1][index] = str(reason)
+
+    def _note_left_out(self, messages: Messages, index: int, reason: StreamError) -> None:
+        """Note a message that a broker refuses in a transaction, as it will be left out of the next one.
+
+        Raises:
+            StreamError: its record has no position, by which it could be found again.
+        """
+        sink = int(messages.sinks[index])
+        if self._slot is None or not _is_transactional(self._sinks[sink]):
+            return
+        identity = messages.ids[index].as_py()
+        if identity is None:
+            problem = "a message without the position of its record cannot be left out of a transaction"
+            raise StreamError(f"{problem}: {reason}", code=reason.code)
+        self._left_out[sink, messages.topics[index].as_py(), identity] = reason
 
     def _publisher(self, sink: int) -> SinkPublisher:
         publisher = self._open.get(sink)
@@ -202,6 +270,15 @@ class Publishers:
             publisher = self._open[sink] = options.publisher(self._slot)
             self._connections.callback(publisher.close)
         return publisher
+
+
+def _reduced(messages: Messages, index: int, reason: StreamError) -> Messages:
+    """Return a refused dead letter without its value if that is too large, else without its time.
+
+    The record is kept at its source, and the dead letter has its position.
+    """
+    indices = np.array([index])
+    return messages.emptied(indices) if reason.code == TOO_LARGE else messages.take(indices).without_times()
 
 
 def _is_transactional(sink: PublishingOptions | None) -> bool:

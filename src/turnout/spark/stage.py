@@ -169,16 +169,23 @@ class SparkStage:
         yield tally.rows()
 
     def _publish(self, rows: pa.RecordBatch, split: str, publishers: Publishers, tally: TaskTally) -> None:
-        """Publish the records of some rows; of a task's split, which is one row, each transaction holds all."""
-        done = publishers.begin(split)
-        if done is not None:
-            tally.resume(Counts.of_json(done))
-            return
-        for result in self.results([rows]):
-            for part in fitting(result, self.limits):
-                tally.add(part, *publishers.publish(part))
-        tally.add(*publishers.flush())
-        publishers.commit(split, tally.counts.to_json())
+        """Publish the records of some rows; of a task's split, which is one row, each transaction holds all.
+
+        A transaction with a message that a broker refuses is made again, with a dead letter in its place.
+        """
+        is_committed = False
+        while not is_committed:
+            done = publishers.begin(split)
+            if done is not None:
+                tally.resume(Counts.of_json(done))
+                return
+            attempt = TaskTally()
+            for result in self.results([rows]):
+                for part in fitting(result, self.limits):
+                    attempt.add(part, *publishers.publish(part))
+            attempt.add(*publishers.flush())
+            is_committed = publishers.commit(split, (tally.counts + attempt.counts).to_json())
+        tally.include(attempt)
 
     def rows(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Give the messages, and behind them the task's counts.

@@ -1,0 +1,81 @@
+"""Records that brokers refuse, in a route's stage: dead letters in their place, at least once and exactly once."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from tests.kafka.test_producer import values
+
+from turnout.kafka.admin import KafkaAdmin
+from turnout.kafka.control import Slot
+from turnout.kafka.options import KafkaOptions
+from turnout.nats.wire.records import SCHEMA
+from turnout.nats.wire.rows import with_stream
+from turnout.routes import Route
+from turnout.runtime.count_rows import sum_of
+from turnout.spark import stage as module
+from turnout.spark.endpoints import endpoint_of
+from turnout.spark.stage import SparkStage
+
+pytestmark = pytest.mark.kafka
+
+ROUTE = """
+name: refusals
+source: {{format: nats, servers: "nats://127.0.0.1:1", stream: S}}
+value: {{format: raw}}
+sink: {{format: kafka, servers: "{servers}", exactlyOnce: {exactly_once}, controlTopic: {control}}}
+deadLetter: {{topic: {dead}}}
+errors: {{tolerance: all}}
+"""
+
+
+def records(count: int, old: int, first: int = 0) -> Any:
+    """Messages of a stream, of which one is a year old."""
+    now = int(time.time() * 1_000_000)
+    rows = [
+        {
+            "topic": "out",
+            "partition": 0,
+            "offset": number + 1,
+            "value": b"%d" % number,
+            "headers": None,
+            "timestamp": now - (365 * 86_400_000_000 if number == old else 0),
+        }
+        for number in range(first, first + count)
+    ]
+    return with_stream(pa.RecordBatch.from_pylist(rows, schema=SCHEMA), "S")
+
+
+@pytest.mark.parametrize("knows_rules", [True, False])
+@pytest.mark.parametrize("exactly_once", [True, False])
+def test_a_refused_record_becomes_a_dead_letter(
+    options: KafkaOptions, monkeypatch: pytest.MonkeyPatch, exactly_once: bool, knows_rules: bool
+) -> None:
+    """The others are stored once; in a transaction all of it is committed together, and counted so."""
+    case = f"{exactly_once}.{knows_rules}"
+    text = ROUTE.format(
+        servers=options.servers[0],
+        exactly_once=str(exactly_once).lower(),
+        control=f"control.{case}",
+        dead=f"dead.{case}",
+    ).replace("name: refusals", f'name: refusals\nmappings: {{"out": "out.{case}"}}')
+    route = Route.parse(text, {})
+    with KafkaAdmin(options) as admin:
+        admin.create_topic(f"out.{case}", 1, {"message.timestamp.before.max.ms": "600000"})
+        # The dead letter has the record's time, which this topic takes as little.
+        admin.create_topic(f"dead.{case}", 1, {"message.timestamp.before.max.ms": "600000"})
+    endpoint_of(route.sinks[""]).prepare()
+    if not knows_rules:
+        monkeypatch.setattr(KafkaAdmin, "topic_rules", lambda *_: {})
+    monkeypatch.setattr(module, "_slot", lambda _part: Slot(f"query-{case}", 0, 0))
+
+    stage = SparkStage.of(route, splits=False)
+    (counted,) = stage.publish([records(300, 200)])
+
+    counts = sum_of(counted.column("counts").to_pylist())
+    assert (counts.read, counts.delivered, counts.dead_lettered) == (300, 299, 1)
+    assert sorted(values(options, f"out.{case}")) == sorted(b"%d" % n for n in range(300) if n != 200)  # type: ignore[type-var]
+    assert values(options, f"dead.{case}") == [b"200"]
