@@ -253,3 +253,49 @@ def test_webhooks(
     assert checks["webhooks"] == (True, f"a run makes {name}, {name}-dead")
     assert code_in_the_way == 1
     assert f"{name}-other has such subjects" in in_the_way["webhooks"][1]
+
+
+@pytest.mark.parametrize(
+    ("setting", "problem"),
+    [
+        ({"no_ack": True}, "has no_ack: it acknowledges nothing"),
+        ({"sealed": True}, "is sealed, and stores no new messages"),
+    ],
+)
+def test_a_sink_stream_that_acknowledges_nothing(
+    turnout: Turnout,
+    streams: tuple[Connection, str, str],
+    nats_server: NatsServer,
+    tmp_path: Path,
+    setting: dict[str, bool],
+    problem: str,
+) -> None:
+    """A stream with no_ack or sealed is found before a run, which could not know that its messages are stored."""
+    connection, source, out = streams
+    connection.api(f"STREAM.UPDATE.{out}", {"name": out, "subjects": [f"{out}.>"], **setting})
+    more = f'deadLetter: {{topic: {out}.dead}}\nerrors: {{tolerance: all}}\nmappings: {{"{source}.*": "{out}.x"}}\n'
+
+    code, checks = checked(turnout, write(tmp_path, nats_server.url, source, more))
+
+    ok, detail = checks["sink, streams"]
+    assert (code, ok) == (1, False)
+    assert detail.startswith(f"the stream {out!r} {problem}")
+
+
+def test_a_sink_stream_that_is_a_mirror(
+    turnout: Turnout, streams: tuple[Connection, str, str], nats_server: NatsServer, tmp_path: Path
+) -> None:
+    """A stream that is named for the sink, and stores another stream's messages alone, is found before a run."""
+    connection, source, out = streams
+    create_stream(connection, {"name": f"{out}M", "mirror": {"name": out}})
+    more = f"deadLetter: {{topic: {out}.dead}}\nerrors: {{tolerance: all}}\n"
+    route = write(tmp_path, nats_server.url, source, more)
+    sink = f'sink: {{format: nats, servers: "{nats_server.url}"'
+    route.write_text(route.read_text().replace(sink, f"{sink}, stream: {out}M"))
+
+    code, checks = checked(turnout, route)
+
+    assert (code, checks["sink, streams"]) == (
+        1,
+        (False, f"the stream '{out}M' is a mirror of {out!r}, and stores only that stream's messages"),
+    )

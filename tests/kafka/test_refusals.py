@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from contextlib import closing
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
 from tests.kafka.test_producer import values
 
+from turnout.engine import Program
+from turnout.errors import StreamError
 from turnout.kafka.admin import KafkaAdmin
 from turnout.kafka.control import Slot
 from turnout.kafka.options import KafkaOptions
 from turnout.nats.wire.records import SCHEMA
 from turnout.nats.wire.rows import with_stream
 from turnout.routes import Route
+from turnout.routes.endpoints import KafkaSink
 from turnout.runtime.count_rows import sum_of
+from turnout.runtime.endpoints.kafka_probe import KafkaProbe
 from turnout.spark import stage as module
 from turnout.spark.endpoints import endpoint_of
 from turnout.spark.stage import SparkStage
@@ -79,3 +84,31 @@ def test_a_refused_record_becomes_a_dead_letter(
     assert (counts.read, counts.delivered, counts.dead_lettered) == (300, 299, 1)
     assert sorted(values(options, f"out.{case}")) == sorted(b"%d" % n for n in range(300) if n != 200)  # type: ignore[type-var]
     assert values(options, f"dead.{case}") == [b"200"]
+
+
+def test_check_knows_what_topics_refuse(options: KafkaOptions) -> None:
+    """The sample's messages without a key for a compacted topic, and with times beyond its limits, fail the check."""
+    with KafkaAdmin(options) as admin:
+        admin.create_topic("checked.keys", 1, {"cleanup.policy": "compact,delete"})
+        admin.create_topic(
+            "checked.times",
+            1,
+            {"message.timestamp.before.max.ms": "600000", "message.timestamp.after.max.ms": "5000"},
+        )
+        admin.create_topic("checked.any", 1, {"message.timestamp.type": "LogAppendTime", "cleanup.policy": "delete"})
+    text = ROUTE.format(servers=options.servers[0], exactly_once="false", control="control", dead="checked.any")
+    probe = KafkaProbe(cast("KafkaSink", Route.parse(text, {}).sinks[""]), 10.0)
+
+    def found(topic: str, old: int) -> str:
+        program = Program.of(Route.parse(f'{text}\nmappings: {{"out": "{topic}"}}', {}))
+        return dict(probe.sink_checks([topic], [program.run(records(10, old)).messages]))["records"]()
+
+    with closing(probe):
+        with pytest.raises(
+            StreamError, match=r"10 messages of the sample would be refused, 10 as the topic 'checked.k"
+        ):
+            found("checked.keys", -1)
+        with pytest.raises(StreamError, match=r"1 message of the sample .*before.max.ms is 600,000"):
+            found("checked.times", 3)
+        assert found("checked.times", -1).startswith("'checked.times' takes records of the last 600,000 ms")
+        assert found("checked.any", 3) == "1 topic without limits for keys and times"

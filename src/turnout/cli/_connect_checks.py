@@ -20,7 +20,7 @@ from turnout.suggestions import did_you_mean
 from turnout.untrusted import JsonObject
 
 if TYPE_CHECKING:
-    from turnout.engine import Result
+    from turnout.engine import Messages, Result
     from turnout.routes import Route
     from turnout.routes.endpoints import Sink, Source
     from turnout.subscriptions.index import Index
@@ -74,6 +74,7 @@ class _Probing:
         self.batches: list[Any] = []
         self.index: Index | None = None
         self.topics: dict[int, set[str]] = {}
+        self.messages: list[Messages] = []
 
     def checks(self) -> Iterator[Probed]:
         route = self.route
@@ -118,7 +119,8 @@ class _Probing:
         with closing(adapter_of(sink).probe(_SECONDS)) as probe:
             reached = self._attempt(name, probe.reach)
             yield reached
-            for label, check in probe.sink_checks(sorted(self._topics(number))) if reached.ok else ():
+            messages = [messages.of_sink(number) for messages in self.messages]
+            for label, check in probe.sink_checks(sorted(self._topics(number)), messages) if reached.ok else ():
                 yield self._attempt(f"{name}, {label}", check)
 
     def _topics(self, number: int) -> set[str]:
@@ -183,6 +185,7 @@ class _Probing:
         errors = replace(self.route.errors, tolerance="all", log=True, log_messages=False)
         program = Program(looped(replace(self.route, chain=replace(self.route.chain, errors=errors)))[0])
         results = [program.run(batch, self.index) for batch in self.batches]
+        self.messages = [result.messages for result in results]
         for result in results:
             for topic, number in zip(result.messages.topics.to_pylist(), result.messages.sinks.tolist(), strict=True):
                 self.topics.setdefault(number, set()).add(topic)

@@ -107,6 +107,15 @@ class TopicRules:
         before, after = (None if text is None or int(text) >= _NO_LIMIT else int(text) for text in limits)
         return cls("compact" in policy, before, after)
 
+    def text(self) -> str:
+        """Return the rules as text, empty without any."""
+        parts = ["is compacted: each record needs a key"] if self.is_compacted else []
+        if self.before_ms is not None:
+            parts.append(f"takes records of the last {self.before_ms:,} ms (message.timestamp.before.max.ms)")
+        if self.after_ms is not None:
+            parts.append(f"takes times up to {self.after_ms:,} ms from now (message.timestamp.after.max.ms)")
+        return ", ".join(parts)
+
     def problem(self, key: bytes | None, milliseconds: int | None) -> str | None:
         """Return the reason that a record is refused in any case; None if it may be stored.
 

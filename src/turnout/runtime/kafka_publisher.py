@@ -123,7 +123,7 @@ class KafkaPublisher:
             messages.column("value").to_pylist(),
             messages.column("key").to_pylist(),
             _headers(messages),
-            _milliseconds(messages.column("timestamp")),
+            milliseconds(messages.column("timestamp")),
             partitions,
         )
         if topics is not subjects:
@@ -265,7 +265,7 @@ def _headers(messages: Messages) -> list[list[tuple[str, bytes | None]] | None] 
     return [pairs[row] for row in messages.rows.tolist()]
 
 
-def _milliseconds(times: pa.Array) -> list[int | None] | None:
+def milliseconds(times: pa.Array) -> list[int | None] | None:
     """Return the time of each message as Kafka has it; None for one without, or before 1970, as Kafka takes none."""
     if times.null_count == len(times):
         return None

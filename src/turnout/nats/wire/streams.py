@@ -46,6 +46,22 @@ def streams_of(connection: Connection, subject: str) -> list[str]:
     return [str(name) for name in response.get("streams") or ()]
 
 
+def storing_problem(config: JsonMapping) -> str | None:
+    """Return the reason that a stream of this configuration never acknowledges a message that is published to it.
+
+    >>> storing_problem({"name": "M", "mirror": {"name": "ORDERS"}})
+    "is a mirror of 'ORDERS', and stores only that stream's messages"
+    """
+    mirror = config.get("mirror")
+    if isinstance(mirror, dict):
+        return f"is a mirror of {mirror.get('name')!r}, and stores only that stream's messages"
+    if config.get("sealed"):
+        return "is sealed, and stores no new messages"
+    if config.get("no_ack"):
+        return "has no_ack: it acknowledges nothing, so that nothing can be known to be stored (set no_ack: false)"
+    return None
+
+
 def delete_stream(connection: Connection, stream: str) -> None:
     """Delete *stream* with all its messages."""
     connection.api(f"STREAM.DELETE.{stream}")

@@ -147,11 +147,16 @@ class EndpointProbe:
         """Return the subjects that a stream captures; none by default."""
         return ()
 
-    def sink_checks(self, topics: Sequence[str]) -> Iterator[tuple[str, CheckOutput]]:  # noqa: ARG002
+    def sink_checks(
+        self,
+        topics: Sequence[str],  # noqa: ARG002
+        messages: Sequence[Messages] = (),  # noqa: ARG002
+    ) -> Iterator[tuple[str, CheckOutput]]:
         """Yield more checks of a sink that can be reached, each with its name; none by default.
 
         Args:
             topics: topics of its messages.
+            messages: messages of the sample.
         """
         yield from ()
 

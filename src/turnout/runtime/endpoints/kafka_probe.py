@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, ClassVar, Final
 
@@ -12,10 +13,13 @@ from turnout.routes.endpoints import KafkaSink, KafkaSource
 from turnout.routes.values import listed
 from turnout.runtime.endpoints.adapter import CheckOutput, EndpointProbe
 from turnout.runtime.endpoints.kafka_history import KafkaHistory, hasty
+from turnout.runtime.kafka_publisher import milliseconds
 from turnout.runtime.kafka_source import KafkaSourceOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from turnout.engine import Messages
 
 _DENIED: Final = 403
 _NOT_FOUND: Final = 404
@@ -73,12 +77,15 @@ class KafkaProbe(EndpointProbe):
         found = f"{plural(offsets, 'offset')} in {plural(len(history.streams), 'partition')}, may be read"
         return batches, f"{found}; {read:,} of the latest records were"
 
-    def sink_checks(self, topics: Sequence[str]) -> Iterator[tuple[str, CheckOutput]]:
+    def sink_checks(
+        self, topics: Sequence[str], messages: Sequence[Messages] = ()
+    ) -> Iterator[tuple[str, CheckOutput]]:
         """Yield the checks of the topics and of the permissions, without the topic that a run creates for webhooks."""
         deliveries = self._endpoint.deliveries if isinstance(self._endpoint, KafkaSink) else None
         written = [topic for topic in topics if deliveries is None or not topic.startswith(f"{deliveries[0]}.")]
         yield "topics", lambda: self._topics_exist(written)
         yield "permissions", lambda: self._may_write(written)
+        yield "records", lambda: self._may_store(written, messages)
 
     def _topics_exist(self, topics: Sequence[str]) -> str:
         if not topics:
@@ -100,3 +107,25 @@ class KafkaProbe(EndpointProbe):
             raise StreamError(f"the user may not write to {first_names(refused)}", code=_DENIED)
         writable = [name for name, info in found.items() if info.writable is not None]
         return f"{plural(len(writable), 'topic')} may be written to" if writable else "no topic to check"
+
+    def _may_store(self, topics: Sequence[str], messages: Sequence[Messages]) -> str:
+        """Check the sample's messages against the settings by which topics refuse records, as brokers will do."""
+        existing = self._open.existing(topics)
+        rules = self._open.topic_rules(existing)
+        refused: Counter[str] = Counter()
+        for some in messages:
+            names, keys = some.topics.to_pylist(), some.column("key").to_pylist()
+            for name, key, at in zip(names, keys, milliseconds(some.column("timestamp")), strict=True):
+                problem = rules[name].problem(key, at) if name in rules else None
+                if problem is not None:
+                    refused[f"the topic {name!r} {problem}"] += 1
+        if refused:
+            problem, count = refused.most_common(1)[0]
+            raise StreamError(
+                f"{plural(refused.total(), 'message')} of the sample would be refused, {count:,} as {problem}"
+            )
+        texts = [f"{name!r} {text}" for name in sorted(rules) if (text := rules[name].text())]
+        unknown = [name for name in existing if name not in rules]
+        if unknown:
+            texts.append(f"the settings of {first_names(unknown)} may not be described")
+        return "; ".join(texts) or f"{plural(len(rules), 'topic')} without limits for keys and times"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
 
@@ -21,11 +21,15 @@ from turnout.nats.wire import (
     stream_info,
 )
 from turnout.nats.wire.rows import with_stream
+from turnout.nats.wire.streams import storing_problem
 from turnout.plural import first_names, plural
 from turnout.routes.endpoints import NatsSink, NatsSource
 from turnout.runtime.endpoints.adapter import CheckOutput, EndpointProbe
 from turnout.subjects import matches
 from turnout.untrusted import JsonMapping, JsonObject
+
+if TYPE_CHECKING:
+    from turnout.engine import Messages
 
 _MOST_TOPICS = 100
 _DENIED = 403
@@ -146,7 +150,11 @@ class NatsProbe(EndpointProbe):
 
     # Publishing
 
-    def sink_checks(self, topics: Sequence[str]) -> Iterator[tuple[str, CheckOutput]]:
+    def sink_checks(
+        self,
+        topics: Sequence[str],
+        messages: Sequence[Messages] = (),  # noqa: ARG002 - NATS streams ask for no keys and times
+    ) -> Iterator[tuple[str, CheckOutput]]:
         """Yield the checks of the streams and of the permissions."""
         stream = cast("NatsSink", self.end).stream
         yield "streams", lambda: self.streams_taking(topics, stream)
@@ -159,7 +167,7 @@ class NatsProbe(EndpointProbe):
             StreamError: a stream is not there, or a topic is none of its subjects.
         """
         if stream is not None:
-            self._info(stream)
+            self._check_stores(stream)
         try:
             owners = {topic: self._streams({"subject": topic}) for topic in topics[:_MOST_TOPICS]}
         except StreamError as failure:
@@ -175,7 +183,19 @@ class NatsProbe(EndpointProbe):
         if not owners:
             return "there is no topic to check: no record was sampled"
         streams = sorted({name for names in owners.values() for name in names})
+        for name in streams[:_MOST_TOPICS]:
+            self._check_stores(name)
         return f"{len(owners):,} topics of the sample and the dead letters belong to {first_names(streams)}"
+
+    def _check_stores(self, stream: str) -> None:
+        """Check that a stream stores what is published, and acknowledges it.
+
+        Raises:
+            StreamError: it does not.
+        """
+        problem = storing_problem(self._info(stream)["config"])
+        if problem is not None:
+            raise StreamError(f"the stream {stream!r} {problem}")
 
     def _streams(self, request: Mapping[str, object]) -> list[str]:
         return list(self._open.api("STREAM.NAMES", request).get("streams") or ())
