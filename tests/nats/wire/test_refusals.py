@@ -17,7 +17,7 @@ from turnout.nats.wire import (
     create_stream,
     delete_stream,
 )
-from turnout.nats.wire.packing import id_lines
+from turnout.nats.wire.packing import id_line, id_lines
 from turnout.records.published import Published
 
 
@@ -158,7 +158,7 @@ def test_a_stream_without_a_leader_for_too_long(nats_server: NatsServer, monkeyp
         publisher.publish_columns(
             *columns(["nobody.leads"] * 3, [b"x"] * 3, ids=True), refused=lambda place, _: refused.append(place)
         )
-        with pytest.raises(StreamError, match="refused for too long"):
+        with pytest.raises(StreamError, match=r"refused for too long .* as on 'nobody.leads': the stream that has"):
             publisher.flush()
 
     assert refused == []
@@ -220,3 +220,96 @@ def test_refused_before_anything_is_sent(nats_server: NatsServer, connection: Co
         publisher.flush()
 
     assert stored(connection, stream) == 0
+
+
+MAPPED = """
+jetstream: enabled
+accounts {
+  A {
+    jetstream: enabled
+    users: [{user: a, password: pw}]
+    mappings {
+      "moved.b": "nostream.b"
+      "moved.c": "taken.c"
+      "moved.d": [{destination: "moved.d", weight: 0%}, {destination: "nostream.d", weight: 1%}]
+    }
+  }
+}
+"""
+
+
+@pytest.mark.parametrize("ids", [True, False])
+def test_a_subject_that_a_mapping_moves(ids: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its messages alone are refused, with subject and likely cause; the others are stored, and once."""
+    monkeypatch.setattr("turnout.nats.wire.publisher._SILENCE_SECONDS", 2.0)
+    with NatsServer(config=MAPPED) as server:
+        url = server.url.replace("//", "//a:pw@")
+        with Connection.open(url, reconnect_timeout=4.0) as opened, Connection.open(url) as other:
+            create_stream(other, {"name": "M", "subjects": ["moved.>"], "storage": "memory"})
+            # Something that takes messages and answers nothing.
+            other.subscribe("taken.c")
+            other.ping()
+            names = ("a", "b", "a", "c", "a", "d", "a")
+            refused: dict[int, str] = {}
+            publisher = Publisher(opened)
+            publisher.publish_columns(
+                *columns([f"moved.{name}" for name in names], [b"x"] * len(names), ids),
+                refused=lambda place, why: refused.update({place: str(why)}),
+            )
+            published = publisher.flush()
+
+            assert stored(other, "M") == names.count("a") == published.stored
+    assert sorted(refused) == [1, 3, 5]
+    for place, reason in refused.items():
+        assert f"moved.{names[place]}" in reason
+        assert "a mapping of the account may move or drop it" in reason
+
+
+@pytest.mark.parametrize("lists", [True, False])
+@pytest.mark.parametrize("ids", [True, False])
+def test_a_stream_without_acknowledgements(ids: bool, lists: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of its messages is refused with the reason, and sent once; those for another stream are stored."""
+    monkeypatch.setattr("turnout.nats.wire.publisher._SILENCE_SECONDS", 1.0)
+    with NatsServer() as server, Connection.open(server.url) as opened, Connection.open(server.url) as other:
+        create_stream(other, {"name": "QUIET", "subjects": ["quiet.>"], "storage": "memory", "no_ack": True})
+        create_stream(other, {"name": "OK", "subjects": ["ok.>"], "storage": "memory"})
+        subjects = [f"quiet.{n}" if n % 2 else f"ok.{n}" for n in range(20)]
+        refused: dict[int, str] = {}
+        publisher = Publisher(opened)
+
+        def publish(mark: str) -> None:
+            lines = [id_line(f"{mark}{n}") for n in range(20)] if ids else None
+            if lists:
+                publisher.publish_lists(subjects, [b"x"] * 20, lines, lambda at, why: refused.update({at: str(why)}))
+            else:
+                heads = None if lines is None else pa.array(lines, pa.binary())
+                payloads = pa.array([b"x"] * 20, pa.binary())
+                publisher.publish_columns(
+                    pa.array(subjects), payloads, heads, lambda at, why: refused.update({at: str(why)})
+                )
+
+        publish("first")
+        assert publisher.flush() == Published(10, 0)
+        assert sorted(refused) == list(range(1, 20, 2))
+        assert all(f"'quiet.{n}': the stream 'QUIET' has no_ack" in reason for n, reason in refused.items())
+        # What is published after that is known to be refused, also on other subjects of the stream.
+        refused.clear()
+        subjects = [subject.replace("quiet.", "quiet.next.") for subject in subjects]
+        publish("second")
+        assert publisher.flush() == Published(10, 0)
+        assert sorted(refused) == list(range(1, 20, 2))
+
+        assert (stored(other, "OK"), stored(other, "QUIET")) == (20, 10)
+
+
+def test_an_error_names_what_is_not_acknowledged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where refusals are not collected, the error has the subject and the cause."""
+    monkeypatch.setattr("turnout.nats.wire.publisher._SILENCE_SECONDS", 1.0)
+    with NatsServer() as server, Connection.open(server.url) as opened, Connection.open(server.url) as other:
+        create_stream(other, {"name": "QUIET", "subjects": ["quiet.>"], "storage": "memory", "no_ack": True})
+        publisher = Publisher(opened)
+        publisher.publish("quiet.a", b"x")
+        with pytest.raises(StreamError, match=r"publishing on 'quiet.a': the stream 'QUIET' has no_ack"):
+            publisher.flush()
+
+        assert stored(other, "QUIET") == 1

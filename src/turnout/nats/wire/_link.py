@@ -211,6 +211,16 @@ class Link:
         del self._buffer[: end + 2]
         return line
 
+    def send_ping(self) -> None:
+        """Send a PING; the PONG is read with other lines."""
+        self._pings += 1
+        self.send(b"PING\r\n")
+
+    @property
+    def awaits_pong(self) -> bool:
+        """True while a PING has no answer."""
+        return self._pings > 0
+
     def control(self, line: bytes) -> None:
         """Handle a line that is no message: answer PING, store INFO, raise the error of ``-ERR``.
 

@@ -16,7 +16,8 @@ from turnout.nats.protocol.options import ConnectionOptions
 from turnout.nats.protocol.status import NO_RESPONDERS, read_status
 from turnout.nats.wire._publish_batch import PublishedMessages
 from turnout.nats.wire.connection import Connection
-from turnout.nats.wire.streams import streams_of
+from turnout.nats.wire.streams import storing_problem, stream_info, streams_of
+from turnout.subjects import matches
 from turnout.subjects.rights import Rights
 from turnout.subjects.tokens import MAX_BYTES
 from turnout.untrusted import JsonObject
@@ -29,6 +30,10 @@ _PASSING = frozenset({10008, 10009, 10023, 10167})
 _SERVER_WIDE = frozenset({10002, 10028, 10039, 10047, 10076})
 _SUBJECT = re.compile(r"[^\s.*>\x00][^\s.\x00]*(?:\.[^\s.*>\x00][^\s.\x00]*)*")
 _FORBIDDEN = re.compile(r'Permissions Violation for Publish to "([^"]*)"')
+_NO_ANSWER: Final = 408
+_MOVED_SECONDS = 2.0
+"""Seconds without responders after which a subject, whose stream has a leader, is taken for moved."""
+
 _LOOKUP_VALID_SECONDS = 1.0
 """Seconds for which a subject is assumed to have a stream."""
 _MAX_SUBJECTS = 10_000
@@ -69,6 +74,10 @@ class Refusals:
         self._published: set[str] = set()
         self._unheard: dict[int, int] = {}
         self._has_stream: dict[str, float] = {}
+        self._unanswered: dict[str, tuple[float, float]] = {}
+        """Subject of a stream → when it first had no responders, and when last."""
+        self._passing: dict[str, str] = {}
+        self._silent_streams: list[tuple[tuple[str, ...], str]] = []
         self._asking: Connection | None = None
 
     def give_up(self, subject: str, reason: StreamError) -> None:
@@ -92,6 +101,8 @@ class Refusals:
                 bad[subject] = self.subjects[subject]
             elif problem := self._problem(subject):
                 bad[subject] = StreamError(f"{subject[:_SHOWN_CHARACTERS]!r} {problem}", code=400)
+            elif (reason := self._silent_reason(subject)) is not None:
+                bad[subject] = reason
             elif subject not in self.subjects:
                 if len(self._published) >= _MAX_SUBJECTS:
                     self._published.clear()
@@ -148,38 +159,120 @@ class Refusals:
         if code == NO_RESPONDERS:
             return self._nobody(subject, number, ask=ask)
         if code == TOO_MANY:
+            self._passing[subject] = text
             return None
         if code:
             return StreamError(f"publishing on {subject!r} was refused: {text}", code=code)
         if "error" not in answer:
             return StreamError(f"what answers on {subject!r} is no stream: nothing was stored there")
         refusal = api_error(answer["error"], request=f"publishing on {subject!r} was refused")
-        return None if refusal.err_code in _PASSING or refusal.code == TOO_MANY else refusal
+        if refusal.err_code in _PASSING or refusal.code == TOO_MANY:
+            self._passing[subject] = str(refusal)
+            return None
+        return refusal
+
+    def for_too_long(self, subject: str, count: int, seconds: float) -> StreamError:
+        """Return the error of messages, one of them on *subject*, that were refused for the moment again and again."""
+        problem = self._passing.get(subject, "the stream that has the subject has no leader")
+        text = f"{count:,} messages are refused for too long ({seconds:g} seconds), as on {subject!r}: {problem}"
+        return StreamError(text, code=TOO_MANY)
+
+    def silence(self, subject: str, seconds: float | None) -> StreamError | None:
+        """Return the reason that messages on a subject are never acknowledged; None if they may be.
+
+        Args:
+            subject: subject of the messages.
+            seconds: how long the server, which answers, has been waited for; None if it still is.
+
+        Raises:
+            ConnectionLostError: the server is away.
+        """
+        reason = self._silent_reason(subject)
+        if reason is None:
+            try:
+                reason = self._reason_of_streams(subject)
+                others = (
+                    "the server answers, and a stream has the subject: a mapping of the account may move or drop it"
+                )
+            except StreamError as failure:
+                others = f"the server answers, but not which streams there are: {failure}"
+            if reason is None and seconds is not None:
+                text = f"no acknowledgement for {subject!r} arrived in {seconds:.0f} seconds"
+                reason = StreamError(f"{text}; {others}", code=_NO_ANSWER)
+        if reason is not None:
+            self.give_up(subject, reason)
+        return reason
+
+    def _reason_of_streams(self, subject: str) -> StreamError | None:
+        names = streams_of(self._connection, subject)
+        if not names:
+            text = f"no stream listens on {subject!r}, where others take messages: nothing was stored there"
+            return NoMatchingStreamError(text, code=NO_RESPONDERS)
+        for name in names:
+            config = stream_info(self._connection, name)["config"]
+            problem = storing_problem(config)
+            if problem is not None:
+                self._silent_streams.append((tuple(config.get("subjects") or ()), f"the stream {name!r} {problem}"))
+                return self._silent_reason(subject)
+        return None
+
+    def _silent_reason(self, subject: str) -> StreamError | None:
+        """Return the reason that the stream of a subject is known to acknowledge nothing."""
+        for patterns, problem in self._silent_streams:
+            if any(matches(pattern, subject) for pattern in patterns):
+                return StreamError(f"publishing on {subject!r}: {problem}", code=_NO_ANSWER)
+        return None
 
     def _nobody(self, subject: str, number: int, *, ask: bool) -> StreamError | None:
         if subject in self.subjects:
             return self.subjects[subject]
+        text = f"no stream listens on {subject!r}: nothing was stored there"
         if ask:
             if self._is_taken(subject):
-                return None
+                if not self._is_moved(subject):
+                    return None
+                text = (
+                    f"nothing listens on {subject!r}, though a stream with a leader has the subject: a mapping of the"
+                    " account may move or drop it; nothing was stored there"
+                )
         else:
             # A stream that is just starting, or changing its leader, does not listen for a moment.
             tries = self._unheard[number] = self._unheard.get(number, 0) + 1
             if tries < _MAX_TRIES:
                 return None
-        reason = NoMatchingStreamError(
-            f"no stream listens on {subject!r}: nothing was stored there", code=NO_RESPONDERS
-        )
+        reason = NoMatchingStreamError(text, code=NO_RESPONDERS)
         self.give_up(subject, reason)
         return reason
+
+    def _is_moved(self, subject: str) -> bool:
+        """Return True if a subject has had no responders for a while though its stream answers, and so has a leader."""
+        now = time.monotonic()
+        since, last = self._unanswered.get(subject, (now, now))
+        if now > last + _MOVED_SECONDS:
+            since = now
+        if len(self._unanswered) >= _MAX_SUBJECTS:
+            self._unanswered.clear()
+        self._unanswered[subject] = since, now
+        if now < since + _MOVED_SECONDS:
+            return False
+        try:
+            return all(stream_info(self._connection, name) for name in streams_of(self._connection, subject)[:1])
+        except StreamError:
+            # Without a leader nobody answers; it is asked again later.
+            self._unanswered[subject] = now, now
+            return False
+
+    @property
+    def _connection(self) -> Connection:
+        if self._asking is None:
+            self._asking = Connection.open(self._options)
+        return self._asking
 
     def _is_taken(self, subject: str) -> bool:
         """Return True if a stream captures the subject, with or without a leader."""
         if time.monotonic() < self._has_stream.get(subject, 0.0):
             return True
-        if self._asking is None:
-            self._asking = Connection.open(self._options)
-        if not streams_of(self._asking, subject):
+        if not streams_of(self._connection, subject):
             return False
         self._has_stream[subject] = time.monotonic() + _LOOKUP_VALID_SECONDS
         return True

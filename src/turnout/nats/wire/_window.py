@@ -6,6 +6,7 @@ import time
 from typing import Protocol
 
 import numpy as np
+import pyarrow as pa
 
 from turnout.deferred import pc
 from turnout.errors import StreamError
@@ -129,6 +130,12 @@ class TrackedChunk:
         same = pc.equal(self.messages.subjects, subject).to_numpy(zero_copy_only=False)
         return (np.flatnonzero(same & ~self._acknowledged) + self._first).tolist()
 
+    def waiting_subjects(self) -> list[str]:
+        """Return the subjects of the messages that wait for an answer."""
+        waiting = pa.array(np.flatnonzero(~self._acknowledged))
+        subjects: list[str] = pc.unique(self.messages.subjects.take(waiting)).to_pylist()
+        return subjects
+
     def subject(self, number: int) -> str:
         """The subject of one message."""
         subject: str = self.messages.subjects[number - self._first].as_py()
@@ -214,6 +221,22 @@ class Window:
         numbered = self._numbered(chunk.messages)
         self._replace(self._chunks.index(chunk), chunk, numbered)
         return numbered.waiting()
+
+    def track_all(self) -> list[bytes | memoryview]:
+        """Assign numbers to the messages of all chunks that are counted; return their frames."""
+        return [self.track(chunk) for chunk in list(self._chunks) if isinstance(chunk, CountedChunk)]
+
+    def waiting_subjects(self) -> list[str]:
+        """Return the subjects of messages without an answer; all chunks have numbers."""
+        subjects: dict[str, None] = {}
+        for chunk in self._chunks:
+            if isinstance(chunk, TrackedChunk):
+                subjects.update(dict.fromkeys(chunk.waiting_subjects()))
+        return list(subjects)
+
+    def repeatable(self) -> list[bytes | memoryview]:
+        """Return the frames without an answer that may be sent again, as their ids are known."""
+        return [chunk.waiting() for chunk in self._chunks if chunk.messages.have_ids()]
 
     def late(self, number: int, *, known: bool) -> None:
         """Process an answer to a message of a chunk that was sent again."""

@@ -23,7 +23,7 @@ from turnout.nats.protocol import headers as _headers
 from turnout.nats.protocol.frames import MessageLine
 from turnout.nats.wire._answers import Answers
 from turnout.nats.wire._publish_batch import PublishedColumns, PublishedLists, PublishedMessages, small_enough
-from turnout.nats.wire._refusals import TOO_MANY, Refusals, answer_of, concerns_all, forbidden_subject
+from turnout.nats.wire._refusals import Refusals, answer_of, concerns_all, forbidden_subject
 from turnout.nats.wire._window import TrackedChunk, Window
 from turnout.nats.wire.connection import Connection
 from turnout.nats.wire.frames import Frames, locate, shift, with_room
@@ -34,8 +34,10 @@ from turnout.untrusted import LARGEST_SEQUENCE, JsonObject, decimal
 _CHUNK_MESSAGES = 1000
 _CHUNK_BYTES = 1 << 18
 _WINDOW_BYTES = 32 << 20
-# After this long without any acknowledgement the connection is taken for dead.
+# After this long without an answer, not even to a PING, the connection is taken for dead.
 _SILENCE_SECONDS = 10.0
+# After this part of it without an acknowledgement the server is asked whether it is there, and has streams.
+_DOUBT = 0.2
 _PAUSE_SECONDS = 0.25
 
 
@@ -75,6 +77,8 @@ class Publisher:
         self._published = Published()
         self._retries = connection.retry_window()
         self._heard = 0.0
+        self._pinged: float | None = None
+        self._sent_again = 0.0
         self._subscribe()
 
     def __enter__(self) -> Self:
@@ -224,6 +228,7 @@ class Publisher:
 
     def _subscribe(self) -> None:
         self._filled = 0
+        self._pinged = None
         self._connection.subscribe(f"{self._inbox}.*")
 
     def _again(self) -> None:
@@ -259,18 +264,19 @@ class Publisher:
         self._memory = with_room(self._memory, self._filled)
         view = memoryview(self._memory)
         try:
-            count = self._connection.receive_into(view[self._filled :], _SILENCE_SECONDS)
+            count = self._connection.receive_into(view[self._filled :], _SILENCE_SECONDS * _DOUBT)
         finally:
             view.release()
         if count == 0:
-            raise self._silent()
+            self._doubt()
+            return
         self._filled += count
         few = Answers.read_few(self._memory, self._filled)
         if few is None:
             consumed = self._take_frames()
         else:
             answers, consumed = few
-            self._heard = time.monotonic()
+            self._hear()
             self._settle(self._window.acknowledge(answers))
         self._filled = shift(self._memory, self._filled, consumed)
 
@@ -281,12 +287,56 @@ class Publisher:
         for line in frames.lines:
             self._control(line)
         if len(frames):
-            self._heard = time.monotonic()
+            self._hear()
             self._acknowledge(frames)
-        elif time.monotonic() > self._heard + 2 * _SILENCE_SECONDS:
+        elif time.monotonic() > self._heard + 2 * _SILENCE_SECONDS and self._pinged is None:
             # A server that talks of other things only is as good as one that is silent.
             raise self._silent()
         return frames.consumed
+
+    def _hear(self) -> None:
+        self._heard, self._pinged = time.monotonic(), None
+
+    def _doubt(self) -> None:
+        """Ask a server that has sent nothing for a while whether it is there; if so, find what it does not acknowledge.
+
+        Raises:
+            ConnectionLostError: it is not there.
+        """
+        now = time.monotonic()
+        if self._pinged is None:
+            self._pinged = self._sent_again = now
+            self._connection.send_ping()
+        elif self._connection.awaits_pong:
+            if now > self._pinged + _SILENCE_SECONDS * (1 - _DOUBT):
+                raise self._silent()
+        else:
+            self._find_unacknowledged(now)
+
+    def _find_unacknowledged(self, now: float) -> None:
+        """Refuse messages that will not be acknowledged by a server that has read them all, and answers.
+
+        They are not sent again, unless their ids make that harmless: some streams store without acknowledging.
+        """
+        # Which messages of a chunk have been answered, only numbers of their own tell.
+        if frames := self._window.track_all():
+            for some in frames:
+                self._connection.send(some)
+            return
+        is_over = self._retries.is_over
+        refused = 0
+        try:
+            for subject in self._window.waiting_subjects():
+                reason = self._refusals.silence(subject, time.monotonic() - self._heard if is_over else None)
+                if reason is not None:
+                    refused += self._window.forbid(subject, reason)[0]
+        finally:
+            self._refusals.close()
+        self._settle(refused)
+        if now > self._sent_again + _SILENCE_SECONDS:
+            self._sent_again = now
+            for some in self._window.repeatable():
+                self._connection.send(some)
 
     def _control(self, line: bytes) -> None:
         """Handle a line that is no message; a forbidden subject affects only the messages on it."""
@@ -382,6 +432,7 @@ class Publisher:
         self._settle(acknowledged)
         if again:
             if self._retries.is_over:
-                raise StreamError(f"{len(again):,} messages are refused for too long", code=TOO_MANY)
+                subject = again[0][0].subject(again[0][1])
+                raise self._refusals.for_too_long(subject, len(again), self._connection.options.reconnect_timeout)
             time.sleep(_PAUSE_SECONDS)
             self._connection.send(b"".join(chunk.frame(number) for chunk, number in again))
