@@ -229,6 +229,10 @@ BAD_HEADERS = [
     ("tab\t", b"x", r"'tab\t'"),
     ("", b"x", "''"),
     ("a:b", b"x", "'a:b'"),
+    ("ä", b"4", "'ä'"),
+    ("no\xa0break", b"x", "'no\\xa0break'"),
+    ("bell\x07", b"x", "'bell\\x07'"),
+    ("del\x7f", b"x", "'del\\x7f'"),
     ("Good", b"two\r\nlines", "'Good'"),
     ("Good", b"a\nb", "'Good'"),
 ]

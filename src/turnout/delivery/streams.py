@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ from turnout.nats.jetstream import (
     connect,
 )
 from turnout.nats.jetstream.errors import MessageNotFoundError
-from turnout.nats.protocol.headers import HeaderInput, Headers
+from turnout.nats.protocol.headers import NAME_RULE, HeaderInput, Headers, fitting
 from turnout.nats.protocol.identity import StreamIdentity
 from turnout.routes.endpoints import NatsSink
 from turnout.routes.webhooks import WebhooksPart
@@ -40,6 +41,7 @@ ACK_WAIT_SECONDS: Final = 30.0
 _REQUESTED: Final = 2_000
 _ROOM: Final = 16 << 10
 """Bytes below `max_payload` from which on the headers of a letter may be what is too much."""
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,11 +119,12 @@ class DeliveryStreams:
             StreamError: the server does not store it.
         """
         where = f"{self.webhooks.dead_subject}.{subject.removeprefix(f'{self.webhooks.subject}.')}"
+        kept = _fitting(headers, subject)
         if identity:
             expect = Expect(stream=f"{self.name}-dead")
-            await self.js.publish(where, body, headers=headers, msg_id=identity, expect=expect)
+            await self.js.publish(where, body, headers=kept, msg_id=identity, expect=expect)
         else:
-            await self.js.publish(where, body, headers=headers or None)
+            await self.js.publish(where, body, headers=kept or None)
 
     async def is_drained(self) -> bool:
         """Return True if no delivery waits."""
@@ -148,13 +151,14 @@ class DeliveryStreams:
         kept = {name: values for name, values in headers.items() if not name.lower().startswith(OF_LETTERS)}
         identity = f"redriven:{self.labels[1]}:{sequence}"
         where = f"{self.webhooks.subject}.{tokens}"
+        fitting_headers = _fitting(kept, subject)
         try:
-            await self.js.publish(where, data, headers=kept, msg_id=identity)
+            await self.js.publish(where, data, headers=fitting_headers, msg_id=identity)
         except StreamError:
             if len(data) < self.js.connection.max_payload - _ROOM:
                 raise
             # A letter as large as the server takes has no room for an identity.
-            await self.js.publish(where, data, headers=kept or None)
+            await self.js.publish(where, data, headers=fitting_headers or None)
 
     async def redrive(self, positions: Collection[str] | None = None) -> int:
         """Move dead letters back into the delivery stream; return their number.
@@ -196,6 +200,15 @@ async def _label(stream: Stream) -> str:
     info = await stream.info()
     created = "" if info.created is None else f"{info.created.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%f}Z"
     return StreamIdentity.of(created).label(info.config.name)
+
+
+def _fitting(headers: HeaderInput, subject: str) -> HeaderInput:
+    """Return the headers of a stored message that can be stored again; with others it could never be moved."""
+    fitting_headers = fitting(headers)
+    if len(fitting_headers) < len(headers):
+        left_out = ", ".join(repr(name) for name in headers if name not in fitting_headers)
+        _log.warning("a delivery on %r is stored without the headers %s: %s", subject, left_out, NAME_RULE)
+    return fitting_headers
 
 
 @asynccontextmanager

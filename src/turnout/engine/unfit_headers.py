@@ -10,13 +10,13 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from turnout.deferred import pc
+from turnout.nats.protocol.headers import NAME_RULE, UNFIT_NAME
 from turnout.records import Failure
 from turnout.records.header_column import ARROW
 from turnout.records.headers import has_match
 from turnout.records.types import ArrowArray
 from turnout.routes import Route
 
-_UNFIT_NAME = re.compile(r"[\s:]|^$", re.ASCII)
 _BREAK = re.compile(rb"[\r\n]")
 _MAX_LISTED_HEADERS = 64
 """Number of headers up to which their names are compared as texts of Python."""
@@ -71,7 +71,7 @@ class HeaderRules:
         for name in names:
             if name is None or name in self._fit:
                 continue
-            if _UNFIT_NAME.search(name):
+            if UNFIT_NAME.search(name):
                 bad.append(name)
                 continue
             if len(self._fit) >= _REMEMBERED:
@@ -107,11 +107,7 @@ def without(headers: ArrowArray, bad: NDArray[np.bool_]) -> ArrowArray:
 
 
 def _failure(name: str) -> Failure:
-    problem = (
-        "a name has neither blanks nor colons nor line breaks, and is not empty"
-        if _UNFIT_NAME.search(name)
-        else "a value cannot hold a line break"
-    )
+    problem = NAME_RULE if UNFIT_NAME.search(name) else "a value cannot hold a line break"
     return Failure(
         "HEADER_CONVERTER",
         "turnout.sink.nats",

@@ -7,7 +7,9 @@ be lost.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
 
 from turnout.errors import ConfigError, Mistake
 
@@ -24,7 +26,13 @@ VERSION = b"NATS/1.0"
 HeaderInput = Mapping[str, str | Sequence[str]]
 Headers = dict[str, list[str]]
 
-_BAD_IN_NAME = frozenset(b": \t\r\n\f")
+UNFIT_NAME: Final = re.compile(r"[^!-9;-~]|^$")
+"""Pattern of what no header's name may have: ADR-4 allows printable ASCII without blanks and colons.
+
+Servers store other names as well, and some clients then read none of the message's later headers.
+"""
+
+NAME_RULE: Final = "a header's name has printable ASCII characters alone, without blanks and colons, and is not empty"
 
 
 def encode(headers: Iterable[tuple[str, bytes | str]]) -> bytes:
@@ -48,6 +56,11 @@ def encode_table(headers: HeaderInput) -> bytes:
     return encode(_pairs(headers))
 
 
+def fitting(headers: HeaderInput) -> dict[str, str | Sequence[str]]:
+    """Return the headers of a table with names that may be written; others have stored the table."""
+    return {name: values for name, values in headers.items() if not UNFIT_NAME.search(name)}
+
+
 def _pairs(headers: HeaderInput) -> Iterator[tuple[str, str]]:
     for name, values in headers.items():
         for value in (values,) if isinstance(values, str) else values:
@@ -63,14 +76,13 @@ def lines(headers: Iterable[tuple[str, bytes | str]]) -> bytes:
     encoded: list[bytes] = []
     mistakes: list[Mistake] = []
     for name, value in headers:
-        raw_name = name.encode()
         raw_value = value.encode() if isinstance(value, str) else value
-        if not raw_name or not _BAD_IN_NAME.isdisjoint(raw_name):
-            mistakes.append(Mistake(f"headers.{name!r}", "a header's name has no blanks, colons or line breaks"))
+        if UNFIT_NAME.search(name):
+            mistakes.append(Mistake(f"headers.{name!r}", NAME_RULE))
         elif b"\n" in raw_value or b"\r" in raw_value:
             mistakes.append(Mistake(f"headers.{name}", "a header's value cannot hold a line break"))
         else:
-            encoded += (raw_name, b": ", raw_value, b"\r\n")
+            encoded += (name.encode(), b": ", raw_value, b"\r\n")
     if mistakes:
         raise ConfigError(mistakes, what="NATS headers")
     return b"".join(encoded)

@@ -12,15 +12,13 @@ from numpy.typing import NDArray
 
 from turnout.deferred import pc
 from turnout.errors import ConfigError, Mistake
-from turnout.nats.protocol.headers import MESSAGE_ID
+from turnout.nats.protocol.headers import MESSAGE_ID, NAME_RULE, UNFIT_NAME
 from turnout.records.header_column import ARROW
 from turnout.records.headers import has_match
 from turnout.records.types import ArrowArray, Binaries, Strings
 
 _VERSION = b"NATS/1.0\r\n"
-_BAD_NAME = re.compile(r"^$|[\s:]", re.ASCII)
 _BAD_VALUE = re.compile(rb"[\r\n]")
-_NAME_RULE = "a header's name has no blanks, colons or line breaks"
 _VALUE_RULE = "a header's value cannot hold a line break"
 # Not allowed in a header line: line breaks, and blanks at its ends, which readers drop.
 _UNFIT_ID = r"[\r\n]|^[ \t]|[ \t]$"
@@ -180,8 +178,8 @@ def header_block(
     for name, value in headers:
         if name is None or (without is not None and without(name)):
             continue
-        if _BAD_NAME.search(name):
-            raise _mistake(name, _NAME_RULE)
+        if UNFIT_NAME.search(name):
+            raise _mistake(name, NAME_RULE)
         if value and _BAD_VALUE.search(value):
             raise _mistake(name, _VALUE_RULE)
         block += (name.encode(), b": ", value or b"", b"\r\n")
@@ -190,8 +188,8 @@ def header_block(
 
 def _check(names: Strings, values: Binaries, distinct: Iterable[str]) -> None:
     for name in distinct:
-        if _BAD_NAME.search(name):
-            raise _mistake(name, _NAME_RULE)
+        if UNFIT_NAME.search(name):
+            raise _mistake(name, NAME_RULE)
     if not has_match(_BAD_VALUE, values):
         return
     bad = pc.match_substring_regex(values, _BAD_VALUE.pattern)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from turnout.errors import StreamError
+from turnout.nats.protocol.headers import NAME_RULE, UNFIT_NAME
 from turnout.nats.wire import Connection, ConnectionOptions, Publisher, streams_of
 from turnout.records.types import Fields
 from turnout.runtime.endpoints.letters import NewLetter
 from turnout.runtime.endpoints.nats_history import NatsHistory
 
+_log = logging.getLogger(__name__)
 _NO_MESSAGE: Final = 10037
 
 
@@ -62,7 +65,14 @@ class NatsLetters:
         with Connection.open(self.options) as connection:
             with Publisher(connection, allow=(self.topic,)) as publisher:
                 for headers, value, message_id in added:
-                    publisher.publish(self.topic, value, headers, message_id=message_id)
+                    # A letter may be older than the rule for names.
+                    fitting = [pair for pair in headers if not UNFIT_NAME.search(pair[0])]
+                    if len(fitting) < len(headers):
+                        left_out = ", ".join(repr(name) for name, _ in headers if UNFIT_NAME.search(name))
+                        _log.warning(
+                            "a letter is stored on %r without the headers %s: %s", self.topic, left_out, NAME_RULE
+                        )
+                    publisher.publish(self.topic, value, fitting, message_id=message_id)
             for stream, sequence in deleted:
                 _delete(connection, stream, sequence)
 
