@@ -85,6 +85,8 @@ class ConnectJson:
         """See `Codec.decode`."""
         if self._enable:
             return with_tombstones(rows, texts, self._read)
+        # Without a schema JsonConverter reads a null from no bytes.
+        texts = [text or None for text in texts] if b"" in texts else texts
         return with_tombstones(rows, texts, (self._reader or self._schemaless).read)
 
     def encode(self, block: Block) -> list[bytes | None]:

@@ -29,7 +29,7 @@ from turnout.engine.messages import ListedMessages, Messages, record_columns
 from turnout.engine.metadata import Metadata, record_times, texts_of
 from turnout.engine.outcome import outcomes_of
 from turnout.engine.projecting import Projections, project
-from turnout.engine.reading import Consumed, batch_of
+from turnout.engine.reading import Consumed, SourceRules, batch_of
 from turnout.engine.rejection import Rejection, rejected_deliveries
 from turnout.engine.replay import Replay, Where
 from turnout.engine.result import Result, Sent
@@ -85,6 +85,7 @@ class Program:
         self.replay = replay
         self.key: Codec = codec_of(route.key)
         self.value: Codec = codec_of(route.value)
+        self.rules = SourceRules.of(route.source, self.value)
         self.chain = ChainRunner(route.chain)
         self._stages = Stages.of(route)
         self.mapper = Mapper(route.mappings, route.cluster) if len(route.mappings) else None
@@ -138,7 +139,7 @@ class Program:
 
     def _run(self, batch: ArrowBatch | ListedRecords, index: Index | None, watch: Watch) -> tuple[Result, BatchOutcome]:
         stages = StageCounter(time.perf_counter())
-        records, consumed = batch_of(batch, self.key, self.value)
+        records, consumed = batch_of(batch, self.key, self.value, self.rules)
         watch.decoded(records, consumed)
         log = FailureLog(self.route.errors, consumed)
         keys = sum(failure.stage == "KEY_CONVERTER" for failure in records.failures.values())
@@ -168,7 +169,7 @@ class Program:
 
     def transformed(self, batch: ArrowBatch) -> Batch:
         """Return a batch decoded, transformed and mapped; records that the weights drop count as filtered."""
-        records, consumed = batch_of(batch, self.key, self.value)
+        records, consumed = batch_of(batch, self.key, self.value, self.rules)
         self.chain.apply(records)
         records.filter(self._map(records, consumed, records.alive))
         return records

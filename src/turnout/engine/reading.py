@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
-from typing import Final, TypeAlias, cast
+from typing import Final, Self, TypeAlias, cast
 
 import numpy as np
 import pyarrow as pa
@@ -14,12 +14,14 @@ from turnout.codecs import Codec
 from turnout.codecs.codec import Decoded, as_record_codec
 from turnout.engine.reserved import is_reserved, without_reserved
 from turnout.epoch import Milliseconds
-from turnout.errors import RecordError
+from turnout.errors import RecordError, TurnoutError
+from turnout.nats.protocol.headers import key_of_header
 from turnout.records import Batch, Failure, Headers, Positions
 from turnout.records.block import rows_of
 from turnout.records.casts import as_type
 from turnout.records.listed import ListedRecords, as_batch
 from turnout.records.types import ArrowBatch, NewColumn
+from turnout.routes.endpoints import Source
 
 AT_ONCE: Final = 5_000
 """At most so many records: with 10,000 and more the same steps find their values in no cache and take up to twice as
@@ -72,7 +74,48 @@ def pieces(batch: ArrowBatch | ListedRecords) -> Iterator[ArrowBatch | ListedRec
         yield batch.slice(start, size)
 
 
-def batch_of(batch: ArrowBatch | ListedRecords, key: Codec, value: Codec) -> tuple[Batch, Consumed]:
+@dataclass(frozen=True, slots=True)
+class SourceRules:
+    """Rules for records of a source that has no nulls or keys of its own.
+
+    Attributes:
+        empty_is_null: whether an empty value is a null.
+        key_header: name of the header with the key; None where records have their keys.
+    """
+
+    empty_is_null: bool = False
+    key_header: str | None = None
+
+    @classmethod
+    def of(cls, source: Source, value: Codec) -> Self:
+        """Return the rules of a route's source, whose values are decoded by *value*."""
+        if source.has_nulls:
+            return cls(False, source.key_of_header)
+        asked = source.empty_is_null
+        if not _takes_empty(value):
+            return cls(True, source.key_of_header)
+        # An empty text may be a null or a value; of other formats, such as a Protobuf message, it is a value.
+        return cls((value.format in _TEXTS) if asked is None else asked, source.key_of_header)
+
+
+_NO_RULES: Final = SourceRules()
+_TEXTS: Final = ("raw", "string", "bytes")
+
+
+def _takes_empty(codec: Codec) -> bool:
+    """Return True if zero bytes are a value of a format."""
+    if codec.format in _TEXTS:
+        return True
+    try:
+        blocks, errors = codec.decode(rows_of(1), [b""])
+    except (TurnoutError, ValueError):
+        return False
+    return not errors and all(block.kind != "null" for block in blocks)
+
+
+def batch_of(
+    batch: ArrowBatch | ListedRecords, key: Codec, value: Codec, rules: SourceRules = _NO_RULES
+) -> tuple[Batch, Consumed]:
     """Decode a record batch; undecodable records are set aside, and reserved headers are removed.
 
     Args:
@@ -80,17 +123,23 @@ def batch_of(batch: ArrowBatch | ListedRecords, key: Codec, value: Codec) -> tup
             topic and value may be missing. ``problem`` beside them is why the source could not read a record.
         key: how keys are decoded.
         value: how values are decoded.
+        rules: rules of the source.
     """
     if isinstance(batch, ListedRecords):
-        if not any(is_reserved(name) for pairs in batch.headers for name, _ in pairs):
-            return _batch_of_listed(batch, key, value)
+        if rules.key_header is None and not any(is_reserved(name) for pairs in batch.headers for name, _ in pairs):
+            return _batch_of_listed(batch, key, value, rules)
         batch = batch.batch
     batch, reserved = without_reserved(batch)
     count = batch.num_rows
-    consumed = Consumed(batch, _list(batch, "topic"), _bytes(batch, "key"), _bytes(batch, "value"), reserved)
     rows = rows_of(count)
-    # A failed key is not looked into any further, and neither is the value beside it.
     headers = Headers.of_arrow(batch.column("headers")) if "headers" in batch.schema.names else Headers(count)
+    own_keys, own_values = _bytes(batch, "key"), _nulled(_bytes(batch, "value"), rules)
+    if rules.key_header is not None:
+        texts = headers.last_bytes(rules.key_header) or [None] * count
+        own_keys = [None if text is None else key_of_header(text) for text in texts]
+        headers.drop([rules.key_header], rows)
+    consumed = Consumed(batch, _list(batch, "topic"), own_keys, own_values, reserved)
+    # A failed key is not looked into any further, and neither is the value beside it.
     keys, wrong_keys = _decoded(key, rows, consumed.keys, headers)
     values, wrong_values = _decoded(value, rows, consumed.values, headers)
     records = Batch(
@@ -106,12 +155,20 @@ def batch_of(batch: ArrowBatch | ListedRecords, key: Codec, value: Codec) -> tup
     return records, consumed
 
 
-def _batch_of_listed(listed: ListedRecords, key: Codec, value: Codec) -> tuple[Batch, Consumed]:
+def _nulled(values: Sequence[bytes | None], rules: SourceRules) -> Sequence[bytes | None]:
+    """Return values with a null for each empty one, where that is the rule."""
+    if rules.empty_is_null and b"" in values:
+        return [value or None for value in values]
+    return values
+
+
+def _batch_of_listed(listed: ListedRecords, key: Codec, value: Codec, rules: SourceRules) -> tuple[Batch, Consumed]:
     """Decode a few records without reserved headers."""
-    consumed = Consumed(listed, list(listed.topics), listed.keys, listed.values)
+    own_values = _nulled(listed.values, rules)
+    consumed = Consumed(listed, list(listed.topics), listed.keys, own_values)
     rows, headers = rows_of(listed.num_rows), Headers.of_pairs(listed.headers)
     keys, wrong_keys = _decoded(key, rows, listed.keys, headers)
-    values, wrong_values = _decoded(value, rows, listed.values, headers)
+    values, wrong_values = _decoded(value, rows, own_values, headers)
     millis = cast("list[Milliseconds]", [time // 1000 for time in listed.times])
     records = Batch(list(listed.topics), [0] * listed.num_rows, listed.offsets, millis, keys, values, headers)
     _fail(records, key, wrong_keys, value, wrong_values)

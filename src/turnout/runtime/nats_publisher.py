@@ -9,7 +9,7 @@ import pyarrow as pa
 from turnout.deferred import pc
 from turnout.engine.messages import ListedMessages
 from turnout.nats.wire import Connection, Publisher
-from turnout.nats.wire.packing import header_block, header_lines, id_line, id_lines
+from turnout.nats.wire.packing import header_block, header_lines, id_line, id_lines, key_lines
 from turnout.records.published import Published, Refuse
 
 if TYPE_CHECKING:
@@ -84,6 +84,9 @@ def lines_of(messages: Messages, options: SinkOptions) -> pa.Array | None:
     headers = messages.records.column("headers")
     if headers.null_count < len(headers):
         parts.append(header_lines(headers, options.withholds).take(pa.array(messages.rows)))
-    if len(parts) == 2:
+    if options.key_header is not None:
+        keys = key_lines(options.key_header, messages.records.column("key").to_pylist())
+        parts.append(keys.take(pa.array(messages.rows)))
+    if len(parts) > 1:
         return pc.binary_join_element_wise(*parts, pa.scalar(b"", type=pa.binary()))
     return parts[0] if parts else None

@@ -32,6 +32,7 @@ class SinkOptions:
             the key where there is one, else the offset where the columns are there, else none.
         forward_headers: names of headers that instruct a server and are forwarded all the same, in lower case.
         allow: patterns of subjects, see `turnout.nats.wire.Publisher`.
+        key_header: name of the header with the record's key; None for none.
     """
 
     connection: ConnectionOptions
@@ -40,6 +41,7 @@ class SinkOptions:
     message_id: str = "auto"
     forward_headers: frozenset[str] = frozenset()
     allow: tuple[str, ...] | None = None
+    key_header: str | None = None
 
     def publisher(self, slot: object = None) -> NatsPublisher:  # noqa: ARG002 - for sinks with transactions
         """Return a publisher."""
@@ -50,6 +52,8 @@ class SinkOptions:
 
     def withholds(self, name: str) -> bool:
         """Return True if headers of this name are left out."""
+        if self.key_header is not None and name.lower() == self.key_header.lower():
+            return True
         return instructs_server(name) and name.lower() not in self.forward_headers
 
     @classmethod
@@ -61,7 +65,9 @@ class SinkOptions:
         """
         forward = frozenset(name.strip().lower() for name in sink.forward_headers or ()) - {""}
         message_id = "auto" if sink.with_ids else "none"
-        return cls(sink.connection, sink.stream, sink.window or _WINDOW, message_id, forward, sink.writable)
+        return cls(
+            sink.connection, sink.stream, sink.window or _WINDOW, message_id, forward, sink.writable, sink.key_header
+        )
 
     @classmethod
     def from_mapping(cls, options: Mapping[str, str]) -> SinkOptions:

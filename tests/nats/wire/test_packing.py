@@ -96,3 +96,19 @@ def test_frames(replies: bytes | pa.Array) -> None:
     assert memoryview(data).tobytes() == b"".join(frames)
     assert edges.tolist() == [0, len(frames[0]), len(frames[0] + frames[1])]
     assert memoryview(plain).tobytes() == b"PUB a.b %b 5\r\nhello\r\nPUB c %b 0\r\n\r\n" % tuple(inboxes)
+
+
+@pytest.mark.parametrize("count", [1, 100])
+@pytest.mark.parametrize(
+    ("reason", "operation"), [(b"MaxAge", b"PURGE"), (b"Purge", b"PURGE"), (b"Remove", b"DEL"), (b"x", None)]
+)
+def test_a_servers_mark_of_a_deletion(count: int, reason: bytes, operation: bytes | None) -> None:
+    """Where it is left out, the clients' mark is in its place, once."""
+    pairs = [("Nats-Marker-Reason", reason), ("a", b"1")]
+    marked = [(*pairs, ("KV-Operation", b"DEL")), pairs, [("a", b"2")]]
+    column = pa.array([[{"key": k, "value": v} for k, v in own] for own in marked * count], ARROW)
+
+    lines = header_lines(column, lambda name: name.startswith("Nats-")).to_pylist()
+
+    mark = b"" if operation is None else b"KV-Operation: %b\r\n" % operation
+    assert lines == [b"a: 1\r\nKV-Operation: DEL\r\n", b"a: 1\r\n" + mark, b"a: 2\r\n"] * count

@@ -7,6 +7,7 @@ be lost.
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
@@ -22,6 +23,18 @@ ADDED_BY_DIRECT_GETS = frozenset(
 """Headers of the server's answer, not of the stored message (ADR-31)."""
 
 VERSION = b"NATS/1.0"
+
+KV_OPERATION: Final = "KV-Operation"
+"""The header by which clients mark a deletion in a bucket (ADR-8)."""
+
+MARKER_REASON: Final = "Nats-Marker-Reason"
+"""The header by which a server marks a deletion (ADR-43)."""
+
+OPERATIONS: Final = {b"maxage": b"PURGE", b"purge": b"PURGE", b"remove": b"DEL"}
+"""The operations of a server's reasons, in lower case, as clients read them (ADR-48)."""
+
+_BASE64: Final = b"base64:"
+_BREAK: Final = re.compile(rb"[\r\n]")
 
 HeaderInput = Mapping[str, str | Sequence[str]]
 Headers = dict[str, list[str]]
@@ -86,6 +99,36 @@ def lines(headers: Iterable[tuple[str, bytes | str]]) -> bytes:
     if mistakes:
         raise ConfigError(mistakes, what="NATS headers")
     return b"".join(encoded)
+
+
+def header_of_key(key: bytes) -> bytes:
+    r"""Return the value of the header that keeps a record's key: the key, or its Base64 where a line cannot hold it.
+
+    >>> header_of_key(b"orders-17"), header_of_key(b"\x00\xff"), key_of_header(b"base64:AP8=")
+    (b'orders-17', b'base64:AP8=', b'\x00\xff')
+    """
+    if key.lstrip(b" \t") == key and not key.startswith(_BASE64) and not _BREAK.search(key) and _is_text(key):
+        return key
+    return _BASE64 + base64.b64encode(key)
+
+
+def key_of_header(value: bytes) -> bytes:
+    """Return the key that `header_of_key` has written."""
+    if not value.startswith(_BASE64):
+        return value
+    try:
+        return base64.b64decode(value.removeprefix(_BASE64), validate=True)
+    except ValueError:
+        # Another program has written a key that only begins so.
+        return value
+
+
+def _is_text(raw: bytes) -> bool:
+    try:
+        raw.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def parse(block: bytes) -> list[tuple[str, bytes]]:

@@ -12,7 +12,15 @@ from numpy.typing import NDArray
 
 from turnout.deferred import pc
 from turnout.errors import ConfigError, Mistake
-from turnout.nats.protocol.headers import MESSAGE_ID, NAME_RULE, UNFIT_NAME
+from turnout.nats.protocol.headers import (
+    KV_OPERATION,
+    MARKER_REASON,
+    MESSAGE_ID,
+    NAME_RULE,
+    OPERATIONS,
+    UNFIT_NAME,
+    header_of_key,
+)
 from turnout.records.header_column import ARROW
 from turnout.records.headers import has_match
 from turnout.records.types import ArrowArray, Binaries, Strings
@@ -23,6 +31,7 @@ _VALUE_RULE = "a header's value cannot hold a line break"
 # Not allowed in a header line: line breaks, and blanks at its ends, which readers drop.
 _UNFIT_ID = r"[\r\n]|^[ \t]|[ \t]$"
 _BLANK = re.compile(rb"[\r\n \t]")
+_MARKER = MARKER_REASON.lower()
 
 ID_LEAD = MESSAGE_ID.encode() + b": "
 """Beginning of the header line of a message id."""
@@ -144,6 +153,9 @@ def header_lines(headers: ArrowArray, without: Callable[[str], bool] | None = No
     values = pc.struct_field(pairs, [1]).cast(pa.binary()).fill_null(b"")
     distinct = pc.unique(texts).to_pylist()
     excluded = [name for name in distinct if name is None or (without is not None and without(name))]
+    if any(name is not None and name.lower() == _MARKER for name in excluded):
+        # The marks of deletions are few, and are written by their records.
+        return _header_lines_of_listed(headers, without)
     if excluded:
         allowed = pc.invert(pc.is_in(texts, value_set=pa.array(excluded, pa.string())))
         texts, values, parents = (
@@ -171,19 +183,34 @@ def header_block(
 ) -> bytes:
     """Return the header lines of one message, as `header_lines` does.
 
+    A deletion that a server has marked stays one where that mark is left out: it gets the mark of clients.
+
     Raises:
         ConfigError: as `header_lines`.
     """
     block: list[bytes] = []
+    operation = None
     for name, value in headers:
-        if name is None or (without is not None and without(name)):
+        if name is None:
+            continue
+        if without is not None and without(name):
+            if name.lower() == _MARKER:
+                operation = OPERATIONS.get((value or b"").strip().lower())
             continue
         if UNFIT_NAME.search(name):
             raise _mistake(name, NAME_RULE)
         if value and _BAD_VALUE.search(value):
             raise _mistake(name, _VALUE_RULE)
         block += (name.encode(), b": ", value or b"", b"\r\n")
+    if operation is not None and KV_OPERATION.encode() not in block:
+        block += (KV_OPERATION.encode(), b": ", operation, b"\r\n")
     return b"".join(block)
+
+
+def key_lines(name: str, keys: Iterable[bytes | None]) -> Binaries:
+    """Return the header line with each key; empty for one that is null."""
+    lead = f"{name}: ".encode()
+    return pa.array([b"" if key is None else b"%b%b\r\n" % (lead, header_of_key(key)) for key in keys], pa.binary())
 
 
 def _check(names: Strings, values: Binaries, distinct: Iterable[str]) -> None:

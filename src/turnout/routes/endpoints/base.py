@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Final, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
@@ -23,6 +23,10 @@ class Part(BaseModel):
     model_config = ConfigDict(
         extra="forbid", frozen=True, alias_generator=to_camel, hide_input_in_errors=True, strict=False, defer_build=True
     )
+
+
+_OF_ROUTES: Final = frozenset({"format", "allow", "lineage", "push_down", "empty_payload", "key_header"})
+"""Options that the route itself has, and not its reader or writer in Spark."""
 
 
 class Endpoint(Part):
@@ -45,7 +49,7 @@ class Endpoint(Part):
 
     def options(self) -> dict[str, str]:
         """Return the options for Spark's reader or writer, without options that are not set."""
-        written = self.model_dump(by_alias=True, exclude_none=True, exclude={"format", "allow", "lineage", "push_down"})
+        written = self.model_dump(by_alias=True, exclude_none=True, exclude=_OF_ROUTES)
         written.update(written.pop("options", {}))
         return {self.renamed.get(key, key): _option(value) for key, value in written.items()}
 
@@ -57,6 +61,19 @@ class Endpoint(Part):
 
 class Source(Endpoint):
     """Options of every source, and its abilities; the defaults are those of a format without streams."""
+
+    has_nulls: ClassVar[bool] = True
+    """False if a value cannot be null, so that an empty one stands for it."""
+
+    @property
+    def empty_is_null(self) -> bool | None:
+        """Whether an empty value is a null where its format could have it; None by the format."""
+        return None
+
+    @property
+    def key_of_header(self) -> str | None:
+        """Name of the header with the key of a record; None where records have their own."""
+        return None
 
     @property
     def keeps_history(self) -> bool:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Literal, get_type_hints
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, TypeAlias, get_type_hints
 
-from pydantic import Field, create_model, model_validator
+from pydantic import AfterValidator, Field, create_model, model_validator
 
+from turnout.nats.protocol.headers import UNFIT_NAME
 from turnout.nats.protocol.options import LOGINS, REQUIRED_WITH, ConnectionOptions, ConnectionSettings, option_of
 from turnout.nats.protocol.positions import stream_and_sequence
 from turnout.routes.endpoints.base import Endpoint, Sink, Source
@@ -28,6 +29,15 @@ else:
             for name, kind in get_type_hints(ConnectionSettings).items()
         },
     )
+
+
+def _key_header(name: str) -> str:
+    if UNFIT_NAME.search(name) or name.lower().startswith(("nats-", "__")):
+        raise ValueError(f"found {name!r}, expected the name of a header without Nats- or __ at its beginning")
+    return name
+
+
+KeyHeader: TypeAlias = Annotated[str, AfterValidator(_key_header)] | None
 
 
 class _Nats(_Connecting):
@@ -89,7 +99,16 @@ class NatsSource(_Nats, Source):
         None,
         description="true: filter records that no subscription can match at the server; false by default",
     )
+    empty_payload: Literal["tombstone", "value"] | None = Field(
+        None,
+        description="tombstone: an empty payload is a null, the default; value: it is an empty value in raw, string"
+        " and bytes",
+    )
+    key_header: KeyHeader = Field(
+        None, description="the header with the record's key, as a sink's keyHeader writes it; Nats-Msg-Id by default"
+    )
 
+    has_nulls: ClassVar[bool] = False
     renamed: ClassVar[dict[str, str]] = {"start": "startingOffsets"}
 
     @property
@@ -103,6 +122,16 @@ class NatsSource(_Nats, Source):
         several = self.streams if len(self.streams) > 1 else ()
         found = next((name for name in several if {",", ":"} & {*name}), None)
         return f"feeds need names of streams without : and , and found {found!r}" if found else None
+
+    @property
+    def empty_is_null(self) -> bool | None:
+        """Whether an empty payload is a null where its format could have it; None by the format."""
+        return None if self.empty_payload is None else self.empty_payload == "tombstone"
+
+    @property
+    def key_of_header(self) -> str | None:
+        """Name of the header with the key of a record; None for ``Nats-Msg-Id``, which readers take."""
+        return self.key_header
 
     @property
     def filters(self) -> tuple[str, ...]:
@@ -132,7 +161,6 @@ class NatsSource(_Nats, Source):
 class NatsSink(_Nats, Sink):
     """JetStream: every message is acknowledged before a micro-batch counts as done."""
 
-    takes_keys: ClassVar[bool] = False
     restricts_headers: ClassVar[bool] = True
     replaced_headers: ClassVar[frozenset[str]] = frozenset({"nats-msg-id"})
     position_form: ClassVar[str | None] = "STREAM:SEQ, as in DELIVERED:17"
@@ -146,6 +174,15 @@ class NatsSink(_Nats, Sink):
     forward_headers: list[str] | None = Field(
         None, description="names of headers that instruct the server and are forwarded nevertheless: Nats-TTL"
     )
+
+    key_header: KeyHeader = Field(
+        None, description="the header that keeps the record's key, for example Kafka-Key; null leaves keys out"
+    )
+
+    @property
+    def takes_keys(self) -> bool:  # type: ignore[override]
+        """True if the key has a header."""
+        return self.key_header is not None
 
     def options(self) -> dict[str, str]:
         """Return the format's options; its ``messageId`` names a column, which here is computed from the origin."""

@@ -1,0 +1,114 @@
+"""Publishing of a route's messages to a NATS sink."""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+
+import pytest
+
+from turnout.embedded import NatsServer
+from turnout.engine import Program
+from turnout.nats.jetstream.kv_watch import Operation, operation_of
+from turnout.nats.protocol.headers import parse
+from turnout.nats.wire import Connection, PullReader, Range, create_stream, stream_info
+from turnout.nats.wire.rows import with_stream
+from turnout.routes import Route
+from turnout.runtime.publishing import Publishers
+from turnout.runtime.sink_options import SinkOptions
+
+ROUTE = """
+name: copy
+source: {{format: nats, servers: "{url}", stream: KV_a}}
+value: {{format: json}}
+mappings: {{"$KV.a.*": "$KV.b.{{{{wildcard(1)}}}}"}}
+sink: {{format: nats, servers: "{url}", allow: ["$KV.b.>", "b.>", "moved.>", "dead"]}}
+deadLetter: {{topic: dead}}
+errors: {{tolerance: all}}
+"""
+
+
+def copy(url: str, stream: str, route: str = ROUTE) -> tuple[int, int]:
+    """Copy a stream by a route; return how many records were delivered, and dead-lettered."""
+    program = Program.of(Route.parse(route.format(url=url), {}))
+    (sink,) = program.route.sinks.values()
+    corrections = []
+    with Connection.open(url) as connection, Publishers((SinkOptions.of(sink),)) as publishers:  # type: ignore[arg-type]
+        end = stream_info(connection, stream)["state"]["last_seq"] + 1
+        for batch in PullReader(connection, Range(stream, 1, end)).batches():
+            result = program.run(with_stream(batch, stream))
+            corrections += [result, *publishers.publish(result)]
+        corrections += publishers.flush()
+    counts = corrections[0].counts
+    for correction in corrections[1:]:
+        counts += correction.counts
+    return counts.delivered, counts.dead_lettered
+
+
+def last_of(connection: Connection, stream: str, subject: str) -> tuple[bytes, Operation]:
+    """Return the last message of a subject: its payload, and its operation as clients of buckets read it."""
+    last = connection.api(f"STREAM.MSG.GET.{stream}", {"last_by_subj": subject})["message"]
+    headers = dict(parse(base64.b64decode(last.get("hdrs", ""))))
+    found = operation_of(headers.get("KV-Operation", b"").decode(), headers.get("Nats-Marker-Reason", b"").decode())
+    return base64.b64decode(last.get("data", "")), found
+
+
+@pytest.mark.parametrize(
+    ("headers", "operation"),
+    [
+        ({"KV-Operation": "DEL"}, Operation.DELETE),
+        ({"KV-Operation": "PURGE", "Nats-Rollup": "sub"}, Operation.PURGE),
+        (None, Operation.PURGE),
+    ],
+)
+def test_a_deletion_in_a_bucket_is_copied(headers: dict[str, str] | None, operation: Operation) -> None:
+    """A key that was deleted, purged or has expired is gone in the copy as well."""
+    with NatsServer() as server, Connection.open(server.url) as connection:
+        for name in "ab":
+            limits = {"allow_msg_ttl": True, "subject_delete_marker_ttl": 10**11, "allow_rollup_hdrs": True}
+            create_stream(
+                connection, {"name": f"KV_{name}", "subjects": [f"$KV.{name}.>"], "max_msgs_per_subject": 1, **limits}
+            )
+        connection.request("$KV.a.other", b'{"n":1}')
+        connection.request("$KV.a.k", b'{"n":2}', {"Nats-TTL": "1s"} if headers is None else None)
+        if headers is not None:
+            connection.request("$KV.a.k", b"", headers)
+        give_up = time.monotonic() + 30
+        while last_of(connection, "KV_a", "$KV.a.k")[1] is Operation.PUT and time.monotonic() < give_up:
+            time.sleep(0.1)
+
+        copy(server.url, "KV_a")
+
+        assert last_of(connection, "KV_a", "$KV.a.k") == (b"", operation)
+        assert last_of(connection, "KV_b", "$KV.b.k") == (b"", operation)
+        assert last_of(connection, "KV_b", "$KV.b.other") == (b'{"n":1}', Operation.PUT)
+
+
+MAPPED = """
+jetstream: enabled
+accounts { A { jetstream: enabled, users: [{user: a, password: pw}], mappings { "moved.b": "nostream.b" } } }
+"""
+
+
+def test_a_message_that_a_mapping_moves_is_a_dead_letter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It names subject and cause; the others are stored once, and the counts are right."""
+    monkeypatch.setattr("turnout.nats.wire.publisher._SILENCE_SECONDS", 2.0)
+    with NatsServer(config=MAPPED) as server:
+        url = server.url.replace("//", "//a:pw@")
+        with Connection.open(url) as connection:
+            create_stream(connection, {"name": "IN", "subjects": ["in.>"]})
+            create_stream(connection, {"name": "M", "subjects": ["moved.>"]})
+            create_stream(connection, {"name": "DEAD", "subjects": ["dead"]})
+            for name in "abc":
+                connection.request(f"in.{name}", json.dumps({"n": name}).encode())
+            route = ROUTE.replace('"$KV.a.*": "$KV.b.', '"in.*": "moved.').replace("KV_a", "IN")
+
+            assert copy(url, "IN", route) == (2, 1)
+
+            assert stream_info(connection, "M")["state"]["messages"] == 2
+            (letters,) = PullReader(connection, Range("DEAD", 1, 2)).batches()
+    headers = {pair["key"]: pair["value"] for pair in letters.column("headers")[0].as_py()}
+    reason = headers["__connect.errors.exception.message"].decode()
+    assert "moved.b" in reason
+    assert "a mapping of the account may move or drop it" in reason
