@@ -347,7 +347,7 @@ class KafkaProducer:
         return None if problem is None else StreamError(f"the topic {message.topic!r} {problem}", code=INVALID_RECORD)
 
     def _renew(self) -> None:
-        """Go on in another transaction; what was in the last one is not stored."""
+        """Continue in another transaction; what was in the last one is not stored."""
         self.close()
         # After a refused batch a client of its own does not find the sequence numbers again in every case.
         self._producer = producer_of(self._options, self._watch, self._transactional_id)

@@ -258,7 +258,7 @@ class Refusals:
         try:
             return all(stream_info(self._connection, name) for name in streams_of(self._connection, subject)[:1])
         except StreamError:
-            # Without a leader nobody answers; it is asked again later.
+            # Without a leader there is no answer; it is requested again later.
             self._unanswered[subject] = now, now
             return False
 

@@ -67,7 +67,7 @@ class Source(Endpoint):
 
     @property
     def empty_is_null(self) -> bool | None:
-        """Whether an empty value is a null where its format could have it; None by the format."""
+        """True if an empty value is a null where its format could have it; None by the format."""
         return None
 
     @property

@@ -125,7 +125,7 @@ class NatsSource(_Nats, Source):
 
     @property
     def empty_is_null(self) -> bool | None:
-        """Whether an empty payload is a null where its format could have it; None by the format."""
+        """True if an empty payload is a null where its format could have it; None by the format."""
         return None if self.empty_payload is None else self.empty_payload == "tombstone"
 
     @property
