@@ -78,7 +78,7 @@ def test_the_topic_of_deliveries_is_not_checked(broker: KafkaBroker) -> None:  #
             probe.reach()
             texts.append([check() for _, check in probe.sink_checks(["webhooks.oulu"])])
 
-    assert [topics.partition(":")[0] for topics, _ in texts] == ["webhooks.oulu", "there is no topic to check"]
+    assert [topics.partition(":")[0] for topics, *_ in texts] == ["webhooks.oulu", "there is no topic to check"]
 
 
 def test_partitions_of_messages(broker: KafkaBroker, options: KafkaOptions) -> None:  # noqa: F811
