@@ -29,6 +29,7 @@ from turnout.delivery.streams import DeliveryStreams
 from turnout.embedded import NatsServer
 from turnout.errors import ConnectionLostError
 from turnout.nats.jetstream import Message, connect
+from turnout.nats.wire import Connection
 from turnout.server.inputs.messages import messages_of
 from turnout.subscriptions import Subscription
 from turnout.subscriptions.delivery_settings import DeliverySettings
@@ -279,6 +280,30 @@ def test_letters_of_a_stream_that_is_made_anew(nats_server: NatsServer) -> None:
             await hooks.deliver()
             broken[0] = False
         assert [request.body for request in receiver.requests if request.body == b"third"] == [b"third"] * 4
+
+    run(nats_server, lambda _: web.Response(status=500 if broken[0] else 200), work, delivery=FAST)
+
+
+def test_headers_that_cannot_be_stored_again(nats_server: NatsServer) -> None:
+    """A delivery that another program has stored with such a name is dead-lettered and redriven without it."""
+    broken = [True]
+
+    async def work(hooks: Hooks, receiver: Receiver) -> None:
+        async with opened_queue(hooks.route):
+            pass
+        with Connection.open(hooks.server) as raw:
+            subject = delivery_subject(f"{hooks.name}-out", "webhook:e", "").encode()
+            head = "NATS/1.0\r\nä: 4\r\nKept: yes\r\n\r\n".encode()
+            raw.send(b"HPUB %b %d %d\r\n%bx\r\n" % (subject, len(head), len(head) + 1, head))
+            assert raw.ping()
+        assert (await hooks.deliver()).dead == 1
+        ((body, headers),) = await hooks.dead()
+        assert (body, headers["Kept"], "ä" in headers) == (b"x", "yes", False)
+
+        broken[0] = False
+        async with opened_queue(hooks.route) as queue:
+            assert await queue.redrive() == 1
+        assert (await hooks.deliver()).delivered == 1
 
     run(nats_server, lambda _: web.Response(status=500 if broken[0] else 200), work, delivery=FAST)
 

@@ -53,7 +53,10 @@ def test_headers_about_another_stream_are_left_out() -> None:
     assert header_lines(rows, "Nats-Msg-Id".__eq__).to_pylist() == [b"a: b\r\n"]
 
 
-@pytest.mark.parametrize(("name", "value"), [("a b", "x"), ("", "x"), ("a:b", "x"), ("a", "x\r\nEvil: 1"), ("a\n", "")])
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("a b", "x"), ("", "x"), ("a:b", "x"), ("a", "x\r\nEvil: 1"), ("a\n", ""), ("ä", "4"), ("a\x7f", "5")],
+)
 def test_a_header_cannot_break_out_of_its_line(name: str, value: str) -> None:
     """Neither form lets a line break or a blank name through; the value is not repeated."""
     column = pa.array([[{"key": name, "value": value.encode()}]], type=ARROW)
