@@ -289,9 +289,11 @@ class Publisher:
         if len(frames):
             self._hear()
             self._acknowledge(frames)
-        elif time.monotonic() > self._heard + 2 * _SILENCE_SECONDS and self._pinged is None:
+        elif time.monotonic() > self._heard + 2 * _SILENCE_SECONDS:
             # A server that talks of other things only is as good as one that is silent.
-            raise self._silent()
+            if self._pinged is None or self._connection.awaits_pong:
+                raise self._silent()
+            self._find_unacknowledged(time.monotonic())
         return frames.consumed
 
     def _hear(self) -> None:
