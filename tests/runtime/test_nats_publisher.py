@@ -9,7 +9,7 @@ import time
 import pytest
 
 from turnout.embedded import NatsServer
-from turnout.engine import Program
+from turnout.engine import Program, Result
 from turnout.nats.jetstream.kv_watch import Operation, operation_of
 from turnout.nats.protocol.headers import parse
 from turnout.nats.wire import Connection, PullReader, Range, create_stream, stream_info
@@ -33,7 +33,7 @@ def copy(url: str, stream: str, route: str = ROUTE) -> tuple[int, int]:
     """Copy a stream by a route; return how many records were delivered, and dead-lettered."""
     program = Program.of(Route.parse(route.format(url=url), {}))
     (sink,) = program.route.sinks.values()
-    corrections = []
+    corrections: list[Result] = []
     with Connection.open(url) as connection, Publishers((SinkOptions.of(sink),)) as publishers:  # type: ignore[arg-type]
         end = stream_info(connection, stream)["state"]["last_seq"] + 1
         for batch in PullReader(connection, Range(stream, 1, end)).batches():
