@@ -117,7 +117,8 @@ class KafkaProbe(EndpointProbe):
         refused: Counter[str] = Counter()
         for some in messages:
             names, keys = some.topics.to_pylist(), some.column("key").to_pylist()
-            for name, key, at in zip(names, keys, milliseconds(some.column("timestamp")), strict=True):
+            times = milliseconds(some.column("timestamp")) or [None] * len(names)
+            for name, key, at in zip(names, keys, times, strict=True):
                 problem = rules[name].problem(key, at) if name in rules else None
                 if problem is not None:
                     refused[f"the topic {name!r} {problem}"] += 1
