@@ -17,6 +17,7 @@ from turnout.embedded import NatsServer
 from turnout.embedded.nats_server import free_port
 from turnout.nats.wire import Connection, ConnectionOptions, create_stream, stream_info
 from turnout.subscriptions import Subscription, open_store
+from turnout.subscriptions.delivery_settings import DeliverySettings
 
 ROUTE = """name: checked
 source: {{format: nats, servers: "{url}", stream: {stream}}}
@@ -299,3 +300,69 @@ def test_a_sink_stream_that_is_a_mirror(
         1,
         (False, f"the stream '{out}M' is a mirror of {out!r}, and stores only that stream's messages"),
     )
+
+
+def test_names_that_no_record_has(
+    turnout: Turnout, streams: tuple[Connection, str, str], nats_server: NatsServer, tmp_path: Path
+) -> None:
+    """Each name of a field, header or topic with its records; a mask of nothing fails, the others are warnings."""
+    _, source, out = streams
+    with open_store(f"sqlite:///{tmp_path}/s.db") as store:
+        project = 'value.twn + ""'
+        store.create(Subscription([f"{out}.oulu"], kiwi("town", "Oulu"), id="p", project=project))
+        settings = DeliverySettings(order_by="value.acount")
+        store.create(Subscription(["https://a.example/x"], kiwi("town", "Oulu"), id="o", delivery=settings))
+    text = ROUTE.format(url=nats_server.url, stream=source).replace(', schema: "n INT, town STRING"', "")
+    text = text.replace(
+        "sink:",
+        "  - {type: MaskField$Value, fields: 'town,twon'}\n"
+        "  - {type: ReplaceField$Value, exclude: nn, predicate: {type: TopicNameMatches, pattern: x}, negate: true}\n"
+        "mappings: {'nobody.*': 'a.{{wildcard(1)}}'}\n"
+        "subscriptions: {store: 'sqlite:///s.db', metadata: {town: value.town, n: 'value.m.n'}}\n"
+        "errors: {tolerance: all}\nsink:",
+    )
+    (tmp_path / "route.yaml").write_text(text)
+
+    code, checks = checked(turnout, tmp_path / "route.yaml")
+    shown = turnout("check", str(tmp_path / "route.yaml"), "--connect")[1]
+
+    assert code == 1
+    assert checks["transforms[0].predicate.name, header Old"] == (True, "in 1 of 4 records")
+    assert checks["transforms[1].fields, value.town"] == (True, "in 3 of 3 records")
+    assert checks["transforms[1].fields, value.twon"] == (
+        False,
+        'in 0 of 3 records: nothing is masked; did you mean "town"?',
+    )
+    assert checks["transforms[2].predicate.pattern, topic x"][1].startswith("in 0 of 3 records")
+    assert checks["transforms[2].exclude, value.nn"] == (True, 'in 0 of 3 records; did you mean "n"?')
+    assert checks['mappings "nobody.*", topic nobody.*'] == (True, "in 0 of 3 records")
+    assert checks["subscriptions.metadata.n, value.m.n"][1].startswith("in 0 of 3 records")
+    assert checks["projection of subscription p, value.twn"][1].startswith("in 0 of 3 records")
+    assert checks["orderBy of subscription o, value.acount"][1].startswith("in 0 of 3 records")
+    assert "\nwarn    subscriptions.metadata.n, value.m.n: in 0 of 3 records" in shown
+
+
+def test_a_dot_under_v1_is_warned_of(turnout: Turnout, tmp_path: Path) -> None:
+    """With line and cure, unless a path is meant by V2, a schema has the name, or Flatten made it."""
+    stages = (
+        "  - {type: MaskField$Value, fields: payment.card}\n"
+        "  - {type: MaskField$Value, fields: payment.card, field.syntax.version: V2}\n"
+        "  - {type: Flatten$Value}\n"
+        "  - {type: MaskField$Value, fields: payment.card}\n"
+    )
+    text = ROUTE.format(url="nats://127.0.0.1:1", stream="S")
+    route = tmp_path / "route.yaml"
+    route.write_text(text.replace('schema: "n INT, town STRING"', "").replace("sink:", f"{stages}sink:", 1))
+    code, out, _ = turnout("check", str(route))
+    _, as_json, _ = turnout("check", str(route), "--json")
+
+    assert code == 0
+    assert out.count("warning: ") == 1
+    assert (
+        "warning: transforms[1].fields: 'payment.card' has a dot, and V1 takes it for one name, and not for a path: "
+        "set field.syntax.version to V2 if it is the path to a field (line 6)\n"
+    ) in out
+    assert [(one["path"], one["line"]) for one in json.loads(as_json)["warnings"]] == [("transforms[1].fields", 6)]
+
+    route.write_text(text.replace("town STRING", "`payment.card` STRING").replace("sink:", f"{stages[:48]}\nsink:", 1))
+    assert "warning" not in turnout("check", str(route))[1]

@@ -156,3 +156,37 @@ def test_the_example_routes_tests_pass(turnout, monkeypatch) -> None:
     (route,) = json.loads(out)["routes"]
     assert (code, err) == (0, "")
     assert [item["name"] for item in route["coverage"] if not item["reached"]] == []
+
+
+MASK = "  - {{name: {name}, record: {{topic: in.a, value: {{n: 7, {field}: x}}}}, expect: {{outcome: unmatched}}}}\n"
+
+
+def test_a_mask_that_masks_nothing_fails_the_tests(turnout, folder) -> None:
+    """Every test passes, and the field to mask is in no record: exit code 1, named in text, JSON and JUnit."""
+    text = TEXT.replace("value: {format: json}", "value: {format: json}\nunmatched: drop")
+    (folder / "small.yaml").write_text(text.replace("n>5", "n>50"), encoding="utf-8")
+    shared = SUBSCRIPTIONS.replace("n>5", "n>50")
+    file = folder / "small.test.yaml"
+    file.write_text(f"{shared}cases:\n{MASK.format(name='slip', field='secert')}", encoding="utf-8")
+
+    code, out, _ = turnout("test", "small.yaml", "--junit", "junit.xml")
+    _, as_json, _ = turnout("test", "small.yaml", "--json")
+    _, of_part, _ = turnout("test", "small.yaml", "-k", "slip")
+
+    assert code == 1
+    assert "small: 1 passed in" in out
+    assert (
+        'FAILED mask transforms[2].fields: value.secret in 0 of 1 records: nothing is masked; did you mean "secert"?\n'
+    ) in out
+    names = {
+        (one["path"], one["name"]): (one["found"], one["mask"]) for one in json.loads(as_json)["routes"][0]["names"]
+    }
+    assert names["transforms[2].fields", "value.secret"] == (0, True)
+    assert names["transforms[2].predicate.when", "value.n"] == (1, False)
+    assert ET.parse(folder / "junit.xml").find(".//testsuite").get("failures") == "1"
+    assert "FAILED" not in of_part
+
+    file.write_text(f"{shared}cases:\n{MASK.format(name='right', field='secret')}", encoding="utf-8")
+    code, out, _ = turnout("test", "small.yaml")
+    assert code == 0
+    assert "    name transforms[2].fields: value.secret in 1 of 1 records\n" in out

@@ -159,3 +159,58 @@ def test_subjects_are_compared_beside_masked_secrets() -> None:
     changes = compatibility(route(SECRET), route(SECRET, mappings={"c.*": "b.{{wildcard(1)}}"}), masked=True)
 
     assert [change.change for change in changes] == ["mappings"]
+
+
+JSON: Document = {**NATS, "key": {"format": "json"}, "value": {"format": "json"}}
+MASK: Document = {"name": "m", "type": "MaskField$Value", "fields": "card"}
+DEEP: Document = {**MASK, "fields": "payment.card", "field.syntax.version": "V2"}
+ONLY_EU: Document = {**MASK, "predicate": {"type": "HasHeaderKey", "name": "EU"}}
+RENAME: Document = {"name": "r", "type": "ReplaceField$Value", "renames": "card:pan"}
+EXCLUDE: Document = {"name": "x", "type": "ReplaceField$Value", "exclude": "card"}
+INCLUDE: Document = {"name": "i", "type": "ReplaceField$Value", "include": "n"}
+DROPPED: Document = {"name": "d", "type": "DropHeaders", "headers": "Token"}
+UNCOVERING: list[tuple[list[Document], list[Document], str]] = [
+    ([MASK], [], "value.card was masked"),
+    ([MASK], [{**MASK, "fields": "crad"}], "value.card was masked"),
+    ([MASK], [ONLY_EU], "value.card was masked"),
+    ([ONLY_EU], [{**ONLY_EU, "negate": True}], "value.card was masked"),
+    ([MASK], [RENAME, MASK], "value.card was masked"),
+    ([RENAME, {**MASK, "fields": "pan"}], [RENAME], "value.card was masked"),
+    ([DEEP], [{**DEEP, "field.syntax.version": "V1"}], "value.payment.card was masked"),
+    ([{**MASK, "type": "MaskField$Key"}], [MASK], "key.card was masked"),
+    ([EXCLUDE], [], "value.card was removed"),
+    ([INCLUDE], [{**INCLUDE, "include": "n,card"}], "value.card was removed"),
+    ([INCLUDE], [], "value.(any other field) was removed"),
+    ([DROPPED], [], "header Token was removed"),
+]
+COVERING: list[tuple[list[Document], list[Document]]] = [
+    ([MASK], [{**MASK, "replacement": "-"}]),
+    ([MASK], [{**MASK, "name": "other", "fields": "card,name"}]),
+    ([MASK], [EXCLUDE]),
+    ([MASK], [{**MASK, "fields": "pan"}, INCLUDE]),
+    ([MASK], [RENAME, {**MASK, "fields": "pan"}]),
+    ([ONLY_EU], [MASK]),
+    ([], [RENAME]),
+    ([RENAME], []),
+]
+
+
+@pytest.mark.parametrize(("before", "after", "reason"), UNCOVERING)
+def test_a_change_that_uncovers_content_is_first(before: list[Document], after: list[Document], reason: str) -> None:
+    """Whatever way the mask was undone; the checkpoint stays valid all the same."""
+    first, *others = compatibility(
+        route(JSON, transforms=before), route(JSON, transforms=after, source_servers="nats://b:4222")
+    )
+
+    assert first.uncovers
+    assert first.reason == f"{reason} and may be delivered as it is"
+    assert is_safe([first, *others])
+    assert "source.servers" in [change.change for change in others]
+
+
+@pytest.mark.parametrize(("before", "after"), COVERING)
+def test_a_change_that_uncovers_nothing(before: list[Document], after: list[Document]) -> None:
+    """Content that stays covered, is covered in another way, or never was."""
+    changes = compatibility(route(JSON, transforms=before), route(JSON, transforms=after))
+
+    assert [change for change in changes if change.uncovers] == []

@@ -12,6 +12,8 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from turnout.engine import Program
+from turnout.engine.name_counts import NameWatch
 from turnout.errors import TurnoutError
 from turnout.plural import plural
 from turnout.runtime.endpoints import EndpointProbe, adapter_of
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from turnout.engine import Messages, Result
     from turnout.routes import Route
     from turnout.routes.endpoints import Sink, Source
+    from turnout.subscriptions import Subscription
     from turnout.subscriptions.index import Index
 
 _SECONDS = 5.0
@@ -37,18 +40,21 @@ class Probed:
         name: name of the check.
         ok: whether the check passed.
         detail: the result, or the failure.
+        warning: whether it passed, and probably not as intended.
     """
 
     name: str
     ok: bool
     detail: str
+    warning: bool = False
 
     def as_dict(self) -> JsonObject:
         """Return the check as ``--json`` prints it."""
         return asdict(self)
 
     def __str__(self) -> str:
-        return f"{'ok    ' if self.ok else 'failed'}  {self.name}: {self.detail}"
+        verdict = "warn  " if self.warning else "ok    " if self.ok else "failed"
+        return f"{verdict}  {self.name}: {self.detail}"
 
 
 class _FailedError(TurnoutError):
@@ -73,6 +79,7 @@ class _Probing:
         self.records = records
         self.batches: list[Any] = []
         self.index: Index | None = None
+        self.subscriptions: list[Subscription] = []
         self.topics: dict[int, set[str]] = {}
         self.messages: list[Messages] = []
 
@@ -88,6 +95,7 @@ class _Probing:
                 yield self._attempt("push-down", self._pushed_down)
         if self.batches and readable:
             yield self._attempt("sample", self._sample)
+            yield from self._names()
             if self.index is not None:
                 yield self._attempt("conditions", self._conditions)
         for number, (name, sink) in enumerate(route.sinks.items()):
@@ -160,6 +168,7 @@ class _Probing:
         url = self.route.subscriptions.store
         with closing(open_store(existing(url))) as store:
             self.index = Index.of(store)
+            self.subscriptions = [one for one in store.snapshot() if one.project or one.delivery is not None]
             return f"{url}: {plural(len(self.index), 'subscription')} at revision {store.revision()}"
 
     def _pushed_down(self) -> str:
@@ -178,7 +187,6 @@ class _Probing:
 
     def _sample(self) -> str:
         """Describe the outcomes of the latest records."""
-        from turnout.engine import Program
         from turnout.runtime.preflight import looped
 
         # What fails is to be seen here, not to stop at the first of it.
@@ -198,6 +206,16 @@ class _Probing:
         if failures and self.route.errors.tolerance == "none":
             raise _FailedError(f"{summary}: the first of them would stop the run (errors: tolerance: none)")
         return summary
+
+    def _names(self) -> Iterator[Probed]:
+        """Yield for each name in the route the number of sampled records that have it."""
+        watch = NameWatch(self.route, self.subscriptions)
+        program = Program(self.route)
+        for batch in self.batches:
+            program.trace(batch, self.index, watch)
+        for count in watch.counts():
+            label = f"{count.path}, {count.name}"
+            yield Probed(label, not count.masks_nothing, count.detail, count.is_absent and not count.is_mask)
 
     def _conditions(self) -> str:
         """Check that the keys of conditions exist: listed, or a header of the sample."""

@@ -17,6 +17,7 @@ from turnout.terminal import json_text, printable, printable_lines
 
 if TYPE_CHECKING:
     from turnout.cli._connect_checks import Probed
+    from turnout.errors import Mistake
     from turnout.routes import Route
 
 
@@ -46,23 +47,35 @@ def _check(file: Path, records: int | None, timeout: float | None, *, as_json: b
             route = loaded_route(file, timeout)
     except RouteError as wrong:
         if as_json:
-            mistakes = [{"path": m.path, "problem": m.problem, "line": m.line} for m in wrong.mistakes]
+            mistakes = [_as_json(mistake) for mistake in wrong.mistakes]
             typer.echo(json.dumps({"route": str(file), "valid": False, "mistakes": mistakes}, indent=1))
         else:
             typer.echo(printable(str(wrong)), err=True)
         return WRONG_REQUEST
     notes = [*route.notes, *route.errors.notes()]
-    report: dict[str, object] = {"route": str(file), "valid": True, "name": route.name, "mistakes": [], "notes": notes}
+    report: dict[str, object] = {
+        "route": str(file),
+        "valid": True,
+        "name": route.name,
+        "mistakes": [],
+        "warnings": [_as_json(warning) for warning in route.warnings],
+        "notes": notes,
+    }
     if not as_json:
         typer.echo(printable_lines([f"{file}: route {route.name} is fine: {route.summary()}"]))
-        for note in notes:
-            typer.echo(printable_lines([f"note: {note}"]))
+        lines = [*(f"warning: {warning}" for warning in route.warnings), *(f"note: {note}" for note in notes)]
+        if lines:
+            typer.echo(printable_lines(lines))
     checks = [] if records is None else _probe(route, records, as_json=as_json)
     if as_json:
         if records is not None:
             report["checks"] = [check.as_dict() for check in checks]
         typer.echo(json_text(report, indent=1))
     return DONE if all(check.ok for check in checks) else FAILED
+
+
+def _as_json(mistake: Mistake) -> dict[str, object]:
+    return {"path": mistake.path, "problem": mistake.problem, "line": mistake.line}
 
 
 def _probe(route: Route, records: int, *, as_json: bool) -> list[Probed]:

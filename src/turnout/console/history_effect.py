@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 
+from turnout.engine import Program
+from turnout.engine.name_counts import NameCount, NameWatch
 from turnout.history.diff import Diff
 from turnout.history.diff_report import DiffReport
 from turnout.history.differences import Differences
@@ -15,8 +17,12 @@ from turnout.server.matchers import Matchers
 _EXAMPLES = 3
 
 
-def effect_of(old: Route, new: Route, count: int, matchers: Matchers, *, masked: bool) -> DiffReport:
+def effect_of(
+    old: Route, new: Route, count: int, matchers: Matchers, *, masked: bool
+) -> tuple[DiffReport, list[NameCount]]:
     """Compare both versions on the last *count* sequences of each stream or partition; nothing is published.
+
+    The second result is for each name in the new version the number of records that have it.
 
     Args:
         old: the version that runs; its source is read.
@@ -38,6 +44,22 @@ def effect_of(old: Route, new: Route, count: int, matchers: Matchers, *, masked:
     diff = Diff(old, new, examples=0 if masked else _EXAMPLES)
     indexes = matchers.index(old), matchers.index(new)
     total = Differences()
+    watch, program = NameWatch(new), Program.of(new)
     for batch in adapter_of(old.source).last_records(count):
         total += diff.of(batch, *indexes)
-    return DiffReport("what runs", "this text", f"the last {count:,} of each stream", total, time.monotonic() - begun)
+        program.trace(batch, indexes[1], watch)
+    seconds = time.monotonic() - begun
+    return DiffReport("what runs", "this text", f"the last {count:,} of each stream", total, seconds), watch.counts()
+
+
+def names_in(route: Route, count: int) -> list[NameCount]:
+    """Return for each name in a route how many of the last *count* sequences of each stream have it.
+
+    Raises:
+        StreamError: a stream is not there.
+        ConnectionLostError: the server is away.
+    """
+    watch, program = NameWatch(route), Program.of(route)
+    for batch in adapter_of(route.source).last_records(count):
+        program.trace(batch, None, watch)
+    return watch.counts()

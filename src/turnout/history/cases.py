@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from turnout.conditions import format_condition
 from turnout.engine import Program
 from turnout.engine.explain import explain
+from turnout.engine.name_counts import NameCount
 from turnout.engine.sample_records import record_batch
 from turnout.history.case_outcome import CaseOutcome, ending_of
 from turnout.history.coverage import Coverage, CoverageWatch
@@ -60,6 +61,16 @@ class Report:
     def failed(self) -> Sequence[CaseResult]:
         """Results of the failed tests."""
         return [result for result in self.results if not result.passed]
+
+    @property
+    def idle_masks(self) -> Sequence[NameCount]:
+        """Fields to mask that no record has to which their mask was applied: a failure of the tests as a whole."""
+        return [count for count in self.coverage.names if count.masks_nothing]
+
+    @property
+    def passed(self) -> bool:
+        """True if every test passed, and every mask that was applied has masked something."""
+        return not self.failed and not self.idle_masks
 
 
 def run_cases(route: Route, cases: Iterable[Case]) -> Report:

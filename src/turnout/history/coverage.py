@@ -9,6 +9,7 @@ from typing import Literal, Self
 import numpy as np
 
 from turnout.engine.mapping_report import chosen_by
+from turnout.engine.name_counts import NameCount, NameWatch
 from turnout.engine.reading import Consumed
 from turnout.engine.stage_report import predicate_text
 from turnout.engine.trace import Watch
@@ -40,9 +41,15 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """All parts of a route that tests can reach."""
+    """All parts of a route that tests can reach.
+
+    Attributes:
+        items: the parts.
+        names: for each name in the route, how many records of the tests have it.
+    """
 
     items: tuple[Item, ...]
+    names: tuple[NameCount, ...] = ()
 
     @property
     def missed(self) -> Iterator[Item]:
@@ -64,7 +71,7 @@ class Coverage:
         """
         reached = set(delivered)
         matched = (Item("subscription", id_, id_ in reached) for id_ in dict.fromkeys(subscriptions))
-        return cls((*watch.items(), *matched))
+        return cls((*watch.items(), *matched), tuple(watch.names.counts()))
 
 
 class CoverageWatch(Watch):
@@ -72,6 +79,9 @@ class CoverageWatch(Watch):
 
     Args:
         route: the route.
+
+    Attributes:
+        names: counts the records that have what the route names.
     """
 
     def __init__(self, route: Route) -> None:
@@ -81,6 +91,7 @@ class CoverageWatch(Watch):
         self._applied: set[str] = set()
         self._answers: set[tuple[str, int, bool]] = set()
         self._shares: set[tuple[str, str, str | None]] = set()
+        self.names = NameWatch(route)
 
     def of_cluster(self, cluster: str | None) -> Self:
         """Set the cluster of the next batches, and return the watch."""
@@ -93,6 +104,7 @@ class CoverageWatch(Watch):
 
     def before(self, stage: StageRunner, records: Batch) -> None:
         """Test the stage's predicates, and note their results and whether the stage applies to any record."""
+        self.names.before(stage, records)
         alive = records.alive
         if not len(alive):
             return
@@ -109,11 +121,16 @@ class CoverageWatch(Watch):
 
     def transformed(self, records: Batch) -> None:
         """Record the mapping and share of each topic."""
+        self.names.transformed(records)
         for row, draw in zip(records.alive.tolist(), self._draws(records), strict=True):
             chosen = chosen_by(self._route.mappings, self._cluster, records.topics[row] or "", draw)
             if chosen is not None:
                 destination = None if chosen.share is None else chosen.share.transform.destination
                 self._shares.add((chosen.mapping.source, chosen.group, destination))
+
+    def mapped(self, records: Batch) -> None:
+        """Count the names that are looked up behind the mappings."""
+        self.names.mapped(records)
 
     def _draws(self, records: Batch) -> list[float]:
         rows = records.alive.tolist()

@@ -10,14 +10,19 @@ from turnout.history.text_report import difference_lines
 
 
 def junit_xml(reports: Iterable[Report]) -> str:
-    """Return the reports as XML: one ``testsuite`` for each route, one ``testcase`` for each test."""
+    """Return the reports as XML: one ``testsuite`` for each route, a ``testcase`` for each test and each idle mask."""
     root = ET.Element("testsuites")
     for report in reports:
-        failed = len(report.failed)
-        numbers = {"tests": str(len(report.results)), "failures": str(failed), "errors": "0"}
+        failed = len(report.failed) + len(report.idle_masks)
+        numbers = {"tests": str(len(report.results) + len(report.idle_masks)), "failures": str(failed), "errors": "0"}
         suite = ET.SubElement(root, "testsuite", {"name": report.route, "time": f"{report.seconds:.3f}", **numbers})
         for result in report.results:
             _add(suite, report, result)
+        for count in report.idle_masks:
+            mask = ET.SubElement(
+                suite, "testcase", {"classname": report.route, "name": _xml_text(f"mask {count.name}")}
+            )
+            ET.SubElement(mask, "failure", message=_xml_text(str(count)))
     ET.indent(root)
     return ET.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
 

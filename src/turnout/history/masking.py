@@ -1,20 +1,23 @@
-"""Masking in views of records: fields that a later stage masks are hidden before it as well."""
+"""Masking: fields that a later stage masks are hidden in views before it as well; what a changed chain uncovers."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 from turnout.records import Record, Schema
 from turnout.records.text import iso_of, json_of, readable, text_of
 from turnout.records.types import Fields
 from turnout.transforms import Chain
+from turnout.transforms.base import Predicate
 from turnout.transforms.chain import Stage
 from turnout.transforms.content_paths import HEADERS, KEY, VALUE, ContentPath, fits, same_name
+from turnout.transforms.drop_headers import DropHeaders
+from turnout.transforms.replace_field import ReplaceField
 from turnout.untrusted import JsonObject
 
 HIDDEN: Final = "***"
@@ -235,3 +238,109 @@ def _is_masked(path: ContentPath, mask: ContentPath) -> bool:
     return len(path) >= len(mask) and all(
         name == masked or (name.endswith("*") and name.startswith(masked)) for name, masked in pairs
     )
+
+
+# --- changes of a chain -----------------------------------------------------------------------------------------------
+
+_Condition: TypeAlias = tuple[tuple[tuple[Predicate, bool], ...], bool]
+"""Predicates of a stage, each with its negation, and the negation of the whole."""
+
+_Leak: TypeAlias = tuple[ContentPath, frozenset[_Condition]]
+"""Path at which content is delivered, and the conditions of the stages that would have covered it."""
+
+_MAX_LEAKS: Final = 2_000
+"""Paths that are followed; of more, nothing is said to be covered."""
+
+_OTHERS: Final = "(any other field)"
+"""Stands for the fields that no stage names."""
+
+
+def uncovered_by(old: Chain, new: Chain) -> Iterator[tuple[ContentPath, str]]:
+    """Yield each path in a source record whose content *old* covers and *new* may deliver, and how it was covered.
+
+    A stage covers content by masking it or by removing its field. What is covered for some records counts by the
+    stage's predicates: with other predicates it counts as uncovered.
+
+    >>> def chain(**options):
+    ...     stage = {"transforms": "m", "transforms.m.type": "MaskField$Value", "transforms.m.fields": "card"}
+    ...     return Chain.from_config({**stage, **{f"transforms.m.{name}": text for name, text in options.items()}})
+    >>> list(uncovered_by(chain(), chain(fields="crad"))), list(uncovered_by(chain(), chain(replacement="-")))
+    ([(('value', 'card'), 'masked')], [])
+    """
+    if old.stages == new.stages:
+        return
+    covered = _covered(old)
+    for side in _kept(old):
+        for path in ((side, _OTHERS), *_kept(new).get(side, ())):
+            covered.setdefault(path, "removed")
+    for path, how in sorted(covered.items()):
+        before, after = _leaks(old, path), _leaks(new, path)
+        # A leak is no worse than one that was there under the same conditions, or fewer.
+        if any(not any(path_now == path_then and then <= now for path_then, then in before) for path_now, now in after):
+            yield path, how
+
+
+def describe_path(path: ContentPath) -> str:
+    """Return a path of content as texts for people have it."""
+    root, *steps = path
+    return f"header {'.'.join(steps)}" if root == "headers" else ".".join(path)
+
+
+def _covered(chain: Chain) -> dict[ContentPath, str]:
+    """Return the paths in a source record of what some stage masks or removes."""
+    found: dict[ContentPath, str] = {}
+    for stage in reversed(chain.stages):
+        found = {before: how for path, how in found.items() for before in stage.transform.content_before(path)}
+        found |= dict.fromkeys(_removed(stage), "removed") | dict.fromkeys(stage.transform.masks(), "masked")
+    return found
+
+
+def _removed(stage: Stage) -> list[ContentPath]:
+    match stage.transform:
+        case ReplaceField() as transform:
+            return [(transform.root, *path) for path in transform.exclude]
+        case DropHeaders() as transform:
+            return [(HEADERS, name) for name in transform.headers]
+    return []
+
+
+def _kept(chain: Chain) -> dict[str, list[ContentPath]]:
+    """Return the paths that the chain's stages keep while they remove all others, by side."""
+    kept: dict[str, list[ContentPath]] = {}
+    for stage in chain.stages:
+        transform = stage.transform
+        if isinstance(transform, ReplaceField) and transform.include:
+            kept.setdefault(transform.root, []).extend((transform.root, *path) for path in transform.include)
+    return kept
+
+
+def _covers(stage: Stage, path: ContentPath) -> bool:
+    """Return True if a stage masks or removes what is at a path."""
+    transform = stage.transform
+    if any(fits(cover, path) for cover in (*transform.masks(), *_removed(stage))):
+        return True
+    if not isinstance(transform, ReplaceField) or not transform.include or path[0] != transform.root or len(path) < 2:
+        return False
+    kept = [(transform.root, *name) for name in transform.include]
+    return not any(fits(name, path) or fits(path, name) for name in kept)
+
+
+def _leaks(chain: Chain, path: ContentPath) -> set[_Leak]:
+    """Return where content at *path* is behind the chain, unless it is covered everywhere."""
+    leaks: set[_Leak] = {(path, frozenset())}
+    for stage in chain.stages:
+        transform = stage.transform
+        condition = tuple((guard.predicate, guard.negate) for guard in stage.guards), stage.negate
+        moved: set[_Leak] = set()
+        for at, conditions in leaks:
+            if _covers(stage, at):
+                if stage.guards:
+                    moved.add((at, conditions | {condition}))
+                continue
+            moved |= {(later, conditions) for later in transform.content_after(at)}
+            if stage.guards:
+                moved.add((at, conditions))
+        leaks = moved
+        if len(leaks) > _MAX_LEAKS:
+            return {(path, frozenset())}
+    return leaks

@@ -33,7 +33,7 @@ def _as_json(value: object) -> str:
 
 
 def coverage_lines(report: Report) -> Iterator[str]:
-    """Yield the coverage of each kind, and the parts not reached."""
+    """Yield the coverage of each kind, the parts not reached, and the records that have what the route names."""
     counts = []
     for kind in KINDS:
         items = report.coverage.of_kind(kind)
@@ -45,6 +45,8 @@ def coverage_lines(report: Report) -> Iterator[str]:
     yield from (f"    no test reaches {item.kind} {item.name}" for item in missed[:_SHOWN_IDS])
     if len(missed) > _SHOWN_IDS:
         yield f"    and {len(missed) - _SHOWN_IDS:,} more; --json has them all"
+    yield from (f"FAILED mask {count}" for count in report.idle_masks)
+    yield from (f"    name {count}" for count in report.coverage.names if not count.masks_nothing)
 
 
 _SHOWN_IDS = 30
@@ -59,6 +61,17 @@ def report_json(report: Report) -> JsonObject:
         "failed": len(report.failed),
         "seconds": round(report.seconds, 3),
         "cases": [_result_json(result) for result in report.results],
+        "names": [
+            {
+                "path": count.path,
+                "name": count.name,
+                "found": count.found,
+                "records": count.records,
+                "mask": count.is_mask,
+                "hint": count.hint.removeprefix("; ") or None,
+            }
+            for count in report.coverage.names
+        ],
         "coverage": [{"kind": item.kind, "name": item.name, "reached": item.reached} for item in items],
     }
 

@@ -33,6 +33,7 @@ from turnout.subjects.mapping_readers import older_meanings
 from turnout.subjects.rights import Rights
 from turnout.transforms import Chain, ErrorPolicy, unknown_fields
 from turnout.transforms.base import Side
+from turnout.transforms.chain import DottedName
 from turnout.untrusted import decimal
 
 DEFAULT_SINK = ""
@@ -67,6 +68,7 @@ class RouteReader:
         self.folder = folder
         self.mistakes: list[Mistake] = []
         self.notes: list[str] = []
+        self.warnings: list[Mistake] = []
 
     def add(self, path: Path, problem: str) -> None:
         """Note a mistake at *path*."""
@@ -88,6 +90,7 @@ class RouteReader:
         if checked is None or key is None or value is None or chain is None or table is None:
             return None
         self._fields(checked, chain, (key.schema, value.schema), self._unread(transforms, converters))
+        self._chain_warnings(chain, {Side.KEY: key.schema, Side.VALUE: value.schema})
         self._dead_letter(checked)
         self._feeds(checked)
         self._webhooks(checked)
@@ -114,6 +117,7 @@ class RouteReader:
             checkpoint=files.checkpoint(checked.checkpoint),
             spark={name: str(setting) for name, setting in checked.spark.items()},
             notes=tuple(self.notes),
+            warnings=tuple(self.warnings),
         )
 
     def _checked(self) -> RouteDocument | None:
@@ -220,6 +224,15 @@ class RouteReader:
                 "transforms" if mistake.path.startswith(("transforms", "predicates")) else "subscriptions.metadata"
             )
             self._locate(part_path, mistake)
+
+    def _chain_warnings(self, chain: Chain, schemas: Mapping[Side, Schema | None]) -> None:
+        """Add the chain's warnings; a schema that has a field of a dotted name shows that it is meant so."""
+        for warning in chain.warnings:
+            named = warning.field if isinstance(warning, DottedName) else None
+            schema = None if named is None else schemas[named.side]
+            if named is None or schema is None or schema.type != "struct" or schema.field(named.path[0]) is None:
+                path = _under("transforms", warning.path)
+                self.warnings.append(Mistake(path, warning.problem, self._line("transforms", warning.path)))
 
     def _dead_letter(self, checked: RouteDocument) -> None:
         """Check that messages can be published on the dead-letter topic."""

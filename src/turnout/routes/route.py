@@ -59,6 +59,7 @@ class Route:
         file: file of the route, None for text.
         notes: settings of a connector's file without effect here, and sources of mappings that older servers match to
             other subjects; a sentence for each.
+        warnings: settings that are valid and probably mean something else than was intended.
         digest: digest of the text that the route was read from; "" for one that was made in Python.
         reads: sink name → patterns of the subjects there that the route itself reads; known after the preflight.
         stored: sink name → patterns of the topics that its servers store; absent where that is unknown, or where a run
@@ -99,6 +100,7 @@ class Route:
     spark: Mapping[str, str] = field(default_factory=dict)
     file: FilePath | None = None
     notes: tuple[str, ...] = ()
+    warnings: tuple[Mistake, ...] = ()
     digest: str = field(default="", compare=False)
     reads: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     stored: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -166,7 +168,16 @@ class Route:
                 for mistake in reader.mistakes
             ]
             raise RouteError(sorted(mistakes, key=lambda mistake: mistake.line or 0), what=heading)
-        return replace(route, file=file, digest=digest_of(text))
+        warnings = tuple(
+            replace(warning, problem=values.masked(masked_url(warning.problem))).shortened()
+            for warning in route.warnings
+        )
+        return replace(route, file=file, digest=digest_of(text), warnings=warnings)
+
+    @property
+    def remarks(self) -> list[str]:
+        """Warnings and notes, a sentence for each, for those who do not see the file's lines."""
+        return [*(f"warning: {warning}" for warning in self.warnings), *self.notes, *self.errors.notes()]
 
     def source_with_history(self, option: str = "source") -> Source:
         """Return the source if its records can be read again.

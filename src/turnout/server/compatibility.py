@@ -1,8 +1,9 @@
 """Effect of a changed route on its checkpoint, determined before it is applied.
 
 A checkpoint holds nothing but places in the source: the next sequence of each stream, the next offset of each Kafka
-partition, the files that were read. What happens to a record afterwards has no state. So a change is safe unless the
-places would mean something else, or nothing.
+partition, the files that were read. What happens to a record afterwards has no state. So a change is safe *for the
+checkpoint* unless the places would mean something else, or nothing; what it does to records is another question, of
+which one part is answered here: whether masked content is uncovered.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from turnout.history.masking import describe_path, uncovered_by
 from turnout.routes import Route
 from turnout.routes.endpoints import Source
 from turnout.runtime.checkpoint import checkpoint_of
@@ -28,13 +30,19 @@ def is_safe(changes: list[Change]) -> bool:
 
 
 def compatibility(old: Route, new: Route, *, masked: bool = False) -> list[Change]:
-    """Return every difference that has an effect, in the order of the file; empty for equivalent routes.
+    """Return every difference that has an effect; empty for equivalent routes.
+
+    Those that uncover masked content are first, the others in the order of the file.
 
     With *masked*, secrets do not count, as a caller could find one out by comparing guesses with it.
     """
     if masked:
         old, new = _without_secrets(old), _without_secrets(new)
-    return [*_whole(old, new), *_source(old.source, new.source), *_work(old, new)]
+    uncovered = [
+        Change("transforms", "safe", f"{describe_path(path)} was {how} and may be delivered as it is", uncovers=True)
+        for path, how in uncovered_by(old.chain, new.chain)
+    ]
+    return [*uncovered, *_whole(old, new), *_source(old.source, new.source), *_work(old, new)]
 
 
 def _without_secrets(value: Any, name: str = "") -> Any:

@@ -148,6 +148,10 @@ class Transform:
         """The fields of the key or value that the options name, so that a mistyped one is found before the run."""
         yield from ()
 
+    def named_headers(self) -> Iterable[tuple[str, str]]:
+        """Return the headers that the options name and the transform reads or drops, each with its option."""
+        return ()
+
     def moves(self) -> Iterable[Move] | None:
         """Return the moves of content from one path to another; none if it is changed in place.
 
@@ -232,6 +236,10 @@ class Predicate:
     def named_fields(self) -> Iterator[NamedField]:
         """Yield the fields of the key or value that the options name."""
         yield from ()
+
+    def named_headers(self) -> Iterable[tuple[str, str]]:
+        """Return the headers that the options name, each with its option."""
+        return ()
 
     @classmethod
     def from_options(cls, options: Options) -> Self:

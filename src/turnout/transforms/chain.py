@@ -9,7 +9,8 @@ from typing import Self, overload
 from turnout.errors import ConfigError, Mistake, RecordError
 from turnout.records import ALIVE, Batch, Failure, Record
 from turnout.transforms.apply import ChainRunner
-from turnout.transforms.base import Predicate, Transform
+from turnout.transforms.base import NamedField, Predicate, Side, Transform
+from turnout.transforms.content_paths import KEY, VALUE
 from turnout.transforms.options import Option, OptionError, Phase, parse_options, unknown_options
 from turnout.transforms.policy import OPTIONS as POLICY_OPTIONS
 from turnout.transforms.policy import ErrorPolicy
@@ -32,6 +33,15 @@ class ChainMistake(Mistake):
     """
 
     phase: Phase = "validation"
+
+    __str__ = Mistake.__str__
+
+
+@dataclass(frozen=True, slots=True)
+class DottedName(Mistake):
+    """Warning of a name with a dot in it that was probably meant as a path."""
+
+    field: NamedField | None = None
 
     __str__ = Mistake.__str__
 
@@ -87,6 +97,7 @@ class Chain:
     Attributes:
         stages: the transforms with their guards.
         errors: policy for a record that a stage cannot handle.
+        warnings: options that are valid and probably do not do what they were written for.
 
     >>> from turnout.records import Record
     >>> chain = Chain.from_config(
@@ -104,11 +115,12 @@ class Chain:
 
     stages: tuple[Stage, ...] = ()
     errors: ErrorPolicy = field(default_factory=ErrorPolicy)
+    warnings: tuple[Mistake, ...] = field(default=(), repr=False, compare=False)
     _runners: list[ChainRunner] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def __reduce__(self) -> tuple[object, ...]:
         # A runner remembers plans, which are functions.
-        return type(self), (self.stages, self.errors)
+        return type(self), (self.stages, self.errors, self.warnings)
 
     @overload
     def apply(self, records: Record) -> Record | None: ...
@@ -166,7 +178,7 @@ class Chain:
         for unused in specs.unused:
             builder.predicate(unused)
         builder.fail_if_wrong()
-        return cls(stages, ErrorPolicy.from_options(policy))
+        return cls(stages, ErrorPolicy.from_options(policy), tuple(builder.warnings))
 
     @classmethod
     def from_route(
@@ -195,9 +207,10 @@ class Chain:
         for unused in specs.unused:
             builder.predicate(unused)
         builder.fail_if_wrong()
-        return cls(stages, errors or ErrorPolicy())
+        return cls(stages, errors or ErrorPolicy(), tuple(builder.warnings))
 
 
+_SIDES = {KEY: Side.KEY, VALUE: Side.VALUE}
 _OF_A_STAGE = ("name", "type", "predicate", "negate")
 _OF_A_PREDICATE = ("type", "negate")
 
@@ -208,6 +221,8 @@ class _Builder:
     def __init__(self, *, strict: bool) -> None:
         self.strict = strict
         self.mistakes: list[ChainMistake] = []
+        self.warnings: list[Mistake] = []
+        self._dotted: set[Side] = set()
 
     def fail_if_wrong(self) -> None:
         if self.mistakes:
@@ -244,7 +259,23 @@ class _Builder:
             return None
         if not self.strict:
             self._note(spec.prefix, list(transform.doubts()))
+        self._warn_of_dots(spec, transform, values)
         return transform
+
+    def _warn_of_dots(self, spec: StageSpec, transform: Transform, values: Mapping[str, object]) -> None:
+        """Warn of names with dots that V1 takes for one name, unless a stage before makes names with dots."""
+        if str(values.get("field.syntax.version", "V1")).upper() == "V1":
+            cure = f"{transform.class_name()} takes names of fields, and no paths"
+            if any(option.name == "field.syntax.version" for option in transform.options):
+                cure = "set field.syntax.version to V2 if it is the path to a field"
+            for named in transform.named_fields():
+                if len(named.path) == 1 and "." in named.path[0].strip(".") and named.side not in self._dotted:
+                    problem = f"{named.path[0]!r} has a dot, and V1 takes it for one name, and not for a path: {cure}"
+                    self.warnings.append(DottedName(spec.prefix + named.option, problem, field=named))
+        for root, side in _SIDES.items():
+            paths = [*transform.content_after((root, "a", "b")), *(move.target for move in transform.moves() or ())]
+            if any("." in (step or "") for own, *steps in paths if own == root for step in steps):
+                self._dotted.add(side)
 
     def _values(
         self, spec: StageSpec | PredicateSpec, options: Sequence[Option], more: Sequence[str]

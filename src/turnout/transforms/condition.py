@@ -67,6 +67,11 @@ class Condition(Predicate):
         paths = [_side_and_path(key) for key in self.keys]
         yield from (NamedField("when", Side(side.capitalize()), path) for side, path, _ in filter(None, paths) if path)
 
+    def named_headers(self) -> Iterator[tuple[str, str]]:
+        """Yield the header of each key of the condition that is one."""
+        names = (key for key in self.keys if key not in ("topic", "subject") and _side_and_path(key) is None)
+        return (("when", metadata_key(key)) for key in names)
+
     def test(self, batch: Batch, errors: Errors) -> Mask:  # noqa: ARG002 - cannot fail
         """Reads each key's texts once, and tests each leaf on each distinct text."""
         return _holds(self.tree, {key: texts_of(batch, key) for key in self.keys})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -28,6 +29,10 @@ class DropHeaders(Transform):
     )
 
     headers: tuple[str, ...] = ()
+
+    def named_headers(self) -> Iterator[tuple[str, str]]:
+        """See `Transform.named_headers`."""
+        return (("headers", name) for name in self.headers)
 
     def apply(self, batch: Batch, rows: Positions) -> Errors:
         """Drop them."""

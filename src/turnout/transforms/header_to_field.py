@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from ctypes import c_float
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -89,6 +89,10 @@ class HeaderToField(Transform):
     def from_options(cls, options: Options, side: Side) -> Self:
         """Read the mappings."""
         return cls(side, tuple(map(_mapped, options["header.mappings"])))
+
+    def named_headers(self) -> Iterator[tuple[str, str]]:
+        """See `Transform.named_headers`."""
+        return (("header.mappings", one.header) for one in self.mappings)
 
     def moves(self) -> tuple[Move, ...]:
         """See `Transform.moves`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -64,6 +65,10 @@ class HasHeaderKey(Predicate):
     )
 
     name: str = ""
+
+    def named_headers(self) -> Iterator[tuple[str, str]]:
+        """See `Predicate.named_headers`."""
+        yield "name", self.name
 
     def test(self, batch: Batch, errors: Errors) -> Mask:  # noqa: ARG002 - cannot fail
         """Test the names of the headers as they are at this stage."""

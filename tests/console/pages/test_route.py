@@ -22,6 +22,7 @@ from turnout.history.diff_report import report_lines
 from turnout.routes import Route
 from turnout.server.minutes import MinutePace
 from turnout.server.serving import RouteServer
+from turnout.server.supervisor import Phase
 
 
 def test_the_picture_has_each_step_and_what_leaves_it() -> None:
@@ -186,10 +187,26 @@ def test_a_text_is_checked_before_it_is_saved(bench: Bench, console: TestClient)
     assert 'data-line="4"' in wrong
     assert "<form" not in wrong
     assert "It continues from its checkpoint" in safe
+    assert '<span class="fine">the checkpoint stays valid</span>' in safe
     assert f'action="/v1/routes/a" data-if-match="{digest}"' in safe
     assert 'action="/v1/routes/a?confirm=new-checkpoint"' in unsafe
     assert "expected &#39;a&#39;" in other
     assert bench.routes.entry("a").file.digest == digest
+
+
+def test_a_change_that_uncovers_a_mask_is_named_first(bench: Bench, console: TestClient) -> None:
+    """In red, before the words about the checkpoint, and the button says so."""
+    mask = "value: {format: json}\ntransforms: [{type: MaskField$Value, fields: card}]"
+    bench.write("a", route_text("a", more=mask))
+    bench.routes.scan()
+    bench.wait_phase("a", Phase.RUNNING)
+    form = {"text": route_text("a", more=mask.replace("card", "crad")), "digest": bench.routes.entry("a").file.digest}
+
+    page = console.post("/fragments/routes/a/check", json=form).text
+
+    assert '<strong class="bad">It uncovers masked content:</strong> value.card was masked' in page
+    assert page.index("It uncovers masked content") < page.index("It continues from its checkpoint")
+    assert '<button class="danger">Save, and uncover masked content</button>' in page
 
 
 def test_the_beginning_of_a_new_checkpoint_is_told(shown: TestClient, server: RouteServer) -> None:
@@ -304,6 +321,9 @@ def test_a_change_is_judged_on_history(shown: TestClient) -> None:
     assert "&lt;i&gt;place" in effect(text).text
     assert "<i>" not in effect(text).text
     assert "<strong>0 of the last 200 records" in effect(before["text"]).text
+    slip = before["text"].replace("city:town", "ctiy:town")
+    assert "<code>value.ctiy</code>" in effect(slip).text
+    assert '<strong class="bad">0 of ' in effect(slip).text
     assert effect(text.replace("stream: ORDERS", "stream: DEAD")).status_code == 409
     assert effect(text, count=1_000_000).status_code == 422
     assert effect("name: [").status_code == 422

@@ -9,6 +9,7 @@ from fastapi import Request, Response
 from fastapi.responses import HTMLResponse
 from pydantic import Field
 
+from turnout.console.history_effect import names_in
 from turnout.console.pages.route import accepted, mistakes_of
 from turnout.console.render import page, page_router
 from turnout.console.route_templates import TEMPLATES
@@ -20,6 +21,9 @@ from turnout.server.rest.store_calls import asks_servers
 from turnout.server.route_files import Author
 
 router = page_router()
+
+_SAMPLED = 100
+"""Records of each stream in which the names of a new route are looked up."""
 
 
 @cache
@@ -66,4 +70,13 @@ def check(form: NewRouteForm, request: Request, parts: PartsDep, _: Writes) -> H
     if exists:
         problem = {"line": None, "text": f"name: there is a route {route.name} already: change it on its page"}
         return page(request, "_checked.html", context, mistakes=[problem], name=route.name)
-    return page(request, "_checked.html", accepted(route, parts), context, name=route.name)
+    sampled = route.source.keeps_history
+    return page(request, "_checked.html", accepted(route, parts), context, name=route.name, sampled=sampled)
+
+
+@router.post("/fragments/new-route/names")
+@asks_servers
+def names(form: NewRouteForm, request: Request, parts: PartsDep, _: Writes) -> HTMLResponse:
+    """Render how many of the latest records have what the text of a new route names; nothing is delivered."""
+    route = parts.routes.check(form.text, author=Author.WRITER)
+    return page(request, "_names.html", names=names_in(route, _SAMPLED))

@@ -129,6 +129,7 @@ def check(name: str, form: CheckForm, request: Request, parts: PartsDep, _: Writ
         context,
         lines=difference(entry.version.text if entry.version else entry.file.text, form.text),
         compared=entry.version is not None and entry.version.route.source.keeps_history,
+        sampled=False,
     )
 
 
@@ -138,8 +139,9 @@ def effect(name: str, form: EffectForm, request: Request, parts: PartsDep, princ
     """Render the differences between a text and the running version for the last records; nothing is delivered."""
     entry = parts.routes.entry(name)
     new = _read(form.text, entry, parts)
-    report = effect_of(route_of(entry), new, form.count, parts.matchers, masked=is_masked(principal))
-    return page(request, "_effect.html", report=report, report_lines=list(map(masked_url, report_lines(report))))
+    report, names = effect_of(route_of(entry), new, form.count, parts.matchers, masked=is_masked(principal))
+    lines = list(map(masked_url, report_lines(report)))
+    return page(request, "_effect.html", report=report, report_lines=lines, names=names)
 
 
 def accepted(route: Route, parts: Parts) -> dict[str, object]:
@@ -149,8 +151,9 @@ def accepted(route: Route, parts: Parts) -> dict[str, object]:
         **meaning_of(route, changes),
         "mistakes": [],
         "summary": route.summary(),
-        "notes": [*route.notes, *route.errors.notes()],
+        "notes": route.remarks,
         "unsafe": not is_safe(changes),
+        "uncovers": any(change.uncovers for change in changes),
     }
 
 

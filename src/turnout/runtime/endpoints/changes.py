@@ -21,11 +21,13 @@ class Change:
         change: the changed setting, by its path in the file.
         verdict: whether the new version can continue from the checkpoint of the old one.
         reason: why, in a sentence.
+        uncovers: whether content that was masked or removed may be delivered as it is.
     """
 
     change: str
     verdict: Verdict
     reason: str
+    uncovers: bool = False
 
     @property
     def safe(self) -> bool:

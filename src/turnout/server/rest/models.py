@@ -110,8 +110,9 @@ class ChangeModel(BaseModel):
     """Difference between two versions of a route."""
 
     change: str
-    verdict: Literal["safe", "needs_new_checkpoint"]
+    verdict: Literal["safe", "needs_new_checkpoint"] = Field(description="safe: the checkpoint stays valid")
     reason: str
+    uncovers: bool = Field(description="content that was masked or removed may be delivered as it is")
 
 
 class LagModel(BaseModel):
@@ -185,7 +186,10 @@ def mistakes_of(mistakes: tuple[Mistake, ...]) -> list[MistakeModel]:
 
 def changes_of(changes: list[Change] | tuple[Change, ...]) -> list[ChangeModel]:
     """Return the changes in the form of a response."""
-    return [ChangeModel(change=change.change, verdict=change.verdict, reason=change.reason) for change in changes]
+    return [
+        ChangeModel(change=change.change, verdict=change.verdict, reason=change.reason, uncovers=change.uncovers)
+        for change in changes
+    ]
 
 
 def route_model(entry: RouteEntry, parts: Parts) -> RouteModel:
@@ -205,7 +209,7 @@ def route_model(entry: RouteEntry, parts: Parts) -> RouteModel:
         summary=version.route.summary() if version else None,
         source=version.route.source.format if version else None,
         sinks=[sink.format for sink in version.route.sinks.values()] if version else [],
-        notes=[*version.route.notes, *version.route.errors.notes()] if version else [],
+        notes=version.route.remarks if version else [],
         counts=status.counts.as_dict(),
         last_batch=_batch(entry),
         lag=LagModel(records=lag.records, seconds=lag.seconds) if lag else None,

@@ -100,7 +100,13 @@ async def _of_error(request: Request, failure: Exception) -> JSONResponse:
         ]
     if isinstance(failure, UnsafeChangeError):
         more["changes"] = [
-            {"change": change.change, "verdict": change.verdict, "reason": change.reason} for change in failure.changes
+            {
+                "change": change.change,
+                "verdict": change.verdict,
+                "reason": change.reason,
+                "uncovers": change.uncovers,
+            }
+            for change in failure.changes
         ]
         more["confirm"] = "confirm=new-checkpoint"
     return problem(status_of(failure), failure, **more)

@@ -92,7 +92,7 @@ def validate(form: TextForm, parts: PartsDep, principal: Reads) -> Validation:
         valid=True,
         name=route.name,
         summary=route.summary(),
-        notes=[*route.notes, *route.errors.notes()],
+        notes=route.remarks,
         mistakes=[],
         changes=changes_of(parts.routes.changes(route, masked=author is Author.READER)),
     )
