@@ -245,7 +245,10 @@ class _DraftFile:
     as_json: bool
 
     def write(self, drafted: Callable[[dict[str, Any]], Draft], source: str | None, to: str | None) -> int:
-        """Make and write the draft, and report its parts; return 1 if ``turnout check`` would reject it, else 0."""
+        """Make and write the draft, and report its parts; return 0 if it means what the original did, else 1.
+
+        It does not where ``turnout check`` would reject it, or where a part is lost that changes its meaning.
+        """
         from turnout.routes.drafts import sink_of, source_of
 
         ends = {"source": source_of(source) if source else None, "sink": sink_of(to) if to else None}
@@ -260,7 +263,7 @@ class _DraftFile:
             if self.output is None:
                 typer.echo(printable_on_terminal(text), nl=False)
             _print_draft(draft, mistakes)
-        return FAILED if mistakes else DONE
+        return FAILED if mistakes or draft.lossy else DONE
 
 
 def write_new(files: dict[Path, str], *, force: bool) -> None:
@@ -279,7 +282,7 @@ def write_new(files: dict[Path, str], *, force: bool) -> None:
 
 def _print_draft(draft: Draft, mistakes: tuple[Mistake, ...]) -> None:
     lines = [f"taken  {name} → {path}" for name, path in draft.taken]
-    lines += [f"left   {name}: {reason}" for name, reason in draft.left]
+    lines += [f"{draft.word(item)}   {item.name}: {item.why}" for item in draft.left]
     lines += [f"wrong  {mistake}" for mistake in mistakes]
     sys.stderr.write("".join(f"{line}\n" for line in lines))
 
@@ -289,7 +292,7 @@ def _json(draft: Draft, text: str, mistakes: tuple[Mistake, ...]) -> dict[str, A
         "route": text,
         "document": draft.document,
         "taken": [{"name": name, "place": path} for name, path in draft.taken],
-        "left": [item._asdict() for item in draft.left],
+        "left": [{**item._asdict(), "lossy": draft.word(item) == "lost"} for item in draft.left],
         "variables": draft.variables,
         "mistakes": [{"path": mistake.path, "problem": mistake.problem, "line": mistake.line} for mistake in mistakes],
     }

@@ -189,8 +189,9 @@ def _of_route(loaded: JsonObject, file: Path) -> tuple[JsonObject, str | None]:
     from turnout.routes.variables import Variables
 
     variables = Variables(os.environ, file.parent)
-    cluster = variables.fill_in({"cluster": loaded.get("cluster")})["cluster"]
-    mappings = mappings_of(loaded["mappings"], file.parent)
+    filled = variables.fill_in({name: loaded.get(name) for name in ("cluster", "mappings")})
+    cluster = filled["cluster"]
+    mappings = mappings_of(filled["mappings"], file.parent)
     wrong = [Mistake(".".join(map(str, path)), problem) for path, problem in variables.mistakes]
     if not isinstance(mappings, dict):
         wrong.append(Mistake(str(file), f"expected a block of mappings, found {mappings!r}"))

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
 
 from turnout.errors import ConfigError, Mistake
 from turnout.mistakes import shortened
 from turnout.routes.properties import properties
+from turnout.routes.variables import Variables
 from turnout.suggestions import did_you_mean, nearest
 from turnout.transforms.java.text import split_list
 from turnout.transforms.options import option_text
@@ -83,6 +84,13 @@ class Connector:
         if not is_text("".join(f"{key}{value}" for key, value in (*entries.items(), ("name", name)))):
             raise ConfigError([Mistake("", f"{file}: found half of a character (\\ud800 to \\udfff), expected text")])
         return cls(entries, file, name)
+
+    def filled(self, variables: Variables) -> tuple[Connector, list[Mistake]]:
+        """Return the connector with the variables of its used properties filled in, and a warning for each literal."""
+        unused = set(self._unused())
+        used = {name: text for name, text in self.properties.items() if name not in unused}
+        properties, warnings = variables.of_connector(used)
+        return replace(self, properties={**self.properties, **properties}), warnings
 
     def aliases(self, kind: str) -> list[str]:
         """Return the names listed in ``transforms`` or ``predicates``."""

@@ -26,6 +26,7 @@ from turnout.routes.includes import mappings_of, transforms_of
 from turnout.routes.line_numbers import Document, Path, dotted, line_of
 from turnout.routes.mistakes import from_validation
 from turnout.routes.spark_names import intended_property
+from turnout.routes.variables import Variables
 from turnout.routes.webhooks import WebhooksPart
 from turnout.secrets import is_secret
 from turnout.subjects import MappingTable, MappingTableError, is_publishable
@@ -60,10 +61,18 @@ class RouteReader:
         document: parsed file, its variables filled in.
         lines: the line of each path.
         folder: base folder of relative file names.
+        variables: fills in the texts of a connector's file.
     """
 
-    def __init__(self, document: Mapping[str, object], lines: dict[Path, int], folder: FilePath) -> None:
+    def __init__(
+        self,
+        document: Mapping[str, object],
+        lines: dict[Path, int],
+        folder: FilePath,
+        variables: Variables | None = None,
+    ) -> None:
         self.document = document
+        self.variables = variables or Variables({}, folder)
         self.lines = lines
         self.folder = folder
         self.mistakes: list[Mistake] = []
@@ -78,6 +87,9 @@ class RouteReader:
         """The route, or None when some part cannot be read."""
         checked = self._checked()
         transforms = self._part("transforms", lambda part: transforms_of(part, self.folder), default=[])
+        if isinstance(transforms, Connector) and transforms.file is not None:
+            transforms, warnings = transforms.filled(self.variables)
+            self.warnings += warnings
         converters = self._converters(transforms)
         key, value = self._format("key", converters.key), self._format("value", converters.value)
         chain = (

@@ -155,13 +155,13 @@ class Route:
             raise RouteError([Mistake("", f"found {type_name}, expected a block of names and values")], what=heading)
         folder = (file or FilePath()).parent
         values = Variables(os.environ if variables is None else variables, folder, limits)
-        reader = RouteReader(values.fill_in(written.value), written.lines, folder)
+        reader = RouteReader(values.fill_in(written.value), written.lines, folder, values)
         reader.mistakes += written.mistakes
         refused = [] if limits is None else list(limits.mistakes(reader.document, folder))
-        for mistake_path, problem in (*values.mistakes, *refused):
-            reader.add(mistake_path, problem)
         # A file that may not be named is not read.
         route = None if refused else reader.read(cls)
+        for mistake_path, problem in (*values.mistakes, *refused):
+            reader.add(mistake_path, problem)
         if route is None or reader.mistakes:
             mistakes = [
                 replace(mistake, problem=values.masked(masked_url(mistake.problem))).shortened()

@@ -37,7 +37,13 @@ class ByLogicalTableRouter(Transform):
     schemas_by_topic: ClassVar[bool] = True
     options: ClassVar[tuple[Option, ...]] = (
         Option("topic.regex", "STRING", "The expression.", check=java_regex, valid="java.util.regex"),
-        Option("topic.replacement", "STRING", "The replacement, with $1 for groups.", check=non_empty),
+        Option(
+            "topic.replacement",
+            "STRING",
+            "The replacement, with $1 for groups.",
+            check=non_empty,
+            groups_of="topic.regex",
+        ),
         Option("key.enforce.uniqueness", "BOOLEAN", "Whether the key gets a field with the table.", default=True),
         Option("key.field.name", "STRING", "The name of that field.", default="__dbz__physicalTableIdentifier"),
         Option(
@@ -48,7 +54,13 @@ class ByLogicalTableRouter(Transform):
             check=_pattern,
             valid="java.util.regex",
         ),
-        Option("key.field.replacement", "STRING", "Its replacement; needed with the expression.", default=""),
+        Option(
+            "key.field.replacement",
+            "STRING",
+            "Its replacement; needed with the expression.",
+            default="",
+            groups_of="key.field.regex",
+        ),
         Option(
             "schema.name.adjustment.mode",
             "STRING",

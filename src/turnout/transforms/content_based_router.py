@@ -33,6 +33,7 @@ class ContentBasedRouter(Scripted):
             "STRING",
             "The expression: `value.op == 'd' ? 'deleted' : null`; null keeps the topic.",
             check=non_empty,
+            own_language=True,
         ),
         LANGUAGE,
         TOPIC_REGEX,

@@ -31,7 +31,13 @@ class DebeziumFilter(Scripted):
     java_names: ClassVar[tuple[str, ...]] = (PACKAGE + "Filter",)
     keeps_topic: ClassVar[bool] = True
     options: ClassVar[tuple[Option, ...]] = (
-        Option("condition", "STRING", "The expression: `value.op == 'u' && value.after.id > 2`.", check=non_empty),
+        Option(
+            "condition",
+            "STRING",
+            "The expression: `value.op == 'u' && value.after.id > 2`.",
+            check=non_empty,
+            own_language=True,
+        ),
         LANGUAGE,
         TOPIC_REGEX,
         NULLS,

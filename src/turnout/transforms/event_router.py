@@ -139,6 +139,7 @@ class EventRouter(Transform):
             "The topic where the expression matches the whole value.",
             default="outbox.event.${routedByValue}",
             check=non_null,
+            groups_of="route.topic.regex",
         ),
         Option(
             "route.tombstone.on.empty.payload", "BOOLEAN", "Whether an empty payload becomes a null.", default=False

@@ -53,6 +53,9 @@ class Option:
         check: returns the fault of a parsed value, or None.
         valid: the valid values, for the documentation.
         distinct: whether repeated elements of a list are left out, as in Kafka 4.3.
+        placeholders: names that have a meaning as ``${NAME}`` in the text.
+        groups_of: the option whose expression's named groups have one, too.
+        own_language: whether the text is in a language that has ``${…}`` itself.
         block: whether it makes sense to write it as a block of YAML or JSON, whose JSON is the option's text.
 
     >>> fields = Option("fields", "LIST", "The fields to mask.")
@@ -68,6 +71,9 @@ class Option:
     valid: str = ""
     block: bool = False
     distinct: bool = False
+    placeholders: tuple[str, ...] = ()
+    groups_of: str = ""
+    own_language: bool = False
 
     def parse(self, text: str | None) -> DynamicValue:
         """Return the value of a property's text.

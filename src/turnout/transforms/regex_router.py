@@ -27,7 +27,11 @@ class RegexRouter(Transform):
     options: ClassVar[tuple[Option, ...]] = (
         Option("regex", "STRING", "The expression.", check=java_regex, valid="java.util.regex"),
         Option(
-            "replacement", "STRING", "The replacement, with $1 and ${name} for groups; may be empty.", check=non_null
+            "replacement",
+            "STRING",
+            "The replacement, with $1 and ${name} for groups; may be empty.",
+            check=non_null,
+            groups_of="regex",
         ),
     )
 

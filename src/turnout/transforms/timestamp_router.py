@@ -27,7 +27,14 @@ class TimestampRouter(Transform):
     ignores_values: ClassVar[bool] = True
     keeps_paths: ClassVar[bool] = True
     options: ClassVar[tuple[Option, ...]] = (
-        Option("topic.format", "STRING", "The new topic.", default="${topic}-${timestamp}", check=non_null),
+        Option(
+            "topic.format",
+            "STRING",
+            "The new topic.",
+            default="${topic}-${timestamp}",
+            check=non_null,
+            placeholders=("topic", "timestamp"),
+        ),
         Option(
             "timestamp.format",
             "STRING",

@@ -13,9 +13,11 @@ from turnout.codecs import Format
 from turnout.errors import ConfigError, RouteError
 from turnout.routes import Route
 from turnout.routes.drafts import Draft, draft_of_connector, source_of
+from turnout.routes.variables import Variables
 from turnout.transforms import Chain
 
 VECTORS = sorted((Path(__file__).parents[2] / "vectors" / "connect").glob("*.json"))
+JSON = "org.apache.kafka.connect.json.JsonConverter"
 SINK = {"connector.class": "com.example.LakeSinkConnector", "topics": "orders, returns"}
 MASK = {
     "transforms": "mask",
@@ -129,6 +131,66 @@ def test_every_property_is_taken_or_left(tmp_path) -> None:
     assert untold == ["transforms", "predicates"]
     assert left(draft)["transforms.old.type"] == "'old' is not listed in 'transforms'"
     assert left(draft)["tasks.max"] == "Spark decides how many tasks run"
+    assert draft.lossy
+
+
+@pytest.mark.parametrize(
+    ("more", "lossy"),
+    [
+        ({"header.converter": "org.apache.kafka.connect.storage.SimpleHeaderConverter"}, False),
+        ({"header.converter": "org.apache.kafka.connect.json.JsonConverter"}, True),
+        ({"value.converter": JSON, "value.converter.schemas.enable": "false", "tasks.max": "2"}, False),
+        ({"value.converter": JSON, "value.converter.replace.null.with.default": "maybe"}, True),
+        ({"value.converter": JSON, "value.converter.decimal.form": "NUMERIC"}, True),
+        ({"key.converter": "x.Key"}, True),
+    ],
+)
+def test_a_draft_tells_whether_meaning_was_lost(tmp_path, more: dict[str, str], lossy: bool) -> None:
+    """A converter, or a setting of one, that is left out changes the values; other parts of Connect do not."""
+    assert draft_of_connector(connector(tmp_path, {**SINK, **more})).lossy == lossy
+
+
+def test_variables_of_connect_stay_variables(tmp_path) -> None:
+    """Those with a provider stay as they are, others become text; credentials are not split at a variable's colon."""
+    registry = {
+        "value.converter": "io.confluent.connect.avro.AvroConverter",
+        "value.converter.schema.registry.url": "${env:REGISTRY}",
+        "value.converter.basic.auth.credentials.source": "USER_INFO",
+    }
+    insert = "org.apache.kafka.connect.transforms.InsertField$Value"
+    stages = {
+        "transforms": "i",
+        "transforms.i.type": insert,
+        "transforms.i.static.field": "e",
+        "transforms.i.static.value": "${env:STAGE} ${file:/opt/x:y} ${PRICE}",
+    }
+    one = {**registry, "value.converter.basic.auth.user.info": "${file:/opt/s.properties:sr}"}
+    two = {**registry, "value.converter.basic.auth.user.info": "${secrets:a/b:user}:${secrets:a/b:pw}"}
+
+    whole = draft_of_connector(connector(tmp_path, {**SINK, **stages, **one}))
+    split = draft_of_connector(connector(tmp_path, {**SINK, **two}))
+
+    assert part_of(whole, "value")["registry"] == {
+        "url": "${env:REGISTRY}",
+        "auth": {"userInfo": "${file:/opt/s.properties:sr}"},
+    }
+    assert whole.document["transforms"] == [
+        {
+            "name": "i",
+            "type": "InsertField$Value",
+            "static.field": "e",
+            "static.value": "${env:STAGE} ${file:/opt/x:y} $${PRICE}",
+        }
+    ]
+    assert "is text in Connect" in left(whole)["transforms.i.static.value"]
+    assert whole.mistakes(whole.text("c.json")) == ()
+    assert part_of(split, "value")["registry"]["auth"] == {
+        "user": "${secrets:a/b:user}",
+        "password": "${secrets:a/b:pw}",
+    }
+    refused = split.mistakes(split.text("c.json"))
+    assert [one.path for one in refused] == ["value.registry.auth.user", "value.registry.auth.password"]
+    assert all("there is no provider 'secrets' of values here" in one.problem for one in refused)
 
 
 def test_secrets_stay_where_they_are(tmp_path) -> None:
@@ -182,6 +244,7 @@ def test_what_turnout_does_not_have_is_named(tmp_path) -> None:
     (mistake,) = draft.mistakes(draft.text("orders.json"))
     assert mistake.path == "transforms[0].type"
     assert "no converter 'x.Avro' is known" in left(draft)["value.converter"]
+    assert draft.lossy
 
 
 def _configurations() -> Iterator[dict[str, Any]]:
@@ -204,7 +267,9 @@ def test_imported_chains_mean_what_they_meant(tmp_path) -> None:
     for config in _configurations():
         draft = draft_of_connector(connector(tmp_path, {"connector.class": "C", **config}))
         stages: Any = draft.document.get("transforms", [])
-        imported = Chain.from_route(stages)
+        variables = Variables({}, tmp_path)
+        imported = Chain.from_route(variables.fill_in({"transforms": stages})["transforms"])
+        assert variables.mistakes == []
         assert meaning(imported) == meaning(Chain.from_config(config)), config
         compared += bool(imported.stages)
 

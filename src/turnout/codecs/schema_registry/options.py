@@ -88,7 +88,8 @@ class RegistryOptions:
         if isinstance(document, str):
             document = {"url": document}
         options = _mapping("registry", document, _NAMES)
-        auth = _mapping("auth", options.get("auth") or {}, ("user", "password", "token"), secret=True)
+        auth = _mapping("auth", options.get("auth") or {}, ("user", "password", "userInfo", "token"), secret=True)
+        auth |= _user_and_password(auth)
         tls = _mapping("tls", options.get("tls") or {}, _TLS)
         return cls(
             urls=_urls(options.get("url")),
@@ -115,6 +116,16 @@ class RegistryOptions:
     def client_options(self) -> RegistryOptions:
         """Return the options that a client depends on: keys and values of all routes share one."""
         return replace(self, wait=0.0, dead_letter=False, of_keys=False)
+
+
+def _user_and_password(auth: Mapping[str, object]) -> dict[str, object]:
+    """Return user and password of ``userInfo``, which has a colon between them, as one secret may have both."""
+    if "userInfo" not in auth:
+        return {}
+    user, colon, password = str(auth["userInfo"]).partition(":")
+    if not (user and colon and password) or "user" in auth or "password" in auth:
+        raise ValueError("auth.userInfo: expected a user and a password with a colon between, and neither beside it")
+    return {"user": user, "password": password}
 
 
 def _mapping(name: str, options: object, names: tuple[str, ...], *, secret: bool = False) -> dict[str, object]:
@@ -172,6 +183,7 @@ _TEXT: Final = {"type": "string"}
 _AUTH_SCHEMA: Final = {
     "user": _described("user of basic authentication", **_TEXT),
     "password": _described("the user's password", **_TEXT),
+    "userInfo": _described("user and password in one text, with a colon between", **_TEXT),
     "token": _described("token of bearer authentication", **_TEXT),
 }
 _TLS_SCHEMA: Final = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -10,9 +11,10 @@ from turnout.codecs.schema_registry import RegistryOptions
 from turnout.errors import ConfigError, Mistake
 from turnout.routes.connector import Connector
 from turnout.routes.drafts.addresses import SINK, named_after
-from turnout.routes.drafts.route_draft import Adoption, Draft, Omission, route_name
+from turnout.routes.drafts.route_draft import Adoption, Draft, Loss, Omission, route_name
 from turnout.routes.drafts.stages import stage_of
 from turnout.routes.line_numbers import Document
+from turnout.routes.variables import escaped, placeholders_in
 from turnout.secrets import is_secret, masked_url
 from turnout.transforms.java.text import split_list
 from turnout.transforms.policy import OPTIONS as POLICY
@@ -51,6 +53,8 @@ _CONVERTERS = {
     ),
 }
 """Next steps by part of the class name of an unknown converter."""
+_PLAIN_HEADERS = ("simpleheaderconverter", "stringconverter", "bytearrayconverter")
+_VARIABLE = re.compile(r"\$\{[^}]*\}")
 _MARKS = ("connector.class", "topics", "topics.regex", "transforms", "key.converter", "value.converter")
 """Properties, at least one of which a connector has."""
 _OF_THE_CLIENT = ("deserializer", "serializer", "group.id", "enable.auto.commit", "interceptor.classes", "client.id")
@@ -88,14 +92,57 @@ def draft_of_connector(
     return _ConnectorDrafter(connector, file).draft(name, source, sink)
 
 
+def _as_in_a_route(properties: Mapping[str, str | None]) -> tuple[dict[str, str | None], list[Omission]]:
+    """Return the properties with each ``${…}`` that is text in Connect written as text, and a remark for each."""
+    result: dict[str, str | None] = {}
+    literals: list[Omission] = []
+    for name, text in properties.items():
+        result[name] = text if text is None else escaped(text, placeholders_in(name, properties))
+        if result[name] != text:
+            literals.append(Omission(name, "${…} without a provider is text in Connect, and stays text by $${"))
+    return result, literals
+
+
+class _Marks:
+    """Texts without colons in the place of variables, while properties are parsed."""
+
+    def __init__(self) -> None:
+        self._variables: dict[str, str] = {}
+
+    def marked(self, properties: Mapping[str, str | None]) -> dict[str, str | None]:
+        """Return the properties with marks in the place of the variables of converters."""
+        return {
+            name: self._marked(name, text) if text is not None and ".converter." in name else text
+            for name, text in properties.items()
+        }
+
+    def _marked(self, name: str, text: str) -> str:
+        def mark(found: re.Match[str]) -> str:
+            marker = f"variable{len(self._variables)}x"
+            self._variables[marker] = found[0]
+            return marker
+
+        marked = _VARIABLE.sub(mark, text)
+        if marked in self._variables and name.endswith(".url"):
+            return f"http://{marked}"
+        return f"{marked}:{marked}" if marked in self._variables and name.endswith("user.info") else marked
+
+    def restored(self, text: str) -> str:
+        """Return a text with its variables again."""
+        for marker, variable in self._variables.items():
+            text = text.replace(f"http://{marker}", variable) if text == f"http://{marker}" else text
+            text = text.replace(marker, variable)
+        return text
+
+
 class _ConnectorDrafter:
     """Conversion of one connector to a draft."""
 
     def __init__(self, connector: Connector, file: Path) -> None:
-        self.properties = connector.properties
+        self.properties, literals = _as_in_a_route(connector.properties)
         self.name = connector.name or named_after(file)
         self.taken: list[Adoption] = []
-        self.left: list[Omission] = []
+        self.left: list[Omission] = literals
         self.variables: list[str] = []
         self.used_names: set[str] = set()
 
@@ -125,9 +172,9 @@ class _ConnectorDrafter:
         self.taken.append(Adoption(name, path))
         return self.properties[name]
 
-    def _leave(self, name: str, reason: str) -> None:
+    def _leave(self, name: str, reason: str, *, lossy: bool = False) -> None:
         self.used_names.add(name)
-        self.left.append(Omission(name, reason))
+        self.left.append(Loss(name, reason) if lossy else Omission(name, reason))
 
     # The ends
 
@@ -178,12 +225,15 @@ class _ConnectorDrafter:
     # What happens to a record
 
     def _codecs(self) -> Document:
-        converters = converters_of(self.properties)
+        marks = _Marks()
+        converters = converters_of(marks.marked(self.properties))
         sides = (("key", converters.key), ("value", converters.value))
         for mistake in converters.mistakes:
             class_name = (self.properties.get(mistake.path) or "").lower()
             steps = [step for name, step in _CONVERTERS.items() if name in class_name.rpartition(".")[2]]
-            self._leave(mistake.path, "; ".join([mistake.problem, *steps]))
+            # Headers are the bytes that a converter of texts or bytes would write again.
+            lossy = mistake.path != "header.converter" or class_name.rpartition(".")[2] not in _PLAIN_HEADERS
+            self._leave(mistake.path, "; ".join([marks.restored(mistake.problem), *steps]), lossy=lossy)
         for side, format_ in sides:
             names = [
                 name for name in self.properties if name.startswith(f"{side}.converter") and name not in self.used_names
@@ -193,26 +243,37 @@ class _ConnectorDrafter:
         if "value.converter" not in self.properties:
             self.left.append(Omission("value.converter", _OF_THE_WORKER))
         return {
-            side: {"format": format_.format, **self._settings(side, format_)}
+            side: {"format": format_.format, **self._settings(side, format_, marks)}
             for side, format_ in sides
             if format_ is not None
         }
 
-    def _settings(self, side: str, format_: Format) -> Document:
+    def _settings(self, side: str, format_: Format, marks: _Marks) -> Document:
         """Return a codec's settings as a route has them, secrets as variables."""
         return {
-            name: self._registry(side, value) if isinstance(value, RegistryOptions) else value
+            name: self._registry(side, value, marks)
+            if isinstance(value, RegistryOptions)
+            else marks.restored(value)
+            if isinstance(value, str)
+            else value
             for name, value in format_.settings.items()
         }
 
-    def _registry(self, side: str, options: RegistryOptions) -> Document:
+    def _registry(self, side: str, options: RegistryOptions, marks: _Marks) -> Document:
         """Return the block of a schema registry; secrets of it are variables."""
-        urls = [url if masked_url(url) == url else self._secret(side, "URL") for url in options.urls]
+        urls = [marks.restored(url) if masked_url(url) == url else self._secret(side, "URL") for url in options.urls]
         block: Document = {"url": urls[0] if len(urls) == 1 else urls}
+        password = "" if options.password is None else options.password.reveal()
         if options.token is not None:
-            block["auth"] = {"token": self._secret(side, "TOKEN")}
+            token = marks.restored(options.token.reveal())
+            block["auth"] = {"token": token if token.startswith("${") else self._secret(side, "TOKEN")}
+        elif options.user is not None and options.user == password and marks.restored(password) != password:
+            # One variable has both.
+            block["auth"] = {"userInfo": marks.restored(password)}
         elif options.user is not None:
-            block["auth"] = {"user": options.user, "password": self._secret(side, "PASSWORD")}
+            restored = marks.restored(password)
+            shown = restored if restored.startswith("${") else self._secret(side, "PASSWORD")
+            block["auth"] = {"user": marks.restored(options.user), "password": shown}
         return block
 
     def _secret(self, side: str, what: str) -> str:

@@ -14,6 +14,10 @@ import yaml
 from turnout.errors import Mistake, RouteError
 from turnout.routes.route import Route
 
+_ENVIRONMENT = re.compile(r"(?<!\$)\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*)\}")
+_URL = re.compile(r"(?<=url: )\$\{[^}:]*(?::[^-}][^}]*)?\}")
+_FROM_FILE = re.compile(r"(userInfo: ['\"]?)?\$\{file:[^}]*\}")
+
 
 class Adoption(NamedTuple):
     """Part of the original taken over into the route: its original name, and its path in the route."""
@@ -27,6 +31,12 @@ class Omission(NamedTuple):
 
     name: str
     why: str
+
+
+class Loss(Omission):
+    """Part of the original without which the route means something else."""
+
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,16 +57,29 @@ class Draft:
     variables: tuple[str, ...] = ()
     file_variables: tuple[str, ...] = ()
 
+    @property
+    def lossy(self) -> bool:
+        """True if something was left out without which the route means something else."""
+        return any(isinstance(item, Loss) for item in self.left)
+
+    @staticmethod
+    def word(item: Omission) -> str:
+        """Return the word by which reports call a part that was left out."""
+        return "lost" if isinstance(item, Loss) else "left"
+
     def text(self, origin: str) -> str:
         """Return the text of the file, with the parts left out in comments above the route."""
         lines = [f"# Made of {origin}."]
-        lines += [f"# left: {name}: {reason}" for name, reason in self.left]
+        lines += [f"# {self.word(item)}: {item.name}: {item.why}" for item in self.left]
         return "\n".join([*lines, yaml_of(self.document)])
 
     def mistakes(self, text: str, file: Path | None = None) -> tuple[Mistake, ...]:
         """Return the mistakes that ``turnout check`` would print for the file once the variables are set."""
-        # An existing file is a placeholder for one that is not known yet.
-        unset = {**dict.fromkeys(self.variables, "unknown"), **dict.fromkeys(self.file_variables, __file__)}
+        # An existing file is a placeholder for one that is not known yet, and so is a text for what a file will have.
+        unset = dict.fromkeys(_ENVIRONMENT.findall(text), "unknown")
+        text = _URL.sub("http://unknown", text)
+        text = _FROM_FILE.sub(lambda found: f"{found[1]}unknown:unknown" if found[1] else "unknown", text)
+        unset |= {**dict.fromkeys(self.variables, "unknown"), **dict.fromkeys(self.file_variables, __file__)}
         values = {**unset, **os.environ}
         try:
             Route.parse(text, values, file=file)
