@@ -366,3 +366,18 @@ def test_a_dot_under_v1_is_warned_of(turnout: Turnout, tmp_path: Path) -> None:
 
     route.write_text(text.replace("town STRING", "`payment.card` STRING").replace("sink:", f"{stages[:48]}\nsink:", 1))
     assert "warning" not in turnout("check", str(route))[1]
+
+
+def test_a_stage_that_can_do_nothing_is_refused(turnout: Turnout, tmp_path: Path) -> None:
+    """Envelopes that are not decoded would all pass unchanged: the cure is named with the line."""
+    text = ROUTE.format(url="nats://127.0.0.1:1", stream="S")
+    text = text.replace('value: {format: json, schema: "n INT, town STRING"}\n', "")
+    (tmp_path / "route.yaml").write_text(text.replace("sink:", "  - {type: ExtractNewRecordState}\nsink:", 1))
+
+    code, _, err = turnout("check", str(tmp_path / "route.yaml"))
+
+    assert code == 2
+    assert (
+        "transforms[1]: ExtractNewRecordState works on objects, and at that point every value is of type bytes; it is "
+        "bytes, as the route does not say how it is read: add value: {format: …} (line 5)"
+    ) in err

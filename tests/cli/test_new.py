@@ -172,6 +172,16 @@ def test_a_few_malformed_records(turnout, tmp_path, nats_server) -> None:
     assert "# Of 20 records 1 are not JSON: such records are dead letters." in (tmp_path / "orders.yaml").read_text()
 
 
+def test_tombstones_have_no_format(turnout, tmp_path, nats_server) -> None:
+    """Empty values are not counted as malformed: the others are JSON."""
+    values = [json.dumps({"city": "Oulu", "total": number}).encode() for number in range(2)]
+    stream = published(nats_server, ["*.*"], [*values, b"", b"", b""])
+
+    assert turnout("new", "orders", "--from", f"{nats_server.url}/{stream}", "--yes")[0] == 0
+    assert Route.load(tmp_path / "orders.yaml", {}).value.settings["schema"] == "city STRING, total BIGINT"
+    assert "not JSON" not in (tmp_path / "orders.yaml").read_text()
+
+
 def test_many_malformed_records(turnout, tmp_path, nats_server) -> None:
     """A stream of which more than a tenth is no JSON has values that are not decoded."""
     stream = published(nats_server, ["*.*"], [b'{"n": 1}', b"{cut"])

@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
+from turnout.codecs import Format, codec_of
 from turnout.codecs.ddl import parse_ddl
 from turnout.errors import ConfigError
 from turnout.transforms import Chain, unknown_fields
+from turnout.transforms.schema_field_checks import useless_stages
 
 SCHEMA = parse_ddl("amount INT, card STRING, at STRUCT<town: STRING>, tags MAP<STRING, STRING>, any VARIANT").schema
 
@@ -135,3 +137,47 @@ def test_without_a_schema_nothing_is_looked_up() -> None:
     chain = Chain.from_route([{"type": "MaskField$Value", "fields": "crad"}])
 
     assert list(unknown_fields(chain, None, None, {"a": "value.b"})) == []
+
+
+RAW = codec_of(Format()).schema()
+USELESS: list[tuple[dict[str, str], str]] = [
+    ({"type": "ExtractNewRecordState"}, "value"),
+    ({"type": "EventRouter"}, "value"),
+    ({"type": "InsertField$Value", "static.field": "a", "static.value": "b"}, "value"),
+    ({"type": "InsertField$Key", "static.field": "a", "static.value": "b"}, "key"),
+    ({"type": "Flatten$Value"}, "value"),
+    ({"type": "ValueToKey", "fields": "a"}, "value"),
+    ({"type": "HeaderToField$Value", "header.mappings": "a:STRING"}, "value"),
+    ({"type": "ReplaceField$Value", "exclude": "a"}, "value"),
+    ({"type": "SetSchemaMetadata$Value", "schema.name": "a"}, "value"),
+    ({"type": "Set", "fields": '{"value.a": "topic"}'}, "value"),
+]
+USEFUL: list[dict[str, str]] = [
+    {"type": "HoistField$Value", "field": "a"},
+    {"type": "InsertHeader", "header": "a", "value.literal": "b"},
+    {"type": "DropHeaders", "headers": "a"},
+    {"type": "GzipDecompress$Value"},
+    {"type": "RegexRouter", "regex": "a", "replacement": "b"},
+]
+
+
+def chain_of(*stages: dict[str, str]) -> Chain:
+    return Chain.from_route([{"name": f"s{at}", **stage} for at, stage in enumerate(stages)])
+
+
+@pytest.mark.parametrize(("stage", "side"), USELESS)
+def test_a_stage_that_can_do_nothing_with_bytes(stage: dict[str, str], side: str) -> None:
+    """Whether every record would fail or pass unchanged; objects, and values of which nothing is known, are fine."""
+    (mistake,) = useless_stages(chain_of(stage), RAW, RAW)
+
+    assert mistake.path == "transforms[0]"
+    assert mistake.problem.endswith(f"works on objects, and at that point every {side} is of type bytes")
+    assert list(useless_stages(chain_of(stage), None, None)) == []
+    hoist = {"type": f"HoistField${side.capitalize()}", "field": "a"}
+    assert list(useless_stages(chain_of(hoist, stage), RAW, RAW)) == []
+
+
+@pytest.mark.parametrize("stage", USEFUL)
+def test_a_stage_that_works_on_bytes(stage: dict[str, str]) -> None:
+    """It reads neither key nor value, or takes any."""
+    assert list(useless_stages(chain_of(stage), RAW, RAW)) == []

@@ -129,7 +129,9 @@ class _Answers:
             self.note(f"{what} {names} was not read: {failure}")
             return SampledStream()
         rows = [row for batch in batches for row in batch.select(["topic", "value"]).to_pylist()]
-        return SampledStream(subjects, tuple(SampledMessage(row["topic"], row["value"] or b"") for row in rows))
+        return SampledStream(
+            subjects, tuple(SampledMessage(row["topic"], row["value"]) for row in rows if row["value"])
+        )
 
 
 def _tried(route_file: Path, starter: Starter) -> Report:

@@ -35,6 +35,7 @@ from turnout.subjects.rights import Rights
 from turnout.transforms import Chain, ErrorPolicy, unknown_fields
 from turnout.transforms.base import Side
 from turnout.transforms.chain import DottedName
+from turnout.transforms.schema_field_checks import useless_stages
 from turnout.untrusted import decimal
 
 DEFAULT_SINK = ""
@@ -229,9 +230,15 @@ class RouteReader:
         schemas: tuple[Schema | None, Schema | None],
         causes: Mapping[Side, str],
     ) -> None:
-        """Look up every field that the route names in the schemas of keys and values at that stage."""
+        """Look up every field that the route names in the schemas at that stage, and find stages without an effect."""
         metadata = checked.subscriptions.metadata if checked.subscriptions else {}
-        for mistake in unknown_fields(chain, *schemas, metadata, causes):
+        unknown = list(unknown_fields(chain, *schemas, metadata, causes))
+        # A stage whose fields are not there has its mistakes already.
+        named = tuple(mistake.path for mistake in unknown)
+        for mistake in useless_stages(chain, *schemas, causes):
+            if not any(path.startswith(f"{mistake.path}.") for path in named):
+                self._locate("transforms", mistake)
+        for mistake in unknown:
             part_path = (
                 "transforms" if mistake.path.startswith(("transforms", "predicates")) else "subscriptions.metadata"
             )

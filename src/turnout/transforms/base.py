@@ -152,6 +152,13 @@ class Transform:
         """Return the headers that the options name and the transform reads or drops, each with its option."""
         return ()
 
+    def needs_objects(self) -> Iterable[Side]:
+        """Return the sides that have to be objects: of other values nothing is changed, or every record fails.
+
+        For transforms without a side; the others say it by `plan`.
+        """
+        return ()
+
     def moves(self) -> Iterable[Move] | None:
         """Return the moves of content from one path to another; none if it is changed in place.
 

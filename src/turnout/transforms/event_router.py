@@ -190,6 +190,10 @@ class EventRouter(Transform):
             options["route.topic.replacement"],
         )
 
+    def needs_objects(self) -> tuple[Side, ...]:
+        """See `Transform.needs_objects`."""
+        return (Side.VALUE,)
+
     def moves(self) -> tuple[Move, ...]:
         """See `Transform.moves`. Records that are no events keep everything where it is."""
         enveloped = any(field.placement == "envelope" for field in self.additional)

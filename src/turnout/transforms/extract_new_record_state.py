@@ -73,6 +73,10 @@ class ExtractNewRecordState(Transform):
         mode = options["delete.tombstone.handling.mode"].strip().lower()
         return cls(side, mode, fields, headers, options["route.by.field"] or "", options["replace.null.with.default"])
 
+    def needs_objects(self) -> tuple[Side, ...]:
+        """See `Transform.needs_objects`."""
+        return (Side.VALUE,)
+
     def moves(self) -> tuple[Move, ...]:
         """See `Transform.moves`. Records that are no events keep everything where it is."""
         added = [(VALUE, reference) for reference in self.fields]

@@ -1,15 +1,15 @@
-"""Fields that a chain names and no record can have, found by declared schemas before any record is read."""
+"""Fields that no record can have, and stages that can do nothing, found by schemas before any record is read."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 
-from turnout.errors import Mistake
-from turnout.records import Schema
+from turnout.errors import Mistake, RecordError
+from turnout.records import Schema, Shape
 from turnout.records.field_paths import EACH, PREFIX, ListedPath, has_elements
 from turnout.records.schema import ANY
 from turnout.suggestions import did_you_mean
-from turnout.transforms.base import NamedField, Side
+from turnout.transforms.base import NamedField, Side, Transform
 from turnout.transforms.chain import Chain, Stage
 from turnout.transforms.schemas import RecordShapes, states_through
 
@@ -52,6 +52,51 @@ def unknown_fields(
                 steps = steps[: steps.index(EACH)]
             if root in _SIDES and steps:
                 yield from _looked_up(name, NamedField(name, _SIDES[root], steps), followed[-1], causes)
+
+
+def useless_stages(
+    chain: Chain, key: Schema | None, value: Schema | None, causes: Mapping[Side, str] | None = None
+) -> Iterator[Mistake]:
+    """Yield a mistake for each stage that fails for, or does not change, every record that can reach it.
+
+    Args:
+        chain: the stages.
+        key: the schema of all keys; None where nothing is known of them.
+        value: that of all values.
+        causes: as for `unknown_fields`.
+
+    >>> from turnout.codecs import Format, codec_of
+    >>> stage = {"transforms": "u", "transforms.u.type": "ExtractNewRecordState"}
+    >>> raw = codec_of(Format()).schema()
+    >>> [mistake.problem for mistake in useless_stages(Chain.from_config(stage), raw, raw)]
+    ['ExtractNewRecordState works on objects, and at that point every value is of type bytes']
+    """
+    for stage, states in zip(chain.stages, states_through(chain, key, value), strict=False):
+        transform = stage.transform
+        for side in [transform.side] if transform.sided else transform.needs_objects():
+            shapes = {state.key if side == Side.KEY else state.value for state in states}
+            known = {shape for shape in shapes if shape.kind != "null"}
+            if known and all(_is_useless(transform, shape) for shape in known):
+                types = ", ".join(sorted({shape.schema.type for shape in known if shape.schema is not None}))
+                cause = (causes or {}).get(side)
+                why = f"; {cause}" if cause and types == "bytes" else ""
+                problem = (
+                    f"{transform.class_name()} works on objects, and at that point every {side.lower()} is of type"
+                )
+                yield Mistake(stage.path.removesuffix("."), f"{problem} {types}{why}")
+
+
+def _is_useless(transform: Transform, shape: Shape) -> bool:
+    """Return True if a transform can do nothing with values of a shape that is known to be no object."""
+    if shape.kind != "plain" or shape.schema is None or shape.schema.type == ANY:
+        return False
+    if not transform.sided:
+        return True
+    try:
+        transform.plan(shape)
+    except RecordError:
+        return True
+    return False
 
 
 def _named(stage: Stage) -> Iterator[tuple[str, NamedField]]:

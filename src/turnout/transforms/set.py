@@ -107,6 +107,10 @@ class Set(Transform):
             if path[0] in _SIDES and len(path) > 1:
                 yield NamedField("fields", _SIDES[path[0]], path[1:])
 
+    def needs_objects(self) -> set[Side]:
+        """See `Transform.needs_objects`."""
+        return {_SIDES[one.path[0]] for one in self.assignments if one.path[0] in _SIDES and len(one.path) > 1}
+
     def moves(self) -> tuple[Move, ...]:
         """See `Transform.moves`."""
         return tuple(Move(source, one.path, copy=True) for one in self.assignments for source in _sources(one))

@@ -64,6 +64,10 @@ class ValueToKey(Transform):
         """See `Transform.named_fields`."""
         return nested_fields("fields", Side.VALUE, self.fields)
 
+    def needs_objects(self) -> tuple[Side, ...]:
+        """See `Transform.needs_objects`."""
+        return (Side.VALUE,)
+
     def moves(self) -> tuple[Move, ...]:
         """See `Transform.moves`."""
         return tuple(Move((VALUE, *path), (KEY, path[-1]), copy=True) for path in self.fields)

@@ -24,7 +24,7 @@ class SampledStream:
 
     Attributes:
         subjects: subjects of the stream.
-        messages: its latest.
+        messages: its latest with values; tombstones have no format.
     """
 
     subjects: tuple[str, ...] = ()
@@ -39,7 +39,7 @@ class SampledStream:
 
     def is_json(self) -> bool:
         """True if the sampled values are JSON, but for a few of them that are malformed."""
-        return self.malformed() <= len(self.messages) * _MOST_MALFORMED
+        return _are_few(self.malformed(), len(self.messages))
 
     def malformed(self) -> int:
         """Return the number of sampled values that are not JSON."""
@@ -53,12 +53,12 @@ class SampledStream:
 
     def has_change_events(self) -> bool:
         """True if the values are change events of Debezium, but for a few."""
-        return self._are(_is_change_event)
+        return self.is_json() and self._are(_is_change_event)
 
     def _are(self, is_one: Callable[[Document], bool]) -> bool:
         """Return True if most values that can be read are such objects, and there is one."""
-        found = sum(map(is_one, self._objects()))
-        return 0 < found >= len(self._readable()) * (1 - _MOST_MALFORMED)
+        found, count = sum(map(is_one, self._objects())), len(self._readable())
+        return found > 0 and _are_few(count - found, count)
 
     def example(self) -> SampledMessage | None:
         """Return the shortest readable message, for generated tests; None without one."""
@@ -76,6 +76,12 @@ class SampledStream:
 _NO_JSON = object()
 _MOST_MALFORMED = 0.1
 """Share of malformed values up to which a stream's values are JSON, and the others are dead letters."""
+
+
+def _are_few(others: int, count: int) -> bool:
+    """Return True if so many of *count* values are exceptions: a tenth, or one of three or more."""
+    return others <= count * _MOST_MALFORMED or (others == 1 and count > 2)
+
 
 _CHANGE_EVENT = frozenset(("before", "after", "source", "op"))
 
