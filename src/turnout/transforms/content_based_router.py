@@ -4,16 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
+from turnout.errors import RecordError
 from turnout.records import Batch, Positions
 from turnout.transforms.base import Errors, NamedField, Side
 from turnout.transforms.checks import non_empty
-from turnout.transforms.condition import Condition
 from turnout.transforms.debezium_envelope import PACKAGE
-from turnout.transforms.debezium_expression import read_choices
-from turnout.transforms.debezium_scripting import LANGUAGE, NULLS, TOPIC_REGEX, Scripted, read_option
-from turnout.transforms.options import Option, Options
+from turnout.transforms.debezium_expression import GROOVY, Comparison, Constant, Membership, Negation, Script
+from turnout.transforms.debezium_scripting import (
+    LANGUAGE,
+    NULLS,
+    TOPIC_REGEX,
+    Scripted,
+    named_fields_of,
+    named_headers_of,
+    read_option,
+)
+from turnout.transforms.options import Option, OptionError, Options
+from turnout.transforms.script_rules import NULL
+
+_OWN: Final = Script(Constant(NULL), GROOVY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,8 +32,7 @@ class ContentBasedRouter(Scripted):
     """See ``summary``. Debezium's transform.
 
     Attributes:
-        choices: condition and topic, in order; a topic of None is the record's own.
-        otherwise: the topic where no condition is true.
+        topic: the expression; a result of null leaves the record's own.
     """
 
     summary: ClassVar[str] = "Routes a record to the topic that an expression chooses by its content."
@@ -40,37 +50,36 @@ class ContentBasedRouter(Scripted):
         NULLS,
     )
 
-    choices: tuple[tuple[Condition, str | None], ...] = ()
-    otherwise: str | None = None
+    topic: Script = _OWN
 
     @classmethod
     def from_options(cls, options: Options, side: Side) -> Self:
         """Read the expression."""
-        *choices, last = read_option("topic.expression", options["topic.expression"], read_choices)
-        tested = tuple((Condition.of(one.condition), one.topic) for one in choices if one.condition is not None)
-        common = options["topic.regex"], options["language"], options["null.handling.mode"]
-        return cls(side, *common, tested, last.topic)
+        language = options["language"]
+        script = read_option("topic.expression", options["topic.expression"], lambda text: Script.read(text, language))
+        for result in script.results():
+            is_constant = isinstance(result, Constant) and result.item.type not in ("string", "")
+            if is_constant or isinstance(result, Comparison | Membership | Negation):
+                raise OptionError("topic.expression", "expected a topic (a text, a field or null) as each result")
+        return cls(side, options["topic.regex"], language, options["null.handling.mode"], script)
 
     def named_fields(self) -> Iterator[NamedField]:
         """See `Transform.named_fields`."""
-        for condition, _ in self.choices:
-            yield from (named._replace(option="topic.expression") for named in condition.named_fields())
+        return named_fields_of("topic.expression", self.topic)
+
+    def named_headers(self) -> Iterator[tuple[str, str]]:
+        """See `Transform.named_headers`."""
+        return named_headers_of("topic.expression", self.topic)
 
     def apply(self, batch: Batch, rows: Positions) -> Errors:
-        """Give each record the first topic whose condition is true of it."""
+        """Give each record the topic that is the expression's result; null keeps its own."""
         errors: Errors = {}
         topics = list(batch.topics)
-        undecided = self.concerned(batch, rows, errors)
-        for condition, topic in self.choices:
-            chosen = condition.test(batch, errors)[undecided]
-            _set(topics, undecided[chosen], topic)
-            undecided = undecided[~chosen]
-        _set(topics, undecided, self.otherwise)
+        for row, result in self.results(self.topic, batch, self.concerned(batch, rows, errors), errors).items():
+            if result.is_text:
+                topics[row] = result.value
+            elif result.value is not None:
+                kind = result.type or "object"
+                errors[row] = RecordError(f"expected a topic of the expression, found a value of type {kind}")
         batch.topics = topics
         return errors
-
-
-def _set(topics: list[str | None], rows: Positions, topic: str | None) -> None:
-    if topic is not None:
-        for row in rows.tolist():
-            topics[row] = topic

@@ -6,17 +6,26 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Final, Self
 
-from turnout.conditions import exists
+from turnout.deferred import np
+from turnout.errors import RecordError
 from turnout.records import Batch, Positions
 from turnout.transforms.base import Errors, NamedField, Side
 from turnout.transforms.checks import non_empty
-from turnout.transforms.condition import Condition
 from turnout.transforms.debezium_envelope import PACKAGE
-from turnout.transforms.debezium_expression import read_condition
-from turnout.transforms.debezium_scripting import LANGUAGE, NULLS, TOPIC_REGEX, Scripted, read_option
-from turnout.transforms.options import Option, Options
+from turnout.transforms.debezium_expression import GROOVY, Constant, Interpolation, Script
+from turnout.transforms.debezium_scripting import (
+    LANGUAGE,
+    NULLS,
+    TOPIC_REGEX,
+    Scripted,
+    named_fields_of,
+    named_headers_of,
+    read_option,
+)
+from turnout.transforms.options import Option, OptionError, Options
+from turnout.transforms.script_rules import TRUE
 
-_ANY: Final = Condition.of(exists("topic"))
+_ANY: Final = Script(Constant(TRUE), GROOVY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,21 +52,38 @@ class DebeziumFilter(Scripted):
         NULLS,
     )
 
-    kept: Condition = _ANY
+    kept: Script = _ANY
 
     @classmethod
     def from_options(cls, options: Options, side: Side) -> Self:
         """Read the expression."""
-        compiled = Condition.of(read_option("condition", options["condition"], read_condition))
-        return cls(side, options["topic.regex"], options["language"], options["null.handling.mode"], compiled)
+        language = options["language"]
+        script = read_option("condition", options["condition"], lambda text: Script.read(text, language))
+        for result in script.results():
+            if isinstance(result, Interpolation) or (isinstance(result, Constant) and result.item.type != "boolean"):
+                raise OptionError(
+                    "condition", "expected an expression that is true or false, found a constant of another type"
+                )
+        return cls(side, options["topic.regex"], language, options["null.handling.mode"], script)
 
     def named_fields(self) -> Iterator[NamedField]:
         """See `Transform.named_fields`."""
-        yield from (named._replace(option="condition") for named in self.kept.named_fields())
+        return named_fields_of("condition", self.kept)
+
+    def named_headers(self) -> Iterator[tuple[str, str]]:
+        """See `Transform.named_headers`."""
+        return named_headers_of("condition", self.kept)
 
     def apply(self, batch: Batch, rows: Positions) -> Errors:
         """Drop the records that it is false of."""
         errors: Errors = {}
         concerned = self.concerned(batch, rows, errors)
-        batch.filter(concerned[~self.kept.test(batch, errors)[concerned]])
+        dropped = []
+        for row, result in self.results(self.kept, batch, concerned, errors).items():
+            if result.type != "boolean":
+                found = "null" if result.value is None else f"a value of type {result.type or 'object'}"
+                errors[row] = RecordError(f"expected true or false of the expression, found {found}")
+            elif not result.value:
+                dropped.append(row)
+        batch.filter(np.array(dropped, np.intp))
         return errors

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Final, TypeVar
+from typing import ClassVar, Final, NamedTuple, TypeAlias, TypeVar
 
-from turnout.errors import ConditionError
-from turnout.records import Batch, Positions
-from turnout.transforms.base import Errors, Transform
+from turnout.errors import ConditionError, RecordError
+from turnout.records import Batch, Block, Positions, Schema
+from turnout.records.scalars import Struct
+from turnout.records.schema import ANY
+from turnout.records.types import DynamicValue
+from turnout.transforms.base import Errors, NamedField, Side, Transform
 from turnout.transforms.checks import java_regex, one_of
+from turnout.transforms.debezium_expression import GRAAL_JS, GROOVY, Path, Script, Step
 from turnout.transforms.options import Option, OptionError
 from turnout.transforms.predicates import RecordIsTombstone, TopicNameMatches
+from turnout.transforms.script_rules import NULL, Typed
 
 T = TypeVar("T")
 
-_LANGUAGES: Final = ("jsr223.groovy", "jsr223.graal.js")
+_LANGUAGES: Final = (GROOVY, GRAAL_JS)
 _MODES: Final = ("keep", "drop", "evaluate")
 
 
@@ -34,7 +39,7 @@ TOPIC_REGEX: Final = Option(
 LANGUAGE: Final = Option(
     "language",
     "STRING",
-    "The language of the expression; the supported subset is the same in all.",
+    "The language of the expression, whose rules for equality, order and truth hold.",
     check=one_of(*_LANGUAGES),
     valid=", ".join(_LANGUAGES),
 )
@@ -50,7 +55,7 @@ NULLS: Final = Option(
 
 @dataclass(frozen=True, slots=True)
 class Scripted(Transform):
-    """Transform with an expression over the whole record, compiled to conditions."""
+    """Transform with an expression over the whole record."""
 
     sided: ClassVar[bool] = False
     keeps_paths: ClassVar[bool] = True
@@ -70,6 +75,126 @@ class Scripted(Transform):
         if mode == "drop":
             batch.filter(rows[is_null])
         return rows[~is_null]
+
+    def results(self, script: Script, batch: Batch, rows: Positions, errors: Errors) -> dict[int, Typed]:
+        """Return the result of an expression for each of the rows; those for which it fails are errors."""
+        paths = script.paths()
+        columns = [_cells(batch, path) for path in paths]
+        # Records with equal fields have one result.
+        known: dict[object, Typed | RecordError] = {}
+        results: dict[int, Typed] = {}
+        for row in rows.tolist():
+            cells = tuple(column[row] for column in columns)
+            key = tuple(map(_key, cells))
+            result = known.get(key)
+            if result is None:
+                result = _result(script, dict(zip(paths, cells, strict=True)))
+                if len(known) < _MAX_KNOWN:
+                    known[key] = result
+            if isinstance(result, RecordError):
+                errors[row] = result
+            else:
+                results[row] = result
+        return results
+
+
+def _key(cell: _Cell) -> object:
+    """Return what is equal for equal cells alone: 0.0 is not -0.0, and 1.0 not 1.00."""
+    return cell if isinstance(cell, _Failed) or cell.type in _EXACT else (cell.type, repr(cell.value))
+
+
+def _result(script: Script, cells: dict[Path, _Cell]) -> Typed | RecordError:
+    def read(path: Path) -> Typed:
+        cell = cells[path]
+        if isinstance(cell, _Failed):
+            raise RecordError(cell.message, cell.exception)
+        return cell
+
+    try:
+        return script.evaluate(read)
+    except RecordError as error:
+        return error
+
+
+class _Failed(NamedTuple):
+    """Reason that a path has no value in a record."""
+
+    message: str
+    exception: str
+
+
+_Cell: TypeAlias = Typed | _Failed
+_EXACT: Final = frozenset({"string", "boolean", "int8", "int16", "int32", "int64", "bigint"})
+_MAX_KNOWN: Final = 10_000
+"""Results of one batch that are remembered."""
+
+
+def _cells(batch: Batch, path: Path) -> list[_Cell]:
+    """Return what is at a path for each row."""
+    if path.root == "topic":
+        return [Typed.of(topic) for topic in batch.topics]
+    if path.root == "header":
+        name, inner = path.steps
+        absent: _Cell = NULL if inner.safe else _no_object(inner.name)
+        present = batch.headers.has(name.name).tolist()
+        texts = batch.headers.last(name.name)
+        return [Typed.of(text) if has else absent for text, has in zip(texts, present, strict=True)]
+    cells: list[_Cell] = [NULL] * len(batch)
+    for block in batch.key if path.root == "key" else batch.value:
+        for row, cell in zip(block.rows.tolist(), _of_block(block, path.steps), strict=True):
+            cells[row] = cell
+    return cells
+
+
+def _of_block(block: Block, steps: tuple[Step, ...]) -> Iterator[_Cell]:
+    schema = block.schema
+    if block.kind != "object" or not steps:
+        return (_inside(value, schema, steps) for value in block.whole())
+    first, *others = steps
+    inner = None if schema is None else schema.field(first.name)
+    column = block.columns.get(first.name)
+    if column is None or (schema is not None and inner is None):
+        return (_inside(value, schema, steps) for value in block.whole())
+    default = None if inner is None else inner.default
+    return (_inside(default if value is None else value, inner, others) for value in column)
+
+
+def _inside(value: DynamicValue, schema: Schema | None, steps: Sequence[Step]) -> _Cell:
+    """Return what is at the steps in a value, as `Struct.get` and `Map.get` give it."""
+    for step in steps:
+        if value is None:
+            if not step.safe:
+                return _no_object(step.name)
+            continue
+        if isinstance(value, Struct):
+            value, schema = value.fields, value.schema
+        if not isinstance(value, Mapping):
+            return _Failed(f"No such property: {step.name}", "groovy.lang.MissingPropertyException")
+        if schema is None or schema.type in (ANY, "map"):
+            value, schema = value.get(step.name), None if schema is None or schema.type == ANY else schema.values
+            continue
+        inner = schema.field(step.name)
+        if inner is None:
+            return _Failed(f"{step.name} is not a valid field name", "org.apache.kafka.connect.errors.DataException")
+        value, schema = value.get(step.name), inner
+        value = inner.default if value is None else value
+    return Typed.of(value, schema)
+
+
+def _no_object(name: str) -> _Failed:
+    return _Failed(f"Cannot get property '{name}' on null object", "java.lang.NullPointerException")
+
+
+def named_fields_of(option: str, script: Script) -> Iterator[NamedField]:
+    """Yield the fields of keys and values that an expression names."""
+    for path in script.paths():
+        if path.root in ("key", "value") and path.steps:
+            yield NamedField(option, Side(path.root.capitalize()), tuple(step.name for step in path.steps))
+
+
+def named_headers_of(option: str, script: Script) -> Iterator[tuple[str, str]]:
+    """Yield the headers that an expression names."""
+    return ((option, path.steps[0].name) for path in script.paths() if path.root == "header")
 
 
 def read_option(option: str, expression: str, read: Callable[[str], T]) -> T:
