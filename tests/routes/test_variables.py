@@ -246,7 +246,7 @@ def test_variables_of_a_connectors_file(tmp_path: Path) -> None:
     assert [(one.path, one.problem) for one in route.warnings] == [
         (
             "transforms.transforms.i.static.value",
-            "${PRICE} is text in a connector's file and stays as it is: write ${env:PRICE} for the variable",
+            "${PRICE} is text in a connector's file and is not replaced: write ${env:PRICE} for the variable",
         )
     ]
 

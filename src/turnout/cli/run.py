@@ -18,6 +18,7 @@ from turnout.cli.run_display import run_display
 from turnout.cli.signals import stop_on_signals
 from turnout.cli.spark_extra import needs_spark
 from turnout.cli.stores import StoreTimeout, check_store, loaded_route
+from turnout.terminal import printable
 
 if TYPE_CHECKING:
     from turnout.routes import Route
@@ -64,6 +65,8 @@ def _run(loaded: Route, *, once: bool, master: str, checkpoint: str | None, spar
     if not is_connect(master):
         block_pandas_import()
     _log_to_standard_error()
+    for warning in loaded.warnings:
+        typer.echo(printable(f"warning: {warning}"), err=True)
     screen = console(quiet=form != "text")
     # A Spark Connect server has its own, and its checkpoint is not on this machine.
     local_checkpoint = None if is_connect(master) else checkpoint_here(loaded, checkpoint)

@@ -275,7 +275,7 @@ def uncovered_by(old: Chain, new: Chain) -> Iterator[tuple[ContentPath, str]]:
             covered.setdefault(path, "removed")
     for path, how in sorted(covered.items()):
         before, after = _leaks(old, path), _leaks(new, path)
-        # A leak is no worse than one that was there under the same conditions, or fewer.
+        # A leak is no worse than an earlier one under the same conditions, or fewer.
         if any(not any(path_now == path_then and then <= now for path_then, then in before) for path_now, now in after):
             yield path, how
 

@@ -84,7 +84,7 @@ class Variables:
         }
 
     def _properties(self, block: Mapping[str, object], path: Path) -> Document:
-        """Fill in properties of Connect that stand in the route."""
+        """Fill in properties of Connect in the route itself."""
         return {
             name: self.filled(value, (*path, str(name)), placeholders_in(str(name), block))
             if isinstance(value, str)
@@ -108,7 +108,7 @@ class Variables:
             )
             if literal is not None:
                 problem = (
-                    f"${{{literal}}} is text in a connector's file and stays as it is: write ${{env:{literal}}} for "
+                    f"${{{literal}}} is text in a connector's file and is not replaced: write ${{env:{literal}}} for "
                     "the variable"
                 )
                 warnings.append(Mistake(f"{_STAGES}.{name}", problem))
