@@ -218,8 +218,8 @@ def _evaluate(node: Node, read: Read, rules: type[Groovy | JavaScript]) -> Typed
             return Typed("".join(texts), "gstring")
         case Comparison(operator, left, right):
             return _truth(_compared(operator, _evaluate(left, read, rules), _evaluate(right, read, rules), rules))
-        case Membership(item, items, negated):
-            found = _evaluate(item, read, rules)
+        case Membership(member, items, negated):
+            found = _evaluate(member, read, rules)
             return _truth(Groovy.within(found, [_evaluate(one, read, rules) for one in items]) != negated)
         case Negation(inner):
             return _truth(not rules.is_true(_evaluate(inner, read, rules)))
@@ -236,9 +236,7 @@ def _evaluate(node: Node, read: Read, rules: type[Groovy | JavaScript]) -> Typed
             assert condition is not None
             chosen = then if rules.is_true(_evaluate(condition, read, rules)) else otherwise
             return _evaluate(chosen, read, rules)
-        case Call():
-            return _called(node, _evaluate(node.owner, read, rules), read, rules)
-    raise AssertionError(node)
+    return _called(node, _evaluate(node.owner, read, rules), read, rules)
 
 
 def _truth(holds: bool) -> Typed:
