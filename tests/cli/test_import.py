@@ -191,3 +191,19 @@ def test_rules_of_sigma_in_a_store(turnout, rules) -> None:
     assert out.split() == ["one", "alerts.low"]
     assert turnout("import", "sigma", "rules/d.yml")[0] == 1
     assert turnout("import", "sigma", "nowhere.yml")[0] == 2
+
+
+def test_a_lost_converter_is_an_exit_code(turnout, tmp_path) -> None:
+    """The route is written all the same; the loss is in its head, in the report and in JSON."""
+    config = {"connector.class": "x.Sink", "topics": "orders", "value.converter": "x.Avro", "tasks.max": "2"}
+    (tmp_path / "c.json").write_text(json.dumps({"name": "c", "config": config}))
+
+    code, out, err = turnout("import", "connect", "c.json")
+    _, as_json, _ = turnout("import", "connect", "c.json", "--json")
+
+    assert code == 1
+    assert "# lost: value.converter: no converter 'x.Avro' is known" in out
+    assert "lost   value.converter: no converter 'x.Avro' is known" in err
+    assert "left   tasks.max: " in err
+    lossy = {one["name"]: one["lossy"] for one in json.loads(as_json)["left"]}
+    assert (lossy["value.converter"], lossy["tasks.max"]) == (True, False)

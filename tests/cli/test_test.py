@@ -190,3 +190,18 @@ def test_a_mask_that_masks_nothing_fails_the_tests(turnout, folder) -> None:
     code, out, _ = turnout("test", "small.yaml")
     assert code == 0
     assert "    name transforms[2].fields: value.secret in 1 of 1 records\n" in out
+
+
+def test_a_tombstone_says_nothing_of_a_mask(turnout, folder) -> None:
+    """It has no fields: the mask of such records alone is not reached, and no failure."""
+    text = TEXT.replace(
+        'predicate: {when: {key: value.n, ">": 5}}', "predicate: {type: RecordIsTombstone}, negate: true"
+    )
+    (folder / "small.yaml").write_text(text, encoding="utf-8")
+    case = "  - {name: gone, record: {topic: in.a, value: null}, expect: {outcome: unmatched}}\n"
+    write_tests(folder, case)
+
+    code, out, _ = turnout("test", "small.yaml")
+
+    assert "FAILED mask" not in out
+    assert code == 0

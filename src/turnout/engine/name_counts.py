@@ -200,16 +200,20 @@ class NameWatch(Watch):
     ) -> None:
         shown = ".".join([side.lower(), *(f"`{step}`" if "." in step else step for step in steps)]).replace(".[]", "[]")
         tally = self._tally(path, shown, is_mask=masked)
-        found = 0
+        found = present = 0
         for block in records.key if side is Side.KEY else records.value:
+            # A tombstone has no fields, and says nothing of their names.
+            if block.kind == "null":
+                continue
             for row, value in zip(block.rows.tolist(), block.whole(), strict=True):
                 if not chosen[row]:
                     continue
+                present += 1
                 if _occurs(value, steps, block, tally.alternatives):
                     found += 1
                 elif len(steps) == 1 and "." in steps[0]:
                     tally.nested = tally.nested or _occurs(value, tuple(steps[0].split(".")), block, {})
-        tally.add(found, int(chosen.sum()))
+        tally.add(found, present)
 
 
 def _occurs(value: DynamicValue, steps: Sequence[str], block: Block, alternatives: _Alternatives) -> bool:

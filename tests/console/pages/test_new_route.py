@@ -37,3 +37,15 @@ def test_a_text_is_checked_before_it_is_written(bench: Bench, console: TestClien
     checked = check(route_text("b"))
     assert 'data-json="PUT" action="/v1/routes/b" data-then="/routes/b"' in checked
     assert [entry.name for entry in bench.routes.entries()] == ["a"]
+
+
+def test_names_of_a_new_text_are_looked_up_in_its_source(shown: TestClient) -> None:
+    """In the latest records of the stream that it would read; nothing is written or delivered."""
+    text = shown.get("/v1/routes/orders").json()["text"].replace("name: orders", "name: other", 1)
+
+    checked = shown.post("/fragments/new-route/check", json={"text": text}).text
+    looked_up = shown.post("/fragments/new-route/names", json={"text": text.replace("city:town", "ctiy:town")}).text
+
+    assert 'action="/fragments/new-route/names"' in checked
+    assert "<code>value.ctiy</code>" in looked_up
+    assert '<strong class="bad">0 of ' in looked_up
