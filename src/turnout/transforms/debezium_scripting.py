@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import ClassVar, Final, NamedTuple, TypeAlias, TypeVar
 
 from turnout.errors import ConditionError, RecordError
@@ -79,16 +80,20 @@ class Scripted(Transform):
     def results(self, script: Script, batch: Batch, rows: Positions, errors: Errors) -> dict[int, Typed]:
         """Return the result of an expression for each of the rows; those for which it fails are errors."""
         paths = script.paths()
-        columns = [_cells(batch, path) for path in paths]
+        columns = [_Column.of(batch, path) for path in paths]
         # Records with equal fields have one result.
         known: dict[object, Typed | RecordError] = {}
         results: dict[int, Typed] = {}
-        for row in rows.tolist():
-            cells = tuple(column[row] for column in columns)
-            key = tuple(map(_key, cells))
+        listed = rows.tolist()
+        if len(listed) < len(batch):
+            columns = [_Column([column.values[row] for row in listed], column.type) for column in columns]
+        keys = zip(*(column.keys() for column in columns), strict=True) if columns else repeat((), len(listed))
+        for index, (row, key) in enumerate(zip(listed, keys, strict=True)):
             result = known.get(key)
             if result is None:
-                result = _result(script, dict(zip(paths, cells, strict=True)))
+                result = _result(
+                    script, {path: column.cell(index) for path, column in zip(paths, columns, strict=True)}
+                )
                 if len(known) < _MAX_KNOWN:
                     known[key] = result
             if isinstance(result, RecordError):
@@ -98,9 +103,61 @@ class Scripted(Transform):
         return results
 
 
-def _key(cell: _Cell) -> object:
-    """Return what is equal for equal cells alone: 0.0 is not -0.0, and 1.0 not 1.00."""
-    return cell if isinstance(cell, _Failed) or cell.type in _EXACT else (cell.type, repr(cell.value))
+class _Column(NamedTuple):
+    """What is at a path for each row.
+
+    Attributes:
+        values: cells, or plain values of one type and nulls.
+        type: their type, as `Typed` has it; empty for cells.
+    """
+
+    values: Sequence[DynamicValue]
+    type: str = ""
+
+    @classmethod
+    def of(cls, batch: Batch, path: Path) -> _Column:
+        """Return the column of a path."""
+        if path.root in ("key", "value") and path.steps:
+            plain = _plain_column(batch.key if path.root == "key" else batch.value, len(batch), path.steps)
+            if plain is not None:
+                return plain
+        return cls(_cells(batch, path))
+
+    def cell(self, index: int) -> _Cell:
+        """Return the cell of a row."""
+        value: DynamicValue = self.values[index]
+        if not self.type:
+            return value  # type: ignore[no-any-return]
+        return NULL if value is None else Typed(value, self.type)
+
+    def keys(self) -> Sequence[object]:
+        """Return for each cell what is equal for equal cells alone: 0.0 is not -0.0, and 1.0 not 1.00."""
+        if self.type:
+            return self.values
+        return [
+            cell if isinstance(cell, _Failed) or cell.type in _EXACT else (cell.type, repr(cell.value))
+            for cell in self.values
+        ]
+
+
+def _plain_column(side: Sequence[Block], count: int, steps: Sequence[Step]) -> _Column | None:
+    """Return the values of one exact type at a path in objects without schemas; None for all others."""
+    if len(side) != 1 or side[0].kind != "object" or side[0].schema is not None or len(side[0]) != count:
+        return None
+    first, *others = steps
+    column = side[0].columns.get(first.name)
+    for step in others:
+        if column is None or set(map(type, column)) != {dict}:
+            return None
+        column = [value.get(step.name) for value in column]
+    types = set() if column is None else set(map(type, column)) - {type(None)}
+    if column is None or len(types) != 1:
+        return None
+    name = _PLAIN_TYPES.get(types.pop())
+    return None if name is None else _Column(column, name)
+
+
+_PLAIN_TYPES: Final[Mapping[type, str]] = {str: "string", int: "int64", bool: "boolean"}
 
 
 def _result(script: Script, cells: dict[Path, _Cell]) -> Typed | RecordError:
@@ -162,6 +219,9 @@ def _of_block(block: Block, steps: tuple[Step, ...]) -> Iterator[_Cell]:
 def _inside(value: DynamicValue, schema: Schema | None, steps: Sequence[Step]) -> _Cell:
     """Return what is at the steps in a value, as `Struct.get` and `Map.get` give it."""
     for step in steps:
+        if schema is None and type(value) is dict:
+            value = value.get(step.name)
+            continue
         if value is None:
             if not step.safe:
                 return _no_object(step.name)

@@ -15,6 +15,7 @@ from turnout.records.types import DynamicValue
 
 _EXCEPTION: Final = "groovy.lang.GroovyRuntimeException"
 _WIDTHS: Final[dict[type, str]] = {Int8: "int8", Int16: "int16", Int32: "int32", BigInt: "bigint", Float32: "float32"}
+_PLAIN: Final[dict[type, str]] = {str: "string", bool: "boolean", int: "int64", float: "float64", Decimal: "decimal"}
 _FLOATS: Final = ("float32", "float64")
 
 
@@ -32,6 +33,9 @@ class Typed(NamedTuple):
     @classmethod
     def of(cls, value: DynamicValue, schema: Schema | None = None) -> Typed:
         """Return a value of a record with its type."""
+        plain_type = _PLAIN.get(type(value)) if schema is None else None
+        if plain_type is not None:
+            return cls(value, plain_type)
         match value:
             case None:
                 return NULL
