@@ -104,7 +104,7 @@ class Scripted(Transform):
 
 
 class _Column(NamedTuple):
-    """What is at a path for each row.
+    """Column of the values at a path, by row.
 
     Attributes:
         values: cells, or plain values of one type and nulls.
