@@ -11,6 +11,31 @@ JsonObject: TypeAlias = dict[str, Any]
 JsonMapping: TypeAlias = Mapping[str, Any]
 """The same, only read."""
 
+
+class RepeatedKeyError(ValueError):
+    """Raised for an object of JSON with a key that occurs twice, of which a reader would keep one value silently."""
+
+
+def unique_object(pairs: list[tuple[str, Any]]) -> JsonObject:
+    """Return an object of JSON; the ``object_pairs_hook`` of a decoder.
+
+    Raises:
+        RepeatedKeyError: a key occurs twice.
+
+    >>> import json
+    >>> json.loads('{"a": {"b": 1, "b": 2}}', object_pairs_hook=unique_object)
+    Traceback (most recent call last):
+        ...
+    turnout.untrusted.RepeatedKeyError: the key 'b' occurs twice in one object
+    """
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        seen: set[str] = set()
+        repeated = next(name for name, _ in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]
+        raise RepeatedKeyError(f"the key {repeated!r:.60} occurs twice in one object")
+    return found
+
+
 LARGEST_SEQUENCE = (1 << 63) - 1
 """Largest value of a signed 64-bit column; a server counts one bit further."""
 

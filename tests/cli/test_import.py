@@ -127,23 +127,49 @@ def test_rules_of_sigma(turnout, rules) -> None:
 def test_rules_of_eventbridge(turnout, tmp_path) -> None:
     """A rule is a subscription of its name; what is left has its file, its path and the reason, and stops nothing."""
     pattern = {"source": ["shop"], "detail": {"total": [{"numeric": [">", 5]}]}}
-    rules = [{"Name": "large", "EventPattern": json.dumps(pattern)}, {"Name": "odd", "EventPattern": {"a": [None]}}]
+    rules = [{"Name": "large", "EventPattern": json.dumps(pattern)}, {"Name": "odd", "EventPattern": {"a": []}}]
     (tmp_path / "rules.json").write_text(json.dumps({"Rules": rules}))
     (tmp_path / "no.json").write_text("{")
     code, out, _ = turnout("import", "eventbridge", "rules.json", "no.json", "--to", "events.{name}", "--json")
 
     answer = json.loads(out)
     (taken,) = answer["subscriptions"]
-    assert (code, answer["keys"]) == (0, ["detail[].total[]:number", "source[]:text"])
+    assert (code, answer["keys"]) == (0, ["detail.total[]:number", "source[]:text"])
     assert (taken["id"], taken["route"]["destinations"]) == ("large", ["events.large"])
     assert [(left["file"], left["path"], left["reason"][:11]) for left in answer["left"]] == [
-        ("rules.json", "odd: a[0]", "null cannot"),
+        ("rules.json", "odd: a", "expected a "),
         ("no.json", "", "is no JSON:"),
     ]
     assert turnout("import", "eventbridge", "rules.json", "--output", "rules.jsonl")[0] == 0
     assert turnout("subscriptions", "import", "rules.jsonl", "--store", "sqlite:///s.db")[0] == 0
     assert turnout("import", "eventbridge", "no.json")[0] == 1
     assert turnout("import", "eventbridge", "nowhere.json")[0] == 2
+
+
+def test_identity_and_state_of_eventbridges_rules(turnout, tmp_path) -> None:
+    """The bus is part of the id, a disabled rule is disabled, and what has no pattern or no name of its own is left."""
+    rules = [
+        {"Name": "paid", "EventPattern": {"a": ["b"]}},
+        {"Name": "paid", "EventBusName": "shop", "State": "DISABLED", "EventPattern": {"a": ["c"]}},
+        {"Name": "paid", "EventBusName": "default", "EventPattern": {"a": ["d"]}},
+        {"Name": "nightly", "ScheduleExpression": "cron(0 2 * * ? *)"},
+    ]
+    (tmp_path / "rules.json").write_text(json.dumps({"Rules": rules}))
+    (tmp_path / "twice.json").write_text('{"a": ["b"], "a": ["c"]}')
+    destination = ("--to", "{bus}.{name}")
+    code, out, _ = turnout("import", "eventbridge", "rules.json", "twice.json", *destination, "--json")
+
+    answer = json.loads(out)
+    taken = [(one["id"], one["route"]["destinations"], one.get("enabled", True)) for one in answer["subscriptions"]]
+    assert (code, taken) == (0, [("paid", ["default.paid"], True), ("shop:paid", ["shop.paid"], False)])
+    assert [(left["path"], left["reason"]) for left in answer["left"]] == [
+        ("paid", "another rule has this name on the same bus"),
+        ("nightly", "has the schedule cron(0 2 * * ? *) and no pattern: start it by a timer"),
+        ("", "the key 'a' occurs twice in one object"),
+    ]
+    assert turnout("import", "eventbridge", "rules.json", "--output", "rules.jsonl")[0] == 0
+    assert turnout("subscriptions", "import", "rules.jsonl", "--store", "sqlite:///s.db")[0] == 0
+    assert json.loads(turnout("subscriptions", "read", "shop:paid", "--store", "sqlite:///s.db")[1])["enabled"] is False
 
 
 def test_targets_of_eventbridge(turnout, tmp_path) -> None:

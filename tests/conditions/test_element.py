@@ -9,12 +9,23 @@ from typing import Any
 
 import pytest
 
-from turnout.conditions import Element, any_element, decode, encode, evaluate, format_condition, parse
-from turnout.errors import ConditionError
+from turnout.conditions import (
+    Element,
+    all_leaves,
+    any_element,
+    blame,
+    decode,
+    encode,
+    evaluate,
+    format_condition,
+    parse,
+)
+from turnout.errors import ConditionError, SubscriptionInvalidError
 from turnout.records import BigInt, Field, Float32, Int8, Moment, Schema
 from turnout.records.schema import DECIMAL
 from turnout.records.text import text_of
 from turnout.subscriptions import Matcher, Subscription
+from turnout.subscriptions.validation import check
 
 ITEMS = ('{"sku": "A1", "n": 1, "to": {"city": "Oulu"}, "tags": ["x", "y"]}', '{"sku": "B2", "n": 5}')
 
@@ -74,7 +85,8 @@ def test_text_and_json(text: str) -> None:
         ("any(items)", "expected ',' and a condition about an element, found ')' (at 9)"),
         ("any(items, sku:A", "expected AND, OR, XOR or ')', found the end (at 16)"),
         ("any(items, )", "expected a key, '(' or NOT, found ')' (at 11)"),
-        ("any(a, any(b, c:1))", "any(…) inside of any(…) is not taken"),
+        ("any(a, any(b, c))", "expected ':' or '~' and a pattern"),
+        ("any(a, " * 31 + "b:1" + ")" * 31, "any(…) nests deeper than 30"),
     ],
 )
 def test_mistakes(text: str, problem: str) -> None:
@@ -84,13 +96,64 @@ def test_mistakes(text: str, problem: str) -> None:
     assert problem in str(caught.value)
 
 
-def test_elements_of_elements_are_refused() -> None:
-    """In JSON and in Python too; text is brought into one form."""
-    with pytest.raises(ConditionError, match="inside of any"):
-        Element("a", "any(b, c:1)")
+ORDERS = (
+    '[{"id": 1, "lines": [{"sku": "A1", "n": [1, 9]}, {"sku": "B2", "n": 3}]},'
+    ' {"id": 2, "lines": [[{"sku": "A1", "n": 3}]], "note": "[{\\"sku\\": \\"C3\\"}]", "tag": null}]'
+)
+
+
+@pytest.mark.parametrize(
+    ("where", "holds"),
+    [
+        ("any(lines, sku:A1 AND n[]=9)", True),
+        ("any(lines, sku:A1 AND any(n, .>1 AND .<9))", True),
+        ("id=1 AND any(lines, sku:A1 AND any(n, .>1 AND .<9))", False),
+        ("id=1 AND NOT any(lines, sku:A1 AND n=3)", True),
+        ("id=2 AND any(lines, sku:A1 AND n=3)", True),
+        ("any(lines[].n, .=9)", True),
+        ("any(note, sku:C3)", False),
+        ("any(id, .=2)", True),
+        ("any(id, .:text:2)", False),
+        ("any(*, .:A1)", True),
+        ("any(missing, .:scalar exists)", False),
+        ("any(tag, .:null exists)", True),
+        ("tag:null exists AND tag:scalar exists AND NOT tag exists", True),
+        ("any(lines, sku:A1 XOR n=3)", True),
+        ("lines:json exists AND NOT lines:scalar exists", True),
+    ],
+)
+def test_elements_of_elements(where: str, holds: bool) -> None:
+    """Inner arrays are tested on their values: a text in them is no array, whatever it looks like."""
+    condition = any_element("orders", where)
+    assert parse(format_condition(condition)) == condition == decode(encode(condition))
+    assert evaluate(condition, {"orders": ORDERS}) is holds
+    matcher = Matcher([Subscription(["d"], condition, id="one")])
+    assert matcher.match({"orders": ORDERS}).ids == ["one"] * holds
+    assert matcher.match_many([{"orders": ORDERS}] * 40).ids() == [["one"] * holds] * 40
+    seen = blame(condition, {"orders": ORDERS}).leaves
+    assert [leaf.leaf for leaf in seen or ()] == [condition] * (not holds)
+
+
+def test_text_is_brought_into_one_form() -> None:
+    """In Python too, at every depth."""
     with pytest.raises(ConditionError, match="needs a condition"):
         decode({"elementCondition": {"key": "a"}})
-    assert Element("a", "(b:1  and c:2)") == Element("a", "b:1 AND c:2")
+    assert Element("a", "(b:1  and any( c ,d:1 and (e:1)))") == Element("a", "b:1 AND any(c, d:1 AND e:1)")
+
+
+def test_the_deepest_condition_is_read_in_no_time_that_doubles() -> None:
+    """Each level is read a few times, and not twice as often as the one around it."""
+    text = "NOT any(a, " * 30 + "b:1" + ")" * 30
+    assert format_condition(parse(text)) == text
+    assert [leaf.key for leaf in all_leaves(parse(text))] == ["a"] * 30 + ["b"]
+
+
+@pytest.mark.parametrize("inner", ["n=~x", "sku:A1"])
+def test_limits_count_leaves_of_elements(inner: str) -> None:
+    """Regular expressions and leaves inside count like others."""
+    where = f"any(lines, {' AND '.join([inner] * 1001)})"
+    with pytest.raises(SubscriptionInvalidError, match="at most"):
+        check(Subscription(["d"], any_element("orders", where)))
 
 
 def test_a_long_array_is_read_once_for_many_conditions(monkeypatch: pytest.MonkeyPatch) -> None:

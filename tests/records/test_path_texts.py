@@ -61,7 +61,7 @@ def elements(path: str, *values: tuple[Schema | None, Any]) -> list[Any]:
     [("items[].sku", "A1", ("A1", "B2")), ("items[].day", ("1970-01-02", "1970-01-01"), None),
      ("items[].tags[]", ("x", "y", "z"), None), ("items[].n[]", None, ("1", "2", "2.5")),
      ("items[].n", None, ("1", "[2,2.5]")),
-     ("name[]", "n", None), ("items[].deep.a[]", None, ("[1]", "[2,3]")), ("items[].deep.a[][]", None, ("1", "2", "3")),
+     ("name[]", "n", None), ("items[].deep.a[]", None, ("1", "2", "3")), ("items[].deep.a[][]", None, ("1", "2", "3")),
      ("nothing[].sku", None, None), ("items[].sku[].more", None, None)],
 )  # fmt: skip
 def test_elements_are_several_values(path: str, typed: Any, plain: Any) -> None:
@@ -69,6 +69,30 @@ def test_elements_are_several_values(path: str, typed: Any, plain: Any) -> None:
     wanted = [typed, None, plain, None]
     found = elements(path, (ITEMS, TYPED_ITEMS), (ITEMS, {"items": None}), (None, PLAIN_ITEMS), (None, {"items": []}))
     assert wanted == found
+
+
+@pytest.mark.parametrize(
+    ("path", "kind", "typed", "plain"),
+    [
+        ("n", "null", None, "null"), ("n", "scalar", None, "null"), ("n", "json", None, "null"),
+        ("missing", "scalar", None, None), ("missing", "json", None, None),
+        ("a", "scalar", None, None), ("a", "json", '["x",null]', '["x",null]'),
+        ("a[]", "scalar", ("x", "null"), ("x", "null")), ("a[]", "null", "null", "null"),
+        ("a[]", "json", ('"x"', "null"), ('"x"', "null")),
+        ("o.b", "scalar", "1.5", "1.5"), ("o", "scalar", None, None), ("o.c", "null", None, "null"),
+    ],
+)  # fmt: skip
+def test_kinds_that_tell_null_from_a_missing_value(path: str, kind: str, typed: Any, plain: Any) -> None:
+    """Null is a value of schemaless objects; a struct has all fields of its schema, and null ones count as missing."""
+    value = {"n": None, "a": ["x", None], "o": {"b": 1.5, "c": None}}
+    inner = Schema("struct", fields=(Field("b", Schema("float64")), Field("c", STRING)))
+    schema = Schema(
+        "struct", fields=(Field("n", STRING), Field("a", Schema("array", values=STRING)), Field("o", inner))
+    )
+    batch = Batch.of_records([Record("t", value, value_schema=schema), Record("t", value), Record("t", {"z": 1})])
+    steps = parse_elements(path)
+    read = element_texts_at if "[]" in steps else texts_at
+    assert read(batch.value, steps, 3, kind) == [typed, plain, None]
 
 
 def test_elements_of_a_struct_without_schema_around_it() -> None:

@@ -22,7 +22,8 @@ import software.amazon.event.ruler.Machine;
  *
  * <p>Argument: a file of rules, {@code {"id": …, "rule": {…}}} on each line. Commands on standard input, each answered by
  * one line of JSON: {@code load FILE} reads events, one on each line; {@code pass THREADS} matches every event, each
- * thread its share, and tells the seconds; {@code write FILE} writes the ids that each event matches, a JSON list on
+ * thread its share, and tells the seconds; {@code refused} tells the ids of rules that are not taken, each with the
+ * reason; {@code write FILE} writes the ids that each event matches, a JSON list on
  * each line.
  */
 public final class Rules {
@@ -32,6 +33,7 @@ public final class Rules {
     private final Machine machine = new Machine();
     private List<String> events = List.of();
     private final double building;
+    private final ObjectNode refused = JSON.createObjectNode();
     private int rules;
 
     private Rules(Path rules) throws Exception {
@@ -39,7 +41,12 @@ public final class Rules {
         try (BufferedReader lines = Files.newBufferedReader(rules)) {
             for (String line; (line = lines.readLine()) != null; this.rules++) {
                 JsonNode given = JSON.readTree(line);
-                machine.addRule(given.get("id").asText(), given.get("rule").toString());
+                String id = given.get("id").asText();
+                try {
+                    machine.addRule(id, given.get("rule").toString());
+                } catch (Exception refusal) {
+                    refused.put(id, refusal.getMessage());
+                }
             }
         }
         building = (System.nanoTime() - begun) / 1e9;
@@ -102,6 +109,7 @@ public final class Rules {
             System.out.println(
                     switch (words[0]) {
                         case "load" -> rules.load(Path.of(words[1]));
+                        case "refused" -> rules.refused;
                         case "pass" -> rules.pass(Integer.parseInt(words[1]), pool);
                         default -> rules.write(Path.of(words[1]));
                     });

@@ -97,7 +97,9 @@ def eventbridge(
     paths: Annotated[
         list[Path], typer.Argument(help="Files of JSON: patterns, rules, answers of list-rules.", exists=True)
     ],
-    to: Annotated[list[str] | None, typer.Option(help="A destination, with the rule's {name}; repeatable.")] = None,
+    to: Annotated[
+        list[str] | None, typer.Option(help="A destination, with the rule's {name} and {bus}; repeatable.")
+    ] = None,
     output: Written = None,
     force: Force = False,
     as_json: ListedAsJson = False,
@@ -115,20 +117,31 @@ def _event_subscriptions(paths: list[Path], destinations: list[str]) -> tuple[li
     from turnout.file_reading import read_file
     from turnout.subscriptions.eventbridge import PatternError, rules_of
     from turnout.subscriptions.sigma import SkippedRule
+    from turnout.untrusted import RepeatedKeyError, unique_object
 
     subscriptions: list[Subscription] = []
     unsupported: list[SkippedRule] = []
+    ids: set[str] = set()
     for path in paths:
         try:
-            rules = list(rules_of(json.loads(read_file(path, max_bytes=_MAX_RULES))))
-        except PatternError as problem:
-            unsupported.append(SkippedRule(path, problem.path, problem.reason))
+            document = json.loads(read_file(path, max_bytes=_MAX_RULES), object_pairs_hook=unique_object)
+        except RepeatedKeyError as problem:
+            unsupported.append(SkippedRule(path, "", str(problem)))
         except (OSError, ValueError, RecursionError) as problem:
             unsupported.append(SkippedRule(path, "", f"is no JSON: {problem}"))
         else:
-            for rule in rules:
+            for rule in rules_of(document):
+                if isinstance(rule, PatternError):
+                    unsupported.append(SkippedRule(path, rule.path, rule.reason))
+                    continue
                 for found in _subscriptions_of_rule(rule, path, destinations):
-                    (unsupported if isinstance(found, SkippedRule) else subscriptions).append(found)  # type: ignore[arg-type]
+                    if isinstance(found, SkippedRule):
+                        unsupported.append(found)
+                    elif found.id in ids:
+                        unsupported.append(SkippedRule(path, found.id, "another rule has this name on the same bus"))
+                    else:
+                        ids.add(found.id)
+                        subscriptions.append(found)
     return subscriptions, unsupported
 
 
@@ -164,11 +177,17 @@ def _event_subscription(
     from turnout.subscriptions.validation import check
 
     name = rule.name or file.stem
+    id_ = rule.id or name
     if target:
-        name = f"{name}.{target}"
-    topics = [destination.replace("{name}", name) for destination in destinations]
+        name, id_ = f"{name}.{target}", f"{id_}.{target}"
+    topics = [
+        destination.replace("{name}", name).replace("{bus}", rule.bus or "default") for destination in destinations
+    ]
+    metadata = {"name": name} | ({"bus": rule.bus} if rule.bus else {})
     try:
-        subscription = Subscription(topics, condition_of(rule.pattern), {"name": name}, name, project=project)
+        subscription = Subscription(
+            topics, condition_of(rule.pattern), metadata, id_, project=project, enabled=rule.enabled
+        )
         check(subscription)
     except PatternError as problem:
         return SkippedRule(file, f"{name}: {problem.path}".removesuffix(": "), problem.reason)

@@ -1,7 +1,8 @@
 """Elements of arrays as messages of their own: the test of a leaf on one element.
 
 An element is a text of JSON, as it is under a key that a route lists as ``value.items[]``; its fields are the metadata
-of the condition, by the same paths.
+of the condition, by the same paths. The key ``.`` is the element itself. A condition inside of it about an array is
+tested on the values themselves: a text there is not read as JSON.
 """
 
 from __future__ import annotations
@@ -12,13 +13,16 @@ from functools import lru_cache
 from typing import Any
 
 from turnout.conditions.evaluate import evaluate
-from turnout.conditions.model import Condition, leaves
+from turnout.conditions.model import Condition, Element, Group, Logic, leaves
 from turnout.conditions.text import parse
 from turnout.multivalued import ANY_KEY, Expanded, Metadata, Texts, metadata_key, split_kind, texts_or_none
 from turnout.records.field_paths import EACH, PathError, parse_elements
-from turnout.records.path_texts import leaf_texts
-from turnout.records.text import NumberText, kind_of_type, text_of
+from turnout.records.path_texts import flat_elements, leaf_texts, text_of_kind
+from turnout.records.text import NumberText
 from turnout.records.types import DynamicValue
+
+_SELF = "."
+"""Key of an element itself."""
 
 _LONG, _MOST_CACHED = 1 << 12, 1 << 18
 """Characters of a value beyond which it is kept for one record only, and beyond which each leaf reads it again."""
@@ -29,19 +33,43 @@ def element_holds(where: str, value: str) -> bool:
 
     >>> [element_holds("sku:A* AND n>2", text) for text in ('{"sku": "A1", "n": 3}', '{"sku": "A1", "n": 1}', "A1")]
     [True, False, False]
+    >>> element_holds("any(n, .>2 AND .<5)", '[{"n": [1, 9]}, {"n": [1, 3]}]')
+    True
     """
-    condition, keys = _inner(where)
-    if len(value) > _MOST_CACHED:
-        return any(evaluate(condition, _metadata(element, keys)) for element in _elements(value))
+    condition, keys, nests = _inner(where)
+    if nests or len(value) > _MOST_CACHED:
+        return any(_holds(condition, _metadata(element, keys), element) for element in _elements_read(value))
     # One value is compared with many conditions, most of which read the same fields.
     read = _read if len(value) <= _LONG else _read_long
     return any(evaluate(condition, metadata) for metadata in read(value, keys))
 
 
 @lru_cache(maxsize=4096)
-def _inner(where: str) -> tuple[Condition, tuple[str, ...]]:
+def _inner(where: str) -> tuple[Condition, tuple[str, ...], bool]:
+    """Return a condition, the keys that it reads as texts, and whether others are about elements in their turn."""
     condition = parse(where)
-    return condition, tuple(dict.fromkeys(leaf.key for leaf in leaves(condition)))
+    own = list(leaves(condition))
+    keys = dict.fromkeys(leaf.key for leaf in own if not isinstance(leaf, Element))
+    return condition, tuple(keys), any(isinstance(leaf, Element) for leaf in own)
+
+
+def _holds(condition: Condition, metadata: Metadata, element: DynamicValue) -> bool:
+    """Return what `evaluate` does for the metadata of an element, where leaves may be about elements inside of it."""
+    if isinstance(condition, Element):
+        inner, keys, _ = _inner(condition.where)
+        found = list(leaf_texts(element)) if condition.key == ANY_KEY else _at(element, metadata_key(condition.key))
+        return any(_holds(inner, _metadata(item, keys), item) for item in flat_elements(found)) != condition.negated
+    if not isinstance(condition, Group):
+        return evaluate(condition, metadata)
+    outcomes = (_holds(child, metadata, element) for child in condition.children)
+    match condition.logic:
+        case Logic.AND:
+            holds = all(outcomes)
+        case Logic.OR:
+            holds = any(outcomes)
+        case Logic.XOR:
+            holds = sum(outcomes) == 1
+    return holds != condition.negated
 
 
 def _elements(value: str) -> list[Any]:
@@ -49,11 +77,17 @@ def _elements(value: str) -> list[Any]:
         read = json.loads(value, parse_float=NumberText)
     except (ValueError, RecursionError):
         return []
-    return read if isinstance(read, list) else [read]
+    return flat_elements([read])
 
 
 _cached = lru_cache(maxsize=1024)(_elements)
 _cached_long = lru_cache(maxsize=2)(_elements)
+
+
+def _elements_read(value: str) -> list[Any]:
+    if len(value) > _MOST_CACHED:
+        return _elements(value)
+    return _cached(value) if len(value) <= _LONG else _cached_long(value)
 
 
 def _metadata(element: DynamicValue, keys: Iterable[str]) -> Metadata:
@@ -62,15 +96,15 @@ def _metadata(element: DynamicValue, keys: Iterable[str]) -> Metadata:
         if key == ANY_KEY:
             own = texts_or_none(leaf_texts(element))
         else:
-            own = texts_or_none(map(text_of, _at(element, metadata_key(key))))
+            path, kind = split_kind(metadata_key(key))
+            own = texts_or_none(text_of_kind(value, None, kind) for value in _at(element, path))
         if own is not None:
             texts[key] = own
     return Expanded(texts)
 
 
 def _all_metadata(value: str, keys: tuple[str, ...]) -> tuple[Metadata, ...]:
-    elements = _cached(value) if len(value) <= _LONG else _cached_long(value)
-    return tuple([_metadata(element, keys) for element in elements])
+    return tuple([_metadata(element, keys) for element in _elements_read(value)])
 
 
 _read = lru_cache(maxsize=1024)(_all_metadata)
@@ -86,13 +120,14 @@ def _steps(path: str) -> tuple[str, ...] | None:
 
 
 def _at(element: DynamicValue, path: str) -> list[Any]:
-    """Return the values at a path in an element, of its kind if it ends with one."""
-    path, kind = split_kind(path)
+    """Return the values at a path in an element."""
+    if path == _SELF:
+        return [element]
     steps = _steps(path)
     values = [] if steps is None else [element]
     for step in steps or ():
         if step is EACH:
-            values = [item for value in values for item in (value if isinstance(value, list) else [value])]
+            values = flat_elements(values)
         else:
             values = [value[step] for value in values if isinstance(value, dict) and step in value]
-    return [value for value in values if kind_of_type(type(value)) == kind] if kind else values
+    return values

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import lru_cache
 from ipaddress import ip_network
 from math import inf, isfinite
 from typing import TypeAlias
@@ -19,6 +20,9 @@ from turnout.errors import ConditionError
 
 MAX_DEPTH = 100
 """Maximum nesting of groups. Protobuf parsers stop at 100 nested messages, and a group takes two."""
+
+MAX_ELEMENT_DEPTH = 30
+"""Maximum nesting of conditions about elements."""
 
 
 class Logic(StrEnum):
@@ -191,7 +195,8 @@ class Element:
     """True when a condition is true of one element of the array under the key.
 
     The key's values, or the elements of a value that is an array, are read as JSON. Other than with leaves about
-    ``items[].sku`` and ``items[].n``, it is one element that has to satisfy all.
+    ``items[].sku`` and ``items[].n``, it is one element that has to satisfy all. The condition may have such leaves in
+    its turn, about arrays inside of the element.
 
     Attributes:
         key: key of the array.
@@ -209,16 +214,27 @@ class Element:
     id: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
-        # Text is written of this module's classes.
-        from turnout.conditions.text import format_condition, parse
-
         _need_key(self.key)
         if not self.where:
             raise ConditionError("any(…) needs a condition about the elements")
-        inner = parse(self.where)
-        if any(isinstance(leaf, Element) for leaf in leaves(inner)):
-            raise ConditionError("any(…) inside of any(…) is not taken; name its elements by path, as in lines[].sku")
-        object.__setattr__(self, "where", format_condition(inner))
+        where, depth = _element_condition(self.where)
+        if depth >= MAX_ELEMENT_DEPTH:
+            raise ConditionError(f"any(…) nests deeper than {MAX_ELEMENT_DEPTH}")
+        object.__setattr__(self, "where", where)
+
+
+@lru_cache(maxsize=4096)
+def _element_condition(where: str) -> tuple[str, int]:
+    """Return the normal form of an element's condition, and how deep ``any`` nests in it.
+
+    It is cached because each ``any`` outside of another asks for it again.
+    """
+    # Text is written of this module's classes.
+    from turnout.conditions.text import format_condition, parse
+
+    inner = parse(where)
+    depths = [_element_condition(leaf.where)[1] + 1 for leaf in leaves(inner) if isinstance(leaf, Element)]
+    return format_condition(inner), max(depths, default=0)
 
 
 Leaf: TypeAlias = Kiwi | Compare | Exists | Cidr | Regex | Element
@@ -266,6 +282,22 @@ def nodes(condition: Condition) -> Iterator[Condition]:
     if isinstance(condition, Group):
         for child in condition.children:
             yield from nodes(child)
+
+
+def all_leaves(condition: Condition) -> Iterator[Leaf]:
+    """Yield every leaf of the tree, each followed by those of the condition about its elements.
+
+    >>> from turnout.conditions import parse
+    >>> [leaf.key for leaf in all_leaves(parse("city:Oulu AND any(items, sku:A1 AND any(parts, n>2))"))]
+    ['city', 'items', 'sku', 'parts', 'n']
+    """
+    # Text is written of this module's classes.
+    from turnout.conditions.text import parse
+
+    for leaf in leaves(condition):
+        yield leaf
+        if isinstance(leaf, Element):
+            yield from all_leaves(parse(leaf.where))
 
 
 def leaves(condition: Condition) -> Iterator[Leaf]:

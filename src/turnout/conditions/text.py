@@ -14,9 +14,9 @@ r"""Text syntax of conditions: ``subject:orders* AND NOT location:Helsinki``.
                | key ["NOT"] "in" "(" item { "," item } ")"
                | key "=~" expression                  a regular expression of RE2 has a match in it
                | key ["NOT"] "exists"
-               | "any" "(" key "," condition ")"      of one element of an array
+               | "any" "(" key "," condition ")"      of one element of an array; in it, the key "." is the element
     key        = "*"                                  any value of the message; another key is a name
-               | name [":" kind]                      number, text or boolean: total:number=100, total:text:100
+               | name [":" kind]                      of values: total:number=100, total:text:100
     patterns   = pattern | "(" condition ")"          of patterns where else leaves are: city:(Oulu OR Turku)
     item       = network | pattern                    quoted, it is a pattern
 
@@ -56,6 +56,7 @@ _SPACE = re.compile(r"\s*")
 _KEY = re.compile(rf'{_QUOTED}|(?!!)(?:[^\s():~<>="!]|!(?!=))+')
 _ANY = re.compile(r"any\s*\(", re.IGNORECASE)
 _ELEMENT_KEY = re.compile(rf'{_QUOTED}|[^\s(),:~<>="!]+')
+_ELEMENT_KIND = re.compile(rf":(?:{'|'.join(KINDS)})(?=\s*,)", re.IGNORECASE)
 _PATTERN = re.compile(rf'{_QUOTED}|(?:\\.|[^\s()"\\])+', re.DOTALL)
 _ITEM = re.compile(rf'{_QUOTED}|(?:\\.|[^\s()",\\])+', re.DOTALL)
 _SIGN_TEXT = r"\s*(not\s+(?=in|exists))?(:\[|[:~]|=~|<=|>=|!=|<|>|=|(?:exists|in)(?![^\s()]))"
@@ -201,6 +202,8 @@ class _ConditionReader:
         if self.open == MAX_DEPTH:
             raise self.expected(f"at most {MAX_DEPTH} open parentheses")
         key = _key_read(self.require(_ELEMENT_KEY, "the key of an array"))
+        kind = self.take(_ELEMENT_KIND)
+        key += kind.group().lower() if kind else ""
         self.skip()
         if not self.text.startswith(",", self.at):
             raise self.expected("',' and a condition about an element")
@@ -354,8 +357,7 @@ def _leaf(leaf: Condition) -> str:
         case Cidr():
             return f"{_key(leaf.key)} in {leaf.network}"
         case Element():
-            written = _key(leaf.key) if _ELEMENT_KEY.fullmatch(leaf.key) else _quoted(metadata_key(leaf.key))
-            return f"any({written}, {leaf.where})"
+            return f"any({_array_key(leaf.key)}, {leaf.where})"
         case Regex():
             return f"{_key(leaf.key)}=~{_pattern(leaf.pattern)}"
     raise TypeError(f"not a leaf: {leaf!r}")
@@ -369,6 +371,13 @@ def _key(key: str) -> str:
         return f"{_key(base)}:{kind}"
     plain = _KEY.fullmatch(key) and not key.startswith('"') and key.upper() not in _WORD
     return key if plain else _quoted(key)
+
+
+def _array_key(key: str) -> str:
+    base, kind = split_kind(key)
+    if kind and base != ANY_KEY and not split_kind(base)[1]:
+        return f"{_array_key(base)}:{kind}"
+    return _key(key) if _ELEMENT_KEY.fullmatch(key) else _quoted(metadata_key(key))
 
 
 def _pattern(pattern: str) -> str:

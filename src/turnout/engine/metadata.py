@@ -21,7 +21,7 @@ from turnout.multivalued import Metadata as Texted
 from turnout.records import Batch, Block, Positions, Schema
 from turnout.records.field_paths import ADDRESS, PREFIX, ListedPath, PathError, has_elements, is_prefix, listed_path
 from turnout.records.path_texts import element_texts_at, entry_at, leaf_texts_at, texts_at
-from turnout.records.text import iso_of, kind_of_type, text_of
+from turnout.records.text import iso_of, json_text, kind_of_type, text_of
 from turnout.subscriptions.index import Column
 
 if TYPE_CHECKING:
@@ -128,8 +128,12 @@ _KINDS = {"topic": "text", "subject": "text", "partition": "number", "offset": "
 
 
 def _at(path: ListedPath, batch: Batch, rows: Positions) -> Column:
+    if path.kind == "json":
+        column = _at(path._replace(kind=""), batch, rows)
+        texts = (value if value is None or column.text is None else column.text(value) for value in column.values)
+        return Column([None if text is None else json_text(text) for text in texts])
     match path.root:
-        case part if path.kind and path.kind != _KINDS.get(part):
+        case part if path.kind not in ("", "scalar", _KINDS.get(part)):
             return Column([None] * len(rows))
         case "topic" | "subject":
             return _topics(batch, rows)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
 
-from turnout.multivalued import Texts, texts_or_none
+from turnout.multivalued import PRESENCE_KINDS, Texts, texts_or_none
 from turnout.records.block import Block
 from turnout.records.field_paths import EACH
 from turnout.records.scalars import Moment, Struct
 from turnout.records.schema import ANY, Schema
-from turnout.records.text import kind_of_type, text_of
+from turnout.records.text import json_text, kind_of_type, text_of
 from turnout.records.types import Column, DynamicValue, NewColumn, Value
 
 _REPEATING = {int, bool, bytes, Moment}
@@ -27,6 +28,8 @@ def texts_at(blocks: Iterable[Block], steps: Sequence[str], count: int, kind: st
         count: how many rows the batch has.
         kind: values of another one are as null; empty for all.
     """
+    if kind in PRESENCE_KINDS:
+        return [None if texts is None else texts[0] for texts in _present_texts_at(blocks, steps, count, kind)]
     texts: list[str | None] = [None] * count
     for block in blocks:
         column = _texts(*_column(block, steps), kind)
@@ -40,7 +43,8 @@ def texts_at(blocks: Iterable[Block], steps: Sequence[str], count: int, kind: st
 def element_texts_at(blocks: Iterable[Block], steps: Sequence[str], count: int, kind: str = "") -> list[Texts | None]:
     """Return the texts of each row's values at a path into the elements of arrays; None without a value.
 
-    A value that is no array where one is expected counts as its only element.
+    A value that is no array where one is expected counts as its only element; an array in an array stands for its own
+    elements.
 
     Args:
         blocks: as for `texts_at`.
@@ -48,6 +52,9 @@ def element_texts_at(blocks: Iterable[Block], steps: Sequence[str], count: int, 
         count: how many rows the batch has.
         kind: as for `texts_at`, of each element.
     """
+    if kind in PRESENCE_KINDS:
+        found = _present_texts_at(blocks, steps, count, kind)
+        return [None if own is None else texts_or_none(own) for own in found]
     texts: list[Texts | None] = [None] * count
     first = next(index for index, step in enumerate(steps) if step is EACH)
     for block in blocks:
@@ -69,6 +76,82 @@ def element_texts_at(blocks: Iterable[Block], steps: Sequence[str], count: int, 
         for owner, own in of_rows.items():
             texts[rows[owner]] = texts_or_none(own)
     return texts
+
+
+def _present_texts_at(blocks: Iterable[Block], steps: Sequence[str], count: int, kind: str) -> list[list[str] | None]:
+    """Return the texts of each row's values at a path, of a kind that distinguishes null from a missing value.
+
+    Fields of a struct that are null are missing: every record of a schema has them.
+    """
+    texts: list[list[str] | None] = [None] * count
+    for block in blocks:
+        schema, first = block.schema, 0
+        if block.kind == "object" and steps and steps[0] is not EACH:
+            inner = schema.field(steps[0]) if schema is not None else None
+            values = block.columns.get(steps[0])
+            is_absent = values is None or (schema is not None and inner is None)
+            column: Column = () if is_absent or values is None else values
+            drops_null, schema, first = schema is not None, inner, 1
+        else:
+            column = [None] * len(block) if block.kind == "null" else _whole_values(block)
+            drops_null = False
+        for row, value in zip(block.rows.tolist(), column, strict=False):
+            if value is None and drops_null:
+                continue
+            found = [(value, schema)]
+            for step in steps[first:]:
+                found = list(_present_inside(found, step))
+            own = [text for inner, of in found if (text := text_of_kind(inner, of, kind)) is not None]
+            if own:
+                texts[row] = own
+    return texts
+
+
+def _whole_values(block: Block) -> Column:
+    return block.values if block.kind == "plain" else block.whole()
+
+
+def _present_inside(
+    found: Iterable[tuple[DynamicValue, Schema | None]], step: str
+) -> Iterator[tuple[DynamicValue, Schema | None]]:
+    """Yield the fields, or the elements, of values with their schemas; nothing for a value without one."""
+    for value, schema in found:
+        if isinstance(value, Struct):
+            value, schema = value.fields, value.schema
+        if step is EACH:
+            yield from _flat_with_schema(value, schema)
+        elif not isinstance(value, dict) or step not in value:
+            continue
+        elif schema is None or schema.type == ANY:
+            yield value[step], None
+        elif schema.type == "map":
+            yield value[step], schema.values
+        elif (field := schema.field(step)) is not None and value[step] is not None:
+            yield value[step], field
+
+
+def _flat_with_schema(value: DynamicValue, schema: Schema | None) -> Iterator[tuple[DynamicValue, Schema | None]]:
+    if not isinstance(value, list | tuple):
+        yield value, schema
+        return
+    while schema is not None and schema.type == "array":
+        schema = schema.values
+    yield from ((element, schema) for element in flat_elements(value))
+
+
+def text_of_kind(value: DynamicValue, schema: Schema | None, kind: str) -> str | None:
+    """Return the text of a value; None for one of another kind, and for null without a kind that has it.
+
+    >>> [text_of_kind(value, None, "scalar") for value in ("a", None, [1])], text_of_kind("a", None, "json")
+    (['a', 'null', None], '"a"')
+    """
+    if kind == "json":
+        return json_text(value, schema)
+    if value is None:
+        return "null" if kind in PRESENCE_KINDS else None
+    if kind == "scalar":
+        return None if isinstance(value, dict | list | tuple | Struct) else text_of(value, schema)
+    return text_of(value, schema) if not kind or kind_of_type(type(value)) == kind else None
 
 
 def leaf_texts_at(blocks: Iterable[Block], steps: Sequence[str], count: int) -> list[list[str]]:
@@ -111,8 +194,9 @@ def _schema_inside(schema: Schema | None, name: DynamicValue) -> Schema | None:
 
 def _elements(schema: Schema | None, column: Column, owners: Sequence[int]) -> tuple[Schema | None, Column, list[int]]:
     """Return the elements of each array of a column, with their schema and the owner of each."""
-    is_array = schema is not None and schema.type == "array"
-    inner = schema.values if schema is not None and is_array else schema
+    inner = schema
+    while inner is not None and inner.type == "array":
+        inner = inner.values
     elements: NewColumn = []
     of_elements: list[int] = []
     for value, owner in zip(column, owners, strict=True):
@@ -127,8 +211,33 @@ def _elements_of(value: Value) -> Column:
         return ()
     if isinstance(value, _Typed) and isinstance(value.value, list | tuple):
         inner = value.schema.values if value.schema is not None else None
-        return [None if element is None else _Typed(element, inner) for element in value.value]
-    return value if isinstance(value, list | tuple) else (value,)
+        elements = [None if element is None else _Typed(element, inner) for element in value.value]
+        return [one for element in elements for one in _elements_of(element)]
+    return flat_elements(value) if isinstance(value, list | tuple) else (value,)
+
+
+def flat_elements(values: Sequence[DynamicValue]) -> Sequence[DynamicValue]:
+    """Return the elements of an array, with those of each array in it in its place; the array itself if it has none.
+
+    >>> flat_elements([1, [2, [3]], []])
+    [1, 2, 3]
+    """
+    if _ARRAYS.isdisjoint(map(type, values)):
+        return values
+    flat: list[DynamicValue] = []
+    stack = [iter(values)]
+    while stack:
+        for value in stack[-1]:
+            if type(value) in _ARRAYS:
+                stack.append(iter(value))
+                break
+            flat.append(value)
+        else:
+            stack.pop()
+    return flat
+
+
+_ARRAYS: Final = frozenset({list, tuple})
 
 
 def _column(block: Block, steps: Sequence[str]) -> tuple[Schema | None, Column]:

@@ -43,7 +43,7 @@ def text_of(value: object, schema: Schema | None = None) -> str | None:
             return bytes(value).decode("utf-8")
         except UnicodeDecodeError:
             return None
-    return _json_text(value, schema)
+    return json_text(value, schema)
 
 
 class NumberText(float):
@@ -62,20 +62,20 @@ class NumberText(float):
         return number
 
 
-def _json_text(value: DynamicValue, schema: Schema | None) -> str:
+def json_text(value: DynamicValue, schema: Schema | None = None) -> str:
     """Return a value as JSON, in which each number and time has the text that it has by itself."""
     if isinstance(value, Struct):
-        return _json_text(value.fields, value.schema)
+        return json_text(value.fields, value.schema)
     if isinstance(value, Mapping):
         if schema is not None and schema.type == "struct":
             entries: Iterable[tuple[str, DynamicValue, Schema | None]] = _fields(value, schema)
         else:
             inner = schema.values if schema is not None else None
             entries = [(str(text_of(key)), item, inner) for key, item in value.items()]
-        return f"{{{','.join(f'{_quoted(name)}:{_json_text(item, own)}' for name, item, own in entries)}}}"
+        return f"{{{','.join(f'{_quoted(name)}:{json_text(item, own)}' for name, item, own in entries)}}}"
     if isinstance(value, list | tuple):
         inner = schema.values if schema is not None else None
-        return f"[{','.join([_json_text(item, inner) for item in value])}]"
+        return f"[{','.join([json_text(item, inner) for item in value])}]"
     if isinstance(value, bytes | bytearray | memoryview):
         return f'"{b64encode(bytes(value)).decode("ascii")}"'
     if value is None:
@@ -86,7 +86,7 @@ def _json_text(value: DynamicValue, schema: Schema | None) -> str:
 
 
 def kind_of_type(type_: type) -> str:
-    """Return the kind of a type's values, one of `turnout.multivalued.KINDS`.
+    """Return the kind of a type's values: boolean, number or text.
 
     Times, bytes, objects, arrays and null are of none, and give an empty text.
 

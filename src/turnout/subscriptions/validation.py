@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 
-from turnout.conditions import Condition, Element, Group, Kiwi, Regex, leaves, parse
+from turnout.conditions import Condition, Element, Group, Kiwi, Regex, all_leaves, leaves, parse
 from turnout.conditions.pattern import ANY, parse_pattern
 from turnout.errors import MissingExtraError, SubscriptionInvalidError
 from turnout.expressions import Expression, ExpressionError
@@ -116,7 +116,10 @@ def _size(subscription: Subscription) -> Iterator[str]:
             expressions += 1
         elif isinstance(leaf, Element):
             size += len(leaf.where)
-            count += sum(1 for _ in leaves(parse(leaf.where))) - 1
+            inner = list(all_leaves(parse(leaf.where)))
+            count += len(inner) - 1
+            expressions += sum(isinstance(one, Regex) for one in inner)
+            yield from (problem for one in inner if isinstance(one, Kiwi) for problem in _pattern(one))
     if count > MAX_LEAVES:
         yield f"route.condition: {count} leaves, at most {MAX_LEAVES} are taken"
     if expressions > MAX_EXPRESSIONS:
