@@ -16,8 +16,10 @@ ANY_KEY: Final = "*"
 """Key of leaves that test all values of a message."""
 
 KINDS: Final = ("boolean", "json", "null", "number", "scalar", "text")
-"""Kinds of values that a key's suffix selects, as in ``total:number``: ``scalar`` is anything but an object or an array,
-and ``json`` is any value as JSON."""
+"""Kinds of values that a key's suffix selects, as in ``total:number``.
+
+``scalar`` is anything but an object or an array, and ``json`` is any value as JSON.
+"""
 
 PRESENCE_KINDS: Final = frozenset({"json", "null", "scalar"})
 """Kinds that distinguish null, whose text is ``null``, from a missing value."""

@@ -84,7 +84,40 @@ def load(text: str, *, max_depth: int = _MAX_DEPTH) -> Any:
     yaml.error.MarkedYAMLError: found 'maybe', which is no bool
       in "<unicode string>", line 1, column 4
     """
-    return construct(compose(text, max_depth=max_depth))
+    node = compose(text, max_depth=max_depth)
+    if (repeated := repeated_key(node)) is not None:
+        path, mark = repeated
+        raise yaml.MarkedYAMLError(problem=f"{path} occurs twice in its mapping", problem_mark=mark)
+    return construct(node)
+
+
+def repeated_key(root: yaml.Node | None) -> tuple[str, yaml.Mark] | None:
+    r"""Return the path and the position of the first key that a mapping has twice; None if there is none.
+
+    A merge key may occur several times: each adds its mapping.
+
+    >>> repeated_key(compose("a: {b: 1, b: 2}"))[0], repeated_key(compose("a: {b: 1}\nb: 2"))
+    ('a.b', None)
+    """
+    stack: list[tuple[yaml.Node, str]] = [] if root is None else [(root, "")]
+    walked: set[int] = set()
+    while stack:
+        node, path = stack.pop()
+        # An alias is the same node.
+        if id(node) in walked or isinstance(node, yaml.ScalarNode):
+            continue
+        walked.add(id(node))
+        if isinstance(node, yaml.SequenceNode):
+            stack += [(item, f"{path}[{number}]") for number, item in reversed(list(enumerate(node.value)))]
+            continue
+        names: set[str] = set()
+        for key, _ in node.value:
+            name = str(key.value) if isinstance(key, yaml.ScalarNode) else ""
+            if name and name in names and name != "<<":
+                return f"{path}.{name}".lstrip("."), key.start_mark
+            names.add(name)
+        stack += [(value, f"{path}.{key.value}".lstrip(".")) for key, value in reversed(node.value)]
+    return None
 
 
 def position_of(failure: yaml.YAMLError) -> tuple[str, int | None]:

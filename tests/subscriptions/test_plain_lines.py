@@ -117,7 +117,7 @@ def test_imports_are_equal(tmp_path):
     """A store that takes plain lines holds the same after an import as one that does not, rare kinds in between."""
     rare = LINE.replace(LEAF, '{"compareCondition": {"key": "n", "op": ">", "number": 5}}')
     lines = [
-        line.replace('{"route"', f'{{"id": "s{number}", "route"').replace('"key"', '"id": "x", "key"')
+        line.replace('{"route"', f'{{"id": "s{number}", "route"').replace('{"key"', '{"id": "x", "key"')
         for number, line in enumerate((LINE, rare, PAIR) * 5)
     ]
     with open_store(f"sqlite:///{tmp_path}/s.db") as store, open_store("memory://plain") as other:

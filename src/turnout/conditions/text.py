@@ -53,7 +53,7 @@ from turnout.multivalued import ANY_KEY, KINDS, is_plain_key, leaf_key, metadata
 
 _QUOTED = r'"(?:[^"]|"")*"'
 _SPACE = re.compile(r"\s*")
-_KEY = re.compile(rf'{_QUOTED}|(?!!)(?:[^\s():~<>="!]|!(?!=))+')
+_KEY = re.compile(rf'{_QUOTED}|(?![!+-])(?:[^\s():~<>="!]|!(?!=))+')
 _ANY = re.compile(r"any\s*\(", re.IGNORECASE)
 _ELEMENT_KEY = re.compile(rf'{_QUOTED}|[^\s(),:~<>="!]+')
 _ELEMENT_KIND = re.compile(rf":(?:{'|'.join(KINDS)})(?=\s*,)", re.IGNORECASE)
@@ -62,7 +62,9 @@ _ITEM = re.compile(rf'{_QUOTED}|(?:\\.|[^\s()",\\])+', re.DOTALL)
 _SIGN_TEXT = r"\s*(not\s+(?=in|exists))?(:\[|[:~]|=~|<=|>=|!=|<|>|=|(?:exists|in)(?![^\s()]))"
 _SIGN = re.compile(_SIGN_TEXT, re.IGNORECASE)
 _KIND = re.compile(rf":(?:{'|'.join(KINDS)})(?={_SIGN_TEXT})", re.IGNORECASE)
-_BEFORE_PATTERN = re.compile(rf'["\[]|[it]{{1,2}}[:~]|(?:{"|".join(KINDS)})(?:[:~<>=]|!=)', re.IGNORECASE)
+_LUCENE = {"_exists_": "{} exists", "_missing_": "NOT {} exists"}
+"""Keys of Lucene's query language, and what they mean."""
+_BEFORE_PATTERN = re.compile(rf'["\[<>]|\'.*\'$|[it]{{1,2}}[:~]|(?:{"|".join(KINDS)})(?:[:~<>=]|!=)', re.IGNORECASE)
 """Beginnings of a pattern that would be read as part of the text before it."""
 _FLAGS = {sign: re.compile(rf"([it]{{1,2}}){sign}") for sign in ":~"}
 _RANGE = re.compile(r"\s*([^\s\]]+)\s+TO\s+([^\s\]]+)\s*\]", re.IGNORECASE)
@@ -181,8 +183,10 @@ class _ConditionReader:
         begin = self.at
         if self.take(_ANY) is not None:
             return self.built(begin, self.element)
-        if self.text.startswith("!", begin):
-            raise self.wrong("a negation is written NOT: '!' begins no key (in a name, quote it)", begin)
+        if (sign := self.text[begin : begin + 1]) in ("!", "-", "+"):
+            written = "NOT" if sign != "+" else "by AND, and a required leaf has no sign"
+            meaning = "a negation" if sign != "+" else "a conjunction"
+            raise self.wrong(f"{meaning} is written {written}: {sign!r} begins no key (in a name, quote it)", begin)
         key = self.require(_KEY, "a key, '(' or NOT")
         if key.upper() in _WORD:
             raise self.expected("a key, '(' or NOT", begin)
@@ -194,6 +198,9 @@ class _ConditionReader:
         if sign is None:
             raise self.expected("':' or '~' and a pattern, a comparison, 'in' or 'exists' after the key", signed)
         of_kind = kind.group().lower() if kind else ""
+        if key in _LUCENE and sign.group(2) == ":":
+            field = self.require(_PATTERN, "the key that has to be there")
+            raise self.wrong(f"write {_LUCENE[key].format(field)} (a key that is called {key} is quoted)", begin)
         condition = self.built(self.at, lambda: self.test(_key_read(key) + of_kind, sign.group(2).lower()))
         return condition if sign.group(1) is None else _not(condition)
 
@@ -240,7 +247,7 @@ class _ConditionReader:
             flags = self.take(_FLAGS[sign])
             written = flags.group(1) if flags else ""
             kiwi = partial(Kiwi, key, partial=sign == "~", ignore_case="i" in written, tree="t" in written)
-            return self.patterns(lambda pattern: kiwi(_unquoted(pattern)))
+            return self.patterns(lambda pattern: kiwi(_pattern_read(pattern, key)))
         if sign == ":[":
             return self.range(key)
         if sign == "in":
@@ -316,6 +323,20 @@ def _key_read(written: str) -> str:
     return leaf_key(_unquoted(written)) if written.startswith('"') else written
 
 
+def _pattern_read(written: str, key: str) -> str:
+    """Return a pattern that is not meant as something else in the language of a search engine.
+
+    Raises:
+        ConditionError: it begins like a comparison, or is in single quotes; in double quotes it is a text.
+    """
+    if written.startswith((">", "<")):
+        raise ConditionError(f"write {key}{written} without the colon, or as a text {key}:{_quoted(written)}")
+    if len(written) > 1 and written[0] == written[-1] == "'":
+        inner = written[1:-1]
+        raise ConditionError(f"write {key}:{_quoted(inner)}: single quotes belong to the text, unless it is quoted so")
+    return _unquoted(written)
+
+
 def _unquoted(written: str) -> str:
     return written[1:-1].replace('""', '"') if written.startswith('"') else written
 
@@ -369,7 +390,7 @@ def _key(key: str) -> str:
     base, kind = split_kind(key)
     if kind and base != ANY_KEY and not split_kind(base)[1]:
         return f"{_key(base)}:{kind}"
-    plain = _KEY.fullmatch(key) and not key.startswith('"') and key.upper() not in _WORD
+    plain = _KEY.fullmatch(key) and not key.startswith('"') and key.upper() not in _WORD and key not in _LUCENE
     return key if plain else _quoted(key)
 
 

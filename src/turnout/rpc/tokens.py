@@ -180,8 +180,10 @@ def _entries(text: str, path: Path) -> tuple[AcceptedToken, ...]:
     try:
         entries = _ENTRIES.validate_python(load(text) or [])
     except yaml.YAMLError as problem:
-        _, line = position_of(problem)
-        raise ConfigError([Mistake("tokens", f"{path} is not YAML", line)], what="bad tokens") from None
+        # Other problems quote the text, which has secrets.
+        reason, line = position_of(problem)
+        twice = f": {reason}" if "occurs twice" in reason else " is not YAML"
+        raise ConfigError([Mistake("tokens", f"{path}{twice}", line)], what="bad tokens") from None
     except ValidationError as problem:
         mistakes = [
             Mistake(".".join(["tokens", *map(str, error["loc"])]), error["msg"].removeprefix("Value error, "))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields, replace
 from math import isfinite
 from types import MappingProxyType
@@ -242,7 +242,21 @@ def _headers(value: object) -> Mapping[str, str]:
         check_header(name, text)
         if is_secret(name):
             raise ValueError(f"{name} holds a secret: it belongs to an endpoint, where it is stored encrypted")
+    check_header_names(value)
     return MappingProxyType(dict(value))
+
+
+def check_header_names(names: Iterable[str]) -> None:
+    """Refuse names of one header in two spellings, of which a receiver would see both, or one.
+
+    Raises:
+        ValueError: names both.
+    """
+    known: dict[str, str] = {}
+    for name in names:
+        other = known.setdefault(name.lower(), name)
+        if other != name:
+            raise ValueError(f"{other} and {name} are one header: case does not matter in its name")
 
 
 def check_header(name: object, text: object) -> None:

@@ -30,7 +30,7 @@ from turnout.subscriptions.plain_lines import PlainLine, read_plain
 from turnout.subscriptions.settings import SETTINGS, settings_from_mapping, settings_to_mapping
 from turnout.subscriptions.store import PlainLineStore, Store, create_many
 from turnout.subscriptions.validation import check
-from turnout.untrusted import JsonObject
+from turnout.untrusted import JsonObject, unique_object
 
 BATCH = 50_000
 """Lines of one transaction: stored all or not at all, so an interruption loses no more."""
@@ -188,7 +188,7 @@ def read_lines(lines: Iterable[str | bytes], *, plain: bool = True) -> Iterator[
             raise SubscriptionInvalidError(f"line {number}: {problem or 'nested too deep'}") from problem
 
 
-_decoder = json.JSONDecoder()
+_decoder = json.JSONDecoder(object_pairs_hook=unique_object)
 
 
 def _parsed(text: str) -> object:

@@ -46,11 +46,11 @@ class _Route(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     condition: _Root
 
 
-class _Line(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, gc=False):
-    id: str = ""
-    metadata: dict[str, str] = {}
+class _Line(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, kw_only=True, gc=False):
+    id: str | UnsetType = UNSET
+    metadata: dict[str, str] | UnsetType = UNSET
     route: _Route
-    revision: int = 0
+    revision: int | UnsetType = UNSET
 
 
 class PlainLine(msgspec.Struct, gc=False):
@@ -114,7 +114,8 @@ def _leaves(root: _Root) -> list[_Leaf] | None:
 def _keeps_rules(line: _Line, found: list[_Leaf]) -> bool:
     """Return True if it keeps all rules for certain."""
     destinations = line.route.destinations
-    texts = [line.id, *destinations, *line.metadata, *line.metadata.values()]
+    metadata = line.metadata or {}
+    texts = [line.id or "", *destinations, *metadata, *metadata.values()]
     patterns = set()
     promised = False
     for leaf in found:
@@ -148,6 +149,15 @@ def read_plain(line: str | bytes) -> PlainLine | None:
         found = _leaves(read.route.condition)
     except (ValueError, RecursionError):
         return None
-    if not found or not _keeps_rules(read, found):
+    if not found or not _keeps_rules(read, found) or not _has_all(line, read):
         return None
-    return PlainLine(read.id, read.metadata, read.route, found)
+    return PlainLine(read.id or "", read.metadata or {}, read.route, found)
+
+
+def _has_all(line: str | bytes, read: _Line) -> bool:
+    """Return True if all keys of a line were read: of a key that occurs twice, only one is.
+
+    Written again without defaults, the line has as many quotes, or some were left out: then it is read with care.
+    """
+    written = line.encode() if isinstance(line, str) else line
+    return b"\\u" not in written and written.count(b'"') == _encode(read).count(b'"')

@@ -6,7 +6,7 @@ The model checks validity; these rules check what may be stored.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 from turnout.conditions import Condition, Element, Group, Kiwi, Regex, all_leaves, leaves, parse
 from turnout.conditions.pattern import ANY, parse_pattern
@@ -75,7 +75,13 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def _id(subscription: Subscription) -> Iterator[str]:
-    yield from _id_problems(subscription.id)
+    id_ = subscription.id
+    yield from _id_problems(id_)
+    # Those that are stored already can be read and deleted.
+    if wrong := _CONTROL.search(id_):
+        yield f"id: {id_[:40]!r} has a control character or a line break at {wrong.start()}: no address contains it"
+    if _PATH_OF_REST.search(id_):
+        yield f"id: {id_[:40]!r} is the path of an operation of the REST interface, or has . or .. as a step"
 
 
 def _id_problems(id_: str) -> Iterator[str]:
@@ -83,6 +89,11 @@ def _id_problems(id_: str) -> Iterator[str]:
     limit = MAX_ID + _TENANT_PREFIX if id_.startswith("@") else MAX_ID
     if len(id_) > limit:
         yield f"id: {id_[:40]!r}… has {len(id_)} characters, at most {limit} are taken"
+
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_PATH_OF_REST = re.compile(r"\A(conditions/validate|history)\Z|/history\Z|(\A|/)\.\.?(/|\Z)")
+"""Ids that no request can name: below ``/v1/subscriptions/`` these are other addresses."""
 
 
 def check_id(id_: str) -> None:
@@ -128,13 +139,36 @@ def _size(subscription: Subscription) -> Iterator[str]:
         yield f"{size} characters in all its texts, at most {MAX_TEXT} are taken"
 
 
+_WILDCARD = re.compile(r"[>#+]")
+"""Characters of wildcards that belong to subjects of NATS and topics of MQTT."""
+
+
 def _pattern(leaf: Kiwi) -> Iterator[str]:
     pattern = leaf.pattern
+    if leaf.key in ("subject", "topic") and not leaf.partial and _WILDCARD.search(pattern):
+        yield from _subject_wildcards(leaf)
     if len(pattern) > MAX_PATTERN:
         yield f"route.condition: a pattern of {len(pattern)} characters, at most {MAX_PATTERN} are taken"
     # Only where there are many is it worth telling them from escaped ones, which are text.
     if pattern.count("*") > MAX_STARS and (stars := parse_pattern(pattern).count(ANY)) > MAX_STARS:
         yield f"route.condition: {stars} stars in the pattern {pattern[:40]!r}, at most {MAX_STARS} are taken"
+
+
+def _subject_wildcards(leaf: Kiwi) -> Iterator[str]:
+    """Yield a problem for wildcards of NATS or MQTT, which no subject or topic contains."""
+    pattern = leaf.pattern
+    if pattern == ">" or pattern.endswith(".>"):
+        yield (
+            f"route.condition: {leaf.key}:{pattern[:80]} compares with the character >, which no subject has: write "
+            f"{leaf.key} matches {pattern[:80]}"
+        )
+    levels = pattern.split("/")
+    if "+" in levels or levels[-1] == "#":
+        subject = ".".join({"+": "*", "#": ">"}.get(level, level) for level in levels)
+        yield (
+            f"route.condition: {leaf.key}:{pattern[:80]} has wildcards of MQTT, and compares with their characters: "
+            f"write {leaf.key} matches {subject[:80]}"
+        )
 
 
 def _project(subscription: Subscription) -> Iterator[str]:
@@ -228,12 +262,15 @@ def is_plain(subscription: Subscription) -> bool:
     )
 
 
-def are_plain(texts: Iterable[str], destinations: Collection[str]) -> bool:
-    """Return True for all texts of a subscription, and its destinations, if they keep the rules for certain."""
+def are_plain(texts: Sequence[str], destinations: Collection[str]) -> bool:
+    """Return True if all texts of a subscription, its id first, and its destinations keep the rules for certain."""
     text = "".join(texts)
     return (
         len(text) <= PLAIN_TEXT
         and text.isascii()
+        and text.isprintable()
+        and not _PATH_OF_REST.search(texts[0])
+        and not _WILDCARD.search(text)
         and text.count("*") <= MAX_STARS
         and 0 < len(destinations) <= MAX_DESTINATIONS
         and not any(map(problem_of, destinations))

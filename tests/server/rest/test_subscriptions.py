@@ -354,3 +354,34 @@ def test_secrets_need_a_key(client: TestClient, monkeypatch: pytest.MonkeyPatch)
     assert refused.status_code == 422
     assert "delivery.secrets[0]: TURNOUT_SECRET_KEY: it is not set" in refused.json()["detail"]
     assert client.get("/v1/subscriptions").json()["items"] == []
+
+
+@pytest.mark.parametrize(
+    ("path", "problem"),
+    [
+        ("/v1/subscriptions?meta=owner=ann", 'meta: no parameter of this path has this name; did you mean "metadata"?'),
+        ("/v1/subscriptions?limit=1&limit=2", "limit: occurs twice in the query, and takes one value"),
+        ("/v1/subscriptions/a?revison=1", "revison: no parameter of this path has this name (there are: none)"),
+        ("/v1/routes?x=1", "x: no parameter of this path has this name"),
+        ("/connectors?expnd=info", 'did you mean "expand"?'),
+        ("/live?verbose=1", "verbose: no parameter"),
+    ],
+)
+def test_unknown_parameters_of_a_query(client: TestClient, path: str, problem: str) -> None:
+    """A misspelt condition of a search is refused, and does not return everything."""
+    answer = client.get(path)
+    assert answer.status_code == 400
+    assert problem in answer.text.replace('\\"', '"')
+
+
+def test_parameters_with_several_values(client: TestClient) -> None:
+    """Those that are lists may be repeated."""
+    assert client.get("/v1/subscriptions?metadata=a=b&metadata=c=d&limit=5").status_code == 200
+    assert client.get("/connectors?expand=info&expand=status").status_code == 200
+
+
+@pytest.mark.parametrize("id_", ["a\nb", "x/history", "conditions/validate"])
+def test_ids_that_could_not_be_read(client: TestClient, id_: str) -> None:
+    """They are refused when they are created."""
+    answer = client.post("/v1/subscriptions", json={"id": id_, "destinations": ["d"], "condition_text": "a:b"})
+    assert (answer.status_code, answer.json()["detail"][:3]) == (422, "id:")

@@ -8,6 +8,10 @@ from dataclasses import dataclass, field
 from typing import Annotated
 
 from fastapi import Depends, HTTPException, Request
+from fastapi.dependencies.utils import get_flat_params
+from fastapi.params import Query
+from fastapi.routing import APIRoute, APIWebSocketRoute
+from starlette.requests import HTTPConnection
 
 from turnout.rpc.caller import Caller, Right
 from turnout.rpc.status import RefusedError
@@ -33,6 +37,7 @@ from turnout.subscriptions.plain_lines import PlainLine
 from turnout.subscriptions.service import SubscriptionService
 from turnout.subscriptions.store import edit
 from turnout.subscriptions.store_threads import BoundedPool, StoreThreads
+from turnout.suggestions import did_you_mean
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +193,31 @@ async def _whole(request: Request) -> Parts:
 def is_masked(principal: Principal) -> bool:
     """Return True if masked fields are hidden from the caller."""
     return Right.UNMASKED not in principal.caller.rights
+
+
+async def known_parameters(connection: HTTPConnection) -> None:
+    """Refuse a query with a parameter that the operation does not have, or with two values of one that takes one.
+
+    Raises:
+        HTTPException: 400; a search without its condition, say, would have other results without a word.
+    """
+    route = connection.scope.get("route")
+    if not connection.query_params or not isinstance(route, APIRoute | APIWebSocketRoute):
+        return
+    several = _query_parameters(route)
+    for name, _ in connection.query_params.multi_items():
+        if name not in several:
+            names = ", ".join(sorted(several)) or "none"
+            hint = did_you_mean(name, several)
+            raise HTTPException(400, f"{name:.60}: no parameter of this path has this name{hint} (there are: {names})")
+        if not several[name] and len(connection.query_params.getlist(name)) > 1:
+            raise HTTPException(400, f"{name}: occurs twice in the query, and takes one value")
+
+
+def _query_parameters(route: APIRoute | APIWebSocketRoute) -> dict[str, bool]:
+    """Return the query parameters of an operation, and whether each may have several values."""
+    found = [parameter for parameter in get_flat_params(route.dependant) if isinstance(parameter.field_info, Query)]
+    return {parameter.alias: "list[" in str(parameter.field_info.annotation) for parameter in found}
 
 
 async def _subscriptions_of(request: Request) -> Subscriptions:

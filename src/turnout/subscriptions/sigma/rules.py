@@ -18,7 +18,7 @@ from turnout.subscriptions.sigma.errors import InexpressibleError
 from turnout.subscriptions.sigma.expression import both, either, parse_expression
 from turnout.subscriptions.sigma.values import field_condition
 from turnout.subscriptions.validation import check
-from turnout.yaml_values import compose, construct, position_of
+from turnout.yaml_values import compose, construct, position_of, repeated_key
 
 LEVELS = ("informational", "low", "medium", "high", "critical")
 """Severities of a rule, from the least to the most severe."""
@@ -132,12 +132,16 @@ def read_text(text: str, path: Path) -> Iterator[SigmaRule | SkippedRule]:
 def _read_document(text: str, file: Path, first_line: int) -> SigmaRule | SkippedRule | None:
     try:
         node = compose(text)
+        repeated = repeated_key(node)
         document = construct(node)
     except yaml.YAMLError as failure:
         problem, line = position_of(failure)
         return SkippedRule(file, "", f"is no YAML: {problem}", None if line is None else first_line + line)
     if document is None:
         return None
+    if repeated is not None:
+        path, mark = repeated
+        return SkippedRule(file, path, "occurs twice: only one of them would count", first_line + mark.line + 1)
     try:
         return _rule(document, file)
     except InexpressibleError as failure:
