@@ -16,6 +16,7 @@ from turnout.conditions import (
     Logic,
     Operator,
     Regex,
+    SubjectMatch,
     format_condition,
 )
 
@@ -82,9 +83,17 @@ values = st.one_of(
     ),
 )
 
-_fields = st.sampled_from(["a", "b", "n", "t[]", "t", "*"])
+_subjects = st.lists(st.sampled_from(["a", "b", "ab", "é", "1"]), min_size=1, max_size=4).map(".".join)
+_subject_filters = st.builds(
+    lambda tokens, rest: ".".join([*tokens, *rest]),
+    st.lists(st.sampled_from(["a", "b", "ab", "*", "é", "a*", "?"]), min_size=1, max_size=3),
+    st.sampled_from([(), (), (">",)]),
+)
+
+_fields = st.sampled_from(["a", "b", "n", "t[]", "t", "*", "."])
 _inner = st.recursive(
     st.one_of(
+        st.builds(Element, _fields, st.sampled_from([".:a", "n>0 OR a:*b*", "NOT a:a", "any(t, .:number=1)"])),
         st.builds(Kiwi, _fields, st.sampled_from(["a", "*b*", "1", "a*", "*"]), negated=st.booleans()),
         st.builds(Compare, _fields, st.sampled_from(list(Operator)), st.sampled_from([0.0, 1.0, 2.5])),
         st.builds(Exists, _fields),
@@ -95,7 +104,7 @@ _inner = st.recursive(
 _objects = st.dictionaries(
     st.sampled_from("abnt"), st.sampled_from(["a", "ab", 1, 2.5, None, True, ["a", 1], {"a": 1}]), max_size=4
 )
-values = st.one_of(values, _objects.map(json.dumps), st.lists(_objects, max_size=3).map(json.dumps))
+values = st.one_of(values, _subjects, _objects.map(json.dumps), st.lists(_objects, max_size=3).map(json.dumps))
 
 messages = st.dictionaries(st.sampled_from(KEYS), values, max_size=len(KEYS))
 
@@ -128,6 +137,7 @@ leaves = st.one_of(
     st.builds(Exists, _keys, negated=_flags),
     st.builds(Cidr, st.sampled_from(["ip", "subject", "*"]), _networks, negated=_flags),
     st.builds(Regex, _keys, _regexes, negated=_flags),
+    st.builds(SubjectMatch, _keys, _subject_filters, negated=_flags),
     st.builds(Element, _keys, _inner.map(format_condition), negated=_flags),
 )
 

@@ -13,6 +13,7 @@ from turnout.conditions.build import (
     not_,
     one_of,
     regex,
+    subject_match,
 )
 from turnout.conditions.codec import decode, encode
 from turnout.conditions.evaluate import evaluate
@@ -29,6 +30,7 @@ from turnout.conditions.model import (
     Logic,
     Operator,
     Regex,
+    SubjectMatch,
     all_leaves,
     leaves,
     nodes,
@@ -51,6 +53,7 @@ __all__ = [
     "Operator",
     "Regex",
     "SeenLeaf",
+    "SubjectMatch",
     "all_leaves",
     "all_of",
     "any_element",
@@ -72,6 +75,7 @@ __all__ = [
     "one_of",
     "parse",
     "regex",
+    "subject_match",
     "true_leaves",
     "with_ids",
 ]

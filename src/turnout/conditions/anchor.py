@@ -31,8 +31,8 @@ from typing import NamedTuple
 
 from turnout.conditions.check import Check
 from turnout.conditions.evaluate import address_prefix, network_span, span_prefix
-from turnout.conditions.model import Cidr, Compare, Element, Exists, Kiwi, Leaf, Regex
-from turnout.conditions.pattern import ANY, Piece, fold, lexemes, parse_pattern
+from turnout.conditions.model import Cidr, Compare, Element, Exists, Kiwi, Leaf, Regex, SubjectMatch
+from turnout.conditions.pattern import ANY, Piece, fold, lexemes, parse_pattern, subject_pattern
 from turnout.conditions.required_texts import required_texts
 
 GRAM = 3
@@ -102,6 +102,11 @@ def _(leaf: Kiwi) -> Iterator[Anchor]:
 
 
 @anchors_of.register
+def _(leaf: SubjectMatch) -> Iterator[Anchor]:
+    yield from _anchors(leaf.key, _of_pieces(parse_pattern(subject_pattern(leaf.subject)), False, False))
+
+
+@anchors_of.register
 def _(leaf: Regex) -> Iterator[Anchor]:
     texts, folded = required_texts(leaf.pattern)
     yield from _anchors(leaf.key, _of_pieces(_between_any(texts), False, folded))
@@ -143,6 +148,8 @@ def lookups_of(check: Check, glob: tuple[Piece, ...] | None = None) -> list[tupl
         case "cidr":
             length, prefix = span_prefix(check.text, check.last)
             return [(Kind("net", length), (prefix,))]
+        case "subject":
+            pieces = parse_pattern(subject_pattern(check.text))
         case "re":
             texts, folded = required_texts(check.text)
             return _of_pieces(_between_any(texts), False, folded)

@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from turnout.conditions.model import Cidr, Compare, Condition, Element, Exists, Group, Kiwi, Logic, Operator, Regex
+from turnout.conditions.model import (
+    Cidr,
+    Compare,
+    Condition,
+    Element,
+    Exists,
+    Group,
+    Kiwi,
+    Logic,
+    Operator,
+    Regex,
+    SubjectMatch,
+)
 
 
 def all_of(*children: Condition) -> Group:
@@ -114,6 +126,16 @@ def any_element(key: str, where: str) -> Element:
     'any(items, sku:A* AND n>2)'
     """
     return Element(key, where)
+
+
+def subject_match(key: str, subject: str) -> SubjectMatch:
+    """True when the key's value is a subject that a filter of NATS receives; see `SubjectMatch`.
+
+    >>> from turnout.conditions import format_condition
+    >>> format_condition(subject_match("subject", "orders.*.>"))
+    'subject matches orders.*.>'
+    """
+    return SubjectMatch(key, subject)
 
 
 def regex(key: str, pattern: str) -> Regex:

@@ -12,10 +12,11 @@ from typing import NamedTuple
 
 from turnout.conditions.element import element_holds
 from turnout.conditions.evaluate import address_text, network_span, parsed_number
-from turnout.conditions.model import Cidr, Compare, Element, Exists, Kiwi, Leaf, Operator, Regex
+from turnout.conditions.model import Cidr, Compare, Element, Exists, Kiwi, Leaf, Operator, Regex, SubjectMatch
 from turnout.conditions.pattern import ANY, Piece, fold, lexemes, parse_pattern, pattern_matcher
 from turnout.conditions.regex import regex_searcher
 from turnout.multivalued import Metadata, seen_texts
+from turnout.subjects.pattern import matches as subject_matches
 
 
 class Check(NamedTuple):
@@ -24,9 +25,9 @@ class Check(NamedTuple):
     Attributes:
         key: key of the value.
         op: ``=`` equals, ``^`` begins with, ``$`` ends with, ``~`` contains, ``glob``, ``has``, ``cidr``, ``re``,
-            ``any`` (of elements), or a comparison: ``n<`` ``n<=`` ``n=`` ``n>=`` ``n>``.
-        text: text to compare with; the pattern for ``glob`` and ``re``, the condition for ``any``; the first address
-            for ``cidr``.
+            ``subject``, ``any`` (of elements), or a comparison: ``n<`` ``n<=`` ``n=`` ``n>=`` ``n>``.
+        text: text to compare with; the pattern for ``glob``, ``re`` and ``subject``, the condition for ``any``; the
+            first address for ``cidr``.
         last: the last address for ``cidr``.
         number: number to compare with.
         partial: any lexeme will do.
@@ -92,6 +93,11 @@ def _(leaf: Regex) -> Check:
 
 
 @check_of.register
+def _(leaf: SubjectMatch) -> Check:
+    return Check(leaf.key, "subject", leaf.subject, negated=leaf.negated)
+
+
+@check_of.register
 def _(leaf: Element) -> Check:
     return Check(leaf.key, "any", leaf.where, negated=leaf.negated)
 
@@ -142,6 +148,8 @@ def passes(check: Check, value: str) -> bool:
         return True
     if op == "re":
         return regex_searcher(text)(value)
+    if op == "subject":
+        return subject_matches(text, value)
     if op == "any":
         return element_holds(text, value)
     if op == "cidr":

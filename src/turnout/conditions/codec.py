@@ -7,8 +7,8 @@ It is the JSON of the published proto, so a ``grpcurl`` body is a condition::
         {"kiwiCondition": {"not": true, "key": "location", "pattern": "*sinki", "partial": true}}]}}
 
 Beside these there are ``compareCondition`` (key, op, number), ``existsCondition`` (key), ``cidrCondition`` (key,
-network), ``regexCondition`` (key, regex) and ``elementCondition`` (key, where). Fields at their default are left out
-when encoding.
+network), ``regexCondition`` (key, regex), ``subjectCondition`` (key, subject) and ``elementCondition`` (key, where).
+Fields at their default are left out when encoding.
 """
 
 from __future__ import annotations

@@ -20,10 +20,12 @@ from turnout.conditions.model import (
     Logic,
     Operator,
     Regex,
+    SubjectMatch,
 )
 from turnout.conditions.pattern import fold, lexemes, pattern_matcher
 from turnout.conditions.regex import regex_searcher
 from turnout.multivalued import Metadata, seen_texts
+from turnout.subjects.pattern import matches as subject_matches
 
 NUMBER = r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?"
 """Pattern of a number in a value, in a syntax that Python and Java read alike."""
@@ -113,6 +115,11 @@ def _(leaf: Cidr, value: str) -> bool:
 @leaf_holds.register
 def _(leaf: Regex, value: str) -> bool:
     return regex_searcher(leaf.pattern)(value)
+
+
+@leaf_holds.register
+def _(leaf: SubjectMatch, value: str) -> bool:
+    return subject_matches(leaf.subject, value)
 
 
 @leaf_holds.register

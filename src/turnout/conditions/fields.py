@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import starmap
 from typing import Any, NamedTuple
 
-from turnout.conditions.model import Cidr, Compare, Element, Exists, Kiwi, Leaf, Operator, Regex
+from turnout.conditions.model import Cidr, Compare, Element, Exists, Kiwi, Leaf, Operator, Regex, SubjectMatch
 
 TEXT: tuple[type, ...] = (str,)
 FLAG: tuple[type, ...] = (bool,)
@@ -90,6 +90,7 @@ KINDS: dict[str, LeafKind] = {
         LeafKind("existsCondition", Exists),
         LeafKind("cidrCondition", Cidr, (LeafField("network", "network", TEXT, ""),)),
         LeafKind("regexCondition", Regex, (LeafField("regex", "pattern", TEXT, ""),)),
+        LeafKind("subjectCondition", SubjectMatch, (LeafField("subject", "subject", TEXT, ""),)),
         LeafKind("elementCondition", Element, (LeafField("where", "where", TEXT, ""),)),
     )
 }

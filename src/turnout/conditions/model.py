@@ -191,6 +191,36 @@ class Regex:
 
 
 @dataclass(frozen=True, slots=True)
+class SubjectMatch:
+    """True when the key's value is a subject that a filter of NATS receives: ``*`` is one token, ``>`` all that follow.
+
+    >>> from turnout.conditions import evaluate
+    >>> [evaluate(SubjectMatch("subject", "orders.*.new"), {"subject": s}) for s in ("orders.eu.new", "orders.a.b.new")]
+    [True, False]
+    >>> SubjectMatch("subject", "orders.>.new")
+    Traceback (most recent call last):
+        ...
+    turnout.errors.ConditionError: not a filter of subjects: > stands only at the end of orders.>.new
+    """
+
+    key: str
+    subject: str
+    negated: bool = False
+    id: str = field(default="", compare=False)
+
+    def __post_init__(self) -> None:
+        _need_key(self.key)
+        tokens = self.subject.split(".")
+        if "" in tokens:
+            problem = f"{self.subject!r} has an empty token" if self.subject else "it is empty"
+            raise ConditionError(f"not a filter of subjects: {problem}", text=self.subject)
+        if ">" in tokens[:-1]:
+            at = self.subject.index(">")
+            problem = f"> stands only at the end of {self.subject}"
+            raise ConditionError(f"not a filter of subjects: {problem}", text=self.subject, position=at)
+
+
+@dataclass(frozen=True, slots=True)
 class Element:
     """True when a condition is true of one element of the array under the key.
 
@@ -237,7 +267,7 @@ def _element_condition(where: str) -> tuple[str, int]:
     return format_condition(inner), max(depths, default=0)
 
 
-Leaf: TypeAlias = Kiwi | Compare | Exists | Cidr | Regex | Element
+Leaf: TypeAlias = Kiwi | Compare | Exists | Cidr | Regex | SubjectMatch | Element
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,6 +94,15 @@ _wildcards = re.compile(r"(\*+|\?)").split
 _PIECES: dict[str, Piece] = {"*": ANY, "?": ONE}
 
 
+def subject_pattern(subject: str) -> str:
+    """Return a pattern that all subjects of a NATS filter match, and some others: a star here passes dots.
+
+    >>> subject_pattern("orders.*.new"), subject_pattern("orders.>")
+    ('orders.?*.new', 'orders.?*')
+    """
+    return ".".join("?*" if token in ("*", ">") else escape(token) for token in subject.split("."))
+
+
 def escape(text: str) -> str:
     """Return the pattern that matches *text* and nothing else."""
     return re.sub(r"([\\*?])", r"\\\1", text)

@@ -14,6 +14,7 @@ r"""Text syntax of conditions: ``subject:orders* AND NOT location:Helsinki``.
                | key ["NOT"] "in" "(" item { "," item } ")"
                | key "=~" expression                  a regular expression of RE2 has a match in it
                | key ["NOT"] "exists"
+               | key ["NOT"] "matches" subject        a filter of NATS: subject matches orders.*.>
                | "any" "(" key "," condition ")"      of one element of an array; in it, the key "." is the element
     key        = "*"                                  any value of the message; another key is a name
                | name [":" kind]                      of values: total:number=100, total:text:100
@@ -47,6 +48,7 @@ from turnout.conditions.model import (
     Logic,
     Operator,
     Regex,
+    SubjectMatch,
 )
 from turnout.errors import ConditionError
 from turnout.multivalued import ANY_KEY, KINDS, is_plain_key, leaf_key, metadata_key, split_kind
@@ -59,7 +61,7 @@ _ELEMENT_KEY = re.compile(rf'{_QUOTED}|[^\s(),:~<>="!]+')
 _ELEMENT_KIND = re.compile(rf":(?:{'|'.join(KINDS)})(?=\s*,)", re.IGNORECASE)
 _PATTERN = re.compile(rf'{_QUOTED}|(?:\\.|[^\s()"\\])+', re.DOTALL)
 _ITEM = re.compile(rf'{_QUOTED}|(?:\\.|[^\s()",\\])+', re.DOTALL)
-_SIGN_TEXT = r"\s*(not\s+(?=in|exists))?(:\[|[:~]|=~|<=|>=|!=|<|>|=|(?:exists|in)(?![^\s()]))"
+_SIGN_TEXT = r"\s*(not\s+(?=in|exists|matches))?(:\[|[:~]|=~|<=|>=|!=|<|>|=|(?:exists|in|matches)(?![^\s()]))"
 _SIGN = re.compile(_SIGN_TEXT, re.IGNORECASE)
 _KIND = re.compile(rf":(?:{'|'.join(KINDS)})(?={_SIGN_TEXT})", re.IGNORECASE)
 _LUCENE = {"_exists_": "{} exists", "_missing_": "NOT {} exists"}
@@ -196,7 +198,9 @@ class _ConditionReader:
             raise self.wrong("any value has no kind: a pattern that begins so is written in quotes", signed + 1)
         sign = self.take(_SIGN)
         if sign is None:
-            raise self.expected("':' or '~' and a pattern, a comparison, 'in' or 'exists' after the key", signed)
+            raise self.expected(
+                "':' or '~' and a pattern, a comparison, 'in', 'matches' or 'exists' after the key", signed
+            )
         of_kind = kind.group().lower() if kind else ""
         if key in _LUCENE and sign.group(2) == ":":
             field = self.require(_PATTERN, "the key that has to be there")
@@ -256,6 +260,8 @@ class _ConditionReader:
             return self.items(key) if listed else Cidr(key, self.require(_VALUE, "a network, as in 10.0.0.0/8"))
         if sign == "exists":
             return Exists(key)
+        if sign == "matches":
+            return SubjectMatch(key, _unquoted(self.require(_PATTERN, "a subject, as in orders.>")))
         if sign == "=~":
             return Regex(key, _unquoted(self.require(_PATTERN, "a regular expression")))
         self.skip()
@@ -379,6 +385,8 @@ def _leaf(leaf: Condition) -> str:
             return f"{_key(leaf.key)} in {leaf.network}"
         case Element():
             return f"any({_array_key(leaf.key)}, {leaf.where})"
+        case SubjectMatch():
+            return f"{_key(leaf.key)} matches {_subject(leaf.subject)}"
         case Regex():
             return f"{_key(leaf.key)}=~{_pattern(leaf.pattern)}"
     raise TypeError(f"not a leaf: {leaf!r}")
@@ -405,6 +413,10 @@ def _pattern(pattern: str) -> str:
     # What follows a sign must not look like flags or a range.
     plain = _PATTERN.fullmatch(pattern) and not _BEFORE_PATTERN.match(pattern)
     return pattern if plain else _quoted(pattern)
+
+
+def _subject(subject: str) -> str:
+    return subject if _PATTERN.fullmatch(subject) and not subject.startswith('"') else _quoted(subject)
 
 
 def _quoted(text: str) -> str:

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Final, Literal, TypeAlias
 
 from turnout.conditions import Condition, format_condition, not_, parse
-from turnout.conditions.model import Cidr, Compare, Exists, Group, Kiwi, Logic, Operator, Regex
+from turnout.conditions.model import Cidr, Compare, Exists, Group, Kiwi, Logic, Operator, Regex, SubjectMatch
 from turnout.conditions.pattern import escape
 from turnout.errors import ConditionError
 from turnout.multivalued import ANY_KEY, leaf_key
@@ -35,6 +35,7 @@ TESTS: Final[dict[str, tuple[str, _Leaf]]] = {
     "exists": ("exists", lambda key, _: Exists(key)),
     "network": ("is an address in", Cidr),
     "regex": ("matches the expression", Regex),
+    "subject": ("is a subject of the filter, with * and >", SubjectMatch),
 }
 """Title and leaf by name of a test."""
 

@@ -63,7 +63,7 @@ class RouteInput(_message.Message):
     def __init__(self, destinations: _Optional[_Iterable[str]] = ..., condition: _Optional[_Union[ConditionInput, _Mapping]] = ...) -> None: ...
 
 class ConditionInput(_message.Message):
-    __slots__ = ("groupCondition", "kiwiTreeCondition", "kiwiCondition", "compareCondition", "existsCondition", "cidrCondition", "regexCondition", "elementCondition")
+    __slots__ = ("groupCondition", "kiwiTreeCondition", "kiwiCondition", "compareCondition", "existsCondition", "cidrCondition", "regexCondition", "elementCondition", "subjectCondition")
     GROUPCONDITION_FIELD_NUMBER: _ClassVar[int]
     KIWITREECONDITION_FIELD_NUMBER: _ClassVar[int]
     KIWICONDITION_FIELD_NUMBER: _ClassVar[int]
@@ -72,6 +72,7 @@ class ConditionInput(_message.Message):
     CIDRCONDITION_FIELD_NUMBER: _ClassVar[int]
     REGEXCONDITION_FIELD_NUMBER: _ClassVar[int]
     ELEMENTCONDITION_FIELD_NUMBER: _ClassVar[int]
+    SUBJECTCONDITION_FIELD_NUMBER: _ClassVar[int]
     groupCondition: GroupConditionInput
     kiwiTreeCondition: KiwiTreeConditionInput
     kiwiCondition: KiwiConditionInput
@@ -80,7 +81,8 @@ class ConditionInput(_message.Message):
     cidrCondition: CidrConditionInput
     regexCondition: RegexConditionInput
     elementCondition: ElementConditionInput
-    def __init__(self, groupCondition: _Optional[_Union[GroupConditionInput, _Mapping]] = ..., kiwiTreeCondition: _Optional[_Union[KiwiTreeConditionInput, _Mapping]] = ..., kiwiCondition: _Optional[_Union[KiwiConditionInput, _Mapping]] = ..., compareCondition: _Optional[_Union[CompareConditionInput, _Mapping]] = ..., existsCondition: _Optional[_Union[ExistsConditionInput, _Mapping]] = ..., cidrCondition: _Optional[_Union[CidrConditionInput, _Mapping]] = ..., regexCondition: _Optional[_Union[RegexConditionInput, _Mapping]] = ..., elementCondition: _Optional[_Union[ElementConditionInput, _Mapping]] = ...) -> None: ...
+    subjectCondition: SubjectConditionInput
+    def __init__(self, groupCondition: _Optional[_Union[GroupConditionInput, _Mapping]] = ..., kiwiTreeCondition: _Optional[_Union[KiwiTreeConditionInput, _Mapping]] = ..., kiwiCondition: _Optional[_Union[KiwiConditionInput, _Mapping]] = ..., compareCondition: _Optional[_Union[CompareConditionInput, _Mapping]] = ..., existsCondition: _Optional[_Union[ExistsConditionInput, _Mapping]] = ..., cidrCondition: _Optional[_Union[CidrConditionInput, _Mapping]] = ..., regexCondition: _Optional[_Union[RegexConditionInput, _Mapping]] = ..., elementCondition: _Optional[_Union[ElementConditionInput, _Mapping]] = ..., subjectCondition: _Optional[_Union[SubjectConditionInput, _Mapping]] = ...) -> None: ...
 
 class GroupConditionInput(_message.Message):
     __slots__ = ("logic", "group")
@@ -161,6 +163,15 @@ class ElementConditionInput(_message.Message):
     key: str
     where: str
     def __init__(self, key: _Optional[str] = ..., where: _Optional[str] = ..., **kwargs) -> None: ...
+
+class SubjectConditionInput(_message.Message):
+    __slots__ = ("key", "subject")
+    NOT_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    SUBJECT_FIELD_NUMBER: _ClassVar[int]
+    key: str
+    subject: str
+    def __init__(self, key: _Optional[str] = ..., subject: _Optional[str] = ..., **kwargs) -> None: ...
 
 class CreateResponse(_message.Message):
     __slots__ = ("id",)
@@ -246,7 +257,7 @@ class RouteOutput(_message.Message):
     def __init__(self, destinations: _Optional[_Iterable[str]] = ..., condition: _Optional[_Union[ConditionOutput, _Mapping]] = ...) -> None: ...
 
 class ConditionOutput(_message.Message):
-    __slots__ = ("groupCondition", "kiwiCondition", "compareCondition", "existsCondition", "cidrCondition", "regexCondition", "elementCondition")
+    __slots__ = ("groupCondition", "kiwiCondition", "compareCondition", "existsCondition", "cidrCondition", "regexCondition", "elementCondition", "subjectCondition")
     GROUPCONDITION_FIELD_NUMBER: _ClassVar[int]
     KIWICONDITION_FIELD_NUMBER: _ClassVar[int]
     COMPARECONDITION_FIELD_NUMBER: _ClassVar[int]
@@ -254,6 +265,7 @@ class ConditionOutput(_message.Message):
     CIDRCONDITION_FIELD_NUMBER: _ClassVar[int]
     REGEXCONDITION_FIELD_NUMBER: _ClassVar[int]
     ELEMENTCONDITION_FIELD_NUMBER: _ClassVar[int]
+    SUBJECTCONDITION_FIELD_NUMBER: _ClassVar[int]
     groupCondition: GroupConditionOutput
     kiwiCondition: KiwiConditionOutput
     compareCondition: CompareConditionOutput
@@ -261,7 +273,8 @@ class ConditionOutput(_message.Message):
     cidrCondition: CidrConditionOutput
     regexCondition: RegexConditionOutput
     elementCondition: ElementConditionOutput
-    def __init__(self, groupCondition: _Optional[_Union[GroupConditionOutput, _Mapping]] = ..., kiwiCondition: _Optional[_Union[KiwiConditionOutput, _Mapping]] = ..., compareCondition: _Optional[_Union[CompareConditionOutput, _Mapping]] = ..., existsCondition: _Optional[_Union[ExistsConditionOutput, _Mapping]] = ..., cidrCondition: _Optional[_Union[CidrConditionOutput, _Mapping]] = ..., regexCondition: _Optional[_Union[RegexConditionOutput, _Mapping]] = ..., elementCondition: _Optional[_Union[ElementConditionOutput, _Mapping]] = ...) -> None: ...
+    subjectCondition: SubjectConditionOutput
+    def __init__(self, groupCondition: _Optional[_Union[GroupConditionOutput, _Mapping]] = ..., kiwiCondition: _Optional[_Union[KiwiConditionOutput, _Mapping]] = ..., compareCondition: _Optional[_Union[CompareConditionOutput, _Mapping]] = ..., existsCondition: _Optional[_Union[ExistsConditionOutput, _Mapping]] = ..., cidrCondition: _Optional[_Union[CidrConditionOutput, _Mapping]] = ..., regexCondition: _Optional[_Union[RegexConditionOutput, _Mapping]] = ..., elementCondition: _Optional[_Union[ElementConditionOutput, _Mapping]] = ..., subjectCondition: _Optional[_Union[SubjectConditionOutput, _Mapping]] = ...) -> None: ...
 
 class GroupConditionOutput(_message.Message):
     __slots__ = ("logic", "group", "id")
@@ -345,6 +358,17 @@ class ElementConditionOutput(_message.Message):
     key: str
     where: str
     def __init__(self, id: _Optional[str] = ..., key: _Optional[str] = ..., where: _Optional[str] = ..., **kwargs) -> None: ...
+
+class SubjectConditionOutput(_message.Message):
+    __slots__ = ("id", "key", "subject")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    NOT_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    SUBJECT_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    key: str
+    subject: str
+    def __init__(self, id: _Optional[str] = ..., key: _Optional[str] = ..., subject: _Optional[str] = ..., **kwargs) -> None: ...
 
 class SearchByConditionRequest(_message.Message):
     __slots__ = ("cursor", "limit", "kiwiConditionQuery")

@@ -10,12 +10,13 @@ from functools import lru_cache
 from ipaddress import ip_network
 from typing import Final, NamedTuple, TypeAlias
 
-from turnout.conditions import Cidr, Compare, Element, Exists, Kiwi, Leaf, Operator, Regex
+from turnout.conditions import Cidr, Compare, Element, Exists, Kiwi, Leaf, Operator, Regex, SubjectMatch
 from turnout.conditions.element import element_holds
 from turnout.conditions.evaluate import address_text, leaf_holds, network_span, parsed_number
 from turnout.conditions.pattern import ANY, ONE, escape, fold, lexemes, parse_pattern
 from turnout.conditions.regex import regex_searcher
 from turnout.multivalued import ANY_KEY
+from turnout.subjects.pattern import collide, is_subset, matches
 from turnout.subscriptions.analysis.globs import Tokens, folded, includes, meet, tokens_of
 
 PRESENT: Final = 0
@@ -26,6 +27,7 @@ TEXT: Final = 4
 REGEX: Final = 5
 COMPARISON: Final = 6
 ELEMENT: Final = 7
+SUBJECT: Final = 8
 
 
 class Atom(NamedTuple):
@@ -62,6 +64,8 @@ def literals_of(leaf: Leaf) -> tuple[Literal, ...] | None:
             return ((Atom(leaf.key, ADDRESS, text=leaf.network), True),)
         case Regex():
             return ((Atom(leaf.key, REGEX, text=leaf.pattern), True),)
+        case SubjectMatch():
+            return ((Atom(leaf.key, SUBJECT, text=leaf.subject), True),)
         case Element():
             return ((Atom(leaf.key, ELEMENT, text=leaf.where), True),)
         case Compare():
@@ -119,6 +123,8 @@ def atom_holds(atom: Atom, value: str) -> bool:
         return address is not None and first <= address <= last
     if atom.rank == REGEX:
         return regex_searcher(atom.text)(value)
+    if atom.rank == SUBJECT:
+        return matches(atom.text, value)
     if atom.rank == ELEMENT:
         return element_holds(atom.text, value)
     if atom.rank == COMPARISON:
@@ -154,7 +160,11 @@ def _of_one_value(premise: Atom, conclusion: Atom) -> bool | None:
         return None if atom_holds(premise, other) else False
     if premise.rank == conclusion.rank == TEXT:
         return _of_patterns(premise, conclusion)
-    if {TEXT, REGEX, ELEMENT} & {premise.rank, conclusion.rank}:
+    if premise.rank == conclusion.rank == SUBJECT:
+        if is_subset(premise.text, conclusion.text):
+            return True
+        return None if collide(premise.text, conclusion.text) else False
+    if {TEXT, REGEX, ELEMENT, SUBJECT} & {premise.rank, conclusion.rank}:
         return None
     if ADDRESS in (premise.rank, conclusion.rank):
         # No number is an address.

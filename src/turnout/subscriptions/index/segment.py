@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from turnout.subscriptions.index.match_several import SeveralSingle
     from turnout.subscriptions.index.tables import Tables
 
-TESTS: tuple[str, ...] = ("=", "^", "$", "~", "glob", "has", "cidr", *COMPARISONS, "re", "any")
+TESTS: tuple[str, ...] = ("=", "^", "$", "~", "glob", "has", "cidr", *COMPARISONS, "re", "any", "subject")
 """The operations of tests that have to be carried out; a form is a place here, 16 more if partial, 32 if folded."""
 
 
