@@ -81,6 +81,9 @@ def sigma(
     logsource: Annotated[
         bool, typer.Option("--logsource", help="Require product, category and service, as keys of these names.")
     ] = False,
+    arrays: Annotated[
+        bool, typer.Option("--arrays", help="Read fields with dots through arrays; those of a search in one element.")
+    ] = False,
     output: Written = None,
     force: Force = False,
     as_json: ListedAsJson = False,
@@ -89,7 +92,9 @@ def sigma(
 
     turnout import sigma rules/linux --to 'alerts.{level}' --output alerts.jsonl
     """
-    subscriptions, unsupported = _sigma_subscriptions(paths, to or ["alerts.{level}"], logsource=logsource)
+    subscriptions, unsupported = _sigma_subscriptions(
+        paths, to or ["alerts.{level}"], logsource=logsource, arrays=arrays
+    )
     raise typer.Exit(_write_subscriptions(subscriptions, unsupported, output, force=force, as_json=as_json))
 
 
@@ -230,7 +235,7 @@ def _write_subscriptions(
 
 
 def _sigma_subscriptions(
-    paths: list[Path], destinations: list[str], *, logsource: bool
+    paths: list[Path], destinations: list[str], *, logsource: bool, arrays: bool
 ) -> tuple[list[Subscription], list[SkippedRule]]:
     """Return the rules as subscriptions, and the omitted ones; of several rules with one id the first is converted."""
     from turnout.errors import SubscriptionInvalidError
@@ -239,7 +244,7 @@ def _sigma_subscriptions(
     subscriptions: list[Subscription] = []
     unsupported: list[SkippedRule] = []
     ids: set[str] = set()
-    for found in (rule for file in rule_files(paths) for rule in read_file(file)):
+    for found in (rule for file in rule_files(paths) for rule in read_file(file, arrays=arrays)):
         if isinstance(found, SkippedRule):
             unsupported.append(found)
         elif found.id in ids:

@@ -8,15 +8,17 @@ tested on the values themselves: a text there is not read as JSON.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
 from turnout.conditions.evaluate import evaluate
-from turnout.conditions.model import Condition, Element, Group, Logic, leaves
+from turnout.conditions.model import Cidr, Compare, Condition, Element, Group, Kiwi, Logic, leaves
 from turnout.conditions.text import parse
+from turnout.errors import ConditionError
 from turnout.multivalued import ANY_KEY, Expanded, Metadata, Texts, metadata_key, split_kind, texts_or_none
-from turnout.records.field_paths import EACH, PathError, parse_elements
+from turnout.records.field_paths import ADDRESS, EACH, PathError, parse_elements
 from turnout.records.path_texts import flat_elements, leaf_texts, text_of_kind
 from turnout.records.text import NumberText
 from turnout.records.types import DynamicValue
@@ -131,3 +133,60 @@ def _at(element: DynamicValue, path: str) -> list[Any]:
         else:
             values = [value[step] for value in values if isinstance(value, dict) and step in value]
     return values
+
+
+def below(path: str, condition: Condition) -> Condition:
+    """Return a condition with a path before its keys."""
+    if isinstance(condition, Group):
+        return replace(condition, children=tuple(below(path, child) for child in condition.children))
+    return replace(condition, key=path + condition.key)
+
+
+def read_as_json(condition: Condition) -> Condition:
+    """Return a condition whose arrays are read as JSON: a text that looks like JSON is no array."""
+    if isinstance(condition, Group):
+        return replace(condition, children=tuple(map(read_as_json, condition.children)))
+    if not isinstance(condition, Element):
+        return condition
+    quoted = f"`{condition.key}`" if condition.key in ADDRESS else condition.key
+    return replace(condition, key=f"{quoted}:json")
+
+
+def implied(condition: Condition) -> Iterator[Condition]:
+    """Yield conditions that follow from one about an element, and can be looked up."""
+    if not isinstance(condition, Element) or condition.negated:
+        return
+    inner = parse(condition.where)
+    for part in inner.children if isinstance(inner, Group) and is_conjunction(inner) else (inner,):
+        if isinstance(part, Element):
+            yield from implied(replace(part, key=f"{condition.key}[].{part.key}"))
+        elif isinstance(part, Group) and part.logic is Logic.OR and all(map(_is_looked_up, part.children)):
+            yield Group(Logic.OR, tuple(_of_elements(condition.key, leaf) for leaf in part.children))
+        elif _is_looked_up(part):
+            yield _of_elements(condition.key, part)
+
+
+def _of_elements(key: str, leaf: Condition) -> Condition:
+    assert not isinstance(leaf, Group)
+    _, is_self, kind = leaf.key.partition(f"{_SELF}:")
+    own = f"{key}[]:{kind}" if is_self and leaf.key.startswith(_SELF) else f"{key}[].{leaf.key}"
+    return replace(leaf, key=own)
+
+
+def _is_looked_up(condition: Condition) -> bool:
+    return isinstance(condition, (Kiwi, Compare, Cidr)) and not condition.negated
+
+
+def is_conjunction(condition: Condition) -> bool:
+    """Return True for a group of leaves and groups that all have to hold."""
+    return isinstance(condition, Group) and condition.logic is Logic.AND and not condition.negated
+
+
+def path_step(name: str) -> str:
+    """Return a name as a step of a path."""
+    if name and name != "*" and not set(name) & set(".`[]"):
+        return name
+    if "`." in name or name.endswith("`"):
+        problem = f"the name {name!r:.60} has a backtick at its end or before a dot: no path has it"
+        raise ConditionError(problem, text=name)
+    return f"`{name}`"

@@ -14,19 +14,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from ipaddress import ip_network
 from itertools import chain, product
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from turnout.conditions import (
-    Cidr,
-    Compare,
     Condition,
     Element,
     Group,
-    Kiwi,
-    Logic,
     all_of,
     any_of,
     cidr,
@@ -35,11 +31,10 @@ from turnout.conditions import (
     format_condition,
     kiwi,
     not_,
-    parse,
 )
+from turnout.conditions.element import below, implied, is_conjunction, path_step, read_as_json
 from turnout.conditions.pattern import escape
 from turnout.errors import ConditionError
-from turnout.records.field_paths import ADDRESS
 from turnout.untrusted import RepeatedKeyError, unique_object
 
 _MOST_DEPTH: Final = 29
@@ -170,7 +165,7 @@ def condition_of(pattern: object) -> Condition:
         raise PatternError("", str(problem)) from problem
     except RecursionError:
         raise PatternError("", "patterns nest too deep") from None
-    negations = condition.children if _is_conjunction(condition) and isinstance(condition, Group) else (condition,)
+    negations = condition.children if is_conjunction(condition) and isinstance(condition, Group) else (condition,)
     if all(part.negated for part in negations):
         # Every record has a subject; a condition of negations only cannot be looked up.
         return all_of(exists("subject"), *negations)
@@ -370,8 +365,8 @@ class _Scope:
         detail = self.inner.get(_DETAIL, _Scope())
         inner = {name: scope for name, scope in self.inner.items() if scope is not detail}
         parts = _Scope(self.values, inner, self.absent).parts()
-        parts += [_below(f"{_DETAIL}.", part) for part in detail.parts()]
-        return list(dict.fromkeys([*(leaf for part in parts for leaf in _implied(part)), *map(_as_json, parts)]))
+        parts += [below(f"{_DETAIL}.", part) for part in detail.parts()]
+        return list(dict.fromkeys([*(leaf for part in parts for leaf in implied(part)), *map(read_as_json, parts)]))
 
     def parts(self) -> list[Condition]:
         """Return the conditions of the fields, which all have to hold."""
@@ -383,12 +378,12 @@ class _Scope:
         """Return the condition that all fields are in one element of the array of this name."""
         parts = self.parts()
         if len(parts) == 1:
-            return _below(f"{_step(name)}[].", parts[0])
-        return Element(_step(name), format_condition(_all_of(parts)))
+            return below(f"{path_step(name)}[].", parts[0])
+        return Element(path_step(name), format_condition(_all_of(parts)))
 
 
 def _of_value(name: str, test: _Test) -> Condition:
-    key = _step(name)
+    key = path_step(name)
     return test.condition(f"{key}[]") if test.single else Element(key, format_condition(test.condition(_SELF)))
 
 
@@ -397,62 +392,7 @@ _SELF: Final = "."
 
 
 def _absent(steps: Steps) -> Condition:
-    return not_(exists(f"{'.'.join(f'{_step(name)}[]' for name in steps)}:scalar"))
-
-
-def _below(path: str, condition: Condition) -> Condition:
-    """Return a condition with a path before its keys."""
-    if isinstance(condition, Group):
-        return replace(condition, children=tuple(_below(path, child) for child in condition.children))
-    return replace(condition, key=path + condition.key)
-
-
-def _as_json(condition: Condition) -> Condition:
-    """Return a condition whose arrays are read as JSON: a text that looks like JSON is no array."""
-    if isinstance(condition, Group):
-        return replace(condition, children=tuple(map(_as_json, condition.children)))
-    if not isinstance(condition, Element):
-        return condition
-    quoted = f"`{condition.key}`" if condition.key in ADDRESS else condition.key
-    return replace(condition, key=f"{quoted}:json")
-
-
-def _implied(condition: Condition) -> Iterator[Condition]:
-    """Yield conditions that follow from one about an element, and can be looked up."""
-    if not isinstance(condition, Element) or condition.negated:
-        return
-    inner = parse(condition.where)
-    for part in inner.children if isinstance(inner, Group) and _is_conjunction(inner) else (inner,):
-        if isinstance(part, Element):
-            yield from _implied(replace(part, key=f"{condition.key}[].{part.key}"))
-        elif isinstance(part, Group) and part.logic is Logic.OR and all(map(_is_looked_up, part.children)):
-            yield any_of(*(_of_elements(condition.key, leaf) for leaf in part.children))
-        elif _is_looked_up(part):
-            yield _of_elements(condition.key, part)
-
-
-def _of_elements(key: str, leaf: Condition) -> Condition:
-    assert not isinstance(leaf, Group)
-    _, is_self, kind = leaf.key.partition(f"{_SELF}:")
-    own = f"{key}[]:{kind}" if is_self and leaf.key.startswith(_SELF) else f"{key}[].{leaf.key}"
-    return replace(leaf, key=own)
-
-
-def _is_looked_up(condition: Condition) -> bool:
-    return isinstance(condition, (Kiwi, Compare, Cidr)) and not condition.negated
-
-
-def _is_conjunction(condition: Condition) -> bool:
-    return isinstance(condition, Group) and condition.logic is Logic.AND and not condition.negated
-
-
-def _step(name: str) -> str:
-    """Return a name as a step of a path."""
-    if name and name != "*" and not set(name) & set(".`[]"):
-        return name
-    if "`." in name or name.endswith("`"):
-        raise PatternError(name, "a name with a backtick before a dot or at its end cannot be written as a path")
-    return f"`{name}`"
+    return not_(exists(f"{'.'.join(f'{path_step(name)}[]' for name in steps)}:scalar"))
 
 
 # Values
@@ -592,7 +532,7 @@ _COMPARISONS: Final[Mapping[str, Callable[[Any, str], _Test]]] = {
 
 
 def _all_of(parts: Sequence[Condition]) -> Condition:
-    single = (part.children if isinstance(part, Group) and _is_conjunction(part) else (part,) for part in parts)
+    single = (part.children if isinstance(part, Group) and is_conjunction(part) else (part,) for part in parts)
     distinct = list(dict.fromkeys(chain.from_iterable(single)))
     return distinct[0] if len(distinct) == 1 else all_of(*distinct)
 

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from turnout.conditions import evaluate, format_condition
+from turnout.conditions import Condition, evaluate, format_condition, leaves, parse
+from turnout.engine.metadata import Metadata, texts_of
 from turnout.errors import SubscriptionInvalidError
+from turnout.records import Batch
+from turnout.records.batch import Record
+from turnout.subscriptions import Subscription
+from turnout.subscriptions.index import Index
 from turnout.subscriptions.sigma import SigmaRule, SkippedRule, read_file, read_text, rule_files
 
 RULE = """\
@@ -141,3 +147,34 @@ def test_files_and_folders(tmp_path) -> None:
         "",
         "No such file or directory",
     ]
+
+
+def _of_arrays(rule: str) -> Condition:
+    (found,) = read_text(f"{{detection: {{s: {rule}, condition: s}}}}", Path("rule.yml"), arrays=True)
+    assert isinstance(found, SigmaRule)
+    assert parse(format_condition(found.condition)) == found.condition
+    return found.condition
+
+
+@pytest.mark.parametrize(
+    ("rule", "event", "holds"),
+    [
+        ("{staff.name: Anna, staff.age: 9}", {"staff": [{"name": "Anna", "age": 3}, {"name": "Bob", "age": 9}]}, False),
+        ("{staff.name: anna, staff.age: 9}", {"staff": [{"name": "Bob"}, {"name": "Anna", "age": 9}]}, True),
+        ("{staff.name: Anna, staff.age: 9}", {"staff": {"name": "Anna", "age": 9}}, True),
+        ("{staff.name: Anna, staff.age|neq: 9}", {"staff": [{"name": "Anna", "age": 9}, {"age": 3}]}, False),
+        ("{staff.name: Anna, staff.boss: null}", {"staff": [{"name": "Anna"}, {"boss": "x"}]}, True),
+        ("{a.b.c: 1, a.b.d: 2, a.e: 3}", {"a": [{"b": [{"c": 1, "d": 2}], "e": 3}]}, True),
+        ("{a.b.c: 1, a.b.d: 2, a.e: 3}", {"a": [{"b": [{"c": 1}, {"d": 2}], "e": 3}]}, False),
+        ("{a.b|contains: [x, y], d: z}", {"a": [[{"b": "1x"}]], "d": "z"}, True),
+        ("{tags|contains|all: [x, y]}", {"tags": ["ax", "by"]}, True),
+        ("[{a.b: 1}, {a.c: 2}]", {"a": [{"c": 2}]}, True),
+    ],
+)
+def test_fields_through_arrays(rule: str, event: dict[str, Any], holds: bool) -> None:
+    """Fields of one search below one array are in one element of it."""
+    condition = _of_arrays(rule)
+    batch = Batch.of_records([Record("t", event)])
+    columns = Metadata({"*": "value.*"}).columns(batch, batch.alive, sorted({leaf.key for leaf in leaves(condition)}))
+    assert evaluate(condition, texts_of(columns, 0)) is holds
+    assert Index.of([Subscription(["d"], condition, id="one")]).match(columns, 1).rows.tolist() == [0] * holds

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import yaml
 
-from turnout.conditions import Condition, all_of, kiwi
+from turnout.conditions import Condition, Element, Group, all_of, format_condition, kiwi
+from turnout.conditions.element import below, implied, path_step, read_as_json
 from turnout.conditions.pattern import escape
 from turnout.errors import ConditionError
 from turnout.file_reading import read_file as bytes_of
@@ -101,8 +102,8 @@ def rule_files(paths: Sequence[Path]) -> Iterator[Path]:
         yield from sorted(file for file in path.rglob("*") if file.suffix in (".yml", ".yaml") and file.is_file())
 
 
-def read_file(path: Path) -> Iterator[SigmaRule | SkippedRule]:
-    """Yield each rule of a file; a file that cannot be read is left as a whole."""
+def read_file(path: Path, *, arrays: bool = False) -> Iterator[SigmaRule | SkippedRule]:
+    """Yield each rule of a file; a file that cannot be read is left as a whole. See `read_text`."""
     try:
         text = bytes_of(path, max_bytes=_MAX_BYTES).decode("utf-8-sig")
     except OSError as failure:
@@ -111,11 +112,17 @@ def read_file(path: Path) -> Iterator[SigmaRule | SkippedRule]:
     except UnicodeDecodeError as failure:
         yield SkippedRule(path, "", f"is not UTF-8: the byte at {failure.start}")
         return
-    yield from read_text(text, path)
+    yield from read_text(text, path, arrays=arrays)
 
 
-def read_text(text: str, path: Path) -> Iterator[SigmaRule | SkippedRule]:
+def read_text(text: str, path: Path, *, arrays: bool = False) -> Iterator[SigmaRule | SkippedRule]:
     """Yield each rule of a text, which has one in each of its YAML documents.
+
+    Args:
+        text: YAML.
+        path: name of the file.
+        arrays: read each step of a field with dots as an array; fields of one search that are below the same one
+            have to be in one element.
 
     >>> rule = "{title: Shell, detection: {selection: {Image|endswith: '/sh'}, condition: selection}}"
     >>> (found,) = read_text(rule, Path("shell.yml"))
@@ -124,12 +131,12 @@ def read_text(text: str, path: Path) -> Iterator[SigmaRule | SkippedRule]:
     """
     starts = [0, *(match.end() for match in _DOCUMENTS.finditer(text))]
     for start, end in zip(starts, [*(match.start() for match in _DOCUMENTS.finditer(text)), len(text)], strict=True):
-        found = _read_document(text[start:end], path, text.count("\n", 0, start))
+        found = _read_document(text[start:end], path, text.count("\n", 0, start), arrays=arrays)
         if found is not None:
             yield found
 
 
-def _read_document(text: str, file: Path, first_line: int) -> SigmaRule | SkippedRule | None:
+def _read_document(text: str, file: Path, first_line: int, *, arrays: bool) -> SigmaRule | SkippedRule | None:
     try:
         node = compose(text)
         repeated = repeated_key(node)
@@ -143,13 +150,13 @@ def _read_document(text: str, file: Path, first_line: int) -> SigmaRule | Skippe
         path, mark = repeated
         return SkippedRule(file, path, "occurs twice: only one of them would count", first_line + mark.line + 1)
     try:
-        return _rule(document, file)
+        return _rule(document, file, arrays=arrays)
     except InexpressibleError as failure:
         line = _line_of(node, failure.path)
         return SkippedRule(file, failure.path, failure.reason, None if line is None else first_line + line)
 
 
-def _rule(document: object, file: Path) -> SigmaRule:
+def _rule(document: object, file: Path, *, arrays: bool) -> SigmaRule:
     if not isinstance(document, dict):
         raise InexpressibleError("", "expected a rule, which is a mapping")
     if "correlation" in document:
@@ -158,7 +165,7 @@ def _rule(document: object, file: Path) -> SigmaRule:
     if not isinstance(detection, dict) or "condition" not in detection:
         raise InexpressibleError("" if detection is None else "detection", "expected a detection with a condition")
     try:
-        condition = _condition(detection)
+        condition = _condition(detection, arrays=arrays)
     except InexpressibleError as failure:
         raise InexpressibleError(f"detection.{failure.path}", failure.reason) from failure
     except ConditionError as failure:
@@ -180,9 +187,9 @@ def _text(value: object) -> str:
     return str(value)[:_MAX_TEXT] if isinstance(value, (str, int)) else ""
 
 
-def _condition(detection: Mapping[object, object]) -> Condition:
+def _condition(detection: Mapping[object, object], *, arrays: bool) -> Condition:
     searches = {
-        str(name): _search(str(name), body)
+        str(name): _search(str(name), body, arrays=arrays)
         for name, body in detection.items()
         if name not in ("condition", "timeframe")
     }
@@ -199,17 +206,48 @@ def _expression(written: object) -> str:
     return written
 
 
-def _search(path: str, body: object) -> Condition:
+def _search(path: str, body: object, *, arrays: bool) -> Condition:
     """Return the condition of a search: a map of fields that all have to match, or a list of alternatives."""
     if isinstance(body, list):
         if not body:
             raise InexpressibleError(path, "has no alternatives")
-        return either([_search(f"{path}[{number}]", part) for number, part in enumerate(body)])
+        return either([_search(f"{path}[{number}]", part, arrays=arrays) for number, part in enumerate(body)])
     if not isinstance(body, dict):
         return field_condition(path, "", body)
     if not body:
         raise InexpressibleError(path, "has no fields")
-    return both([field_condition(f"{path}.{name}", str(name), value) for name, value in body.items()])
+    conditions = [(str(name), field_condition(f"{path}.{name}", str(name), value)) for name, value in body.items()]
+    if not arrays:
+        return both([condition for _, condition in conditions])
+    parts = _in_elements([(name.partition("|")[0].split("."), condition) for name, condition in conditions])
+    return both([*(leaf for part in parts for leaf in implied(part)), *map(read_as_json, parts)])
+
+
+def _in_elements(fields: Sequence[tuple[Sequence[str], Condition]]) -> list[Condition]:
+    """Return conditions on fields: those that have an array in common hold in one element of it."""
+    by_name: dict[str, list[tuple[Sequence[str], Condition]]] = {}
+    for (name, *steps), condition in fields:
+        by_name.setdefault(name, []).append((steps, condition))
+    parts: list[Condition] = []
+    for name, own in by_name.items():
+        if not name:
+            # A keyword is looked for in all fields.
+            parts += [condition for _, condition in own]
+            continue
+        key = path_step(name)
+        parts += [_with_key(condition, f"{key}[]") for steps, condition in own if not steps]
+        inner = _in_elements([(steps, condition) for steps, condition in own if steps])
+        if len(inner) == 1:
+            parts.append(below(f"{key}[].", inner[0]))
+        elif inner:
+            parts.append(Element(key, format_condition(both(inner))))
+    return parts
+
+
+def _with_key(condition: Condition, key: str) -> Condition:
+    if isinstance(condition, Group):
+        return replace(condition, children=tuple(_with_key(child, key) for child in condition.children))
+    return replace(condition, key=key)
 
 
 def _line_of(node: yaml.Node | None, path: str) -> int | None:
