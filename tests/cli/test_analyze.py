@@ -101,3 +101,16 @@ def test_spark_without_records(turnout, store) -> None:
 
     assert code == 2
     assert "--spark: expected --against: without records there is nothing to match" in err
+
+
+def test_keys_that_are_nearly_listed(turnout, store, tmp_path, nats_server) -> None:
+    """A key that a condition misspells is named with the listed one; another may be a header."""
+    (tmp_path / "route.yaml").write_text(ROUTE.format(url=nats_server.url), encoding="utf-8")
+    with Connection.open(nats_server.url) as connection:
+        create_stream(connection, {"name": "ANALYSED", "subjects": ["seen.>"], "storage": "memory"})
+    store.create(Subscription(("got.oulu",), parse("ctiy:Oulu AND trace-id exists AND subject:a"), id="typo"))
+
+    code, _, err = turnout("subscriptions", "analyze", "--against", "route.yaml")
+
+    problem = 'the route lists no such name; did you mean "city"?'
+    assert (code, err) == (0, f"warning: ctiy: {problem} Without such a header it is absent, in: typo\n")
