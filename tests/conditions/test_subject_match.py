@@ -91,7 +91,7 @@ def test_stores_keep_it(url: str, tmp_path) -> None:
 
 @pytest.mark.parametrize(
     ("subject", "problem"),
-    [("", "it is empty"), ("a..b", "'a..b' has an empty token"), ("a.>.b", "> stands only at the end of a.>.b")],
+    [("", "it is empty"), ("a..b", "'a..b' has an empty token"), ("a.>.b", "> is possible only at the end of a.>.b")],
 )
 def test_what_is_no_filter(subject: str, problem: str) -> None:
     """It would never match."""

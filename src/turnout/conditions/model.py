@@ -200,7 +200,7 @@ class SubjectMatch:
     >>> SubjectMatch("subject", "orders.>.new")
     Traceback (most recent call last):
         ...
-    turnout.errors.ConditionError: not a filter of subjects: > stands only at the end of orders.>.new
+    turnout.errors.ConditionError: not a filter of subjects: > is possible only at the end of orders.>.new
     """
 
     key: str
@@ -216,7 +216,7 @@ class SubjectMatch:
             raise ConditionError(f"not a filter of subjects: {problem}", text=self.subject)
         if ">" in tokens[:-1]:
             at = self.subject.index(">")
-            problem = f"> stands only at the end of {self.subject}"
+            problem = f"> is possible only at the end of {self.subject}"
             raise ConditionError(f"not a filter of subjects: {problem}", text=self.subject, position=at)
 
 

@@ -6,7 +6,7 @@ values that the pattern names, ``a[].state[]:text``. ``detail`` of an event is a
 
 Fields below one array have to hold in one element of it, and so become ``any(…)``. A field that has to be missing is
 missing in the element that the fields before it have chosen, in the order of their names; without such, in all
-elements. Before each ``any`` stand the leaves that follow from it and can be looked up.
+elements. Before each ``any`` are the leaves that follow from it and can be looked up.
 Sources: EventBridge's user guide, "Comparison operators for use in event patterns"; the answers of event-ruler 2.0.1.
 """
 
@@ -451,7 +451,7 @@ def _wildcard(value: object, path: str) -> _Test:
     text = _text(value, path)
     rest = text.replace("\\\\", "").replace("\\*", "")
     if "\\" in rest:
-        raise PatternError(path, f"a backslash stands before a star or another backslash, in {_describe(value)}")
+        raise PatternError(path, f"a backslash precedes a star or another backslash, in {_describe(value)}")
     if "**" in text.replace("\\\\", "").replace("\\*", " "):
         raise PatternError(path, f"one star suffices: EventBridge refuses several in a row, in {_describe(value)}")
     # There a question mark is itself.
