@@ -20,6 +20,7 @@ from turnout.conditions import (
     Logic,
     Operator,
     Regex,
+    SubjectMatch,
     decode,
     encode,
     format_condition,
@@ -101,6 +102,13 @@ FORMS = [
         "k=~^a",
         "320a0a01311a016b22025e61",
         {"id": "1", "base": {"not": False}, "key": "k", "regex": "^a"},
+    ),
+    Stored(
+        SubjectMatch("k", "a.>", id="1"),
+        '{"subjectCondition": {"id": "1", "key": "k", "subject": "a.>"}}',
+        "k matches a.>",
+        "420b0a01311a016b2203612e3e",
+        {"id": "1", "base": {"not": False}, "key": "k", "subject": "a.>"},
     ),
     Stored(
         Element("k", "a:b", id="1"),
