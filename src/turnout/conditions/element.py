@@ -8,7 +8,7 @@ tested on the values themselves: a text there is not read as JSON.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -74,7 +74,7 @@ def _holds(condition: Condition, metadata: Metadata, element: DynamicValue) -> b
     return holds != condition.negated
 
 
-def _elements(value: str) -> list[Any]:
+def _elements(value: str) -> Sequence[Any]:
     try:
         read = json.loads(value, parse_float=NumberText)
     except (ValueError, RecursionError):
@@ -86,7 +86,7 @@ _cached = lru_cache(maxsize=1024)(_elements)
 _cached_long = lru_cache(maxsize=2)(_elements)
 
 
-def _elements_read(value: str) -> list[Any]:
+def _elements_read(value: str) -> Sequence[Any]:
     if len(value) > _MOST_CACHED:
         return _elements(value)
     return _cached(value) if len(value) <= _LONG else _cached_long(value)
@@ -121,12 +121,12 @@ def _steps(path: str) -> tuple[str, ...] | None:
         return None
 
 
-def _at(element: DynamicValue, path: str) -> list[Any]:
+def _at(element: DynamicValue, path: str) -> Sequence[Any]:
     """Return the values at a path in an element."""
     if path == _SELF:
         return [element]
     steps = _steps(path)
-    values = [] if steps is None else [element]
+    values: Sequence[Any] = [] if steps is None else [element]
     for step in steps or ():
         if step is EACH:
             values = flat_elements(values)

@@ -185,10 +185,10 @@ class _ConditionReader:
         begin = self.at
         if self.take(_ANY) is not None:
             return self.built(begin, self.element)
-        if (sign := self.text[begin : begin + 1]) in ("!", "-", "+"):
-            written = "NOT" if sign != "+" else "by AND, and a required leaf has no sign"
-            meaning = "a negation" if sign != "+" else "a conjunction"
-            raise self.wrong(f"{meaning} is written {written}: {sign!r} begins no key (in a name, quote it)", begin)
+        if (first := self.text[begin : begin + 1]) in ("!", "-", "+"):
+            written = "NOT" if first != "+" else "by AND, and a required leaf has no sign"
+            meaning = "a negation" if first != "+" else "a conjunction"
+            raise self.wrong(f"{meaning} is written {written}: {first!r} begins no key (in a name, quote it)", begin)
         key = self.require(_KEY, "a key, '(' or NOT")
         if key.upper() in _WORD:
             raise self.expected("a key, '(' or NOT", begin)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final
+from typing import Final, cast
 
 from turnout.multivalued import PRESENCE_KINDS, Texts, texts_or_none
 from turnout.records.block import Block
@@ -117,7 +117,7 @@ def _present_inside(
     """Yield the fields, or the elements, of values with their schemas; nothing for a value without one."""
     for value, schema in found:
         if isinstance(value, Struct):
-            value, schema = value.fields, value.schema
+            schema, value = value.schema, value.fields
         if step is EACH:
             yield from _flat_with_schema(value, schema)
         elif not isinstance(value, dict) or step not in value:
@@ -212,7 +212,7 @@ def _elements_of(value: Value) -> Column:
     if isinstance(value, _Typed) and isinstance(value.value, list | tuple):
         inner = value.schema.values if value.schema is not None else None
         elements = [None if element is None else _Typed(element, inner) for element in value.value]
-        return [one for element in elements for one in _elements_of(element)]
+        return [one for element in elements for one in _elements_of(cast("Value", element))]
     return flat_elements(value) if isinstance(value, list | tuple) else (value,)
 
 

@@ -470,8 +470,10 @@ def _numeric(value: object, path: str) -> _Test:
         (low, least), (high, most) = bounds
         if not low.startswith(">") or not high.startswith("<") or least >= most:
             raise PatternError(path, f"expected > or >=, a number, < or <= and a larger one, found {_describe(value)}")
-    tests = [lambda key, bound=bound: compare(f"{key}:number", *bound) for bound in bounds]
-    return _Test(lambda key: _all_of([test(key) for test in tests]), single=len(tests) == 1)
+    return _Test(
+        lambda key: _all_of([compare(f"{key}:number", *bound) for bound in bounds]),
+        single=len(bounds) == 1,
+    )
 
 
 def _exists(value: object, path: str) -> _Test:
