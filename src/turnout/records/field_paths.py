@@ -185,7 +185,8 @@ def kind_problem(path: str) -> str | None:
     """Return the reason that the end of a listed path, behind a colon, is no kind; None if it is one, or there is none.
 
     >>> print(kind_problem("value.dc:title"))  # doctest: +NORMALIZE_WHITESPACE
-    'title' is no kind of values: there are boolean, number, text. A field that is called so is written in backticks:
+    'title' is no kind of values: there are boolean, json, null, number, scalar, text.
+    A field that is called so is written in backticks:
     value.`dc:title`
     >>> kind_problem("value.`total:numbr`"), kind_problem("value.total:number")
     (None, None)
