@@ -49,7 +49,7 @@ class Endpoint(Part):
 
     def options(self) -> dict[str, str]:
         """Return the options for Spark's reader or writer, without options that are not set."""
-        written = self.model_dump(by_alias=True, exclude_none=True, exclude=_OF_ROUTES)
+        written = self.model_dump(by_alias=True, exclude_none=True, exclude={*_OF_ROUTES})
         written.update(written.pop("options", {}))
         return {self.renamed.get(key, key): _option(value) for key, value in written.items()}
 
