@@ -107,6 +107,7 @@ GET /fragments/condition
 POST /fragments/condition/extended
 POST /fragments/index
 POST /fragments/new-route/check
+POST /fragments/new-route/names
 GET /fragments/route-schema
 POST /fragments/routes/{name}/check
 GET /fragments/routes/{name}/control

@@ -12,15 +12,17 @@ _MAX_SECONDS: Final = 10**9
 """Seconds of the longest wait that is read; a longer one is this one."""
 
 _MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
-_TIME: Final = r"(?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)"
-_DATES: Final = tuple(
-    re.compile(form, re.ASCII)
-    for form in (
-        rf"[A-Z][a-z]{{2}}, (?P<day>\d\d) (?P<month>[A-Z][a-z]{{2}}) (?P<year>\d{{4}}) {_TIME} (?:GMT|UTC|\+0000)",
-        rf"[A-Z][a-z]{{5,8}}, (?P<day>\d\d)-(?P<month>[A-Z][a-z]{{2}})-(?P<year>\d\d) {_TIME} GMT",
-        rf"[A-Z][a-z]{{2}} (?P<month>[A-Z][a-z]{{2}}) (?P<day>[ \d]\d) {_TIME} (?P<year>\d{{4}})",
-    )
+_TIME: Final = r"(?P<hour>[0-9]{2}):(?P<minute>[0-9]{2}):(?P<second>[0-9]{2})"
+_FIXED_DATE: Final = re.compile(
+    rf"[A-Z][a-z]{{2}}, (?P<day>[0-9]{{2}}) (?P<month>[A-Z][a-z]{{2}}) (?P<year>[0-9]{{4}}) {_TIME} (?:GMT|UTC|\+0000)"
 )
+_RFC850_DATE: Final = re.compile(
+    rf"[A-Z][a-z]{{5,8}}, (?P<day>[0-9]{{2}})-(?P<month>[A-Z][a-z]{{2}})-(?P<year>[0-9]{{2}}) {_TIME} GMT"
+)
+_ASCTIME_DATE: Final = re.compile(
+    rf"[A-Z][a-z]{{2}} (?P<month>[A-Z][a-z]{{2}}) (?P<day>[ 0-9][0-9]) {_TIME} (?P<year>[0-9]{{4}})"
+)
+_DATES: Final = (_FIXED_DATE, _RFC850_DATE, _ASCTIME_DATE)
 """The forms of a date in HTTP (RFC 9110, 5.6.7): IMF-fixdate, and the obsolete ones of RFC 850 and of asctime."""
 
 

@@ -316,7 +316,7 @@ def escaped(text: str, known: frozenset[str] | None) -> str:
 
 
 def _names(text: str) -> list[str]:
-    return re.findall(r"\$\{([^}]*)\}", text)
+    return re.findall(r"\$\{([^{}]*)\}", text)
 
 
 def _literal(known: frozenset[str], inside: str) -> str | None:

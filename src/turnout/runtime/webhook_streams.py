@@ -25,4 +25,6 @@ def make_webhook_streams(route: Route, *, create: bool = True) -> list[str]:
     if webhooks is None:
         return []
     sink = list(route.sinks.values())[webhooks.sink_index(list(route.sinks))]
-    return adapter_of(sink).make_delivery_streams(webhooks, create=create)
+    adapter = adapter_of(sink)
+    # An adapter of a package may know a run's call alone.
+    return adapter.make_delivery_streams(webhooks) if create else adapter.make_delivery_streams(webhooks, create=False)

@@ -20,7 +20,7 @@ from turnout.errors import ConfigError, Mistake
 from turnout.server.errors import StaleError
 from turnout.server.rest.problems import problem
 
-_TAG = re.compile(r'[ \t]*(?:(?P<weak>W/)?"(?P<tag>[\x21\x23-\x7e\x80-\xff]*)")?[ \t]*(?:,|$)')
+_TAG = re.compile(r'(?:(?P<weak>W/)?"(?P<tag>[\x21\x23-\x7e\x80-\xff]*)"[ \t]*)?(?:,[ \t]*|$)')
 _OF_CONTENT = ("content-length", "content-type", "content-encoding", "content-language")
 
 
@@ -84,17 +84,18 @@ UNCONDITIONAL: Final = Preconditions()
 def _tags(header: str, value: str | None) -> tuple[EntityTag, ...] | None:
     if value is None:
         return None
-    if value.strip() == "*":
+    text = value.strip(" \t")
+    if text == "*":
         return ()
     tags, position = [], 0
-    while position < len(value):
-        found = _TAG.match(value, position)
+    while position < len(text):
+        found = _TAG.match(text, position)
         if found is None:
             break
         if found["tag"] is not None:
             tags.append(EntityTag(found["tag"], found["weak"] is not None))
         position = found.end()
-    if position < len(value) or not tags:
+    if position < len(text) or not tags:
         raise ConfigError(
             [Mistake(header, f'expected * or entity tags in quotes, as "5" or "5", "6"; found {value!r}')],
             what="bad request",

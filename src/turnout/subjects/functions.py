@@ -200,13 +200,10 @@ FUNCTIONS: tuple[MappingFunction, ...] = (
 
 # They are resolved once, in the mappings of an account; nats-server has them from 2.15.3 on. Another account's hash is
 # for imports and leaf nodes, and never for mappings.
-_ACCOUNT_FUNCTIONS = tuple(
-    (name, re.compile(rf"{{{{{_BLANK}{spelling}{_BLANK}\("))
-    for name, spelling in (
-        ("account-hash-import", "[aA]ccount-[hH]ash-[iI]mport"),
-        ("account-hash-leaf-remote", "[aA]ccount-[hH]ash-[lL]eaf-[rR]emote"),
-        ("account-hash", "[aA]ccount-[hH]ash"),
-    )
+_ACCOUNT_FUNCTIONS = (
+    ("account-hash-import", re.compile(rf"{{{{{_BLANK}[aA]ccount-[hH]ash-[iI]mport{_BLANK}\(")),
+    ("account-hash-leaf-remote", re.compile(rf"{{{{{_BLANK}[aA]ccount-[hH]ash-[lL]eaf-[rR]emote{_BLANK}\(")),
+    ("account-hash", re.compile(rf"{{{{{_BLANK}[aA]ccount-[hH]ash{_BLANK}\(")),
 )
 _HASH_DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _HASH_LENGTH = 8

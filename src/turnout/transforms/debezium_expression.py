@@ -142,7 +142,7 @@ Node: TypeAlias = "Path | Constant | Interpolation | Comparison | Membership | N
 class Script:
     r"""Expression that has been read.
 
-    >>> script = Script.read("value.op == 'c' ? \\"cdc.${value.n}\\" : null", GROOVY)
+    >>> script = Script.read("value.op == 'c' ? \"cdc.${value.n}\" : null", GROOVY)
     >>> script.evaluate(lambda path: Typed.of({"op": "c", "n": 7}[path.steps[0].name])).text
     'cdc.7'
     """

@@ -14,7 +14,10 @@ from turnout.codecs.schema_registry import SUBJECTS, RegistryOptions
         ({"url": "ftp://ann:secret@a"}, r"found 'ftp://\*\*\*@a'"),
         ({"url": "http://a:99999999"}, "url: expected"),
         ({"url": "http://a", "urls": []}, "urls is not known; did you mean .url"),
-        ({"url": "http://a", "auth": "ann:secret"}, "auth: expected a mapping of user, password, token, found another"),
+        (
+            {"url": "http://a", "auth": "ann:secret"},
+            "auth: expected a mapping of user, password, userInfo, token, found another",
+        ),
         ({"url": "http://a", "auth": {"user": "ann"}}, "auth: expected user and password, or token"),
         ({"url": "http://a", "auth": {"token": 5}}, "auth.token: expected text"),
         ({"url": "http://a", "tls": {"key": "k"}}, "tls.key: needs tls.certificate"),

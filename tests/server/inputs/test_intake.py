@@ -18,7 +18,7 @@ from starlette.testclient import TestClient
 
 from tests.documentation import blocks
 from tests.nats.jetstream.support import fresh
-from tests.server.conftest import Bench, bench
+from tests.server.conftest import Bench, bench, wait_for
 from turnout.embedded import NatsServer
 from turnout.errors import ConfigError
 from turnout.nats.jetstream import Message, StreamConfig, connect
@@ -195,6 +195,15 @@ def test_absent_server(bench: Bench, tmp_path: Path) -> None:
             assert len(scene.stored()) == 1
 
 
+def freeze(pid: int) -> None:
+    """Stop a process, and wait until each of its threads has stopped."""
+    os.kill(pid, signal.SIGSTOP)
+    states = lambda: {  # noqa: E731
+        task.read_text().rpartition(")")[2].split()[0] for task in Path(f"/proc/{pid}/task").glob("*/stat")
+    }
+    wait_for(lambda: states() == {"T"})
+
+
 def test_frozen_server(bench: Bench, tmp_path: Path) -> None:
     """A frozen server confirms nothing: 503. When it continues, the repeated message is stored once."""
     with NatsServer(tmp_path) as server:
@@ -203,7 +212,7 @@ def test_frozen_server(bench: Bench, tmp_path: Path) -> None:
         with scene.serving() as client:
             headers = {**BEARER, "Idempotency-Key": "k"}
             assert client.post("/v1/in/shop", content=b"0", headers=BEARER).status_code == 200
-            os.kill(server.pid, signal.SIGSTOP)
+            freeze(server.pid)
             try:
                 assert client.post("/v1/in/shop", content=b"1", headers=headers).status_code == 503
             finally:

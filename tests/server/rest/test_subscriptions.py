@@ -130,7 +130,7 @@ def test_a_subscription_is_replaced_and_changed_in_place(client: TestClient) -> 
     assert (read.headers["etag"], put.headers["etag"], patched.headers["etag"]) == ('"1"', '"2"', '"3"')
     assert (put.status_code, put.json()["condition_text"], put.json()["destinations"]) == (200, "k:2", ["e"])
     assert stale.status_code == 412
-    assert "is at revision 2, expected revision 1" in stale.json()["detail"]
+    assert stale.json()["detail"] == 'If-Match: expected the version "1", found "2"'
     assert (patched.json()["condition_text"], patched.json()["destinations"]) == ("k:2", ["f"])
     assert patched.json()["metadata"] == {"n": "x"}
     match = client.post("/v1/subscriptions/match", json={"message": {"k": "2"}}).json()

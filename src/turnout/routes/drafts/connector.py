@@ -54,7 +54,7 @@ _CONVERTERS = {
 }
 """Next steps by part of the class name of an unknown converter."""
 _PLAIN_HEADERS = ("simpleheaderconverter", "stringconverter", "bytearrayconverter")
-_VARIABLE = re.compile(r"\$\{[^}]*\}")
+_VARIABLE = re.compile(r"\$\{[^{}]*\}")
 _MARKS = ("connector.class", "topics", "topics.regex", "transforms", "key.converter", "value.converter")
 """Properties, at least one of which a connector has."""
 _OF_THE_CLIENT = ("deserializer", "serializer", "group.id", "enable.auto.commit", "interceptor.classes", "client.id")

@@ -15,8 +15,8 @@ from turnout.errors import Mistake, RouteError
 from turnout.routes.route import Route
 
 _ENVIRONMENT = re.compile(r"(?<!\$)\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*)\}")
-_URL = re.compile(r"(?<=url: )\$\{[^}:]*(?::[^-}][^}]*)?\}")
-_FROM_FILE = re.compile(r"(userInfo: ['\"]?)?\$\{file:[^}]*\}")
+_URL = re.compile(r"(?<=url: )\$\{[^{}:]*(?::[^-{}][^{}]*)?\}")
+_FROM_FILE = re.compile(r"(userInfo: ['\"]?)?\$\{file:[^{}]*\}")
 
 
 class Adoption(NamedTuple):

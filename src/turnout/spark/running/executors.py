@@ -11,6 +11,7 @@ from typing import Any, Final, Self
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
+from turnout.background import Background
 from turnout.spark.session.connect import is_connect
 
 _log = logging.getLogger(__name__)
@@ -37,24 +38,23 @@ class ExecutorWatch:
     def __init__(self, route: str, spark: SparkSession, stop: threading.Event) -> None:
         self._route = route
         self._stop = stop
-        self._ended = threading.Event()
         self._context = None if is_connect(spark) else spark.sparkContext
         self._granted = self._context is None or _is_local(str(self._context.master))
         self._is_watched = not self._granted
         self._job_group = f"turnout-{route}"
-        self._thread = threading.Thread(target=self._watch, name="turnout-executors", daemon=True)
+        self._background = Background(f"route {route}: watch of Spark's executors", self._look, every=_POLL_SECONDS)
+        self._since, self._warned = time.monotonic(), -_REPEATED_SECONDS
         self.waits = False
         """True while Spark has work to do, and no executor to do it."""
 
     def __enter__(self) -> Self:
         if self._is_watched:
-            self._thread.start()
+            self._background.start()
         return self
 
     def __exit__(self, *raised: object) -> None:
-        self._ended.set()
         if self._is_watched:
-            self._thread.join()
+            self._background.close()
 
     @property
     def granted(self) -> bool:
@@ -66,32 +66,31 @@ class ExecutorWatch:
         if self._context is not None and self._is_watched:
             self._context.setJobGroup(self._job_group, f"route {self._route}")
 
-    def _watch(self) -> None:
+    def _look(self) -> None:
         scala: Any = self._context._jsc.sc()  # type: ignore[union-attr]  # noqa: SLF001 - PySpark has no way to ask
-        since, warned = time.monotonic(), -_REPEATED_SECONDS
-        while not self._ended.wait(_POLL_SECONDS):
-            try:
-                # The driver is one of them.
-                executors = scala.getExecutorMemoryStatus().size() - 1
-                works = bool(scala.statusTracker().getActiveJobIds())
-                grants_later = scala.getConf().getBoolean("spark.dynamicAllocation.enabled", False)
-            except (Py4JError, OSError):
-                # The JVM has ended, which the run itself reports.
-                return
-            now = time.monotonic()
-            self._granted = self._granted or executors > 0 or (grants_later and not works)
-            self.waits = works and executors == 0
-            if not self.waits and self._granted:
-                if warned > 0:
-                    _log.warning("route %s: Spark has executors, and the run continues", self._route)
-                since, warned = now, -_REPEATED_SECONDS
-                continue
-            if now - since >= _PATIENCE_SECONDS and now - warned >= _REPEATED_SECONDS:
-                warned = now
-                _log.warning("route %s %s", self._route, _problem(scala, now - since))
-            if self.waits and self._stop.is_set():
-                with suppress(Py4JError, OSError):
-                    scala.cancelJobGroup(self._job_group)
+        try:
+            # The driver is one of them.
+            executors = scala.getExecutorMemoryStatus().size() - 1
+            works = bool(scala.statusTracker().getActiveJobIds())
+            grants_later = scala.getConf().getBoolean("spark.dynamicAllocation.enabled", False)
+        except (Py4JError, OSError):
+            # The JVM has ended, which the run itself reports.
+            self._background.stop()
+            return
+        now = time.monotonic()
+        self._granted = self._granted or executors > 0 or (grants_later and not works)
+        self.waits = works and executors == 0
+        if not self.waits and self._granted:
+            if self._warned > 0:
+                _log.warning("route %s: Spark has executors, and the run continues", self._route)
+            self._since, self._warned = now, -_REPEATED_SECONDS
+            return
+        if now - self._since >= _PATIENCE_SECONDS and now - self._warned >= _REPEATED_SECONDS:
+            self._warned = now
+            _log.warning("route %s %s", self._route, _problem(scala, now - self._since))
+        if self.waits and self._stop.is_set():
+            with suppress(Py4JError, OSError):
+                scala.cancelJobGroup(self._job_group)
 
 
 def _is_local(master: str) -> bool:
