@@ -18,8 +18,8 @@ _HEAD = """# Command line
 
 Every command of `turnout`, as `--help` tells it. Exit codes are 0 for done, 1 where the work failed, 2 where the
 request was wrong, 130 where Ctrl-C cut the work off, and 141 where nothing reads the output any more
-(`turnout tail … | head`). What has no end of its own, as `run`, `serve`, `tail`, `tap` and `kv watch`, is done by Ctrl-C: 0; with an
-end (`run --once`, `tail --count`, `deliver --drain`) it is not.
+(`turnout tail … | head`). What has no end of its own, as `run`, `serve`, `tail`, `tap` and `kv watch`, is done by
+Ctrl-C: 0; with an end (`run --once`, `tail --count`, `deliver --drain`) it is not.
 
 With `--json` standard output is for programs; what is for people goes to standard error."""
 

@@ -183,7 +183,9 @@ def test_a_mask_that_masks_nothing_fails_the_tests(turnout, folder) -> None:
     }
     assert names["transforms[2].fields", "value.secret"] == (0, True)
     assert names["transforms[2].predicate.when", "value.n"] == (1, False)
-    assert ET.parse(folder / "junit.xml").find(".//testsuite").get("failures") == "1"
+    suite = ET.parse(folder / "junit.xml").find(".//testsuite")
+    assert suite is not None
+    assert suite.get("failures") == "1"
     assert "FAILED" not in of_part
 
     file.write_text(f"{shared}cases:\n{MASK.format(name='right', field='secret')}", encoding="utf-8")

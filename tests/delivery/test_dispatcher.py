@@ -24,6 +24,7 @@ from turnout.delivery import capacity, dispatcher
 from turnout.delivery.dispatcher import Dispatcher
 from turnout.delivery.failures import Failures
 from turnout.delivery.lane import Delivery
+from turnout.delivery.requests import request_of
 from turnout.delivery.service import deliver, opened_queue
 from turnout.delivery.streams import DeliveryStreams
 from turnout.embedded import NatsServer
@@ -719,7 +720,7 @@ def test_bodies_that_are_no_text(nats_server: NatsServer, settings: dict[str, st
 
 def test_a_record_without_a_request(nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """A record of which no request can be made fails by its schedule; it says nothing about its endpoint."""
-    make = dispatcher.request_of
+    make = request_of
 
     def broken(settings: Any, identity: str, headers: Any, body: bytes, *rest: Any) -> Any:
         if body.startswith(b"bad"):
@@ -736,7 +737,7 @@ def test_a_record_without_a_request(nats_server: NatsServer, monkeypatch: pytest
             (state,) = running.endpoints()
             assert state.state == "closed"
             assert (running.counts.delivered, running.counts.dead) == (10, 10)
-        ((_, headers), *_) = await hooks.dead()
+        headers = (await hooks.dead())[0][1]
         assert "no request can be made of it: LookupError: a bug" in headers["Turnout-Attempts"]
 
     run(nats_server, fine, work, delivery={**FAST, "breakerFailures": 2, "breakerPause": "10m"})

@@ -38,7 +38,7 @@ def through(transforms: list[dict[str, Any]], *values: bytes, value: str = "json
     ]
 
 
-EVENTS = [
+EVENTS: list[tuple[dict[str, str], Any]] = [
     ({"datacontenttype": "application/octet-stream"}, b"\1\2\xff"),
     ({"datacontenttype": "text/plain"}, "x"),
     ({"datacontenttype": "text/plain; charset=utf-8"}, 'say "ä"'),

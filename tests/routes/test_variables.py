@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -210,7 +211,8 @@ transforms:
     topic.expression: "value.op == 'c' ? 'a' : null"
 """
     values = {"topic": "wrong", "timestamp": "wrong", "a": "wrong", "routedByValue": "wrong", "REGION": "eu"}
-    times, names, events, _ = (stage.transform for stage in Route.parse(text, values).chain.stages)
+    transforms: list[Any] = [stage.transform for stage in Route.parse(text, values).chain.stages]
+    times, names, events, _ = transforms
 
     assert times.topic_format == "${topic}.${timestamp}.eu"
     assert names.replacement == "${a}$2eu"
@@ -239,7 +241,7 @@ def test_variables_of_a_connectors_file(tmp_path: Path) -> None:
     route = Route.parse(text, {"STAGE": "live", "PRICE": "1"}, file=tmp_path / "route.yaml")
 
     mask, insert, _ = (stage.transform for stage in route.chain.stages)
-    registry = route.value.settings["registry"]
+    registry: Any = route.value.settings["registry"]
     assert [named.path for named in mask.named_fields()] == [("card",)]
     assert "live ${PRICE}" in repr(insert)
     assert (registry.user, registry.password.reveal()) == ("ann", "hunter2")
@@ -261,7 +263,7 @@ def test_user_and_password_in_one_variable() -> None:
     text = ENDS.replace(
         "{format: json}", "{format: avro, registry: {url: 'http://a', auth: {userInfo: '${USER_INFO}'}}}"
     )
-    registry = Route.parse(text, {"USER_INFO": "ann:hunter2:x"}).value.settings["registry"]
+    registry: Any = Route.parse(text, {"USER_INFO": "ann:hunter2:x"}).value.settings["registry"]
     assert (registry.user, registry.password.reveal()) == ("ann", "hunter2:x")
     with pytest.raises(RouteError, match=r"auth\.userInfo: expected a user and a password") as raised:
         Route.parse(text, {"USER_INFO": "hunter2"})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Sequence
 
 import pyarrow as pa
 import pytest
@@ -14,7 +15,7 @@ from turnout.runtime.row_ids import IdSample, TaskIds
 batches = st.lists(st.lists(st.none() | st.sampled_from([b"", b"a", b"b", b"c", b"a:1"]), max_size=12), max_size=6)
 
 
-def task(parts: list[list[bytes | None]], *, distinct: bool) -> tuple[list[bytes | None], IdSample]:
+def task(parts: Sequence[Sequence[bytes | None]], *, distinct: bool) -> tuple[list[bytes | None], IdSample]:
     ids = TaskIds(distinct=distinct)
     written = [id_ for part in parts for id_ in ids.add(pa.array(part, pa.binary())).to_pylist()]
     return written, pickle.loads(pickle.dumps(ids.sample()))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from turnout.conditions import format_condition, kiwi, parse
+from turnout.conditions import Condition, format_condition, kiwi, parse
 from turnout.errors import ConditionError, SubscriptionInvalidError
 from turnout.subscriptions import Subscription
 from turnout.subscriptions.lines import read_lines
@@ -119,7 +119,7 @@ def test_what_other_query_languages_write(text: str, advice: str) -> None:
     "leaf",
     [kiwi("-city", "x"), kiwi("+a", "x"), kiwi("a", ">10"), kiwi("a", "'x'"), kiwi("a", "<"), kiwi("_exists_", "a")],
 )
-def test_quoted_they_are_texts_and_names(leaf: object) -> None:
+def test_quoted_they_are_texts_and_names(leaf: Condition) -> None:
     """Quotes say that a text is meant, and a condition of JSON is written with them."""
     assert parse(format_condition(leaf)) == leaf
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from tests.transforms.chains import STRUCT, chain, values
 
@@ -24,9 +26,9 @@ def test_a_null_partition_leaves_schemaless_objects_as_they_are() -> None:
 def test_numpy_columns_are_inserted_as_numbers() -> None:
     """A batch off the wire has arrays for partitions and offsets."""
     block = Block(np.arange(2), STRUCT, columns={"a": ["x", "y"], "n": [1, 2]})
-    batch = Batch(
-        ["t"] * 2, np.array([0, 1]), np.array([7, 8]), [Milliseconds(1), Milliseconds(2)], [], [block], Headers(2)
-    )  # type: ignore[arg-type]
+    partitions: Any = np.array([0, 1])
+    offsets: Any = np.array([7, 8])
+    batch = Batch(["t"] * 2, partitions, offsets, [Milliseconds(1), Milliseconds(2)], [], [block], Headers(2))
 
     ChainRunner(chain("InsertField$Value", offset_field="o", partition_field="p", timestamp_field="ts")).apply(batch)
 

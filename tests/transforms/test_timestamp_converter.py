@@ -124,7 +124,11 @@ def test_values_of_subclasses_are_those_of_their_classes() -> None:
     class Kind(StrEnum):
         NEW = "new"
 
-    value = OrderedDict(kind=Kind.NEW, n=np.float64(1.5), inner=defaultdict(dict, a=OrderedDict(b=IntEnum("E", "X").X)))
+    class Number(IntEnum):
+        ONE = 1
+
+    inner: defaultdict[str, Any] = defaultdict(dict, a=OrderedDict(b=Number.ONE))
+    value = OrderedDict(kind=Kind.NEW, n=np.float64(1.5), inner=inner)
     flatten = Chain.from_config({"transforms": "f", "transforms.f.type": "Flatten$Value"})
     cast = Chain.from_config(
         {"transforms": "c", "transforms.c.type": "Cast$Value", "transforms.c.spec": "kind:string,n:string"}

@@ -163,11 +163,11 @@ class NameWatch(Watch):
         for name, (side, steps) in self._metadata.items():
             self._field(f"subscriptions.metadata.{name}", side, steps, records, alive)
         for path, where in self._deliveries.items():
-            root, *steps = path
+            root, *names = path
             if root == "headers":
-                self._header(where, steps[0], records, alive)
+                self._header(where, names[0], records, alive)
             else:
-                self._field(where, Side(root.capitalize()), tuple(steps), records, alive)
+                self._field(where, Side(root.capitalize()), tuple(names), records, alive)
 
     def _tally(self, path: str, name: str, *, is_mask: bool = False) -> _Tally:
         return self._tallies.setdefault((path, name), _Tally(path, name, is_mask))

@@ -170,8 +170,8 @@ class CallContext:
     @property
     def max_response(self) -> int:
         """Largest response that the client takes, in bytes: as it says, or as gRPC clients do if they say nothing."""
-        said = dict(self._context.invocation_metadata() or ()).get(MAX_RESPONSE_KEY, "")
-        return decimal(said) or MAX_RESPONSE
+        length = dict(self._context.invocation_metadata() or ()).get(MAX_RESPONSE_KEY, "")
+        return decimal(length) or MAX_RESPONSE
 
 
 def _denied(details: str) -> RefusedError:

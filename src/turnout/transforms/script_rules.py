@@ -169,7 +169,7 @@ class JavaScript:
     def compare(left: Typed, right: Typed) -> int | None:
         """Return the order of two values; None where every comparison is false."""
         if left.is_text and right.is_text:
-            return (left.value > right.value) - (left.value < right.value)
+            return int(left.value > right.value) - int(left.value < right.value)
         if not all(_is_plain(one) or one.value is None for one in (left, right)):
             return None
         one, other = _js_number(left), _js_number(right)
@@ -197,7 +197,7 @@ def _order(left: Typed, right: Typed) -> int | None:
     """
     if left.is_text and right.is_text:
         one, other = left.value.encode("utf-16-be", "surrogatepass"), right.value.encode("utf-16-be", "surrogatepass")
-        return (one > other) - (one < other)
+        return int(one > other) - int(one < other)
     if left.is_number and right.is_text and len(right.value) == 1:
         return _number_order(left, Typed(ord(right.value), "int32"))
     if right.is_number and left.is_text and len(left.value) == 1:
@@ -209,7 +209,7 @@ def _number_order(left: Typed, right: Typed) -> int:
     """Return the order of two numbers: as doubles if one is a float or double, else exactly."""
     if left.type in _FLOATS or right.type in _FLOATS:
         return _double_order(_double(left.value), _double(right.value))
-    return (left.value > right.value) - (left.value < right.value)
+    return int(left.value > right.value) - int(left.value < right.value)
 
 
 def _double(value: int | float | Decimal) -> float:

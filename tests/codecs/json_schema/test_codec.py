@@ -128,7 +128,7 @@ def test_values_of_several_schemas(tmp_path: Path, document: Any, texts: list[by
     blocks, errors = blocks_of(own, *texts)
 
     assert errors == {}
-    written = {}
+    written: dict[int, bytes | None] = {}
     for block in blocks:
         block.origin = None
         written |= dict(zip(block.rows.tolist(), own.encode(block), strict=True))

@@ -354,6 +354,7 @@ def test_what_no_stage_has_changed_keeps_its_microseconds(spark: SparkSession) -
 def case_sensitive(request: pytest.FixtureRequest, spark: SparkSession) -> Iterator[bool]:
     """Return Spark's rule for names, set for the session."""
     before = spark.conf.get("spark.sql.caseSensitive")
+    assert before is not None
     spark.conf.set("spark.sql.caseSensitive", request.param)
     yield request.param == "true"
     spark.conf.set("spark.sql.caseSensitive", before)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -34,7 +34,7 @@ def snapshot(*stored_conditions: Condition) -> Snapshot:
     )
 
 
-def named(stored_conditions: dict[str, Condition]) -> Snapshot:
+def named(stored_conditions: Mapping[str, Condition]) -> Snapshot:
     return Snapshot(tuple(Subscription(("d",), condition, id=name) for name, condition in stored_conditions.items()))
 
 
@@ -202,6 +202,7 @@ def test_no_row_changes_its_partition(spark: SparkSession) -> None:
 def case_sensitive(request: pytest.FixtureRequest, spark: SparkSession) -> Iterator[bool]:
     """Return Spark's rule for names, set for the session."""
     before = spark.conf.get("spark.sql.caseSensitive")
+    assert before is not None
     spark.conf.set("spark.sql.caseSensitive", request.param)
     yield request.param == "true"
     spark.conf.set("spark.sql.caseSensitive", before)
