@@ -42,7 +42,7 @@ class ExecutorWatch:
         self._granted = self._context is None or _is_local(str(self._context.master))
         self._is_watched = not self._granted
         self._job_group = f"turnout-{route}"
-        self._background = Background(f"route {route}: watch of Spark's executors", self._look, every=_POLL_SECONDS)
+        self._background = Background(f"route {route}: watch of Spark's executors", self._poll, every=_POLL_SECONDS)
         self._since, self._warned = time.monotonic(), -_REPEATED_SECONDS
         self.waits = False
         """True while Spark has work to do, and no executor to do it."""
@@ -66,7 +66,7 @@ class ExecutorWatch:
         if self._context is not None and self._is_watched:
             self._context.setJobGroup(self._job_group, f"route {self._route}")
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         scala: Any = self._context._jsc.sc()  # type: ignore[union-attr]  # noqa: SLF001 - PySpark has no way to ask
         try:
             # The driver is one of them.
