@@ -80,3 +80,24 @@ def test_usual_subscriptions_are_plain():
     assert is_plain(Subscription(["d.e"], kiwi("k", "v*"), {"owner": "desk"}))
     assert is_plain(subscribed(kiwi("a", "1"), not_(kiwi("b", "2"))))
     assert not is_plain(subscribed(not_(kiwi("a", "1")), not_(kiwi("b", "2"))))
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        'a:1 OR k=~"[^x]{1,1000}y"',
+        'any(items, a:1 AND k=~"[^x]{1,1000}y")',
+        'any(items, a:1 AND any(parts, b:1 AND k=~"[^x]{1,1000}y"))',
+    ],
+)
+def test_large_regular_expressions_are_refused(condition):
+    """A new subscription has none, also within elements of arrays."""
+    with pytest.raises(SubscriptionInvalidError, match="instructions, at most 1,000 are taken"):
+        check(Subscription(["d"], parse(condition)))
+
+
+def test_regular_expressions_within_elements_are_counted():
+    """Their number is that of the whole condition."""
+    inner = " OR ".join(f"k=~a{number}" for number in range(30))
+    with pytest.raises(SubscriptionInvalidError, match="60 regular expressions, at most 50"):
+        check(Subscription(["d"], parse(f"any(one, {inner}) OR any(other, {inner})")))

@@ -1,10 +1,15 @@
 r"""Regular expressions in RE2's syntax: matched in time that grows with the value's length alone.
 
 The engine is ``google-re2``, an optional dependency; it has neither back-references nor look-around.
+
+What RE2 cannot keep as an automaton, it runs instruction by instruction: up to the size of the expression's program for
+each byte of a value. New subscriptions therefore take programs of a limited size (`expression_problem`), and a search takes
+a limited product of size and length, also of expressions that were stored before.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, Final
@@ -13,6 +18,14 @@ from turnout.errors import ConditionError, MissingExtraError
 
 MAX_REGEX = 1_024
 """Characters of an expression."""
+
+MAX_PROGRAM: Final = 1_000
+"""Instructions of RE2 for an expression of a new subscription: a repetition takes some for each time that it counts."""
+
+MAX_WORK: Final = 1 << 26
+"""Instructions times bytes of a search: any expression up to `MAX_PROGRAM` in 64 KB, one of 60 in a megabyte."""
+
+_logger = logging.getLogger(__name__)
 
 _MAX_MEMORY: Final = 1 << 18
 """Bytes of an expression's automata; what needs more of them than that at run time is matched more slowly."""
@@ -25,27 +38,64 @@ _MAX_SET_MEMORY: Final = 1 << 20
 def regex_searcher(pattern: str) -> Callable[[str], bool]:
     """Return the test whether a value has a match anywhere.
 
+    A value that is too long for the expression (`MAX_WORK`) has none; the first one is logged.
+
     Raises:
         ConditionError: the pattern is no expression of RE2, or beyond its bounds.
         MissingExtraError: ``google-re2`` is not installed.
     """
+    compiled = _compiled(pattern)
+    search, limit = compiled.search, _max_bytes(compiled)
+    warned = False
+
+    def has_match(value: str) -> bool:
+        nonlocal warned
+        try:
+            content = value.encode()
+        except UnicodeEncodeError:
+            # Half of a surrogate pair is no text.
+            return False
+        if len(content) > limit:
+            if not warned:
+                warned = True
+                _logger.warning(
+                    "a value of %s bytes is not searched for the regular expression %.80r of %s instructions, which is "
+                    "searched for in at most %s bytes: count up to less in its repetitions, or divide it",
+                    f"{len(content):,}",
+                    pattern,
+                    f"{compiled.programsize:,}",
+                    f"{limit:,}",
+                )
+            return False
+        return search(content) is not None
+
+    return has_match
+
+
+def expression_problem(pattern: str) -> str | None:
+    """Return why a new subscription cannot have a valid expression; None if it can."""
+    size = _compiled(pattern).programsize
+    if size <= MAX_PROGRAM:
+        return None
+    return (
+        f"the regular expression {pattern[:40]!r} takes {size:,} instructions, at most {MAX_PROGRAM:,} are taken: count up "
+        "to less in its repetitions, or divide it"
+    )
+
+
+def _max_bytes(compiled: Any) -> int:
+    return MAX_WORK // max(1, int(compiled.programsize))
+
+
+@lru_cache(maxsize=1024)
+def _compiled(pattern: str) -> Any:
     if len(pattern) > MAX_REGEX:
         raise ConditionError(f"a regular expression of {len(pattern)} characters, at most {MAX_REGEX} are taken")
     re2 = _engine()
     try:
-        compiled = re2.compile(pattern.encode(), _options(re2, _MAX_MEMORY))
+        return re2.compile(pattern.encode(), _options(re2, _MAX_MEMORY))
     except (re2.error, UnicodeEncodeError) as failure:
         raise ConditionError(f"not a regular expression: {_reason(failure)}", text=pattern) from failure
-    search = compiled.search
-
-    def has_match(value: str) -> bool:
-        try:
-            return search(value.encode()) is not None
-        except UnicodeEncodeError:
-            # Half of a surrogate pair is no text.
-            return False
-
-    return has_match
 
 
 def _engine() -> Any:
@@ -69,10 +119,11 @@ class RegexSet:
 
     Args:
         found: gives the numbers of the expressions with a match in a text, and 0 for the one that always has.
+        max_bytes: length of the values that each of the expressions is searched for in.
     """
 
-    def __init__(self, found: Callable[[bytes], Sequence[int] | None]) -> None:
-        self._found = found
+    def __init__(self, found: Callable[[bytes], Sequence[int] | None], max_bytes: int) -> None:
+        self._found, self._max_bytes = found, max_bytes
 
     @classmethod
     def of(cls, patterns: Sequence[str]) -> RegexSet | None:
@@ -93,14 +144,17 @@ class RegexSet:
             return None
         # Its first states are made now, which otherwise the first value waits for.
         expressions.Match(_COMMON)
-        return cls(expressions.Match)
+        return cls(expressions.Match, min([_max_bytes(_compiled(pattern)) for pattern in patterns], default=MAX_WORK))
 
     def found(self, value: str) -> list[int] | None:
         """Return the indices of the expressions with a match in a value; None if they have to be tested one by one."""
         try:
-            numbers = self._found(value.encode())
+            content = value.encode()
         except UnicodeEncodeError:
             return []
+        if len(content) > self._max_bytes:
+            return None
+        numbers = self._found(content)
         if not numbers or 0 not in numbers:
             return None
         return [number - 1 for number in numbers if number]

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 
 from turnout.conditions import Condition, Element, Group, Kiwi, Regex, all_leaves, leaves, parse
 from turnout.conditions.pattern import ANY, parse_pattern
+from turnout.conditions.regex import expression_problem
 from turnout.errors import MissingExtraError, SubscriptionInvalidError
 from turnout.expressions import Expression, ExpressionError
 from turnout.subscriptions.destinations import problem_of, problems_of
@@ -34,7 +35,7 @@ MAX_STARS = 16
 """Stars of a leaf's pattern: each is one more search in a message's value."""
 
 MAX_EXPRESSIONS = 50
-"""Regular expressions of one condition: each may take 256 KB of memory."""
+"""Regular expressions of one condition, also within elements: each may take 256 KB of memory."""
 
 MAX_DESTINATIONS = 100
 """Destinations of one subscription: a message is sent once to each."""
@@ -115,7 +116,8 @@ def _size(subscription: Subscription) -> Iterator[str]:
     condition = subscription.condition
     if isinstance(condition, Group) and condition.depth > MAX_NESTING:
         yield f"route.condition: groups nest {condition.depth} deep, at most {MAX_NESTING} are taken"
-    count, expressions, size = 0, 0, sum(map(len, _texts(subscription)))
+    count, size = 0, sum(map(len, _texts(subscription)))
+    expressions: list[str] = []
     for leaf in leaves(condition):
         count += 1
         size += len(leaf.key)
@@ -124,17 +126,21 @@ def _size(subscription: Subscription) -> Iterator[str]:
             yield from _pattern(leaf)
         elif isinstance(leaf, Regex):
             size += len(leaf.pattern)
-            expressions += 1
+            expressions.append(leaf.pattern)
         elif isinstance(leaf, Element):
             size += len(leaf.where)
             inner = list(all_leaves(parse(leaf.where)))
             count += len(inner) - 1
-            expressions += sum(isinstance(one, Regex) for one in inner)
+            expressions += [one.pattern for one in inner if isinstance(one, Regex)]
             yield from (problem for one in inner if isinstance(one, Kiwi) for problem in _pattern(one))
     if count > MAX_LEAVES:
         yield f"route.condition: {count} leaves, at most {MAX_LEAVES} are taken"
-    if expressions > MAX_EXPRESSIONS:
-        yield f"route.condition: {expressions} regular expressions, at most {MAX_EXPRESSIONS} are taken"
+    if len(expressions) > MAX_EXPRESSIONS:
+        yield f"route.condition: {len(expressions)} regular expressions, at most {MAX_EXPRESSIONS} are taken"
+    for pattern in dict.fromkeys(expressions[:MAX_EXPRESSIONS]):
+        problem = expression_problem(pattern)
+        if problem is not None:
+            yield f"route.condition: {problem}"
     if size > MAX_TEXT:
         yield f"{size} characters in all its texts, at most {MAX_TEXT} are taken"
 
