@@ -87,7 +87,6 @@ def test_usual_subscriptions_are_plain():
     [
         'a:1 OR k=~"[^x]{1,1000}y"',
         'any(items, a:1 AND k=~"[^x]{1,1000}y")',
-        'any(items, a:1 AND any(parts, b:1 AND k=~"[^x]{1,1000}y"))',
     ],
 )
 def test_large_regular_expressions_are_refused(condition):

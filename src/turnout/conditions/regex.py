@@ -2,9 +2,9 @@ r"""Regular expressions in RE2's syntax: matched in time that grows with the val
 
 The engine is ``google-re2``, an optional dependency; it has neither back-references nor look-around.
 
-What RE2 cannot keep as an automaton, it runs instruction by instruction: up to the size of the expression's program for
-each byte of a value. New subscriptions therefore take programs of a limited size (`expression_problem`), and a search takes
-a limited product of size and length, also of expressions that were stored before.
+What RE2 cannot keep as an automaton, it runs instruction by instruction: for each byte of a value up to the size of the
+expression's program. New subscriptions therefore take programs of a limited size (`expression_problem`), and a search
+takes a limited product of size and length, also of expressions that were stored before.
 """
 
 from __future__ import annotations
@@ -78,8 +78,8 @@ def expression_problem(pattern: str) -> str | None:
     if size <= MAX_PROGRAM:
         return None
     return (
-        f"the regular expression {pattern[:40]!r} takes {size:,} instructions, at most {MAX_PROGRAM:,} are taken: count up "
-        "to less in its repetitions, or divide it"
+        f"the regular expression {pattern[:40]!r} takes {size:,} instructions, at most {MAX_PROGRAM:,} are taken: "
+        "count up to less in its repetitions, or divide it"
     )
 
 
