@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import pickle
 from typing import Any
@@ -17,6 +18,7 @@ from turnout.engine import Counts, Program
 from turnout.errors import RunError
 from turnout.subscriptions import Subscription
 from turnout.subscriptions.index import Index
+from turnout.transforms import gzip_decompress
 
 OULU = {"n": 1, "city": "Oulu", "secret": "s"}
 
@@ -266,3 +268,36 @@ def test_it_does_not_matter_how_records_are_cut_into_batches(drawn: list[dict[st
         assert messages == sorted(sent(whole.messages), key=str)
         assert sum((other.counts for other in others), Counts()) == whole.counts
     assert whole.counts.conserved
+
+
+_GZIP = """
+name: test
+source: {format: nats, servers: "nats://127.0.0.1:4222", stream: S}
+value: {format: raw}
+transforms: [{name: unpack, type: GzipDecompress$Value}]
+"""
+
+
+def test_a_batch_with_too_much_decompressed_content_is_divided(monkeypatch) -> None:
+    """Each record is delivered, and no more than the limit and one record are held decompressed at a time."""
+    monkeypatch.setattr(gzip_decompress, "MAX_BATCH", 2_000)
+    contents = [bytes([65 + number]) * 900 for number in range(9)]
+    records = batch([{"topic": f"in.a.{n}", "value": gzip.compress(text)} for n, text in enumerate(contents)])
+
+    results = list(program(SINK, DEAD, text=_GZIP).results(records))
+
+    assert [body for result in results for _, _, body, _ in sent(result.messages)] == contents
+    assert sum(result.counts.read for result in results) == 9
+    assert max(result.counts.read for result in results) <= 3
+
+
+def test_a_batch_that_cannot_be_divided_is_bounded(monkeypatch) -> None:
+    """Without a run, the records beyond the limit fail with its number and a cure."""
+    monkeypatch.setattr(gzip_decompress, "MAX_BATCH", 1_000)
+    records = batch([{"topic": "in.a.b", "value": gzip.compress(b"x" * 900)}] * 3)
+
+    trace = program(SINK, DEAD, text=_GZIP).trace(records)
+
+    assert trace.counts.dead_lettered == 1
+    (failure,) = trace.failures.values()
+    assert "at most 1,000: take fewer records at a time" in failure.message

@@ -7,7 +7,7 @@ record that fails on it leaves with the stage, the reason and its original bytes
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final, cast
 
 import numpy as np
@@ -38,7 +38,7 @@ from turnout.engine.unfit_headers import HeaderRules
 from turnout.engine.writing import Outgoing, Writer
 from turnout.multivalued import single_texts
 from turnout.records import Batch, Positions
-from turnout.records.listed import ListedRecords
+from turnout.records.listed import ListedRecords, as_batch
 from turnout.records.types import ArrowBatch, RowIds
 from turnout.routes import Route
 from turnout.subjects.draw_hash import draws_of
@@ -125,6 +125,27 @@ class Program:
         result, ended = self._run(batch, index, _UNWATCHED)
         stop_at(self.route, ended.rejections, ended.consumed)
         return result
+
+    def results(self, batch: ArrowBatch | ListedRecords, index: Index | None = None) -> Iterator[Result]:
+        """Yield results of the route on a batch, of its halves where its records are decompressed to too many bytes.
+
+        Args:
+            batch: as for `run`.
+            index: likewise.
+
+        Raises:
+            RunError: as for `run`.
+        """
+        result, ended = self._run(batch, index, _UNWATCHED)
+        if ended.records.has_overflow and len(ended.records) > 1:
+            del result, ended
+            whole = as_batch(batch)
+            half = whole.num_rows // 2
+            for part in (whole.slice(0, half), whole.slice(half)):
+                yield from self.results(part, index)
+            return
+        stop_at(self.route, ended.rejections, ended.consumed)
+        yield result
 
     def trace(self, batch: ArrowBatch | ListedRecords, index: Index | None = None, watch: Watch | None = None) -> Trace:
         """Run the route as `run` does, and return the outcome of each record; failures do not stop it.

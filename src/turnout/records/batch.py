@@ -97,6 +97,8 @@ class Batch:
         value: their values.
         headers: headers of all records.
         failures: row → why it failed.
+        decompressed: bytes that its records' contents have been decompressed to.
+        has_overflow: True if a record failed because those before it are decompressed to all that a batch may have.
     """
 
     topics: list[str | None]
@@ -107,6 +109,8 @@ class Batch:
     value: list[Block]
     headers: Headers
     failures: dict[int, Failure] = field(default_factory=dict)
+    decompressed: int = 0
+    has_overflow: bool = False
     _outcomes: NDArray[np.int8] | None = field(init=False, default=None, repr=False, compare=False)
     _alive: Positions | None = field(init=False, default=None, repr=False, compare=False)
 

@@ -253,7 +253,7 @@ class SparkStage:
 
         program = self._program()
         for piece in pieces(records):
-            yield program.run(piece, index)
+            yield from program.results(piece, index)
 
     def _recorder(self) -> MatchRecorder | None:
         from turnout.runtime.feeds.recorder import MatchRecorder

@@ -62,17 +62,17 @@ class Contents(Transform):
     def _of_whole(self, schema: Schema | None) -> Step:
         changed = None if schema is None else self.schema_of(schema)
 
-        def run(block: Block, _where: Sequence[bool] | None, _batch: Batch, errors: Errors) -> list[Block]:
+        def run(block: Block, _where: Sequence[bool] | None, batch: Batch, errors: Errors) -> list[Block]:
             values = block.values if block.kind == "plain" else block.whole()
-            return group(block.rows, changed, self._column(values, schema, errors))
+            return group(block.rows, changed, self._column(values, schema, batch, errors))
 
         return Step(run)
 
-    def _of_map(self, block: Block, _where: Sequence[bool] | None, _batch: Batch, errors: Errors) -> Block:
+    def _of_map(self, block: Block, _where: Sequence[bool] | None, batch: Batch, errors: Errors) -> Block:
         columns: NewColumns = dict(block.columns)
         for name in self.fields:
             if name in columns:
-                columns[name] = self._column(columns[name], None, errors)
+                columns[name] = self._column(columns[name], None, batch, errors)
         return block.with_columns(None, columns)
 
     def _of_struct(self, schema: Schema) -> Step:
@@ -85,15 +85,15 @@ class Contents(Transform):
         changed = schema.basics(tuple(fields)).with_(optional=schema.optional)
         chosen = [field for field in schema.fields if field.name in self.fields]
 
-        def run(block: Block, _where: Sequence[bool] | None, _batch: Batch, errors: Errors) -> Block:
+        def run(block: Block, _where: Sequence[bool] | None, batch: Batch, errors: Errors) -> Block:
             columns: NewColumns = dict(copied(block, errors))
             for field in chosen:
-                columns[field.name] = self._column(columns[field.name], field.schema, errors)
+                columns[field.name] = self._column(columns[field.name], field.schema, batch, errors)
             return block.with_columns(changed, columns)
 
         return Step(run)
 
-    def _column(self, column: Column, schema: Schema | None, errors: Errors) -> Column:
+    def _column(self, column: Column, schema: Schema | None, batch: Batch, errors: Errors) -> Column:  # noqa: ARG002 - for others
         return convert(column, lambda value: self.converted(value, schema), errors)
 
 

@@ -7,13 +7,17 @@ from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from turnout.errors import RecordError
-from turnout.records import Schema
-from turnout.records.types import DynamicValue
+from turnout.records import Batch, Schema
+from turnout.records.types import Column, DynamicValue
+from turnout.transforms.base import Errors
 from turnout.transforms.contents import FIELDS, Contents, refused
 from turnout.transforms.options import Option
 
 _GZIP: Final = 16 + zlib.MAX_WBITS
 """Window bits by which zlib expects a header of gzip."""
+
+MAX_BATCH: Final = 256 << 20
+"""Decompressed bytes of a batch, after which no other content of it is decompressed; a run divides such a batch."""
 
 _FIRST_PIECE: Final = 1 << 10
 _LARGEST_PIECE: Final = 1 << 16
@@ -52,6 +56,28 @@ class GzipDecompress(Contents):
             # A file of gzip may have several members, one after the other.
             offset = self._add_member(memoryview(value), offset, content)
         return bytes(content)
+
+    def _column(self, column: Column, schema: Schema | None, batch: Batch, errors: Errors) -> Column:
+        return [self._bounded(index, value, schema, batch, errors) for index, value in enumerate(column)]
+
+    def _bounded(
+        self, index: int, value: DynamicValue, schema: Schema | None, batch: Batch, errors: Errors
+    ) -> DynamicValue:
+        if value is None:
+            return None
+        try:
+            if batch.decompressed >= MAX_BATCH:
+                batch.has_overflow = True
+                raise RecordError(
+                    f"the records before it are decompressed to {batch.decompressed:,} bytes, and a batch to at most "
+                    f"{MAX_BATCH:,}: take fewer records at a time, or a smaller max.bytes"
+                )
+            content = self.converted(value, schema)
+        except RecordError as error:
+            errors.setdefault(index, error)
+            return None
+        batch.decompressed += len(content)
+        return content
 
     def _add_member(self, value: memoryview, offset: int, content: bytearray) -> int:
         """Decompress the member at *offset* to the end of *content*, and return the offset after it.
