@@ -89,6 +89,20 @@ class Postgres:
         finally:
             self.start()
 
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Have the server stand still during the block: it keeps its connections, and answers nothing."""
+        assert self._process is not None
+        children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text(encoding="ascii")
+        processes = [self._process.pid, *map(int, children.split())]
+        for process in processes:
+            os.kill(process, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for process in reversed(processes):
+                os.kill(process, signal.SIGCONT)
+
 
 def _binaries() -> Path:
     """Return the folder of the newest version of Debian's packages, or of the program on the PATH."""

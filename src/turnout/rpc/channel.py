@@ -15,6 +15,7 @@ from turnout.loopback import host_of, is_loopback
 from turnout.rpc.caller import ACTOR_KEY, MAX_RESPONSE_KEY, TENANT_KEY
 from turnout.secrets import masked_url
 from turnout.subscriptions.actor import current_actor
+from turnout.subscriptions.deadline import remaining
 from turnout.subscriptions.tenants import check_tenant
 
 _MAX_RESPONSE = (1 << 31) - 1
@@ -92,8 +93,19 @@ class Channel:
         )
         return grpc.secure_channel(self.address, credentials, options=options)
 
-    def call(self, *, endless: bool = False, more: Sequence[tuple[str, str]] = ()) -> dict[str, object]:
-        """The keyword arguments that every call needs, with *more* metadata."""
+    def call(
+        self, *, endless: bool = False, whole: bool = False, more: Sequence[tuple[str, str]] = ()
+    ) -> dict[str, object]:
+        """The keyword arguments that every call needs, with *more* metadata.
+
+        Args:
+            endless: without a limit of time.
+            whole: for the content of a whole store, whose time is not bounded by the caller's deadline.
+            more: further metadata.
+
+        Raises:
+            StoreUnavailableError: the caller's deadline is over.
+        """
         metadata: list[tuple[str, str | bytes]] = [(MAX_RESPONSE_KEY, f"{_MAX_RESPONSE}"), *more]
         if self.token:
             metadata.append(("authorization", f"Bearer {self.token}"))
@@ -101,7 +113,8 @@ class Channel:
             metadata.append((TENANT_KEY, self.tenant))
         if actor := current_actor():
             metadata.append((ACTOR_KEY, actor.encode("utf-8", "replace")))
-        return {"timeout": None if endless else self.timeout, "metadata": metadata}
+        limit = self.timeout if whole else remaining(self.timeout)
+        return {"timeout": None if endless else limit, "metadata": metadata}
 
 
 def _truth(written: str) -> bool:

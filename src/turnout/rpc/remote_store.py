@@ -166,8 +166,11 @@ class RemoteStore(StoreBase):
 
     def changes(self, since: int) -> Changes:
         """See `Store.changes`."""
+        # A service that stands still is found out within the caller's deadline; many changes may take longer.
+        if self.revision() == since:
+            return Changes(since)
         with translated():
-            parts = self._storage.GetChanges(matching_pb2.ChangesRequest(since=since), **self._options.call())
+            parts = self._storage.GetChanges(matching_pb2.ChangesRequest(since=since), **self._options.call(whole=True))
             return next(changes_of(parts))
 
     def snapshot(self) -> Snapshot:
@@ -175,7 +178,7 @@ class RemoteStore(StoreBase):
         subscriptions: list[Subscription] = []
         revision = 0
         with translated():
-            for part in self._storage.GetSnapshot(matching_pb2.SnapshotRequest(), **self._options.call()):
+            for part in self._storage.GetSnapshot(matching_pb2.SnapshotRequest(), **self._options.call(whole=True)):
                 revision = part.revision
                 subscriptions += map(subscription_from, part.subscriptions)
         return Snapshot(tuple(subscriptions), revision)
@@ -204,13 +207,13 @@ class RemoteStore(StoreBase):
 
     def _past(self, request: matching_pb2.PastRequest) -> list[Subscription]:
         with translated():
-            parts = self._storage.GetPast(request, **self._options.call())
+            parts = self._storage.GetPast(request, **self._options.call(whole=True))
             return [subscription_from(subscription) for part in parts for subscription in part.subscriptions]
 
     def births(self) -> Mapping[str, Creation]:
         """See `VersionedStore.births`."""
         with translated():
-            return births_of(self._storage.GetBirths(matching_pb2.BirthsRequest(), **self._options.call()))
+            return births_of(self._storage.GetBirths(matching_pb2.BirthsRequest(), **self._options.call(whole=True)))
 
     def history(self, id: str) -> tuple[AuditEntry, ...]:  # noqa: A002 - the field's own name
         """See `VersionedStore.history`."""

@@ -65,13 +65,14 @@ class GzipDecompress(Contents):
     ) -> DynamicValue:
         if value is None:
             return None
+        if batch.decompressed >= MAX_BATCH:
+            batch.has_overflow = True
+            errors[index] = RecordError(
+                f"the records before it are decompressed to {batch.decompressed:,} bytes, and a batch to at most "
+                f"{MAX_BATCH:,}: take fewer records at a time, or a smaller max.bytes"
+            )
+            return None
         try:
-            if batch.decompressed >= MAX_BATCH:
-                batch.has_overflow = True
-                raise RecordError(
-                    f"the records before it are decompressed to {batch.decompressed:,} bytes, and a batch to at most "
-                    f"{MAX_BATCH:,}: take fewer records at a time, or a smaller max.bytes"
-                )
             content = self.converted(value, schema)
         except RecordError as error:
             errors.setdefault(index, error)

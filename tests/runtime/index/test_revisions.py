@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from turnout.runtime.backfill.ledger import BackfillLedger
 from turnout.runtime.index import revisions as module
 from turnout.runtime.index.revisions import Revisions
 from turnout.subscriptions import Changes, Subscription
+from turnout.subscriptions.deadline import remaining
 from turnout.subscriptions.index import Index
 from turnout.subscriptions.start import Start
 from turnout.subscriptions.stores.memory import MemoryStore
@@ -72,6 +74,26 @@ def test_a_store_that_is_away(revisions: Revisions, store: Shaky, caplog: Any) -
     store.away = False
     add(store)
     assert revisions.newest() == revision + 1
+
+
+def test_a_store_that_does_not_answer(revisions: Revisions, store: Shaky, monkeypatch: Any, caplog: Any) -> None:
+    """The run's limit applies, the revision stays with a warning, and the next micro-batches do not wait again."""
+    monkeypatch.setattr(module, "_STORE_SECONDS", 0.01)
+    limits = []
+
+    def frozen(since: int, prefix: str = "") -> Changes:
+        del since, prefix
+        limits.append(remaining(60.0))
+        threading.Event().wait(limits[-1])
+        raise StoreUnavailableError("it has not answered")
+
+    before = revisions.newest()
+    monkeypatch.setattr(store, "changes", frozen)
+
+    assert [revisions.newest() for _ in range(3)] == [before] * 3
+    assert len(limits) == 1
+    assert limits[0] <= 0.01
+    assert [record.levelno for record in caplog.records] == [logging.WARNING]
 
 
 def test_a_revision_that_is_gone(revisions: Revisions, store: Shaky, caplog: Any) -> None:

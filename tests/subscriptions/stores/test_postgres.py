@@ -224,3 +224,13 @@ def test_a_database_of_another_encoding(server):
         connection.execute("CREATE DATABASE latin ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0")
     with pytest.raises(ConfigError, match="encoding is LATIN1, expected UTF8"):
         open_store(server.url.replace("/postgres", "/latin"))
+
+
+def test_a_frozen_server(server, store):
+    """A call ends at its limit, with a connection that was open before and with a new one."""
+    store.create(subscription())
+    with server.frozen():
+        for _ in range(2):
+            with within(1.0), pytest.raises(StoreUnavailableError, match="PostgreSQL is away"):
+                store.changes(0)
+    assert store.revision() == 1

@@ -6,6 +6,7 @@ import hashlib
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,12 +17,19 @@ from turnout.errors import TurnoutError
 from turnout.runtime.backfill.ledger import BackfillLedger, WatchedStore
 from turnout.runtime.index.topic_filter import WantedSubjects
 from turnout.subscriptions import Snapshot, open_store
+from turnout.subscriptions.deadline import within
 from turnout.subscriptions.index import Index, IndexFileError, IndexFolder
 from turnout.subscriptions.index.index_writer import FollowedStore
 from turnout.subscriptions.model import Changes
 from turnout.subscriptions.store_url import existing, without_timeout
 
 _log = logging.getLogger(__name__)
+
+_STORE_SECONDS = 5.0
+"""Seconds that a run waits for its store at most, before it goes on with the revision that it has."""
+
+_AWAY_SECONDS = 10.0
+"""Seconds before a store is queried again that did not answer in time: each query would hold up the records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +95,7 @@ class Revisions:
         if self._wanted_subjects is not None:
             self._wanted_subjects.note(self._newest)
         self._is_away = False
+        self._silent_until = float("-inf")
 
     def __len__(self) -> int:
         return len(self._index)
@@ -102,8 +111,12 @@ class Revisions:
         While the store is away the last one that was seen answers, with one warning until it is back.
         """
         with self._lock:
+            begun = time.monotonic()
+            if begun < self._silent_until:
+                return self._newest
             try:
-                newest = self._index.refresh()
+                with within(_STORE_SECONDS):
+                    newest = self._index.refresh()
                 if self._wanted_subjects is not None:
                     self._wanted_subjects.note(newest)
                 self._newest = newest
@@ -112,6 +125,8 @@ class Revisions:
                     cause = "their store is away" if isinstance(failure, TurnoutError) else "their index is not written"
                     _log.warning("subscriptions stay at revision %d: %s: %s", self._newest, cause, failure)
                 self._is_away = True
+                if time.monotonic() - begun >= _STORE_SECONDS / 2:
+                    self._silent_until = time.monotonic() + _AWAY_SECONDS
             else:
                 self._is_away = False
             return self._newest
@@ -123,7 +138,9 @@ class Revisions:
         """
         if self._watched is None:
             return
-        with self._lock, suppress(TurnoutError, OSError):
+        with self._lock, suppress(TurnoutError, OSError), within(_STORE_SECONDS):
+            if time.monotonic() < self._silent_until:
+                return
             self._watched_revision = self._watched.changes(max(self._watched_revision, self._newest)).revision
 
     def usable(self, revision: int) -> int:

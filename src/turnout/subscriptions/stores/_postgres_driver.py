@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TypeAlias
 
@@ -33,6 +34,9 @@ Statement: TypeAlias = "sql.SQL"
 _WAIT_SECONDS = 60.0
 """Seconds that a statement takes at most, where the caller has no deadline; whole snapshots are read in parts."""
 
+_GRACE_SECONDS = 0.5
+"""Seconds after a statement's limit in which the server itself may report it."""
+
 _CONNECT_SECONDS = 5
 """Seconds that the server is waited for, unless the URL says how long."""
 
@@ -44,6 +48,39 @@ _TRY_LATER = (
     (psycopg.OperationalError, "is away"),
 )
 """Errors that a retry may avoid; the first row whose class matches."""
+
+
+class _NoAnswerError(psycopg.OperationalError):
+    """Raised when the server keeps the connection and does not answer in time, like one that is frozen."""
+
+
+class _BoundedConnection(psycopg.Connection[tuple[Any, ...]]):
+    """Connection that waits for each statement only as long as the server may take for it.
+
+    The server's own limit does nothing where it is the server that stands still.
+    """
+
+    limit = _WAIT_SECONDS
+
+    def wait(self, gen: Generator[Any, Any, Any], *args: Any, **kwargs: Any) -> Any:
+        """Consume a generator of the driver, within the limit."""
+        return super().wait(self._within_limit(gen), *args, **kwargs)
+
+    def _within_limit(self, steps: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
+        limit = self.limit + _GRACE_SECONDS
+        deadline = time.monotonic() + limit
+        try:
+            wanted = next(steps)
+            while True:
+                # The driver resumes it without anything to read or write, several times a second.
+                ready = yield wanted
+                if not ready and time.monotonic() > deadline:
+                    steps.close()
+                    self.pgconn.finish()
+                    raise _NoAnswerError(f"it has not answered for {limit:.3g} s")
+                wanted = steps.send(ready)
+        except StopIteration as end:
+            return end.value
 
 
 class Database:
@@ -68,7 +105,7 @@ class Database:
         self._options.setdefault("application_name", "turnout")
         self._schema = sql.Identifier(schema).as_string()
         self._lock = threading.Lock()
-        self._idle: list[Connection] = []
+        self._idle: list[_BoundedConnection] = []
         self._process = os.getpid()
         self._closed = False
 
@@ -110,26 +147,30 @@ class Database:
                 if not keep:
                     connection.close()
 
-    def _begun(self, begin: str) -> Connection:
+    def _begun(self, begin: str) -> _BoundedConnection:
         """Return a connection in a transaction that has waited for the server as long as the caller may."""
         wait = max(1, int(remaining(_WAIT_SECONDS) * 1e3))
         statement = sql.SQL(f"{begin}; SET LOCAL statement_timeout = {wait}")
         while (idle := self._taken()) is not None:
+            idle.limit = wait / 1e3
             try:
                 idle.execute(statement)
+            except _NoAnswerError:
+                raise
             except psycopg.OperationalError:
                 # The server was restarted, or has closed it.
                 idle.close()
                 continue
             return idle
-        connection = self._connect()
+        connection = self._connect(wait / 1e3)
         connection.execute(statement)
         return connection
 
-    def _connect(self) -> Connection:
+    def _connect(self, limit: float) -> _BoundedConnection:
         options: dict[str, Any] = dict(self._options)
         options["connect_timeout"] = f"{min(float(str(options['connect_timeout'])), max(1.0, remaining(1e6))):.0f}"
-        connection: Connection = psycopg.connect(**options, autocommit=True)
+        connection = _BoundedConnection.connect(**options, autocommit=True)
+        connection.limit = limit
         encoding = connection.info.parameter_status("server_encoding")
         if encoding != "UTF8":
             connection.close()
@@ -138,7 +179,7 @@ class Database:
         connection.execute("SET client_encoding = 'UTF8'")
         return connection
 
-    def _taken(self) -> Connection | None:
+    def _taken(self) -> _BoundedConnection | None:
         with self._lock:
             if self._closed:
                 raise SubscriptionError("the store is closed")
