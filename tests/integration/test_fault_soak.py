@@ -1,0 +1,672 @@
+"""Messages through faults of the run, its servers and its streams: what is missing was said; ``make soak`` runs it.
+
+Streams and topics are created again, restored, purged and trimmed while a route reads them. A message that was removed
+from the source before the route could read it is missing: an error or a warning must have said so. All others are
+delivered. Promises of ``docs/reliability.md`` that are checked: at least once for each message that the source still
+has, and exactly once into each stream or topic of the sink; one that is created again may get a message again, as its
+duplicate window is new.
+
+``TURNOUT_SOAK_MESSAGES`` and ``TURNOUT_SOAK_FAULTS`` make it shorter, ``TURNOUT_SOAK_SEED`` repeats the draws of a run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import random
+import re
+import shutil
+import signal
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from tests.integration.kafka_broker import KafkaBroker
+from tests.integration.routes import write_route
+from tests.integration.switch import Switch
+from tests.nats.wire.proxy import CuttingProxy
+
+from turnout.embedded import NatsServer
+from turnout.errors import TurnoutError
+from turnout.kafka.admin import KafkaAdmin
+from turnout.kafka.options import KafkaOptions
+from turnout.kafka.producer import KafkaMessages, KafkaProducer
+from turnout.kafka.reader import PartitionRange, RangeReader
+from turnout.nats.wire import (
+    Connection,
+    Publisher,
+    PullReader,
+    Range,
+    create_stream,
+    delete_stream,
+    purge_stream,
+    stream_info,
+)
+from turnout.runtime.committed_offsets import committed, planned_end
+from turnout.runtime.kafka_source import KafkaOffsets
+
+_ROUND_SECONDS = 2.5
+_PIECES = 50
+_CAUGHT_UP_SECONDS = 300.0
+_FROZEN_SECONDS = 5.0
+_TRANSACTION_SECONDS = 400.0
+"""A transaction of a task that nobody repeats is aborted by the broker after five minutes."""
+
+Place = tuple[int, int]
+"""Partition and offset of a message; the partition of a stream is 0."""
+
+ROUTE = """
+name: soak
+source: {{{source}{lenient}}}
+value: {{format: raw}}
+mappings: {{{mappings}}}
+sink: {{{sink}}}
+deadLetter: {{topic: dead}}
+errors: {{tolerance: all}}
+{trigger}
+"""
+
+
+@dataclass
+class Removal:
+    """Messages that a fault removed from the source, and what the route printed from then on.
+
+    Attributes:
+        kind: name of the fault.
+        places: number of each message → where it was.
+        names: texts that an error or a warning about it has, all of them; by places if there are none.
+        printed: the route's output until it had caught up.
+    """
+
+    kind: str
+    places: Mapping[int, Place]
+    names: tuple[str, ...]
+    begin: int
+    printed: str = ""
+
+    def unsaid(self, missing: set[int]) -> set[int]:
+        """Return the missing messages of this removal about which nothing was said."""
+        if self.names and all(name in self.printed for name in self.names):
+            return set()
+        ranges = _said_ranges(self.printed)
+        return {
+            number
+            for number in missing & self.places.keys()
+            if not any(
+                partition == self.places[number][0] and start <= self.places[number][1] <= last
+                for partition, start, last in ranges
+            )
+        }
+
+
+def _said_ranges(printed: str) -> set[tuple[int, int, int]]:
+    """Return partition, first and last offset of each loss in the output."""
+    streams = re.findall(r"no longer has the sequences ([\d,]+) to ([\d,]+)", printed)
+    partitions = re.findall(
+        r"partition (\d+) of the topic 'in' no longer has the offsets ([\d,]+) to ([\d,]+)", printed
+    )
+    texts = [("0", *bounds) for bounds in streams] + partitions
+    return {tuple(int(text.replace(",", "")) for text in three) for three in texts}  # type: ignore[misc]
+
+
+class Sides(ABC):
+    """The source and the sink of a route, with the faults that happen to them."""
+
+    mode: str
+    source: str
+    sink: str
+    mappings: str
+    trigger = ""
+    per_batch: int
+
+    def __init__(self, chance: random.Random) -> None:
+        self.chance = chance
+        self.feed = threading.Lock()
+        self.switch: Switch
+        self.removals: list[Removal] = []
+        self.former_sinks: list[Counter[int]] = []
+        self.in_open_transactions: set[int] = set()
+
+    def text(self, *, lenient: bool) -> str:
+        """Return the route; a lenient one continues without what is lost."""
+        return ROUTE.format(
+            source=self.source,
+            lenient=", failOnDataLoss: false" if lenient else "",
+            mappings=self.mappings,
+            sink=self.sink,
+            trigger=self.trigger,
+        )
+
+    @abstractmethod
+    def faults(self) -> dict[str, Callable[[], None]]:
+        """Return faults by name; those that remove messages of the source are in `removing`."""
+
+    removing: frozenset[str]
+
+    @abstractmethod
+    def publish(self, numbers: range) -> None:
+        """Store messages in the source; return when all are acknowledged."""
+
+    @abstractmethod
+    def present(self) -> dict[int, Place]:
+        """Return the messages that the source has now."""
+
+    @abstractmethod
+    def caught_up(self, checkpoint: Path) -> bool:
+        """Return True if the checkpoint has the end of the present source."""
+
+    @abstractmethod
+    def stored(self, target: str) -> Counter[int]:
+        """Return how often each message is in ``out`` or in ``dead``."""
+
+    @contextlib.contextmanager
+    def removal(self, kind: str) -> Iterator[list[str]]:
+        """Note what the source has no longer behind the block, while nothing is published."""
+        with self.feed:
+            before, begin, names = self.present(), self.printed_bytes(), list[str]()
+            yield names
+            after = self.present()
+            gone = {number: place for number, place in before.items() if after.get(number) != place}
+            if kind.endswith("created again"):
+                gone = before
+            self.removals.append(Removal(kind, gone, tuple(names), begin))
+
+    def printed_bytes(self) -> int:
+        """Return the size of the route's log."""
+        return self.switch.log.stat().st_size
+
+    def paused_route(self) -> contextlib.ExitStack:
+        """Suspend the processes of the route until the block ends, so that nothing is stored meanwhile."""
+        stack = contextlib.ExitStack()
+        for process in self.switch.all() if self.switch.runs() else []:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.suspend()
+                stack.callback(contextlib.suppress(psutil.NoSuchProcess)(process.resume))
+        return stack
+
+
+class NatsSides(Sides):
+    """Streams of two servers."""
+
+    removing = frozenset({"stream created again", "older store", "purge", "purge with keep", "max_msgs"})
+
+    def __init__(self, chance: random.Random, stack: contextlib.ExitStack, folder: Path, rounds: int) -> None:
+        super().__init__(chance)
+        self.folder = folder
+        self.from_server = stack.enter_context(NatsServer(folder / "source"))
+        self.to_server = stack.enter_context(NatsServer(folder / "sink"))
+        self.proxies = [stack.enter_context(CuttingProxy(one.port)) for one in (self.from_server, self.to_server)]
+        per_batch = f", maxRecordsPerTrigger: {max(50, rounds // 5)}" if self.mode == "micro-batch" else ""
+        self.source = f'format: nats, servers: "{self.proxies[0].url}", stream: IN{per_batch}'
+        self.sink = f'format: nats, servers: "{self.proxies[1].url}"'
+        self.mappings = '"in.>": "out.>"'
+        self._create(self.from_server, "IN")
+        self._create(self.to_server, "OUT")
+        self._create(self.to_server, "DEAD", "dead")
+
+    @staticmethod
+    def _create(server: NatsServer, name: str, subject: str = "") -> str:
+        with Connection.open(server.url) as connection:
+            config = {"name": name, "subjects": [subject or f"{name.lower()}.>"], "storage": "file"}
+            return str(create_stream(connection, {**config, "duplicate_window": 3600 * 10**9})["created"])
+
+    def faults(self) -> dict[str, Callable[[], None]]:
+        return {
+            "source server killed": lambda: self.from_server.restart(kill=True),
+            "sink server killed": lambda: self.to_server.restart(kill=True),
+            "source server stopped": lambda: self._freeze(self.from_server),
+            "sink server stopped": lambda: self._freeze(self.to_server),
+            "connections cut": lambda: [proxy.cut() for proxy in self.proxies] and None,
+            "stream created again": self._create_again,
+            "older store": self._restore,
+            "purge": lambda: self._purge("purge"),
+            "purge with keep": lambda: self._purge("purge with keep", keep=self.chance.randrange(1, 500)),
+            "max_msgs": self._trim,
+            "sink stream created again": self._create_sink_again,
+        }
+
+    def _freeze(self, server: NatsServer) -> None:
+        server.pause()
+        time.sleep(self.chance.uniform(0.5, _FROZEN_SECONDS))
+        server.resume()
+
+    def _create_again(self) -> None:
+        with self.removal("stream created again") as names, Connection.open(self.from_server.url) as connection:
+            names.append(str(stream_info(connection, "IN")["created"]))
+            delete_stream(connection, "IN")
+            time.sleep(self.chance.choice([0.0, 0.5, 3.0]))
+            names.append(self._create(self.from_server, "IN"))
+
+    def back_up(self) -> None:
+        """Copy the store of the source, for `_restore`."""
+        self.from_server.stop()
+        shutil.rmtree(self.folder / "backup", ignore_errors=True)
+        shutil.copytree(self.from_server.work / "store", self.folder / "backup")
+        self.from_server.start()
+
+    def _restore(self) -> None:
+        with self.removal("older store") as names:
+            with Connection.open(self.from_server.url) as connection:
+                names += [str(stream_info(connection, "IN")["created"]), "older data"]
+            self.from_server.stop(kill=True)
+            shutil.rmtree(self.from_server.work / "store")
+            shutil.copytree(self.folder / "backup", self.from_server.work / "store")
+            self.from_server.start()
+
+    def _purge(self, kind: str, **body: int) -> None:
+        with self.removal(kind), Connection.open(self.from_server.url) as connection:
+            purge_stream(connection, "IN", **body)
+
+    def _trim(self) -> None:
+        """Remove the oldest by a limit, for a moment."""
+        with self.removal("max_msgs"), Connection.open(self.from_server.url) as connection:
+            config = stream_info(connection, "IN")["config"]
+            connection.api("STREAM.UPDATE.IN", {**config, "max_msgs": self.chance.randrange(1, 500)})
+            connection.api("STREAM.UPDATE.IN", config)
+
+    def _create_sink_again(self) -> None:
+        with Connection.open(self.to_server.url) as connection:
+            with self.paused_route():
+                size, seen = -1, stream_info(connection, "OUT")["state"]["messages"]
+                while size != seen:
+                    # What the route had sent before is still on its way.
+                    time.sleep(0.5)
+                    size, seen = seen, stream_info(connection, "OUT")["state"]["messages"]
+                self.former_sinks.append(self.stored("out"))
+                delete_stream(connection, "OUT")
+            time.sleep(self.chance.choice([0.0, 0.5, 3.0]))
+            self._create(self.to_server, "OUT")
+
+    def publish(self, numbers: range) -> None:
+        with Connection.open(self.from_server.url) as connection, Publisher(connection) as publisher:
+            for number in numbers:
+                publisher.publish(f"in.{number % 20}", b"%d" % number, message_id=str(number))
+            publisher.flush()
+
+    def present(self) -> dict[int, Place]:
+        rows = _rows(self.from_server, "IN")
+        return {number: (0, sequence) for number, sequence in rows}
+
+    def caught_up(self, checkpoint: Path) -> bool:
+        for proxy in self.proxies:
+            proxy.sent.clear()
+        with Connection.open(self.from_server.url) as connection:
+            info = stream_info(connection, "IN")
+        offsets, end = committed(checkpoint), info["state"]["last_seq"] + 1
+        identity = offsets.identities.get("IN")
+        if identity is None:
+            return False
+        return bool(offsets.sequence("IN") == end and identity.created == info["created"])
+
+    def stored(self, target: str) -> Counter[int]:
+        return Counter(number for number, _ in _rows(self.to_server, target.upper()))
+
+
+class MicroBatches(NatsSides):
+    mode = "micro-batch"
+
+
+class LowLatency(NatsSides):
+    mode = "low latency"
+    trigger = "trigger: {latency: low}"
+
+
+def _rows(server: NatsServer, stream: str) -> list[tuple[int, int]]:
+    """Return number and sequence of each message of a stream."""
+    found: list[tuple[int, int]] = []
+    with Connection.open(server.url) as connection:
+        state = stream_info(connection, stream)["state"]
+        if not state["messages"]:
+            return []
+        for batch in PullReader(connection, Range(stream, state["first_seq"], state["last_seq"] + 1)).batches():
+            numbers = map(int, batch.column("value").to_pylist())
+            found += zip(numbers, batch.column("offset").to_pylist(), strict=True)
+    return found
+
+
+class KafkaSides(Sides):
+    """Topics of a broker, and a sink with transactions."""
+
+    mode = "Kafka exactly once"
+    removing = frozenset({"topic created again", "records deleted"})
+
+    def __init__(self, chance: random.Random, stack: contextlib.ExitStack, folder: Path, rounds: int) -> None:
+        super().__init__(chance)
+        work = folder / "kafka"
+        work.mkdir()
+        self.broker = KafkaBroker(work, "auto.create.topics.enable=false\n")
+        self.proxy = stack.enter_context(CuttingProxy(self.broker.port))
+        address = "advertised.listeners=PLAINTEXT://127.0.0.1:"
+        properties = self.broker.properties.read_text(encoding="utf-8")
+        self.broker.properties.write_text(
+            properties.replace(f"{address}{self.broker.port}", f"{address}{self.proxy.port}"), encoding="utf-8"
+        )
+        stack.enter_context(self.broker)
+        self.options = KafkaOptions.of(self.broker.servers)
+        self.source = (
+            f'format: kafka, servers: "{self.broker.servers}", topics: in, partitions: 2,'
+            f" maxRecordsPerTrigger: {max(50, rounds // 5)}"
+        )
+        self.sink = f'format: kafka, servers: "{self.broker.servers}", exactlyOnce: true'
+        self.mappings = '"in": "out"'
+        with KafkaAdmin(self.options) as admin:
+            for topic, partitions in (("in", 2), ("out", 3), ("dead", 1)):
+                admin.create_topic(topic, partitions, {})
+
+    def faults(self) -> dict[str, Callable[[], None]]:
+        return {
+            "broker killed": self._kill,
+            "broker stopped": self._freeze,
+            "connections cut": self.proxy.cut,
+            "topic created again": self._create_again,
+            "records deleted": self._delete_records,
+            "sink topic created again": self._create_sink_again,
+            "transaction left open": self._leave_open,
+        }
+
+    def _kill(self) -> None:
+        self.broker.kill()
+        time.sleep(2)
+        self.broker.start()
+
+    def _freeze(self) -> None:
+        assert self.broker.process is not None
+        self.broker.process.send_signal(signal.SIGSTOP)
+        time.sleep(self.chance.uniform(0.5, _FROZEN_SECONDS))
+        self.broker.process.send_signal(signal.SIGCONT)
+
+    def _recreate(self, topic: str, partitions: int, pause: float) -> None:
+        with KafkaAdmin(self.options) as admin:
+            client: Any = admin._client
+            client.delete_topics([topic])[topic].result(20)
+            while admin.existing([topic]):
+                time.sleep(0.05)
+            time.sleep(pause)
+            admin.create_topic(topic, partitions, {})
+
+    def _id(self, topic: str) -> str:
+        with KafkaAdmin(self.options) as admin:
+            return str(admin.describe([topic])[topic].id)
+
+    def _create_again(self) -> None:
+        with self.removal("topic created again") as names:
+            names.append(self._id("in"))
+            self._recreate("in", 2, self.chance.choice([0.0, 0.5, 3.0]))
+            names.append(self._id("in"))
+
+    def _delete_records(self) -> None:
+        from confluent_kafka import TopicPartition
+
+        with self.removal("records deleted"), KafkaAdmin(self.options) as admin:
+            ends = admin.ends([("in", 0), ("in", 1)])
+            positions = [
+                TopicPartition(topic, number, self.chance.randint(max(end.first, end.next - 200), end.next))
+                for (topic, number), end in ends.items()
+            ]
+            client: Any = admin._client
+            for done in client.delete_records(positions).values():
+                done.result(20)
+
+    def _create_sink_again(self) -> None:
+        with self.paused_route():
+            time.sleep(0.5)
+            self.former_sinks.append(self.stored("out"))
+            # Those of a transaction that is open go with the topic, and the transaction is committed without them.
+            self.in_open_transactions |= self._stored("out", self._uncommitted()).keys()
+            self._recreate("out", 3, self.chance.choice([0.0, 0.5]))
+
+    def _uncommitted(self) -> KafkaOptions:
+        properties = {**self.options.properties, "isolation.level": "read_uncommitted"}
+        return replace(self.options, properties=properties)
+
+    def _open_transaction(self) -> bool:
+        places = [("out", number) for number in range(3)]
+        with KafkaAdmin(self.options) as committed_only, KafkaAdmin(self._uncommitted()) as everything:
+            return committed_only.ends(places) != everything.ends(places)
+
+    def _leave_open(self) -> None:
+        """Kill the run when a transaction is open."""
+        until = time.monotonic() + 20
+        while self.switch.runs() and time.monotonic() < until:
+            if self._open_transaction():
+                break
+        self.switch.kill()
+
+    def publish(self, numbers: range) -> None:
+        def refuse(index: int, reason: object) -> None:
+            raise TurnoutError(f"{numbers[index]}: {reason}")
+
+        texts = [b"%d" % number for number in numbers]
+        with KafkaProducer(self.options) as producer:
+            producer.publish(KafkaMessages(["in"] * len(texts), texts, texts), refuse)
+            producer.flush()
+
+    def present(self) -> dict[int, Place]:
+        with KafkaAdmin(self.options) as admin:
+            ends = admin.ends([("in", 0), ("in", 1)])
+        found: dict[int, Place] = {}
+        for (topic, partition), end in ends.items():
+            for batch in RangeReader(self.options, PartitionRange(topic, partition, end.first, end.next)).batches():
+                numbers = map(int, batch.column("value").to_pylist())
+                offsets = batch.column("offset").to_pylist()
+                found |= {number: (partition, offset) for number, offset in zip(numbers, offsets, strict=True)}
+        return found
+
+    def caught_up(self, checkpoint: Path) -> bool:
+        self.proxy.sent.clear()
+        with KafkaAdmin(self.options) as admin:
+            info, ends = admin.describe(["in"])["in"], admin.ends([("in", 0), ("in", 1)])
+        offsets = committed(checkpoint)
+        if offsets.batch is None:
+            return not any(end.next for end in ends.values())
+        ids = KafkaOffsets.of_json(planned_end(checkpoint, offsets.batch) or {}).ids
+        at_end = all(offsets.sequence(f"in:{number}") == end.next for (_, number), end in ends.items())
+        # Spark runs no micro-batch for a topic that has no records yet.
+        return at_end and (ids.get("in") == info.id or not any(end.next for end in ends.values()))
+
+    def stored(self, target: str) -> Counter[int]:
+        return self._stored(target, self.options)
+
+    def settle(self) -> None:
+        """Wait until no transaction is open: consumers see nothing behind one."""
+        until = time.monotonic() + _TRANSACTION_SECONDS
+        while self._open_transaction():
+            assert time.monotonic() < until, "a transaction stays open"
+            time.sleep(1)
+
+    @staticmethod
+    def _stored(topic: str, options: KafkaOptions) -> Counter[int]:
+        counts: Counter[int] = Counter()
+        with KafkaAdmin(options) as admin:
+            ends = admin.ends([(topic, number) for number in admin.describe([topic])[topic].partitions])
+        for (name, partition), end in ends.items():
+            for batch in RangeReader(options, PartitionRange(name, partition, end.first, end.next)).batches():
+                counts.update(map(int, batch.column("value").to_pylist()))
+        return counts
+
+
+@dataclass
+class Soak:
+    """The route, its supervisor and the feed of its source.
+
+    Attributes:
+        stored: messages that the source has acknowledged.
+        unsure: messages without an acknowledgement: they may be there.
+    """
+
+    sides: Sides
+    switch: Switch
+    chance: random.Random
+    numbers: Iterator[int] = field(default_factory=itertools.count)
+    stored: set[int] = field(default_factory=set)
+    unsure: set[int] = field(default_factory=set)
+    counts: Counter[str] = field(default_factory=Counter)
+    ends: Counter[str] = field(default_factory=Counter)
+    lenient: bool = False
+    left: list[str] = field(default_factory=list)
+
+    def disturbed(self, count: int) -> None:
+        """Publish so many messages; a fault happens meanwhile."""
+        kinds = self.sides.faults() | {"run killed": self.switch.kill, "worker killed": self._kill_worker}
+        # Each kind before any comes again.
+        self.left = self.left or self.chance.sample(list(kinds), len(kinds))
+        kind = self.left.pop()
+        self.catch_up()
+        if kind == "older store" and isinstance(self.sides, NatsSides):
+            self.sides.back_up()
+            # The position must be behind the copy: of messages that the route never saw the copy has no trace.
+            self.calm(count // 4)
+            count -= count // 4
+        removing = kind in self.sides.removing
+        feed = threading.Thread(target=self._publish, args=(count,))
+        stopped = removing and self.chance.random() < 0.5
+        if stopped:
+            self.switch.kill()
+        feed.start()
+        time.sleep(self.chance.uniform(0.2, 0.9) * _ROUND_SECONDS)
+        self.counts[f"{kind}, run killed before" if stopped else kind] += 1
+        with contextlib.suppress(psutil.NoSuchProcess):
+            kinds[kind]()
+        while feed.is_alive():
+            self._keep_running()
+            feed.join(0.2)
+        self.catch_up()
+        for removal in self.sides.removals:
+            if not removal.printed:
+                with self.switch.log.open("rb") as log:
+                    log.seek(removal.begin)
+                    removal.printed = log.read().decode(errors="replace")
+                self.counts["said"] += bool(re.search("WARN|failed: ", removal.printed))
+
+    def calm(self, count: int) -> None:
+        """Publish so many messages, and wait until they are delivered."""
+        self._publish(count)
+        self.catch_up()
+
+    def _kill_worker(self) -> None:
+        for worker in self.switch.workers()[:1]:
+            worker.kill()
+
+    def catch_up(self) -> None:
+        """Wait until the checkpoint has the end of the source, and start the route whenever it does not run."""
+        until = time.monotonic() + _CAUGHT_UP_SECONDS
+        while True:
+            self._keep_running()
+            with contextlib.suppress(TurnoutError):
+                if self.sides.caught_up(self.switch.checkpoint):
+                    break
+            assert time.monotonic() < until, (dict(self.counts), self.switch.said()[-4000:])
+            time.sleep(0.2)
+        self.lenient = False
+
+    def _keep_running(self) -> None:
+        if self.switch.runs():
+            return
+        if self.switch.log.exists():
+            self._note_end()
+        write_route(self.switch.checkpoint.parent, self.sides.text(lenient=self.lenient))
+        self.switch.start()
+
+    def _note_end(self) -> None:
+        """Count how the run ended; a loss that it names is continued without, as an operator decides."""
+        output, code = self.switch.said(), self.switch.wait(0)
+        if code < 0:
+            self.ends[f"signal {-code}"] += 1
+            return
+        last = output.rstrip().rpartition("\n")[2]
+        assert "Traceback" not in output, output[-4000:]
+        assert code == 1, (code, output[-4000:])
+        assert last.startswith("turnout: route soak failed: "), output[-4000:]
+        if "failOnDataLoss" in last:
+            self.lenient = True
+        self.ends[re.sub(r"[\d,.:+-]*\d", "N", last.removeprefix("turnout: route soak failed: "))[:90]] += 1
+
+    def _publish(self, count: int) -> None:
+        piece, begun, done = max(5, count // _PIECES), time.monotonic(), 0
+        while done < count:
+            time.sleep(max(0.0, begun + done / count * _ROUND_SECONDS - time.monotonic()))
+            first = next(self.numbers)
+            numbers = range(first, first + min(piece, count - done))
+            self.numbers = itertools.count(numbers.stop)
+            with self.sides.feed:
+                try:
+                    self.sides.publish(numbers)
+                except (TurnoutError, OSError):
+                    self.unsure |= set(numbers)
+                    continue
+            self.stored |= set(numbers)
+            done += len(numbers)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(MicroBatches, id="micro-batch"),
+        pytest.param(LowLatency, id="low-latency"),
+        pytest.param(KafkaSides, id="kafka", marks=pytest.mark.kafka),
+    ],
+)
+def test_nothing_is_lost_or_doubled_in_silence(
+    tmp_path: Path, kind: type[MicroBatches | LowLatency | KafkaSides]
+) -> None:
+    """What the source still has is delivered, once into each sink; what it lost before it was read was said."""
+    messages = int(os.environ.get("TURNOUT_SOAK_MESSAGES", "200000"))
+    faults = int(os.environ.get("TURNOUT_SOAK_FAULTS", "20"))
+    seed = int(os.environ.get("TURNOUT_SOAK_SEED", str(random.randrange(10**6))))
+    print(f"{kind.mode}: seed {seed}, {messages:,} messages, {faults} faults")
+    chance, count = random.Random(seed), messages // faults
+    with contextlib.ExitStack() as stack:
+        try:
+            sides = kind(chance, stack, tmp_path, count)
+        except TurnoutError as missing:
+            pytest.skip(f"no Kafka broker: {missing}")
+        route = write_route(tmp_path, sides.text(lenient=False))
+        switch = stack.enter_context(Switch(tmp_path, route, env={"SPARK_LOCAL_IP": "127.0.0.1"}))
+        sides.switch = switch
+        soak = Soak(sides, switch, chance)
+        soak.calm(count // 4)
+        for _ in range(faults):
+            soak.disturbed(count)
+        switch.signal_group(signal.SIGTERM)
+        assert switch.wait(120) == 0, switch.said()[-4000:]
+        if isinstance(sides, KafkaSides):
+            sides.settle()
+        sinks, letters, present = [*sides.former_sinks, sides.stored("out")], sides.stored("dead"), sides.present()
+    delivered: set[int] = set().union(*sinks)
+    missing = soak.stored - delivered - letters.keys() - sides.in_open_transactions
+    copies = Counter(present.keys())
+    for removal in sides.removals:
+        copies.update(removal.places.keys())
+    unsaid = {(removal.kind, number) for removal in sides.removals for number in removal.unsaid(missing)}
+    lost = (missing & present.keys()) | {number for _, number in unsaid}
+    lost |= missing - set().union(*(removal.places.keys() for removal in sides.removals))
+    doubled = {number for sink in sinks for number, times in sink.items() if times > max(1, copies[number])}
+    said = soak.counts.pop("said", 0)
+    row = {
+        "mode": kind.mode,
+        "messages": f"{len(soak.stored):,}",
+        "faults": sum(soak.counts.values()),
+        "delivered": f"{len(delivered & soak.stored):,}",
+        "dead letters": f"{len(letters):,}",
+        "gone before they were read": f"{len(missing):,}",
+        "said": said,
+        "lost in silence": len(lost),
+        "doubled in silence": len(doubled),
+    }
+    for cells in (row, ["---"] * len(row), row.values()):
+        print(f"| {' | '.join(map(str, cells))} |")
+    print(", ".join(f"{times} × {name}" for name, times in sorted(soak.counts.items())))
+    print(f"{len(soak.unsure):,} without acknowledgement; ends of the run: {dict(soak.ends)}")
+
+    assert not lost, (sorted(lost)[:20], Counter(name for name, _ in unsaid))
+    assert not doubled, sorted(doubled)[:20]
