@@ -6,7 +6,8 @@ delivered. Promises of ``docs/reliability.md`` that are checked: at least once f
 has, and exactly once into each stream or topic of the sink; one that is created again may get a message again, as its
 duplicate window is new.
 
-``TURNOUT_SOAK_MESSAGES`` and ``TURNOUT_SOAK_FAULTS`` make it shorter, ``TURNOUT_SOAK_SEED`` repeats the draws of a run.
+``TURNOUT_SOAK_MESSAGES`` and ``TURNOUT_SOAK_FAULTS`` make it shorter, no fault is drawn after ``TURNOUT_SOAK_MINUTES``,
+and ``TURNOUT_SOAK_SEED`` repeats the draws of a run.
 """
 
 from __future__ import annotations
@@ -623,6 +624,7 @@ def test_nothing_is_lost_or_doubled_in_silence(
     messages = int(os.environ.get("TURNOUT_SOAK_MESSAGES", "200000"))
     faults = int(os.environ.get("TURNOUT_SOAK_FAULTS", "20"))
     seed = int(os.environ.get("TURNOUT_SOAK_SEED", str(random.randrange(10**6))))
+    minutes = float(os.environ.get("TURNOUT_SOAK_MINUTES", "90"))
     print(f"{kind.mode}: seed {seed}, {messages:,} messages, {faults} faults")
     chance, count = random.Random(seed), messages // faults
     with contextlib.ExitStack() as stack:
@@ -635,8 +637,10 @@ def test_nothing_is_lost_or_doubled_in_silence(
         sides.switch = switch
         soak = Soak(sides, switch, chance)
         soak.calm(count // 4)
+        until = time.monotonic() + minutes * 60
         for _ in range(faults):
-            soak.disturbed(count)
+            if time.monotonic() < until:
+                soak.disturbed(count)
         switch.signal_group(signal.SIGTERM)
         assert switch.wait(120) == 0, switch.said()[-4000:]
         if isinstance(sides, KafkaSides):

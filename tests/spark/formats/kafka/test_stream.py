@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -107,8 +108,8 @@ def test_a_topic_that_is_made_anew(client: KafkaOptions, caplog: pytest.LogCaptu
     assert "made anew" in caplog.text
 
 
-def test_a_topic_that_is_made_anew_while_it_is_read(client: KafkaOptions) -> None:
-    """A task sees after its read that the records are not those that were planned."""
+def test_a_topic_that_is_made_anew_while_it_is_read(client: KafkaOptions, caplog: pytest.LogCaptureFixture) -> None:
+    """A task fails after its read; without ``failOnDataLoss`` it leaves all records to the next micro-batch."""
     fill(client, "meanwhile", 5)
     options = KafkaSourceOptions(client, ("meanwhile",))
     reader = KafkaStreamReader(options)
@@ -121,6 +122,8 @@ def test_a_topic_that_is_made_anew_while_it_is_read(client: KafkaOptions) -> Non
 
     with pytest.raises(StreamError, match="made anew"):
         list(split.reader(options).batches_with_stream())
+    assert list(split.reader(replace(options, fail_on_data_loss=False)).batches_with_stream()) == []
+    assert "made anew" in caplog.text
 
 
 def test_records_that_are_gone(client: KafkaOptions) -> None:

@@ -11,6 +11,7 @@ from pyspark.sql.datasource import InputPartition
 
 from turnout.errors import StreamError
 from turnout.kafka.admin import KafkaAdmin
+from turnout.kafka.clients import NOT_FOUND
 from turnout.kafka.reader import PartitionRange, RangeReader, check_topic
 from turnout.runtime.kafka_source import KafkaSourceOptions
 from turnout.runtime.split_rows import task_rows
@@ -75,12 +76,26 @@ class KafkaSplitReader:
         if span is None:
             return
         strict = options.fail_on_data_loss
-        yield from RangeReader(options.client, span, fail_on_data_loss=strict).batches()
-        # No topic has the id of an earlier one: if it is the planned one now, it was so all the time.
         with KafkaAdmin(options.client) as admin:
-            try:
-                check_topic(admin, span)
-            except StreamError as failure:
-                if strict:
-                    raise
-                _log.warning("%s", failure)
+            for batch in RangeReader(options.client, span, fail_on_data_loss=strict).batches():
+                # The next micro-batch reads a topic that is made anew from its first record: this one must not.
+                if not (strict or self._is_planned(admin, span)):
+                    return
+                yield batch
+            # No topic has the id of an earlier one: if it is the planned one now, it was so all the time.
+            self._is_planned(admin, span)
+
+    def _is_planned(self, admin: KafkaAdmin, span: PartitionRange) -> bool:
+        """Return True if the topic is the one that the range was planned for, False after a warning.
+
+        Raises:
+            StreamError: it is not, and ``failOnDataLoss`` is on; or nothing is known about it.
+        """
+        try:
+            check_topic(admin, span)
+        except StreamError as failure:
+            if self._options.fail_on_data_loss or failure.code != NOT_FOUND:
+                raise
+            _log.warning("%s", failure)
+            return False
+        return True
