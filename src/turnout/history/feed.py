@@ -238,9 +238,11 @@ class FeedReader:
         record, part = split_part(after)
         at = self._records.offsets(record)
         begun = ""
+        already_read: dict[RecordKey, int] = {}
         if part is not None:
             # The record at the cursor is read again, and the messages that its reader has are left out.
             begun = list(at)[part[0]]
+            already_read[begun, at[begun]] = part[1]
             at[begun] -= 1
         streams = self._records.streams(done)
         # Earlier records that come late are not passed over: the feed waits for them.
@@ -257,7 +259,7 @@ class FeedReader:
             within = {**at, stream: sequence}
             at.pop(stream, None)
             at[stream] = sequence
-            parts = (list(within).index(stream), part[1] if part is not None and not cursors else 0)
+            parts = (list(within).index(stream), already_read.get((stream, sequence), 0))
             cursors[stream, sequence] = _RecordCursors(self._records.cursor(within), *parts, self._records.cursor(at))
         if is_last:
             # Without a match in a stream its turn stays where it was.

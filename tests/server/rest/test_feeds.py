@@ -143,6 +143,19 @@ def test_a_cut_between_the_messages_of_a_record_loses_none(
     assert read_with_cuts(pages, most, lambda message: message["cursor"]) == expected
 
 
+@pytest.mark.parametrize(("after", "number"), [("0.1", 0), ("2.2", 2), ("3.1", 2), ("3.3", 4), ("3.9", 4), ("8.1", 8)])
+def test_a_cursor_within_another_record_skips_nothing(
+    reads: TestClient, fed: FedRoute, after: str, number: int
+) -> None:
+    """Messages are left out of the record of the cursor alone, not of the next one where the feed has not this one."""
+    with_three_destinations(fed)
+    messages = reads.get("/v1/feeds/oulu", params={"after": after}).json()["messages"]
+    own = [message["topic"] for message in messages if json.loads(message["value"])["n"] == number]
+
+    assert json.loads(messages[0]["value"])["n"] == number
+    assert own == (["b", "c"] if after == "3.1" else ["a", "b", "c"])
+
+
 @pytest.mark.parametrize("written", ["garbage", "0:1,0:2", "-1", "9" * 400])
 def test_an_id_that_is_no_cursor_is_refused(reads: TestClient, written: str) -> None:
     """A Last-Event-ID that is no cursor does not begin with the oldest message."""
