@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 from starlette.testclient import TestClient
 
-from tests.server.conftest import route_text
+from tests.server.conftest import Bench, route_text
+from turnout.console.app import add_console
 from turnout.errors import ConfigError
+from turnout.server.app import build_app, guarded
 from turnout.server.errors import StaleError
 from turnout.server.preconditions import Preconditions
 
@@ -83,11 +85,77 @@ def test_routes(client: TestClient) -> None:
     tag = created.headers["etag"]
     again = client.put(path, json={"text": route_text("a")}, headers={"If-None-Match": "*"})
     assert again.status_code == 412
-    assert client.get(path, headers={"If-None-Match": tag}).status_code == 304
     assert client.delete(path, headers={"If-Match": '"other"'}).status_code == 412
     assert client.delete(path, headers={"If-None-Match": tag}).status_code == 412
     assert client.delete(path, headers={"If-Match": f'"other", {tag}'}).status_code == 204
     assert client.put(path, json={"text": route_text("a")}, headers={"If-Match": "*"}).status_code == 412
+
+
+def test_a_state_that_changes_is_read_again(bench: Bench, client: TestClient) -> None:
+    """A route whose state is another one than the known one is no 304; its file can be changed all the same."""
+    bench.start("a")
+    run = bench.run_of("a")
+    path = "/v1/routes/a"
+    known = client.get(path).headers["etag"]
+    assert client.get(path, headers={"If-None-Match": known}).status_code == 304
+    run.deliver(5)
+    changed = client.get(path, headers={"If-None-Match": known})
+    assert (changed.status_code, changed.json()["counts"]["read"]) == (200, 5)
+    assert client.get(path, headers={"If-Match": known}).status_code == 412
+    assert client.delete(path, headers={"If-None-Match": known}).status_code == 412
+    text = route_text("a", more="mappings: {x: y}")
+    assert client.put(path, json={"text": text}, headers={"If-Match": known}).status_code == 200
+    assert client.put(path, json={"text": text}, headers={"If-Match": known}).status_code == 412
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"If-Match": '"other"', "If-None-Match": "{tag}"}, 412),
+        ({"If-Match": '"other"', "Range": "bytes=0-3"}, 412),
+        ({"If-Match": "{tag}", "Range": "bytes=0-3"}, 206),
+        ({"If-None-Match": "{tag}", "Range": "bytes=0-3"}, 304),
+        ({"If-None-Match": '"other"', "If-Modified-Since": "{modified}"}, 200),
+        ({"If-Modified-Since": "{modified}"}, 304),
+        ({"If-Unmodified-Since": "{modified}"}, 200),
+        ({"If-Unmodified-Since": "Thu, 01 Jan 1970 00:00:00 GMT"}, 412),
+        ({"If-Unmodified-Since": "Thu, 01 Jan 1970 00:00:00 GMT", "If-Match": "*"}, 200),
+        ({"If-Unmodified-Since": "Thu, 01 Jan 1970 00:00:00 GMT", "If-None-Match": "{tag}"}, 412),
+        ({"If-Unmodified-Since": "yesterday"}, 200),
+        ({"If-Range": '"other"', "Range": "bytes=0-3"}, 200),
+    ],
+)
+def test_files_of_the_console(bench: Bench, headers: dict[str, str], status: int) -> None:
+    """Files have a tag and a time of modification, and parts; every condition is evaluated, in the order of the RFC."""
+    app = build_app(bench.parts)
+    entrance = add_console(app)
+    client = TestClient(guarded(app, entrance=entrance))
+    known = client.get("/static/console.css").headers
+    filled = {name: value.format(tag=known["etag"], modified=known["last-modified"]) for name, value in headers.items()}
+    for method in ("GET", "HEAD"):
+        answer = client.request(method, "/static/console.css", headers=filled)
+        assert answer.status_code == status
+        assert status != 304 or not {"content-length", "content-range"} & set(answer.headers)
+
+
+def test_what_exists_is_not_changed_where_nothing_may(client: TestClient) -> None:
+    """An If-None-Match `*` is false of everything that can be read, also where no tag is compared."""
+    refused = client.post("/v1/subscriptions", json=_FORM, headers={"If-None-Match": "*"})
+    assert (refused.status_code, "exists" in refused.json()["detail"]) == (412, True)
+    assert client.get("/v1/subscriptions").json()["items"] == []
+    assert client.post("/v1/subscriptions", json=_FORM, headers={"If-None-Match": '"5"'}).status_code == 201
+    matched = client.post("/v1/subscriptions/match", json={"message": {}}, headers={"If-None-Match": "*"})
+    assert matched.status_code == 200
+
+
+def test_conditions_are_described(bench: Bench) -> None:
+    """Every read with a tag has 304 and 412 in the description, and every change 412."""
+    paths = build_app(bench.parts).openapi()["paths"]
+    tagged = {path for path, of in paths.items() if "304" in of.get("get", {}).get("responses", ())}
+    assert tagged == {"/v1/routes/{name}", "/v1/subscriptions/{id}"}
+    for path, operations in paths.items():
+        for method, operation in operations.items():
+            assert "412" in operation["responses"] or (method == "get" and path not in tagged), (method, path)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,9 @@ A request that changes something evaluates its conditions where the change is ma
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from typing import Annotated, Final
 
 from fastapi import Depends, Header, Request
@@ -21,7 +23,9 @@ from turnout.server.errors import StaleError
 from turnout.server.rest.problems import problem
 
 _TAG = re.compile(r'(?:(?P<weak>W/)?"(?P<tag>[\x21\x23-\x7e\x80-\xff]*)"[ \t]*)?(?:,[ \t]*|$)')
-_OF_CONTENT = ("content-length", "content-type", "content-encoding", "content-language")
+_OF_CONTENT = ("content-length", "content-type", "content-encoding", "content-language", "content-range")
+_CONDITIONS: Final = frozenset({"if-match", "if-none-match", "if-unmodified-since"})
+_CONDITIONAL_STATUSES: Final = (200, 206, 304, 416)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +77,23 @@ class Preconditions:
         if self.none_match is not None and tag is not None and self.is_known(tag):
             raise StaleError(f"If-None-Match: the version {found} exists")
 
+    def of_versions(self) -> Preconditions:
+        """Return the conditions on the versions alone, where a tag is a version and a digest of what was read.
+
+        >>> Preconditions.parse('"5-ab", "6"').of_versions().check("5")
+        """
+        return Preconditions(_versions(self.match), _versions(self.none_match))
+
     def is_known(self, tag: str) -> bool:
         """Return True if If-None-Match names the version with this tag, by the weak comparison."""
         return self.none_match is not None and (not self.none_match or any(one.tag == tag for one in self.none_match))
 
 
 UNCONDITIONAL: Final = Preconditions()
+
+
+def _versions(tags: tuple[EntityTag, ...] | None) -> tuple[EntityTag, ...] | None:
+    return None if tags is None else tuple(replace(tag, tag=tag.tag.partition("-")[0]) for tag in tags)
 
 
 def _tags(header: str, value: str | None) -> tuple[EntityTag, ...] | None:
@@ -126,16 +141,23 @@ Conditions = Annotated[Preconditions, Depends(preconditions)]
 
 
 def refuse_unread_conditions(connection: HTTPConnection) -> None:
-    """Refuse an If-Match on a change whose endpoint evaluates none: what it is about has no entity tag.
+    """Refuse a false condition on a change whose endpoint evaluates none: what it is about has no entity tag.
 
     Raises:
-        StaleError: the condition is false of a resource without a tag; nothing was changed.
+        StaleError: there is an If-Match, or an If-None-Match `*` of what can be read; nothing was changed.
     """
     route, method = connection.scope.get("route"), connection.scope.get("method", "GET")
-    if method in ("GET", "HEAD") or "if-match" not in connection.headers or not isinstance(route, APIRoute):
+    if method in ("GET", "HEAD") or not isinstance(route, APIRoute):
         return
-    if not any(one.call is preconditions for one in route.dependant.dependencies):
+    if any(one.call is preconditions for one in route.dependant.dependencies):
+        return
+    if "if-match" in connection.headers:
         raise StaleError(f"If-Match: {method} {route.path} has no entity tag to compare; nothing was changed")
+    # The description has what can be read; the framework's routes are nested.
+    if connection.headers.get("if-none-match", "").strip() == "*" and "get" in connection.app.openapi()["paths"].get(
+        route.path_format, ()
+    ):
+        raise StaleError(f"If-None-Match: {route.path_format} exists; nothing was changed")
 
 
 class ConditionalReads:
@@ -155,7 +177,7 @@ class ConditionalReads:
             return
         headers = Headers(scope=scope)
         is_head = scope["method"] == "HEAD"
-        is_conditional = "if-match" in headers or "if-none-match" in headers
+        is_conditional = not _CONDITIONS.isdisjoint(headers.keys())
         if not is_head and not is_conditional:
             await self._app(scope, receive, send)
             return
@@ -177,7 +199,7 @@ class ConditionalReads:
             if ended:
                 return
             if message["type"] == "http.response.start":
-                refusal = _evaluate(conditions, message)
+                refusal = _evaluate(conditions, headers.get("if-unmodified-since"), message)
                 if refusal is not None:
                     ended = True
                     await problem(412, refusal)(scope, receive, send)
@@ -189,14 +211,28 @@ class ConditionalReads:
                 return
             await send(message)
 
-        await self._app({**scope, "method": "GET"} if is_head else scope, received, answer)
+        given = scope["headers"]
+        if "if-none-match" in headers:
+            # Files would be answered with 304 before the conditions that come first, and by their time too.
+            given = [header for header in given if header[0] not in (b"if-none-match", b"if-modified-since")]
+        await self._app({**scope, "method": "GET", "headers": given}, received, answer)
 
 
-def _evaluate(conditions: Preconditions, start: Message) -> StaleError | None:
-    """Evaluate the conditions of a read on the start of its answer: an error for 412; 304 is written into the start."""
+def _evaluate(conditions: Preconditions, unmodified_since: str | None, start: Message) -> StaleError | None:
+    """Evaluate the conditions of a read on the start of its answer: an error for 412; 304 is written into the start.
+
+    A part of a file and a file that the browser has already are answers too, whose conditions come first.
+    """
     headers = MutableHeaders(raw=list(start.get("headers", [])))
+    if start["status"] not in _CONDITIONAL_STATUSES:
+        return None
+    modified = headers.get("last-modified")
+    if conditions.match is None and unmodified_since is not None and modified is not None:
+        expected = _time(unmodified_since)
+        if expected is not None and parsedate_to_datetime(modified) > expected:
+            return StaleError(f"If-Unmodified-Since: modified {modified}")
     tag = headers.get("etag")
-    if start["status"] != 200 or tag is None:
+    if tag is None:
         return None
     tag = tag.removeprefix("W/").strip('"')
     try:
@@ -209,3 +245,12 @@ def _evaluate(conditions: Preconditions, start: Message) -> StaleError | None:
                 del headers[name]
         start["status"], start["headers"] = 304, headers.raw
     return None
+
+
+def _time(text: str) -> datetime | None:
+    """Return the time of a header; None if it is none, which RFC 9110 has ignored."""
+    try:
+        time = parsedate_to_datetime(text)
+    except ValueError:
+        return None
+    return time if time.tzinfo else time.replace(tzinfo=UTC)

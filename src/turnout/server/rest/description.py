@@ -17,6 +17,14 @@ _CHANGING = ("post", "put", "patch", "delete")
 _GATE = (400, 401, 403, 421)
 """Statuses of requests that are refused before their content is read."""
 
+_CONDITIONS_OF_READS = [
+    {"name": name, "in": "header", "required": False, "schema": {"type": "string"}, "description": description}
+    for name, description in (
+        ("If-Match", "ETag of the version that is wanted; 412 for others"),
+        ("If-None-Match", "ETag of a version that is known; it is answered with 304"),
+    )
+]
+
 _MISTAKE = {
     "type": "object",
     "title": "Mistake",
@@ -84,10 +92,13 @@ def _describe(path: str, method: str, operation: Document) -> None:
     if not is_probe:
         operation["security"] = [{"token": []}]
     implied = {400, 421} if is_probe else {*_GATE}
-    implied |= {413, 415} if method in _CHANGING else set()
+    implied |= {412, 413, 415} if method in _CHANGING else set()
     implied |= {404} if "{" in path else set()
     for status in sorted(implied):
         responses.setdefault(str(status), {})
+    if "304" in responses:
+        responses["304"] = {"description": "The version that If-None-Match names"}
+        operation["parameters"] = [*operation.get("parameters", []), *_CONDITIONS_OF_READS]
     for status, response in responses.items():
         if status.isdecimal() and int(status) >= 400 and not (is_probe and status == "503"):
             response["description"] = HTTPStatus(int(status)).phrase

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Response
@@ -98,11 +99,17 @@ def validate(form: TextForm, parts: PartsDep, principal: Reads) -> Validation:
     )
 
 
-@router.get("/{name}", summary="One route with its file's text")
+@router.get("/{name}", summary="One route with its file's text", responses={304: {}, 412: {}})
 def read_route(name: str, parts: PartsDep, principal: Reads, response: Response) -> RouteText:
-    entry = parts.routes.entry(name)
-    response.headers["ETag"] = f'"{entry.file.digest}"'
-    return _with_text(entry, parts, principal)
+    return _tagged(parts.routes.entry(name), parts, principal, response)
+
+
+def _tagged(entry: RouteEntry, parts: Parts, principal: Principal, response: Response) -> RouteText:
+    """Return a route whose tag is the version of its file, for changes, and a digest of its state, for reads."""
+    model = _with_text(entry, parts, principal)
+    state = hashlib.sha256(model.model_dump_json().encode()).hexdigest()[:16]
+    response.headers["ETag"] = f'"{entry.file.digest}-{state}"'
+    return model
 
 
 def _with_text(entry: RouteEntry, parts: Parts, principal: Principal) -> RouteText:
@@ -131,11 +138,11 @@ def put_route(
     conditions: Conditions,
     confirm: Annotated[Literal["new-checkpoint"] | None, Query(description="begin anew where that is needed")] = None,
 ) -> RouteText:
-    new = parts.routes.put(name, form.text, who=principal.name, confirmed=confirm is not None, conditions=conditions)
+    new = parts.routes.put(
+        name, form.text, who=principal.name, confirmed=confirm is not None, conditions=conditions.of_versions()
+    )
     response.status_code = 201 if new else 200
-    entry = parts.routes.entry(name)
-    response.headers["ETag"] = f'"{entry.file.digest}"'
-    return _with_text(entry, parts, principal)
+    return _tagged(parts.routes.entry(name), parts, principal, response)
 
 
 @router.delete(
@@ -145,7 +152,7 @@ def put_route(
     responses={409: {}, 412: {}},
 )
 def delete_route(name: str, parts: PartsDep, principal: Writes, conditions: Conditions) -> None:
-    parts.routes.delete(name, who=principal.name, conditions=conditions)
+    parts.routes.delete(name, who=principal.name, conditions=conditions.of_versions())
 
 
 @router.get("/{name}/status", summary="State of one route")

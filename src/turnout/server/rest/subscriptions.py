@@ -173,7 +173,7 @@ def history(id: str, subscriptions: SubscriptionsDep, _: Reads) -> HistoryModel:
     )
 
 
-@router.get("/{id:subscription}", summary="One subscription", responses=_STORED)
+@router.get("/{id:subscription}", summary="One subscription", responses={304: {}, 412: {}, **_STORED})
 @reads_store
 def read(id: str, subscriptions: SubscriptionsDep, _: Reads, response: Response) -> SubscriptionModel:  # noqa: A002 - the field's own name
     return _tagged(subscriptions.service.read(id), response)
