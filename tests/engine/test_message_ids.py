@@ -9,7 +9,7 @@ import pytest
 from turnout.engine.message_ids import dead_suffix, ids_of_listed, message_ids, origins, record_ids, suffix
 from turnout.nats.protocol.identity import StreamIdentity
 from turnout.nats.wire.rows import with_stream
-from turnout.records.listed import STREAM_ID, ListedRecords
+from turnout.records.listed import STREAM_ID, TOPIC_ID, ListedRecords
 
 PRESENT = StreamIdentity.of("2026-11-28T15:10:45.5Z")
 
@@ -62,6 +62,19 @@ def test_ids_name_the_stream_and_the_time_of_the_record(count: int, identity: St
     assert origins(batch).to_pylist()[:2] == [f"{label}:1", f"{label}:2"]
     assert ids == ([f"{label}:1:1000000:A", None, f"{label}:3:1000002:B"] if known else ["S:1:A", None, "S:3:B"])
     assert ids_of_listed(listed, [0, 1, 2], ends) == ids
+
+
+@pytest.mark.parametrize("count", [3, 100])
+def test_ids_name_the_topic_of_kafka(count: int) -> None:
+    """Behind the position is the topic's id, which another topic of its name does not have; origins have none."""
+    offsets = pa.array([None, *range(1, count)], pa.int64())
+    batch = pa.RecordBatch.from_pydict(
+        {"topic": pa.array(["t"] * count), "partition": pa.array([2] * count, pa.int32()), "offset": offsets}
+    )
+    identified = batch.append_column(TOPIC_ID, pa.array([None if row == 1 else "x" for row in range(count)]))
+
+    assert origins(identified).to_pylist() == origins(batch).to_pylist()
+    assert record_ids(identified).to_pylist()[:3] == [None, "t:2:1", "t:2:2:x"]
 
 
 def test_letters_of_two_releases_in_one_batch() -> None:

@@ -14,6 +14,7 @@ from turnout.engine.dead_letters import DESTINATION, ORIGIN, SUBSCRIPTION
 from turnout.engine.messages import VALUE_LEFT_OUT
 from turnout.engine.reserved import is_reserved, without_reserved
 from turnout.records.header_column import ARROW
+from turnout.records.listed import TOPIC_ID
 from turnout.subscriptions import Subscription
 from turnout.subscriptions.index import Index
 
@@ -50,6 +51,17 @@ def test_reserved_headers_are_dropped_and_counted(stream: str | None) -> None:
     assert letter[:2] == first
     assert letter[2] == (ORIGIN, b"S:2" if stream else b"in.a.b:0:2")
     assert SUBSCRIPTION not in dict(letter)
+
+
+def test_origin_of_a_letter_has_the_id_of_its_topic() -> None:
+    """So a redrive of it gives its messages the ids that they had."""
+    records = batch([{"value": b"{"}], stream=None)
+    records = records.append_column(TOPIC_ID, pa.array(["x"]))
+
+    (letter,) = sent(program().run(records).messages)
+
+    assert letter[3][0] == (ORIGIN, b"in.a.b:0:1:x")
+    assert str(letter[1]).startswith("in.a.b:0:1:x:")
 
 
 def test_conditions_and_predicates_do_not_see_them() -> None:

@@ -25,12 +25,24 @@ ENDS = {A0: PartitionEnds(2, 10), A1: PartitionEnds(0, 5), B0: PartitionEnds(7, 
 
 def test_offsets_in_a_checkpoint() -> None:
     """A written offset is read back; one of Spark's connector has no ids, starts and plan."""
-    offsets = KafkaOffsets({"a": {0: 5, 10: 6}}, {"a": "x"}, {"a": {0: 1}}, 4, 17)
+    offsets = KafkaOffsets({"a": {0: 5, 10: 6}}, {"a": "x"}, {"a": {0: 1}}, 4, 17, frozenset("a"))
 
     assert KafkaOffsets.of_json(offsets.to_json()) == offsets
     assert KafkaOffsets.of_json({"a.b": {"0": 5}}) == KafkaOffsets({"a.b": {0: 5}})
     with pytest.raises(StreamError, match="is none of Kafka"):
         KafkaOffsets.of_json({"STREAM": 5})
+
+
+def test_topics_whose_message_ids_are_identified() -> None:
+    """All of a new checkpoint; of one that an earlier release wrote those that are new or were made anew since."""
+    ids = {"a": "x", "b": "y"}
+    new = KafkaOffsets({"a": {0: 5}}, {"a": "x"}, identified=frozenset("a"))
+
+    assert new.identified_among(ids) == {"a", "b"}
+    assert KafkaOffsets({"a": {0: 5}}, {"a": "x"}).identified_among(ids) == {"b"}
+    assert KafkaOffsets({"a": {0: 5}}).identified_among(ids) == {"b"}
+    assert KafkaOffsets({"a": {0: 5}}, {"a": "w"}).identified_among(ids) == {"a", "b"}
+    assert [span.identified for span in planned({A0: 0}, new, 1)] == [True]
 
 
 def test_plan_of_a_micro_batch() -> None:

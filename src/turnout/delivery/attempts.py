@@ -83,17 +83,19 @@ class AttemptLog:
 
     Args:
         bucket: bucket that has them.
+        label: stream or topic of the deliveries with its identity: one that is made anew has the same sequences again.
         disabled: destinations that are disabled.
     """
 
-    def __init__(self, bucket: Bucket, disabled: set[str]) -> None:
+    def __init__(self, bucket: Bucket, label: str, disabled: set[str]) -> None:
         self._bucket = bucket
+        self._label = label
         self.disabled = disabled
 
     @classmethod
-    async def open(cls, bucket: Bucket) -> Self:
-        """Return the log that a bucket has."""
-        log = cls(bucket, set())
+    async def open(cls, bucket: Bucket, label: str) -> Self:
+        """Return the log that a bucket has of a stream or topic."""
+        log = cls(bucket, label, set())
         await log.refresh()
         return log
 
@@ -108,15 +110,15 @@ class AttemptLog:
 
     async def of(self, sequence: int) -> list[Attempt]:
         """Return the failed attempts of a delivery."""
-        return attempts_of(await self._bucket.get(f"{sequence}"))
+        return attempts_of(await self._bucket.get(attempts_key(self._label, sequence)))
 
     async def keep(self, sequence: int, attempts: list[Attempt]) -> None:
         """Store the failed attempts of a delivery."""
-        await self._bucket.put(f"{sequence}", msgspec.json.encode(attempts))
+        await self._bucket.put(attempts_key(self._label, sequence), msgspec.json.encode(attempts))
 
     async def forget(self, sequence: int) -> None:
         """Remove the attempts of a delivery that is done."""
-        await self._bucket.purge(f"{sequence}")
+        await self._bucket.purge(attempts_key(self._label, sequence))
 
     async def disable(self, destination: str) -> None:
         """Keep an endpoint from further requests, also after a restart."""
@@ -131,6 +133,11 @@ class AttemptLog:
         await self._bucket.put(_DISABLED, msgspec.json.encode(sorted(self.disabled - {destination})))
         self.disabled.discard(destination)
         return True
+
+
+def attempts_key(label: str, sequence: int) -> str:
+    """Return the key of a delivery's attempts; *label* is the stream or topic with its identity."""
+    return f"{label}.{sequence}"
 
 
 def attempts_of(value: bytes | None) -> list[Attempt]:

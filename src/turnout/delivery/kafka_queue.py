@@ -17,11 +17,12 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any, Final, Self, TypeVar, cast
 
-from turnout.delivery.attempts import AttemptLog, attempts_of
+from turnout.delivery.attempts import AttemptLog, attempts_key, attempts_of
 from turnout.delivery.kafka_writer import KafkaWriter
 from turnout.delivery.letters import DeadDelivery, kafka_letters
 from turnout.delivery.queue import OF_LETTERS, DeliveryQueue, QueuedMessage
 from turnout.errors import ConnectionLostError, TurnoutError
+from turnout.kafka.admin import KafkaAdmin
 from turnout.kafka.group import GroupReader, GroupRecord, OffsetReader
 from turnout.kafka.options import KafkaOptions
 from turnout.kafka.producer import KafkaHeaders
@@ -54,7 +55,7 @@ class KafkaDelivery:
         self.data: bytes = message.value() or b""
         self.subject = f"{queue.webhooks.subject}.{_text(message.key())}"
         self.sequence = record.offset << _PARTITION_BITS | record.partition
-        self.is_redelivered = is_repeated or f"{self.sequence}" in queue.table.values
+        self.is_redelivered = is_repeated or attempts_key(queue.label, self.sequence) in queue.table.values
         self.record = record
         self._queue = queue
         self._message = message
@@ -112,6 +113,7 @@ class KafkaQueue:
     def __init__(self, options: KafkaOptions, webhooks: WebhooksPart) -> None:
         self.webhooks = webhooks
         self._options = options
+        self._label = self.name
         self._thread = ThreadPoolExecutor(1, "turnout-deliver-kafka")
         self._writer = KafkaWriter(options)
         self._due: list[tuple[float, int, GroupRecord]] = []
@@ -142,6 +144,10 @@ class KafkaQueue:
 
     def _open(self) -> None:
         _, _, attempts = self.webhooks.topics
+        with KafkaAdmin(self._options) as admin:
+            topic = admin.existing([self.name]).get(self.name)
+        if topic is not None and topic.id is not None:
+            self._label = f"{self.name}.{topic.id}"
         self.table = self._clients.enter_context(closing(TopicTable(self._options, attempts)))
         self.table.catch_up()
         self._lookup = self._clients.enter_context(closing(OffsetReader(self._options, self.name)))
@@ -156,8 +162,8 @@ class KafkaQueue:
 
     @property
     def label(self) -> str:
-        """The topic."""
-        return self.name
+        """The topic with its id, if brokers give it one."""
+        return self._label
 
     # -- deliveries
 
@@ -236,7 +242,7 @@ class KafkaQueue:
         """Return the seconds until the next attempt of a delivery that a restart, or another member, brought here."""
         if not message.is_redelivered:
             return 0.0
-        attempts = attempts_of(self.table.values.get(f"{message.sequence}"))
+        attempts = attempts_of(self.table.values.get(attempts_key(self.label, message.sequence)))
         if not attempts or attempts[-1].next is None:
             return 0.0
         seconds = (attempts[-1].next - datetime.now(UTC)).total_seconds()
@@ -254,7 +260,7 @@ class KafkaQueue:
 
     async def attempts(self) -> AttemptLog:
         """Open the log of failed attempts."""
-        return await AttemptLog.open(self)
+        return await AttemptLog.open(self, self.label)
 
     async def get(self, key: str) -> bytes | None:
         """Return the value of a key of the attempts' topic, at most a second old if another member has written it."""

@@ -92,7 +92,7 @@ class DeliveryStreams:
 
     async def attempts(self) -> AttemptLog:
         """Open the log of failed attempts."""
-        return await AttemptLog.open(await JetStreamBucket.open(self.js, f"{self.name}-attempts"))
+        return await AttemptLog.open(await JetStreamBucket.open(self.js, f"{self.name}-attempts"), self.label)
 
     @asynccontextmanager
     async def messages(self) -> AsyncIterator[AsyncIterator[QueuedMessage]]:

@@ -22,11 +22,12 @@ from turnout.engine.reserved import CONNECT_PREFIX, TURNOUT_PREFIX
 from turnout.engine.unfit_headers import HeaderRules, without
 from turnout.records import Failure, Headers
 from turnout.records.header_column import ARROW
+from turnout.records.listed import TOPIC_ID
 from turnout.records.types import ArrowArray, ArrowBatch, Binaries
 from turnout.routes import Route
 
 ORIGIN: Final = f"{TURNOUT_PREFIX}origin"
-"""The header with the record's origin, as in message ids. It is the first that the route adds: earlier headers are the
+"""The header with the record's origin, and the id of its Kafka topic, as in message ids. It is the first that the route adds: earlier headers are the
 record's own."""
 
 SUBSCRIPTION: Final = f"{TURNOUT_PREFIX}subscription"
@@ -142,7 +143,8 @@ def _reasons(route: Route, chosen: ArrowBatch, rejections: Sequence[Rejection]) 
     """Yield the headers of each rejection: its origin, Connect's context, and a delivery's addressee."""
     names = chosen.schema.names
     positions = [chosen.column(part).to_pylist() if part in names else [None] * len(rejections) for part in _POSITION]
-    for rejection, origin, *position in zip(rejections, origins(chosen).to_pylist(), *positions, strict=True):
+    written = record_ids(chosen) if TOPIC_ID in names else origins(chosen)
+    for rejection, origin, *position in zip(rejections, written.to_pylist(), *positions, strict=True):
         topic, partition, offset = position
         headers = [(ORIGIN, origin or "")]
         headers += context_headers(rejection.failure, topic, partition, offset, name=route.name)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from turnout.deferred import pc
-from turnout.records.listed import STREAM_ID, ListedRecords
+from turnout.records.listed import STREAM_ID, TOPIC_ID, ListedRecords
 from turnout.records.types import ArrowBatch, RowIds, Strings
 from turnout.subjects.draw_hash import chained
 
@@ -39,10 +39,14 @@ def origins(batch: ArrowBatch) -> Strings:
 
 
 def record_ids(batch: ArrowBatch) -> Strings:
-    """Return the origins, with the times of records of streams whose identity is known.
+    """Return the origins, with the times of records of streams, or the ids of topics, whose identity is known.
 
     A server that is restored to older data gives its sequences to other messages, which need other ids.
     """
+    if TOPIC_ID in batch.schema.names:
+        # Where the topic's id is null, the joined text is null too.
+        plain = origins(batch)
+        return pc.coalesce(pc.binary_join_element_wise(plain, batch.column(TOPIC_ID), ":"), plain)
     if STREAM_ID not in batch.schema.names:
         return origins(batch)
     labels, offsets, times = batch.column(STREAM_ID), batch.column("offset"), batch.column("timestamp")

@@ -35,7 +35,7 @@ class SampleRecord:
     Attributes:
         timestamp: microseconds since 1970.
         stream: the JetStream stream that it is from, if it is from one.
-        identity: identity of the stream in message ids; "" if it is unknown.
+        identity: identity of the stream, or id of the Kafka topic, in message ids; "" if it is unknown.
     """
 
     topic: str

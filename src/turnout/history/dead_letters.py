@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Self
 
@@ -107,7 +107,7 @@ class DeadLetter:
             offset=offset,
             timestamp=row["timestamp"],
             stream=None if source is None else source.stream,
-            identity="" if source is None else source.token,
+            identity=_topic_id(block) if source is None else source.token,
         )
         return cls(
             stream,
@@ -138,6 +138,13 @@ def _stream_of(origin: str, offset: int | None, sources: Sequence[str]) -> Origi
     if found.stream in sources:
         return found
     return Origin(sources[0], offset or 0) if len(sources) == 1 else None
+
+
+def _topic_id(block: Mapping[str, str]) -> str:
+    """Return the id of the Kafka topic in a letter's origin; "" without one, as of earlier releases."""
+    position = ":".join(block.get(f"{CONNECT_PREFIX}{part}", "") for part in ("topic", "partition", "offset"))
+    origin = block.get(ORIGIN, "")
+    return origin.removeprefix(f"{position}:") if origin.startswith(f"{position}:") else ""
 
 
 def read(

@@ -10,6 +10,8 @@ several streams or topics.
 from __future__ import annotations
 
 import base64
+import logging
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,6 +19,7 @@ from datetime import timedelta
 from operator import itemgetter
 from pathlib import Path
 from threading import Event
+from time import monotonic
 from types import TracebackType
 from typing import Final, Self
 
@@ -45,6 +48,8 @@ from turnout.subscriptions.store import Store, open_store
 from turnout.subscriptions.store_url import existing
 from turnout.untrusted import LARGEST_SEQUENCE, JsonObject
 
+_log = logging.getLogger(__name__)
+
 MOST_MESSAGES: Final = 1_000
 """Records of one page."""
 
@@ -55,6 +60,9 @@ _FEED_TOPIC: Final = "feed"
 """Topic that stands for the record's own while a message for a feed alone is made."""
 
 _KEPT_INDEXES: Final = 1_000
+_END_CHECK_SECONDS: Final = 5.0
+"""Seconds between two checks that a followed feed's cursor is not beyond the end of its stream."""
+
 _POLL_SECONDS: Final = 0.25
 
 
@@ -194,21 +202,61 @@ class FeedReader:
 
         Raises:
             SubscriptionNotFoundError: there is no such subscription, or it was deleted.
-            ConfigError: the cursor is of another kind of source.
+            ConfigError: the cursor is of another kind of source, or beyond the end of a stream.
             StreamError: the stream is not there.
             ConnectionLostError: the server does not answer.
         """
-        return self._page(self._store.read(subscription_id), after, limit)
+        subscription = self._store.read(subscription_id)
+        self._check_end(after)
+        return self._page(subscription, after, limit)
 
     def check(self, subscription_id: str, cursor: FeedCursor) -> None:
         """Raise if a subscription has no such cursor.
 
         Raises:
             SubscriptionNotFoundError: there is none of this id.
-            ConfigError: the cursor is of another kind of source.
+            ConfigError: the cursor is of another kind of source, or beyond the end of a stream.
         """
         self._store.read(subscription_id)
-        self._records.offsets(split_part(cursor)[0])
+        self._check_end(cursor)
+
+    def identity_texts(self) -> dict[str, str]:
+        """Return what distinguishes each stream or topic from others of its name, as the runs have noted it."""
+        return committed(self._checkpoint).identity_texts
+
+    def reachable(self, cursor: FeedCursor) -> FeedCursor:
+        """Return the cursor that the server keeps for a reader, at the beginning of streams that it is beyond the end of.
+
+        A warning says so. Such a stream has older data than before, or is another one.
+        """
+        record, part = split_part(cursor)
+        at = self._records.offsets(record)
+        beyond = self._beyond(at)
+        if not beyond:
+            return cursor
+        for stream, end in beyond.items():
+            _log.warning("a feed's reader begins again in %s: %s", stream, _beyond_text(stream, at[stream], end))
+        kept = {stream: position for stream, position in at.items() if stream not in beyond}
+        within = list(at)[part[0]] if part is not None else ""
+        known = self._records.cursor(kept)
+        return known if part is None or within not in kept else with_part(known, list(kept).index(within), part[1])
+
+    def _check_end(self, cursor: FeedCursor) -> None:
+        """Raise if a cursor is beyond the end of a stream, where it would wait for other messages to take its place."""
+        at = self._records.offsets(split_part(cursor)[0])
+        mistakes = [
+            Mistake("after", f"{_beyond_text(stream, at[stream], end)}; begin again with 0")
+            for stream, end in self._beyond(at).items()
+        ]
+        if mistakes:
+            raise ConfigError(mistakes, what="bad cursor")
+
+    def _beyond(self, at: Mapping[str, int]) -> dict[str, int]:
+        """Return the ends of those streams that end before a position, which runs of the route have not reached."""
+        done = committed(self._checkpoint)
+        ahead = [stream for stream, position in at.items() if position > 0 and position >= done.sequence(stream)]
+        ends = self._records.ends(ahead) if ahead else {}
+        return {stream: end for stream, end in ends.items() if at[stream] >= end}
 
     def follow(self, subscription_id: str, after: FeedCursor, stop: Event, limit: int = 100) -> Iterator[FeedPage]:
         """Yield pages while the route runs, until *stop* is set or the subscription is deleted.
@@ -218,9 +266,14 @@ class FeedReader:
 
         Raises:
             SubscriptionNotFoundError: it is deleted, and all of its feed is read.
+            ConfigError: the cursor is beyond the end of a stream, also of one that is replaced meanwhile.
         """
         subscription, deleted = self._store.read(subscription_id), None
+        checked = -math.inf
         while not stop.is_set():
+            if monotonic() - checked > _END_CHECK_SECONDS:
+                self._check_end(after)
+                checked = monotonic()
             try:
                 subscription = self._store.read(subscription_id)
             except SubscriptionNotFoundError as error:
@@ -290,6 +343,13 @@ class FeedReader:
             return Index.of(Snapshot((only,), self._store.revision()))
 
         return self._indexes.get_or_add((subscription.id, destinations, subscription.project), build)
+
+
+def _beyond_text(stream: str, position: int, end: int) -> str:
+    return (
+        f"{position} is beyond the end of {stream}, which ends at {end - 1}: the stream was made anew or has older data"
+        " than before, or the cursor is not of it"
+    )
 
 
 def _quiet(route: Route) -> Route:

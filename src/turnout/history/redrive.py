@@ -19,7 +19,7 @@ from turnout.history.dead_letters import DeadLetter
 from turnout.history.letter_box import LetterBox
 from turnout.history.letter_marks import mark
 from turnout.history.sending import Sinks
-from turnout.records.listed import STREAM_ID
+from turnout.records.listed import STREAM_ID, TOPIC_ID
 from turnout.records.types import ArrowBatch
 from turnout.routes import Route
 from turnout.runtime.endpoints import adapter_of
@@ -273,7 +273,9 @@ def _batch(route: Route, records: Sequence[SampleRecord]) -> ArrowBatch:
     if route.source.streams:
         batch = batch.append_column("stream", pa.array([record.stream for record in records], pa.string()))
         labels = [f"{one.stream}.{one.identity}" if one.stream and one.identity else None for one in records]
-        batch = batch.append_column(STREAM_ID, pa.array(labels, pa.string()))
+        return batch.append_column(STREAM_ID, pa.array(labels, pa.string()))
+    if any(record.identity for record in records):
+        return batch.append_column(TOPIC_ID, pa.array([one.identity or None for one in records], pa.string()))
     return batch
 
 

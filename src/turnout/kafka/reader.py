@@ -75,6 +75,7 @@ class PartitionRange:
         start: first offset.
         end: offset behind the last.
         topic_id: required id of the topic; None for any.
+        identified: whether message ids have the id of the topic.
     """
 
     topic: str
@@ -82,6 +83,7 @@ class PartitionRange:
     start: int
     end: int
     topic_id: str | None = None
+    identified: bool = False
 
     def __str__(self) -> str:
         return f"{self.topic}:{self.partition}[{self.start}, {self.end})"

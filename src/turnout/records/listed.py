@@ -11,6 +11,9 @@ from turnout.records.types import ArrowBatch
 STREAM_ID: Final = "stream_id"
 """Column of a record batch with the stream and its identity, as origins begin: ``ORDERS.18ec3e1cf4bcb700``."""
 
+TOPIC_ID: Final = "topic_id"
+"""Column of a record batch with the id of a Kafka topic, which message ids end with; null for those without one."""
+
 Pairs: TypeAlias = Sequence[tuple[str, bytes]]
 """Names and values of one record's headers, in order."""
 

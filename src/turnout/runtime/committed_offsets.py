@@ -21,6 +21,10 @@ REVISION: Final = "subscriptions.revision"
 """Key of an offset with the revision of the subscriptions that its micro-batch is matched with."""
 
 
+TOPIC_IDS: Final = ":ids"
+"""Key of an offset with the ids of Kafka's topics."""
+
+
 @dataclass(frozen=True, slots=True)
 class Offsets:
     """Committed offsets of a route.
@@ -29,11 +33,13 @@ class Offsets:
         batch: the last micro-batch that is done; None where none is.
         next: next sequence by stream, next offset by topic and partition.
         identities: identity of each stream, as far as the offset has it.
+        topic_ids: likewise the id of each topic.
     """
 
     batch: int | None
     next: dict[str, object]
     identities: dict[str, StreamIdentity] = field(default_factory=dict, compare=False)
+    topic_ids: dict[str, str] = field(default_factory=dict, compare=False)
 
     @property
     def by_stream(self) -> dict[str, object]:
@@ -45,6 +51,11 @@ class Offsets:
             else:
                 positions[name] = value
         return positions
+
+    @property
+    def identity_texts(self) -> dict[str, str]:
+        """What distinguishes each stream or topic from others of its name, as far as that is known."""
+        return {name: identity.created for name, identity in self.identities.items()} | self.topic_ids
 
     def label(self, stream: str) -> str:
         """Return a stream with its identity if it is known, as origins and the matches of feeds have it."""
@@ -72,7 +83,9 @@ def committed(checkpoint: Path) -> Offsets:
             name: value for name, value in position.items() if ":" not in name and ("." not in name or _nested(value))
         }
         reached = following | _recorded(checkpoint, position) | _under_way(checkpoint, batch + 1)
-        return Offsets(batch, reached, identities_in(position))
+        topic_ids = position.get(TOPIC_IDS)
+        ids = {name: str(id_) for name, id_ in topic_ids.items()} if isinstance(topic_ids, dict) else {}
+        return Offsets(batch, reached, identities_in(position), ids)
     return Offsets(None, _under_way(checkpoint, 0), identities_in(planned_end(checkpoint, 0) or {}))
 
 

@@ -15,12 +15,12 @@ from turnout.kafka.options import KafkaOptions
 from turnout.kafka.reader import PartitionRange
 from turnout.routes.endpoints import KafkaSource
 from turnout.routes.values import listed
-from turnout.runtime.committed_offsets import REVISION
+from turnout.runtime.committed_offsets import REVISION, TOPIC_IDS
 from turnout.runtime.input_partitions import even_spans
 from turnout.transforms.java.regex import JavaRegex
 from turnout.untrusted import JsonMapping, JsonObject, decimal, is_whole
 
-_IDS, _FROM, _SPLITS = ":ids", ":from", ":splits"
+_FROM, _SPLITS, _IDENTIFIED = ":from", ":splits", ":identified"
 """Keys of an offset beside the topics, whose names have no colon."""
 
 _EARLIEST, _LATEST = -2, -1
@@ -122,6 +122,8 @@ class KafkaOffsets:
         begins: where the micro-batch before this position begins, as far as no position before it says so.
         splits: number of tasks that the micro-batch was planned for; None where it is not written.
         revision: revision of the subscriptions that the micro-batch is matched with; None without.
+        identified: the topics whose records have message ids with the id of the topic. An earlier release wrote none:
+            those of its checkpoint go on without as long as they are the same.
     """
 
     next: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
@@ -129,6 +131,7 @@ class KafkaOffsets:
     begins: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     splits: int | None = None
     revision: int | None = None
+    identified: frozenset[str] = frozenset()
 
     @classmethod
     def of_json(cls, document: JsonMapping) -> Self:
@@ -140,23 +143,35 @@ class KafkaOffsets:
         try:
             topics = {name: _numbers(value) for name, value in document.items() if ":" not in name and name != REVISION}
             begins = {name: _numbers(value) for name, value in document.get(_FROM, {}).items()}
-            ids = {name: str(text) for name, text in document.get(_IDS, {}).items()}
+            ids = {name: str(text) for name, text in document.get(TOPIC_IDS, {}).items()}
+            identified = frozenset(map(str, document.get(_IDENTIFIED, ())))
         except (AttributeError, TypeError, ValueError):
             raise StreamError(f"the checkpoint's offset is none of Kafka: {json.dumps(document)[:200]}") from None
-        return cls(topics, ids, begins, document.get(_SPLITS), document.get(REVISION))
+        return cls(topics, ids, begins, document.get(_SPLITS), document.get(REVISION), identified)
 
     def to_json(self) -> JsonObject:
         """Inverse of `of_json`; topics and partitions in order, as Spark compares texts."""
         document: JsonObject = _texts(self.next)
         if self.ids:
-            document[_IDS] = dict(sorted(self.ids.items()))
+            document[TOPIC_IDS] = dict(sorted(self.ids.items()))
         if self.begins:
             document[_FROM] = _texts(self.begins)
         if self.splits is not None:
             document[_SPLITS] = self.splits
         if self.revision is not None:
             document[REVISION] = self.revision
+        if self.identified:
+            document[_IDENTIFIED] = sorted(self.identified)
         return document
+
+    def identified_among(self, ids: Mapping[str, str]) -> frozenset[str]:
+        """Return the topics that have identified message ids behind this position.
+
+        Args:
+            ids: id of each topic that has one now.
+        """
+        known = {topic for topic in self.next if topic not in self.identified}
+        return frozenset(topic for topic, now in ids.items() if topic not in known or self.ids.get(topic, now) != now)
 
     def next_offsets(self) -> dict[TopicPartition, int]:
         """Return the next offset of each partition."""
@@ -243,7 +258,7 @@ def planned(begins: Mapping[TopicPartition, int], end: KafkaOffsets, partitions:
     }
     total = sum(stop - start for start, stop in spans.values())
     return [
-        PartitionRange(topic, number, low, high, end.ids.get(topic))
+        PartitionRange(topic, number, low, high, end.ids.get(topic), topic in end.identified)
         for (topic, number), (start, stop) in spans.items()
         for low, high in even_spans(start, stop, partitions * (stop - start) // total)
     ]
@@ -286,4 +301,4 @@ def planned_between(options: KafkaSourceOptions) -> list[PartitionRange]:
     begins = {name: max(at, ends[name].first) for name, at in begins.items()}
     stops = {name: min(at, ends[name].next) for name, at in stops.items()}
     ids = {name: info.id for name, info in infos.items() if info.id is not None}
-    return planned(begins, replace(KafkaOffsets(by_topic(stops)), ids=ids), options.partitions)
+    return planned(begins, KafkaOffsets(by_topic(stops), ids, identified=frozenset(ids)), options.partitions)

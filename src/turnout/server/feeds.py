@@ -142,18 +142,25 @@ class Feed:
 
     def acknowledged(self, name: str) -> FeedCursor:
         """Return the cursor of a named reader."""
-        return self.feeds.cursors(self.entry).read(self.subscription_id, name) or 0
+        with self.feeds.reader(self.entry) as reader:
+            return self._acknowledged(reader, name)
+
+    def _acknowledged(self, reader: FeedReader, name: str) -> FeedCursor:
+        cursors = self.feeds.cursors(self.entry)
+        return reader.reachable(cursors.read(self.subscription_id, name, reader.identity_texts()) or 0)
 
     def acknowledge(self, name: str, cursor: FeedCursor) -> FeedCursor:
         """Move the cursor of a named reader forward, and return it.
 
         Raises:
             SubscriptionNotFoundError: there is no such subscription.
-            ConfigError: the cursor is of another kind of source.
+            ConfigError: the cursor is of another kind of source, or beyond the end of a stream.
         """
         with self.feeds.reader(self.entry) as reader:
             reader.check(self.subscription_id, cursor)
-        return self.feeds.cursors(self.entry).acknowledge(self.subscription_id, name, cursor)
+            identities, known = reader.identity_texts(), self._acknowledged(reader, name)
+        cursors = self.feeds.cursors(self.entry)
+        return cursors.acknowledge(self.subscription_id, name, cursor, identities, known)
 
 
 def _entry(routes: Routes, name: str | None) -> RouteEntry:

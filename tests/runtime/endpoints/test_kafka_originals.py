@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 
@@ -21,6 +21,7 @@ class Partitions:
     """Partitions with the offsets 10 to 59,999, whose records have their offset as value."""
 
     streams = ("a:0", "a:1")
+    topic_ids: ClassVar[dict[str, str | None]] = {"a": "second"}
 
     def __init__(self) -> None:
         self.reads: list[tuple[str, int, int]] = []
@@ -52,6 +53,19 @@ def test_positions() -> None:
     found = originals(Partitions(), ("a", 0, 12), ("a", 1, 12), ("a", 0, 9), ("a", 7, 12), ("c", 0, 12), ("a", 0, 15))
 
     assert found == [b"12", b"12", b"old", b"old", b"old", b"15"]
+
+
+def test_records_of_an_earlier_topic() -> None:
+    """A topic that was made anew gives its offsets to other records: those of the earlier one stay as they are."""
+
+    @contextmanager
+    def opens() -> Iterator[Any]:
+        yield Partitions()
+
+    records = [SampleRecord("a", b"old", None, (), 0, 12, None, None, id_) for id_ in ("first", "second", "")]
+    found = kafka_originals(SOURCE, opens, records)
+
+    assert [(record.value, record.identity) for record in found] == [(b"old", "first"), (b"12", "second"), (b"12", "")]
 
 
 def test_records_that_are_far_apart() -> None:

@@ -81,6 +81,39 @@ def test_positions_of_earlier_releases_are_read(tmp_path: Path, written: object,
     assert cursors.read("oulu", "desk") == cursor
 
 
+@pytest.mark.parametrize(
+    ("cursor", "before", "now", "left"),
+    [
+        (17, {"ORDERS": "1"}, {"ORDERS": "1"}, 17),
+        (17, {"ORDERS": "1"}, {}, 17),
+        (17, {}, {"ORDERS": "2"}, 17),
+        (17, {"ORDERS": "1"}, {"ORDERS": "2"}, None),
+        ("17.2", {"ORDERS": "1"}, {"ORDERS": "2"}, None),
+        ("A:17,B:4.1", {"A": "1", "B": "1"}, {"A": "2", "B": "1"}, "B:4.1"),
+        ("A:17,B:4", {"A": "1"}, {"A": "2", "B": "1"}, "B:4"),
+        ("0:17,2:4", {"orders": "1"}, {"orders": "2"}, None),
+        ("a.b:0:17,c:2:4", {"a.b": "1", "c": "1"}, {"a.b": "1", "c": "2"}, "a.b:0:17"),
+    ],
+)
+def test_readers_of_streams_that_were_made_anew(
+    cursor: FeedCursor,
+    before: dict[str, str],
+    now: dict[str, str],
+    left: FeedCursor | None,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """They begin again there, with a warning; what they acknowledge then counts, although it is less."""
+    cursors = FeedCursors(tmp_path)
+    cursors.acknowledge("oulu", "desk", cursor, before)
+
+    assert cursors.read("oulu", "desk", now) == left
+    assert ("made anew since it acknowledged" in caplog.text) == (left != cursor)
+    if left is None:
+        assert cursors.acknowledge("oulu", "desk", 3, now) == 3
+        assert cursors.read("oulu", "desk", now) == 3
+
+
 def test_readers_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A caller with the right to read cannot make files without end: of a subscription, a tenant and a route."""
     monkeypatch.setattr(cursors_module, "MAX_READERS", 3)

@@ -21,6 +21,7 @@ from tests.server.test_serving import serving
 from turnout.nats.wire import Connection
 from turnout.nats.wire.streams import purge_stream
 from turnout.rpc.caller import Caller, Right
+from turnout.runtime.feeds.cursors import FeedCursors
 from turnout.server.feeds import Feeds
 from turnout.server.principal import Principal
 from turnout.subscriptions import open_store
@@ -69,6 +70,34 @@ def test_a_named_reader_begins_behind_what_it_acknowledged(reads: TestClient) ->
     assert again == page
     assert acknowledged.json() == older.json() == {"cursor": 4}
     assert [message["cursor"] for message in rest["messages"]] == [6, 8, 10]
+
+
+@pytest.mark.parametrize("accept", ["application/json", "text/event-stream"])
+def test_a_cursor_beyond_the_end(reads: TestClient, accept: str) -> None:
+    """It waited until other messages had its position: the stream was made anew, or its server has older data."""
+    answer = reads.get("/v1/feeds/oulu", params={"after": 11}, headers={"Accept": accept})
+    acknowledged = reads.post("/v1/feeds/oulu", json={"reader": "desk", "cursor": 11})
+
+    assert reads.get("/v1/feeds/oulu", params={"after": 10}).json()["messages"] == []
+    assert "11 is beyond the end of" in answer.text
+    assert "which ends at 10: the stream was made anew" in answer.text
+    assert acknowledged.status_code == 422
+    assert "begin again with 0" in acknowledged.text
+
+
+def test_a_named_reader_beyond_the_end(reads: TestClient, fed: FedRoute, caplog: pytest.LogCaptureFixture) -> None:
+    """It begins again, with a warning, and what it acknowledges then counts."""
+    FeedCursors(fed.folder).acknowledge("oulu", "desk", 40)
+
+    page = reads.get("/v1/feeds/oulu", params={"reader": "desk"}).json()
+    acknowledged = reads.post("/v1/feeds/oulu", json={"reader": "desk", "cursor": 3}).json()
+    rest = reads.get("/v1/feeds/oulu", params={"reader": "desk"}).json()
+
+    assert [message["cursor"] for message in page["messages"]] == [1, 3, 5, 7, 9]
+    assert acknowledged == {"cursor": 3}
+    assert [message["cursor"] for message in rest["messages"]] == [5, 7, 9]
+    assert "a feed's reader begins again in" in caplog.text
+    assert "40 is beyond the end" in caplog.text
 
 
 def test_events_end_with_the_subscription(reads: TestClient, fed: FedRoute) -> None:

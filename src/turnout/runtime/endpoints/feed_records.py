@@ -40,6 +40,14 @@ class FeedRecords(Protocol):
     def cursor(self, offsets: Mapping[str, int]) -> FeedCursor:
         """Return the cursor behind these positions."""
 
+    def ends(self, streams: Sequence[str]) -> dict[str, int]:
+        """Return the positions behind the last records of streams.
+
+        Raises:
+            StreamError: a stream is not there.
+            ConnectionLostError: no server answers.
+        """
+
     def start(self, position: StreamPosition) -> FeedCursor:
         """Return the cursor from which a feed begins at ``earliest``, ``latest``, a sequence or a time.
 

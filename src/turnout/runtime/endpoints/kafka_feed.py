@@ -74,6 +74,11 @@ class KafkaFeedRecords:
         """Return the offsets as text."""
         return cursor_among(offsets, self._only)
 
+    def ends(self, streams: Sequence[str]) -> dict[str, int]:
+        """Return the offsets behind the last records of partitions."""
+        with self._adapter.history() as history:
+            return {stream: history.bounds(stream).next for stream in streams}
+
     def start(self, position: StreamPosition) -> FeedCursor:
         """Return the offsets before a position in each partition."""
         if is_whole(position):

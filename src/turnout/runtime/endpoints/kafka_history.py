@@ -32,6 +32,9 @@ class KafkaHistory:
         client: options of the consumers.
         topics: topics to read, which exist.
 
+    Attributes:
+        topic_ids: id of each topic; None for brokers that give none.
+
     Raises:
         StreamError: a topic does not exist.
         ConnectionLostError: no broker answers.
@@ -40,7 +43,9 @@ class KafkaHistory:
     def __init__(self, admin: KafkaAdmin, client: KafkaOptions, topics: Sequence[str]) -> None:
         self._admin = admin
         self._client = client
-        self._partitions = partitions_of(admin.describe(topics))
+        infos = admin.describe(topics)
+        self._partitions = partitions_of(infos)
+        self.topic_ids = {name: info.id for name, info in infos.items()}
 
     @property
     def streams(self) -> Sequence[str]:

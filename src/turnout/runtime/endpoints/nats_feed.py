@@ -59,6 +59,11 @@ class NatsFeedRecords:
         """Return the sequence, or the sequences with the names of their streams."""
         return cursor_among(offsets, self._only)
 
+    def ends(self, streams: Sequence[str]) -> dict[str, int]:
+        """Return the sequences behind the last messages of streams."""
+        self._reconnect()
+        return {stream: state_of(self._connection, stream).next for stream in streams}
+
     def start(self, position: StreamPosition) -> FeedCursor:
         """Return the sequences before a position."""
         if isinstance(position, int) and self._only is None:

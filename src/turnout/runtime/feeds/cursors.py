@@ -17,13 +17,14 @@ import re
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final, TypeAlias
 
 from turnout.errors import QuotaExceededError, SubscriptionInvalidError
 from turnout.files import replace_file
 from turnout.private_files import private_folder
 from turnout.subscriptions.tenants import tenant_of
-from turnout.untrusted import LARGEST_SEQUENCE, decimal, is_whole
+from turnout.untrusted import LARGEST_SEQUENCE, JsonObject, decimal, is_whole
 
 FeedCursor: TypeAlias = "int | str"
 """Cursor as JSON has it: an integer is a sequence, a text has offsets. 0 is the beginning of both."""
@@ -159,8 +160,17 @@ class FeedCursors:
     def __init__(self, checkpoint: Path) -> None:
         self._folder = checkpoint / _FOLDER
 
-    def read(self, subscription_id: str, reader: str) -> FeedCursor | None:
-        """Return the acknowledged cursor of a reader; None if it has acknowledged nothing."""
+    def read(
+        self, subscription_id: str, reader: str, identities: Mapping[str, str] = MappingProxyType({})
+    ) -> FeedCursor | None:
+        """Return the acknowledged cursor of a reader; None if it has acknowledged nothing.
+
+        Args:
+            subscription_id: id of the subscription.
+            reader: name of the reader.
+            identities: what distinguishes the present streams or topics from others of their names. Of another one
+                than was acknowledged the reader gets everything, and a warning says so.
+        """
         name = _name(subscription_id, reader)
         for file in (self._folder / name, self._folder / _old_name(name)):
             try:
@@ -170,19 +180,33 @@ class FeedCursors:
                 continue
             except (ValueError, KeyError, TypeError):
                 return None
-            if isinstance(cursor, str):
-                return cursor_of(cursor)
-            return cursor if is_whole(cursor) else None
+            known = cursor_of(cursor) if isinstance(cursor, str) else cursor if is_whole(cursor) else None
+            return None if known is None else _present(known, written.get("identities"), identities, written)
         return None
 
-    def acknowledge(self, subscription_id: str, reader: str, cursor: FeedCursor) -> FeedCursor:
+    def acknowledge(
+        self,
+        subscription_id: str,
+        reader: str,
+        cursor: FeedCursor,
+        identities: Mapping[str, str] = MappingProxyType({}),
+        known: FeedCursor | None = None,
+    ) -> FeedCursor:
         """Record that a reader has everything up to a cursor, and return its cursor.
+
+        Args:
+            subscription_id: id of the subscription.
+            reader: name of the reader.
+            cursor: cursor that it has reached.
+            identities: as of `read`.
+            known: cursor that it had before; the recorded one if not given.
 
         Raises:
             OSError: it cannot be written.
             QuotaExceededError: a new reader would be one too many, of the subscription, its tenant or the route.
         """
-        known = self.read(subscription_id, reader) or 0
+        if known is None:
+            known = self.read(subscription_id, reader, identities) or 0
         latest = _latest(known, cursor)
         if latest != known:
             private_folder(self._folder)
@@ -191,7 +215,9 @@ class FeedCursors:
             if not known:
                 self._make_room(subscription_id, name)
             kind = "sequence" if isinstance(latest, int) else "offsets"
-            about = {"subscription": subscription_id, "reader": reader, kind: latest}
+            about: JsonObject = {"subscription": subscription_id, "reader": reader, kind: latest}
+            if identities:
+                about["identities"] = dict(identities)
             replace_file(self._folder / name, json.dumps(about))
             old.unlink(missing_ok=True)
         return latest
@@ -236,6 +262,24 @@ class FeedCursors:
             _log.warning("a feed's reader is forgotten, as it has acknowledged nothing for 30 days: %.500s", about)
             removed.add(name)
         return removed
+
+
+def _present(cursor: FeedCursor, former: object, identities: Mapping[str, str], about: JsonObject) -> FeedCursor | None:
+    """Return a recorded cursor without its positions in streams that were made anew since; None if nothing is left."""
+    names = former if isinstance(former, dict) else {}
+    replaced = {name for name, identity in names.items() if identities.get(name, identity) != identity}
+    if not replaced:
+        return cursor
+    text = "reader %r of a feed of %s begins again in %s, which was made anew since it acknowledged %s"
+    _log.warning(text, about.get("reader"), about.get("subscription"), ", ".join(sorted(replaced)), cursor)
+    if isinstance(cursor, int) or cursor.rpartition(":")[0] == "":
+        return None
+    # A partition without a name is of the only topic.
+    by_name = {entry: entry.rpartition(":")[0] for entry in cursor.split(",")}
+    kept = [
+        entry for entry, name in by_name.items() if not (name.isdigit() or replaced & {name, name.rpartition(":")[0]})
+    ]
+    return ",".join(kept) or None
 
 
 def _name(subscription_id: str, reader: str) -> str:

@@ -15,6 +15,7 @@ from tests.integration.kafka_broker import KafkaBroker
 from tests.integration.routes import wait_for
 from tests.kafka.test_producer import refusing
 
+from turnout.engine.message_ids import record_ids
 from turnout.errors import StreamError, TurnoutError
 from turnout.kafka.admin import KafkaAdmin
 from turnout.kafka.options import KafkaOptions
@@ -58,6 +59,14 @@ def spans(reader: KafkaStreamReader, start: dict, end: dict) -> list[str]:
     return [str(part.span) for part in reader.partitions(start, end) if isinstance(part, KafkaSplit)]
 
 
+def message_ids(reader: KafkaStreamReader, start: dict, end: dict) -> list[str | None]:
+    """Return what the message ids of a micro-batch begin with."""
+    splits = [part for part in reader.partitions(start, end) if isinstance(part, KafkaSplit)]
+    lenient = replace(reader._options, fail_on_data_loss=False)
+    batches = [batch for part in splits for batch in part.reader(lenient).batches_with_stream()]
+    return [id_ for batch in batches for id_ in record_ids(batch).to_pylist()]
+
+
 def test_micro_batches(client: KafkaOptions) -> None:
     """They follow each other within the limit, and one that is planned again after a restart has the same splits."""
     fill(client, "two", 30, 2)
@@ -78,14 +87,16 @@ def test_micro_batches(client: KafkaOptions) -> None:
 
 
 def test_a_checkpoint_of_sparks_connector(client: KafkaOptions) -> None:
-    """An offset without ids is gone on with; from then on the topic's id is known."""
+    """An offset without ids is gone on with; from then on the topic's id is known, and message ids stay without it."""
     fill(client, "before", 5)
+    reader = KafkaStreamReader(KafkaSourceOptions(client, ("before",)))
 
-    end = KafkaStreamReader(KafkaSourceOptions(client, ("before",))).latestOffset({"before": {"0": 3}}, ALL)
+    end = reader.latestOffset({"before": {"0": 3}}, ALL)
 
     assert end["before"] == {"0": 5}
     assert end[":ids"].keys() == {"before"}
     assert ":from" not in end
+    assert message_ids(reader, {"before": {"0": 3}}, end) == ["before:0:3", "before:0:4"]
 
 
 def test_a_topic_that_is_made_anew(client: KafkaOptions, caplog: pytest.LogCaptureFixture) -> None:
@@ -93,6 +104,7 @@ def test_a_topic_that_is_made_anew(client: KafkaOptions, caplog: pytest.LogCaptu
     fill(client, "anew", 5)
     reader = KafkaStreamReader(KafkaSourceOptions(client, ("anew",)))
     done = reader.latestOffset(reader.initialOffset(), ALL)
+    first = message_ids(reader, reader.initialOffset(), done)
     delete(client, "anew")
 
     with pytest.raises(StreamError, match="there is no topic 'anew'"):
@@ -105,6 +117,9 @@ def test_a_topic_that_is_made_anew(client: KafkaOptions, caplog: pytest.LogCaptu
         end = lenient.latestOffset(done, ALL)
 
     assert spans(lenient, done, end) == ["anew:0[0, 11)"]
+    second = message_ids(lenient, done, end)
+    assert (len(first), len(second), set(first) & set(second)) == (5, 11, set())
+    assert all(id_.rpartition(":")[0] == f"anew:0:{number}" for number, id_ in enumerate(second))
     assert "made anew" in caplog.text
 
 

@@ -13,6 +13,7 @@ from turnout.errors import StreamError
 from turnout.kafka.admin import KafkaAdmin
 from turnout.kafka.clients import NOT_FOUND
 from turnout.kafka.reader import PartitionRange, RangeReader, check_topic
+from turnout.records.listed import TOPIC_ID
 from turnout.runtime.kafka_source import KafkaSourceOptions
 from turnout.runtime.split_rows import task_rows
 
@@ -67,7 +68,7 @@ class KafkaSplitReader:
         self.not_read = 0
 
     def batches_with_stream(self) -> Iterator[pa.RecordBatch]:
-        """Yield the records; each with topic, partition and offset.
+        """Yield the records; each with topic, partition and offset, and the topic's id if message ids have it.
 
         Raises:
             StreamError: records of the range were deleted, or the topic was recreated, and ``failOnDataLoss`` is on.
@@ -81,7 +82,10 @@ class KafkaSplitReader:
                 # The next micro-batch reads a topic that is made anew from its first record: this one must not.
                 if not (strict or self._is_planned(admin, span)):
                     return
-                yield batch
+                if span.identified and span.topic_id is not None:
+                    yield batch.append_column(TOPIC_ID, pa.repeat(pa.scalar(span.topic_id), batch.num_rows))
+                else:
+                    yield batch
             # No topic has the id of an earlier one: if it is the planned one now, it was so all the time.
             self._is_planned(admin, span)
 

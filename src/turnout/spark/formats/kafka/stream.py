@@ -63,7 +63,8 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             infos = self._query(self._topics)
             ends = self._ends(infos)
             next_offsets = self._query(lambda admin: resolved(admin, self._options.start, infos, ends))
-            self._initial = KafkaOffsets(by_topic(next_offsets), _ids(infos)).to_json()
+            ids = _ids(infos)
+            self._initial = KafkaOffsets(by_topic(next_offsets), ids, identified=frozenset(ids)).to_json()
         return self._initial
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
@@ -187,9 +188,11 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # No checkpoint has the place where a query begins. One that dies in this micro-batch does it again from here.
         former_offsets = {} if start == self._initial else before.next_offsets()
         begins = {name: at for name, at in next_offsets.items() if former_offsets.get(name) != at}
+        ids = _ids(infos)
         end = replace(
             admitted(next_offsets, tops, most),
-            ids=_ids(infos),
+            ids=ids,
+            identified=before.identified_among(ids),
             begins=by_topic(begins),
             splits=self._options.partitions,
             revision=None if self._revisions is None else self._revisions.newest(),
