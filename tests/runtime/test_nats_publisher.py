@@ -12,9 +12,11 @@ from turnout.embedded import NatsServer
 from turnout.engine import Program, Result
 from turnout.nats.jetstream.kv_watch import Operation, operation_of
 from turnout.nats.protocol.headers import parse
-from turnout.nats.wire import Connection, PullReader, Range, create_stream, stream_info
+from turnout.nats.wire import Connection, ConnectionOptions, PullReader, Range, create_stream, stream_info
 from turnout.nats.wire.rows import with_stream
 from turnout.routes import Route
+from turnout.runtime.endpoints.letters import NewLetter
+from turnout.runtime.endpoints.nats_letters import NatsLetters
 from turnout.runtime.publishing import Publishers
 from turnout.runtime.sink_options import SinkOptions
 
@@ -83,6 +85,46 @@ def test_a_deletion_in_a_bucket_is_copied(headers: dict[str, str] | None, operat
         assert last_of(connection, "KV_a", "$KV.a.k") == (b"", operation)
         assert last_of(connection, "KV_b", "$KV.b.k") == (b"", operation)
         assert last_of(connection, "KV_b", "$KV.b.other") == (b'{"n":1}', Operation.PUT)
+
+
+@pytest.mark.parametrize("context", [True, False])
+def test_letters_do_not_instruct_the_server(context: bool) -> None:
+    """A forwarded instruction is about the messages: with it a letter would remove earlier letters, or expire."""
+    with NatsServer() as server, Connection.open(server.url) as connection:
+        allowed = {"allow_rollup_hdrs": True, "allow_msg_ttl": True}
+        for name, subject in (("IN", "in.>"), ("OUT", "b.>"), ("DEAD", "dead")):
+            create_stream(connection, {"name": name, "subjects": [subject], **allowed})
+        instructing = {"nats-rollup": "all", "Nats-TTL": "1h", "Kept": "yes"}
+        for payload in (b"{", b"{}", b"["):
+            connection.request("in.x", payload, instructing)
+        route = ROUTE.replace('"$KV.a.*": "$KV.b.', '"in.*": "b.').replace("KV_a", "IN")
+        route = route.replace("allow:", "forwardHeaders: [Nats-Rollup, Nats-TTL], allow:")
+        route = route.replace("topic: dead", f"topic: dead, contextHeaders: {str(context).lower()}")
+
+        assert copy(server.url, "IN", route) == (1, 2)
+
+        (letters,) = PullReader(connection, Range("DEAD", 1, 3)).batches()
+        (messages,) = PullReader(connection, Range("OUT", 1, 2)).batches()
+    names = [{pair["key"].lower() for pair in headers} for headers in letters.column("headers").to_pylist()]
+    assert len(names) == 2
+    assert all("kept" in own and not own & {"nats-rollup", "nats-ttl"} for own in names)
+    delivered = {pair["key"].lower() for pair in messages.column("headers")[0].as_py()}
+    assert {"nats-rollup", "nats-ttl", "kept"} <= delivered
+
+
+def test_letters_are_written_again_without_instructions(nats_server: NatsServer) -> None:
+    """As by a redrive that has failed: earlier releases stored letters with them."""
+    with Connection.open(nats_server.url) as connection:
+        create_stream(
+            connection, {"name": "AGAIN", "subjects": ["again"], "allow_rollup_hdrs": True, "allow_msg_ttl": True}
+        )
+        letters = NatsLetters(ConnectionOptions.of(nats_server.url), "AGAIN", "again")
+        for number in range(2):
+            headers = [("Nats-Rollup", b"all"), ("nats-ttl", b"1h"), ("Kept", b"%d" % number)]
+            letters.add(NewLetter(headers, b"x", None), "AGAIN")
+
+        (stored,) = PullReader(connection, Range("AGAIN", 1, 3)).batches()
+    assert [[pair["key"] for pair in own] for own in stored.column("headers").to_pylist()] == [["Kept"], ["Kept"]]
 
 
 MAPPED = """

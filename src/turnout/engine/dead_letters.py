@@ -27,8 +27,8 @@ from turnout.records.types import ArrowArray, ArrowBatch, Binaries
 from turnout.routes import Route
 
 ORIGIN: Final = f"{TURNOUT_PREFIX}origin"
-"""The header with the record's origin, and the id of its Kafka topic, as in message ids. It is the first that the route adds: earlier headers are the
-record's own."""
+"""The header with the record's origin, and the id of its Kafka topic, as in message ids. It is the first that the route
+adds: earlier headers are the record's own."""
 
 SUBSCRIPTION: Final = f"{TURNOUT_PREFIX}subscription"
 """The header with the id of the subscription that a delivery was for."""
@@ -99,7 +99,9 @@ def dead_letters(
         for rejection in rejections
     ]
     ids = record_ids(consumed.batch).take(pa.array(rows, pa.int64()))
-    headers = _headers(route, rules, consumed, rejections)
+    # Instructions of a record are about its messages: a letter with them would remove other letters, or expire.
+    instructions = list(route.sinks.values())[sink].instructions
+    headers = _headers(route, rules, consumed, rejections, instructions)
     return Messages(
         pa.repeat(pa.scalar(topic, pa.string()), len(rows)),
         pc.binary_join_element_wise(ids, pa.array(suffixes, pa.string()), ""),
@@ -113,13 +115,24 @@ def _take(column: Sequence[bytes | None], rows: Iterable[int]) -> Binaries:
     return pa.array([column[row] for row in rows], pa.binary())
 
 
-def _headers(route: Route, rules: HeaderRules, consumed: Consumed, rejections: Sequence[Rejection]) -> ArrowArray:
+def _headers(
+    route: Route,
+    rules: HeaderRules,
+    consumed: Consumed,
+    rejections: Sequence[Rejection],
+    instructions: frozenset[str],
+) -> ArrowArray:
     """Return the records' headers without unwritable ones, followed by the reasons and the seal."""
     rows = [rejection.row for rejection in rejections]
     chosen = consumed.batch.take(pa.array(rows, pa.int64()))
     column = Headers.of_arrow(chosen.column("headers")) if "headers" in chosen.schema.names else Headers(len(rows))
     everything = np.arange(len(rows))
     arrow = column.to_arrow(everything)
+    if instructions:
+        lowered = pc.utf8_lower(pc.list_flatten(arrow).field(0))
+        instructing = pc.fill_null(pc.is_in(lowered, value_set=pa.array(list(instructions))), False)
+        arrow = without(arrow, instructing.to_numpy(zero_copy_only=False))
+        column = Headers.of_arrow(arrow)
     bad = rules.unfit(arrow)
     if bad is not None:
         column = Headers.of_arrow(without(arrow, bad))

@@ -225,7 +225,7 @@ class FeedReader:
         return committed(self._checkpoint).identity_texts
 
     def reachable(self, cursor: FeedCursor) -> FeedCursor:
-        """Return the cursor that the server keeps for a reader, at the beginning of streams that it is beyond the end of.
+        """Return a reader's cursor, at the beginning of each stream that it is beyond the end of.
 
         A warning says so. Such a stream has older data than before, or is another one.
         """

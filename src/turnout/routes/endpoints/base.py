@@ -155,6 +155,9 @@ class Sink(Endpoint):
     replaced_headers: ClassVar[frozenset[str]] = frozenset()
     """Names, in lower case, of headers that the sink writes itself: a record's own are left out."""
 
+    instructions: ClassVar[frozenset[str]] = frozenset()
+    """Names, in lower case, of headers that it forwards although they instruct the server."""
+
     position_form: ClassVar[str | None] = None
     """Notation of a message's position, with an example; None if single messages cannot be read again."""
 

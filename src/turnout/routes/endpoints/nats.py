@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, TypeAlias, get_t
 
 from pydantic import AfterValidator, Field, create_model, model_validator
 
+from turnout.nats.protocol.forwarded_headers import instructs_server
 from turnout.nats.protocol.headers import UNFIT_NAME
 from turnout.nats.protocol.options import LOGINS, REQUIRED_WITH, ConnectionOptions, ConnectionSettings, option_of
 from turnout.nats.protocol.positions import stream_and_sequence
@@ -196,6 +197,12 @@ class NatsSink(_Nats, Sink):
         What else ``allow`` leaves out the engine does not deliver; the route's dead letters are written all the same.
         """
         return None if self.allow is None else (FULL, *self.allow)
+
+    @property
+    def instructions(self) -> frozenset[str]:  # type: ignore[override]
+        """See `Sink.instructions`."""
+        names = {name.strip().lower() for name in self.forward_headers or ()}
+        return frozenset(name for name in names if instructs_server(name))
 
     @property
     def prefixes(self) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from turnout.errors import StreamError
+from turnout.nats.protocol.forwarded_headers import instructs_server
 from turnout.nats.protocol.headers import NAME_RULE, UNFIT_NAME
 from turnout.nats.wire import Connection, ConnectionOptions, Publisher, streams_of
 from turnout.records.types import Fields
@@ -66,9 +67,12 @@ class NatsLetters:
             with Publisher(connection, allow=(self.topic,)) as publisher:
                 for headers, value, message_id in added:
                     # A letter may be older than the rule for names.
-                    fitting = [pair for pair in headers if not UNFIT_NAME.search(pair[0])]
-                    if len(fitting) < len(headers):
-                        left_out = ", ".join(repr(name) for name, _ in headers if UNFIT_NAME.search(name))
+                    bad_names = [name for name, _ in headers if UNFIT_NAME.search(name)]
+                    # Instructions to the server were about the record's message: here they would remove other
+                    # letters, or let this one expire.
+                    fitting = [pair for pair in headers if pair[0] not in bad_names and not instructs_server(pair[0])]
+                    if bad_names:
+                        left_out = ", ".join(map(repr, bad_names))
                         _log.warning(
                             "a letter is stored on %r without the headers %s: %s", self.topic, left_out, NAME_RULE
                         )

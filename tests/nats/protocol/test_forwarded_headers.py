@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from turnout.runtime.forwarded_headers import instructs_server
+from turnout.nats.protocol.forwarded_headers import instructs_server
 from turnout.runtime.sink_options import SinkOptions
 
 
