@@ -213,6 +213,36 @@ def test_transactions(options: KafkaOptions) -> None:
     assert values(options, "exact") == [b"one", b"two"]
 
 
+def test_several_transactions_of_one_producer(options: KafkaOptions) -> None:
+    """Each begins anew, also where a task has several splits; a second close does nothing."""
+    topic(options, "several")
+    with KafkaProducer(options, "several-1") as producer:
+        for value, step in ((b"one", producer.commit), (b"no", producer.abort), (b"two", producer.commit)):
+            producer.begin()
+            producer.publish(KafkaMessages(["several"], [value], [None]), refusing)
+            producer.flush()
+            step()
+        producer.close()
+
+    assert values(options, "several") == [b"one", b"two"]
+
+
+def test_a_client_that_cannot_be_made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The failure is that of the client, not of its absence; the producer can be closed."""
+    options = KafkaOptions.of(f"127.0.0.1:{free_port()}", patience=1.0, timeout=1.0)
+    with KafkaProducer(options, "none") as producer:
+        with pytest.raises(ConnectionLostError):
+            producer.begin()
+        monkeypatch.setattr("turnout.kafka.producer.producer_of", _no_client)
+        with pytest.raises(StreamError, match="no client"):
+            producer.begin()
+        producer.close()
+
+
+def _no_client(*_: object) -> None:
+    raise StreamError("no client")
+
+
 def test_no_broker() -> None:
     """Without a broker, publishing ends after its patience, with the address and the reason."""
     options = KafkaOptions.of(f"127.0.0.1:{free_port()}", patience=1.0, timeout=1.0)

@@ -111,7 +111,9 @@ class KafkaProducer:
         self._watch = ErrorWatch()
         self._transactional_id = transactional_id
         self._producer: Producer = producer_of(options, self._watch, transactional_id)
+        self._is_open = True
         self._in_transaction = False
+        self._is_initialized = False
         self._sent = 0
         self._refused = 0
         self._failure: KafkaError | None = None
@@ -132,7 +134,13 @@ class KafkaProducer:
         self.close()
 
     def close(self) -> None:
-        """Give up messages that are not acknowledged, abort a transaction that is open, and close the connections."""
+        """Give up messages that are not acknowledged, abort a transaction that is open, and close the connections.
+
+        A second call does nothing.
+        """
+        if not self._is_open:
+            return
+        self._is_open = False
         with suppress(Exception):
             # A producer that is fenced, or has failed for good, refuses this too.
             self._producer.purge()
@@ -351,6 +359,7 @@ class KafkaProducer:
         self.close()
         # After a refused batch a client of its own does not find the sequence numbers again in every case.
         self._producer = producer_of(self._options, self._watch, self._transactional_id)
+        self._is_open = True
         self._is_broken = False
         self._begin()
 
@@ -384,7 +393,8 @@ class KafkaProducer:
             StreamError: a broker refuses it.
             ConnectionLostError: no broker answers.
         """
-        if self._in_transaction:
+        if self._is_initialized:
+            # A client can fence others only once.
             self._renew()
         else:
             self._begin()
@@ -397,6 +407,7 @@ class KafkaProducer:
 
     def _begin(self) -> None:
         seconds = self._options.timeout
+        self._is_initialized = True
         self._transact("a transaction cannot begin", lambda: self._producer.init_transactions(seconds))
         self._transact("a transaction cannot begin", self._producer.begin_transaction)
         self._in_transaction = True

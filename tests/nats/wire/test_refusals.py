@@ -121,6 +121,26 @@ def test_a_subject_that_no_stream_takes_is_given_up_at_once(nats_server: NatsSer
     assert sorted(refused) == [0, 0, 1, 1, 2, 2]
 
 
+def test_a_subject_that_was_given_up_is_tried_again(nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a while: a publisher of an open split lives for days, and the stream may be made meanwhile."""
+    monkeypatch.setattr("turnout.nats.wire._refusals._GIVEN_UP_SECONDS", -1.0)
+    refused: list[int] = []
+    with Connection.open(nats_server.url) as opened, Connection.open(nats_server.url) as other:
+        publisher = Publisher(opened)
+
+        def publish() -> Published:
+            publisher.publish_columns(
+                *columns(["late.a"], [b"x"], ids=True), refused=lambda row, _: refused.append(row)
+            )
+            return publisher.flush()
+
+        assert publish() == Published(0, 0)
+        create_stream(other, {"name": "LATE", "subjects": ["late.>"], "storage": "memory"})
+        assert publish() == Published(1, 0)
+
+    assert refused == [0]
+
+
 def test_a_stream_without_a_leader_is_waited_for(
     nats_server: NatsServer, stream: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -36,6 +36,9 @@ _MOVED_SECONDS = 2.0
 
 _LOOKUP_VALID_SECONDS = 1.0
 """Seconds for which a subject is assumed to have a stream."""
+_GIVEN_UP_SECONDS = 60.0
+"""Seconds after which a subject that was given up is tried again: a stream may take it by now."""
+
 _MAX_SUBJECTS = 10_000
 _SHOWN_CHARACTERS = 200
 
@@ -69,7 +72,7 @@ class Refusals:
 
     def __init__(self, options: ConnectionOptions, allow: Sequence[str] | None = None) -> None:
         self._rights = Rights(allow, prefixes=(options.api_prefix, options.inbox_prefix))
-        self.subjects: dict[str, StreamError] = {}
+        self._given_up: dict[str, tuple[StreamError, float]] = {}
         self._options = options
         self._published: set[str] = set()
         self._unheard: dict[int, int] = {}
@@ -77,15 +80,23 @@ class Refusals:
         self._unanswered: dict[str, tuple[float, float]] = {}
         """Subject of a stream → when it first had no responders, and when last."""
         self._passing: dict[str, str] = {}
-        self._silent_streams: list[tuple[tuple[str, ...], str]] = []
+        self._silent_streams: list[tuple[tuple[str, ...], str, float]] = []
         self._asking: Connection | None = None
 
     def give_up(self, subject: str, reason: StreamError) -> None:
-        """Remember that no message on a subject will be stored."""
-        if len(self.subjects) >= _MAX_SUBJECTS:
-            self.subjects.clear()
-        self.subjects[subject] = reason
+        """Remember for a while that no message on a subject will be stored."""
+        if len(self._given_up) >= _MAX_SUBJECTS:
+            self._given_up.clear()
+        self._given_up[subject] = reason, time.monotonic() + _GIVEN_UP_SECONDS
         self._published.discard(subject)
+
+    def given_up(self, subject: str) -> StreamError | None:
+        """Return the reason that a subject is given up; None if it is not, or if it has been for long enough."""
+        reason, until = self._given_up.get(subject, (None, 0.0))
+        if reason is not None and time.monotonic() > until:
+            del self._given_up[subject]
+            return None
+        return reason
 
     def publishable(self, messages: PublishedMessages) -> PublishedMessages:
         """Return the publishable messages; malformed and given-up subjects are refused.
@@ -97,13 +108,14 @@ class Refusals:
         for subject in messages.distinct_subjects():
             if subject in self._published:
                 continue
-            if subject in self.subjects and messages.refused is not None:
-                bad[subject] = self.subjects[subject]
+            given_up = self.given_up(subject) if self._given_up else None
+            if given_up is not None and messages.refused is not None:
+                bad[subject] = given_up
             elif problem := self._problem(subject):
                 bad[subject] = StreamError(f"{subject[:_SHOWN_CHARACTERS]!r} {problem}", code=400)
             elif (reason := self._silent_reason(subject)) is not None:
                 bad[subject] = reason
-            elif subject not in self.subjects:
+            elif given_up is None:
                 if len(self._published) >= _MAX_SUBJECTS:
                     self._published.clear()
                 self._published.add(subject)
@@ -212,20 +224,24 @@ class Refusals:
             config = stream_info(self._connection, name)["config"]
             problem = storing_problem(config)
             if problem is not None:
-                self._silent_streams.append((tuple(config.get("subjects") or ()), f"the stream {name!r} {problem}"))
+                until = time.monotonic() + _GIVEN_UP_SECONDS
+                patterns = tuple(config.get("subjects") or ())
+                self._silent_streams.append((patterns, f"the stream {name!r} {problem}", until))
                 return self._silent_reason(subject)
         return None
 
     def _silent_reason(self, subject: str) -> StreamError | None:
         """Return the reason that the stream of a subject is known to acknowledge nothing."""
-        for patterns, problem in self._silent_streams:
+        if self._silent_streams and time.monotonic() > self._silent_streams[0][2]:
+            del self._silent_streams[0]
+        for patterns, problem, _ in self._silent_streams:
             if any(matches(pattern, subject) for pattern in patterns):
                 return StreamError(f"publishing on {subject!r}: {problem}", code=_NO_ANSWER)
         return None
 
     def _nobody(self, subject: str, number: int, *, ask: bool) -> StreamError | None:
-        if subject in self.subjects:
-            return self.subjects[subject]
+        if (given_up := self.given_up(subject)) is not None:
+            return given_up
         text = f"no stream listens on {subject!r}: nothing was stored there"
         if ask:
             if self._is_taken(subject):

@@ -349,7 +349,7 @@ class Publisher:
             if subject is None:
                 raise
             # Each message on it has such a line, and the first has settled them all.
-            if subject not in self._refusals.subjects:
+            if self._refusals.given_up(subject) is None:
                 self._forbid(subject, reason)
 
     def _forbid(self, subject: str, reason: StreamError) -> None:
