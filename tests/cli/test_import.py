@@ -113,7 +113,7 @@ def test_rules_of_sigma(turnout, rules) -> None:
     code, out, err = turnout("import", "sigma", "rules", "--to", "alerts.{level}")
 
     (line,) = out.splitlines()
-    assert code == 0
+    assert code == 1
     assert json.loads(line)["id"] == "one"
     assert json.loads(line)["route"]["destinations"] == ["alerts.low"]
     assert err.splitlines()[:2] == [
@@ -134,14 +134,16 @@ def test_rules_of_eventbridge(turnout, tmp_path) -> None:
 
     answer = json.loads(out)
     (taken,) = answer["subscriptions"]
-    assert (code, answer["keys"]) == (0, ["detail.total[]:number", "source[]:text"])
+    assert (code, answer["keys"]) == (1, ["detail.total[]:number", "source[]:text"])
     assert (taken["id"], taken["route"]["destinations"]) == ("large", ["events.large"])
     assert [(left["file"], left["path"], left["reason"][:11]) for left in answer["left"]] == [
         ("rules.json", "odd: a", "expected a "),
         ("no.json", "", "is no JSON:"),
     ]
-    assert turnout("import", "eventbridge", "rules.json", "--output", "rules.jsonl")[0] == 0
+    assert turnout("import", "eventbridge", "rules.json", "--output", "rules.jsonl")[0] == 1
     assert turnout("subscriptions", "import", "rules.jsonl", "--store", "sqlite:///s.db")[0] == 0
+    (tmp_path / "one.json").write_text(json.dumps(rules[0]))
+    assert turnout("import", "eventbridge", "one.json")[::2] == (0, "1 rule taken, 0 left\n")
     assert turnout("import", "eventbridge", "no.json")[0] == 1
     assert turnout("import", "eventbridge", "nowhere.json")[0] == 2
 
@@ -161,13 +163,13 @@ def test_identity_and_state_of_eventbridges_rules(turnout, tmp_path) -> None:
 
     answer = json.loads(out)
     taken = [(one["id"], one["route"]["destinations"], one.get("enabled", True)) for one in answer["subscriptions"]]
-    assert (code, taken) == (0, [("paid", ["default.paid"], True), ("shop:paid", ["shop.paid"], False)])
+    assert (code, taken) == (1, [("paid", ["default.paid"], True), ("shop:paid", ["shop.paid"], False)])
     assert [(left["path"], left["reason"]) for left in answer["left"]] == [
         ("paid", "another rule has this name on the same bus"),
         ("nightly", "has the schedule cron(0 2 * * ? *) and no pattern: start it by a timer"),
         ("", "the key 'a' occurs twice in one object"),
     ]
-    assert turnout("import", "eventbridge", "rules.json", "--output", "rules.jsonl")[0] == 0
+    assert turnout("import", "eventbridge", "rules.json", "--output", "rules.jsonl")[0] == 1
     assert turnout("subscriptions", "import", "rules.jsonl", "--store", "sqlite:///s.db")[0] == 0
     assert json.loads(turnout("subscriptions", "read", "shop:paid", "--store", "sqlite:///s.db")[1])["enabled"] is False
 
@@ -184,7 +186,7 @@ def test_targets_of_eventbridge(turnout, tmp_path) -> None:
     answer = json.loads(out)
     taken = [(one["id"], one["route"]["destinations"], one.get("project")) for one in answer["subscriptions"]]
     assert (code, taken) == (
-        0,
+        1,
         [
             ("large.t0", ["events.large.t0"], "value.detail"),
             ("large.t2", ["events.large.t2"], None),
@@ -196,10 +198,11 @@ def test_targets_of_eventbridge(turnout, tmp_path) -> None:
 
 def test_rules_of_sigma_for_programs(turnout, rules) -> None:
     """The same as JSON, with the keys that a route has to list."""
-    code, out, _ = turnout("import", "sigma", "rules", "--json")
+    code, out, err = turnout("import", "sigma", "rules", "--json")
 
     answer = json.loads(out)
-    assert (code, answer["keys"], len(answer["subscriptions"])) == (0, ["Image"], 1)
+    assert (code, answer["keys"], len(answer["subscriptions"])) == (1, ["Image"], 1)
+    assert err == "1 rule taken, 3 left\n"
     assert answer["left"][1] == {
         "file": "rules/c.yml",
         "path": "detection.condition",
@@ -209,8 +212,8 @@ def test_rules_of_sigma_for_programs(turnout, rules) -> None:
 
 
 def test_rules_of_sigma_in_a_store(turnout, rules) -> None:
-    """The output can be imported; without a rule the exit code is 1, without a file 2."""
-    assert turnout("import", "sigma", "rules", "--output", "rules.jsonl")[0] == 0
+    """The output can be imported; where a rule is left the exit code is 1, without a file 2."""
+    assert turnout("import", "sigma", "rules", "--output", "rules.jsonl")[0] == 1
     assert turnout("subscriptions", "import", "rules.jsonl", "--store", "sqlite:///s.db")[0] == 0
     _, out, _ = turnout("subscriptions", "match", "Image=/bin/SH", "--store", "sqlite:///s.db")
 

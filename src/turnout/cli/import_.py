@@ -209,7 +209,7 @@ def _write_subscriptions(
     force: bool,
     as_json: bool,
 ) -> int:
-    """Write subscriptions, and report the omitted ones; return 1 if none was converted, else 0."""
+    """Write subscriptions, and report the omitted ones; return 1 if there are any, or no subscription, else 0."""
     from turnout.conditions import leaves
     from turnout.subscriptions.lines import subscription_to_json
 
@@ -230,8 +230,8 @@ def _write_subscriptions(
         else:
             write_new({output: lines}, force=force)
         typer.echo(printable_lines([f"left   {rule}" for rule in unsupported]), err=True, nl=bool(unsupported))
-        typer.echo(f"{plural(len(subscriptions), 'rule')} taken, {len(unsupported):,} left", err=True)
-    return DONE if subscriptions else FAILED
+    typer.echo(f"{plural(len(subscriptions), 'rule')} taken, {len(unsupported):,} left", err=True)
+    return DONE if subscriptions and not unsupported else FAILED
 
 
 def _sigma_subscriptions(

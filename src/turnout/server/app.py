@@ -27,7 +27,7 @@ from turnout.server.rest import (
     tap,
     webhooks,
 )
-from turnout.server.rest.dependencies import Parts, known_parameters
+from turnout.server.rest.dependencies import Parts, known_parameters, unique_keys
 from turnout.server.rest.description import Described
 from turnout.server.rest.problems import add_handlers
 from turnout.server.security import Entrance, Gate
@@ -59,7 +59,8 @@ def build_app(parts: Parts) -> FastAPI:
     app = Described(title="turnout", version=__version__, description=_ABOUT, openapi_url=None)
     app.state.parts = parts
     for router in ROUTERS:
-        app.include_router(router, dependencies=[Depends(refuse_unread_conditions), Depends(known_parameters)])
+        checks = [Depends(refuse_unread_conditions), Depends(known_parameters), Depends(unique_keys)]
+        app.include_router(router, dependencies=checks)
     add_handlers(app)
     return app
 

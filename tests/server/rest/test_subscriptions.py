@@ -374,6 +374,32 @@ def test_unknown_parameters_of_a_query(client: TestClient, path: str, problem: s
     assert problem in answer.text.replace('\\"', '"')
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "body", "key"),
+    [
+        (
+            "POST",
+            "/v1/subscriptions",
+            '{"destinations": ["a"], "destinations": ["b"], "condition_text": "k:1"}',
+            "dest",
+        ),
+        ("PUT", "/v1/subscriptions/t", '{"destinations": ["a"], "metadata": {"o": "1", "o": "2"}}', "o"),
+        ("POST", "/v1/subscriptions/create-many", '{"subscriptions": [{"id": "a", "id": "b"}]}', "id"),
+        ("POST", "/v1/subscriptions/delete-many", f'{{"ids": ["a"], "ids": ["a"{20_000 * ",1"}]}}', "ids"),
+        ("POST", "/v1/subscriptions/match", '{"a": 1, "a": 2}', "a"),
+        ("PUT", "/connector-plugins/x/config/validate", '{"name": "1", "name": "2"}', "name"),
+        ("POST", "/v1/feeds/oulu", '{"reader": "a", "reader": "b", "cursor": 1}', "reader"),
+    ],
+)
+def test_keys_that_occur_twice_in_a_body(client: TestClient, method: str, path: str, body: str, key: str) -> None:
+    """One of the values would count without a word; the answer names the key."""
+    answer = client.request(method, path, content=body, headers={"Content-Type": "application/json"})
+
+    assert answer.status_code == 400
+    assert f"the key '{key}" in answer.text
+    assert "occurs twice in one object" in answer.text
+
+
 def test_parameters_with_several_values(client: TestClient) -> None:
     """Those that are lists may be repeated."""
     assert client.get("/v1/subscriptions?metadata=a=b&metadata=c=d&limit=5").status_code == 200

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, Final
 
 from fastapi import Depends, HTTPException, Request
 from fastapi.dependencies.utils import get_flat_params
@@ -38,6 +40,7 @@ from turnout.subscriptions.service import SubscriptionService
 from turnout.subscriptions.store import edit
 from turnout.subscriptions.store_threads import BoundedPool, StoreThreads
 from turnout.suggestions import did_you_mean
+from turnout.untrusted import RepeatedKeyError, unique_object
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +215,39 @@ async def known_parameters(connection: HTTPConnection) -> None:
             raise HTTPException(400, f"{name:.60}: no parameter of this path has this name{hint} (there are: {names})")
         if not several[name] and len(connection.query_params.getlist(name)) > 1:
             raise HTTPException(400, f"{name}: occurs twice in the query, and takes one value")
+
+
+async def unique_keys(connection: HTTPConnection) -> None:
+    """Refuse a body of JSON in which a key occurs twice in one object: one of its values would count without a word.
+
+    Raises:
+        HTTPException: 400, with the key.
+    """
+    route = connection.scope.get("route")
+    if not isinstance(connection, Request) or not isinstance(route, APIRoute) or route.body_field is None:
+        return
+    body = await connection.body()
+    kind = connection.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
+    if not body or not (kind == "application/json" or kind.endswith("+json")):
+        return
+    if len(body) < _LONG_BODY:
+        _check_keys(body)
+    else:
+        await asyncio.to_thread(_check_keys, body)
+
+
+_LONG_BODY: Final = 64 << 10
+"""Bytes of a body that takes long enough to read that others would wait for it."""
+
+
+def _check_keys(body: bytes) -> None:
+    try:
+        json.loads(body, object_pairs_hook=unique_object)
+    except RepeatedKeyError as problem:
+        raise HTTPException(400, f"the body: {problem}, of which one value would count") from None
+    except (ValueError, RecursionError):
+        # What is no JSON is refused, with the position, by what reads the body.
+        return
 
 
 def _query_parameters(route: APIRoute | APIWebSocketRoute) -> dict[str, bool]:
