@@ -37,7 +37,7 @@ from turnout.errors import (
     SubscriptionInvalidError,
     SubscriptionNotFoundError,
 )
-from turnout.subscriptions import MAX_LIMIT, Page, Store, Subscription
+from turnout.subscriptions import MAX_LIMIT, Matcher, Page, Store, Subscription
 from turnout.subscriptions.actor import acting_as
 from turnout.subscriptions.delivery_settings import DeliverySettings
 from turnout.subscriptions.expiry import Expiry
@@ -86,6 +86,11 @@ class OwnerContract:
     @pytest.fixture
     def store(self) -> Store:
         raise NotImplementedError("a store's test class gives the store")
+
+    @pytest.fixture
+    def restored(self):
+        """Context manager that restores the state that a store has at its beginning; where a store can be."""
+        pytest.skip("this store cannot be restored to an older state")
 
     def test_is_a_store(self, store):
         """It offers the whole protocol, and the optional abilities."""
@@ -577,6 +582,26 @@ class OwnerContract:
 
             assert changes.reset
             assert [subscription.id for subscription in changes.created] == ["x"]
+
+    @pytest.mark.parametrize("changes", [1, 2, 3, 6])
+    def test_a_store_that_is_restored_to_an_older_state(self, store, restored, caplog, changes):
+        """Followers begin again with one warning, also where other changes have reached or passed their revision."""
+        store.create(subscription(id="kept"))
+        with restored(store):
+            store.create(subscription(id="lost"))
+            store.create(subscription(id="lost too"))
+            matcher = Matcher.from_store(store)
+            tenant = store.for_tenant("ann").snapshot().revision
+        for number in range(changes):
+            store.create(subscription(id=f"new{number}"))
+
+        assert matcher.refresh(store)
+        assert matcher.revision == store.revision() > tenant
+        assert len(matcher) == changes + 1
+        assert store.for_tenant("ann").changes(tenant).reset
+        assert store.changes(tenant).reset
+        assert not store.changes(store.revision())
+        assert len([record for record in caplog.records if "begin again" in record.message]) == 1
 
     def test_snapshot_is_in_the_order_of_ids(self, store):
         """A snapshot has everything, sorted, and does not change later."""

@@ -174,3 +174,39 @@ class PastStore:
         if not self._prefix:
             return subscription
         return replace(subscription.hidden(), id=subscription.id.removeprefix(self._prefix))
+
+
+class SeenRevision:
+    """The newest revision that a store's followers have seen, with its time: its identity, as no other history has it.
+
+    A database that is restored, or failed over to a machine that was behind, counts the same revisions again with other
+    changes. Its followers would go on with subscriptions that are no more. Thread-safe.
+    """
+
+    def __init__(self) -> None:
+        self._seen: tuple[int, int | None] = (0, None)
+
+    @property
+    def revision(self) -> int:
+        """The revision; 0 if none was seen."""
+        return self._seen[0]
+
+    def is_missing(self, revision: int, horizon: int, remembered: int, time: int | None) -> bool:
+        """Return True if a store was never at the seen revision, and would not have its followers begin again.
+
+        Args:
+            revision: the store's present revision.
+            horizon: the first revision since which it knows all changes: earlier followers begin again.
+            remembered: the oldest revision whose time it has not forgotten.
+            time: time that it has for the seen revision; None for none.
+        """
+        seen, own = self._seen
+        if horizon > seen:
+            return False
+        if revision < seen:
+            return True
+        return own is not None and (time != own if time is not None else seen >= remembered)
+
+    def note(self, revision: int, time: int | None) -> None:
+        """Remember what a follower is told."""
+        self._seen = revision, time

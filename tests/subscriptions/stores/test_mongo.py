@@ -8,6 +8,7 @@ import sys
 import textwrap
 import threading
 import time
+from contextlib import contextmanager
 from typing import Any
 
 import pymongo
@@ -57,6 +58,21 @@ class TestMongoStore(StoreContract, TenantHistoryContract):
     def store(self, url):
         with open_store(url) as store:
             yield store
+
+    @pytest.fixture
+    def restored(self, url):
+        @contextmanager
+        def restored(_):
+            with pymongo.MongoClient(url.partition("?")[0]) as client:
+                database = client.get_default_database()
+                copies = {name: list(database[name].find()) for name in database.list_collection_names()}
+                yield
+                for name in database.list_collection_names():
+                    database[name].delete_many({})
+                    if copies.get(name):
+                        database[name].insert_many(copies[name])
+
+        return restored
 
 
 def test_document(store, url):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+from contextlib import contextmanager
 
 import psycopg
 import pytest
@@ -54,6 +55,25 @@ class TestPostgresStore(StoreContract, TenantHistoryContract):
     def store(self, url):
         with open_store(url) as store:
             yield store
+
+    @pytest.fixture
+    def restored(self, url):
+        @contextmanager
+        def restored(_):
+            address, _, query = url.partition("?schema=")
+            schema = query.replace("%20", " ")
+            with psycopg.connect(address, autocommit=True) as connection:
+                names = "SELECT tablename FROM pg_tables WHERE schemaname = %s"
+                tables = [name for (name,) in connection.execute(names, (schema,)).fetchall()]
+                for name in tables:
+                    connection.execute(f'CREATE TEMP TABLE "copy_{name}" AS TABLE "{schema}"."{name}"')
+                yield
+                with connection.transaction():
+                    for name in tables:
+                        connection.execute(f'DELETE FROM "{schema}"."{name}"')
+                        connection.execute(f'INSERT INTO "{schema}"."{name}" TABLE "copy_{name}"')
+
+        return restored
 
 
 def test_bulk_is_one_revision(store):

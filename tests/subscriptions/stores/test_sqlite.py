@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing, contextmanager
 from functools import partial
 
 import pytest
@@ -21,6 +23,18 @@ class TestSqliteStore(StoreContract, TenantHistoryContract):
     def store(self, tmp_path):
         with open_store(f"sqlite:///{tmp_path}/subscriptions.db") as store:
             yield store
+
+    @pytest.fixture
+    def restored(self, tmp_path):
+        @contextmanager
+        def restored(_):
+            path = tmp_path / "subscriptions.db"
+            with closing(sqlite3.connect(path)) as live, closing(sqlite3.connect(":memory:")) as copy:
+                live.backup(copy)
+                yield
+                copy.backup(live)
+
+        return restored
 
 
 def test_stays_in_the_file(path):

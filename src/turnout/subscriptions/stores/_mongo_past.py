@@ -50,6 +50,12 @@ class MongoPast:
         moment = {"_id": revision, "at": int(self._clock.now() * 1_000_000), "actor": current_actor()}
         self._moments.replace_one({"_id": revision}, moment, upsert=True)
 
+    def identity(self, seen: int, revision: int) -> tuple[int, int | None, int | None]:
+        """Return the oldest revision whose time is remembered, and the times of two revisions."""
+        times = {one["_id"]: one["at"] for one in self._moments.find({"_id": {"$in": [seen, revision]}})}
+        past = self._states.find_one({"_id": "past"})
+        return past["remembered"] if past else revision, times.get(seen), times.get(revision)
+
     def archive(self, document: JsonMapping, died: int) -> None:
         """Remember a document that is going. One that a dead writer has left under this revision is overwritten."""
         if self._retention:

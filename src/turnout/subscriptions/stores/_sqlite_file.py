@@ -249,7 +249,9 @@ class SqliteFile:
             self._opened.clear_leftovers()
             anchor, opened = self._open()
         try:
+            anchor.execute("BEGIN IMMEDIATE")
             revision = continue_revisions(anchor, reached)
+            anchor.execute("COMMIT")
         except BaseException:
             anchor.close()
             raise

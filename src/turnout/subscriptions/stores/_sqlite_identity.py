@@ -81,20 +81,18 @@ def folder_locked(folder: Path) -> Iterator[None]:
 
 
 def continue_revisions(connection: sqlite3.Connection, reached: int) -> int:
-    """Have everyone that follows revisions up to *reached* of another file begin again from this one.
+    """Have everyone that follows revisions up to *reached* of another history begin again, in a write transaction.
 
-    The numbers continue above those of the other file, and this file's changes are known from there on only: asked for
-    changes since an earlier revision, it answers with everything. A process that has done so for the same replacement
-    leaves nothing to do for the next one.
+    The numbers continue above those of the other history, and this file's changes are known from there on only: asked
+    for changes since an earlier revision, it answers with everything. A process that has done so for the same
+    replacement leaves nothing to do for the next one.
 
     Returns:
         The revision of the file now.
     """
-    connection.execute("BEGIN IMMEDIATE")
     revision, horizon = connection.execute("SELECT revision, horizon FROM state").fetchone()
     if horizon <= reached:
         revision = max(revision, reached) + 1
         connection.execute("UPDATE state SET revision = ?, horizon = ?", (revision, revision))
         past.note_time(connection, revision)
-    connection.execute("COMMIT")
     return int(revision)

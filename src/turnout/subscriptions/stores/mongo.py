@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
@@ -25,7 +26,7 @@ from turnout.subscriptions.audit import AuditEntry
 from turnout.subscriptions.deadline import remaining
 from turnout.subscriptions.destinations import checked
 from turnout.subscriptions.model import Changes, ConditionMatch, Page, Subscription
-from turnout.subscriptions.past import Creation, Moment, PastStore
+from turnout.subscriptions.past import Creation, Moment, PastStore, SeenRevision
 from turnout.subscriptions.sealing import sealed_all, stored_version
 from turnout.subscriptions.snapshot import Snapshot
 from turnout.subscriptions.store import MAX_LIMIT, Store, StoreBase
@@ -50,6 +51,8 @@ from turnout.subscriptions.stores._record import id_maker
 from turnout.subscriptions.stores._url import split_url
 from turnout.subscriptions.tenants import TenantStore
 from turnout.untrusted import JsonMapping
+
+_log = logging.getLogger(__name__)
 
 _CHUNK = 1_000
 _WAIT_SECONDS = 60.0
@@ -92,6 +95,7 @@ class MongoStore(StoreBase):
         database = self._client.get_default_database("subscriptions")
         self._subscriptions = database[table]
         self._states = database[f"{table}_state"]
+        self._seen = SeenRevision()
         self._clock = ServerClock(lambda: self._client.admin.command("hello")["localTime"])
         self._updates = Updates(self._subscriptions)
         self._turns = Turns(self._states, self._clock)
@@ -249,13 +253,43 @@ class MongoStore(StoreBase):
 
     def revision(self) -> int:
         """See `Store.revision`."""
+        return self._followed_state().revision
+
+    def _followed_state(self) -> _StoredState:
+        """Return the state for followers, who begin again if the database was never at what they have seen."""
+        while True:
+            reached = self._seen.revision
+            with in_time():
+                state = self._state()
+                remembered, seen, newest = self._past.identity(reached, state.revision)
+            if not self._seen.is_missing(state.revision, state.horizon, remembered, seen):
+                self._seen.note(state.revision, newest)
+                return state
+            self._continue(reached)
+
+    def _continue(self, reached: int) -> None:
+        """Have all followers of another history up to a revision begin again from this one, above its numbers."""
+        writer = uuid.uuid4().hex
         with in_time():
-            return self._state().revision
+            self._turns.take(writer)
+        try:
+            with translated():
+                revision = max(self._recover(), reached) + 1
+                if self._state().horizon <= reached:
+                    self._past.note_time(revision)
+                    self._states.update_one({"_id": "state"}, {"$set": {"revision": revision, "horizon": revision}})
+        finally:
+            with soon():
+                self._turns.end(writer)
+        self._seen.note(0, None)
+        _log.warning(
+            "the MongoDB store is in an older state, or another one, than at revision %d: its followers begin again",
+            reached,
+        )
 
     def changes(self, since: int, prefix: str = "") -> Changes:
         """See `Store.changes`."""
-        with in_time():
-            state = self._state()
+        state = self._followed_state()
         with translated():
             now = state.revision
             if since == now:
@@ -275,7 +309,7 @@ class MongoStore(StoreBase):
         """
         with translated():
             for _ in range(_ATTEMPTS):
-                revision = self._state().revision
+                revision = self._followed_state().revision
                 subscriptions = self._everything(revision, prefix)
                 if self._state().revision == revision:
                     break

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
 from turnout.errors import (
     ConfigError,
@@ -19,7 +20,7 @@ from turnout.gc_tools import paused_gc
 from turnout.subscriptions.audit import AuditEntry, Version, audit_entries
 from turnout.subscriptions.destinations import checked
 from turnout.subscriptions.model import Changes, ConditionMatch, Page, Subscription
-from turnout.subscriptions.past import Creation, Moment, PastStore
+from turnout.subscriptions.past import Creation, Moment, PastStore, SeenRevision
 from turnout.subscriptions.plain_lines import PlainLine
 from turnout.subscriptions.sealing import sealed_all, stored_version
 from turnout.subscriptions.snapshot import Snapshot
@@ -39,6 +40,9 @@ from turnout.subscriptions.stores._postgres_schema import SCHEMA
 from turnout.subscriptions.stores._record import decode_record, decode_records, encode_record, id_maker
 from turnout.subscriptions.stores._url import split_url
 from turnout.subscriptions.tenants import TenantStore, prefix_end
+
+T = TypeVar("T")
+_log = logging.getLogger(__name__)
 
 _CHUNK = 2_000
 """Subscriptions that are written, or read, together."""
@@ -70,6 +74,7 @@ class PostgresStore(StoreBase):
         self._database = Database(uri, schema)
         self._past = PostgresPast(self._database.statement, retention)
         self._deletions = 0
+        self._seen = SeenRevision()
         try:
             self._prepare()
         except BaseException:
@@ -298,17 +303,46 @@ class PostgresStore(StoreBase):
 
     def revision(self) -> int:
         """See `Store.revision`."""
-        with self._database.reading() as connection:
-            return self._state(connection)[0]
+        return self._followed(lambda _, revision, __: revision)
 
-    def _state(self, connection: Connection) -> tuple[int, int]:
-        revision, horizon = self._execute(connection, "SELECT revision, horizon FROM {schema}.state").fetchone()
-        return revision, horizon
+    def _followed(self, read: Callable[[Connection, int, int], T]) -> T:
+        """Return what is read for followers, who begin again if the database was never at what they have seen."""
+        while True:
+            reached = self._seen.revision
+            with self._database.reading() as connection:
+                row = self._execute(
+                    connection,
+                    "SELECT revision, horizon, remembered, (SELECT at FROM {schema}.moment WHERE revision = %s),"
+                    " (SELECT at FROM {schema}.moment WHERE revision = state.revision) FROM {schema}.state",
+                    (reached,),
+                ).fetchone()
+                revision, horizon, remembered, time, newest = row
+                if not self._seen.is_missing(revision, horizon, remembered, time):
+                    answer = read(connection, revision, horizon)
+                    self._seen.note(revision, newest)
+                    return answer
+            self._continue(reached)
+
+    def _continue(self, reached: int) -> None:
+        """Have all followers of another history up to a revision begin again from this one, above its numbers."""
+        query = (
+            "UPDATE {schema}.state SET revision = greatest(revision, %s) + 1, horizon = greatest(revision, %s) + 1"
+            " WHERE horizon <= %s RETURNING revision"
+        )
+        with self._database.writing() as connection:
+            row = self._execute(connection, query, (reached, reached, reached)).fetchone()
+            if row is not None:
+                self._past.note_time(connection, row[0])
+        self._seen.note(0, None)
+        text = (
+            "the PostgreSQL store is in an older state, or another one, than at revision %d: its followers begin again"
+        )
+        _log.warning(text, reached)
 
     def changes(self, since: int, prefix: str = "") -> Changes:
         """See `Store.changes`."""
-        with self._database.reading() as connection:
-            revision, horizon = self._state(connection)
+
+        def read(connection: Connection, revision: int, horizon: int) -> Changes:
             if since == revision:
                 return Changes(revision)
             if not horizon <= since < revision:
@@ -319,10 +353,11 @@ class PostgresStore(StoreBase):
             deleted = self._execute(connection, query, (*limits, since, since))
             return Changes(revision, created, tuple(id_ for (id_,) in deleted))
 
+        return self._followed(read)
+
     def snapshot(self, prefix: str = "") -> Snapshot:
         """See `Store.snapshot`."""
-        with self._database.reading() as connection:
-            return Snapshot(self._everything(connection, prefix), self._state(connection)[0])
+        return self._followed(lambda connection, revision, _: Snapshot(self._everything(connection, prefix), revision))
 
     def _everything(self, connection: Connection, prefix: str) -> tuple[Subscription, ...]:
         bounds, limits = _bounds("", prefix)

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice, takewhile
+from typing import TypeVar
 
 from turnout.clocks import TrustedClock
 from turnout.conditions import Kiwi, leaves
-from turnout.errors import SubscriptionConflictError, SubscriptionExistsError, SubscriptionNotFoundError
+from turnout.errors import (
+    StoreUnavailableError,
+    SubscriptionConflictError,
+    SubscriptionExistsError,
+    SubscriptionNotFoundError,
+)
 from turnout.gc_tools import paused_gc
 from turnout.subscriptions.audit import AuditEntry, Version, audit_entries
 from turnout.subscriptions.destinations import checked
 from turnout.subscriptions.model import Changes, ConditionMatch, Page, Subscription
-from turnout.subscriptions.past import Creation, Moment, PastStore
+from turnout.subscriptions.past import Creation, Moment, PastStore, SeenRevision
 from turnout.subscriptions.plain_lines import PlainLine
 from turnout.subscriptions.sealing import sealed_all, stored_version
 from turnout.subscriptions.snapshot import Snapshot
@@ -28,8 +35,12 @@ from turnout.subscriptions.stores._sqlite_deletions import (
     scan_pays,
 )
 from turnout.subscriptions.stores._sqlite_file import SqliteFile
+from turnout.subscriptions.stores._sqlite_identity import continue_revisions
 from turnout.subscriptions.stores._sqlite_rows import insert_rows, neighbours
 from turnout.subscriptions.tenants import TenantStore, prefix_end
+
+T = TypeVar("T")
+_log = logging.getLogger(__name__)
 
 _CHUNK = 50_000
 """Rows that are prepared together: the more are sorted into an index, the fewer pages are written again."""
@@ -62,6 +73,7 @@ class SqliteStore(StoreBase):
         self._file = SqliteFile(address)
         self._deletions = 0
         self._clock = TrustedClock()
+        self._seen = SeenRevision()
 
     @classmethod
     def open(cls, url: str) -> SqliteStore:
@@ -207,13 +219,41 @@ class SqliteStore(StoreBase):
 
     def revision(self) -> int:
         """See `Store.revision`."""
-        with self._file.reading() as connection:
-            return _state(connection)[0]
+        return self._followed(lambda _, revision, __: revision)
+
+    def _followed(self, read: Callable[[sqlite3.Connection, int, int], T]) -> T:
+        """Return what is read for followers, who begin again if the file was never at what they have seen."""
+        while True:
+            reached = self._seen.revision
+            with self._file.reading() as connection:
+                revision, horizon, remembered, time, newest = connection.execute(
+                    "SELECT revision, horizon, remembered, (SELECT at FROM moment WHERE revision = ?),"
+                    " (SELECT at FROM moment WHERE revision = state.revision) FROM state",
+                    (reached,),
+                ).fetchone()
+                if not self._seen.is_missing(revision, horizon, remembered, time):
+                    answer = read(connection, revision, horizon)
+                    self._seen.note(revision, newest)
+                    return answer
+            self._continue(reached)
+
+    def _continue(self, reached: int) -> None:
+        """Have all followers of another history up to a revision begin again from this one, above its numbers."""
+        path = str(self._file.address.path)
+        if self._file.address.read_only:
+            raise StoreUnavailableError(
+                f"the store {path!r} was restored: what reads it with mode=ro has to start again"
+            )
+        with self._file.writing() as connection:
+            continue_revisions(connection, reached)
+        self._seen.note(0, None)
+        text = "the store %r is in an older state, or another one, than at revision %d: its followers begin again"
+        _log.warning(text, path, reached)
 
     def changes(self, since: int, prefix: str = "") -> Changes:
         """See `Store.changes`."""
-        with self._file.reading() as connection:
-            revision, horizon = _state(connection)
+
+        def read(connection: sqlite3.Connection, revision: int, horizon: int) -> Changes:
             if since == revision:
                 return Changes(revision)
             if not horizon <= since < revision:
@@ -229,10 +269,11 @@ class SqliteStore(StoreBase):
             )
             return Changes(revision, new, tuple(id_ for (id_,) in deleted if id_.startswith(prefix)))
 
+        return self._followed(read)
+
     def snapshot(self, prefix: str = "") -> Snapshot:
         """See `Store.snapshot`."""
-        with self._file.reading() as connection:
-            return Snapshot(_everything(connection, prefix), _state(connection)[0])
+        return self._followed(lambda connection, revision, _: Snapshot(_everything(connection, prefix), revision))
 
     def as_of(self, moment: Moment, prefix: str = "") -> PastStore:
         """See `VersionedStore.as_of`."""
