@@ -151,8 +151,19 @@ def _container_rules(node: JsonMapping, inner: Callable[[Node], _Fits]) -> list[
 
 
 def _one_of(allowed: Sequence[JsonType]) -> _Fits:
-    texts = frozenset(map(_canonical, allowed))
-    return lambda value: _canonical(value) in texts
+    strings = frozenset(one for one in allowed if isinstance(one, str))
+    texts = frozenset(_canonical(one) for one in allowed if not isinstance(one, str))
+    sizes = {len(one) for one in allowed if isinstance(one, dict | list)}
+
+    def fits(value: JsonType) -> bool:
+        if isinstance(value, str):
+            return value in strings
+        # A large value is not written for each of many schemas that have small ones.
+        if isinstance(value, dict | list) and len(value) not in sizes:
+            return False
+        return _canonical(value) in texts
+
+    return fits
 
 
 def _canonical(value: JsonType) -> str:
