@@ -166,7 +166,7 @@ class RemoteStore(StoreBase):
 
     def changes(self, since: int) -> Changes:
         """See `Store.changes`."""
-        # A service that stands still is found out within the caller's deadline; many changes may take longer.
+        # A service that does not answer is found within the caller's deadline; many changes may take longer.
         if self.revision() == since:
             return Changes(since)
         with translated():

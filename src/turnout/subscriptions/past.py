@@ -180,7 +180,7 @@ class SeenRevision:
     """The newest revision that a store's followers have seen, with its time: its identity, as no other history has it.
 
     A database that is restored, or failed over to a machine that was behind, counts the same revisions again with other
-    changes. Its followers would go on with subscriptions that are no more. Thread-safe.
+    changes. Its followers would keep subscriptions that are no more. Thread-safe.
     """
 
     def __init__(self) -> None:
@@ -208,5 +208,5 @@ class SeenRevision:
         return own is not None and (time != own if time is not None else seen >= remembered)
 
     def note(self, revision: int, time: int | None) -> None:
-        """Remember what a follower is told."""
+        """Remember the revision that a follower gets."""
         self._seen = revision, time

@@ -26,7 +26,7 @@ from turnout.subscriptions.store_url import existing, without_timeout
 _log = logging.getLogger(__name__)
 
 _STORE_SECONDS = 5.0
-"""Seconds that a run waits for its store at most, before it goes on with the revision that it has."""
+"""Seconds that a run waits for its store at most, before it continues with the revision that it has."""
 
 _AWAY_SECONDS = 10.0
 """Seconds before a store is queried again that did not answer in time: each query would hold up the records."""

@@ -57,7 +57,7 @@ class _NoAnswerError(psycopg.OperationalError):
 class _BoundedConnection(psycopg.Connection[tuple[Any, ...]]):
     """Connection that waits for each statement only as long as the server may take for it.
 
-    The server's own limit does nothing where it is the server that stands still.
+    The server's own limit does nothing if the server itself is frozen.
     """
 
     limit = _WAIT_SECONDS
