@@ -18,7 +18,13 @@ _GATE = (400, 401, 403, 421)
 """Statuses of requests that are refused before their content is read."""
 
 _CONDITIONS_OF_READS = [
-    {"name": name, "in": "header", "required": False, "schema": {"type": "string"}, "description": description}
+    {
+        "name": name,
+        "in": "header",
+        "required": False,
+        "schema": {"anyOf": [{"type": "string"}, {"type": "null"}], "title": name},
+        "description": description,
+    }
     for name, description in (
         ("If-Match", "ETag of the version that is wanted; 412 for others"),
         ("If-None-Match", "ETag of a version that is known; it is answered with 304"),
