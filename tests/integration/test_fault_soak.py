@@ -184,14 +184,19 @@ class Sides(ABC):
         """Return the size of the route's log."""
         return self.switch.log.stat().st_size
 
-    def paused_route(self) -> contextlib.ExitStack:
+    @contextlib.contextmanager
+    def paused_route(self) -> Iterator[None]:
         """Suspend the processes of the route until the block ends, so that nothing is stored meanwhile."""
-        stack = contextlib.ExitStack()
-        for process in self.switch.all() if self.switch.runs() else []:
+        processes = self.switch.all() if self.switch.runs() else []
+        for process in processes:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.suspend()
-                stack.callback(contextlib.suppress(psutil.NoSuchProcess)(process.resume))
-        return stack
+        try:
+            yield
+        finally:
+            for process in processes:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.resume()
 
 
 class NatsSides(Sides):
