@@ -84,13 +84,14 @@ class Removal:
         kind: name of the fault.
         places: number of each message → where it was.
         names: texts that an error or a warning about it has, all of them; by places if there are none.
-        printed: the route's output until it had caught up.
+        begin: sizes of the route's logs before the fault.
+        printed: what it has written to them until it had caught up.
     """
 
     kind: str
     places: Mapping[int, Place]
     names: tuple[str, ...]
-    begin: int
+    begin: tuple[int, int]
     printed: str = ""
 
     def unsaid(self, missing: set[int]) -> set[int]:
@@ -172,7 +173,7 @@ class Sides(ABC):
     def removal(self, kind: str) -> Iterator[list[str]]:
         """Note what the source has no longer behind the block, while nothing is published."""
         with self.feed:
-            before, begin, names = self.present(), self.printed_bytes(), list[str]()
+            before, begin, names = self.present(), self.log_sizes(), list[str]()
             yield names
             after = self.present()
             gone = {number: place for number, place in before.items() if after.get(number) != place}
@@ -180,9 +181,15 @@ class Sides(ABC):
                 gone = before
             self.removals.append(Removal(kind, gone, tuple(names), begin))
 
-    def printed_bytes(self) -> int:
-        """Return the size of the route's log."""
-        return self.switch.log.stat().st_size
+    @property
+    def logs(self) -> tuple[Path, Path]:
+        """Logs of the route: its output, and what its tasks write."""
+        return self.switch.log, self.switch.log.with_name("spark.log")
+
+    def log_sizes(self) -> tuple[int, int]:
+        """Return the present sizes of the logs."""
+        output, tasks = (log.stat().st_size if log.exists() else 0 for log in self.logs)
+        return output, tasks
 
     @contextlib.contextmanager
     def paused_route(self) -> Iterator[None]:
@@ -547,10 +554,9 @@ class Soak:
         self.calm(5)
         for removal in self.sides.removals:
             if not removal.printed:
-                with self.switch.log.open("rb") as log:
-                    log.seek(removal.begin)
-                    removal.printed = log.read().decode(errors="replace")
-                self.counts["said"] += bool(re.search("WARN|failed: ", removal.printed))
+                texts = [log.read_bytes()[begin:] for log, begin in zip(self.sides.logs, removal.begin, strict=True)]
+                removal.printed = b"".join(texts).decode(errors="replace")
+                self.counts["said"] += "no longer has" in removal.printed or "made anew" in removal.printed
 
     def calm(self, count: int) -> None:
         """Publish so many messages, and wait until they are delivered."""
