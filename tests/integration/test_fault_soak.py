@@ -556,7 +556,7 @@ class Soak:
             if not removal.printed:
                 texts = [log.read_bytes()[begin:] for log, begin in zip(self.sides.logs, removal.begin, strict=True)]
                 removal.printed = b"".join(texts).decode(errors="replace")
-                self.counts["said"] += "no longer has" in removal.printed or "made anew" in removal.printed
+                self.counts["said"] += "failOnDataLoss" in removal.printed
 
     def calm(self, count: int) -> None:
         """Publish so many messages, and wait until they are delivered."""
