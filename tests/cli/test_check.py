@@ -136,6 +136,32 @@ def test_everything_is_there(
     assert stream_info(connection, source)["state"]["consumer_count"] == 0
 
 
+def test_conditions_that_are_probably_not_meant_so(
+    turnout: Turnout, streams: tuple[Connection, str, str], nats_server: NatsServer, tmp_path: Path
+) -> None:
+    """Misspelt keys, and what JSON takes of other query languages: each is a warning with its subscription."""
+    _, source, out = streams
+    conditions = [kiwi("twon", "Oulu"), kiwi("-town", "Oulu"), kiwi("town", ">10"), kiwi("_exists_", "town")]
+    with open_store(f"sqlite:///{tmp_path}/s.db") as store:
+        for number, condition in enumerate(conditions):
+            store.create(Subscription([f"{out}.oulu"], condition, id=f"s{number}"))
+        store.create(Subscription([f"{out}.oulu"], kiwi("trace", "x"), id="header"))
+    more = "subscriptions: {store: 'sqlite:///s.db', metadata: {town: value.town}}\n"
+    more += f"deadLetter: {{topic: {out}.dead}}\nerrors: {{tolerance: all}}\n"
+
+    file = write(tmp_path, nats_server.url, source, more)
+    code, shown, _ = turnout("check", str(file), "--connect")
+
+    warned = [line for line in shown.splitlines() if line.startswith("warn    subscriptions: ")]
+    # Names that the sample's records have not are a failure of their own.
+    assert code == 1
+    assert any('twon: the route lists no such name; did you mean "town"?' in line and "s0" in line for line in warned)
+    assert any("'-' is part of the key; a negation is written NOT" in line and "s1" in line for line in warned)
+    assert any("'>10' is compared as a text: write town>10" in line and "s2" in line for line in warned)
+    assert any("write town exists" in line and "s3" in line for line in warned)
+    assert not any("header" in line and "trace" in line for line in warned)
+
+
 def test_what_a_run_would_leave_unread(
     turnout: Turnout, streams: tuple[Connection, str, str], nats_server: NatsServer, tmp_path: Path
 ) -> None:

@@ -38,6 +38,30 @@ def test_the_wait_ends_with_the_next_message(nats_server: NatsServer, connection
         delete_stream(other, stream)
 
 
+DENYING = """
+jetstream: enabled
+accounts { A { jetstream: enabled, users: [
+    {user: a, password: pw},
+    {user: b, password: pw, permissions: {publish: {allow: ">", deny: "$JS.API.CONSUMER.>"}}}
+] } }
+"""
+
+
+def test_a_denied_wait(caplog: pytest.LogCaptureFixture) -> None:
+    """The state of the stream may be requested, which would hide that: a warning names the subject, once."""
+    with NatsServer(config=DENYING) as server:
+        with Connection.open(server.url.replace("//", "//a:pw@")) as connection:
+            create_stream(connection, {"name": "DENIED", "subjects": ["denied.>"], "storage": "memory"})
+        with Connection.open(server.url.replace("//", "//b:pw@")) as connection:
+            for _ in range(2):
+                wait_for_more(connection, {"DENIED": 1}, (), 0.1)
+
+    warned = [record.getMessage() for record in caplog.records if "is not permitted" in record.getMessage()]
+    assert len(warned) == 1
+    assert "DENIED" in warned[0]
+    assert "$JS.API.CONSUMER.CREATE" in warned[0]
+
+
 def test_a_stream_that_cannot_be_waited_at(connection: Connection) -> None:
     """One that gives each message to a single consumer has it already: the wait is short, and nothing is disturbed."""
     stream = created_consumer(connection, retention="workqueue")

@@ -80,6 +80,7 @@ class _Probing:
         self.batches: list[Any] = []
         self.index: Index | None = None
         self.subscriptions: list[Subscription] = []
+        self.doubts: list[str] = []
         self.topics: dict[int, set[str]] = {}
         self.messages: list[Messages] = []
 
@@ -91,6 +92,8 @@ class _Probing:
             store = self._attempt("subscriptions", self._store)
             readable = store.ok
             yield store
+            for problem in self.doubts:
+                yield Probed("subscriptions", True, problem, warning=True)
             if readable and route.source.pushes_down:
                 yield self._attempt("push-down", self._pushed_down)
         if self.batches and readable:
@@ -160,6 +163,7 @@ class _Probing:
     # Records
 
     def _store(self) -> str:
+        from turnout.engine.metadata import doubtful_leaves
         from turnout.subscriptions import open_store
         from turnout.subscriptions.index import Index
         from turnout.subscriptions.store_url import existing
@@ -168,7 +172,9 @@ class _Probing:
         url = self.route.subscriptions.store
         with closing(open_store(existing(url))) as store:
             self.index = Index.of(store)
-            self.subscriptions = [one for one in store.snapshot() if one.project or one.delivery is not None]
+            snapshot = store.snapshot()
+            self.subscriptions = [one for one in snapshot if one.project or one.delivery is not None]
+            self.doubts = doubtful_leaves(snapshot, self.route.subscriptions.metadata)
             return f"{url}: {plural(len(self.index), 'subscription')} at revision {store.revision()}"
 
     def _pushed_down(self) -> str:

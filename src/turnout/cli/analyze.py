@@ -51,38 +51,15 @@ def analyze(
     count = _local_traffic if not spark else partial(_in_tasks, master)
     analysis = _analysis(snapshot, route, partial(count, begin=begin, end=end), server, hottest)
     if route is not None:
-        typer.echo(printable_lines(lines := _misspelt_keys(snapshot, route)), err=True, nl=bool(lines))
+        from turnout.engine.metadata import doubtful_leaves
+
+        paths = route.subscriptions.metadata if route.subscriptions else {}
+        lines = [f"warning: {problem}" for problem in doubtful_leaves(snapshot, paths)]
+        typer.echo(printable_lines(lines), err=True, nl=bool(lines))
     if as_json:
         typer.echo(json_text(analysis.as_dict(), indent=1))
     else:
         typer.echo(printable_lines(analysis_lines(analysis)))
-
-
-def _misspelt_keys(snapshot: Snapshot, route: Route) -> list[str]:
-    """Return a warning for each key of conditions that the route does not list, though it lists a similar one.
-
-    Other keys may be headers.
-    """
-    from turnout.conditions import leaves
-    from turnout.multivalued import ANY_KEY, metadata_key, split_kind
-    from turnout.plural import first_names
-    from turnout.records.field_paths import ADDRESS, listed_path
-    from turnout.suggestions import nearest
-
-    paths = route.subscriptions.metadata if route.subscriptions else {}
-    tested: dict[str, list[str]] = {}
-    for subscription in snapshot:
-        for key in dict.fromkeys(leaf.key for leaf in leaves(subscription.condition)):
-            tested.setdefault(key, []).append(subscription.id)
-    warnings = []
-    for key, ids in sorted(tested.items()):
-        name = split_kind(metadata_key(key))[0]
-        if key == ANY_KEY or name in ADDRESS or listed_path(paths, name) is not None:
-            continue
-        if (guess := nearest(name, [*paths, *ADDRESS])) is not None:
-            problem = f'the route lists no such name; did you mean "{guess}"?'
-            warnings.append(f"warning: {name}: {problem} Without such a header it is absent, in: {first_names(ids)}")
-    return warnings
 
 
 def _snapshot(store: str | None, route: Route | None, timeout: float | None) -> Snapshot:

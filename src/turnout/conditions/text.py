@@ -30,7 +30,7 @@ quoted, too.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from ipaddress import ip_interface
@@ -45,6 +45,7 @@ from turnout.conditions.model import (
     Exists,
     Group,
     Kiwi,
+    Leaf,
     Logic,
     Operator,
     Regex,
@@ -341,6 +342,24 @@ def _pattern_read(written: str, key: str) -> str:
         inner = written[1:-1]
         raise ConditionError(f"write {key}:{_quoted(inner)}: single quotes belong to the text, unless it is quoted so")
     return _unquoted(written)
+
+
+def leftovers(leaf: Leaf) -> Iterator[str]:
+    """Yield a sentence for each part of a leaf that text refuses outside of quotes: it is of another query language.
+
+    JSON and protobuf have no quotes, so such a part may be meant as it is.
+    """
+    key = metadata_key(leaf.key)
+    if key.startswith(("!", "-", "+")):
+        yield f"{key}: {key[0]!r} is part of the key; a negation is written NOT, or as the field not"
+    if not isinstance(leaf, Kiwi):
+        return
+    if key in _LUCENE:
+        yield f"{key}: is a key; write {_LUCENE[key].format(leaf.pattern)}, or an existsCondition"
+    try:
+        _pattern_read(leaf.pattern, key)
+    except ConditionError as problem:
+        yield f"{key}: {leaf.pattern!r:.80} is compared as a text: {problem}"
 
 
 def _unquoted(written: str) -> str:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, TypeAlias
 
+from turnout.conditions import Condition
+from turnout.conditions import leaves as leaves_of
+from turnout.conditions.text import leftovers
 from turnout.multivalued import (
     ANY_KEY,
     Expanded,
@@ -18,13 +21,16 @@ from turnout.multivalued import (
     texts_or_none,
 )
 from turnout.multivalued import Metadata as Texted
+from turnout.plural import first_names
 from turnout.records import Batch, Block, Positions, Schema
 from turnout.records.field_paths import ADDRESS, PREFIX, ListedPath, PathError, has_elements, is_prefix, listed_path
 from turnout.records.path_texts import element_texts_at, entry_at, leaf_texts_at, texts_at
 from turnout.records.text import iso_of, json_text, kind_of_type, text_of
 from turnout.subscriptions.index import Column
+from turnout.suggestions import nearest
 
 if TYPE_CHECKING:
+    from turnout.subscriptions import Subscription
     from turnout.subscriptions.index import Index
 
 _TOPIC = ("topic", "subject")
@@ -34,6 +40,36 @@ _REMEMBERED = 10_000
 
 _Read: TypeAlias = Callable[[Batch, Positions], Column]
 """Reads the column of one key."""
+
+
+def doubtful_leaves(subscriptions: Iterable[Subscription], paths: Mapping[str, str]) -> list[str]:
+    """Return a sentence for each key or pattern that is probably not meant as it is written, with its subscriptions.
+
+    A key that the route does not list, though it lists a similar one, may be a header; what begins like a comparison or
+    a negation of a search engine's query language may be a text.
+
+    Args:
+        subscriptions: their conditions are examined.
+        paths: path by the name that the route lists.
+    """
+    found: dict[str, list[str]] = {}
+    guesses: dict[str, str | None] = {}
+    for subscription in subscriptions:
+        for problem in dict.fromkeys(_doubts(subscription.condition, paths, guesses)):
+            found.setdefault(problem, []).append(subscription.id)
+    return [f"{problem}, in: {first_names(ids)}" for problem, ids in sorted(found.items())]
+
+
+def _doubts(condition: Condition, paths: Mapping[str, str], guesses: dict[str, str | None]) -> Iterator[str]:
+    for leaf in leaves_of(condition):
+        yield from leftovers(leaf)
+        name = split_kind(metadata_key(leaf.key))[0]
+        if leaf.key == ANY_KEY or name in ADDRESS:
+            continue
+        if name not in guesses:
+            guesses[name] = None if listed_path(paths, name) is not None else nearest(name, [*paths, *ADDRESS])
+        if (guess := guesses[name]) is not None:
+            yield f'{name}: the route lists no such name; did you mean "{guess}"? Without such a header it is absent'
 
 
 class Metadata:

@@ -400,6 +400,29 @@ def test_keys_that_occur_twice_in_a_body(client: TestClient, method: str, path: 
     assert "occurs twice in one object" in answer.text
 
 
+@pytest.mark.parametrize(
+    ("key", "pattern", "warning"),
+    [
+        ("-city", "Oulu", "'-' is part of the key; a negation is written NOT"),
+        ("price", ">10", "'>10' is compared as a text: write price>10"),
+        ("city", "'Oulu'", "single quotes belong to the text"),
+        ("_exists_", "city", "write city exists, or an existsCondition"),
+        ("-a\nb", "ä", "-a\\nb: '-' is part of the key"),
+        ("city", "Oulu", ""),
+    ],
+)
+def test_leftovers_of_other_query_languages(client: TestClient, key: str, pattern: str, warning: str) -> None:
+    """JSON has no quotes that would say they are meant: they are stored, and the answer has a warning."""
+    body = {"destinations": ["d"], "condition": {"kiwiCondition": {"key": key, "pattern": pattern}}}
+    created = client.post("/v1/subscriptions", json={**body, "id": "t"})
+    replaced = client.put("/v1/subscriptions/t", json=body)
+
+    for answer in (created, replaced):
+        assert answer.status_code in (200, 201), answer.text
+        assert warning in answer.headers.get("Warning", "")
+        assert ("Warning" in answer.headers) == bool(warning)
+
+
 def test_parameters_with_several_values(client: TestClient) -> None:
     """Those that are lists may be repeated."""
     assert client.get("/v1/subscriptions?metadata=a=b&metadata=c=d&limit=5").status_code == 200

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 from urllib.parse import quote
 
 from fastapi import APIRouter, Body, Query, Response
 
-from turnout.conditions import decode, encode, format_condition, parse
+from turnout.conditions import decode, encode, format_condition, leaves, parse
+from turnout.conditions.text import leftovers
 from turnout.errors import ConditionError, ConfigError, Mistake
 from turnout.server.preconditions import Conditions
 from turnout.server.rest.dependencies import Matches, Reads, SubscriptionsDep, Writes
@@ -100,9 +101,24 @@ def _model(subscription: Subscription) -> SubscriptionModel:
 @router.post("", status_code=201, summary="Store a subscription", responses={409: {}, **_STORED})
 @writes_store
 def create(form: SubscriptionForm, subscriptions: SubscriptionsDep, _: Writes, response: Response) -> SubscriptionModel:
-    id_ = subscriptions.create(form.subscription())
+    stored = form.subscription()
+    id_ = subscriptions.create(stored)
+    _warn(stored, response)
     response.headers["Location"] = f"/v1/subscriptions/{quote(id_, safe='')}"
     return _tagged(subscriptions.service.read(id_), response)
+
+
+def _warn(stored: Subscription, response: Response) -> None:
+    """Add a header for parts of a condition that are another query language's: JSON takes them as texts."""
+    problems = dict.fromkeys(problem for leaf in leaves(stored.condition) for problem in leftovers(leaf))
+    if problems:
+        text = "; ".join(problems)[:_LONGEST_WARNING].encode("unicode_escape").decode()
+        quoted = text.replace('"', '\\"')
+        response.headers["Warning"] = f'299 turnout "{quoted}"'
+
+
+_LONGEST_WARNING: Final = 1_000
+"""Characters of the warning of a request."""
 
 
 @router.post(
@@ -190,6 +206,7 @@ def replace_version(
     conditions: Conditions,
 ) -> SubscriptionModel:
     new = form.subscription()
+    _warn(new, response)
     return _tagged(subscriptions.edit(id, lambda _: new, conditions), response)
 
 
