@@ -9,7 +9,7 @@ from tests.transforms.changes import change, outcomes
 
 from turnout.history.masking import hidden_by_stage
 from turnout.records import Failure, Field, Record, Schema
-from turnout.transforms import Chain
+from turnout.transforms import Chain, unknown_fields
 
 _COLUMNS = ("id", "aggregatetype", "aggregateid", "type", "payload")
 _ROW = Schema("struct", optional=True, fields=tuple(Field(name, Schema("string")) for name in _COLUMNS))
@@ -30,6 +30,29 @@ OUTBOX = Schema(
 def inserted(**columns: Any) -> dict[str, Any]:
     row = {"id": "da8d", "aggregatetype": "Order", "aggregateid": "17", "type": "Made", "payload": "{}", **columns}
     return {**change("c", None, row), "ts_ms": 5}
+
+
+@pytest.mark.parametrize(
+    ("stage", "names"),
+    [
+        ({"type": "EventRouter"}, []),
+        ({"type": "EventRouter", "route.by.field": "agregatetype"}, ["after.agregatetype"]),
+        ({"type": "EventRouter", "table.field.event.key": "k"}, ["after.k"]),
+        ({"type": "EventRouter", "table.fields.additional.placement": "typ:header:kind"}, ["after.typ"]),
+        ({"type": "ExtractNewRecordState", "add.fields": "op,lsn,table:t"}, []),
+        (
+            {"type": "ExtractNewRecordState", "add.fields": "source.lns", "add.headers": "tabel"},
+            ["source.lns", "tabel"],
+        ),
+        ({"type": "ExtractTopic$Value", "field": "opp", "skip.missing.or.null": "true"}, ["opp"]),
+    ],
+)
+def test_names_of_columns_that_no_event_has(stage: dict[str, str], names: list[str]) -> None:
+    """Columns of an outbox, parts of events and skipped topics are looked up as other fields are."""
+    mistakes = list(unknown_fields(Chain.from_route([stage]), None, OUTBOX, {}))
+
+    assert len(mistakes) == len(names)
+    assert all(name in mistake.problem for name, mistake in zip(names, mistakes, strict=True))
 
 
 def test_an_outbox_without_schemas() -> None:

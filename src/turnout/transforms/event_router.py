@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Final, NamedTuple, Self
 
 import numpy as np
 
 from turnout.records import Batch, Block, Positions
-from turnout.transforms.base import Errors, Side, Transform
+from turnout.transforms.base import Errors, NamedField, Side, Transform
 from turnout.transforms.checks import java_regex, non_null, one_of
 from turnout.transforms.content_paths import HEADERS, KEY, VALUE, Move
 from turnout.transforms.debezium_envelope import PACKAGE
@@ -193,6 +194,19 @@ class EventRouter(Transform):
     def needs_objects(self) -> tuple[Side, ...]:
         """See `Transform.needs_objects`."""
         return (Side.VALUE,)
+
+    def named_fields(self) -> Iterator[NamedField]:
+        """See `Transform.named_fields`. The columns are fields of the new row."""
+        columns = [
+            ("table.field.event.id", self.id_column),
+            ("table.field.event.key", self.key_column),
+            ("table.field.event.payload", self.payload_column),
+            ("table.field.event.timestamp", self.timestamp_column),
+            ("table.field.event.schema.version", self.version_column),
+            ("route.by.field", self.route_column),
+            *(("table.fields.additional.placement", one.column) for one in self.additional),
+        ]
+        yield from (NamedField(option, Side.VALUE, ("after", column)) for option, column in columns if column)
 
     def moves(self) -> tuple[Move, ...]:
         """See `Transform.moves`. Records that are no events keep everything where it is."""

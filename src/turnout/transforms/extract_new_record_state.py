@@ -11,7 +11,7 @@ import numpy as np
 from turnout.errors import RecordError
 from turnout.records import Batch, Block, Field, Positions, Schema, group
 from turnout.records.types import NewColumns, Value
-from turnout.transforms.base import Errors, Side, Transform
+from turnout.transforms.base import Errors, NamedField, Side, Transform
 from turnout.transforms.checks import one_of
 from turnout.transforms.content_paths import HEADERS, VALUE, Move
 from turnout.transforms.debezium_envelope import PACKAGE, FieldReference, is_envelope
@@ -76,6 +76,12 @@ class ExtractNewRecordState(Transform):
     def needs_objects(self) -> tuple[Side, ...]:
         """See `Transform.needs_objects`."""
         return (Side.VALUE,)
+
+    def named_fields(self) -> Iterator[NamedField]:
+        """See `Transform.named_fields`."""
+        for option, references in (("add.fields", self.fields), ("add.headers", self.headers)):
+            for one in references:
+                yield NamedField(option, Side.VALUE, (one.field,) if one.parent is None else (one.parent, one.field))
 
     def moves(self) -> tuple[Move, ...]:
         """See `Transform.moves`. Records that are no events keep everything where it is."""

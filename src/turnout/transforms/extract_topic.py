@@ -66,7 +66,7 @@ class ExtractTopic(Transform):
 
     def named_fields(self) -> Iterator[NamedField]:
         """See `Transform.named_fields`."""
-        if self.path and not self.skip:
+        if self.path:
             yield NamedField("field", self.side, self.path)
 
     def plan(self, shape: Shape) -> Step:  # noqa: ARG002 - as the others

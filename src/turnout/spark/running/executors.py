@@ -46,6 +46,8 @@ class ExecutorWatch:
         self._since, self._warned = time.monotonic(), -_REPEATED_SECONDS
         self.waits = False
         """True while Spark has work to do, and no executor to do it."""
+        self.cancels = False
+        """True once jobs were cancelled at a stop: that they fail is no failure of the run."""
 
     def __enter__(self) -> Self:
         if self._is_watched:
@@ -89,6 +91,7 @@ class ExecutorWatch:
             self._warned = now
             _log.warning("route %s %s", self._route, _problem(scala, now - self._since))
         if self.waits and self._stop.is_set():
+            self.cancels = True
             with suppress(Py4JError, OSError):
                 scala.cancelJobGroup(self._job_group)
 

@@ -216,7 +216,7 @@ class _Run:
         try:
             self.deliver(endpoint_of(self.route.source).read(self.spark, ReadOptions()), 0)
         except PySparkException as failure:
-            if self.stop.is_set() and self.executors.waits:
+            if self.stop.is_set() and self.executors.cancels:
                 return self.counts.result(stopped=True)
             raise run_error(f"route {self.route.name} failed", failure) from failure
         self.counts.complete(0)
