@@ -835,9 +835,20 @@ def test_an_outcome_that_cannot_be_stored(nats_server: NatsServer, monkeypatch: 
         away()
         ack(self)
 
+    dispatchers: list[Dispatcher] = []
+    problems: list[str] = []
+    init = Dispatcher.__init__
+
+    def noted(self: Dispatcher, *args: Any) -> None:
+        init(self, *args)
+        dispatchers.append(self)
+
     async def unsure_letter(self: DeliveryStreams, *args: Any) -> None:
+        problems.extend(one.problem for one in dispatchers)
         away()
         await store_dead(self, *args)
+
+    monkeypatch.setattr(Dispatcher, "__init__", noted)
 
     monkeypatch.setattr(Message, "ack_now", unsure_ack)
     monkeypatch.setattr(DeliveryStreams, "store_dead", unsure_letter)
@@ -847,8 +858,10 @@ def test_an_outcome_that_cannot_be_stored(nats_server: NatsServer, monkeypatch: 
         await hooks.publish(b"good", b"bad")
         counts = await hooks.deliver()
         assert (counts.delivered, counts.dead, counts.requests) == (1, 1, 4)
+        assert [one.problem for one in dispatchers] == [""]
 
     run(nats_server, lambda request: web.Response(status=204 if request.body == b"good" else 500), work, delivery=FAST)
+    assert any("wait to be stored, as dead letters or attempts: away" in problem for problem in problems)
 
 
 def test_the_signature_names_the_receiver(nats_server: NatsServer) -> None:

@@ -37,6 +37,7 @@ PLAIN = replace(HOOKS, name="plain", webhooks=None)
 @dataclass
 class FakeDispatcher:
     counts: DeliveryCounts
+    problem: str = ""
 
 
 def test_newest_version() -> None:
@@ -117,6 +118,35 @@ def test_whatever_ends_a_dispatcher_it_begins_again(failure: BaseException) -> N
     assert 'turnout_background_failures_total{work="webhooks of hooks"} 1.0' in text
     assert not any("hooks" in part for part in health.ready().problems)
     assert 'work="webhooks of hooks"' not in metrics.text().decode()
+
+
+def test_a_dispatcher_that_does_not_end(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """The next version waits for a while, which is told, and then begins without it."""
+    monkeypatch.setattr("turnout.server.deliveries._SLOW_STOP_SECONDS", 0.0)
+    monkeypatch.setattr("turnout.server.deliveries._HUNG_STOP_SECONDS", 3.0)
+    routes, end = {"hooks": HOOKS}, threading.Event()
+    seen: list[Route] = []
+
+    def deliver(route: Route, stop: threading.Event, _ready: Ready) -> None:
+        seen.append(route)
+        stop.wait()
+        if len(seen) == 1:
+            end.wait(60)
+
+    deliveries = WebhookDeliveries(lambda: routes, deliver)
+    deliveries.start()
+    try:
+        wait_for(lambda: seen)
+        routes["hooks"] = replace(HOOKS, cluster="west")
+        wait_for(lambda: "has not ended" in deliveries.problem("hooks"))
+        wait_for(lambda: len(seen) == 2)
+        wait_for(lambda: not deliveries.problem("hooks"))
+    finally:
+        end.set()
+        deliveries.close()
+
+    assert "deliveries wait for its end" in caplog.text
+    assert "deliveries continue without it" in caplog.text
 
 
 def test_a_bug_of_the_look_is_survived() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,6 +12,7 @@ from tests.subscriptions.test_service import subscribed
 from turnout.conditions import Condition, Group, Kiwi, Logic, all_of, any_of, kiwi, not_, parse
 from turnout.errors import SubscriptionInvalidError
 from turnout.subscriptions import Subscription
+from turnout.subscriptions.delivery_settings import DeliverySettings
 from turnout.subscriptions.validation import MAX_LEAVES, MAX_NESTING, RULES, check, is_plain
 
 
@@ -24,6 +27,16 @@ def test_every_broken_rule_is_named():
     assert "LIM-1" in text
     assert "route.condition: a group needs two children or more, found 1" in text
     assert "route.condition.group[0].group[1]: the same as group[0]" in text
+
+
+def test_variables_in_headers_of_requests():
+    """A route's texts are filled in, those of a stored subscription are sent as they are: it is refused."""
+    settings = DeliverySettings(headers={"X-Key": "a ${BILLING_KEY} b", "X-Price": "$5 {net}"})
+    wanted = Subscription(["https://e.example"], all_of(kiwi("a", "1"), kiwi("b", "2")), delivery=settings)
+
+    with pytest.raises(SubscriptionInvalidError, match=r"delivery.headers.X-Key: \$\{BILLING_KEY\} would be sent"):
+        check(wanted)
+    check(replace(wanted, delivery=DeliverySettings(headers={"X-Price": "$5 {net}"})))
 
 
 def test_equal_children_are_equal_whatever_their_ids():

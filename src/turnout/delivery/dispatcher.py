@@ -30,6 +30,7 @@ from turnout.delivery.response import GONE, Response
 from turnout.delivery.settings import Lanes
 from turnout.delivery.status import EndpointStatus
 from turnout.errors import StoreUnavailableError, TurnoutError, message_of
+from turnout.plural import plural
 from turnout.subscriptions.tenants import tenant_of
 
 _log = logging.getLogger(__name__)
@@ -70,6 +71,8 @@ class Dispatcher:
         self._failures = Failures(queue, log, self.counts)
         self._ordered_from = 0.0
         self._is_stopped = False
+        self._unstored: dict[int, str] = {}
+        """Sequence of a delivery → why its outcome could not be stored at the last attempt."""
 
     @property
     def held(self) -> int:
@@ -308,6 +311,15 @@ class Dispatcher:
         except Exception as failure:  # noqa: BLE001 - a failure of one delivery, whatever it is
             await self._leave(lane, delivery, failure)
 
+    @property
+    def problem(self) -> str:
+        """Why outcomes of requests, as dead letters, are not stored now, as a sentence; "" if all are."""
+        problem = next(iter(reversed(tuple(self._unstored.values()))), None)
+        if problem is None:
+            return ""
+        count = plural(len(self._unstored), "outcome")
+        return f"{count} of deliveries wait to be stored, as dead letters or attempts: {problem}"
+
     async def _until_stored(self, delivery: Delivery, store: Callable[[], Awaitable[_Result]]) -> _Result:
         """Store the outcome of a request at the queue's server, again and again until it has it.
 
@@ -316,10 +328,14 @@ class Dispatcher:
         pause = _SERVER_SECONDS
         while True:
             try:
-                return await store()
+                stored = await store()
             except (TurnoutError, OSError) as failure:
+                self._unstored[delivery.sequence] = message_of(failure)
                 what = f"{self._queue.name}: the outcome of the message {delivery.sequence} is not stored"
                 _log.warning("%s, next attempt in %g s: %s", what, pause, message_of(failure))
+            else:
+                self._unstored.pop(delivery.sequence, None)
+                return stored
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LONGEST_SERVER_SECONDS)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Producer
 
 KafkaHeaders = Sequence[tuple[str, bytes | None]]
+
+_log = logging.getLogger(__name__)
 
 _OF_BATCH: Final = frozenset(
     {
@@ -341,9 +344,12 @@ class KafkaProducer:
         if known is not None and time.monotonic() < known[1]:
             return
         rules = None
-        # Without the rules, the batch is divided into more parts.
-        with suppress(StreamError, ConnectionLostError), KafkaAdmin(self._options) as admin:
-            rules = admin.topic_rules([topic]).get(topic)
+        try:
+            with KafkaAdmin(self._options) as admin:
+                rules = admin.topic_rules([topic]).get(topic)
+        except (StreamError, ConnectionLostError) as failure:
+            text = "the settings of the topic %r are not known, so that refused batches are divided into more parts: %s"
+            _log.warning(text, topic, failure)
         self._rules[topic] = rules, time.monotonic() + _KNOWN_SECONDS
 
     def _problem(self, message: _Message) -> StreamError | None:

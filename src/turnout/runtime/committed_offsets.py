@@ -54,7 +54,7 @@ class Offsets:
 
     @property
     def identity_texts(self) -> dict[str, str]:
-        """What distinguishes each stream or topic from others of its name, as far as that is known."""
+        """Text that distinguishes each stream or topic from others of its name, as far as that is known."""
         return {name: identity.created for name, identity in self.identities.items()} | self.topic_ids
 
     def label(self, stream: str) -> str:

@@ -123,7 +123,7 @@ class KafkaOffsets:
         splits: number of tasks that the micro-batch was planned for; None where it is not written.
         revision: revision of the subscriptions that the micro-batch is matched with; None without.
         identified: the topics whose records have message ids with the id of the topic. An earlier release wrote none:
-            those of its checkpoint go on without as long as they are the same.
+            those of its checkpoint stay without as long as they are the same.
     """
 
     next: Mapping[str, Mapping[int, int]] = field(default_factory=dict)

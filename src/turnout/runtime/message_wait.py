@@ -37,12 +37,8 @@ def wait_for_more(connection: Connection, positions: dict[str, int], filters: tu
         names = ", ".join(positions)
         if names not in _denied:
             _denied.add(names)
-            _log.warning(
-                "waiting for messages of %s is not permitted, so the state of the stream is requested again and again: %s;"
-                " the user needs this subject for short-lived consumers",
-                names,
-                denied,
-            )
+            text = "waiting for messages of %s is not permitted, so the state of the stream is requested instead: %s;"
+            _log.warning(f"{text} a user who reads needs this subject for short-lived consumers", names, denied)
         time.sleep(min(seconds, _DENIED_SECONDS))
     except StreamError:
         # A stream whose consumers must not overlap has none to wait with.

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
+import time
 from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
@@ -19,6 +21,13 @@ if TYPE_CHECKING:
 
 _LOOK_SECONDS = 1.0
 _LONGEST_PAUSE = 30.0
+_SLOW_STOP_SECONDS = 10.0
+"""Seconds for which a stopped dispatcher may end without a word."""
+
+_HUNG_STOP_SECONDS = 60.0
+"""Seconds after which a route continues without the end of a stopped dispatcher."""
+
+_log = logging.getLogger(__name__)
 
 Ready = Callable[["Dispatcher"], None]
 """Called with a dispatcher, whose counts continue to grow."""
@@ -45,6 +54,9 @@ class _Running:
     route: Route
     work: Background
     dispatcher: Dispatcher | None = None
+    stopping: float | None = None
+    """Time at which it was stopped, of `time.monotonic`; None while it is not."""
+    is_named_slow: bool = False
 
 
 def dead_letters(route: Route, count: int) -> list[DeadDelivery]:
@@ -114,7 +126,12 @@ class WebhookDeliveries:
     def problem(self, name: str) -> str:
         """Return why a route's dispatcher does not deliver now, as a sentence; "" if it does, or if it has none."""
         running = self._running.get(name)
-        return "" if running is None else running.work.status().problem
+        if running is None:
+            return ""
+        if running.stopping is not None and (seconds := time.monotonic() - running.stopping) > _SLOW_STOP_SECONDS:
+            return f"the dispatcher of the former version has not ended for {seconds:.0f} s, and delivers nothing new"
+        dispatcher = running.dispatcher
+        return running.work.status().problem or ("" if dispatcher is None else dispatcher.problem)
 
     def look(self) -> None:
         """Start dispatchers of new versions, and stop those of removed or changed routes."""
@@ -122,12 +139,31 @@ class WebhookDeliveries:
         for name, running in tuple(self._running.items()):
             if wanted.get(name) != running.route:
                 running.work.stop()
-                if not running.work.is_alive():
+                if not running.work.is_alive() or self._is_abandoned(name, running):
                     del self._running[name]
         for name, route in wanted.items():
             if name not in self._running:
                 running = self._running[name] = self._of(route)
                 running.work.start()
+
+    def _is_abandoned(self, name: str, running: _Running) -> bool:
+        """Return True if a stopped dispatcher hangs for so long that the route continues without its end.
+
+        Its deliveries are not acknowledged, and come again to the next one.
+        """
+        now = time.monotonic()
+        if running.stopping is None:
+            running.stopping = now
+        seconds = now - running.stopping
+        if seconds > _HUNG_STOP_SECONDS:
+            text = "route %s: the dispatcher of a former version has not ended in %.0f s; deliveries continue without it"
+            _log.error(text, name, seconds)
+            return True
+        if seconds > _SLOW_STOP_SECONDS and not running.is_named_slow:
+            running.is_named_slow = True
+            text = "route %s: the dispatcher of a former version has not ended in %.0f s; deliveries wait for its end"
+            _log.warning(text, name, seconds)
+        return False
 
     def _of(self, route: Route) -> _Running:
         """Return the dispatcher of a route, which is not started."""

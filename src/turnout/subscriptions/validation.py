@@ -177,6 +177,19 @@ def _subject_wildcards(leaf: Kiwi) -> Iterator[str]:
         )
 
 
+_VARIABLE = re.compile(r"\$\{[^{}]*\}")
+
+
+def _delivery(subscription: Subscription) -> Iterator[str]:
+    """Yield a problem for a variable in a header of requests: only texts of routes are filled in."""
+    for name, value in (subscription.delivery.headers if subscription.delivery else {}).items():
+        if (found := _VARIABLE.search(value)) is not None:
+            yield (
+                f"delivery.headers.{name}: {found[0][:80]} would be sent as it is: variables are filled in in routes "
+                "alone, as in the headers of an endpoint of webhooks"
+            )
+
+
 def _project(subscription: Subscription) -> Iterator[str]:
     if subscription.project:
         try:
@@ -220,6 +233,7 @@ RULES: tuple[Callable[[Subscription], Iterator[str]], ...] = (
     _is_unicode,
     _root_is_not_negated,
     _size,
+    _delivery,
     _project,
     _groups,
     _root_is_not_all_negations,
@@ -250,7 +264,7 @@ def is_plain(subscription: Subscription) -> bool:
     """
     root = subscription.condition
     children = root.children if type(root) is Group else (root, None)
-    if root.negated or len(children) < 2 or subscription.project:
+    if root.negated or len(children) < 2 or subscription.project or subscription.delivery is not None:
         return False
     texts = _texts(subscription)
     promised = False
