@@ -156,7 +156,7 @@ class WebhookDeliveries:
             running.stopping = now
         seconds = now - running.stopping
         if seconds > _HUNG_STOP_SECONDS:
-            text = "route %s: the dispatcher of a former version has not ended in %.0f s; deliveries continue without it"
+            text = "route %s: the former version's dispatcher has not ended in %.0f s; deliveries continue without it"
             _log.error(text, name, seconds)
             return True
         if seconds > _SLOW_STOP_SECONDS and not running.is_named_slow:
