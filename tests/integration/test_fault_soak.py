@@ -231,13 +231,17 @@ class NatsSides(Sides):
             config = {"name": name, "subjects": [subject or f"{name.lower()}.>"], "storage": "file"}
             return str(create_stream(connection, {**config, "duplicate_window": 3600 * 10**9})["created"])
 
+    def _cut(self) -> None:
+        for proxy in self.proxies:
+            proxy.cut()
+
     def faults(self) -> dict[str, Callable[[], None]]:
         return {
             "source server killed": lambda: self.from_server.restart(kill=True),
             "sink server killed": lambda: self.to_server.restart(kill=True),
             "source server stopped": lambda: self._freeze(self.from_server),
             "sink server stopped": lambda: self._freeze(self.to_server),
-            "connections cut": lambda: [proxy.cut() for proxy in self.proxies] and None,
+            "connections cut": self._cut,
             "stream created again": self._create_again,
             "older store": self._restore,
             "purge": lambda: self._purge("purge"),
@@ -641,8 +645,8 @@ def test_nothing_is_lost_or_doubled_in_silence(
     with contextlib.ExitStack() as stack:
         try:
             sides = kind(chance, stack, tmp_path, count)
-        except TurnoutError as missing:
-            pytest.skip(f"no Kafka broker: {missing}")
+        except TurnoutError as problem:
+            pytest.skip(f"no Kafka broker: {problem}")
         route = write_route(tmp_path, sides.text(lenient=False))
         switch = stack.enter_context(Switch(tmp_path, route, env={"SPARK_LOCAL_IP": "127.0.0.1"}))
         sides.switch = switch

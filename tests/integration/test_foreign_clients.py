@@ -21,7 +21,8 @@ from turnout.embedded.nats_server import free_port
 from turnout.rpc.server import RpcServer, subscriptions_server
 from turnout.rpc.settings import ServerSettings
 from turnout.server.serving import RouteServer
-from turnout.subscriptions import Store, Subscription, open_store
+from turnout.subscriptions import Subscription, open_store
+from turnout.subscriptions.store import FullStore
 
 pytestmark = pytest.mark.heavy
 
@@ -44,13 +45,13 @@ def node() -> Client:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
+def store(tmp_path: Path) -> Iterator[FullStore]:
     with open_store(f"sqlite:///{tmp_path}/subscriptions.db") as store:
         yield store
 
 
 @pytest.fixture(params=["subscriptions serve", "serve"])
-def address(request: pytest.FixtureRequest, store: Store, tmp_path: Path) -> Iterator[str]:
+def address(request: pytest.FixtureRequest, store: FullStore, tmp_path: Path) -> Iterator[str]:
     """Address of each server that offers the services."""
     if request.param == "serve":
         (tmp_path / "routes").mkdir()
@@ -68,7 +69,7 @@ def settings() -> ServerSettings:
 
 
 @pytest.fixture
-def server(store: Store) -> Iterator[RpcServer]:
+def server(store: FullStore) -> Iterator[RpcServer]:
     with subscriptions_server(store, settings()) as server:
         yield server
 
@@ -110,7 +111,7 @@ def test_calls_at_once(client: Client, address: str) -> None:
     assert counts["OK"] > 0
 
 
-def test_calls_beyond_the_limit(client: Client, store: Store) -> None:
+def test_calls_beyond_the_limit(client: Client, store: FullStore) -> None:
     """Calls above the limit of the server are RESOURCE_EXHAUSTED, and those below it are answered."""
     with subscriptions_server(store, replace(settings(), max_calls=20)) as server:
         counts = client.see("burst", f"127.0.0.1:{server.port}", "2000")["counts"]
@@ -120,7 +121,7 @@ def test_calls_beyond_the_limit(client: Client, store: Store) -> None:
     assert counts["OK"] > 0
 
 
-def test_a_response_that_a_client_does_not_take(client: Client, server: RpcServer, store: Store) -> None:
+def test_a_response_that_a_client_does_not_take(client: Client, server: RpcServer, store: FullStore) -> None:
     """The answer is RESOURCE_EXHAUSTED of the server with both sizes, not an error of the client's library."""
     store.create_many(
         Subscription(["out"], kiwi("subject", "large"), id=f"{number}{'x' * 1_000}") for number in range(4_500)

@@ -63,6 +63,7 @@ class TestMongoStore(StoreContract, TenantHistoryContract):
     def restored(self, url):
         @contextmanager
         def restored(_):
+            client: pymongo.MongoClient[dict[str, object]]
             with pymongo.MongoClient(url.partition("?")[0]) as client:
                 database = client.get_default_database()
                 copies = {name: list(database[name].find()) for name in database.list_collection_names()}
