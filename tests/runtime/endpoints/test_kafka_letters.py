@@ -52,6 +52,8 @@ class Cluster:
 class Memory:
     """History of some topics."""
 
+    topic_ids: ClassVar[dict[str, str | None]] = {}
+
     def __init__(self, cluster: Cluster, topic: str) -> None:
         self._cluster = cluster
         self.streams: Sequence[str] = [stream for stream in cluster.rows if stream.startswith(f"{topic}:")]
