@@ -63,9 +63,9 @@ class TestMongoStore(StoreContract, TenantHistoryContract):
     def restored(self, url):
         @contextmanager
         def restored(_):
-            client: pymongo.MongoClient[dict[str, object]]
+            client: pymongo.MongoClient[dict[str, Any]]
             with pymongo.MongoClient(url.partition("?")[0]) as client:
-                database = client.get_default_database()
+                database: Any = client.get_default_database()
                 copies = {name: list(database[name].find()) for name in database.list_collection_names()}
                 yield
                 for name in database.list_collection_names():
