@@ -35,6 +35,7 @@ ALLOWED = {
     "delivery/dispatcher.py:Dispatcher.run": "keep_running, until they are cancelled",
     "delivery/kafka_queue.py:KafkaQueue.__init__": TASKS,
     "delivery/kafka_queue.py:KafkaQueue._run": AWAITED,
+    "server/rest/dependencies.py:unique_keys": AWAITED,
     "delivery/kafka_writer.py:KafkaWriter._flush": AWAITED,
     "delivery/kafka_writer.py:KafkaWriter.close": AWAITED,
     "delivery/kafka_writer.py:KafkaWriter.store": "every exception goes to the futures of its records",

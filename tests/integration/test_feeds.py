@@ -143,7 +143,9 @@ def test_a_feed_has_the_messages_that_destinations_got(
     expected = [n for n in range(130) if n % 3 == 2 and n % 7]
     assert [json.loads(message.value or b"")["n"] for message in pori] == expected
     assert {message.topic for message in pori} == {f"mapped.orders.{n}" for n in expected}
-    assert [message.cursor for message in oulu] == sorted(message.cursor for message in oulu)
+    # Of a record with two messages the first has the cursor 3.1, and the last 3.
+    records = [int(str(message.cursor).partition(".")[0]) for message in oulu]
+    assert records == sorted(records)
     assert first.counts.conserved
     assert second.counts.delivered == sum(1 for n in range(100, 130) if n % 7)
     assert second.counts.messages == sum((2, 1, 0)[n % 3] for n in range(100, 130) if n % 7)

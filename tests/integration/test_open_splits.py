@@ -188,7 +188,8 @@ def test_splits_that_open_one_after_the_other(
     numbers = [end[f"{source}.open"] for end in ends[:-1]]
     assert numbers == list(range(1, len(ends)))
     assert len(numbers) > 2
-    assert ends[-1] == {source: 901, f"{source}.from": 901}
+    assert {**ends[-1], source: 901, f"{source}.from": 901} == ends[-1]
+    assert ends[-1].keys() == {source, f"{source}.from", f"{source}.created", f"{source}.time"}
 
     publish(streams, 900, 950)
     again = job.run(Route.parse(text(streams, ""), {}), spark, once=True, checkpoint=checkpoint)

@@ -50,6 +50,9 @@ class FakeProgram:
         self.collecting: list[bool] = []
         self.streams: list[str] = []
 
+    def results(self, batch: Any, index: Any = None) -> Iterator[Any]:
+        yield self.run(batch, index)
+
     def run(self, batch: Any, index: Any = None) -> Any:
         self.indexes.append(index)
         self.collecting.append(gc.isenabled())

@@ -206,7 +206,8 @@ class SubscriptionService:
             SubscriptionConflictError: it is not at the expected revision.
         """
         check_id(id)
-        check(subscription)
+        # A rule for new ids must not keep a subscription from being changed that has its id from before.
+        check(replace(subscription, id=""))
         self._check_rights(subscription)
         version = self._with_lasting_quota(id, subscription)
         with self._within_quota([version], id):

@@ -215,9 +215,11 @@ class _Run:
         self.executors.own_jobs()
         try:
             self.deliver(endpoint_of(self.route.source).read(self.spark, ReadOptions()), 0)
-        except PySparkException as failure:
+        except Exception as failure:
             if self.stop.is_set() and self.executors.cancels:
                 return self.counts.result(stopped=True)
+            if not isinstance(failure, PySparkException):
+                raise
             raise run_error(f"route {self.route.name} failed", failure) from failure
         self.counts.complete(0)
         return self.counts.result(stopped=self.stop.is_set())
