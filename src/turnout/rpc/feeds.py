@@ -182,7 +182,7 @@ def _start_of(request: pb.ReadRequest | None) -> pb.Start:
 
 
 def _responses(page: Page) -> Iterator[pb.ReadResponse]:
-    """Yield a page in responses of bounded size; a record's messages are in one."""
+    """Yield a page in responses of bounded size, each with the cursor behind its last message."""
     response = pb.ReadResponse()
     size, cursor = 0, ""
     for message in page.messages:

@@ -59,7 +59,8 @@ class Preconditions:
         """Read the values of If-Match and If-None-Match.
 
         Raises:
-            ConfigError: one of them has no form that RFC 9110 allows.
+            ConfigError: one of them is neither ``*`` nor a list of tags. An empty list, which RFC 9110 allows, is
+                refused too: it names no version, and its sender surely meant one.
         """
         return cls(_tags("If-Match", match), _tags("If-None-Match", none_match))
 
