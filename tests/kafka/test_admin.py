@@ -3,6 +3,7 @@ from __future__ import annotations
 import re
 
 import pytest
+from tests.server.conftest import wait_for
 
 from turnout.embedded.nats_server import free_port
 from turnout.errors import ConnectionLostError, StreamError
@@ -31,7 +32,8 @@ def test_topics(options: KafkaOptions) -> None:
 
         client = AdminClient({"bootstrap.servers": options.servers[0]})
         client.delete_topics(["described"])["described"].result(10)
-        assert admin.existing(["described"]) == {}
+        # The answer to a deletion comes before every broker's metadata has it.
+        wait_for(lambda: admin.existing(["described"]) == {})
         with pytest.raises(StreamError, match="there is no topic 'described'") as missing:
             admin.describe(["described"])
         assert missing.value.code == 404
