@@ -49,6 +49,7 @@ COMMANDS: Final[Mapping[str, CommandEntry]] = {
         ("tail", "tail", "Follow a stream with an ordered consumer: every message once, in order, over faults too."),
         ("tap", "tap", "Watch records before and after a stage; nothing is delivered, and a run is not disturbed."),
         ("test", "test", "Run the tests of routes, and list the parts that they do not reach."),
+        ("warm-up", "warm_up", "Compile turnout's loops once, so that no later start waits for it."),
     )
 }  # fmt: skip
 """The commands by name: the module that registers it, and its help's first paragraph, as ``--help`` lists them."""

@@ -65,6 +65,9 @@ def preload() -> None:
     for name in IMPORTS:
         with suppress(Exception):
             importlib.import_module(name)
+    with suppress(Exception):
+        # The run has filled the cache, so this loads; forked workers share what is loaded.
+        importlib.import_module("turnout.loops").compile_loops()
     _forget_archives()
     gc.collect()
     gc.freeze()

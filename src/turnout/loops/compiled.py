@@ -1,0 +1,309 @@
+"""The decorator of loops, and their compilation: the only module that imports Numba.
+
+A loop is a function over flat arrays. Its annotations are its signature, by the names of this module: `Bytes` and
+`Int64s` are read, `ByteBuffer` and `Int64Buffer` are written. A loop
+
+- allocates nothing for a record: results and scratch are buffers of its caller;
+- uses integers, comparisons, indexing, ``len``, ``range``, slices of one dimension and other loops;
+- keeps each integer within 64 bits with a sign. Interpreted integers do not wrap, so hashes are masked to 32 bits
+  before they are multiplied by at most 31 bits.
+
+Interpreted, arrays arrive as memoryviews, whose elements are Python's own numbers: the same results, without numpy's
+warnings of overflow. A function whose name begins with an underscore is compiled with the loops that call it.
+
+Compiled code is kept in a folder of the user, or in the one that ``TURNOUT_LOOPS_CACHE`` names. It is for the generic
+CPU of the architecture, and valid for the text of all loops and the versions of Python and Numba, so an image or an
+archive can bring it along.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.metadata
+import importlib.util
+import logging
+import os
+import platform
+import stat
+import sys
+import threading
+import time
+from collections.abc import Callable
+from functools import cache, update_wrapper
+from pathlib import Path
+from typing import Any, Generic, ParamSpec, TypeAlias, TypeVar, cast
+
+import numpy as np
+import numpy.typing as npt
+
+MODULES: tuple[str, ...] = ()
+"""Modules with loops, in this package."""
+
+CACHE_VARIABLE = "TURNOUT_LOOPS_CACHE"
+
+Bytes: TypeAlias = npt.NDArray[np.uint8]
+Int32s: TypeAlias = npt.NDArray[np.int32]
+UInt32s: TypeAlias = npt.NDArray[np.uint32]
+Int64s: TypeAlias = npt.NDArray[np.int64]
+Float64s: TypeAlias = npt.NDArray[np.float64]
+ByteBuffer: TypeAlias = npt.NDArray[np.uint8]
+Int32Buffer: TypeAlias = npt.NDArray[np.int32]
+UInt32Buffer: TypeAlias = npt.NDArray[np.uint32]
+Int64Buffer: TypeAlias = npt.NDArray[np.int64]
+Float64Buffer: TypeAlias = npt.NDArray[np.float64]
+
+_ELEMENTS = {"Byte": "uint8", "Int32": "int32", "UInt32": "uint32", "Int64": "int64", "Float64": "float64"}
+_SCALARS = {"int": "int64", "float": "float64", "bool": "boolean", "None": "void"}
+_PADDING = 16
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_log = logging.getLogger("turnout.loops")
+_lock = threading.RLock()
+_loops: dict[str, list[Loop[Any, Any]]] = {}
+_compiled = False
+
+
+def padded(data: bytes) -> Bytes:
+    """Return the bytes with zeros behind their end, so that a loop may look ahead without asking for the end."""
+    return np.frombuffer(data + bytes(_PADDING), np.uint8)
+
+
+class Loop(Generic[P, R]):
+    """A function over arrays that runs interpreted, or compiled after `compile_loops`.
+
+    Attributes:
+        function: the function as it was written.
+    """
+
+    def __init__(self, function: Callable[P, R]) -> None:
+        self.function = function
+        self._run: Callable[..., Any] = self.interpreted
+        self._dispatcher: Any = None
+        update_wrapper(self, function)
+        _loops.setdefault(function.__module__, []).append(self)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run the loop; its arguments have positions and no names."""
+        return cast("R", self._run(*args, **kwargs))
+
+    def interpreted(self, *args: Any) -> Any:
+        """Run the function as plain Python."""
+        function: Callable[..., Any] = self.function
+        return function(*[memoryview(cast("Any", one)) if isinstance(one, np.ndarray) else one for one in args])
+
+    @property
+    def name(self) -> str:
+        """Name of the loop with its module."""
+        return f"{self.function.__module__.rpartition('.')[2]}.{self.function.__name__}"
+
+    @property
+    def is_entry(self) -> bool:
+        """True if other packages call it; the others are compiled with their callers."""
+        return not self.function.__name__.startswith("_")
+
+    @property
+    def _numba_type_(self) -> Any:
+        # By this, Numba takes a loop that another one calls for what was compiled of it.
+        import numba
+
+        return numba.typeof(self.dispatcher())
+
+    def dispatcher(self) -> Any:
+        """Compile the function, or load it from the cache, and return Numba's dispatcher."""
+        if self._dispatcher is None:
+            self._dispatcher = _dispatcher_of(self.function, cache_folder())
+        return self._dispatcher
+
+    def use_compiled(self) -> None:
+        """Run compiled from now on."""
+        self._run = self.dispatcher()
+
+
+def compiled(function: Callable[P, R]) -> Loop[P, R]:
+    """Return the function as a loop, which `compile_loops` compiles."""
+    return Loop(function)
+
+
+def loops_are_compiled() -> bool:
+    """Return whether `compile_loops` has been called with success."""
+    return _compiled
+
+
+def compile_loops(progress: Callable[[str, int, int], None] | None = None) -> bool:
+    """Compile every loop, or load them from the cache; the second and later calls do nothing.
+
+    Without Numba the loops stay interpreted, which a warning says once.
+
+    Args:
+        progress: called before each loop that is compiled or loaded, with its name, its number and the number of all.
+
+    Returns:
+        Whether the loops are compiled now.
+    """
+    global _compiled
+    with _lock:
+        if _compiled:
+            return True
+        if importlib.util.find_spec("numba") is None:
+            _warn_without_numba()
+            return False
+        entries = [loop for loop in _every_loop() if loop.is_entry]
+        begun, known = time.monotonic(), cache_is_filled()
+        if not known and entries:
+            _log.info("compiling, once: %d loops into %s", len(entries), cache_folder() or "memory")
+        for number, loop in enumerate(entries, 1):
+            if progress is not None:
+                progress(loop.name, number, len(entries))
+            loop.dispatcher()
+        for loop in entries:
+            loop.use_compiled()
+        folder = cache_folder()
+        if not known and folder is not None:
+            (folder / _COMPLETE).touch()
+            _log.info("compiled %d loops in %.1f s", len(entries), time.monotonic() - begun)
+        _compiled = True
+    return True
+
+
+def cache_is_filled() -> bool:
+    """Return whether the cache has every loop of this version, so that nothing is compiled."""
+    folder = cache_folder()
+    return folder is not None and (folder / _COMPLETE).exists()
+
+
+_COMPLETE = "complete"
+
+
+def _every_loop() -> list[Loop[Any, Any]]:
+    package = __name__.rpartition(".")[0]
+    for module in MODULES:
+        importlib.import_module(f"{package}.{module}")
+    return [loop for module in MODULES for loop in _loops.get(f"{package}.{module}", ())]
+
+
+@cache
+def _warn_without_numba() -> None:
+    _log.warning('Numba is missing, so loops run interpreted and slowly: install "turnout[spark]"')
+
+
+def _dispatcher_of(function: Callable[..., Any], folder: Path | None) -> Any:
+    import numba
+
+    # The code generator reads it when it is made: what the cache has then runs on each CPU of the architecture.
+    before, numba.config.CPU_NAME = numba.config.CPU_NAME, "generic"
+    try:
+        dispatcher = numba.njit(nogil=True, error_model="numpy")(function)
+        if folder is not None:
+            dispatcher._cache = _function_cache(function, folder)  # noqa: SLF001 - its own cache asks for a file's time
+        dispatcher.compile(_signature(function))
+        dispatcher.disable_compile()
+    finally:
+        numba.config.CPU_NAME = before
+    return dispatcher
+
+
+def _signature(function: Callable[..., Any]) -> Any:
+    """Return Numba's signature for the annotations, which are texts."""
+    texts = dict(function.__annotations__)
+    result = _numba_type(function, "return", texts.pop("return"))
+    return result(*[_numba_type(function, name, text) for name, text in texts.items()])
+
+
+def _numba_type(function: Callable[..., Any], name: str, text: str) -> Any:
+    from numba import types
+
+    if text in _SCALARS:
+        return getattr(types, _SCALARS[text])
+    if text.startswith("tuple["):
+        return types.Tuple([_numba_type(function, name, one.strip()) for one in text[6:-1].split(",")])
+    dimensions = 2 if text.endswith("2D") else 1
+    plain = text.removesuffix("2D")
+    read_only = plain.endswith("s")
+    element = plain.removesuffix("s") if read_only else plain.removesuffix("Buffer")
+    if element not in _ELEMENTS:
+        raise TypeError(f"{function.__module__}.{function.__name__}: {name}: {text!r} is no type of a loop")
+    return types.Array(getattr(types, _ELEMENTS[element]), dimensions, "C", readonly=read_only)
+
+
+def _function_cache(function: Callable[..., Any], folder: Path) -> Any:
+    """Return Numba's cache of a function, in this folder, for the text of all loops instead of a file's time."""
+    from numba.core import caching
+
+    class Locator(caching._CacheLocator):  # type: ignore[misc]  # noqa: SLF001 - what other locators derive from
+        def ensure_cache_path(self) -> None:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+        def get_cache_path(self) -> str:
+            return str(folder)
+
+        def get_source_stamp(self) -> str:
+            return _digest()
+
+        def get_disambiguator(self) -> str:
+            return ""
+
+        @classmethod
+        def from_function(cls, *_: Any) -> Any:
+            return cls()
+
+    class Implementation(caching.CompileResultCacheImpl):  # type: ignore[misc]
+        _locator_classes = [Locator]  # noqa: RUF012 - Numba's own attribute
+
+    class FunctionCache(caching.FunctionCache):  # type: ignore[misc]
+        _impl_class = Implementation
+
+        def load_overload(self, signature: Any, context: Any) -> Any:
+            try:
+                return super().load_overload(signature, context)
+            except Exception as problem:  # noqa: BLE001 - a damaged file fails in as many ways as pickle and LLVM have.
+                _log.warning("%s cannot be read and is compiled anew: %s", self.cache_path, problem)
+                return None
+
+    return FunctionCache(function)
+
+
+@cache
+def _digest() -> str:
+    """Return a digest of the text of all loops and the versions that compiled code depends on."""
+    digest = hashlib.sha256()
+    versions = [importlib.metadata.version(name) for name in ("numba", "llvmlite")]
+    for text in (*versions, sys.version.split()[0], platform.machine(), sys.platform):
+        digest.update(text.encode() + b"\0")
+    for module in ("compiled", *MODULES):
+        digest.update(Path(__file__).with_name(f"{module}.py").read_bytes())
+    return digest.hexdigest()[:16]
+
+
+@cache
+def cache_folder() -> Path | None:
+    """Return the folder of the compiled code, or None with a warning if none is safe to read and possible to write.
+
+    What is in it is executed, so it must belong to this user or to root, and no other user may write to it.
+    """
+    given = os.environ.get(CACHE_VARIABLE)
+    try:
+        home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        folder = (Path(given) if given else home / "turnout" / "loops") / _digest()
+        if not folder.is_dir():
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        problem = _problem_of(folder)
+    except (OSError, RuntimeError) as failure:
+        problem = str(failure)
+    if problem:
+        _log.warning("each process compiles its loops: %s; %s names a folder for them", problem, CACHE_VARIABLE)
+        return None
+    return folder
+
+
+def _problem_of(folder: Path) -> str:
+    """Return why compiled code is neither read from this folder nor kept there, or an empty text."""
+    for one in (folder, folder.parent):
+        status = one.stat()
+        if status.st_uid not in (os.getuid(), 0) or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            return f"{one} is not only its owner's to write"
+    if not (folder / _COMPLETE).exists() and not os.access(folder, os.W_OK):
+        return f"{folder} cannot be written"
+    return ""

@@ -1,0 +1,134 @@
+"""Tests of turnout.loops.compiled: the same results interpreted and compiled, and the cache."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from turnout.loops import compiled as module
+from turnout.loops.compiled import Bytes, Int64Buffer, compiled, padded
+
+
+@compiled
+def _digit(data: Bytes, index: int) -> int:
+    return data[index] - 48 if 48 <= data[index] <= 57 else -1
+
+
+@compiled
+def sum_digits(data: Bytes, size: int, squares: Int64Buffer) -> tuple[int, bool]:
+    """Add the digits, and write the square of each."""
+    total = count = 0
+    for index in range(size):
+        digit = _digit(data, index)
+        if digit >= 0:
+            total += digit
+            squares[count] = digit * digit
+            count += 1
+    return total, count == size
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache of its own."""
+    monkeypatch.setattr(module, "cache_folder", lambda: tmp_path)
+    monkeypatch.setattr(sum_digits, "_dispatcher", None)
+    monkeypatch.setattr(_digit, "_dispatcher", None)
+    return tmp_path
+
+
+def test_compiled_and_interpreted_loops_give_the_same(folder: Path) -> None:
+    """Results, and what is written into buffers; reading one that is written to is allowed."""
+    squares, expected = np.zeros(9, np.int64), np.zeros(9, np.int64)
+    data = padded(b"1x9")
+
+    assert sum_digits.interpreted(data, 3, expected) == (10, False)
+    assert sum_digits.dispatcher()(data, 3, squares) == (10, False)
+    assert squares.tolist() == expected.tolist() == [1, 81, 0, 0, 0, 0, 0, 0, 0]
+    assert sum_digits.dispatcher()(np.frombuffer(bytearray(b"42"), np.uint8), 2, squares) == (6, True)
+
+
+def test_compiled_code_is_kept_and_loaded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second process loads: here, a second dispatcher."""
+    sum_digits.dispatcher()
+    monkeypatch.setattr(sum_digits, "_dispatcher", None)
+    assert [file.suffix for file in sorted(folder.iterdir())].count(".nbi") == 2
+
+    again = sum_digits.dispatcher()
+
+    assert sum(again.stats.cache_hits.values()) == 1
+    assert not again.stats.cache_misses
+
+
+def test_damaged_cache_is_compiled_anew(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A file that was cut off by a full disk is named, and does not stop the program."""
+    sum_digits.dispatcher()
+    monkeypatch.setattr(sum_digits, "_dispatcher", None)
+    for file in folder.glob("*.nbc"):
+        file.write_bytes(file.read_bytes()[:100])
+
+    with caplog.at_level(logging.WARNING):
+        assert sum_digits.dispatcher()(padded(b"7"), 1, np.zeros(1, np.int64)) == (7, True)
+
+    assert "cannot be read and is compiled anew" in caplog.text
+
+
+def test_folder_that_others_can_write_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What is in it is executed."""
+    tmp_path.chmod(0o777)
+    monkeypatch.setenv("TURNOUT_LOOPS_CACHE", str(tmp_path))
+
+    with caplog.at_level(logging.WARNING):
+        assert module.cache_folder.__wrapped__() is None
+
+    assert "is not only its owner's to write" in caplog.text
+
+
+def test_a_type_that_no_loop_takes_is_named() -> None:
+    """The annotation is part of the message."""
+
+    @compiled
+    def wrong(text: str) -> int:
+        return len(text)
+
+    with pytest.raises(TypeError, match="wrong: text: 'str' is no type of a loop"):
+        wrong.dispatcher()
+
+
+def test_without_numba_loops_are_interpreted(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """The library goes on, and says what to install."""
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr(module, "_compiled", False)
+    module._warn_without_numba.cache_clear()
+
+    with caplog.at_level(logging.WARNING):
+        assert not module.compile_loops()
+
+    assert 'install "turnout[spark]"' in caplog.text
+    assert sum_digits(padded(b"12"), 2, np.zeros(2, np.int64)) == (3, True)
+
+
+def test_warm_up_fills_the_cache_of_the_next_process(tmp_path: Path) -> None:
+    """`turnout warm-up` compiles every loop, and again finds them."""
+    environment = {**os.environ, "TURNOUT_LOOPS_CACHE": str(tmp_path)}
+    command = [sys.executable, "-m", "turnout", "warm-up"]
+    texts = [subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout for _ in "12"]
+
+    assert texts[0].startswith("compiled into ")
+    assert texts[1].startswith("the loops are compiled already: ")
+
+
+def test_no_import_of_numba_before_a_loop_is_compiled() -> None:
+    """`check`, `explain` and `test` run interpreted."""
+    program = "import sys, turnout.loops, turnout.engine.explain; sys.exit('numba' in sys.modules)"
+
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
