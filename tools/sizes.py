@@ -1,7 +1,8 @@
 """Print the sizes of the sources: modules and lines by package, ``Any``, ``__all__``, mirrored tests.
 
 ``python -m tools.sizes``; with ``--json`` for programs. ``--check`` prints the modules that are too long, and those of
-one package whose names differ by an ending only, and fails if there are some.
+one package whose names differ by an ending only, and fails if there are some, or if all modules together are more or
+longer than `MOST`: a change that needs room raises the number, and its reader sees it.
 """
 
 from __future__ import annotations
@@ -11,12 +12,15 @@ import ast
 import json
 import re
 import sys
+import tokenize
 from collections import Counter, defaultdict
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 MOST_LINES = 700
 """Maximum number of lines of a module."""
+MOST = {"modules": 927, "code_lines": 88_500, "any": 545}
+"""Limits of the whole package."""
 
 _ANY = re.compile(r"\bAny\b")
 _ENDING = re.compile(r"(?:ings?|ers?|ors?|ions?|ments?|es|ed|e|s)$")
@@ -35,9 +39,10 @@ def measure(sources: Path, tests: Path) -> dict[str, object]:
     """Return the figures of a source tree and of its tests."""
     paths = _modules(sources)
     texts = {path: path.read_text(encoding="utf-8") for path in paths}
-    modules, lines = Counter[str](), Counter[str]()
+    modules, lines, code = Counter[str](), Counter[str](), Counter[str]()
     for path, text in texts.items():
         modules[_package(sources, path)] += 1
+        code[_package(sources, path)] += code_lines(path)
         lines[_package(sources, path)] += text.count("\n")
     named = [path for path in paths if path.name != "__init__.py"]
     mirrored = {path for path in named if (tests / _mirror(sources, path)).exists()}
@@ -52,13 +57,42 @@ def measure(sources: Path, tests: Path) -> dict[str, object]:
     return {
         "modules": len(paths),
         "lines": sum(lines.values()),
-        "packages": {name: {"modules": modules[name], "lines": lines[name]} for name in sorted(lines)},
+        "code_lines": sum(code.values()),
+        "packages": {
+            name: {"modules": modules[name], "lines": lines[name], "code_lines": code[name]} for name in sorted(lines)
+        },
         "any": sum(len(_ANY.findall(text)) for text in texts.values()),
         "median_function_lines": sorted(functions)[len(functions) // 2],
         "longest_function_lines": max(functions),
         "mirrored_tests_percent": round(100 * len(mirrored) / len(named)),
         "of_modules_that_tests_import": round(100 * len(mirrored) / max(1, len(own))),
     }
+
+
+def code_lines(path: Path) -> int:
+    """Return the number of lines that are neither blank nor a comment nor of a docstring."""
+    numbers: set[int] = set()
+    begins = True
+    with path.open("rb") as file:
+        for token in tokenize.tokenize(file.readline):
+            if token.type in (tokenize.ENCODING, tokenize.NL, tokenize.COMMENT, tokenize.INDENT, tokenize.DEDENT):
+                continue
+            if not (token.type == tokenize.STRING and begins) and token.type not in (
+                tokenize.NEWLINE,
+                tokenize.ENDMARKER,
+            ):
+                numbers.update(range(token.start[0], token.end[0] + 1))
+            begins = token.type == tokenize.NEWLINE
+    return len(numbers)
+
+
+def too_much(figures: dict[str, object]) -> list[str]:
+    """Return a finding for each limit of the whole package that is exceeded."""
+    return [
+        f"{figures[name]:,} {name.replace('_', ' ')}, more than {most:,}: make room, or raise tools.sizes.MOST"
+        for name, most in MOST.items()
+        if isinstance(figures[name], int) and figures[name] > most  # type: ignore[operator]
+    ]
 
 
 def too_long(sources: Path) -> list[str]:
@@ -112,7 +146,7 @@ def main(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     if options.check:
         sources = ROOT / "src" / "turnout"
-        findings = too_long(sources) + alike(sources)
+        findings = too_long(sources) + alike(sources) + too_much(measure(sources, ROOT / "tests"))
         print("\n".join([*findings, f"{len(findings)} findings"]))
         return int(bool(findings))
     figures = measure(ROOT / "src" / "turnout", ROOT / "tests")
@@ -122,7 +156,7 @@ def main(arguments: list[str]) -> int:
     packages = figures.pop("packages")
     assert isinstance(packages, dict)
     for name, size in packages.items():
-        print(f"{name:<14} {size['modules']:>4} modules {size['lines']:>7} lines")
+        print(f"{name:<14} {size['modules']:>4} modules {size['lines']:>7} lines {size['code_lines']:>7} of code")
     for name, figure in figures.items():
         print(f"{name.replace('_', ' '):<28} {figure:>8}")
     return 0

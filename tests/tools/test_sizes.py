@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tools.sizes import MOST_LINES, alike, measure, too_long
+from tools.sizes import MOST, MOST_LINES, alike, measure, too_long, too_much
 
 
 @pytest.mark.parametrize(
@@ -37,16 +37,19 @@ def test_a_tree_is_measured(tmp_path: Path) -> None:
     sources, tests = tmp_path / "src", tmp_path / "tests"
     (sources / "a").mkdir(parents=True)
     (sources / "a" / "__init__.py").write_text("")
-    (sources / "a" / "b.py").write_text("x: Any = 1\n\n\ndef f():\n    return 1\n")
+    (sources / "a" / "b.py").write_text('"""A."""\nx: Any = 1\n\n\ndef f():\n    # One.\n    """F."""\n    return 1\n')
     (sources / "c.py").write_text("y = 1\n")
     (tests / "a").mkdir(parents=True)
     (tests / "a" / "test_b.py").write_text("")
 
     figures = measure(sources, tests)
 
-    assert (figures["modules"], figures["lines"], figures["any"]) == (3, 6, 1)
-    assert figures["packages"] == {"(top)": {"modules": 1, "lines": 1}, "a": {"modules": 2, "lines": 5}}
-    assert (figures["longest_function_lines"], figures["mirrored_tests_percent"]) == (2, 50)
+    assert (figures["modules"], figures["lines"], figures["code_lines"], figures["any"]) == (3, 9, 4, 1)
+    assert figures["packages"] == {
+        "(top)": {"modules": 1, "lines": 1, "code_lines": 1},
+        "a": {"modules": 2, "lines": 8, "code_lines": 3},
+    }
+    assert (figures["longest_function_lines"], figures["mirrored_tests_percent"]) == (4, 50)
 
 
 def test_a_long_module_is_a_finding(tmp_path: Path) -> None:
@@ -75,3 +78,13 @@ def test_names_that_differ_by_an_ending(tmp_path: Path, names: tuple[str, str], 
         (tmp_path / f"{name}.py").write_text("")
 
     assert bool(alike(tmp_path)) == found
+
+
+def test_a_package_that_grew_is_a_finding() -> None:
+    """The figure and its limit are named."""
+    grown = {name: most + (name == "modules") for name, most in MOST.items()}
+
+    assert too_much(dict(MOST)) == []
+    assert too_much(grown) == [
+        f"{MOST['modules'] + 1:,} modules, more than {MOST['modules']:,}: make room, or raise tools.sizes.MOST"
+    ]

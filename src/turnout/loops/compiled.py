@@ -234,7 +234,7 @@ def _function_cache(function: Callable[..., Any], folder: Path) -> Any:
 
     class Locator(caching._CacheLocator):  # type: ignore[misc]  # noqa: SLF001 - what other locators derive from
         def ensure_cache_path(self) -> None:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            folder.mkdir(mode=0o755, parents=True, exist_ok=True)
 
         def get_cache_path(self) -> str:
             return str(folder)
@@ -288,7 +288,7 @@ def cache_folder() -> Path | None:
         home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
         folder = (Path(given) if given else home / "turnout" / "loops") / _digest()
         if not folder.is_dir():
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            folder.mkdir(mode=0o755, parents=True, exist_ok=True)
         problem = _problem_of(folder)
     except (OSError, RuntimeError) as failure:
         problem = str(failure)

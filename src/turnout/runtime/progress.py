@@ -12,6 +12,7 @@ class StartupStep(StrEnum):
     """Step of a run before its first micro-batch, in the words that show it."""
 
     SERVERS = "asking the servers and the store"
+    LOOPS = "compiling, once"
     SESSION = "starting Spark: the JVM and its session"
     SUBSCRIPTIONS = "reading the subscriptions"
     FIRST_BATCH = "waiting for Spark's workers and the first records"
