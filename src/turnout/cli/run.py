@@ -55,8 +55,8 @@ def register(app: typer.Typer) -> None:
 
 def _run(loaded: Route, *, once: bool, master: str, checkpoint: str | None, spark_log: Path | None, form: str) -> None:
     with needs_spark():
-        from turnout.runtime.preflight import preflight
         from turnout.loops.compiled import cache_is_filled, compile_loops
+        from turnout.runtime.preflight import preflight
         from turnout.runtime.progress import StartupStep
         from turnout.spark.running.job import run as run_route
         from turnout.spark.session.build import route_session
