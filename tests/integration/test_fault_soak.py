@@ -154,6 +154,10 @@ class Sides(ABC):
     removing: frozenset[str]
 
     @abstractmethod
+    def back_up(self) -> None:
+        """Copy what the source has, for the fault that restores it."""
+
+    @abstractmethod
     def publish(self, numbers: range) -> None:
         """Store messages in the source; return when all are acknowledged."""
 
@@ -177,7 +181,8 @@ class Sides(ABC):
             yield names
             after = self.present()
             gone = {number: place for number, place in before.items() if after.get(number) != place}
-            if kind.endswith("created again"):
+            if kind.endswith("created again") or kind == "older topic":
+                # All is read again, from the first on.
                 gone = before
             self.removals.append(Removal(kind, gone, tuple(names), begin))
 
@@ -263,7 +268,6 @@ class NatsSides(Sides):
             names.append(self._create(self.from_server, "IN"))
 
     def back_up(self) -> None:
-        """Copy the store of the source, for `_restore`."""
         self.from_server.stop()
         shutil.rmtree(self.folder / "backup", ignore_errors=True)
         shutil.copytree(self.from_server.work / "store", self.folder / "backup")
@@ -353,7 +357,7 @@ class KafkaSides(Sides):
     """Topics of a broker, and a sink with transactions."""
 
     mode = "Kafka exactly once"
-    removing = frozenset({"topic created again", "records deleted"})
+    removing = frozenset({"topic created again", "older topic", "records deleted"})
 
     def __init__(self, chance: random.Random, stack: contextlib.ExitStack, folder: Path, rounds: int) -> None:
         super().__init__(chance)
@@ -384,6 +388,7 @@ class KafkaSides(Sides):
             "broker stopped": self._freeze,
             "connections cut": self.proxy.cut,
             "topic created again": self._create_again,
+            "older topic": self._restore,
             "records deleted": self._delete_records,
             "sink topic created again": self._create_sink_again,
             "transaction left open": self._leave_open,
@@ -418,6 +423,28 @@ class KafkaSides(Sides):
             names.append(self._id("in"))
             self._recreate("in", 2, self.chance.choice([0.0, 0.5, 3.0]))
             names.append(self._id("in"))
+
+    def _partitions(self) -> tuple[Path, Path]:
+        """Folder of the broker's partitions, and of their copies."""
+        return self.broker.work / "log", self.broker.work / "backup"
+
+    def back_up(self) -> None:
+        self.broker.kill()
+        data, backup = self._partitions()
+        for partition in ("in-0", "in-1"):
+            shutil.rmtree(backup / partition, ignore_errors=True)
+            shutil.copytree(data / partition, backup / partition)
+        self.broker.start()
+
+    def _restore(self) -> None:
+        with self.removal("older topic") as names:
+            names.append("older data")
+            self.broker.kill()
+            data, backup = self._partitions()
+            for partition in ("in-0", "in-1"):
+                shutil.rmtree(data / partition)
+                shutil.copytree(backup / partition, data / partition)
+            self.broker.start()
 
     def _delete_records(self) -> None:
         from confluent_kafka import TopicPartition
@@ -536,7 +563,7 @@ class Soak:
         self.left = self.left or self.chance.sample(list(kinds), len(kinds))
         kind = self.left.pop()
         self.catch_up()
-        if kind == "older store" and isinstance(self.sides, NatsSides):
+        if kind in ("older store", "older topic"):
             self.sides.back_up()
             # The position must be behind the copy: of messages that the route never saw the copy has no trace.
             self.calm(count // 4)
