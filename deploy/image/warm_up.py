@@ -1,6 +1,7 @@
 """Make the archive of Spark's classes for an image: run a route once, and keep what its JVM wrote.
 
-The run compiles turnout's loops, too. The archive is in ``$XDG_CACHE_HOME/turnout``, where every start looks for it (`turnout.spark.session.class_archive`).
+The run compiles turnout's loops, too. The archive is in ``$XDG_CACHE_HOME/turnout``, where every start looks for it
+(`turnout.spark.session.class_archive`).
 """
 
 from __future__ import annotations
