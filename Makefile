@@ -35,7 +35,7 @@ every-test: $(STAMP)  ## the same with the heavy ones (clusters, kills, environm
 	$(BIN)/python -m tools.run_tests --every --strict
 
 fast: $(STAMP)  ## the tests that need no JVM and no server, side by side and with few examples of each property: two or three minutes
-	TURNOUT_HYPOTHESIS=fast $(BIN)/python -m pytest -n 3 --dist loadscope $(FAST) $(ARGS)
+	TURNOUT_HYPOTHESIS=fast $(BIN)/python -m pytest -p tools.forked_tests --processes 3 $(FAST) $(ARGS)
 
 check: lint types layers fresh every-test  ## what CI runs, fastest first
 

@@ -63,8 +63,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             if fixture in getattr(item, "fixturenames", ()):
                 for mark in marks:
                     item.add_marker(mark)
-    # The worker processes of `tools.run_tests` take modules in this order: a long one at the end would keep the others
-    # waiting.
+    # The processes of `tools.run_tests` take modules in this order: the others would wait for a long one at the end.
     items.sort(key=_rank)
 
 

@@ -3,7 +3,7 @@
 ``python -m tools.run_tests``; with ``--every`` the heavy tests too; with ``--strict`` a test that needs a second try is
 a failure. Other arguments go to one ordinary run of pytest instead.
 
-Most tests wait for servers, so there are more processes than cores. Tests that pass only at the second try are printed
+Many tests wait for servers, so there are more processes than cores. Tests that pass only at the second try are printed
 and counted at the end, and fail ``--strict`` unless `UNSTABLE` names them with a reason.
 """
 
@@ -20,7 +20,7 @@ from pathlib import Path
 UNSTABLE: dict[str, str] = {}
 """Node id of a test that may need a second try → the reason."""
 
-_WORKERS = 5
+_PROCESSES = 6
 _EVERY = "not soak and not packaging"
 _USUAL = f"{_EVERY} and not heavy"
 _PYTEST = [sys.executable, "-m", "pytest"]
@@ -41,8 +41,7 @@ class Run:
 
     def run_all(self) -> int:
         """Run the tests in several processes, a module in one of them, and return pytest's exit code."""
-        # The order of the collection is kept, see tests/conftest.py.
-        parallel = ["-n", str(_WORKERS), "--dist", "loadscope", "--no-loadscope-reorder", "--durations", "60"]
+        parallel = ["-p", "tools.forked_tests", "--processes", str(_PROCESSES), "--durations", "60"]
         return subprocess.run([*_PYTEST, "-m", self.marks, *parallel, *self._cache_option], check=False).returncode
 
     def run_failed(self) -> int:

@@ -1,0 +1,239 @@
+"""Plugin of pytest that executes the modules of tests in several processes, forked when all tests have been collected.
+
+``python -m pytest -p tools.forked_tests --processes 6``. Importing and collecting the tests takes 16 s of processor
+time, and more before there is bytecode. A forked process has them already, where one of pytest-xdist would begin again.
+
+A module is executed by one process, and so are all modules that share a fixture of their package. The processes take
+modules in the order of the collection.
+"""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import itertools
+import os
+import struct
+import sys
+import traceback
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection, Pipe, wait
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from _pytest.runner import runtestprotocol
+
+_TICKET: Final = struct.Struct("H")
+"""Index of a part, as the processes read them from one pipe: so few bytes are written and read at once."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--processes", type=int, default=1, help="number of processes that execute the tests")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session: pytest.Session) -> bool | None:
+    """Execute the tests in several processes; leave it to pytest where one is enough."""
+    count = session.config.getoption("--processes")
+    if count < 2 or session.testsfailed or session.config.getoption("--collect-only"):
+        return None
+    _Run(session, _parts(session.items)).execute(count)
+    return True
+
+
+def _parts(items: Sequence[pytest.Item]) -> list[list[pytest.Item]]:
+    """Return the items in parts for one process each: a module, or the modules that share a fixture of their package."""
+    packages: dict[Path, str] = {}
+    for item in items:
+        fixtures = getattr(item, "_fixtureinfo", None)
+        for definitions in fixtures.name2fixturedefs.values() if fixtures else ():
+            if definitions[-1].scope == "package":
+                packages[item.path] = definitions[-1].baseid
+    parts: dict[Path | str, list[pytest.Item]] = {}
+    for item in items:
+        parts.setdefault(packages.get(item.path, item.path), []).append(item)
+    return list(parts.values())
+
+
+@dataclass(slots=True)
+class _Process:
+    """Forked process, as its parent sees it.
+
+    Attributes:
+        id: its process id.
+        output: where its messages are read.
+        open_items: items of the parts it has taken that have not ended.
+    """
+
+    id: int
+    output: Connection[Any, Any]
+    open_items: dict[str, pytest.Item] = field(default_factory=dict)
+
+
+class _Run:
+    """Execution of all parts.
+
+    Args:
+        session: pytest's session, in which reports of all processes arrive.
+        parts: the items that one process executes, one after the other.
+    """
+
+    def __init__(self, session: pytest.Session, parts: list[list[pytest.Item]]) -> None:
+        self._session = session
+        self._hook = session.config.hook
+        self._parts = parts
+        self._tickets, tickets = os.pipe()
+        os.write(tickets, b"".join(map(_TICKET.pack, range(len(parts)))))
+        os.close(tickets)
+
+    def execute(self, count: int) -> None:
+        """Execute the parts in *count* processes, and pass on their reports as they come."""
+        factory = self._session.config._tmp_path_factory  # type: ignore[attr-defined]  # noqa: SLF001
+        folder = factory.getbasetemp()
+        gc.collect()
+        # What has been collected lives to the end: neither the parent nor a child has to traverse it again.
+        gc.freeze()
+        processes = [self._fork(folder / f"process-{number}") for number in range(min(count, len(self._parts)))]
+        try:
+            self._pass_on(processes)
+        finally:
+            os.close(self._tickets)
+            for process in processes:
+                process.output.close()
+                os.waitpid(process.id, 0)
+        if self._session.shouldfail:
+            raise self._session.Failed(self._session.shouldfail)
+
+    def _fork(self, folder: Path) -> _Process:
+        """Fork a process whose temporary files are in a folder of its own."""
+        reading, writing = Pipe(duplex=False)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        process_id = os.fork()
+        if process_id:
+            writing.close()
+            return _Process(process_id, reading)
+        code = 1
+        try:
+            reading.close()
+            folder.mkdir(0o700)
+            self._session.config._tmp_path_factory._basetemp = folder  # type: ignore[attr-defined]  # noqa: SLF001
+            _Executor(self._session, self._parts, self._tickets, writing).execute()
+            code = 0
+        except KeyboardInterrupt:
+            pass  # The parent has had it, too, and says so.
+        except BaseException:  # noqa: BLE001 - the stack above is the parent's
+            traceback.print_exc()
+        finally:
+            # Temporary folders are removed there. More would be to end the parent's session a second time.
+            atexit._run_exitfuncs()  # noqa: SLF001
+            os._exit(code)
+
+    def _pass_on(self, processes: list[_Process]) -> None:
+        """Pass on what the processes report until all have ended."""
+        reporting = {process.output: process for process in processes}
+        while reporting:
+            for output in wait(list(reporting)):
+                process = reporting[output]  # type: ignore[index]
+                try:
+                    message = process.output.recv()
+                except (EOFError, OSError):
+                    # It has ended, perhaps in the middle of a message.
+                    del reporting[process.output]
+                    self._fail_open_items(process)
+                else:
+                    self._take(process, message)
+
+    def _take(self, process: _Process, message: dict[str, Any]) -> None:
+        """Take one message of a process."""
+        if "part" in message:
+            process.open_items |= {item.nodeid: item for item in self._parts[message["part"]]}
+        elif "warning" in message:
+            warning = warnings.WarningMessage(UserWarning(message["warning"]), UserWarning, *message["line"])
+            recorded = {"warning_message": warning, "when": "runtest", "nodeid": message["nodeid"], "location": None}
+            self._hook.pytest_warning_recorded.call_historic(kwargs=recorded)
+        elif "begun" in message:
+            item = process.open_items[message["begun"]]
+            self._hook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+        elif "ended" in message:
+            item = process.open_items.pop(message["ended"])
+            self._hook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+        else:
+            report = self._hook.pytest_report_from_serializable(config=self._session.config, data=message)
+            self._hook.pytest_runtest_logreport(report=report)
+            if self._session.shouldfail:
+                # No process takes another part.
+                while os.read(self._tickets, _TICKET.size):
+                    pass
+
+    def _fail_open_items(self, process: _Process) -> None:
+        """Report items as failed that a process had taken when it ended."""
+        for item in process.open_items.values():
+            text = f"the process {process.id} ended before this test did"
+            report = pytest.TestReport(item.nodeid, item.location, {}, "failed", text, "call")
+            self._hook.pytest_runtest_logreport(report=report)
+        process.open_items.clear()
+
+
+class _Executor:
+    """Execution of parts in a forked process.
+
+    Args:
+        session: pytest's session.
+        parts: the items that one process executes, one after the other.
+        tickets: the pipe with the indexes of parts that no process has taken.
+        output: where messages to the parent are written.
+    """
+
+    def __init__(
+        self, session: pytest.Session, parts: list[list[pytest.Item]], tickets: int, output: Connection[Any, Any]
+    ) -> None:
+        self._session = session
+        self._parts = parts
+        self._tickets = tickets
+        self._output = output
+
+    def execute(self) -> None:
+        """Execute parts while there are any."""
+        capture = self._session.config.pluginmanager.getplugin("capturemanager")
+        # The files that the parent captures in have one position for all processes.
+        capture.stop_global_capturing()
+        capture.start_global_capturing()
+        capture.suspend_global_capture()
+        self._session.config.pluginmanager.register(self)
+        try:
+            # The next part is taken before the last test of the one before, which then keeps what both of them share.
+            for item, following in itertools.pairwise(itertools.chain(self._items(), [None])):
+                self._session.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+        finally:
+            self._session._setupstate.teardown_exact(None)  # noqa: SLF001 - after Ctrl-C nothing has called it
+            capture.stop_global_capturing()
+            self._output.close()
+
+    def _items(self) -> Iterator[pytest.Item]:
+        """Yield the items of parts; a part is taken when its first item is asked for."""
+        while ticket := os.read(self._tickets, _TICKET.size):
+            (part,) = _TICKET.unpack(ticket)
+            self._output.send({"part": part})
+            yield from self._parts[part]
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool:
+        """Execute one test, and send its reports to the parent instead of this process's terminal."""
+        self._output.send({"begun": item.nodeid})
+        config = self._session.config
+        for report in runtestprotocol(item, log=False, nextitem=nextitem):
+            self._output.send(config.hook.pytest_report_to_serializable(config=config, report=report))
+        self._output.send({"ended": item.nodeid})
+        return True
+
+    @pytest.hookimpl
+    def pytest_warning_recorded(self, warning_message: warnings.WarningMessage, nodeid: str) -> None:
+        """Send a warning to the parent, which prints them all at the end."""
+        text = f"{warning_message.category.__name__}: {warning_message.message}"
+        self._output.send(
+            {"warning": text, "line": [warning_message.filename, warning_message.lineno], "nodeid": nodeid}
+        )
