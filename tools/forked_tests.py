@@ -45,7 +45,7 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
 
 
 def _parts(items: Sequence[pytest.Item]) -> list[list[pytest.Item]]:
-    """Return the items in parts for one process each: a module, or the modules that share a fixture of their package."""
+    """Return the items in parts for one process each: a module, or those that share a fixture of their package."""
     packages: dict[Path, str] = {}
     for item in items:
         fixtures = getattr(item, "_fixtureinfo", None)
