@@ -9,6 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -16,9 +17,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from turnout.caches import LruCache
 from turnout.codecs.schema_registry.options import RegistryOptions
 from turnout.codecs.schema_registry.readiness import Readiness
-from turnout.codecs.schema_registry.transport import limit_exchanges
 from turnout.errors import ConnectionLostError, MissingExtraError, RecordError, TurnoutError
 from turnout.file_reading import check_file
+from turnout.http_exchange import AnswerTooLargeError, exchange
 from turnout.mistakes import shortened
 from turnout.secrets import masked_url
 
@@ -44,6 +45,9 @@ _MAX_REFERENCES: Final = 200
 _REFUSALS: Final = {401: "refuses the credentials", 403: "denies access"}
 _NOT_OF_THE_API: Final = -1
 """Error code that Confluent's client gives an answer without one."""
+
+_MAX_ANSWER_BYTES: Final = 16 << 20
+"""Bytes of an answer that are read: a schema has 4 MiB at most."""
 
 _TRANSIENT: Final = (408, 429, 500, 502, 503, 504)
 
@@ -389,8 +393,47 @@ def _client_of(options: RegistryOptions) -> SchemaRegistryClient:
             "bearer.auth.identity.pool.id": "",
         }
     client = SchemaRegistryClient({name: value for name, value in properties.items() if value is not None})
-    limit_exchanges(client, options.timeout)
+    _limit_exchanges(client, options.timeout)
     return client
+
+
+def _limit_exchanges(client: SchemaRegistryClient, seconds: float) -> None:
+    """Have a client send its requests by `turnout.http_exchange.exchange`.
+
+    Its own timeout is that of one read. Credentials, retries and the choice of a server stay those of the client.
+
+    Args:
+        client: the client, which has sent no request.
+        seconds: seconds of one exchange in total.
+    """
+    rest: Any = client._rest_client  # noqa: SLF001 - the client has no option for its transport
+    # The library of the client: httpx, or its successor.
+    httpx: Any = import_module(type(rest.session).__module__.partition(".")[0])
+
+    class Transport(httpx.BaseTransport):  # type: ignore[misc]  # known at run time only
+        def handle_request(self, request: Any) -> Any:
+            try:
+                answer = exchange(
+                    str(request.url),
+                    method=request.method,
+                    headers=dict(request.headers),
+                    body=request.read() or None,
+                    seconds=seconds,
+                    max_bytes=_MAX_ANSWER_BYTES,
+                    tls=rest.verify,
+                )
+            except TimeoutError as failure:
+                raise httpx.ReadTimeout(str(failure), request=request) from failure
+            except AnswerTooLargeError as failure:
+                # No transport error: the same answer would come again.
+                raise httpx.DecodingError(str(failure), request=request) from failure
+            except OSError as failure:
+                raise httpx.ConnectError(str(failure), request=request) from failure
+            headers = [pair for pair in answer.headers if pair[0].lower() != "transfer-encoding"]
+            return httpx.Response(answer.status, headers=headers, content=answer.body, request=request)
+
+    rest.session.close()
+    rest.session = httpx.Client(auth=rest.auth, transport=Transport())
 
 
 def registry_of(options: RegistryOptions) -> SchemaRegistry:
