@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
+
 from google.protobuf.empty_pb2 import Empty
 
 from turnout.errors import SubscriptionInvalidError
@@ -12,6 +15,9 @@ from turnout.rpc.settings_messages import write_settings
 from turnout.rpc.tenants import Tenants
 from turnout.rpc.v1 import subscriptions_pb2 as pb
 from turnout.rpc.v1.subscriptions_pb2_grpc import ServiceServicer
+from turnout.subscriptions import ConditionMatch
+
+_Result = TypeVar("_Result", pb.ConditionMatch, pb.Subscription)
 
 _FRAME_BYTES = 8
 """Bytes, at most, that frame one result in its page."""
@@ -61,24 +67,9 @@ class SubscriptionsServicer(ServiceServicer):
         page = self._tenants.service(context.caller).search_by_condition(
             query.key, query.pattern, query.partial, limit=request.limit, cursor=request.cursor
         )
-        response = pb.SearchByConditionResponse(cursor=page.cursor)
-        left = _room(context)
-        for match in page.items:
-            data = data_to(match.subscription)
-            written = pb.ConditionMatch(
-                subscriptionId=match.subscription_id,
-                conditionId=match.condition_id,
-                route=data.route,
-                metadata=data.metadata,
-                revision=data.revision,
-            )
-            write_settings(match.subscription, written)
-            left -= written.ByteSize() + _FRAME_BYTES
-            if left < 0 and response.page:
-                response.cursor = response.page[-1].subscriptionId
-                break
-            response.page.append(written)
-        return response
+        ids = [match.subscription_id for match in page.items]
+        written, cursor = _fitting(map(_written_match, page.items), ids, page.cursor, context)
+        return pb.SearchByConditionResponse(page=written, cursor=cursor)
 
     def SearchByMetadata(  # noqa: N802
         self, request: pb.SearchByMetadataRequest, context: CallContext
@@ -90,17 +81,40 @@ class SubscriptionsServicer(ServiceServicer):
             )
         service = self._tenants.service(context.caller)
         page = service.search_by_metadata(dict(request.metadata), limit=request.limit, cursor=request.cursor)
-        response = pb.SearchByMetadataResponse(cursor=page.cursor)
-        left = _room(context)
-        for written in map(subscription_to, page.items):
-            left -= written.ByteSize() + _FRAME_BYTES
-            if left < 0 and response.page:
-                response.cursor = response.page[-1].id
-                break
-            response.page.append(written)
-        return response
+        ids = [subscription.id for subscription in page.items]
+        found, cursor = _fitting(map(subscription_to, page.items), ids, page.cursor, context)
+        return pb.SearchByMetadataResponse(page=found, cursor=cursor)
 
 
-def _room(context: CallContext) -> int:
-    """Return the bytes of results for which the client has room; a page ends where they are used."""
-    return max(MAX_RESPONSE, context.max_response) - MAX_RESPONSE // 64
+def _written_match(match: ConditionMatch) -> pb.ConditionMatch:
+    data = data_to(match.subscription)
+    written = pb.ConditionMatch(
+        subscriptionId=match.subscription_id,
+        conditionId=match.condition_id,
+        route=data.route,
+        metadata=data.metadata,
+        revision=data.revision,
+    )
+    write_settings(match.subscription, written)
+    return written
+
+
+def _fitting(
+    results: Iterable[_Result], ids: Sequence[str], cursor: str, context: CallContext
+) -> tuple[list[_Result], str]:
+    """Return the results of a page for which the client has room, at least one, and the cursor behind them.
+
+    Args:
+        results: results of the search.
+        ids: id of the subscription of each of them, which is the cursor behind it.
+        cursor: cursor behind all of them.
+        context: context of the call.
+    """
+    left = max(MAX_RESPONSE, context.max_response) - MAX_RESPONSE // 64
+    fitting: list[_Result] = []
+    for result in results:
+        left -= result.ByteSize() + _FRAME_BYTES
+        if left < 0 and fitting:
+            return fitting, ids[len(fitting) - 1]
+        fitting.append(result)
+    return fitting, cursor
