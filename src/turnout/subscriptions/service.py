@@ -18,7 +18,7 @@ from turnout.subscriptions.lines import create_read, read_lines, whole_subscript
 from turnout.subscriptions.model import ConditionMatch, Page, Subscription
 from turnout.subscriptions.plain_lines import PlainLine
 from turnout.subscriptions.quotas import Quota, UsageCounter
-from turnout.subscriptions.store import PlainLineStore, Store, create_many, delete_many, history_of
+from turnout.subscriptions.store import PlainLineStore, Store, create_many, delete, delete_many, history_of
 from turnout.subscriptions.validation import check, check_id
 
 _USUAL = Rights()
@@ -241,10 +241,7 @@ class SubscriptionService:
         """
         check_id(id)
         deleted = self.store.read(id) if self._kiwi_trees is not None else None
-        if expected_revision is None:
-            self.store.delete(id)
-        else:
-            self.store.delete(id, expected_revision)
+        delete(self.store, id, expected_revision)
         if deleted is not None and self._kiwi_trees is not None:
             for leaf in _tree_leaves([deleted]):
                 self._release(self._kiwi_trees.of(leaf), leaf)

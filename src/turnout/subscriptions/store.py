@@ -229,6 +229,19 @@ def create_many(store: Store, subscriptions: Iterable[Subscription]) -> list[str
     return [store.create(subscription) for subscription in subscriptions]
 
 
+def delete(store: Store, id: str, expected_revision: int | None) -> None:  # noqa: A002 - the field's own name
+    """Delete a subscription; stores of packages may lack the parameter, which they need for a revision alone.
+
+    Raises:
+        SubscriptionNotFoundError: there is none.
+        SubscriptionConflictError: it is not at the expected revision.
+    """
+    if expected_revision is None:
+        store.delete(id)
+    else:
+        store.delete(id, expected_revision)
+
+
 def delete_many(store: Store, ids: Iterable[str]) -> None:
     """Delete subscriptions: all or none in a `BulkStore`, otherwise one after the other until one fails.
 

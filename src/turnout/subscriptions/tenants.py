@@ -25,7 +25,7 @@ from turnout.subscriptions.model import Changes, ConditionMatch, Page, Subscript
 from turnout.subscriptions.past import Creation, Moment, PastStore
 from turnout.subscriptions.plain_lines import PlainLine
 from turnout.subscriptions.snapshot import Snapshot
-from turnout.subscriptions.store import Store, StoreBase, VersionedStore, create_many, delete_many
+from turnout.subscriptions.store import Store, StoreBase, VersionedStore, create_many, delete, delete_many
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _OWNED = re.compile(rf"@({_NAME.pattern})/")
@@ -163,10 +163,7 @@ class TenantStore(StoreBase):
     def delete(self, id: str, expected_revision: int | None = None) -> None:  # noqa: A002 - the field's own name
         """See `Store.delete`."""
         with self._known_ids():
-            if expected_revision is None:
-                self._store.delete(self._prefix + id)
-            else:
-                self._store.delete(self._prefix + id, expected_revision)
+            delete(self._store, self._prefix + id, expected_revision)
 
     def delete_many(self, ids: Iterable[str]) -> None:
         """See `BulkStore.delete_many`; one after the other if the store behind it has no such ability."""
