@@ -598,3 +598,28 @@ def test_without_a_key(turnout, monkeypatch):
     assert without[0] == 2
     assert serving[0] == 2
     assert "TURNOUT_SECRET_KEY: key 1: expected 32 bytes in URL-safe base64" in serving[2]
+
+
+def test_leftovers_of_other_query_languages(turnout, tmp_path):
+    """JSON has no quotes that would say they are meant: what stores them warns, with the subscriptions of an import."""
+    store = ("--store", f"sqlite:///{tmp_path}/s.db")
+    line = (
+        '{"id": "%s", "route": {"destinations": ["d"], "condition": {"kiwiCondition": {"key": "%s", "pattern": "%s"}}}}'
+    )
+    (tmp_path / "some.jsonl").write_text(
+        "\n".join(line % one for one in [("a", "-city", "x"), ("", "-city", "y"), ("c", "p", ">1")])
+    )
+
+    warnings = {
+        "import": turnout("subscriptions", "import", str(tmp_path / "some.jsonl"), *store)[2],
+        "create": turnout("subscriptions", "create", "--body", line % ("d", "_exists_", "k"), *store)[2],
+        "update": turnout("subscriptions", "update", "d", "--body", line % ("d", "p", "'x'"), *store)[2],
+    }
+
+    sentence = (
+        "warning: -city: '-' is part of the key; a negation is written NOT, or as the field not, in: a, subscription 2"
+    )
+    assert sentence in warnings["import"].splitlines()
+    assert "warning: p: '>1' is compared as a text: write p>1 " in warnings["import"]
+    assert "warning: _exists_: is a key; write k exists" in warnings["create"]
+    assert "single quotes belong to the text" in warnings["update"]

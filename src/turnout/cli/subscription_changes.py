@@ -17,7 +17,7 @@ from turnout.terminal import json_text, printable_lines
 from turnout.untrusted import JsonObject
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from turnout.subscriptions import Subscription
     from turnout.subscriptions.audit import AuditEntry
@@ -73,7 +73,7 @@ def update(
 ) -> None:
     """Replace parts of a subscription, or all of it, under the same id; a running route sees one change."""
     from turnout.conditions import parse
-    from turnout.subscriptions.lines import subscription_from_json
+    from turnout.subscriptions.lines import doubts, subscription_from_json
     from turnout.subscriptions.signing_secrets import new_secret
     from turnout.subscriptions.validation import check
 
@@ -90,6 +90,7 @@ def update(
     if body is not None:
         new = subscription_from_json(json_of(body, "--body"))
         _edit(id, lambda _: new, expected_revision, store, timeout, as_json=as_json)
+        echo_doubts(doubts([new], [id]))
         return
     secret = new_secret() if sign else ""
 
@@ -122,6 +123,12 @@ def _edit(
     else:
         typer.echo(printable_lines([f"{id_} is at revision {revision}"]), err=True)
     echo_secret(secret, as_json=as_json)
+
+
+def echo_doubts(problems: Iterable[str]) -> None:
+    """Print what is probably not meant in stored conditions."""
+    for problem in problems:
+        typer.echo(printable_lines([f"warning: {problem}"]), err=True)
 
 
 def settings_of(

@@ -23,6 +23,7 @@ from turnout.cli.subscription_changes import (
     ExpiresBy,
     From,
     Project,
+    echo_doubts,
     history,
     pause,
     resume,
@@ -94,7 +95,7 @@ def create(
     """Store a subscription and print its id: from text, from flags, or from JSON."""
     from turnout.conditions import parse
     from turnout.subscriptions import Subscription
-    from turnout.subscriptions.lines import subscription_from_json
+    from turnout.subscriptions.lines import doubts, subscription_from_json
     from turnout.subscriptions.signing_secrets import new_secret
     from turnout.subscriptions.validation import check
 
@@ -118,6 +119,8 @@ def create(
         subscription = replace(subscription, delivery=signed_with(secret, subscription.delivery))
     with opened_store(store, timeout, create=True) as opened:
         created = opened.create(subscription)
+    if body is not None:
+        echo_doubts(doubts([subscription], [created]))
     typer.echo(json.dumps({"id": created, **secret_part(secret)}) if as_json else printable_lines([created]))
     echo_secret(secret, as_json=as_json)
 
@@ -172,7 +175,7 @@ def import_(
             typer.echo(f"\r{imported.created:,} stored", err=True, nl=False)
 
     with opened_store(store, timeout, create=True) as opened, _reading(file) as lines:
-        done = import_lines(opened, lines, existing=existing, progress=progress)
+        done = import_lines(opened, lines, existing=existing, progress=progress, warn=lambda one: echo_doubts([one]))
     if as_json:
         typer.echo(json.dumps({"created": done.created, "skipped": done.skipped}))
     else:

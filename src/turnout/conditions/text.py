@@ -349,17 +349,24 @@ def leftovers(leaf: Leaf) -> Iterator[str]:
 
     JSON and protobuf have no quotes, so such a part may be meant as it is.
     """
-    key = metadata_key(leaf.key)
+    return leftovers_of(leaf.key, leaf.pattern if isinstance(leaf, Kiwi) else None)
+
+
+def leftovers_of(written_key: str, pattern: str | None) -> Iterator[str]:
+    """Yield the sentences of `leftovers` for a leaf with this key, and this pattern if it compares with one."""
+    key = metadata_key(written_key)
     if key.startswith(("!", "-", "+")):
         yield f"{key}: {key[0]!r} is part of the key; a negation is written NOT, or as the field not"
-    if not isinstance(leaf, Kiwi):
+    if pattern is None:
         return
     if key in _LUCENE:
-        yield f"{key}: is a key; write {_LUCENE[key].format(leaf.pattern)}, or an existsCondition"
+        yield f"{key}: is a key; write {_LUCENE[key].format(pattern)}, or an existsCondition"
+    if not pattern.startswith((">", "<", "'")):
+        return
     try:
-        _pattern_read(leaf.pattern, key)
+        _pattern_read(pattern, key)
     except ConditionError as problem:
-        yield f"{key}: {leaf.pattern!r:.80} is compared as a text: {problem}"
+        yield f"{key}: {pattern!r:.80} is compared as a text: {problem}"
 
 
 def _unquoted(written: str) -> str:

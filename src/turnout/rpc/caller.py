@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 import grpc
 
@@ -13,6 +13,7 @@ from turnout.rpc.status import RefusedError
 from turnout.subjects.rights import Rights
 from turnout.subscriptions import Subscription
 from turnout.subscriptions.destinations import refusals_of
+from turnout.subscriptions.lines import doubts
 from turnout.subscriptions.plain_lines import PlainLine
 from turnout.subscriptions.quotas import Quota
 from turnout.subscriptions.tenants import check_tenant
@@ -172,6 +173,19 @@ class CallContext:
         """Largest response that the client takes, in bytes: as it says, or as gRPC clients do if they say nothing."""
         length = dict(self._context.invocation_metadata() or ()).get(MAX_RESPONSE_KEY, "")
         return decimal(length) or MAX_RESPONSE
+
+    def warn(self, stored: Sequence[Subscription | PlainLine], ids: Sequence[str]) -> None:
+        """Add trailing metadata with the doubts about what was stored."""
+        if problems := doubts(stored, ids):
+            text = "; ".join(problems)[:_LONGEST_WARNING].encode("unicode_escape").decode()
+            self._context.set_trailing_metadata(((WARNING_KEY, text),))
+
+
+WARNING_KEY: Final = "turnout-warning"
+"""The trailing metadata of a creation or an update with what is probably not meant in its conditions."""
+
+_LONGEST_WARNING: Final = 1_000
+"""Characters of the warning of a call."""
 
 
 def _denied(details: str) -> RefusedError:

@@ -50,6 +50,7 @@ class StorageServicer(_Servicer):
             context.caller.check_destinations(subscriptions)
             with self._tenants.changing(), within(STORE_SECONDS):
                 ids = self._tenants.service(context.caller).create_many(subscriptions)
+            context.warn(subscriptions, ids)
         return pb.CreateManyResponse(ids=ids)
 
     def CreateLines(  # noqa: N802
@@ -64,6 +65,7 @@ class StorageServicer(_Servicer):
             context.caller.check_destinations(new)
             with self._tenants.changing(), within(STORE_SECONDS):
                 ids = service.create_read(new)
+            context.warn(new, ids)
         return pb.CreateManyResponse(ids=ids)
 
     def DeleteMany(  # noqa: N802

@@ -35,6 +35,7 @@ class SubscriptionsServicer(ServiceServicer):
         context.caller.check_destinations([subscription])
         with self._tenants.changing():
             created = self._tenants.service(context.caller).create(subscription)
+        context.warn([subscription], [created])
         return pb.CreateResponse(id=created)
 
     def Read(self, request: pb.ReadRequest, context: CallContext) -> pb.SubscriptionDataOutput:  # noqa: N802
@@ -48,6 +49,7 @@ class SubscriptionsServicer(ServiceServicer):
         expected = request.expectedRevision if request.HasField("expectedRevision") else None
         with self._tenants.changing():
             revision = self._tenants.service(context.caller).update(request.id, subscription, expected)
+        context.warn([subscription], [request.id])
         return pb.UpdateResponse(revision=revision)
 
     def Delete(self, request: pb.DeleteRequest, context: CallContext) -> Empty:  # noqa: N802

@@ -11,13 +11,14 @@ with ``enabled``, ``expires`` and ``delivery`` where they are not the defaults. 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from typing import Literal, TypeAlias
 
-from turnout.conditions import decode, encode
+from turnout.conditions import decode, encode, leaves
+from turnout.conditions.text import leftovers, leftovers_of
 from turnout.errors import (
     ConditionError,
     SubscriptionExistsError,
@@ -25,6 +26,7 @@ from turnout.errors import (
     SubscriptionNotFoundError,
 )
 from turnout.gc_tools import paused_gc
+from turnout.plural import first_names
 from turnout.subscriptions.model import Subscription
 from turnout.subscriptions.plain_lines import PlainLine, read_plain
 from turnout.subscriptions.settings import SETTINGS, settings_from_mapping, settings_to_mapping
@@ -113,6 +115,7 @@ def import_lines(
     existing: Literal["fail", "skip"] = "fail",
     batch: int = BATCH,
     progress: Callable[[Imported], None] = lambda _: None,
+    warn: Callable[[str], None] = lambda _: None,
 ) -> Imported:
     """Store the subscriptions of the lines, a batch at a time; blank lines are passed over.
 
@@ -122,6 +125,7 @@ def import_lines(
         existing: policy for an id that is stored already.
         batch: how many lines are stored together.
         progress: called after each batch with the number of lines that are committed.
+        warn: called with each of the `doubts` about a batch that is committed.
 
     Raises:
         SubscriptionInvalidError: a line cannot be read. The lines before its batch are stored.
@@ -136,6 +140,10 @@ def import_lines(
             if not entries:
                 return imported
             created = _store(store, store_many, entries, existing)
+            behind = imported.created + imported.skipped
+            names = [entry.id or f"subscription {number}" for number, entry in enumerate(entries, behind + 1)]
+            for problem in doubts(entries, names):
+                warn(problem)
         imported = Imported(imported.created + created, imported.skipped + len(entries) - created)
         progress(imported)
 
@@ -232,6 +240,32 @@ def _store_each(store_many: _StoreMany, entries: list[Subscription | PlainLine])
         except SubscriptionExistsError:
             continue
     return created
+
+
+_MOST_DOUBTS = 100
+"""Different sentences about leftovers that are kept of a bulk."""
+
+
+def doubts(new: Iterable[Subscription | PlainLine], ids: Sequence[str]) -> list[str]:
+    """Return a sentence for each part of a condition that is of another query language, and probably not meant so.
+
+    Every interface that stores subscriptions says them: JSON and protobuf take such parts as texts.
+
+    Args:
+        new: the subscriptions.
+        ids: their ids; of several, a sentence has those that it is about.
+    """
+    found: dict[str, list[str]] = {}
+    for one, id_ in zip(new, ids, strict=True):
+        if isinstance(one, PlainLine):
+            pairs = [(key, pattern) for key, pattern, _, _ in one.leaf_rows("")]
+            problems = [problem for key, pattern in pairs for problem in leftovers_of(key, pattern)]
+        else:
+            problems = [problem for leaf in leaves(one.condition) for problem in leftovers(leaf)]
+        for problem in dict.fromkeys(problems):
+            if problem in found or len(found) < _MOST_DOUBTS:
+                found.setdefault(problem, []).append(id_)
+    return [f"{problem}, in: {first_names(of)}" if len(ids) > 1 else problem for problem, of in found.items()]
 
 
 def export_lines(store: Store) -> Iterator[str]:

@@ -416,8 +416,16 @@ def test_leftovers_of_other_query_languages(client: TestClient, key: str, patter
     body = {"destinations": ["d"], "condition": {"kiwiCondition": {"key": key, "pattern": pattern}}}
     created = client.post("/v1/subscriptions", json={**body, "id": "t"})
     replaced = client.put("/v1/subscriptions/t", json=body)
+    patched = client.patch("/v1/subscriptions/t", json={"condition": body["condition"]})
+    line = {"id": "l", "route": body}
+    imported = client.post(
+        "/v1/subscriptions/import", content=json.dumps(line), headers={"Content-Type": "application/x-ndjson"}
+    )
+    several = [{**body, "id": "m1"}, {"destinations": ["d"], "condition_text": "a:b"}, {**body, "id": "m2"}]
+    bulk = client.post("/v1/subscriptions/create-many", json={"subscriptions": several})
 
-    for answer in (created, replaced):
+    assert bulk.headers.get("Warning", "").endswith(', in: m1, m2"') == bool(warning)
+    for answer in (created, replaced, patched, imported, bulk):
         assert answer.status_code in (200, 201), answer.text
         assert warning in answer.headers.get("Warning", "")
         assert ("Warning" in answer.headers) == bool(warning)

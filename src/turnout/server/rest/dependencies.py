@@ -118,8 +118,8 @@ class Subscriptions:
         with self._changing():
             return self.service.create_many(subscriptions)
 
-    def create_lines(self, lines: bytes) -> list[str]:
-        """Store the subscriptions of JSON lines, all or none; their ids.
+    def create_lines(self, lines: bytes) -> tuple[list[Subscription | PlainLine], list[str]]:
+        """Store the subscriptions of JSON lines, all or none; return them with their ids.
 
         Raises:
             SubscriptionInvalidError: a line breaks a rule; the message has its number.
@@ -128,7 +128,7 @@ class Subscriptions:
         new = self.service.read_lines(lines.splitlines())
         self._check(*new)
         with self._changing():
-            return self.service.create_read(new)
+            return new, self.service.create_read(new)
 
     def delete_many(self, ids: Sequence[str]) -> int:
         """Forget all subscriptions or none; their number."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Final
 from urllib.parse import quote
 
 from fastapi import APIRouter, Body, Query, Response
 
-from turnout.conditions import decode, encode, format_condition, leaves, parse
-from turnout.conditions.text import leftovers
+from turnout.conditions import decode, encode, format_condition, parse
 from turnout.errors import ConditionError, ConfigError, Mistake
 from turnout.server.preconditions import Conditions
 from turnout.server.rest.dependencies import Matches, Reads, SubscriptionsDep, Writes
@@ -35,6 +35,8 @@ from turnout.server.rest.subscription_forms import (
 )
 from turnout.server.security import JSON_LINES
 from turnout.subscriptions import Subscription
+from turnout.subscriptions.lines import doubts
+from turnout.subscriptions.plain_lines import PlainLine
 
 router = APIRouter(prefix="/v1/subscriptions", tags=["subscriptions"])
 
@@ -103,15 +105,14 @@ def _model(subscription: Subscription) -> SubscriptionModel:
 def create(form: SubscriptionForm, subscriptions: SubscriptionsDep, _: Writes, response: Response) -> SubscriptionModel:
     stored = form.subscription()
     id_ = subscriptions.create(stored)
-    _warn(stored, response)
+    _warn([stored], [id_], response)
     response.headers["Location"] = f"/v1/subscriptions/{quote(id_, safe='')}"
     return _tagged(subscriptions.service.read(id_), response)
 
 
-def _warn(stored: Subscription, response: Response) -> None:
-    """Add a header for parts of a condition that are another query language's: JSON takes them as texts."""
-    problems = dict.fromkeys(problem for leaf in leaves(stored.condition) for problem in leftovers(leaf))
-    if problems:
+def _warn(stored: Sequence[Subscription | PlainLine], ids: Sequence[str], response: Response) -> None:
+    """Add a header for parts of conditions that are another query language's: JSON takes them as texts."""
+    if problems := doubts(stored, ids):
         text = "; ".join(problems)[:_LONGEST_WARNING].encode("unicode_escape").decode()
         quoted = text.replace('"', '\\"')
         response.headers["Warning"] = f'299 turnout "{quoted}"'
@@ -125,8 +126,11 @@ _LONGEST_WARNING: Final = 1_000
     "/create-many", status_code=201, summary="Store many subscriptions, or none", responses={409: {}, **_STORED}
 )
 @writes_store
-def create_many(form: SubscriptionsForm, subscriptions: SubscriptionsDep, _: Writes) -> IdsModel:
-    return IdsModel(ids=subscriptions.create_many([one.subscription() for one in form.subscriptions]))
+def create_many(form: SubscriptionsForm, subscriptions: SubscriptionsDep, _: Writes, response: Response) -> IdsModel:
+    new = [one.subscription() for one in form.subscriptions]
+    ids = subscriptions.create_many(new)
+    _warn(new, ids, response)
+    return IdsModel(ids=ids)
 
 
 @router.post(
@@ -137,8 +141,11 @@ def import_lines(
     lines: Annotated[bytes, Body(media_type=JSON_LINES, description="as turnout subscriptions export writes them")],
     subscriptions: SubscriptionsDep,
     _: Writes,
+    response: Response,
 ) -> IdsModel:
-    return IdsModel(ids=subscriptions.create_lines(lines))
+    new, ids = subscriptions.create_lines(lines)
+    _warn(new, ids, response)
+    return IdsModel(ids=ids)
 
 
 @router.post("/delete-many", summary="Delete many subscriptions, or none", responses=_STORED)
@@ -206,8 +213,7 @@ def replace_version(
     conditions: Conditions,
 ) -> SubscriptionModel:
     new = form.subscription()
-    _warn(new, response)
-    return _tagged(subscriptions.edit(id, lambda _: new, conditions), response)
+    return _warned(subscriptions.edit(id, lambda _: new, conditions), response)
 
 
 @router.patch("/{id:subscription}", summary="Change parts of a subscription", responses={412: {}, **_STORED})
@@ -220,7 +226,12 @@ def change(
     response: Response,
     conditions: Conditions,
 ) -> SubscriptionModel:
-    return _tagged(subscriptions.edit(id, form.of, conditions), response)
+    return _warned(subscriptions.edit(id, form.of, conditions), response)
+
+
+def _warned(stored: Subscription, response: Response) -> SubscriptionModel:
+    _warn([stored], [stored.id], response)
+    return _tagged(stored, response)
 
 
 def _tagged(subscription: Subscription, response: Response) -> SubscriptionModel:
