@@ -17,7 +17,8 @@ from turnout.conditions import parse
 from turnout.errors import ConditionError, ConfigError
 from turnout.history import tap
 from turnout.history.masking import HIDDEN, hidden_by_stage
-from turnout.history.tap import Tapped, stages_of, taps
+from turnout.history.ranges import StreamRange
+from turnout.history.tap import Tapped, check_names, stages_of, taps
 from turnout.nats.protocol.identity import StreamIdentity
 from turnout.nats.wire import Connection, Publisher, create_consumer, create_stream, delete_stream, stream_info
 from turnout.routes import Route
@@ -190,6 +191,26 @@ def test_a_condition_and_a_limit(scene) -> None:
     assert [tapped.sequence for tapped in scene.range("delivered", where="n:3")] == [4]
     assert scene.range("rename", where=f"topic:{scene.stream}.b") == []
     assert [tapped.sequence for tapped in scene.range("old", start=4, end=6)] == [4, 5]
+
+
+def test_names_that_no_record_has(scene, monkeypatch) -> None:
+    """A tap without end says so behind the first records, once; for ranges, as replays have them, it is an error."""
+    monkeypatch.setattr(tap, "_UNSEEN_RECORDS", 5)
+    scene.publish(*({"n": n} for n in range(5)), headers=(("Seen", "no"),))
+    stop = threading.Event()
+    warnings: list[str] = []
+
+    def warn(problem: str) -> None:
+        warnings.append(problem)
+        stop.set()
+
+    assert list(taps(scene.route, "mapped", where="Never:1", start="earliest", stop=stop, warn=warn)) == []
+
+    assert warnings == ["'Never' is not listed under metadata, and no header of the first 5 records has it"]
+    ranges = [StreamRange(scene.stream, 1, 6, 5)]
+    check_names(scene.route, parse("Seen:1"), ranges)
+    with pytest.raises(ConfigError, match="'Never' is not listed under metadata, and no record has a header"):
+        check_names(scene.route, parse("Never:1 OR Seen:1"), ranges)
 
 
 def test_live_records_as_they_come(scene) -> None:

@@ -335,3 +335,6 @@ def test_on_the_command_line(streams: Streams, text: str, tmp_path: Path) -> Non
     lines = [json.loads(line) for file in (tmp_path / "out").glob("*.json") for line in file.read_text().splitlines()]
     assert sorted(json.loads(line["value"])["n"] for line in lines) == wanted_by_late()
     assert streams.stored(streams.sink) == 0
+    ended = turnout("replay", str(path), "--from", "earliest", "--where", "Never:1", "--master", "local[1]")
+    assert ended.returncode == 2, ended.stderr
+    assert "'Never' is not listed under metadata, and no record has a header of that name" in ended.stderr

@@ -58,7 +58,16 @@ def register(app: typer.Typer) -> None:
         pace = _RATE if rate is None and start is None else rate
         with stop_on_signals() as stop:
             records = taps(
-                loaded, stage, where=where, start=start, end=end, rate=pace, limit=limit, unmasked=unmasked, stop=stop
+                loaded,
+                stage,
+                where=where,
+                start=start,
+                end=end,
+                rate=pace,
+                limit=limit,
+                unmasked=unmasked,
+                stop=stop,
+                warn=_warn,
             )
             if where is not None and end is None:
                 _warn_of_headers(loaded, where)
@@ -78,8 +87,11 @@ def _warn_of_headers(route: Route, where: str) -> None:
 
     paths = route.subscriptions.metadata if route.subscriptions else {}
     for name in Where(parse(where), paths).headers:
-        problem = f"warning: {name!r} is not listed under metadata: only records with a header of that name can match"
-        typer.echo(printable_lines([problem]), err=True)
+        _warn(f"{name!r} is not listed under metadata: only records with a header of that name can match")
+
+
+def _warn(problem: str) -> None:
+    typer.echo(printable_lines([f"warning: {problem}"]), err=True)
 
 
 def _lines(tapped: Tapped) -> Iterator[str]:

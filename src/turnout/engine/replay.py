@@ -122,15 +122,16 @@ class Where:
                     self._unseen.discard(metadata_key(key))
         return np.asarray(rows, np.int64)[matches.rows]
 
+    def unseen(self) -> list[str]:
+        """Return the names that no record had so far, of a search that has found nothing."""
+        return sorted(self._unseen) if self._searched and not self._found else []
+
     def check_seen(self) -> None:
         """Check, behind the last record, that a search that found nothing was for names that records have.
 
         Raises:
             ConfigError: a name is not listed, and no record had a header of that name.
         """
-        if self._searched and not self._found and self._unseen:
-            raise name_mistakes(
-                sorted(self._unseen),
-                self._paths,
-                "is not listed under metadata, and no record has a header of that name",
-            )
+        if unseen := self.unseen():
+            problem = "is not listed under metadata, and no record has a header of that name"
+            raise name_mistakes(unseen, self._paths, problem)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
@@ -17,12 +18,14 @@ from turnout.engine.trace import Trace
 from turnout.errors import ConfigError, Mistake
 from turnout.history.masked_views import check_condition
 from turnout.history.masking import Hidden, hidden_anywhere, hidden_by_stage
+from turnout.history.ranges import StreamRange
 from turnout.history.tap_reading import StreamPart, parts
 from turnout.history.tap_watch import DELIVERED, MAPPED, SOURCE, TapWatch
 from turnout.nats.wire.positions import StreamPosition
 from turnout.records import ALIVE, Batch
 from turnout.records.types import ArrowBatch, RowIds
 from turnout.routes import Route
+from turnout.runtime.endpoints import adapter_of
 from turnout.runtime.preflight import preflight
 from turnout.subscriptions import open_store
 from turnout.subscriptions.index import Index
@@ -34,6 +37,10 @@ _SAMPLE = 100
 """Of a live stream that is faster than it is shown, a second's records are chosen among this many of the newest."""
 _SEARCHED = 2_000
 """Records searched per look if a condition or filter selects some of them."""
+_UNSEEN_RECORDS = 1_000
+"""Records without a name of the condition, behind which a tap without end says so."""
+_UNSEEN_SECONDS = 30.0
+"""Likewise seconds, if there were any records."""
 _LOOK_SECONDS = 0.5
 """Seconds to wait after an empty look, so that waiting for a rare record does not occupy a core."""
 
@@ -122,6 +129,7 @@ def taps(
     strict: bool = False,
     stop: threading.Event | None = None,
     index: Index | None = None,
+    warn: Callable[[str], None] = lambda _: None,
 ) -> Iterator[Tapped]:
     """Watch records at one stage of a route. Nothing is delivered, and the state of runs is not changed.
 
@@ -140,6 +148,8 @@ def taps(
         strict: refuse a condition on hidden parts, which would reveal them.
         stop: set it to end.
         index: existing index of the subscriptions, so that a store of millions need not be read.
+        warn: called once by a tap without end if the condition has a name that is not listed, and no header's of the
+            first records.
 
     Raises:
         ConfigError: there is no such stage, or the source keeps no history; *where* has a name that is not listed, and
@@ -159,7 +169,29 @@ def taps(
     tap = _Tap(route, stage, condition, index, unmasked=unmasked)
     pace = _Pace(rate, stop or threading.Event(), live=start is None)
     newest = None if pace.allowed is None else _SEARCHED if condition or route.source.filters else _SAMPLE
-    return _limited(_tapped(tap, parts(route, start, end, pace.stop, newest=newest), pace), limit, pace.stop)
+    read = parts(route, start, end, pace.stop, newest=newest)
+    return _limited(_tapped(tap, read, pace, warn if end is None else None), limit, pace.stop)
+
+
+def check_names(route: Route, where: Condition, ranges: Iterable[StreamRange]) -> None:
+    """Check that records in some ranges, of which a condition chose none, have the names that it tests.
+
+    It reads until each name was found.
+
+    Raises:
+        ConfigError: a name is not listed, and no record has a header of that name.
+        TurnoutError: the server cannot be reached.
+    """
+    tap = _Tap(route, MAPPED, where, None, unmasked=True)
+    with adapter_of(route.source_with_history()).history() as history:
+        for range_ in ranges:
+            for start in range(range_.start, range_.end, _SEARCHED):
+                for batch in history.read(range_.stream, start, min(start + _SEARCHED, range_.end)):
+                    for piece in pieces(batch):
+                        tap.observe(piece, range_.stream, None)
+                if tap.observed and not tap.unseen():
+                    return
+    tap.check_seen()
 
 
 def _limited(records: Iterator[Tapped], limit: int | None, stop: threading.Event) -> Iterator[Tapped]:
@@ -192,7 +224,16 @@ class _Pace:
             self.stop.wait(1 / self._rate)
 
 
-def _tapped(tap: _Tap, read: Iterator[StreamPart], pace: _Pace) -> Iterator[Tapped]:
+def _tapped(tap: _Tap, read: Iterator[StreamPart], pace: _Pace, warn: Callable[[str], None] | None) -> Iterator[Tapped]:
+    """Yield the observed records.
+
+    Args:
+        tap: observes them.
+        read: parts of the streams.
+        pace: rate of the records.
+        warn: see `taps`; None where the end says it.
+    """
+    begun = time.monotonic()
     for part in read:
         missed = True
         for tapped in _of_part(tap, part, pace.allowed):
@@ -201,6 +242,12 @@ def _tapped(tap: _Tap, read: Iterator[StreamPart], pace: _Pace) -> Iterator[Tapp
             pace.shown()
         if missed:
             pace.missed()
+        if warn is not None and (tap.observed >= _UNSEEN_RECORDS or time.monotonic() - begun > _UNSEEN_SECONDS):
+            for name in tap.unseen():
+                warn(
+                    f"{name!r} is not listed under metadata, and no header of the first {tap.observed:,} records has it"
+                )
+            warn = None
     if not pace.stop.is_set():
         tap.check_seen()
 
@@ -217,11 +264,16 @@ def _of_part(tap: _Tap, part: StreamPart, remaining: int | None) -> Iterator[Tap
 
 
 class _Tap:
-    """Route's program, watched at one stage."""
+    """Route's program, watched at one stage.
+
+    Attributes:
+        observed: number of records that were looked at.
+    """
 
     def __init__(
         self, route: Route, stage: str, where: Condition | None, index: Index | None, *, unmasked: bool
     ) -> None:
+        self.observed = 0
         self._stage = stage
         self._program = Program.of(preflight(route) if stage == DELIVERED else route)
         self._index = index
@@ -233,6 +285,10 @@ class _Tap:
         # A failure shows the record at its stage.
         self._hidden_anywhere = Hidden() if unmasked else hidden_anywhere(route.chain)
 
+    def unseen(self) -> list[str]:
+        """Return the names of the condition that no record had so far; see `Where.unseen`."""
+        return [] if self._where is None else self._where.unseen()
+
     def check_seen(self) -> None:
         """Check, behind the last record, the names of the condition; see `Where.check_seen`."""
         if self._where is not None:
@@ -240,6 +296,7 @@ class _Tap:
 
     def observe(self, batch: ArrowBatch, stream: str, most: int | None) -> list[Tapped]:
         """Return the observed records of a record batch, at most *most*."""
+        self.observed += batch.num_rows
         watch = TapWatch(self._stage, partial(self._choose, most), self._hidden, self._hidden_after)
         trace = self._program.trace(batch, self._index, watch)
         sequences = batch.column("offset").to_pylist()

@@ -18,6 +18,7 @@ from turnout.engine.counts import Counts
 from turnout.history.ranges import StreamRange
 from turnout.history.replay_plan import ReplayPlan, plan_replay
 from turnout.history.replay_state import ReplayState, Splitting, claimed
+from turnout.history.tap import check_names
 from turnout.private_files import scratch_folder
 from turnout.routes import Route
 from turnout.runtime.failure_log import log_failures
@@ -111,7 +112,8 @@ def carry_out(
 
     Raises:
         RunError: a record failed and the route tolerates no failures, or a sink takes nothing.
-        ConfigError: another process carries out this replay, or one of its id that is not finished was another.
+        ConfigError: another process carries out this replay, or one of its id that is not finished was another; or
+            nothing was delivered, and no record had a header that the condition names.
         ConnectionLostError: the connection was lost.
     """
     stop = stop or threading.Event()
@@ -132,6 +134,8 @@ def carry_out(
             if on_progress is not None:
                 on_progress(Progress(parts - 1, state.counts, last - begun, last - before, None))
     plan = replace(plan, ranges=state.ranges)
+    if state.done:
+        _check_names(plan, state.counts)
     return ReplayResult(plan, state.counts, time.monotonic() - begun, resumed, skipped, stopped=not state.done)
 
 
@@ -149,10 +153,17 @@ def rehearse(plan: ReplayPlan, spark: SparkSession) -> ReplayResult:
             counts, by_subscription = counted(rows)
         except PySparkException as failure:
             raise run_error(f"the dry run of {plan.route.name} failed", failure) from failure
+    _check_names(plan, counts)
     seconds = time.monotonic() - begun
     return ReplayResult(
         plan, counts, seconds, deliveries=deliveries_of(rows), by_subscription=by_subscription, notes=notes
     )
+
+
+def _check_names(plan: ReplayPlan, counts: Counts) -> None:
+    """Check the names of a condition that are not listed, if it may have chosen no record for their sake."""
+    if plan.headers and plan.replay.where is not None and counts.read and not counts.delivered:
+        check_names(plan.route, plan.replay.where, plan.ranges)
 
 
 @contextmanager
