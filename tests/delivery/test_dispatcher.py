@@ -859,6 +859,7 @@ def test_an_outcome_that_cannot_be_stored(nats_server: NatsServer, monkeypatch: 
         counts = await hooks.deliver()
         assert (counts.delivered, counts.dead, counts.requests) == (1, 1, 4)
         assert [one.problem for one in dispatchers] == [""]
+        assert (counts.unstored, counts.stored_late) == (2, 2)
 
     run(nats_server, lambda request: web.Response(status=204 if request.body == b"good" else 500), work, delivery=FAST)
     assert any("wait to be stored, as dead letters or attempts: away" in problem for problem in problems)

@@ -48,7 +48,7 @@ def test_newest_version() -> None:
 
     def deliver(route: Route, stop: threading.Event, ready: Ready) -> None:
         seen.append(route)
-        ready(FakeDispatcher(DeliveryCounts(delivered=2, failed=1)))  # type: ignore[arg-type]
+        ready(FakeDispatcher(DeliveryCounts(delivered=2, failed=1, unstored=3, stored_late=1)))  # type: ignore[arg-type]
         begun.release()
         stop.wait()
         ended.release()
@@ -69,6 +69,8 @@ def test_newest_version() -> None:
     assert seen == [HOOKS, replace(HOOKS, cluster="west")]
     assert 'turnout_route_webhook_messages_total{outcome="delivered",route="hooks"} 4.0' in text
     assert 'turnout_route_webhook_requests_total{outcome="failed",route="hooks"} 2.0' in text
+    assert 'turnout_route_webhook_unstored_total{route="hooks"} 6.0' in text
+    assert 'turnout_route_webhook_unstored_now{route="hooks"} 4.0' in text
 
 
 def test_failures_are_retried() -> None:
@@ -147,6 +149,31 @@ def test_a_dispatcher_that_does_not_end(monkeypatch: pytest.MonkeyPatch, caplog:
 
     assert "deliveries wait for its end" in caplog.text
     assert "deliveries continue without it" in caplog.text
+
+
+def test_the_end_waits_no_longer_than_its_limit(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A dispatcher that does not end is left, and named with what becomes of its messages."""
+    monkeypatch.setattr("turnout.server.deliveries._CLOSE_SECONDS", 0.2)
+    end, begun = threading.Event(), threading.Event()
+
+    def deliver(_route: Route, _stop: threading.Event, _ready: Ready) -> None:
+        begun.set()
+        end.wait()
+
+    deliveries = WebhookDeliveries(lambda: {"hooks": HOOKS}, deliver)
+    deliveries.start()
+    try:
+        assert begun.wait(30)
+        deliveries.close()
+        assert deliveries._running["hooks"].work.is_alive()
+    finally:
+        end.set()
+        assert deliveries._running["hooks"].work.join(30)
+
+    assert "route hooks: its dispatcher has not ended in 0 s and is left" in caplog.text
+    assert "posted again after the next start" in caplog.text
 
 
 def test_a_bug_of_the_look_is_survived() -> None:

@@ -330,10 +330,12 @@ class Dispatcher:
             try:
                 stored = await store()
             except (TurnoutError, OSError) as failure:
+                self.counts.unstored += pause == _SERVER_SECONDS
                 self._unstored[delivery.sequence] = message_of(failure)
                 what = f"{self._queue.name}: the outcome of the message {delivery.sequence} is not stored"
                 _log.warning("%s, next attempt in %g s: %s", what, pause, message_of(failure))
             else:
+                self.counts.stored_late += pause > _SERVER_SECONDS
                 self._unstored.pop(delivery.sequence, None)
                 return stored
             await asyncio.sleep(pause)

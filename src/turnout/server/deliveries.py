@@ -27,6 +27,9 @@ _SLOW_STOP_SECONDS = 10.0
 _HUNG_STOP_SECONDS = 60.0
 """Seconds after which a route continues without the end of a stopped dispatcher."""
 
+_CLOSE_SECONDS = 20.0
+"""Seconds that the end of the server waits for all dispatchers; Kubernetes kills after 30."""
+
 _log = logging.getLogger(__name__)
 
 Ready = Callable[["Dispatcher"], None]
@@ -102,12 +105,22 @@ class WebhookDeliveries:
         self._looking.start()
 
     def close(self) -> None:
-        """Stop all dispatchers; undelivered messages stay in their streams."""
-        self._looking.close()
-        for running in self._running.values():
+        """Stop all dispatchers, and wait a while for their end; undelivered messages stay in their streams."""
+        deadline = time.monotonic() + _CLOSE_SECONDS
+        self._looking.stop()
+        if not self._looking.join(_CLOSE_SECONDS):
+            _log.error("the look after the routes' webhooks has not ended in %.0f s", _CLOSE_SECONDS)
+        # It may still add one.
+        left = dict(self._running)
+        for running in left.values():
             running.work.stop()
-        for running in self._running.values():
-            running.work.join()
+        for name, running in left.items():
+            if not running.work.join(max(0.0, deadline - time.monotonic())):
+                text = (
+                    "route %s: its dispatcher has not ended in %.0f s and is left: the messages that it is posting are"
+                    " not acknowledged, and are posted again after the next start"
+                )
+                _log.error(text, name, _CLOSE_SECONDS)
 
     def totals(self) -> dict[str, dict[str, int]]:
         """Return the counts of each route since the server began, by their names."""

@@ -94,6 +94,17 @@ MEASURES: Final = {
             "Requests to webhooks: taken with a 2xx, or failed.", _POSTED,
         ),
         Measure(
+            "turnout_route_webhook_unstored_total", "counter", _ROUTE, "outcomes",
+            "Outcomes of requests to webhooks, as dead letters or attempts, that the queue's server did not store at"
+            " the first attempt.",
+            _POSTED,
+        ),
+        Measure(
+            "turnout_route_webhook_unstored_now", "gauge", _ROUTE, "outcomes",
+            "Those of them that are not stored yet: their messages wait, and nothing is posted in their place.",
+            _POSTED,
+        ),
+        Measure(
             "turnout_input_requests_total", "counter", ("input", "outcome"), "requests",
             "Requests to inputs: stored, refused (signature or token), limited (rate), invalid, or unavailable, as the"
             " stream did not confirm.",

@@ -165,12 +165,16 @@ class _Webhooks:
         """Yield the metrics of all routes with webhooks."""
         messages = MEASURES["turnout_route_webhook_messages_total"].family()
         requests = MEASURES["turnout_route_webhook_requests_total"].family()
+        unstored = MEASURES["turnout_route_webhook_unstored_total"].family()
+        waiting = MEASURES["turnout_route_webhook_unstored_now"].family()
         for route, counts in self._totals().items():
             for outcome in ("delivered", "dead"):
                 messages.add_metric((route, outcome), counts.get(outcome, 0))
             requests.add_metric((route, "taken"), counts.get("delivered", 0))
             requests.add_metric((route, "failed"), counts.get("failed", 0))
-        yield from (messages, requests)
+            unstored.add_metric((route,), counts.get("unstored", 0))
+            waiting.add_metric((route,), counts.get("unstored", 0) - counts.get("stored_late", 0))
+        yield from (messages, requests, unstored, waiting)
 
 
 class _Inputs:
