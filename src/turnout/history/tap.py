@@ -267,7 +267,7 @@ class _Tap:
     """Route's program, watched at one stage.
 
     Attributes:
-        observed: number of records that were looked at.
+        observed: number of records that were inspected.
     """
 
     def __init__(
