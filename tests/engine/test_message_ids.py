@@ -6,7 +6,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from turnout.engine.message_ids import dead_suffix, ids_of_listed, message_ids, origins, record_ids, suffix
+from turnout.engine.message_ids import (
+    dead_suffix,
+    ids_of_listed,
+    message_ids,
+    origins,
+    origins_of_topics,
+    record_ids,
+    suffix,
+)
 from turnout.nats.protocol.identity import StreamIdentity
 from turnout.nats.wire.rows import with_stream
 from turnout.records.listed import STREAM_ID, TOPIC_ID, ListedRecords
@@ -66,15 +74,20 @@ def test_ids_name_the_stream_and_the_time_of_the_record(count: int, identity: St
 
 @pytest.mark.parametrize("count", [3, 100])
 def test_ids_name_the_topic_of_kafka(count: int) -> None:
-    """Behind the position is the topic's id, which another topic of its name does not have; origins have none."""
+    """Behind the position are the topic's id and the record's time, which are others in another topic of its name and
+    after a restoration; origins have none, and those of letters no time."""
     offsets = pa.array([None, *range(1, count)], pa.int64())
     batch = pa.RecordBatch.from_pydict(
         {"topic": pa.array(["t"] * count), "partition": pa.array([2] * count, pa.int32()), "offset": offsets}
     )
+    times = pa.array([None if row == 2 else row for row in range(count)], pa.timestamp("us", tz="UTC"))
+    batch = batch.append_column("timestamp", times)
     identified = batch.append_column(TOPIC_ID, pa.array([None if row == 1 else "x" for row in range(count)]))
 
     assert origins(identified).to_pylist() == origins(batch).to_pylist()
-    assert record_ids(identified).to_pylist()[:3] == [None, "t:2:1", "t:2:2:x"]
+    assert record_ids(identified.slice(0, 3)).to_pylist() == [None, "t:2:1", "t:2:2:x"]
+    assert record_ids(identified).to_pylist()[-1] == f"t:2:{count - 1}:x" + ("" if count == 3 else f":{count - 1}")
+    assert origins_of_topics(identified).to_pylist()[:3] == [None, "t:2:1", "t:2:2:x"]
 
 
 def test_letters_of_two_releases_in_one_batch() -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from turnout.errors import StreamError
 from turnout.kafka.admin import PartitionEnds, TopicInfo
 from turnout.kafka.options import KafkaOptions
-from turnout.runtime.kafka_losses import next_offsets_after
+from turnout.kafka.reader import LastRecord
+from turnout.runtime.kafka_losses import next_offsets_after, records_to_compare
 from turnout.runtime.kafka_source import KafkaOffsets, KafkaSourceOptions
 
 BEFORE = KafkaOffsets({"a": {0: 5, 1: 5}}, {"a": "x"})
@@ -45,6 +49,55 @@ def test_partitions(id_: str, ends: dict[int, tuple[int, int]], next_offsets: di
     assert found[0] == next_offsets
     assert found[1].startswith(losses)
     assert bool(found[1]) == bool(losses)
+
+
+@pytest.mark.parametrize(
+    ("first", "following", "id_", "found", "at", "loss"),
+    [
+        (0, 9, "x", None, 0, "has no record 4 any more, which was read"),
+        (2, 9, "x", LastRecord(4, 8, 3), 2, "has another record 4 than the one that was read (of 1970-01-01T00:00:00"),
+        (2, 9, "y", LastRecord(4, 8, 3), 2, "made anew"),
+        (0, 5, "x", ..., 5, ""),
+        (5, 9, "x", ..., 5, ""),
+        (7, 9, "x", ..., 7, "no longer has the offsets 5 to 6"),
+        (0, 3, "x", ..., 3, "no longer has the offsets 3 to 4"),
+    ],
+)  # fmt: skip
+def test_the_last_record(first: int, following: int, id_: str, found: Any, at: int, loss: str) -> None:
+    """A partition with another record before the position, or none, is read from its first one; the record is asked
+    for only if the partition has it, and something to read."""
+    read = LastRecord(4, 7, 3)
+    before = KafkaOffsets({"a": {0: 5}}, {"a": "x"}, last={("a", 0): read})
+    infos, bounds = {"a": TopicInfo("a", id_, (0,))}, {("a", 0): PartitionEnds(first, following)}
+    options = KafkaSourceOptions(KafkaOptions.of("localhost:9092"), ("a",))
+    asked = records_to_compare(before, infos, bounds)
+
+    next_offsets, losses = next_offsets_after(before, options, infos, bounds, dict.fromkeys(asked, found))
+
+    assert asked == ({} if found is ... or id_ == "y" else {("a", 0): read})
+    assert next_offsets == {("a", 0): at}
+    assert [loss in str(one) for one in losses] == [True] * bool(loss)
+
+
+def test_offsets_with_last_records() -> None:
+    """They are in the text of a checkpoint, and none in that of an earlier release."""
+    offsets = KafkaOffsets({"a": {0: 5}}, {"a": "x"}, last={("a", 1): LastRecord(4, 7, 3), ("a", 0): LastRecord(3, -1)})
+    document = offsets.to_json()
+
+    assert document[":last"] == {"a": {"0": [3, -1, -1], "1": [4, 7, 3]}}
+    assert KafkaOffsets.of_json(document) == offsets
+    assert KafkaOffsets.of_json({"a": {"0": 5}}).last == {}
+    with pytest.raises(StreamError, match="the checkpoint's offset is none of Kafka"):
+        KafkaOffsets.of_json({"a": {"0": 5}, ":last": {"a": {"0": 5}}})
+
+
+@pytest.mark.parametrize(
+    ("other", "same"),
+    [((4, 7, 3), True), ((4, 7, -1), True), ((4, 7, 4), False), ((4, 8, 3), False), ((3, 7, 3), False)],
+)
+def test_same_records(other: tuple[int, int, int], same: bool) -> None:
+    """A record is known by offset, time and, where both brokers say it, leader epoch."""
+    assert LastRecord(4, 7, 3).is_same(LastRecord(*other)) is same
 
 
 def test_topics() -> None:

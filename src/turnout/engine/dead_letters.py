@@ -14,7 +14,7 @@ import pyarrow as pa
 from turnout.deferred import pc
 from turnout.engine.addresses import Addresses
 from turnout.engine.letter_seal import SEAL, seal
-from turnout.engine.message_ids import dead_suffix, origins, record_ids
+from turnout.engine.message_ids import dead_suffix, origins, origins_of_topics, record_ids
 from turnout.engine.messages import Messages, record_columns
 from turnout.engine.reading import Consumed
 from turnout.engine.rejection import Rejection
@@ -156,7 +156,7 @@ def _reasons(route: Route, chosen: ArrowBatch, rejections: Sequence[Rejection]) 
     """Yield the headers of each rejection: its origin, Connect's context, and a delivery's addressee."""
     names = chosen.schema.names
     positions = [chosen.column(part).to_pylist() if part in names else [None] * len(rejections) for part in _POSITION]
-    written = record_ids(chosen) if TOPIC_ID in names else origins(chosen)
+    written = origins_of_topics(chosen) if TOPIC_ID in names else origins(chosen)
     for rejection, origin, *position in zip(rejections, written.to_pylist(), *positions, strict=True):
         topic, partition, offset = position
         headers = [(ORIGIN, origin or "")]

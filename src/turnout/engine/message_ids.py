@@ -39,14 +39,16 @@ def origins(batch: ArrowBatch) -> Strings:
 
 
 def record_ids(batch: ArrowBatch) -> Strings:
-    """Return the origins, with the times of records of streams, or the ids of topics, whose identity is known.
+    """Return the origins, with the times of the records, where the identity of stream or topic is known.
 
-    A server that is restored to older data gives its sequences to other messages, which need other ids.
+    A server that is restored to older data gives its sequences and offsets to other messages, which need other ids.
     """
     if TOPIC_ID in batch.schema.names:
-        # Where the topic's id is null, the joined text is null too.
-        plain = origins(batch)
-        return pc.coalesce(pc.binary_join_element_wise(plain, batch.column(TOPIC_ID), ":"), plain)
+        identified = origins_of_topics(batch)
+        texts = batch.column("timestamp").cast(pa.int64()).cast(pa.string())
+        # Where the topic's id is null, or the record's time, the joined text is null too.
+        texts = pc.if_else(batch.column(TOPIC_ID).is_valid(), texts, None)
+        return pc.coalesce(pc.binary_join_element_wise(identified, texts, ":"), identified)
     if STREAM_ID not in batch.schema.names:
         return origins(batch)
     labels, offsets, times = batch.column(STREAM_ID), batch.column("offset"), batch.column("timestamp")
@@ -56,6 +58,12 @@ def record_ids(batch: ArrowBatch) -> Strings:
     texts = offsets.cast(pa.string()), times.cast(pa.int64()).cast(pa.string())
     timed = pc.binary_join_element_wise(labels, *texts, ":")
     return timed if not labels.null_count else pc.coalesce(timed, origins(batch))
+
+
+def origins_of_topics(batch: ArrowBatch) -> Strings:
+    """Return the origins of Kafka's records, with the ids of topics where they are known, as dead letters have them."""
+    plain = origins(batch)
+    return pc.coalesce(pc.binary_join_element_wise(plain, batch.column(TOPIC_ID), ":"), plain)
 
 
 def ids_of_listed(listed: ListedRecords, rows: Sequence[int], suffixes: Sequence[str | None]) -> list[str | None]:

@@ -130,10 +130,10 @@ class TopicRules:
         age = milliseconds_now() - milliseconds
         if self.before_ms is not None and age > self.before_ms + _CLOCKS_MS:
             limit = f"message.timestamp.before.max.ms is {self.before_ms:,}"
-            return f"takes no record as old as this one, of {_time_text(milliseconds)} ({limit})"
+            return f"takes no record as old as this one, of {time_text(milliseconds)} ({limit})"
         if self.after_ms is not None and -age > self.after_ms + _CLOCKS_MS:
             limit = f"message.timestamp.after.max.ms is {self.after_ms:,}"
-            return f"takes no record of a time as far in the future as {_time_text(milliseconds)} ({limit})"
+            return f"takes no record of a time as far in the future as {time_text(milliseconds)} ({limit})"
         return None
 
 
@@ -399,7 +399,7 @@ def _id_text(topic_id: Any) -> str | None:
     return None if halves == (0, 0) else str(topic_id)
 
 
-def _time_text(milliseconds: int) -> str:
+def time_text(milliseconds: int) -> str:
     """Return a record's time as text, also one that no calendar has."""
     try:
         return (EPOCH + timedelta(milliseconds=milliseconds)).isoformat(timespec="milliseconds")

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias, cast
 
 import numpy as np
 import pyarrow as pa
 
 from turnout.deferred import pc
 from turnout.errors import ConnectionLostError, StreamError
-from turnout.kafka.admin import KafkaAdmin
+from turnout.kafka.admin import KafkaAdmin, TopicPartition, time_text
 from turnout.kafka.clients import NOT_FOUND, ErrorWatch, consumer_of, kafka_errors, polled, raise_error
 from turnout.kafka.options import KafkaOptions
 from turnout.kafka.progress import PartitionProgress
@@ -64,6 +64,45 @@ _MOST_BYTES: Final = 16 << 20
 _FIRST_RECORDS: Final = 500
 _POLL_SECONDS: Final = 0.5
 
+_NEAR: Final = 64
+"""Offsets before a position among which its last record is looked for: the last ones may be control records."""
+
+_ONE_RECORD: Final[Mapping[str, str]] = {
+    "isolation.level": "read_uncommitted",
+    "queued.min.messages": "1",
+    "fetch.message.max.bytes": str(128 << 10),
+}
+"""Properties of a client that reads one record of each partition."""
+
+
+@dataclass(frozen=True, slots=True)
+class LastRecord:
+    """The last record before a position in a partition: a partition with another one there has other data.
+
+    A broker that is restored to older data, and a replica that is elected without the newest records, keep the topic's
+    id and give offsets to other records (KIP-320).
+
+    Attributes:
+        offset: its offset, below which the offsets are those of former records.
+        time: its timestamp in milliseconds since 1970; -1 for none.
+        epoch: leader epoch in which it was stored; -1 if the broker does not say.
+    """
+
+    offset: int
+    time: int
+    epoch: int = -1
+
+    @classmethod
+    def of(cls, message: Message) -> Self:
+        """Return the record that a client has received."""
+        epoch = message.leader_epoch()
+        return cls(cast("int", message.offset()), message.timestamp()[1], -1 if epoch is None else epoch)
+
+    def is_same(self, other: LastRecord) -> bool:
+        """Return True if both may be the same record."""
+        epochs = {self.epoch, other.epoch} - {-1}
+        return (self.offset, self.time) == (other.offset, other.time) and len(epochs) < 2
+
 
 @dataclass(frozen=True, slots=True)
 class PartitionRange:
@@ -76,6 +115,7 @@ class PartitionRange:
         end: offset behind the last.
         topic_id: required id of the topic; None for any.
         identified: whether message ids have the id of the topic.
+        last: the last record before *end*, as the plan knows it; None if it does not, or another range ends there.
     """
 
     topic: str
@@ -84,6 +124,7 @@ class PartitionRange:
     end: int
     topic_id: str | None = None
     identified: bool = False
+    last: LastRecord | None = None
 
     def __str__(self) -> str:
         return f"{self.topic}:{self.partition}[{self.start}, {self.end})"
@@ -104,6 +145,7 @@ class RangeReader:
 
     Attributes:
         next: the offset behind all that was read or stepped over.
+        last: the last record that was read; None before the first.
     """
 
     def __init__(
@@ -122,6 +164,7 @@ class RangeReader:
         self._watch = ErrorWatch()
         self._warned = False
         self.next = span.start
+        self.last: LastRecord | None = None
 
     def batches(self) -> Iterator[ArrowBatch]:
         """Yield the records, of `SCHEMA`, in batches without an empty one.
@@ -148,6 +191,7 @@ class RangeReader:
             before = self.next
             records = self._taken(consumer, messages)
             if records:
+                self.last = LastRecord.of(records[-1])
                 yield self._columns(records)
             if self.next > before:
                 self._watch.heard()
@@ -227,6 +271,101 @@ class RangeReader:
         if not self._warned:
             self._warned = _warned_of_times(self._span, records, batch)
         return batch
+
+
+class LastRecords:
+    """Finds the last records before positions, over a connection of its own.
+
+    Every method raises `StreamError` where a partition may not be read, and `ConnectionLostError` where no broker
+    answers.
+
+    Args:
+        options: options of the client.
+    """
+
+    def __init__(self, options: KafkaOptions) -> None:
+        # A record of an aborted transaction, and one behind an open transaction, is as good as any.
+        properties = {**options.properties, **_ONE_RECORD}
+        self._options, self._watch = replace(options, properties=properties), ErrorWatch()
+        self._consumer = consumer_of(self._options, self._watch)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._consumer.close()
+
+    def before(self, positions: Mapping[TopicPartition, int]) -> dict[TopicPartition, LastRecord]:
+        """Return the last record before each position; none where control records or compaction have left none near."""
+        found: dict[TopicPartition, LastRecord] = {}
+        for distance in (1, _NEAR):
+            spans = {
+                name: (max(0, at - distance), at) for name, at in positions.items() if at > 0 and name not in found
+            }
+            found |= self._last_of(spans)
+        return found
+
+    def now_before(
+        self, positions: Mapping[TopicPartition, int], records: Mapping[TopicPartition, LastRecord]
+    ) -> dict[TopicPartition, LastRecord]:
+        """Return the last record that each partition has now from the given record up to the position; none for none.
+
+        Args:
+            positions: positions in at least these partitions.
+            records: the record that was the last one before the position.
+        """
+        return self._last_of({name: (record.offset, positions[name]) for name, record in records.items()})
+
+    def _last_of(self, spans: Mapping[TopicPartition, tuple[int, int]]) -> dict[TopicPartition, LastRecord]:
+        """Return the last record in each span of offsets that has one."""
+        from confluent_kafka import TopicPartition as KafkaPartition
+
+        found: dict[TopicPartition, LastRecord] = {}
+        waiting = dict(spans)
+        if not waiting:
+            return found
+        deadline = time.monotonic() + self._options.timeout
+        with kafka_errors(self._what(waiting), self._options, self._watch):
+            self._consumer.assign([KafkaPartition(*name, start) for name, (start, _) in waiting.items()])
+            try:
+                while waiting:
+                    for message in polled(self._consumer, _POLL_SECONDS, _FIRST_RECORDS):
+                        self._take(message, waiting, found)
+                    if self._watch.denied or time.monotonic() > deadline:
+                        break
+            finally:
+                self._consumer.unassign()
+        if waiting and self._watch.last is not None:
+            raise_error(self._what(waiting), self._watch.last, self._options)
+        if waiting:
+            silence = f"nothing received for {self._options.timeout:g} s"
+            raise ConnectionLostError(f"{self._what(waiting)}: {silence}")
+        self._watch.heard()
+        return found
+
+    def _take(
+        self,
+        message: Message,
+        waiting: dict[TopicPartition, tuple[int, int]],
+        found: dict[TopicPartition, LastRecord],
+    ) -> None:
+        """Note a record, and remove the partition whose span is over from those that are waited for."""
+        name = cast("str", message.topic()), cast("int", message.partition())
+        span, error = waiting.get(name), message.error()
+        if span is None:
+            return
+        if error is None:
+            record = LastRecord.of(message)
+            if record.offset < span[1]:
+                found[name] = record
+            if record.offset >= span[1] - 1:
+                del waiting[name]
+        elif error.name() in ("_PARTITION_EOF", "OFFSET_OUT_OF_RANGE", "_AUTO_OFFSET_RESET"):
+            del waiting[name]
+        elif not error.retriable() and error.name() not in PASSING:
+            raise_error(self._what([name]), error, self._options, self._watch)
+
+    def _what(self, names: Iterable[TopicPartition]) -> str:
+        topic, number = next(iter(names))
+        return f"the last record before a position in partition {number} of the topic {topic!r} cannot be read"
 
 
 def record_batch(topic: str, partition: int, records: Sequence[Message]) -> ArrowBatch:
@@ -335,6 +474,29 @@ def recreated(topic: str, before: str, now: str | None) -> StreamError:
         f"{'' if now is None else ' with the new one from its beginning'}",
         code=NOT_FOUND,
     )
+
+
+def other_record(topic: str, partition: int, read: LastRecord, found: LastRecord | None, position: int) -> StreamError:
+    """Return the error for a position before which the partition has another record than the one that was read."""
+    what = (
+        f"has no record {read.offset:,} any more, which was read ({_origin_text(read)})"
+        if found is None
+        else f"has another record {read.offset:,} than the one that was read"
+        f" ({_origin_text(found)}, not {_origin_text(read)})"
+    )
+    return StreamError(
+        f"partition {partition} of the topic {topic!r} {what}, and reading continues at {position:,}: the brokers were"
+        " restored to older data, or a replica"
+        " without the newest records was elected, and offsets below have been given to other records since; set"
+        " failOnDataLoss=false to read the partition from its first record, or begin with another checkpoint at the"
+        " offset that you want",
+        code=NOT_FOUND,
+    )
+
+
+def _origin_text(record: LastRecord) -> str:
+    time_ = "without a timestamp" if record.time < 0 else f"of {time_text(record.time)}"
+    return time_ if record.epoch < 0 else f"{time_}, leader epoch {record.epoch}"
 
 
 def headers_column(headers: list[KafkaHeaders]) -> ArrowArray:

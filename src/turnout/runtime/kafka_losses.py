@@ -1,4 +1,4 @@
-"""Losses between two micro-batches of a Kafka source: a topic was deleted or recreated, or unread records were."""
+"""Losses between two micro-batches of a Kafka source: a topic was deleted, recreated or set back, or records were."""
 
 from __future__ import annotations
 
@@ -8,11 +8,31 @@ from typing import TypeAlias
 from turnout.errors import StreamError
 from turnout.kafka.admin import PartitionEnds, TopicInfo, TopicPartition
 from turnout.kafka.clients import NOT_FOUND
-from turnout.kafka.reader import lost_records, recreated
+from turnout.kafka.reader import LastRecord, lost_records, other_record, recreated
 from turnout.runtime.kafka_source import KafkaOffsets, KafkaSourceOptions
 
 NextOffsets: TypeAlias = dict[TopicPartition, int]
 """Topic and partition → offset of the next record."""
+
+
+def records_to_compare(
+    before: KafkaOffsets, infos: Mapping[str, TopicInfo], ends: Mapping[TopicPartition, PartitionEnds]
+) -> dict[TopicPartition, LastRecord]:
+    """Return the records by which the partitions with something to read may be known again, and still have.
+
+    Args:
+        before: offset in the checkpoint.
+        infos: the source's topics that exist.
+        ends: first and next offset of each of their partitions.
+    """
+    offsets, records = before.next_offsets(), {}
+    for name, record in before.last.items():
+        info, end = infos.get(name[0]), ends.get(name)
+        if info is None or end is None or before.ids.get(info.name, info.id) != info.id:
+            continue
+        if end.first <= record.offset and end.next > offsets.get(name, end.next):
+            records[name] = record
+    return records
 
 
 def next_offsets_after(
@@ -20,16 +40,20 @@ def next_offsets_after(
     options: KafkaSourceOptions,
     infos: Mapping[str, TopicInfo],
     ends: Mapping[TopicPartition, PartitionEnds],
+    others: Mapping[TopicPartition, LastRecord | None] = {},
 ) -> tuple[NextOffsets, list[StreamError]]:
     """Return where each partition continues, and an error for each loss before that.
 
-    New partitions, and those of a topic with another id than in the checkpoint, begin with their first record.
+    New partitions, those of a topic with another id than in the checkpoint, and those with another record before the
+    position, begin with their first record: which of their records were read is not known.
 
     Args:
         before: offset in the checkpoint, with the ids of its topics.
         options: options of the source.
         infos: the source's topics that exist.
         ends: first and next offset of each of their partitions.
+        others: the record that a partition has now in the place of the last one that was read, where that is another
+            one or none.
     """
     former_offsets = before.next_offsets()
     missing = {topic for topic in (*before.next, *options.topics) if topic not in infos}
@@ -43,6 +67,10 @@ def next_offsets_after(
             upper = end.first if at < end.first else at
             losses.append(lost_records(topic, number, min(at, end.next), upper, end.first, end.next))
             at = end.first if at < end.first else end.next
+        elif (topic, number) in others and topic not in new:
+            read, found = before.last[topic, number], others[topic, number]
+            losses.append(other_record(topic, number, read, found, at))
+            at = end.first
         next_offsets[topic, number] = at
     return next_offsets, losses
 

@@ -12,7 +12,7 @@ from typing import Any, Self, TypeAlias
 from turnout.errors import ConfigError, Mistake, StreamError
 from turnout.kafka.admin import KafkaAdmin, PartitionEnds, TopicInfo, TopicPartition
 from turnout.kafka.options import KafkaOptions
-from turnout.kafka.reader import PartitionRange
+from turnout.kafka.reader import LastRecord, PartitionRange
 from turnout.routes.endpoints import KafkaSource
 from turnout.routes.values import listed
 from turnout.runtime.committed_offsets import REVISION, TOPIC_IDS
@@ -20,7 +20,7 @@ from turnout.runtime.input_partitions import even_spans
 from turnout.transforms.java.regex import JavaRegex
 from turnout.untrusted import JsonMapping, JsonObject, decimal, is_whole
 
-_FROM, _SPLITS, _IDENTIFIED = ":from", ":splits", ":identified"
+_FROM, _SPLITS, _IDENTIFIED, _LAST = ":from", ":splits", ":identified", ":last"
 """Keys of an offset beside the topics, whose names have no colon."""
 
 _EARLIEST, _LATEST = -2, -1
@@ -124,6 +124,7 @@ class KafkaOffsets:
         revision: revision of the subscriptions that the micro-batch is matched with; None without.
         identified: the topics whose records have message ids with the id of the topic. An earlier release wrote none:
             those of its checkpoint stay without as long as they are the same.
+        last: the last record before each position, as far as it is known; an earlier release wrote none.
     """
 
     next: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
@@ -132,6 +133,7 @@ class KafkaOffsets:
     splits: int | None = None
     revision: int | None = None
     identified: frozenset[str] = frozenset()
+    last: Mapping[TopicPartition, LastRecord] = field(default_factory=dict)
 
     @classmethod
     def of_json(cls, document: JsonMapping) -> Self:
@@ -145,9 +147,14 @@ class KafkaOffsets:
             begins = {name: _numbers(value) for name, value in document.get(_FROM, {}).items()}
             ids = {name: str(text) for name, text in document.get(TOPIC_IDS, {}).items()}
             identified = frozenset(map(str, document.get(_IDENTIFIED, ())))
+            last = {
+                (name, int(number)): LastRecord(*map(int, record))
+                for name, records in document.get(_LAST, {}).items()
+                for number, record in records.items()
+            }
         except (AttributeError, TypeError, ValueError):
             raise StreamError(f"the checkpoint's offset is none of Kafka: {json.dumps(document)[:200]}") from None
-        return cls(topics, ids, begins, document.get(_SPLITS), document.get(REVISION), identified)
+        return cls(topics, ids, begins, document.get(_SPLITS), document.get(REVISION), identified, last)
 
     def to_json(self) -> JsonObject:
         """Inverse of `of_json`; topics and partitions in order, as Spark compares texts."""
@@ -162,6 +169,11 @@ class KafkaOffsets:
             document[REVISION] = self.revision
         if self.identified:
             document[_IDENTIFIED] = sorted(self.identified)
+        if self.last:
+            records: dict[str, dict[str, list[int]]] = {}
+            for (topic, number), record in sorted(self.last.items()):
+                records.setdefault(topic, {})[str(number)] = [record.offset, record.time, record.epoch]
+            document[_LAST] = records
         return document
 
     def identified_among(self, ids: Mapping[str, str]) -> frozenset[str]:
@@ -258,7 +270,15 @@ def planned(begins: Mapping[TopicPartition, int], end: KafkaOffsets, partitions:
     }
     total = sum(stop - start for start, stop in spans.values())
     return [
-        PartitionRange(topic, number, low, high, end.ids.get(topic), topic in end.identified)
+        PartitionRange(
+            topic,
+            number,
+            low,
+            high,
+            end.ids.get(topic),
+            topic in end.identified,
+            end.last.get((topic, number)) if high == stop else None,
+        )
         for (topic, number), (start, stop) in spans.items()
         for low, high in even_spans(start, stop, partitions * (stop - start) // total)
     ]

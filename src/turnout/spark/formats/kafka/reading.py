@@ -12,7 +12,7 @@ from pyspark.sql.datasource import InputPartition
 from turnout.errors import StreamError
 from turnout.kafka.admin import KafkaAdmin
 from turnout.kafka.clients import NOT_FOUND
-from turnout.kafka.reader import PartitionRange, RangeReader, check_topic
+from turnout.kafka.reader import LastRecord, PartitionRange, RangeReader, check_topic, other_record
 from turnout.records.listed import TOPIC_ID
 from turnout.runtime.kafka_source import KafkaSourceOptions
 from turnout.runtime.split_rows import task_rows
@@ -78,7 +78,8 @@ class KafkaSplitReader:
             return
         strict = options.fail_on_data_loss
         with KafkaAdmin(options.client) as admin:
-            for batch in RangeReader(options.client, span, fail_on_data_loss=strict).batches():
+            reader = RangeReader(options.client, span, fail_on_data_loss=strict)
+            for batch in reader.batches():
                 # The next micro-batch reads a topic that is made anew from its first record: this one must not.
                 if not (strict or self._is_planned(admin, span)):
                     return
@@ -87,7 +88,20 @@ class KafkaSplitReader:
                 else:
                     yield batch
             # No topic has the id of an earlier one: if it is the planned one now, it was so all the time.
-            self._is_planned(admin, span)
+            if self._is_planned(admin, span):
+                self._compare(span, reader.last)
+
+    def _compare(self, span: PartitionRange, found: LastRecord | None) -> None:
+        """Compare the last record of the range with that of the plan: in between, a broker may have been restored.
+
+        Without ``failOnDataLoss`` the next micro-batch compares it too, and begins with the partition's first record.
+        """
+        if span.last is None or found is None or found.offset != span.last.offset or found.is_same(span.last):
+            return
+        failure = other_record(span.topic, span.partition, span.last, found, span.end)
+        if self._options.fail_on_data_loss:
+            raise failure
+        _log.warning("%s", failure)
 
     def _is_planned(self, admin: KafkaAdmin, span: PartitionRange) -> bool:
         """Return True if the topic is the one that the range was planned for, False after a warning.

@@ -15,8 +15,9 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from turnout.errors import ConnectionLostError, StreamError
 from turnout.kafka.admin import KafkaAdmin, PartitionEnds, TopicInfo, TopicPartition
+from turnout.kafka.reader import LastRecord, LastRecords
 from turnout.runtime.index.client import AskedRevisions
-from turnout.runtime.kafka_losses import NextOffsets, next_offsets_after
+from turnout.runtime.kafka_losses import NextOffsets, next_offsets_after, records_to_compare
 from turnout.runtime.kafka_source import (
     KafkaOffsets,
     KafkaSourceOptions,
@@ -45,6 +46,7 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: KafkaSourceOptions) -> None:
         self._options = options
         self._admin: KafkaAdmin | None = None
+        self._records: LastRecords | None = None
         self._initial: JsonObject | None = None
         self._target: NextOffsets | None = None
         self._latest: JsonObject | None = None
@@ -53,7 +55,7 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __getstate__(self) -> dict[str, object]:
         # The tasks get a copy; connections stay where they are.
-        return {**self.__dict__, "_admin": None}
+        return {**self.__dict__, "_admin": None, "_records": None}
 
     # Spark's names
 
@@ -123,10 +125,13 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Do nothing: the checkpoint alone holds the position."""
 
     def stop(self) -> None:
-        """Close the connection."""
+        """Close the connections."""
         if self._admin is not None:
             self._admin.close()
             self._admin = None
+        if self._records is not None:
+            self._records.close()
+            self._records = None
 
     # Topics
 
@@ -153,10 +158,34 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self, before: KafkaOffsets, infos: Mapping[str, TopicInfo], ends: Mapping[TopicPartition, PartitionEnds]
     ) -> NextOffsets:
         """Return the next offset of each partition, and report what was lost before it."""
-        next_offsets, losses = next_offsets_after(before, self._options, infos, ends)
+        others = self._others(before, records_to_compare(before, infos, ends))
+        next_offsets, losses = next_offsets_after(before, self._options, infos, ends, others)
         for loss in losses:
             self._report(loss)
         return next_offsets
+
+    def _others(
+        self, before: KafkaOffsets, records: Mapping[TopicPartition, LastRecord]
+    ) -> dict[TopicPartition, LastRecord | None]:
+        """Return what is now in the places of records that were read, where it is another record, or none.
+
+        A topic that is compacted, or whose settings may not be described, may lack any record.
+        """
+        if not records:
+            return {}
+        found = self._query(lambda _: self._last_records.now_before(before.next_offsets(), records))
+        others: dict[TopicPartition, LastRecord | None]
+        others = {name: one for name, one in found.items() if not records[name].is_same(one)}
+        if absent := records.keys() - found.keys():
+            rules = self._query(lambda admin: admin.topic_rules({topic for topic, _ in absent}))
+            others |= {name: None for name in absent if name[0] in rules and not rules[name[0]].is_compacted}
+        return others
+
+    @property
+    def _last_records(self) -> LastRecords:
+        if self._records is None:
+            self._records = LastRecords(self._options.client)
+        return self._records
 
     def _report(self, failure: StreamError) -> None:
         if self._options.fail_on_data_loss:
@@ -189,8 +218,13 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         former_offsets = {} if start == self._initial else before.next_offsets()
         begins = {name: at for name, at in next_offsets.items() if former_offsets.get(name) != at}
         ids = _ids(infos)
+        bounded = admitted(next_offsets, tops, most)
+        moved = {name: at for name, at in bounded.next_offsets().items() if at > next_offsets[name]}
+        unmoved = next_offsets.items() & former_offsets.items()
+        kept = {name: before.last[name] for name, _ in unmoved if name in before.last and name not in moved}
         end = replace(
-            admitted(next_offsets, tops, most),
+            bounded,
+            last=kept | self._query(lambda _: self._last_records.before(moved)),
             ids=ids,
             identified=before.identified_among(ids),
             begins=by_topic(begins),
