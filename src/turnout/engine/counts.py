@@ -105,6 +105,14 @@ class Counts:
         metric="turnout_route_duplicates_total",
         shown_at_zero=False,
     )
+    losses: int = _count(
+        "losses",
+        "stepped over with `failOnDataLoss: false`: ranges of records that were removed before they were read, and"
+        " streams and topics that were made anew or have older data; each is a warning of the run",
+        unit="losses",
+        metric="turnout_route_losses_total",
+        shown_at_zero=False,
+    )
     flow: Flow = field(default_factory=Flow, compare=False, kw_only=True)
 
     @property

@@ -13,9 +13,10 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Self, TypeVar
 
-from turnout.errors import StreamError
+from turnout.errors import ConnectionLostError, StreamError
 from turnout.nats.protocol.errors import StreamNotFoundError, StreamReplacedError
 from turnout.nats.wire import Connection, stream_info
+from turnout.runtime.open_splits.client import tell_loss
 from turnout.runtime.source_options import SourceOptions
 
 _log = logging.getLogger(__name__)
@@ -36,6 +37,16 @@ def lost_error(stream: str, start: int, end: int) -> StreamError:
     )
 
 
+def report_loss(options: SourceOptions, failure: StreamError) -> None:
+    """Warn of a loss that is stepped over, in the log of this process and, where it can be told, in the run's own."""
+    _log.warning("%s", failure)
+    if options.open_splits is not None:
+        try:
+            tell_loss(options.open_splits, str(failure))
+        except ConnectionLostError as away:
+            _log.warning("the run could not be told of the loss: %s", away)
+
+
 _Batch = TypeVar("_Batch")
 
 
@@ -50,7 +61,7 @@ def until_replaced(batches: Iterator[_Batch], options: SourceOptions) -> Iterato
     except (StreamReplacedError, StreamNotFoundError) as failure:
         if options.fail_on_data_loss:
             raise
-        _log.warning("%s", failure)
+        report_loss(options, failure)
 
 
 class LossWatch:
@@ -105,7 +116,7 @@ class LossWatch:
             if self._options.fail_on_data_loss:
                 raise
             # What follows is reported with the next micro-batch.
-            _log.warning("%s", failure)
+            report_loss(self._options, failure)
             return
         # A stream without messages says that its first is one above its last.
         first = min(self._end, state["first_seq"])
@@ -114,7 +125,7 @@ class LossWatch:
         missing = lost_error(self._stream, max(hole, self._warned), first)
         if self._options.fail_on_data_loss:
             raise missing
-        _log.warning("%s", missing)
+        report_loss(self._options, missing)
         self._warned = first
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,6 +22,7 @@ from turnout.histogram import Histogram
 from turnout.nats.wire import Connection, purge_stream
 from turnout.records.listed import as_batch
 from turnout.runtime.count_rows import TaskTally
+from turnout.runtime.gaps import report_loss
 from turnout.runtime.open_splits import open_task
 from turnout.runtime.open_splits.ledger import OpenSplits
 from turnout.runtime.open_splits.nats_reader import opened
@@ -277,3 +278,34 @@ def test_messages_that_are_gone_are_a_loss(scene: Scene) -> None:
 
     assert sink.published == []
     assert tally.counts == Counts()
+
+
+def test_a_loss_that_is_stepped_over_is_told_to_the_driver(scene: Scene) -> None:
+    """Without ``failOnDataLoss`` the task goes on, and the run says what was lost: nobody reads a worker's log."""
+    scene.publish(5)
+    purge_stream(scene.connection, scene.stream, seq=4)
+    scene.options = replace(scene.options, fail_on_data_loss=False)
+    sink = Sink()
+    scene.splits.seconds = 30.0
+    thread = threading.Thread(target=scene.task(sink, TaskTally(), start=2).run)
+    thread.start()
+    wait_for(scene.splits.losses)
+    wait_for(lambda: len(sink.published) == 2)
+    scene.splits.close()
+    thread.join(30)
+
+    [loss] = scene.splits.losses()
+    assert "no longer has the sequences 2 to 3" in loss
+    assert [sequence for sequence, _ in sink.published] == [4, 5]
+
+
+def test_a_loss_is_told_where_the_driver_is_away(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
+    """The loss is in the task's log, and so is that the run does not know of it."""
+    options = replace(scene.options, fail_on_data_loss=False, open_splits="127.0.0.1 1 token")
+
+    report_loss(options, StreamError("3 are gone", code=404))
+
+    assert [record.message.partition(":")[0] for record in caplog.records] == [
+        "3 are gone",
+        "the run could not be told of the loss",
+    ]

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
+from types import SimpleNamespace
 from typing import cast
 
+import pytest
 from pyspark.sql.streaming.query import StreamingQuery
 from tests.spark.running.test_reports import Query, Report, idle
 
 from turnout.engine.counts import Counts
 from turnout.runtime.progress import Progress
+from turnout.spark.running.open_run import OpenRun
 from turnout.spark.running.run_counts import RunCounts
 
 
@@ -41,3 +45,18 @@ def test_the_result_has_written_batches() -> None:
 
     assert (stopped.counts, stopped.batches, stopped.stopped) == (Counts(read=2, delivered=2), 1, True)
     assert (result.counts, result.batches, result.stopped) == (stopped.counts, 1, False)
+
+
+def test_losses_are_said_and_counted(caplog: pytest.LogCaptureFixture) -> None:
+    """What tasks and the source have stepped over is a warning of the run at once, and a count; each loss is one."""
+    open_run = SimpleNamespace(losses=lambda: ["3 are gone"], has_news=lambda: False, counts=Counts)
+    counts = RunCounts("r", whole=False, on_progress=None, matching=None, open_run=cast("OpenRun", open_run))
+    query = Query()
+    counts.report_open()
+    latest = {"S": 5, "S.warning": "3 are gone", "a.warning": {"0": 5}, ":0.warning": "other data"}
+    query.reports.append(Report(1, sources=[SimpleNamespace(latestOffset=json.dumps(latest))]))
+
+    counts.take_reports(cast("StreamingQuery", query), 1.0)
+
+    assert [record.message for record in caplog.records] == ["route r: 3 are gone", "route r: other data"]
+    assert counts.counts() == Counts(losses=2)

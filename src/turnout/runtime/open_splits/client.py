@@ -28,6 +28,16 @@ def ask_plan(address: str, number: int | None) -> Plan:
     return Plan(answer["next"], answer["number"], answer["opens"], answer["time"])
 
 
+def tell_loss(address: str, text: str) -> None:
+    """Tell the driver of a loss that was stepped over: tasks and the source have no log that the run's user reads.
+
+    Raises:
+        ConnectionLostError: it does not answer.
+    """
+    with OpenSession(address) as session:
+        session.request({"loss": text})
+
+
 class OpenSession:
     """Connection of one task to the driver, for one open split.
 

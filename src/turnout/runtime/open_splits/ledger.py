@@ -30,6 +30,10 @@ def open_seconds(gap: float) -> float:
     return min(LONGEST_SECONDS, max(SHORTEST_SECONDS, gap / _GAP_SHARE))
 
 
+_MOST_LOSSES: Final = 10_000
+"""Losses of a run that are kept; each is a warning in its log, and many more are read by no one."""
+
+
 class RevisionSource(Protocol):
     """Subscriptions that open splits follow: see `turnout.runtime.index.revisions.Revisions`."""
 
@@ -106,6 +110,7 @@ class OpenSplits:
         self._current: dict[int, int] = {}
         self._counts: dict[int, Counts] = {}
         self._reported = self._reported_before()
+        self._losses: dict[str, None] = {}
         self._ended = False
         self.seconds = 0.0
         self.revision: int | None = None
@@ -136,6 +141,19 @@ class OpenSplits:
         highest = max([number or 0, *self._folder.numbers()])
         following, stored = (None, None) if progress is None else (progress.next, progress.time)
         return Plan(following, highest + 1, self.seconds > 0, stored)
+
+    # Losses
+
+    def lost(self, text: str) -> None:
+        """Note a loss that the source or a task has stepped over; the same one is noted once."""
+        with self._lock:
+            if len(self._losses) < _MOST_LOSSES:
+                self._losses.setdefault(text)
+
+    def losses(self) -> list[str]:
+        """Return the losses, in order."""
+        with self._lock:
+            return list(self._losses)
 
     # Tasks
 

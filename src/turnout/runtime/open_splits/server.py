@@ -1,9 +1,9 @@
 """Server in the driver for the tasks of open splits: lines of JSON over TCP.
 
-The first line of a connection has the token and a question: ``plan`` is answered with a line; with ``begin`` a task
-takes a split, gets an `Attempt`, and keeps the connection. It sends ``reads`` when it is ready for the next record, and
-a line for each progress to record, each of which is answered; it gets a line for each new revision of the
-subscriptions and for the end of the split.
+The first line of a connection has the token and a question: ``plan`` is answered with a line, ``loss`` is noted; with
+``begin`` a task takes a split, gets an `Attempt`, and keeps the connection. It sends ``reads`` when it is ready for the
+next record, and a line for each progress to record, each of which is answered; it gets a line for each new revision of
+the subscriptions and for the end of the split.
 The end of a connection means, on either side, that the other one has ended.
 """
 
@@ -84,6 +84,10 @@ class OpenSplitServer:
         if "plan" in hello:
             plan = self._splits.plan(_number(hello["plan"]))
             lines.send({"next": plan.next, "number": plan.number, "opens": plan.opens, "time": plan.time})
+            return
+        if "loss" in hello:
+            self._splits.lost(str(hello["loss"]))
+            lines.send({"noted": True})
             return
         number, start = _number(hello["begin"]), _number(hello["start"])
         if number is None or start is None:

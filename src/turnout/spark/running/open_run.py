@@ -100,6 +100,10 @@ class OpenRun:
         """Refuse whatever tasks report from now on."""
         self._splits.end()
 
+    def losses(self) -> list[str]:
+        """Return the losses that the source and its tasks have stepped over."""
+        return self._splits.losses()
+
     # Counts
 
     def counts(self) -> Counts:

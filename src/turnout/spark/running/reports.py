@@ -93,7 +93,8 @@ def warnings_of(report: StreamingQueryProgress) -> list[str]:
     except (IndexError, TypeError, ValueError):
         return []
     items = latest.items() if isinstance(latest, dict) else ()
-    return [str(value) for name, value in items if name.endswith(WARNING)]
+    # A topic of Kafka may be named so; its value is an object.
+    return [value for name, value in items if name.endswith(WARNING) and isinstance(value, str)]
 
 
 def revision_of(report: StreamingQueryProgress) -> int | None:

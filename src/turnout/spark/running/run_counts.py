@@ -101,14 +101,24 @@ class RunCounts:
             query: query of the run.
             pause: seconds between two calls: a micro-batch has ended within them.
         """
+        self._take_losses()
         for report in self._reports.new(query):
             for warning in warnings_of(report):
-                if warning not in self._warned:
-                    self._warned.add(warning)
-                    _log.warning("route %s: %s", self._route_name, warning)
+                self._warn(warning)
             done = self._reported(report, pause) if self._whole else self._written.pop(report.batchId, None)
             if done is not None:
                 self._complete(report.batchId, done)
+
+    def _take_losses(self) -> None:
+        """Say and count what tasks and source have stepped over; the source's reports have some of it later."""
+        for warning in () if self._open_run is None else self._open_run.losses():
+            self._warn(warning)
+
+    def _warn(self, warning: str) -> None:
+        if warning not in self._warned:
+            self._warned.add(warning)
+            self._total += Counts(losses=1)
+            _log.warning("route %s: %s", self._route_name, warning)
 
     def _reported(self, report: StreamingQueryProgress, pause: float) -> _AcknowledgedBatch:
         """Return the counts and times of a micro-batch that Spark ran alone; log its failures."""
@@ -133,7 +143,8 @@ class RunCounts:
         self._report(batch, done.at, done.seconds, done.revision)
 
     def report_open(self) -> None:
-        """Report what open splits have counted since the last report."""
+        """Report what open splits have counted since the last report, and what was lost."""
+        self._take_losses()
         if self._open_run is None or not self._open_run.has_news():
             return
         now = time.monotonic()

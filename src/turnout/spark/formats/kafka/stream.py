@@ -27,6 +27,7 @@ from turnout.runtime.kafka_source import (
     planned,
     resolved,
 )
+from turnout.runtime.nats_offsets import WARNING
 from turnout.spark.formats.kafka.reading import KafkaSplit, rows_of
 from turnout.untrusted import JsonObject
 
@@ -50,7 +51,7 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._initial: JsonObject | None = None
         self._target: NextOffsets | None = None
         self._latest: JsonObject | None = None
-        self._reported: set[str] = set()
+        self._reported: dict[str, None] = {}
         self._revisions = AskedRevisions(options.revisions_url) if options.revisions_url else None
 
     def __getstate__(self) -> dict[str, object]:
@@ -104,10 +105,16 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             time.sleep(_PAUSE_SECONDS)
 
     def reportLatestOffset(self) -> JsonObject | None:  # noqa: N802
-        """Return the ends of the partitions as the last poll saw them: Spark shows them in the query's progress."""
+        """Return the ends of the partitions as the last poll saw them: Spark shows them in the query's progress.
+
+        ``:N.warning`` beside them are the losses that were stepped over: this process has no log of the query's own.
+        """
         if self._latest is None:
             return None
-        return {topic: {str(number): at for number, at in numbers.items()} for topic, numbers in self._latest.items()}
+        latest: JsonObject = {
+            topic: {str(number): at for number, at in numbers.items()} for topic, numbers in self._latest.items()
+        }
+        return latest | {f":{number}{WARNING}": text for number, text in enumerate(self._reported)}
 
     def partitions(self, start: JsonObject, end: JsonObject) -> Sequence[InputPartition]:
         """Return the splits between two offsets: for a micro-batch that is done again, the same as before."""
@@ -192,7 +199,7 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise failure
         # A loss is found at each poll until the next micro-batch begins behind it.
         if str(failure) not in self._reported:
-            self._reported.add(str(failure))
+            self._reported[str(failure)] = None
             _log.warning("%s", failure)
 
     # The next micro-batch

@@ -27,7 +27,7 @@ from turnout.nats.protocol.identity import Position, StreamIdentity
 from turnout.nats.wire import Acknowledger, Connection
 from turnout.nats.wire.positions import StoredSequences, position_problem, resolve, state_of, time_before
 from turnout.runtime.committed_offsets import REVISION
-from turnout.runtime.gaps import HoleCounter, lost_error
+from turnout.runtime.gaps import HoleCounter, lost_error, report_loss
 from turnout.runtime.index.client import AskedRevisions
 from turnout.runtime.message_wait import wait_for_more
 from turnout.runtime.nats_offsets import (
@@ -200,7 +200,7 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # A loss is found at each poll until the next micro-batch begins behind it.
         if self._warnings.get(stream) != str(missing):
             self._warnings[stream] = str(missing)
-            _log.warning("%s", missing)
+            report_loss(self._options, missing)
 
     def _start(self, start: Offsets, stream: str, state: StoredSequences, plan: Plan | None = None) -> Position:
         """Return the position in *stream*; the start option decides for a stream without a checkpointed offset.
