@@ -13,7 +13,7 @@ import pytest
 from turnout.cli.stores import loaded_route
 from turnout.embedded.nats_server import free_port
 from turnout.errors import StoreUnavailableError
-from turnout.history import lineage_lookup
+from turnout.history import lineage
 from turnout.routes import Route
 from turnout.subscriptions.store_url import with_timeout
 
@@ -78,7 +78,7 @@ def test_lineage_waits_as_long_as_it_is_told(turnout: Turnout, port: int, monkey
         stores.append(route.subscriptions.store)
         raise StoreUnavailableError("away")
 
-    monkeypatch.setattr(lineage_lookup, "walk", walk)
+    monkeypatch.setattr(lineage, "walk", walk)
 
     assert turnout("lineage", "OUT:1", "--route", "route.yaml", "--timeout", "0.2")[0] == 1
     assert stores == [with_timeout(f"mongodb://ann:hunter2@127.0.0.1:{port}/db", 0.2)]

@@ -20,7 +20,7 @@ from tests.integration.routes import write_route
 
 from turnout.embedded import NatsServer
 from turnout.errors import ConfigError, RunError, TurnoutError
-from turnout.history.replay_plan import ReplayPlan, plan_replay
+from turnout.history.replay import ReplayPlan, plan_replay
 from turnout.kafka.admin import KafkaAdmin
 from turnout.kafka.options import KafkaOptions
 from turnout.kafka.producer import KafkaMessages, KafkaProducer

@@ -18,7 +18,7 @@ from tests.integration.routes import Streams, command, turnout, wait_for, write_
 from turnout import spark as ts
 from turnout.conditions import parse
 from turnout.errors import ConfigError, HistoryForgottenError, SubscriptionNotFoundError
-from turnout.history.replay_plan import ReplayPlan, plan_replay
+from turnout.history.replay import ReplayPlan, plan_replay
 from turnout.routes import Route
 from turnout.runtime.progress import Progress
 from turnout.spark.history.replay import carry_out
@@ -313,7 +313,7 @@ def test_what_cannot_be_replayed(streams: Streams, text: str, tmp_path: Path) ->
             }
         )
     )
-    from turnout.history.replay_state import ReplayState
+    from turnout.history.replay import ReplayState
 
     with pytest.raises(ConfigError, match="was requested with another where"):
         ReplayState.of(plan)

@@ -14,7 +14,7 @@ from turnout.errors import TurnoutError
         ("tap", "turnout.history.tap.taps"),
         ("redrive", "turnout.history.redrive.redrive"),
         ("RedriveResult", "turnout.history.redrive.RedriveReport"),
-        ("lineage", "turnout.history.lineage_lookup.walk"),
+        ("lineage", "turnout.history.lineage.walk"),
     ],
 )
 def test_a_removed_name(name: str, other: str) -> None:

@@ -14,7 +14,7 @@ from turnout.errors import ConfigError, Mistake
 from turnout.terminal import json_text, printable_lines
 
 if TYPE_CHECKING:
-    from turnout.history.lineage_model import Lineage
+    from turnout.history.lineage import Lineage
 
 
 def register(app: typer.Typer) -> None:
@@ -37,7 +37,7 @@ def register(app: typer.Typer) -> None:
         """Print the record, subscription and route from which a delivered message was made."""
         if route is None and server is None:
             raise ConfigError([Mistake("lineage", "give --route, --server or both: where to look for the message")])
-        from turnout.history.lineage_lookup import walk
+        from turnout.history.lineage import walk
 
         walked = walk(message, None if route is None else loaded_route(route, timeout), server=server, git=git)
         typer.echo(json_text(walked.as_dict(), indent=1) if as_json else printable_lines(_lines(walked)))

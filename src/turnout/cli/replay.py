@@ -24,7 +24,7 @@ from turnout.terminal import printable_lines
 from turnout.untrusted import JsonObject
 
 if TYPE_CHECKING:
-    from turnout.history.replay_plan import ReplayPlan
+    from turnout.history.replay import ReplayPlan
     from turnout.routes import Route
     from turnout.spark.history.replay import ReplayResult
 
@@ -80,14 +80,14 @@ def replay(
 
 
 def _planned(route: Route, **selection: Any) -> ReplayPlan:
-    from turnout.history.replay_plan import plan_replay
+    from turnout.history.replay import plan_replay
 
     return plan_replay(route, **selection)
 
 
 def _begun(plan: ReplayPlan) -> Iterator[str]:
     """Yield the plan in words; the rest of it, if the same replay was interrupted."""
-    from turnout.history.replay_state import ReplayState
+    from turnout.history.replay import ReplayState
 
     state = ReplayState.of(plan)
     yield from replace(plan, ranges=state.ranges).lines()

@@ -16,8 +16,7 @@ from typing import Final
 from turnout.engine.replay import Replay
 from turnout.engine.subject_filters import subject_filters
 from turnout.errors import ConfigError, SubscriptionNotFoundError
-from turnout.history.ranges import StreamRange
-from turnout.history.replay_plan import ReplayPlan
+from turnout.history.replay import ReplayPlan, StreamRange
 from turnout.nats.protocol.identity import StreamIdentity
 from turnout.nats.wire.positions import StreamPosition, position_of
 from turnout.routes import Route

@@ -2,36 +2,238 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from turnout.conditions import Condition, parse
 from turnout.engine import Program, pieces
-from turnout.engine.outcome import Outcome
+from turnout.engine.outcome import Outcome, StageResult
+from turnout.engine.reading import Consumed
 from turnout.engine.replay import Where
-from turnout.engine.trace import Trace
+from turnout.engine.trace import Trace, Watch
 from turnout.errors import ConfigError, Mistake
 from turnout.history.masked_views import check_condition
 from turnout.history.masking import Hidden, hidden_anywhere, hidden_by_stage
-from turnout.history.ranges import StreamRange
-from turnout.history.tap_reading import StreamPart, parts
-from turnout.history.tap_watch import DELIVERED, MAPPED, SOURCE, TapWatch
-from turnout.nats.wire.positions import StreamPosition
-from turnout.records import ALIVE, Batch
+from turnout.history.replay import StreamRange
+from turnout.nats.protocol.errors import StreamReplacedError
+from turnout.nats.wire.positions import StreamPosition, position_of
+from turnout.records import ALIVE, FAILED, Batch
 from turnout.records.types import ArrowBatch, RowIds
 from turnout.routes import Route
-from turnout.runtime.endpoints import adapter_of
+from turnout.runtime.endpoints import EndpointAdapter, adapter_of
+from turnout.runtime.endpoints.adapter import StreamEnd
 from turnout.runtime.preflight import preflight
 from turnout.subscriptions import open_store
 from turnout.subscriptions.index import Index
 from turnout.subscriptions.store_url import existing
 from turnout.suggestions import did_you_mean
+from turnout.transforms.apply import StageRunner
 from turnout.untrusted import JsonObject
+
+_log = logging.getLogger(__name__)
+
+_READ_SEQUENCES = 2_000
+"""This many sequences are read at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamPart:
+    """Some records of one stream, or partition, as record batches."""
+
+    stream: str
+    batches: Sequence[ArrowBatch]
+
+
+def parts(
+    route: Route, start: StreamPosition | None, end: StreamPosition | None, stop: threading.Event, *, newest: int | None
+) -> Iterator[StreamPart]:
+    """Return an iterator of the parts of a route's streams from one position to another, or without end.
+
+    Args:
+        route: route with the source.
+        start: the first position; None for new records only.
+        end: the position after the last record; None for no end.
+        stop: set it to end.
+        newest: maximum number of records to read of those since the last read, newest ones; None for all.
+
+    Raises:
+        ConfigError: the source keeps no history, or a position is none.
+        StreamError: a stream does not exist, or cannot be read beside its consumers.
+        ConnectionLostError: the server cannot be reached.
+    """
+    adapter = adapter_of(route.source_with_history())
+    first = position_of("start", "latest" if start is None else start)
+    last = None if end is None else position_of("end", end)
+    return _parts(adapter, first, last, stop, newest)
+
+
+def _report(stream: str, before: StreamEnd, bounds: StreamEnd, *, lasting: bool) -> None:
+    """Warn that a stream is another one now, or has older data; a range of it is no more.
+
+    Raises:
+        StreamError: the tap is for a range.
+    """
+    former, present = (f"created at {end.created}, " if end.created else "" for end in (before, bounds))
+    text = (
+        f"the stream {stream!r} was made anew, or restored to older data: before it was {former}with the next position"
+        f" {before.next:,}, now it is {present}with {bounds.next:,}"
+    )
+    if not lasting:
+        raise StreamReplacedError(f"{text}; begin again with a position in it", code=404)
+    _log.warning("%s; it is read from its first message", text)
+
+
+def _parts(
+    adapter: EndpointAdapter,
+    first: StreamPosition,
+    last: StreamPosition | None,
+    stop: threading.Event,
+    newest: int | None,
+) -> Iterator[StreamPart]:
+    with adapter.history() as history:
+        positions = {stream: history.resolve(stream, first) for stream in history.streams}
+        ends = None if last is None else {stream: history.resolve(stream, last) for stream in history.streams}
+        seen = {stream: history.bounds(stream) for stream in history.streams}
+        while not stop.is_set():
+            idle = True
+            for stream in history.streams:
+                bounds, before = history.bounds(stream), seen[stream]
+                if bounds.created != before.created or bounds.next < before.next:
+                    _report(stream, before, bounds, lasting=ends is None)
+                    positions[stream] = bounds.first
+                seen[stream] = bounds
+                end = bounds.next if ends is None else min(bounds.next, ends[stream])
+                start = max(positions[stream], bounds.first, 0 if newest is None else end - newest)
+                if start >= end:
+                    continue
+                idle = False
+                positions[stream] = min(end, start + _READ_SEQUENCES)
+                # Read to its end, so that a consumer is deleted, however long the caller processes its records.
+                batches = list(history.read(stream, start, positions[stream]))
+                yield StreamPart(stream, [batch for batch in batches if batch.num_rows])
+            if idle and ends is not None:
+                return
+            if idle:
+                history.wait(positions, stop)
+
+
+SOURCE: Final = "source"
+MAPPED: Final = "mapped"
+DELIVERED: Final = "delivered"
+
+
+_WHOLE: Final = Hidden()
+"""Hides nothing: a stage may change hidden parts."""
+
+
+class ObservedRecord(NamedTuple):
+    """Record at the stage: its outcome there, its content before and after, and the reason of a failure."""
+
+    outcome: str
+    before: JsonObject
+    after: JsonObject | None
+    reason: str | None = None
+
+
+class TapWatch(Watch):
+    """Notes some records of a batch.
+
+    Args:
+        stage: the stage, as `turnout.history.tap` names it.
+        choose: chooses the rows of a batch to record.
+        before: hidden paths before the stage.
+        after: hidden paths behind it.
+
+    Attributes:
+        rows: rows of the records that were chosen.
+    """
+
+    def __init__(self, stage: str, choose: Callable[[Batch, RowIds], RowIds], before: Hidden, after: Hidden) -> None:
+        self._stage = stage
+        self._choose = choose
+        self._hidden = before
+        self._hidden_after = after
+        self._before: dict[int, JsonObject] = {}
+        self._whole: dict[int, JsonObject] = {}
+        self._topics: list[str | None] = []
+        self._observed: dict[int, ObservedRecord] = {}
+        self.rows: RowIds = np.zeros(0, np.int64)
+
+    def seen_of(self, row: int) -> ObservedRecord:
+        """Return the observations of a record."""
+        return self._observed[row]
+
+    def decoded(self, records: Batch, consumed: Consumed) -> None:
+        """Note records as they were read."""
+        if self._stage != SOURCE:
+            return
+        self.rows = self._choose(records, np.arange(len(records)))
+        for row in self.rows.tolist():
+            record = self._hidden.masked(records.record(row))
+            if records.outcomes[row] == FAILED:
+                raw = {"key": consumed.keys[row], "value": consumed.values[row]}
+                record |= {side: self._hidden.text(side, content) for side, content in raw.items()}
+                self._observed[row] = ObservedRecord(StageResult.FAILED, record, None, self._reason(records, row))
+            else:
+                self._observed[row] = ObservedRecord("read", record, record)
+
+    def before(self, stage: StageRunner, records: Batch) -> None:
+        """Note the records that reach the stage."""
+        if stage.stage.name != self._stage:
+            return
+        self.rows = self._choose(records, records.alive.astype(np.int64))
+        self._before = {row: self._hidden.masked(records.record(row)) for row in self.rows.tolist()}
+        self._whole = {row: _WHOLE.masked(records.record(row)) for row in self.rows.tolist()}
+
+    def after(self, stage: StageRunner, records: Batch) -> None:
+        """Note the results of the stage."""
+        if stage.stage.name == self._stage:
+            self._observed = {row: self._after_stage(records, row, before) for row, before in self._before.items()}
+
+    def _after_stage(self, records: Batch, row: int, before: JsonObject) -> ObservedRecord:
+        ended = StageResult.of_ended(records, row)
+        if ended is not None:
+            reason = self._reason(records, row) if ended is StageResult.FAILED else None
+            return ObservedRecord(ended, before, None, reason)
+        record = records.record(row)
+        return ObservedRecord(
+            _change(_WHOLE.masked(record) != self._whole[row]), before, self._hidden_after.masked(record)
+        )
+
+    def transformed(self, records: Batch) -> None:
+        """Note topics before they are mapped."""
+        self._topics = list(records.topics)
+
+    def mapped(self, records: Batch) -> None:
+        """Note records with their mapped topics."""
+        if self._stage not in (MAPPED, DELIVERED):
+            return
+        self.rows = self._choose(records, records.alive.astype(np.int64))
+        if self._stage == MAPPED:
+            self._observed = {row: self._of_mapping(records, row) for row in self.rows.tolist()}
+
+    def _of_mapping(self, records: Batch, row: int) -> ObservedRecord:
+        after = self._hidden.masked(records.record(row))
+        before = {**after, "topic": self._topics[row]}
+        if after["topic"] is None:
+            return ObservedRecord(Outcome.LOST_BY_WEIGHT.label, before, None)
+        return ObservedRecord(_change(after != before), before, after)
+
+    def _reason(self, records: Batch, row: int) -> str:
+        failure = records.failures[row]
+        return f"{failure.stage}: {self._hidden.failure(failure.message)}"
+
+
+def _change(changed: bool) -> StageResult:
+    return StageResult.CHANGED if changed else StageResult.UNCHANGED
+
 
 _SAMPLE = 100
 """Of a live stream that is faster than it is shown, a second's records are chosen among this many of the newest."""

@@ -12,7 +12,7 @@ from turnout.routes.endpoints import Endpoint, Sink, Source
 from turnout.routes.endpoints.formats import format_of, import_part
 
 if TYPE_CHECKING:
-    from turnout.history.ranges import StreamRange
+    from turnout.history.replay import StreamRange
     from turnout.routes import Route
     from turnout.runtime.kafka_limits import KafkaLimits
     from turnout.runtime.publishing import PublishingOptions

@@ -15,8 +15,7 @@ from fastapi.responses import StreamingResponse
 from turnout.background import run_once
 from turnout.conditions import parse
 from turnout.errors import TurnoutError
-from turnout.history.tap import Tapped, taps
-from turnout.history.tap_watch import DELIVERED
+from turnout.history.tap import DELIVERED, Tapped, taps
 from turnout.secrets import masked_url
 from turnout.server.rest.dependencies import PartsDep, Reads, is_masked
 from turnout.server.rest.store_calls import in_pool

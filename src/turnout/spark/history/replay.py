@@ -15,9 +15,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from turnout.engine.counts import Counts
-from turnout.history.ranges import StreamRange
-from turnout.history.replay_plan import ReplayPlan, plan_replay
-from turnout.history.replay_state import ReplayState, Splitting, claimed
+from turnout.history.replay import ReplayPlan, ReplayState, Splitting, StreamRange, claimed, plan_replay
 from turnout.history.tap import check_names
 from turnout.private_files import scratch_folder
 from turnout.routes import Route
@@ -80,7 +78,7 @@ def replay(route: Route, spark: SparkSession, *, dry_run: bool = False, **option
         route: route whose history is replayed, and that processes it; its source is NATS or Kafka.
         spark: session.
         dry_run: deliver nothing, only report the deliveries.
-        **options: arguments of `turnout.history.replay_plan.plan_replay`: ``start``, ``end``, ``subscriptions``,
+        **options: arguments of `turnout.history.replay.plan_replay`: ``start``, ``end``, ``subscriptions``,
             ``subscriptions_as_of``, ``where``, ``sink``, ``id``, ``folder``.
 
     Raises:

@@ -23,7 +23,7 @@ from turnout.spark.endpoints import ReadOptions, SparkEndpoint
 from turnout.spark.formats.kafka.source import FORMAT, OPTIONS, KafkaDataSource
 
 if TYPE_CHECKING:
-    from turnout.history.ranges import StreamRange
+    from turnout.history.replay import StreamRange
     from turnout.nats.wire.positions import StreamPosition
     from turnout.spark.history.recorded import RecordSpan
 

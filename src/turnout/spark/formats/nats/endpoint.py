@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrameReader
     from pyspark.sql.streaming.readwriter import DataStreamReader
 
-    from turnout.history.ranges import StreamRange
+    from turnout.history.replay import StreamRange
     from turnout.spark.history.recorded import RecordSpan
 
 _OF_RUNS: Final = frozenset(

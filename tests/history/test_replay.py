@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from turnout.errors import ConfigError
-from turnout.history.ranges import StreamRange
-from turnout.history.replay_state import ReplayState
+from turnout.history.replay import ReplayState, StreamRange
 from turnout.nats.protocol.identity import StreamIdentity
 
 FORMER, PRESENT = (StreamIdentity.of(f"2026-11-2{day}T00:00:00Z") for day in (1, 2))
