@@ -12,7 +12,7 @@ from tests.engine.batches import SINK, program
 from tests.engine.test_explain import explained
 from turnout.cli.explanation_text import explanation_lines
 from turnout.engine.change_event import change_event
-from turnout.history.masked_views import masked_explanation
+from turnout.history.masking import masked_explanation
 
 POSTGRES = {
     "connector": "postgresql",

@@ -12,8 +12,7 @@ from turnout.engine import Program
 from turnout.engine.explain import explain
 from turnout.engine.sample_records import SampleRecord, record_batch
 from turnout.history import Suite, run_cases
-from turnout.history.masked_views import masked_explanation
-from turnout.history.masking import HIDDEN
+from turnout.history.masking import HIDDEN, masked_explanation
 from turnout.routes import Route
 from turnout.subscriptions import Subscription
 from turnout.subscriptions.index import Index

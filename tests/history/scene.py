@@ -11,8 +11,7 @@ from typing import Any
 from turnout.engine import Program
 from turnout.history import dead_letters
 from turnout.history.dead_letters import DeadLetter
-from turnout.history.redrive import RedriveReport, redrive
-from turnout.history.sending import Sinks
+from turnout.history.redrive import RedriveReport, Sinks, redrive
 from turnout.nats.protocol.identity import StreamIdentity
 from turnout.nats.wire import Connection, Publisher, PullReader, Range, stream_info
 from turnout.nats.wire.rows import with_stream

@@ -10,11 +10,21 @@ from typing import Any
 import pytest
 
 from tests.history.masked_routes import ROUTE, SECRET, route_of
+from turnout.conditions import parse
 from turnout.engine import Program
 from turnout.engine.explain import explain
 from turnout.engine.sample_records import SampleRecord, record_batch
-from turnout.history.masked_views import masked_explanation
-from turnout.history.masking import HIDDEN, Hidden, hidden_anywhere, hidden_by_stage
+from turnout.errors import ConfigError
+from turnout.history.masking import (
+    HIDDEN,
+    Hidden,
+    check_condition,
+    hidden_anywhere,
+    hidden_by_stage,
+    masked_explanation,
+    masked_metadata,
+    masked_sentence,
+)
 from turnout.records import Record, Shape
 from turnout.routes import Route
 from turnout.transforms import registry
@@ -196,3 +206,48 @@ def test_json_that_was_not_decoded_is_shown_without_the_field() -> None:
     assert "4929" not in text
     assert json.loads(text)["in"] == [{"card": HIDDEN}]
     assert hidden.raw("value", raw) == text.encode()
+
+
+def test_elements_of_arrays_are_hidden_by_the_name_of_their_field() -> None:
+    """This includes fields inside of elements, which conditions read as JSON."""
+    paths = "{card: 'value.items[].card', items: 'value.items[]', n: 'value.items[].n'}"
+    text = ROUTE.format(
+        options="type: DropHeaders, headers: Nothing", masked="card, predicate: {type: HasHeaderKey, name: A}"
+    )
+    route = Route.parse(f"{text}subscriptions: {{store: 'memory://cards', metadata: {paths}}}\n", {})
+    items = [json.dumps({"card": SECRET, "n": 1}), json.dumps({"card": "7", "n": 2})]
+    metadata = {"card": json.dumps([SECRET, "7"]), "items": json.dumps(items), "n": '["1","2"]'}
+
+    shown = masked_metadata(route, metadata)
+
+    assert SECRET not in json.dumps(shown)
+    assert shown["n"] == '["1","2"]'
+    assert [json.loads(item)["n"] for item in json.loads(shown["items"])] == [1, 2]
+    assert SECRET not in json.dumps(masked_metadata(route, {"items": items[0]}))
+
+
+def test_any_value_and_paths_below_a_prefix_are_hidden() -> None:
+    """Which of all values is a masked one is not known, so that none is shown; nor may a condition look at them."""
+    text = ROUTE.format(
+        options="type: DropHeaders, headers: Nothing", masked="card, predicate: {type: HasHeaderKey, name: A}"
+    )
+    route = Route.parse(f"{text}subscriptions: {{store: 'memory://cards', metadata: {{'all.*': 'value.*'}}}}\n", {})
+    metadata = {"*": json.dumps([SECRET, "t"]), "all.items[].card": json.dumps([SECRET]), "all.n": "1", "all.`": SECRET}
+
+    shown = masked_metadata(route, metadata)
+    assert (shown["*"], shown["all.n"]) == (HIDDEN, "1")
+    assert SECRET not in json.dumps(shown)
+    for looked_at in ("*:a", "all.card:a", "all.items[].card:a"):
+        with pytest.raises(ConfigError, match="the route masks it"):
+            check_condition(route, len(route.chain.stages), parse(looked_at))
+    check_condition(route, len(route.chain.stages), parse("all.n:1"))
+
+
+def test_why_a_run_failed_does_not_quote_the_record() -> None:
+    """Its place, the stage and the class are shown."""
+    sentence = f"topic orders.1, offset 7: TRANSFORMATION: org.apache.Cast$Value: one: Value ({SECRET}) is no number"
+
+    assert masked_sentence(route_of("type: Filter", "card"), sentence) == (
+        "topic orders.1, offset 7: TRANSFORMATION: ***"
+    )
+    assert SECRET not in masked_sentence(route_of("type: Filter", "card"), SECRET, known=False)

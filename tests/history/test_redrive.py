@@ -11,8 +11,7 @@ import pytest
 from turnout.conditions import parse
 from turnout.errors import ConfigError, StreamError
 from turnout.history import dead_letters
-from turnout.history.letter_block import REDRIVEN, TRIES
-from turnout.history.letter_box import LetterBox
+from turnout.history.dead_letters import REDRIVEN, TRIES, LetterBox
 from turnout.history.redrive import redrive
 from turnout.nats.wire import Connection, Publisher, create_stream, delete_stream, stream_info
 from turnout.routes import Route

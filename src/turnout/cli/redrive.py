@@ -68,7 +68,7 @@ def register(app: typer.Typer) -> None:
 
         block_pandas_import()
         from turnout.history import dead_letters
-        from turnout.history.letter_search import meeting
+        from turnout.history.dead_letters import meeting
         from turnout.history.redrive import FAILED
         from turnout.history.redrive import redrive as redriven
 

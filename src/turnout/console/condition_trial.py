@@ -12,7 +12,7 @@ from turnout.engine import Program
 from turnout.engine.message_ids import origins
 from turnout.engine.metadata import texts_of
 from turnout.epoch import seconds_of_millis
-from turnout.history.masked_views import check_condition
+from turnout.history.masking import check_condition
 from turnout.multivalued import readable_texts
 from turnout.routes import Route
 from turnout.runtime.endpoints import adapter_of

@@ -6,22 +6,178 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Final, Self
 
+import numpy as np
+
+from turnout.codecs import Codec, codec_of
+from turnout.codecs.plain import Raw
+from turnout.conditions import Condition, parse
+from turnout.engine.addresses import Addresses
 from turnout.engine.dead_letters import DESTINATION, LEFT_OUT, ORIGIN, SUBSCRIPTION
-from turnout.engine.messages import VALUE_LEFT_OUT
+from turnout.engine.letter_seal import SEAL, is_sealed, seal
+from turnout.engine.messages import VALUE_DIGEST, VALUE_LEFT_OUT
+from turnout.engine.reading import batch_of
+from turnout.engine.replay import Where
 from turnout.engine.reserved import CONNECT_PREFIX
-from turnout.engine.sample_records import Header, SampleRecord
+from turnout.engine.sample_records import Header, SampleRecord, record_batch
 from turnout.epoch import Microseconds, seconds_of_micros
-from turnout.history.letter_block import CONNECTOR, TRIES, LetterHeaders
-from turnout.history.letter_box import LetterBox
+from turnout.errors import ConfigError, Mistake, StreamError
+from turnout.history.masking import Hidden, check_condition
 from turnout.nats.protocol.identity import Origin
 from turnout.nats.wire.positions import StreamPosition, position_of
-from turnout.records.types import Fields
+from turnout.records import ALIVE
+from turnout.records.types import Fields, RowIds
 from turnout.routes import Route
-from turnout.runtime.endpoints.letters import SinkLetters
+from turnout.runtime.endpoints import adapter_of
+from turnout.runtime.endpoints.letters import NewLetter, SinkLetters
 from turnout.runtime.endpoints.record_rows import rows_of
+from turnout.transforms.content_paths import KEY, VALUE
 from turnout.untrusted import LARGEST_SEQUENCE, decimal, is_whole
+
+REDRIVEN: Final = "Turnout-Redriven"
+"""The header of a note among dead letters: how many of them it says something of."""
+
+TRIES: Final = "Turnout-Redrive-Tries"
+"""The header of a dead letter that was redriven and failed again: how often."""
+
+CONNECTOR: Final = f"{CONNECT_PREFIX}connector.name"
+"""The header with the route's name: others may share the topic."""
+
+_TOPIC: Final = f"{CONNECT_PREFIX}topic"
+_WRITTEN: Final = frozenset({ORIGIN, SUBSCRIPTION, DESTINATION, LEFT_OUT, VALUE_LEFT_OUT, VALUE_DIGEST, SEAL, TRIES})
+_OF_MESSAGE: Final = frozenset({"Nats-Msg-Id", "Nats-Expected-Stream"})
+"""Headers of the letter as a message, which no copy of it takes over."""
+
+
+@dataclass(frozen=True, slots=True)
+class LetterHeaders:
+    """The headers of a dead letter, or of a note, in their parts.
+
+    Attributes:
+        own: the record's.
+        block: name → text written by the route.
+        all: in the order of the stream.
+    """
+
+    own: tuple[Header, ...]
+    block: Mapping[str, str]
+    all: Sequence[tuple[str, bytes]]
+
+    @classmethod
+    def of(cls, row: Fields) -> Self:
+        """Split the headers of a message into their parts.
+
+        The block is read from the end, each name once, to `ORIGIN`; letters of earlier versions have none, and theirs
+        begins with the topic. A record may have had headers of the same names: they are before it.
+        """
+        pairs = [(header["key"], header["value"] or b"") for header in row["headers"] or ()]
+        block: dict[str, str] = {}
+        rest: list[Header] = []
+        end = len(pairs)
+        while end and ORIGIN not in block:
+            name, value = pairs[end - 1]
+            if _is_added(name):
+                rest.append((name, value))
+            elif _is_written(name) and name not in block and (_TOPIC not in block or name == ORIGIN):
+                block[name] = value.decode("utf-8", "replace")
+            else:
+                break
+            end -= 1
+        own = (header for header in (*pairs[:end], *reversed(rest)) if header[0] not in _OF_MESSAGE)
+        return cls(tuple(own), block, pairs)
+
+    @property
+    def raw(self) -> tuple[Header, ...]:
+        """Headers that a copy keeps: all except those of the letter as a message, of its tries, and its seal."""
+        removed = {*_OF_MESSAGE, TRIES, SEAL}
+        return tuple(pair for pair in self.all if pair[0] not in removed)
+
+    @property
+    def are_of_note(self) -> bool:
+        """True if the headers are exactly those of a note. A letter always has more."""
+        names = [name for name, _ in self.own if not _is_added(name)]
+        return names == [REDRIVEN] and self.block.keys() - {SEAL} == {CONNECTOR}
+
+    def sealed(self, secret: str | None, value: bytes | None) -> bool:
+        """Return whether the route itself wrote the message; without a secret its topic is believed."""
+        if secret is None:
+            return True
+        is_noted = self.are_of_note or ORIGIN in self.block
+        return is_noted and is_sealed(secret, self.all, value, self.block.get(SEAL))
+
+
+def _is_added(name: str) -> bool:
+    """Return True if a server or a publisher may have added a header of this name, at any position."""
+    return name.lower().startswith("nats-")
+
+
+def _is_written(name: str) -> bool:
+    return name.startswith(CONNECT_PREFIX) or name in _WRITTEN
+
+
+@dataclass(frozen=True, slots=True)
+class LetterBox:
+    """Dead letters of a route.
+
+    Attributes:
+        letters: letters in the sink that holds them.
+        secret: seals letters and notes; None for a route without one.
+    """
+
+    letters: SinkLetters
+    secret: str | None = field(default=None, repr=False)
+
+    @classmethod
+    def of(cls, route: Route) -> Self:
+        """Return the letter box of a route.
+
+        Raises:
+            ConfigError: the route sets nothing aside, or into files, or without saying why.
+            StreamError: no stream takes the letters.
+            ConnectionLostError: the server cannot be reached.
+        """
+        part = route.dead_letter
+        if part is None:
+            raise ConfigError([Mistake("deadLetter", f"the route {route.name} has none: it sets nothing aside")])
+        if not part.context_headers:
+            problem = "is false: without these headers a letter's record is unknown"
+            raise ConfigError([Mistake("deadLetter.contextHeaders", problem)])
+        sink, topic = Addresses(route).split(part.topic)
+        letters = adapter_of(list(route.sinks.values())[sink]).letters(topic)
+        if letters is None:
+            raise StreamError(f"no stream takes the dead letters of {route.name}, on {topic!r}", code=404)
+        return cls(letters, part.secret)
+
+    def newest(self, count: int) -> dict[str, int]:
+        """Return where about the last *count* messages begin, by stream.
+
+        Raises:
+            StreamError: the stream, or the topic, does not exist.
+            ConnectionLostError: the server cannot be reached.
+        """
+        with self.letters.history() as history:
+            share = max(1, count // max(1, len(history.streams)))
+            ends = {stream: history.bounds(stream) for stream in history.streams}
+            return {stream: max(end.first, end.next - share) for stream, end in ends.items()}
+
+    def letter(
+        self, headers: Sequence[Header], value: bytes, message_id: str | None = None, *, sealed: bool = True
+    ) -> NewLetter:
+        """Return a message to add, with the route's seal if it has a secret.
+
+        Args:
+            headers: headers of the message.
+            value: its value.
+            message_id: id that the server knows a repeated message by; None for none.
+            sealed: False for one whose contents the route does not vouch for.
+        """
+        written = [(name, raw or b"") for name, raw in headers]
+        if sealed and self.secret is not None:
+            written.append((SEAL, seal(self.secret, headers, value).encode()))
+        return NewLetter(written, value, message_id)
+
 
 _LARGEST_INT: Final = (1 << 31) - 1
 """Largest value of the columns of partitions and of tries."""
@@ -303,3 +459,72 @@ def grouped(letters: Iterable[DeadLetter]) -> list[DeadLetterGroup]:
         DeadLetterGroup(*key, count, min(times_by_reason[key]), max(times_by_reason[key]))
         for key, count in counts.most_common()
     ]
+
+
+def masked_letter(letter: DeadLetter, hidden: Hidden) -> DeadLetter:
+    """Return a dead letter with its record, its reason and its headers masked."""
+    if not hidden:
+        return letter
+    record = replace(
+        letter.record,
+        key=hidden.raw(KEY, letter.record.key),
+        value=hidden.raw(VALUE, letter.record.value),
+        headers=hidden.raw_headers(letter.record.headers),
+    )
+    reason = None if letter.reason is None else hidden.failure(letter.reason)
+    return replace(letter, record=record, reason=reason, raw=hidden.raw_headers(letter.raw))
+
+
+_BATCH_LETTERS: Final = 1_000
+_WHOLE: Final = {"value.*": "value.*", "key.*": "key.*"}
+"""Paths of any record: what a transform would have renamed or computed is not in the metadata of one that failed."""
+
+
+def meeting(
+    route: Route, letters: Iterable[DeadLetter], where: str | Condition, *, strict: bool = False
+) -> list[DeadLetter]:
+    """Return the letters whose records, as read from the source, match a condition.
+
+    A record that cannot be decoded has its topic and its headers, and neither key nor value.
+
+    Args:
+        route: whose letters they are.
+        letters: of `turnout.history.dead_letters.read`.
+        where: the condition, over the metadata that the route's subscriptions see, and any path: ``value.city:Oulu``.
+        strict: refuse a condition on what the route masks, which would tell what it is.
+
+    Raises:
+        ConditionError: *where* cannot be read.
+        ConfigError: *strict*, and it is on what is masked; it has a name that is neither listed nor a letter's header.
+    """
+    condition = parse(where) if isinstance(where, str) else where
+    paths = {**_WHOLE, **(route.subscriptions.metadata if route.subscriptions else {})}
+    if strict:
+        check_condition(route, 0, condition, paths)
+    selected = Where(condition, paths)
+    codecs = codec_of(route.key), codec_of(route.value)
+    found: list[DeadLetter] = []
+    waiting = iter(letters)
+    while part := list(islice(waiting, _BATCH_LETTERS)):
+        rows = _rows(selected, [letter.record for letter in part], codecs)
+        found += [part[row] for row in rows]
+    selected.check_seen()
+    return found
+
+
+def _rows(where: Where, records: Sequence[SampleRecord], codecs: tuple[Codec, Codec]) -> list[int]:
+    """Return the numbers of the records that are chosen, in order."""
+    rows, broken = _chosen(where, records, codecs)
+    found: list[int] = rows.tolist()
+    if not len(broken):
+        return found
+    bare = [replace(records[row], key=None, value=None) for row in broken.tolist()]
+    others, _ = _chosen(where, bare, (Raw(), Raw()))
+    return sorted([*found, *broken[others].tolist()])
+
+
+def _chosen(where: Where, records: Sequence[SampleRecord], codecs: tuple[Codec, Codec]) -> tuple[RowIds, RowIds]:
+    """Return the rows that are chosen, and those that cannot be decoded."""
+    batch, _ = batch_of(record_batch(records), *codecs)
+    alive = batch.outcomes == ALIVE
+    return where.chosen(batch, np.flatnonzero(alive)), np.flatnonzero(~alive)

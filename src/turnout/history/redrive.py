@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import islice
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 
 from turnout.engine import Messages, Program
 from turnout.engine.outcome import Outcome
-from turnout.engine.sample_records import SampleRecord, record_batch
+from turnout.engine.sample_records import Header, SampleRecord, record_batch
 from turnout.engine.trace import Trace
-from turnout.errors import ConfigError, Mistake, SubscriptionNotFoundError
-from turnout.history.dead_letters import DeadLetter
-from turnout.history.letter_box import LetterBox
-from turnout.history.letter_marks import mark
-from turnout.history.sending import Sinks
+from turnout.errors import ConfigError, Mistake, StreamError, SubscriptionNotFoundError
+from turnout.history.dead_letters import CONNECTOR, REDRIVEN, TRIES, DeadLetter, LetterBox, masked_letter
+from turnout.history.masking import Hidden
 from turnout.records.listed import STREAM_ID, TOPIC_ID
+from turnout.records.published import Published
 from turnout.records.types import ArrowBatch
 from turnout.routes import Route
 from turnout.runtime.endpoints import adapter_of
+from turnout.runtime.endpoints.letters import NewLetter
 from turnout.runtime.preflight import preflight, with_stored_topics
 from turnout.subscriptions import Store, Subscription, open_store
 from turnout.subscriptions.index import Index
@@ -110,6 +114,19 @@ class RedriveReport:
         }
 
 
+def masked_report(report: RedriveReport, hidden: Hidden) -> RedriveReport:
+    """Return the report of a redrive with its letters and their failures masked."""
+    results = tuple(
+        replace(
+            result,
+            letter=masked_letter(result.letter, hidden),
+            reason=None if result.reason is None else hidden.failure(result.reason),
+        )
+        for result in report.results
+    )
+    return replace(report, results=results)
+
+
 def redrive(
     route: Route,
     letters: Iterable[DeadLetter],
@@ -132,7 +149,7 @@ def redrive(
         route: the route; the sinks that letters go to now are NATS or Kafka.
         letters: of `turnout.history.dead_letters.read`.
         dry_run: deliver and note nothing, only report the outcomes.
-        delete: delete letters that are delivered in place of noting that they are, see `turnout.history.letter_marks`.
+        delete: delete letters that are delivered in place of noting that they are, see `turnout.history.redrive`.
         unverified: also redrive letters that lack the seal of the route's secret: what they hold, under ids of their
             own, as the position that they name is only a claim and may be another record's.
         subscriptions: subscriptions to match with; those of the route's store if not given.
@@ -306,3 +323,105 @@ def _of_delivery(trace: Trace, indices: Sequence[int], letter: DeadLetter, reaso
     if len(own_indices) > len(good):
         return _Action(FAILED, (), reason)
     return _Action(DELIVERED, tuple(good)) if good else _Action(Outcome.UNMATCHED.label)
+
+
+class SendResult:
+    """Result of sending messages: the numbers of stored and duplicate ones, and the refused ones with their reasons."""
+
+    def __init__(self) -> None:
+        self.published = Published()
+        self.refused: dict[int, str] = {}
+
+
+class Sinks:
+    """Sinks of a route that this process can publish to; a connection to each is opened for each call.
+
+    Args:
+        route: the route.
+    """
+
+    def __init__(self, route: Route) -> None:
+        self._sinks = [(name, adapter_of(sink)) for name, sink in route.sinks.items()]
+
+    def send(self, messages: Messages, indices: Sequence[int]) -> SendResult:
+        """Publish the messages at *indices*, and wait until each is stored or refused.
+
+        Raises:
+            ConfigError: only Spark can write to the sink of one of them, or an option of a sink is wrong.
+            StreamError: a server takes no messages at all.
+            ConnectionLostError: a server does not come back in time.
+        """
+        sent = SendResult()
+        chosen = np.array(sorted(indices), np.int64)
+        for sink in np.unique(messages.sinks[chosen]).tolist():
+            rows = chosen[messages.sinks[chosen] == sink]
+            name, adapter = self._sinks[sink]
+            sent.published += adapter.send(messages.take(rows), partial(_refuse, sent, rows.tolist()), name)
+        return sent
+
+
+def _refuse(sent: SendResult, indices: Sequence[int], at: int, reason: StreamError) -> None:
+    sent.refused[indices[at]] = str(reason)
+
+
+_OF_TRIES = re.compile(rf":{TRIES}:\d+(:\d+)?$", re.ASCII)
+"""Suffix that a rewritten letter has after its first id."""
+
+
+def mark(
+    route: Route, box: LetterBox, delivered: Sequence[DeadLetter], failed: Sequence[DeadLetter], *, delete: bool
+) -> None:
+    """Mark letters as delivered, or as failed again.
+
+    Without *delete* one message with the header ``Turnout-Redriven`` is added on the letters' topic: its body names the
+    sequences of those that are done, and how often the others have been tried. With it, letters that are done are
+    deleted from their stream, and one that failed again is written anew with ``Turnout-Redrive-Tries`` before it is
+    deleted: its first reason, and everything else of it, is kept. The route's secret, if it has one, seals what is
+    written.
+
+    Raises:
+        StreamError: the server refuses to delete, or to store a note.
+        ConnectionLostError: the server does not come back in time.
+    """
+    if not delivered and not failed:
+        return
+    if not delete:
+        for stream in dict.fromkeys(letter.stream for letter in (*delivered, *failed)):
+            _note(
+                route,
+                box,
+                stream,
+                *([one for one in letters if one.stream == stream] for letters in (delivered, failed)),
+            )
+        return
+    done = [(letter.stream, letter.sequence) for letter in (*delivered, *failed)]
+    box.letters.exchange([_rewritten(box, letter) for letter in failed], done)
+
+
+def _note(
+    route: Route, box: LetterBox, stream: str, delivered: Sequence[DeadLetter], failed: Sequence[DeadLetter]
+) -> None:
+    body = {
+        "delivered": [letter.sequence for letter in delivered],
+        "failed": {str(letter.sequence): letter.tries + 1 for letter in failed},
+        # A copy of the note says nothing of letters that have these sequences in another stream, or later.
+        "stream": stream,
+        "until": max(letter.stored for letter in (*delivered, *failed)),
+    }
+    headers: list[Header] = [
+        (REDRIVEN, str(len(delivered) + len(failed)).encode()),
+        # Distinguishes a route's letters, and their notes, from those of others on the topic.
+        (CONNECTOR, route.name.encode()),
+    ]
+    box.letters.add(box.letter(headers, json.dumps(body).encode()), stream)
+
+
+def _rewritten(box: LetterBox, letter: DeadLetter) -> NewLetter:
+    """Return a letter with one more try."""
+    tries = letter.tries + 1
+    first = _OF_TRIES.sub("", letter.message_id) or f"{letter.stream}:{letter.sequence}"
+    headers = [*letter.raw, (TRIES, str(tries).encode())]
+    # With the sequence no other letter gets this id, whatever ids others publish with: a copy that the server takes for
+    # one that it has would be lost, as the letter is deleted after it.
+    id_ = f"{first}:{TRIES}:{tries}:{letter.sequence}"
+    return box.letter(headers, letter.record.value or b"", id_, sealed=letter.verified)

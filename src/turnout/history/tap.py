@@ -19,8 +19,7 @@ from turnout.engine.reading import Consumed
 from turnout.engine.replay import Where
 from turnout.engine.trace import Trace, Watch
 from turnout.errors import ConfigError, Mistake
-from turnout.history.masked_views import check_condition
-from turnout.history.masking import Hidden, hidden_anywhere, hidden_by_stage
+from turnout.history.masking import Hidden, check_condition, hidden_anywhere, hidden_by_stage
 from turnout.history.replay import StreamRange
 from turnout.nats.protocol.errors import StreamReplacedError
 from turnout.nats.wire.positions import StreamPosition, position_of

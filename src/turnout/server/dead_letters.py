@@ -7,10 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from turnout.engine.sample_records import SampleRecord
 from turnout.errors import StreamError
-from turnout.history.dead_letters import DeadLetter, is_wanted, read
-from turnout.history.letter_box import LetterBox
-from turnout.history.letter_search import meeting
-from turnout.history.masked_views import masked_letter
+from turnout.history.dead_letters import DeadLetter, LetterBox, is_wanted, masked_letter, meeting, read
 from turnout.history.masking import hidden_anywhere
 from turnout.records.text import readable
 from turnout.routes import Route

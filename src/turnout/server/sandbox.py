@@ -8,7 +8,7 @@ from turnout.engine import Program
 from turnout.engine.explain import RecordExplanation, explain
 from turnout.engine.sample_records import SampleRecord, record_batch
 from turnout.errors import ConfigError, Mistake
-from turnout.history.masked_views import masked_explanation
+from turnout.history.masking import masked_explanation
 from turnout.records.types import ArrowBatch
 from turnout.routes import Route
 from turnout.runtime.endpoints import adapter_of

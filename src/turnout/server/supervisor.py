@@ -14,7 +14,7 @@ from typing import Protocol
 from turnout.background import Background
 from turnout.engine.counts import Counts
 from turnout.errors import ConnectionLostError, TurnoutError
-from turnout.history.masked_views import masked_sentence
+from turnout.history.masking import masked_sentence
 from turnout.routes import Route
 from turnout.runtime.progress import Progress
 from turnout.secrets import masked_url

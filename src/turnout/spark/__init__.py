@@ -53,7 +53,7 @@ _HOMES = {
 
 _REMOVED = {
     "RedriveResult": "redrive.RedriveReport",
-    "lineage": "lineage_lookup.walk",
+    "lineage": "lineage.walk",
     "redrive": "redrive.redrive",
     "tap": "tap.taps",
 }

@@ -90,7 +90,7 @@ from turnout.cli._connect_checks import probe
 from turnout.delivery.service import opened_queue
 from turnout.engine.addresses import Addresses
 from turnout.errors import RouteError
-from turnout.history.letter_box import LetterBox
+from turnout.history.dead_letters import LetterBox
 from turnout.routes.json_schema import route_schema
 from turnout.runtime.endpoints import adapter_of
 from turnout.runtime.preflight import preflight

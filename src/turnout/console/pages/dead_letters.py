@@ -22,9 +22,8 @@ from turnout.console.render import page, page_router
 from turnout.console.shown_store import store_name
 from turnout.engine.sample_records import SampleRecord
 from turnout.history.dead_letters import DeadLetter
-from turnout.history.masked_views import masked_report
 from turnout.history.masking import hidden_anywhere
-from turnout.history.redrive import redrive
+from turnout.history.redrive import masked_report, redrive
 from turnout.plural import plural
 from turnout.routes import Route
 from turnout.server.dead_letters import REACH, letter_at, newest, text_of_bytes, visible

@@ -8,9 +8,8 @@ from fastapi import APIRouter, Query
 from pydantic import BaseModel, Field, StrictBool
 
 from turnout.history.dead_letters import DeadLetter, grouped
-from turnout.history.masked_views import masked_report
 from turnout.history.masking import hidden_anywhere
-from turnout.history.redrive import redrive
+from turnout.history.redrive import masked_report, redrive
 from turnout.server.dead_letters import as_given, chosen, letter_at, newest, page_of, visible
 from turnout.server.rest.dependencies import PartsDep, Reads, Writes, is_masked
 from turnout.server.rest.models import JsonSequenceNumber, RequestForm, SequenceNumber
