@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from turnout.conditions import parse
     from turnout.engine.explain import explain
     from turnout.errors import TurnoutError
-    from turnout.history.testing import test
+    from turnout.history.suite.cases import test
     from turnout.routes import Route
     from turnout.spark.history.diff import diff
     from turnout.spark.history.replay import replay
@@ -40,6 +40,6 @@ __getattr__ = names_at_first_use(
         "open_store": "turnout.subscriptions",
         "parse": "turnout.conditions",
         "replay": "turnout.spark.history.replay",
-        "test": "turnout.history.testing",
+        "test": "turnout.history.suite.cases",
     },
 )

@@ -16,7 +16,7 @@ from turnout.codecs import registry as codecs
 from turnout.engine import Program
 from turnout.engine.sample_records import SampleRecord, record_batch
 from turnout.history import Suite
-from turnout.history.cases import run_cases
+from turnout.history.suite.cases import run_cases
 from turnout.routes import Route
 from turnout.transforms import registry as transforms
 

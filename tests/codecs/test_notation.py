@@ -13,7 +13,7 @@ from turnout.engine.explain import explain
 from turnout.engine.sample_records import SampleRecord, record_batch
 from turnout.errors import ConfigError
 from turnout.history import Suite
-from turnout.history.cases import run_cases
+from turnout.history.suite.cases import run_cases
 from turnout.routes import Route
 
 ROUTE = """

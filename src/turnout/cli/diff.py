@@ -19,8 +19,8 @@ from turnout.errors import ConfigError, Mistake
 from turnout.terminal import printable_lines
 
 if TYPE_CHECKING:
-    from turnout.history.diff_report import DiffReport
-    from turnout.history.threshold import Threshold
+    from turnout.history.diff.differences import Threshold
+    from turnout.history.diff.report import DiffReport
     from turnout.history.versions import Version
     from turnout.subscriptions.past import Moment
 
@@ -83,8 +83,7 @@ def _threshold(text: str | None) -> Threshold | None:
     """Read before anything else: a mistyped name should not be noticed after an hour."""
     if text is None:
         return None
-    from turnout.history.differences import TOTALS
-    from turnout.history.threshold import Threshold
+    from turnout.history.diff.differences import TOTALS, Threshold
 
     return Threshold.parse(text, TOTALS)
 
@@ -166,8 +165,8 @@ def _compared(
 
 
 def _print_report(report: DiffReport, html: Path | None, *, as_json: bool) -> None:
-    from turnout.history.diff_report import report_json, report_lines
-    from turnout.history.html_report import page
+    from turnout.history.diff.html_report import page
+    from turnout.history.diff.report import report_json, report_lines
 
     if html is not None:
         html.write_text(page(report), encoding="utf-8")

@@ -38,6 +38,6 @@ def _schema_of(kind: SchemaKind) -> dict[str, object]:
         from turnout.server.config import ServerConfig
 
         return {"$schema": DIALECT, "title": "Settings of turnout serve", **model_schema(ServerConfig)}
-    from turnout.history.suite_schema import suite_schema, test_file_schema
+    from turnout.history.suite.suite import suite_schema, test_file_schema
 
     return test_file_schema() if kind is SchemaKind.TEST else route_schema(suite_schema())

@@ -45,7 +45,7 @@ def register(app: typer.Typer) -> None:
         as_json: AsJson = False,
     ) -> None:
         """Run the tests of routes, and list the parts that they do not reach."""
-        from turnout.history.suite import route_file_of
+        from turnout.history.suite.suite import route_file_of
         from turnout.startup import block_pandas_import
 
         block_pandas_import()
@@ -55,11 +55,11 @@ def register(app: typer.Typer) -> None:
         if matching is not None and not any(report.results for report in reports):
             raise ConfigError([Mistake("-k", f"no test has {matching!r} in its name")])
         if junit is not None:
-            from turnout.history.junit import junit_xml
+            from turnout.history.suite.report import junit_xml
 
             junit.write_text(junit_xml(reports), encoding="utf-8")
         if as_json:
-            from turnout.history.text_report import report_json
+            from turnout.history.suite.report import report_json
 
             typer.echo(json.dumps({"routes": [report_json(report) for report in reports]}, indent=1))
         else:
@@ -76,7 +76,7 @@ def _run(file: Path, matching: str | None, timeout: float | None, *, update: boo
     report = _tested(route, load_suites(file, route), matching)
     if not (update and report.failed):
         return report
-    from turnout.history.accept import accept
+    from turnout.history.suite.accept import accept
 
     for suite in load_suites(file, route):
         count = accept(suite, route, report.results)
@@ -97,7 +97,7 @@ def _tested(route: Route, suites: list[Suite], matching: str | None) -> Report:
 
 
 def _lines(report: Report, *, whole: bool) -> Iterator[str]:
-    from turnout.history.text_report import coverage_lines, difference_lines
+    from turnout.history.suite.report import coverage_lines, difference_lines
 
     for result in report.failed:
         yield f"FAILED {result.case.file}:{result.case.line} {result.case.name}"

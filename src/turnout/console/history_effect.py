@@ -6,9 +6,9 @@ import time
 
 from turnout.engine import Program
 from turnout.engine.name_counts import NameCount, NameWatch
-from turnout.history.diff import Diff
-from turnout.history.diff_report import DiffReport
-from turnout.history.differences import Differences
+from turnout.history.diff.diff import Diff
+from turnout.history.diff.differences import Differences
+from turnout.history.diff.report import DiffReport
 from turnout.routes import Route
 from turnout.runtime.endpoints import adapter_of
 from turnout.server.errors import ConflictError

@@ -1,6 +1,6 @@
 """Work on stored records: a route's program over a chosen range, without a run."""
 
-from turnout.history.cases import CaseResult, Report, run_cases
-from turnout.history.suite import Case, Suite, load_suites
+from turnout.history.suite.cases import CaseResult, Report, run_cases
+from turnout.history.suite.suite import Case, Suite, load_suites
 
 __all__ = ["Case", "CaseResult", "Report", "Suite", "load_suites", "run_cases"]

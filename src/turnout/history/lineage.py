@@ -10,7 +10,7 @@ from turnout.conditions import format_condition
 from turnout.engine import Program
 from turnout.engine.lineage import REVISION, ROUTE, SOURCE
 from turnout.errors import ConfigError, Mistake, StreamError, TurnoutError
-from turnout.history.versions_in_git import versions_of
+from turnout.history.versions import versions_of
 from turnout.nats.protocol.identity import Origin
 from turnout.records.listed import STREAM_ID
 from turnout.records.text import readable

@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -174,3 +174,31 @@ def _git(folder: Path, *arguments: str, **environment: str) -> str | None:
         [git, *arguments], cwd=folder, env={**os.environ, **environment}, capture_output=True, text=True, check=False
     )
     return done.stdout.strip() if done.returncode == 0 else None
+
+
+_SECONDS = 30
+"""Seconds that one call of git may take."""
+
+
+def versions_of(file: Path) -> Iterator[tuple[str, bytes]]:
+    """Yield the commits that changed a file, the latest first, and what each has in it.
+
+    Raises:
+        ConfigError: there is no git, or the file is in no repository.
+    """
+    git = shutil.which("git")
+    if git is None:
+        raise ConfigError([Mistake("git", "there is no program git")])
+    name = f"./{file.name}"
+    log = _git_output(git, file.parent, "log", "--format=%H", "--", name)
+    if log is None:
+        raise ConfigError([Mistake("git", f"{str(file)!r} is in no git repository")])
+    for commit in log.decode().split():
+        content = _git_output(git, file.parent, "show", f"{commit}:{name}")
+        if content is not None:
+            yield commit, content
+
+
+def _git_output(git: str, folder: Path, *arguments: str) -> bytes | None:
+    process = subprocess.run([git, *arguments], cwd=folder, capture_output=True, timeout=_SECONDS, check=False)
+    return process.stdout if process.returncode == 0 else None

@@ -18,7 +18,7 @@ from turnout.console.formatting import number, span
 from turnout.embedded import NatsServer
 from turnout.engine.counts import Counts
 from turnout.engine.flow import Flow
-from turnout.history.diff_report import report_lines
+from turnout.history.diff.report import report_lines
 from turnout.routes import Route
 from turnout.server.minutes import MinutePace
 from turnout.server.serving import RouteServer

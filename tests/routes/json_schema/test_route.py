@@ -12,14 +12,14 @@ from jsonschema import Draft202012Validator
 from tests.documentation import DOCS, blocks
 
 from turnout.errors import RouteError
-from turnout.history import suite_schema
+from turnout.history.suite import suite
 from turnout.routes import Route
 from turnout.routes.json_schema import route_schema
 from turnout.routes.yaml_text import YamlText
 
 ROOT = Path(__file__).parents[3]
 EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
-MADE = {"route": lambda: route_schema(suite_schema.suite_schema()), "test": suite_schema.test_file_schema}
+MADE = {"route": lambda: route_schema(suite.suite_schema()), "test": suite.test_file_schema}
 ROUTES = Draft202012Validator(MADE["route"]())
 TESTS = Draft202012Validator(MADE["test"]())
 NATS = {"format": "nats", "servers": "nats://127.0.0.1:4222"}

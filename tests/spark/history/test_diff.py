@@ -17,8 +17,7 @@ from turnout import spark as ts
 from turnout.conditions import parse
 from turnout.embedded import NatsServer
 from turnout.errors import RunError, StreamError
-from turnout.history.examples import RecordPosition
-from turnout.history.outcome_watch import EndedRecord
+from turnout.history.diff.differences import EndedRecord, RecordPosition
 from turnout.nats.wire import Connection, Publisher, create_stream, delete_stream, stream_info
 from turnout.routes import Route
 from turnout.subscriptions import Subscription, open_store

@@ -20,7 +20,7 @@ from turnout.console.render import page, page_router
 from turnout.console.replay import replay_of
 from turnout.console.shown_store import store_name
 from turnout.errors import Mistake, RouteError
-from turnout.history.diff_report import report_lines
+from turnout.history.diff.report import report_lines
 from turnout.routes import Route
 from turnout.rpc.caller import Right
 from turnout.runtime.endpoints import adapter_of

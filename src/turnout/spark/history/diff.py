@@ -22,8 +22,8 @@ from pyspark.sql import DataFrame, SparkSession
 from turnout.caches import LruCache
 from turnout.errors import ConnectionLostError, StreamError
 from turnout.gc_tools import paused_gc
-from turnout.history.diff_report import DiffReport
-from turnout.history.differences import Differences
+from turnout.history.diff.differences import Differences
+from turnout.history.diff.report import DiffReport
 from turnout.routes import Route
 from turnout.runtime.index.task_index import IndexLocation
 from turnout.runtime.java_failures import run_error
@@ -37,7 +37,7 @@ from turnout.subscriptions.as_of import snapshot_of
 from turnout.subscriptions.past import Moment
 
 if TYPE_CHECKING:
-    from turnout.history.diff import Diff
+    from turnout.history.diff.diff import Diff
 
 _MATRIX: Final = "old_outcome string, old_stage string, new_outcome string, new_stage string, records bigint"
 _EXAMPLES: Final = (
@@ -246,7 +246,7 @@ class _Stage:
         return _diffs.get_or_add(self.key, self._load)
 
     def _load(self) -> Diff:
-        from turnout.history.diff import Diff
+        from turnout.history.diff.diff import Diff
 
         old, new, examples = cloudpickle.loads(self.versions)
         return Diff(old, new, examples=examples)

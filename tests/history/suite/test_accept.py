@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.history.routes import SUBSCRIPTIONS, route
 from turnout.errors import TurnoutError
 from turnout.history import Suite, run_cases
-from turnout.history.accept import accept
+from turnout.history.suite.accept import accept
 
 HEAD = f"# What this route is to do.\n{SUBSCRIPTIONS}cases:\n"
 RECORD = "record: {topic: in.a, value: {city: Oulu, n: 7, secret: s}, headers: {Kind: even}}  # from the north"

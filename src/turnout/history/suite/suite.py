@@ -1,24 +1,133 @@
-"""Tests of a route: in its own file, and in the file next to it."""
+"""Tests of a route, in its own file and in the file next to it: their document, its schema, and the cases of it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path as FilePath
-from typing import Final, Self
+from typing import Any, Final, Literal, Self
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from turnout.conditions import parse
-from turnout.engine.sample_records import SampleRecord
+from turnout.engine.sample_records import PARTS, SampleRecord
 from turnout.errors import ConditionError, ConfigError, Mistake, RouteError, SubscriptionInvalidError
-from turnout.history.suite_document import CasePart, ExpectPart, SubscriptionPart, SuiteDocument
 from turnout.routes import Route
+from turnout.routes.endpoints import Part
+from turnout.routes.json_schema import DIALECT, model_schema
 from turnout.routes.line_numbers import Path, dotted, line_of
 from turnout.routes.mistakes import from_validation
 from turnout.routes.yaml_text import YamlText
 from turnout.subscriptions import Subscription
 from turnout.subscriptions.validation import check
+from turnout.untrusted import JsonObject
+
+Compared = Literal["value", "headers", "deliveries"]
+
+
+class SubscriptionPart(Part):
+    """A subscription that the tests are matched with.
+
+    Attributes:
+        id: id for expectations.
+        destinations: destinations of its messages.
+        when: its condition, in the text syntax.
+        project: expression of CEL that gives the body of its messages.
+    """
+
+    id: str = Field(min_length=1)
+    destinations: str | list[str]
+    when: str
+    project: str = ""
+
+
+class DeliveryPart(Part):
+    """A message that is expected: of one subscription, to one destination; a text alone is a destination.
+
+    Attributes:
+        subscription: the id of the subscription that it is for.
+        destination: its destination, as the subscription names it.
+        body: JSON, or text: the record's value, or the result of the subscription's projection.
+    """
+
+    subscription: str | None = None
+    destination: str | None = None
+    body: Any = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_text(cls, value: Any) -> Any:
+        return {"destination": value} if isinstance(value, str) else value
+
+
+class ExpectPart(Part):
+    """Expected outcome of the record; fields that are not given are not compared.
+
+    Attributes:
+        outcome: how it ends; ``delivered`` unless a stage or a reason is named, then ``dead_lettered``.
+        stage: stage that failed.
+        reason: a part of why.
+        topic: as transformed and mapped.
+        key: as written.
+        value: likewise: JSON, or text.
+        value_base64: likewise, of bytes that are no text.
+        headers: name → text, or a list of texts; null for none of that name.
+        deliveries: subscription and destination of messages, in any order; an empty list for none.
+        exact: parts without unexpected additions: true for all, or a list of them.
+    """
+
+    outcome: (
+        Literal["delivered", "filtered", "unmatched", "dead_lettered", "lost_by_weight", "discarded", "stopped"] | None
+    ) = None
+    stage: str | None = None
+    reason: str | None = None
+    topic: str | None = None
+    key: Any = None
+    value: Any = None
+    value_base64: str | None = None
+    headers: JsonObject | None = None
+    deliveries: list[DeliveryPart] | None = None
+    exact: list[Compared] = Field(default_factory=list)
+
+    @field_validator("exact", mode="before")
+    @classmethod
+    def _of_flag(cls, value: Any) -> Any:
+        if isinstance(value, bool):
+            return ["value", "headers", "deliveries"] if value else []
+        return value
+
+
+class CasePart(Part):
+    """Test of a route: a record, and its expected outcome.
+
+    Attributes:
+        name: a sentence.
+        record: topic, key, value, headers, timestamp, partition, offset.
+        expect: expected outcome; ``--update`` writes the actual one if none is given.
+        cluster: cluster whose mappings apply, if not the suite's.
+        subscriptions: those of this test alone.
+    """
+
+    name: str = Field(min_length=1)
+    record: JsonObject
+    expect: ExpectPart | None = None
+    cluster: str | None = None
+    subscriptions: list[SubscriptionPart] | None = None
+
+
+class SuiteDocument(Part):
+    """Tests of a route: the ``tests`` in its file, or the file next to it.
+
+    Attributes:
+        cluster: cluster whose mappings apply; the route's if not given.
+        subscriptions: subscriptions of all tests.
+        cases: the tests.
+    """
+
+    cluster: str | None = None
+    subscriptions: list[SubscriptionPart] | None = None
+    cases: list[CasePart]
+
 
 STORE = "store"
 """Name of the subscriptions of the route's own store."""
@@ -248,3 +357,54 @@ class _SuiteReader:
             for mistake in wrong.mistakes:
                 self._add((*path, "record", mistake.path), mistake.problem)
             return SampleRecord("")
+
+
+_TEXT = {"type": ["string", "null"]}
+_PARTS: dict[str, JsonObject] = {
+    "topic": {"type": "string", "description": "the subject, or the topic"},
+    "partition": {"type": "integer", "default": 0, "description": "of Kafka"},
+    "offset": {"type": "integer", "default": 0, "description": "or the sequence; weighted mappings draw by it"},
+    "key": {"description": "a text stands for its bytes, anything else for its JSON"},
+    "keyBase64": {**_TEXT, "description": "a key that is no text"},
+    "value": {"description": "a text stands for its bytes, anything else for its JSON"},
+    "valueBase64": {**_TEXT, "description": "a value that is no text"},
+    "headers": {"type": ["object", "array", "null"], "description": "name: text, or a list of texts"},
+    "timestamp": {"type": ["string", "integer", "null"], "description": "ISO 8601, or milliseconds since 1970"},
+    "stream": {**_TEXT, "description": "the JetStream stream that it is from"},
+}
+
+
+def test_file_schema() -> JsonObject:
+    """Return the schema of ``NAME.test.yaml``."""
+    suite = suite_schema()
+    definitions = suite.pop("$defs")
+    return {"$schema": DIALECT, "title": "Tests of a route of turnout", **suite, "$defs": definitions}
+
+
+def suite_schema() -> JsonObject:
+    """Return the schema of a file of tests, or of ``tests`` in a route: an object, or a list of cases."""
+    suite = model_schema(SuiteDocument)
+    definitions = suite.pop("$defs")
+    subscriptions = suite["properties"]["subscriptions"]
+    subscriptions["anyOf"].append({"const": STORE, "description": "those of the route's store"})
+    definitions["CasePart"]["properties"]["record"] = _record()
+    exact = definitions["ExpectPart"]["properties"]["exact"]
+    description = exact.pop("description")
+    definitions["ExpectPart"]["properties"]["exact"] = {
+        "description": description,
+        "anyOf": [{"type": "boolean"}, exact],
+    }
+    delivery = definitions["DeliveryPart"]
+    definitions["DeliveryPart"] = {"anyOf": [delivery, {"type": "string", "description": "a destination"}]}
+    cases = {"type": "array", "items": {"$ref": "#/$defs/CasePart"}}
+    return {"anyOf": [{"$ref": "#/$defs/Suite"}, cases], "$defs": {**definitions, "Suite": suite}}
+
+
+def _record() -> JsonObject:
+    return {
+        "description": "the input record",
+        "type": "object",
+        "required": ["topic"],
+        "properties": {part: _PARTS[part] for part in PARTS},
+        "additionalProperties": False,
+    }

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turnout.errors import ConfigError
-from turnout.history.differences import TOTALS
-from turnout.history.threshold import Threshold
+from turnout.history.diff.differences import MOST, OTHERS, TOTALS, Tally, Threshold
 
 NUMBERS = {"lost": 3, "moved": 0, "values": 10}
 
@@ -67,3 +66,19 @@ def test_any_text_is_read_or_refused(text: str) -> None:
     except ConfigError:
         return
     assert threshold.holds(dict.fromkeys(TOTALS, 1)) in (True, False)
+
+
+def test_no_more_names_than_that() -> None:
+    """Further names are counted together, and no count is lost."""
+    many = Tally.of(f"field {n}" for n in range(3 * MOST))
+
+    both = many + Tally.of(["field 0", "new"]) + many
+
+    assert len(both.counts) == MOST + 1
+    assert sum(both.counts.values()) == 6 * MOST + 2
+    assert both.largest[0][0] == OTHERS
+
+
+def test_the_most_frequent_first() -> None:
+    """Of equal counts the first by name."""
+    assert Tally.of("bacab").largest == [("a", 2), ("b", 2), ("c", 1)]

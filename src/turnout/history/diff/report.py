@@ -6,9 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from turnout.history.bounded_counts import Tally
-from turnout.history.differences import Differences
-from turnout.history.examples import Example, RecordPosition
+from turnout.history.diff.differences import Differences, Example, RecordPosition, Tally
 from turnout.untrusted import JsonObject
 
 TITLES: Final = {

@@ -7,9 +7,8 @@ from typing import Final
 from xml.etree import ElementTree as ET
 
 from turnout.engine.outcome import Outcome
-from turnout.history.bounded_counts import Tally
-from turnout.history.diff_report import TITLES, DiffReport, position_text
-from turnout.history.differences import Differences
+from turnout.history.diff.differences import Differences, Tally
+from turnout.history.diff.report import TITLES, DiffReport, position_text
 
 _STYLE: Final = """
 :root { color-scheme: light dark; --line: #d0d7de; --dim: #57606a; --old: #8250df; --new: #1a7f37; --bar: #0969da; }

@@ -12,15 +12,29 @@ import numpy as np
 
 from turnout.engine import Program
 from turnout.engine.trace import Trace
-from turnout.history.bounded_counts import Tally
-from turnout.history.case_outcome import read_back
-from turnout.history.delivery_comparison import Changed, SentDeliveries, changed, sink_labels
-from turnout.history.differences import Cost, Differences
-from turnout.history.examples import Example, Examples, RecordPositions, text_of
-from turnout.history.outcome_comparison import ABSENT
-from turnout.history.outcome_matrix import Matrix
-from turnout.history.outcome_watch import EndNumbers, OutcomeWatch
-from turnout.history.record_changes import Change, Delivered, header_changes, value_changes
+from turnout.history.diff.changes import (
+    Change,
+    Changed,
+    Delivered,
+    SentDeliveries,
+    changed,
+    header_changes,
+    sink_labels,
+    value_changes,
+)
+from turnout.history.diff.differences import (
+    Cost,
+    Differences,
+    EndNumbers,
+    Example,
+    Examples,
+    Matrix,
+    OutcomeWatch,
+    RecordPositions,
+    Tally,
+    text_of,
+)
+from turnout.history.suite.outcomes import ABSENT, read_back
 from turnout.records.types import ArrowBatch, RowIds
 from turnout.routes import Route
 from turnout.subscriptions.index import Index

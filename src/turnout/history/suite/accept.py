@@ -16,10 +16,9 @@ import yaml
 
 from turnout.errors import TurnoutError
 from turnout.files import replace_file
-from turnout.history.case_outcome import CaseOutcome
-from turnout.history.cases import CaseResult, run_cases
-from turnout.history.outcome_comparison import ABSENT, Difference
-from turnout.history.suite import Case, Suite
+from turnout.history.suite.cases import CaseResult, run_cases
+from turnout.history.suite.outcomes import ABSENT, CaseOutcome, Difference
+from turnout.history.suite.suite import Case, Suite
 from turnout.routes import Route
 from turnout.routes.line_numbers import Path, dotted
 from turnout.untrusted import JsonObject

@@ -17,11 +17,9 @@ from tests.engine.batches import batch
 from tests.history.routes import TEXT
 from turnout.conditions import parse
 from turnout.engine import Program, pieces
-from turnout.history.case_outcome import CaseOutcome, ending_of
-from turnout.history.diff import Diff
-from turnout.history.differences import Cost, Differences
-from turnout.history.examples import RecordPosition
-from turnout.history.outcome_watch import EndedRecord
+from turnout.history.diff.diff import Diff
+from turnout.history.diff.differences import Cost, Differences, EndedRecord, RecordPosition
+from turnout.history.suite.outcomes import CaseOutcome, ending_of
 from turnout.routes import Route
 from turnout.subscriptions import Subscription
 from turnout.subscriptions.index import Index

@@ -1,0 +1,1 @@
+"""Differences between two versions of a route on the same records."""

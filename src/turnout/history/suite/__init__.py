@@ -1,0 +1,1 @@
+"""Tests of a route: their files, runs, coverage and reports."""
