@@ -165,11 +165,10 @@ def _compared(
 
 
 def _print_report(report: DiffReport, html: Path | None, *, as_json: bool) -> None:
-    from turnout.history.diff.html_report import page
-    from turnout.history.diff.report import report_json, report_lines
+    from turnout.history.diff.report import html_page, report_json, report_lines
 
     if html is not None:
-        html.write_text(page(report), encoding="utf-8")
+        html.write_text(html_page(report), encoding="utf-8")
     if as_json:
         typer.echo(json.dumps(report_json(report), indent=1))
     else:
