@@ -12,8 +12,8 @@ from nats.errors import ProtocolError
 
 from tests.test_linear_time import ROUTE, parsed_frames
 from turnout import Route
-from turnout.cli import tail
-from turnout.cli.subscriptions_as_of import moment_of
+from turnout.cli import jetstream
+from turnout.cli.options import moment_of
 from turnout.codecs.ddl import parse_ddl
 from turnout.console.pages.sandbox import _record
 from turnout.console.replay import position_of
@@ -71,8 +71,8 @@ REFUSED: Final[dict[str, tuple[Callable[[str], object], type[Exception]]]] = {
     "type": (lambda text: parse_ddl(f"a DECIMAL({text})"), ValueError),
     "duration": (seconds_of, ValueError),
     "revision": (lambda text: moment_of(text, "--subscriptions-as-of"), ConfigError),
-    "start of a tail": (lambda text: tail.start(text, datetime.now(UTC)), ConfigError),
-    "age of a tail": (lambda text: tail.start(f"{text}d", datetime.now(UTC)), ConfigError),
+    "start of a tail": (lambda text: jetstream.start(text, datetime.now(UTC)), ConfigError),
+    "age of a tail": (lambda text: jetstream.start(f"{text}d", datetime.now(UTC)), ConfigError),
     "offset of a record": (lambda text: SampleRecord.of({"topic": "a", "offset": 10**4000}), ConfigError),
     "number in a record": (lambda text: _record(f'{{"offset": {text}}}'), ConfigError),
     "record nested too deep": (lambda text: _record("[" * 100_000), ConfigError),

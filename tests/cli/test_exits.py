@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,9 @@ from typing import Any
 import pytest
 from typer.core import TyperCommand
 
-from turnout.cli import lazy_group
+from turnout.cli import app
 from turnout.cli.app import COMMANDS, all_commands
+from turnout.cli.exits import stop_on_signals
 from turnout.embedded import NatsServer
 from turnout.nats.wire import Connection, create_stream
 
@@ -63,7 +65,7 @@ def test_a_command_that_is_interrupted_ends_with_130(name, turnout, monkeypatch)
     def interrupted() -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(lazy_group, "loaded_command", lambda *_: TyperCommand(name=name, callback=interrupted))
+    monkeypatch.setattr(app, "loaded_command", lambda *_: TyperCommand(name=name, callback=interrupted))
 
     code, out, err = turnout(name)
 
@@ -159,7 +161,7 @@ def test_an_interrupted_command_is_done_if_it_has_no_end(
 
 def test_an_interrupted_replay_is_not_done(turnout, tmp_path, monkeypatch, nats_server) -> None:
     """A replay that was stopped before its end exits with 130, and says how it goes on."""
-    from turnout.cli import replay
+    from turnout.cli.history import replay
     from turnout.engine.counts import Counts
     from turnout.spark.history.replay import ReplayResult
 
@@ -193,5 +195,49 @@ def test_an_interrupted_drain_is_not_done(turnout, tmp_path, monkeypatch, option
         return DeliveryCounts()
 
     monkeypatch.setattr(service, "deliver", deliver)
-    monkeypatch.setattr("turnout.cli.deliver.loaded_route", lambda *_: None)
+    monkeypatch.setattr("turnout.cli.serve.loaded_route", lambda *_: None)
     assert turnout("deliver", "--route", "route.yaml", *options)[0] == expected
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.timeout(60)
+def test_a_signal_that_comes_while_the_event_is_locked(number: signal.Signals) -> None:
+    """It sets the event without waiting for the lock that the main thread holds while it checks the event."""
+    with stop_on_signals() as stop:
+        with vars(stop)["_cond"]:
+            signal.raise_signal(number)
+
+        assert stop.wait(30)
+
+
+@pytest.mark.timeout(60)
+def test_a_signal_that_another_thread_gets() -> None:
+    """The main thread waits and does not notice; the event is set all the same, and at once."""
+    with stop_on_signals() as stop:
+        waits = threading.Event()
+
+        def get_it() -> None:
+            waits.wait()
+            signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+
+        thread = threading.Thread(target=get_it)
+        thread.start()
+        waits.set()
+
+        assert stop.wait(30)
+        thread.join()
+
+
+def test_the_handlers_that_were_there_are_there_again() -> None:
+    """After the block, and after the first signal: a second one ends the process as it always did."""
+    before, descriptor = signal.getsignal(signal.SIGINT), signal.set_wakeup_fd(-1)
+    signal.set_wakeup_fd(descriptor)
+
+    with stop_on_signals() as stop:
+        signal.raise_signal(signal.SIGINT)
+        assert stop.wait(30)
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+
+    assert signal.getsignal(signal.SIGINT) is before
+    assert signal.set_wakeup_fd(descriptor) == descriptor

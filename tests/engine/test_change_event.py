@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.engine.batches import SINK, program
 from tests.engine.test_explain import explained
-from turnout.cli.explanation_text import explanation_lines
+from turnout.cli.explain import explanation_lines
 from turnout.engine.change_event import change_event
 from turnout.history.masking import masked_explanation
 

@@ -1,58 +1,80 @@
 """The command line's front: which module serves which command, and how errors end it.
 
-A command module offers ``register(app)``. It is imported when its command is used, and has its imports inside
+A module is imported when one of its commands is used, and has its imports inside
 its functions, so that ``turnout map`` does not wait for Spark.
 """
 
 from __future__ import annotations
 
 import gc
+import importlib
 import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, NamedTuple
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 from turnout.cli.exits import INTERRUPTED, OUTPUT_CLOSED, WRONG_REQUEST, exit_code_of
-from turnout.cli.lazy_group import CommandEntry, lazy_group, loaded_command
 from turnout.errors import TurnoutError, message_of
 from turnout.terminal import printable
 
+
+class CommandEntry(NamedTuple):
+    """Command as ``--help`` and completion list it, without an import of its module.
+
+    Attributes:
+        target: the command below `turnout.cli`: a function, or the `Typer` of a group.
+        help: the first paragraph of the command's own help.
+    """
+
+    target: str
+    help: str
+
+
 COMMANDS: Final[Mapping[str, CommandEntry]] = {
-    name: CommandEntry(module, help_)
-    for name, module, help_ in (
-        ("ack-format", "ack_format",
+    name: CommandEntry(target, help_)
+    for name, target, help_ in (
+        ("ack-format", "jetstream.ack_format",
          "Explain JSAck reply subjects of version 1 and 2 (ADR-15); 2 is the exit code for other subjects."),
-        ("bench", "bench", "Measure turnout on this machine, and a baseline in the same minutes."),
-        ("check", "check", "Read a route and report all its mistakes, without running it."),
-        ("ctl", "ctl", "List, pause and watch the routes of a running server."),
-        ("deliver", "deliver", "Post the messages for webhooks, signed and with retries, until interrupted."),
-        ("demo", "demo", "Run the main job on real servers and real data: 336,776 flights past 10,000 subscriptions."),
-        ("diff", "diff", "Compare two versions of a route over the same stored records; nothing is published."),
-        ("explain", "explain", "Show one record's way through a route: stages, mapping, subscriptions, deliveries."),
-        ("feed", "feed", "Read the messages of a subscription; nothing is delivered, and no copy of them is stored."),
-        ("import", "import_", "Make a route, or subscriptions, of what you have already."),
-        ("kiwi-tree", "kiwi_tree", "Serve the kiwi-tree registry of patterns."),
-        ("kv", "kv", "Read, write and watch key-value buckets."),
-        ("lineage", "lineage", "Print the record, subscription and route from which a delivered message was made."),
-        ("map", "map", "Show the subjects that a subject is mapped to, and the reasons."),
-        ("new", "new", "Write NAME.yaml with a word to each part, NAME.test.yaml and compose.yaml."),
-        ("redrive", "redrive", "Deliver dead letters that the route can take by now."),
-        ("replay", "replay", "Deliver a route's history again; continue an interrupted replay."),
-        ("run", "run", "Run a route against its servers, continuing from its checkpoint."),
-        ("schema", "schema",
+        ("bench", "bench.bench", "Measure turnout on this machine, and a baseline in the same minutes."),
+        ("check", "check.check", "Read a route and report all its mistakes, without running it."),
+        ("ctl", "ctl.ctl", "List, pause and watch the routes of a running server."),
+        ("deliver", "serve.deliver", "Post the messages for webhooks, signed and with retries, until interrupted."),
+        ("demo", "demo.demo",
+         "Run the main job on real servers and real data: 336,776 flights past 10,000 subscriptions."),
+        ("diff", "history.diff.diff",
+         "Compare two versions of a route over the same stored records; nothing is published."),
+        ("explain", "explain.explain",
+         "Show one record's way through a route: stages, mapping, subscriptions, deliveries."),
+        ("feed", "history.messages.feed",
+         "Read the messages of a subscription; nothing is delivered, and no copy of them is stored."),
+        ("import", "import_.import_", "Make a route, or subscriptions, of what you have already."),
+        ("kiwi-tree", "serve.kiwi_tree", "Serve the kiwi-tree registry of patterns."),
+        ("kv", "jetstream.kv", "Read, write and watch key-value buckets."),
+        ("lineage", "history.messages.lineage",
+         "Print the record, subscription and route from which a delivered message was made."),
+        ("map", "map.map_", "Show the subjects that a subject is mapped to, and the reasons."),
+        ("new", "new.new", "Write NAME.yaml with a word to each part, NAME.test.yaml and compose.yaml."),
+        ("redrive", "history.replay.redrive", "Deliver dead letters that the route can take by now."),
+        ("replay", "history.replay.replay", "Deliver a route's history again; continue an interrupted replay."),
+        ("run", "run.run", "Run a route against its servers, continuing from its checkpoint."),
+        ("schema", "check.schema",
          "Print the JSON Schema of route files, of their tests or of a server's settings, with installed plug-ins."),
-        ("serve", "serve", "Run every route of a folder, follow its files, and answer REST, gRPC and Prometheus."),
-        ("subscriptions", "subscriptions", "Store subscriptions, find them, and serve them over gRPC."),
-        ("tail", "tail", "Follow a stream with an ordered consumer: every message once, in order, over faults too."),
-        ("tap", "tap", "Watch records before and after a stage; nothing is delivered, and a run is not disturbed."),
-        ("test", "test", "Run the tests of routes, and list the parts that they do not reach."),
-        ("warm-up", "warm_up", "Compile turnout's loops once, so that no later start waits for it."),
+        ("serve", "serve.serve",
+         "Run every route of a folder, follow its files, and answer REST, gRPC and Prometheus."),
+        ("subscriptions", "subscriptions.subscriptions", "Store subscriptions, find them, and serve them over gRPC."),
+        ("tail", "jetstream.tail",
+         "Follow a stream with an ordered consumer: every message once, in order, over faults too."),
+        ("tap", "history.messages.tap",
+         "Watch records before and after a stage; nothing is delivered, and a run is not disturbed."),
+        ("test", "history.test.run_tests", "Run the tests of routes, and list the parts that they do not reach."),
+        ("warm-up", "run.warm_up", "Compile turnout's loops once, so that no later start waits for it."),
     )
 }  # fmt: skip
-"""The commands by name: the module that registers it, and its help's first paragraph, as ``--help`` lists them."""
+"""The commands by name: the function or group that it is, and its help's first paragraph, as ``--help`` lists them."""
 
 _OBJECTS_PER_COLLECTION: Final = 50_000
 
@@ -141,3 +163,34 @@ def _interrupted(ended: SystemExit) -> bool:
     while cause is not None and not isinstance(cause, KeyboardInterrupt):
         cause = cause.__cause__ or cause.__context__
     return cause is not None
+
+
+def lazy_group(entries: Mapping[str, CommandEntry]) -> type[TyperGroup]:
+    """Return a class of groups with these commands."""
+
+    class LazyGroup(TyperGroup):
+        """The commands of a table; `commands` has placeholders until one is chosen."""
+
+        def __init__(self, **attributes: Any) -> None:
+            placeholders = {name: TyperCommand(name=name, help=entry.help) for name, entry in entries.items()}
+            super().__init__(**{**attributes, "commands": placeholders})
+
+        def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+            """Choose a command by the first argument, and import its module."""
+            if args and args[0] in entries:
+                self.commands[args[0]] = loaded_command(args[0], entries[args[0]])
+            return super().resolve_command(ctx, args)
+
+    return LazyGroup
+
+
+def loaded_command(name: str, entry: CommandEntry) -> Any:
+    """Import the module of a command, and return the command."""
+    module, _, attribute = entry.target.rpartition(".")
+    command = getattr(importlib.import_module(f"turnout.cli.{module}"), attribute)
+    registered = typer.Typer()
+    if isinstance(command, typer.Typer):
+        registered.add_typer(command, name=name)
+    else:
+        registered.command(name)(command)
+    return typer.main.get_group(registered).commands[name]

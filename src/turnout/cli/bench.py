@@ -23,42 +23,38 @@ _BUDGET_SECONDS = 700
 _COLUMNS = ("case", "size", "records", "batch", "threads", "rows_per_second", "baseline", "ratio")
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-
-    @app.command("bench")
-    def bench(
-        names: Annotated[list[str], typer.Argument(help="Which ones; 'list' names them, 'all' runs all.")],
-        as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
-        size: Annotated[int | None, typer.Option(help="Records or items; the benchmark's own if not given.")] = None,
-        quick: Annotated[bool, typer.Option(help="A small run, to see that it works.")] = False,
-        case: Annotated[list[str] | None, typer.Option(help="Only cases whose name contains this.")] = None,
-        rules: Annotated[
-            Path | None, typer.Option(help="match: a folder of Sigma's rules to measure with.", exists=True)
-        ] = None,
-        minutes: Annotated[
-            float | None, typer.Option(min=0.05, help="nats: how long to measure each latency; seconds if not given.")
-        ] = None,
-        save: Annotated[bool, typer.Option(help="Write benchmarks/results/DATE-MACHINE.json.")] = False,
-        budget: Annotated[
-            int | None, typer.Option(help=f"Seconds for all of it; {_BUDGET_SECONDS} for 'all' if not given.")
-        ] = None,
-    ) -> None:
-        """Measure turnout on this machine, and a baseline in the same minutes."""
-        root = bundled("benchmarks").parent
-        if str(root) not in sys.path:
-            sys.path.insert(0, str(root))
-        harness = _imported("harness")
-        known = harness.names()
-        if names == ["list"]:
-            typer.echo(json.dumps(known) if as_json else "\n".join(known))
-            return
-        if budget is None and _ALL in names:
-            budget = _BUDGET_SECONDS
-        options = harness.Options(size=size, quick=quick, cases=tuple(case or ()), rules=rules, minutes=minutes)
-        run = _Run(_chosen(names, known), options, as_json=as_json, save=save, budget=budget)
-        if not run.measured():
-            raise typer.Exit(FAILED)
+def bench(
+    names: Annotated[list[str], typer.Argument(help="Which ones; 'list' names them, 'all' runs all.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+    size: Annotated[int | None, typer.Option(help="Records or items; the benchmark's own if not given.")] = None,
+    quick: Annotated[bool, typer.Option(help="A small run, to see that it works.")] = False,
+    case: Annotated[list[str] | None, typer.Option(help="Only cases whose name contains this.")] = None,
+    rules: Annotated[
+        Path | None, typer.Option(help="match: a folder of Sigma's rules to measure with.", exists=True)
+    ] = None,
+    minutes: Annotated[
+        float | None, typer.Option(min=0.05, help="nats: how long to measure each latency; seconds if not given.")
+    ] = None,
+    save: Annotated[bool, typer.Option(help="Write benchmarks/results/DATE-MACHINE.json.")] = False,
+    budget: Annotated[
+        int | None, typer.Option(help=f"Seconds for all of it; {_BUDGET_SECONDS} for 'all' if not given.")
+    ] = None,
+) -> None:
+    """Measure turnout on this machine, and a baseline in the same minutes."""
+    root = bundled("benchmarks").parent
+    if str(root) not in sys.path:
+        sys.path.insert(0, str(root))
+    harness = _imported("harness")
+    known = harness.names()
+    if names == ["list"]:
+        typer.echo(json.dumps(known) if as_json else "\n".join(known))
+        return
+    if budget is None and _ALL in names:
+        budget = _BUDGET_SECONDS
+    options = harness.Options(size=size, quick=quick, cases=tuple(case or ()), rules=rules, minutes=minutes)
+    run = _Run(_chosen(names, known), options, as_json=as_json, save=save, budget=budget)
+    if not run.measured():
+        raise typer.Exit(FAILED)
 
 
 def _imported(name: str) -> Any:

@@ -10,12 +10,9 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from turnout.cli.exits import FAILED
+from turnout.cli.exits import FAILED, stop_on_signals
 from turnout.cli.options import AsJson, Master
-from turnout.cli.progress import console, loading, run_summary
-from turnout.cli.run import result_json
-from turnout.cli.run_display import run_display
-from turnout.cli.signals import stop_on_signals
+from turnout.cli.run import console, loading, result_json, run_display, run_summary
 from turnout.errors import MissingExtraError
 from turnout.private_files import lasting_folder
 
@@ -29,52 +26,48 @@ if TYPE_CHECKING:
 _DEMO_FOLDER = Path(".turnout") / "demo"
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-
-    @app.command("demo")
-    def demo(
-        limit: Annotated[int | None, typer.Option(min=1, help="Use only the first N flights.")] = None,
-        subscriptions: Annotated[int, typer.Option(min=0, help="How many to draw from the data.")] = 10_000,
-        keep: Annotated[bool, typer.Option(help=f"Keep the server's store and the rest in {_DEMO_FOLDER}.")] = False,
-        master: Master = "local[*]",
-        console: Annotated[
-            bool, typer.Option("--console", help="Show the run in a console, and serve it until Ctrl-C.")
-        ] = False,
-        live: Annotated[
-            bool, typer.Option("--live", help="Publish 2,000 a second, and print how long each takes to be delivered.")
-        ] = False,
-        kafka: Annotated[
-            bool,
-            typer.Option("--kafka", help="From Avro records in Kafka into Kafka, exactly once; needs Maven."),
-        ] = False,
-        seconds: Annotated[int | None, typer.Option(min=1, help="With --live: publish for so long.")] = None,
-        webhooks: Annotated[
-            bool, typer.Option("--webhooks", help="Post to a local endpoint that fails one request in ten.")
-        ] = False,
-        as_json: AsJson = False,
-    ) -> None:
-        """Run the main job on real servers and real data: 336,776 flights past 10,000 subscriptions."""
-        if seconds is not None and not live:
-            raise typer.BadParameter("it needs --live", param_hint="--seconds")
-        if kafka and (live or console or webhooks):
-            raise typer.BadParameter("it excludes --live, --console and --webhooks", param_hint="--kafka")
-        if live and console:
-            raise typer.BadParameter("it shows no console", param_hint="--live")
-        if webhooks and (live or console):
-            raise typer.BadParameter("it excludes --live and --console", param_hint="--webhooks")
-        shown = "webhooks" if webhooks else "console" if console else "live" if live else ""
-        try:
-            if kafka:
-                is_complete = _kafka(limit, subscriptions, keep=keep, master=master, as_json=as_json)
-            else:
-                is_complete = _demo(
-                    limit, subscriptions, keep=keep, master=master, as_json=as_json, shown=shown, seconds=seconds
-                )
-        except ModuleNotFoundError as missing:
-            raise MissingExtraError("demo", missing.name or "pyspark") from missing
-        if not is_complete:
-            raise typer.Exit(FAILED)
+def demo(
+    limit: Annotated[int | None, typer.Option(min=1, help="Use only the first N flights.")] = None,
+    subscriptions: Annotated[int, typer.Option(min=0, help="How many to draw from the data.")] = 10_000,
+    keep: Annotated[bool, typer.Option(help=f"Keep the server's store and the rest in {_DEMO_FOLDER}.")] = False,
+    master: Master = "local[*]",
+    console: Annotated[
+        bool, typer.Option("--console", help="Show the run in a console, and serve it until Ctrl-C.")
+    ] = False,
+    live: Annotated[
+        bool, typer.Option("--live", help="Publish 2,000 a second, and print how long each takes to be delivered.")
+    ] = False,
+    kafka: Annotated[
+        bool,
+        typer.Option("--kafka", help="From Avro records in Kafka into Kafka, exactly once; needs Maven."),
+    ] = False,
+    seconds: Annotated[int | None, typer.Option(min=1, help="With --live: publish for so long.")] = None,
+    webhooks: Annotated[
+        bool, typer.Option("--webhooks", help="Post to a local endpoint that fails one request in ten.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Run the main job on real servers and real data: 336,776 flights past 10,000 subscriptions."""
+    if seconds is not None and not live:
+        raise typer.BadParameter("it needs --live", param_hint="--seconds")
+    if kafka and (live or console or webhooks):
+        raise typer.BadParameter("it excludes --live, --console and --webhooks", param_hint="--kafka")
+    if live and console:
+        raise typer.BadParameter("it shows no console", param_hint="--live")
+    if webhooks and (live or console):
+        raise typer.BadParameter("it excludes --live and --console", param_hint="--webhooks")
+    shown = "webhooks" if webhooks else "console" if console else "live" if live else ""
+    try:
+        if kafka:
+            is_complete = _kafka(limit, subscriptions, keep=keep, master=master, as_json=as_json)
+        else:
+            is_complete = _demo(
+                limit, subscriptions, keep=keep, master=master, as_json=as_json, shown=shown, seconds=seconds
+            )
+    except ModuleNotFoundError as missing:
+        raise MissingExtraError("demo", missing.name or "pyspark") from missing
+    if not is_complete:
+        raise typer.Exit(FAILED)
 
 
 def _demo(

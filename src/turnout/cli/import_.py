@@ -322,11 +322,8 @@ def _json(draft: Draft, text: str, mistakes: tuple[Mistake, ...]) -> dict[str, A
     }
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands."""
-    group = typer.Typer(help="Make a route, or subscriptions, of what you have already.", no_args_is_help=True)
-    group.command("connect")(connect)
-    group.command("nats")(nats)
-    group.command("sigma")(sigma)
-    group.command("eventbridge")(eventbridge)
-    app.add_typer(group, name="import")
+import_ = typer.Typer(help="Make a route, or subscriptions, of what you have already.", no_args_is_help=True)
+import_.command("connect")(connect)
+import_.command("nats")(nats)
+import_.command("sigma")(sigma)
+import_.command("eventbridge")(eventbridge)

@@ -258,8 +258,3 @@ def _as_json(explanation: MappingExplanation) -> JsonObject:
         "not_chosen": [{"destination": destination, "why": reason} for destination, reason in explanation.skipped],
         "not_taken": [{"source": source, "why": reason} for source, reason in explanation.others],
     }
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("map")(map_)

@@ -24,50 +24,46 @@ _FROM = "nats://127.0.0.1:4222/ORDERS"
 _SECONDS = 5.0
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
+def new(
+    name: Annotated[str | None, typer.Argument(help="Name of the route.")] = None,
+    named: Annotated[str | None, typer.Option("--name", help="The same as an option.")] = None,
+    source: Annotated[
+        str | None, typer.Option("--from", metavar="ADDRESS", help=f"Source of the records: {_FROM}.")
+    ] = None,
+    to: Annotated[str | None, typer.Option(metavar="ADDRESS", help="Where messages go.")] = None,
+    folder: Annotated[Path, typer.Option(metavar="DIR", help="Where the files go.")] = Path(),
+    sample: Annotated[int, typer.Option(min=0, help="Number of records of a stream or topic to sample.")] = 100,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing: accept all proposals.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Ask nothing, and print JSON.")] = False,
+) -> None:
+    """Write NAME.yaml with a word to each part, NAME.test.yaml and compose.yaml.
 
-    @app.command("new")
-    def new(
-        name: Annotated[str | None, typer.Argument(help="Name of the route.")] = None,
-        named: Annotated[str | None, typer.Option("--name", help="The same as an option.")] = None,
-        source: Annotated[
-            str | None, typer.Option("--from", metavar="ADDRESS", help=f"Source of the records: {_FROM}.")
-        ] = None,
-        to: Annotated[str | None, typer.Option(metavar="ADDRESS", help="Where messages go.")] = None,
-        folder: Annotated[Path, typer.Option(metavar="DIR", help="Where the files go.")] = Path(),
-        sample: Annotated[int, typer.Option(min=0, help="Number of records of a stream or topic to sample.")] = 100,
-        yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing: accept all proposals.")] = False,
-        force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False,
-        as_json: Annotated[bool, typer.Option("--json", help="Ask nothing, and print JSON.")] = False,
-    ) -> None:
-        """Write NAME.yaml with a word to each part, NAME.test.yaml and compose.yaml.
+    Of a stream of NATS, and of topics of Kafka, the latest records show the format of the values.
 
-        Of a stream of NATS, and of topics of Kafka, the latest records show the format of the values.
-
-        turnout new orders --from nats://127.0.0.1:4222/ORDERS --to nats://127.0.0.1:4222 --yes
-        """
-        answers = _Answers(silent=yes or as_json)
-        starter = answers.starter(name or named, source, to, sample)
-        files = {
-            folder / f"{starter.name}.yaml": starter.route(),
-            folder / f"{starter.name}.test.yaml": starter.tests(),
-        }
-        compose = folder / "compose.yaml"
-        if force or not compose.exists():
-            files[compose] = starter.compose()
-        else:
-            answers.note(f"{compose} exists already and is unchanged: it does not run {starter.name} yet")
-        write_new(files, force=force)
-        report = _tried(folder / f"{starter.name}.yaml", starter)
-        passed = len(report.results) - len(report.failed)
-        if as_json:
-            summary = {"files": [str(file) for file in files], "notes": answers.notes, "tests": passed}
-            typer.echo(json.dumps(summary, indent=1))
-        else:
-            typer.echo("\n".join([*map(str, files), f"{passed} of {len(report.results)} tests pass"]))
-        if report.failed:
-            raise typer.Exit(FAILED)
+    turnout new orders --from nats://127.0.0.1:4222/ORDERS --to nats://127.0.0.1:4222 --yes
+    """
+    answers = _Answers(silent=yes or as_json)
+    starter = answers.starter(name or named, source, to, sample)
+    files = {
+        folder / f"{starter.name}.yaml": starter.route(),
+        folder / f"{starter.name}.test.yaml": starter.tests(),
+    }
+    compose = folder / "compose.yaml"
+    if force or not compose.exists():
+        files[compose] = starter.compose()
+    else:
+        answers.note(f"{compose} exists already and is unchanged: it does not run {starter.name} yet")
+    write_new(files, force=force)
+    report = _tried(folder / f"{starter.name}.yaml", starter)
+    passed = len(report.results) - len(report.failed)
+    if as_json:
+        summary = {"files": [str(file) for file in files], "notes": answers.notes, "tests": passed}
+        typer.echo(json.dumps(summary, indent=1))
+    else:
+        typer.echo("\n".join([*map(str, files), f"{passed} of {len(report.results)} tests pass"]))
+    if report.failed:
+        raise typer.Exit(FAILED)
 
 
 class _Answers:

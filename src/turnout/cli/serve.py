@@ -1,55 +1,61 @@
-"""``turnout serve DIR|FILE…``: routes, subscriptions and HTTP in one process."""
+"""Commands that serve until they are stopped: ``serve``, ``deliver``, ``subscriptions serve``, ``kiwi-tree serve``."""
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import os
+import sys
+from contextlib import ExitStack
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from turnout.cli.signals import stop_on_signals
-from turnout.cli.stores import StoreTimeout, store_url_of
+from turnout.cli.exits import FAILED, INTERRUPTED, stop_on_signals
+from turnout.cli.options import AsJson, StoreTimeout, StoreUrl, loaded_route, opened_store, store_url_of
 from turnout.errors import ConfigError, MissingExtraError, Mistake
+from turnout.terminal import json_text
+
+if TYPE_CHECKING:
+    from turnout.rpc.server import RpcServer
+
 
 _CONFIG = "turnout.yaml"
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
+def serve(
+    paths: Annotated[list[Path], typer.Argument(help="Folders of route files, and route files.")],
+    listen: Annotated[str | None, typer.Option(help="Address of HTTP. [127.0.0.1:8090]")] = None,
+    config: Annotated[Path | None, typer.Option(help="A turnout.yaml; the one in the first folder.")] = None,
+    store: Annotated[str | None, typer.Option(help="Subscriptions to serve. [DB_URI, none]")] = None,
+    timeout: StoreTimeout = None,
+    state: Annotated[Path | None, typer.Option(help="The folder of what outlives the process.")] = None,
+    tokens: Annotated[Path | None, typer.Option(help="A file of bearer tokens. [API_TOKENS_FILE]")] = None,
+    route_variables: Annotated[
+        str | None, typer.Option(help="NAME[,NAME]: variables that route texts from callers may name. [none]")
+    ] = None,
+    insecure: Annotated[bool, typer.Option(help="Serve other machines without TLS or tokens.")] = False,
+    log_format: Annotated[str | None, typer.Option(help="text or json.")] = None,
+    log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error. [LOG_LEVEL]")] = None,
+) -> None:
+    """Run every route of a folder, follow its files, and answer REST, gRPC and Prometheus."""
+    from turnout.routes.values import listed
 
-    @app.command("serve")
-    def serve(
-        paths: Annotated[list[Path], typer.Argument(help="Folders of route files, and route files.")],
-        listen: Annotated[str | None, typer.Option(help="Address of HTTP. [127.0.0.1:8090]")] = None,
-        config: Annotated[Path | None, typer.Option(help="A turnout.yaml; the one in the first folder.")] = None,
-        store: Annotated[str | None, typer.Option(help="Subscriptions to serve. [DB_URI, none]")] = None,
-        timeout: StoreTimeout = None,
-        state: Annotated[Path | None, typer.Option(help="The folder of what outlives the process.")] = None,
-        tokens: Annotated[Path | None, typer.Option(help="A file of bearer tokens. [API_TOKENS_FILE]")] = None,
-        route_variables: Annotated[
-            str | None, typer.Option(help="NAME[,NAME]: variables that route texts from callers may name. [none]")
-        ] = None,
-        insecure: Annotated[bool, typer.Option(help="Serve other machines without TLS or tokens.")] = False,
-        log_format: Annotated[str | None, typer.Option(help="text or json.")] = None,
-        log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error. [LOG_LEVEL]")] = None,
-    ) -> None:
-        """Run every route of a folder, follow its files, and answer REST, gRPC and Prometheus."""
-        from turnout.routes.values import listed
-
-        _serve(
-            paths,
-            config,
-            timeout,
-            listen=listen,
-            store=store,
-            state=state,
-            tokens=tokens,
-            route_variables=None if route_variables is None else listed(route_variables),
-            insecure=insecure or None,
-            log_format=log_format,
-            log_level=log_level,
-        )
+    _serve(
+        paths,
+        config,
+        timeout,
+        listen=listen,
+        store=store,
+        state=state,
+        tokens=tokens,
+        route_variables=None if route_variables is None else listed(route_variables),
+        insecure=insecure or None,
+        log_format=log_format,
+        log_level=log_level,
+    )
 
 
 def _serve(paths: list[Path], config_file: Path | None, timeout: float | None, **flags: object) -> None:
@@ -85,3 +91,145 @@ def _config_in(path: Path) -> Path | None:
     """Return the configuration in a folder of routes."""
     file = (path if path.is_dir() else path.parent) / _CONFIG
     return file if file.is_file() else None
+
+
+def serve_subscriptions(
+    store: StoreUrl = None,
+    timeout: StoreTimeout = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on. [API_HOST, loopback]")] = None,
+    port: Annotated[int | None, typer.Option(min=0, max=65535, help="gRPC port. [API_PORT, 8080]")] = None,
+    workers: Annotated[int | None, typer.Option(help="Threads that answer calls. [API_WORKERS, 16]")] = None,
+    metrics_port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="Port for Prometheus. [API_METRICS_PORT, none]")
+    ] = None,
+    tls_cert: Annotated[Path | None, typer.Option(help="Certificate chain. [API_TLS_CERT]")] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="Private key. [API_TLS_KEY]")] = None,
+    tls_client_ca: Annotated[
+        Path | None, typer.Option(help="Authority of the clients' certificates. [API_TLS_CLIENT_CA]")
+    ] = None,
+    tokens: Annotated[Path | None, typer.Option(help="tokens.yaml, or a token a line. [API_TOKENS_FILE]")] = None,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Serve without TLS to other machines. [API_INSECURE]")
+    ] = False,
+    allow_destinations: Annotated[
+        list[str] | None,
+        typer.Option(help="Subjects that destinations may be; give it several times. [API_ALLOW_DESTINATIONS]"),
+    ] = None,
+    retention: Annotated[
+        str | None, typer.Option(help="Retention of deleted subscriptions: 12h, 30d, 0, forever.")
+    ] = None,
+    log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error. [LOG_LEVEL]")] = None,
+) -> None:
+    """Serve subscriptions over gRPC until SIGTERM or SIGINT; other settings are read from the environment."""
+    from turnout.rpc.kiwi_tree import registries
+    from turnout.rpc.server import subscriptions_server
+    from turnout.rpc.settings import ServerSettings
+    from turnout.subscriptions.sealing import secret_keys
+    from turnout.subscriptions.store_url import with_retention
+
+    token_variables = {} if tokens is None else {"API_TOKENS_FILE": str(tokens)}
+    settings = ServerSettings.from_environment(
+        {**os.environ, **token_variables},
+        host=host,
+        port=port,
+        workers=workers,
+        metrics_port=metrics_port,
+        tls_certificate=tls_cert,
+        tls_key=tls_key,
+        tls_client_ca=tls_client_ca,
+        insecure=insecure or None,
+        log_level=log_level,
+        allow_destinations=tuple(allow_destinations) if allow_destinations else None,
+    )
+    secret_keys(os.environ)
+    url = store if retention is None else with_retention(store_url_of(store), retention)
+    with ExitStack() as resources:
+        # Before the store, which is made if it is not there.
+        trees = registries(os.environ, resources)
+        opened = resources.enter_context(opened_store(url, timeout, create=True))
+        serve_until_stopped(subscriptions_server(opened, settings, kiwi_trees=trees))
+
+
+def serve_until_stopped(server: RpcServer) -> None:
+    """Run the server until SIGTERM or SIGINT, then let its calls end."""
+    # The index is there to stay: looking through it for garbage would stop every call for as long as that takes.
+    gc.collect()
+    gc.freeze()
+    # A thread that computes gives way to the next call after a millisecond; Python's usual is five.
+    sys.setswitchinterval(0.001)
+    with stop_on_signals() as stopped, server:
+        typer.echo(f"serving on port {server.port}", err=True)
+        stopped.wait()
+
+
+def _group() -> None:
+    """Serve the kiwi-tree registry of patterns."""
+
+
+def serve_kiwi_tree(
+    file: Annotated[Path | None, typer.Option(help="SQLite file to keep the pairs in; memory if not given.")] = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on. [API_HOST, loopback]")] = None,
+    port: Annotated[int | None, typer.Option(min=0, max=65535, help="gRPC port. [API_PORT, 8080]")] = None,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Serve without TLS to other machines. [API_INSECURE]")
+    ] = False,
+    log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error. [LOG_LEVEL]")] = None,
+) -> None:
+    """Serve the registry over gRPC until SIGTERM or SIGINT."""
+    from turnout.rpc.server import kiwi_tree_server
+    from turnout.rpc.settings import ServerSettings
+    from turnout.subscriptions.kiwi_tree import KiwiTree
+
+    settings = ServerSettings.from_environment(
+        os.environ, host=host, port=port, insecure=insecure or None, log_level=log_level
+    )
+    registry = KiwiTree(file)
+    try:
+        serve_until_stopped(kiwi_tree_server(registry, settings))
+    finally:
+        registry.close()
+
+
+kiwi_tree = typer.Typer(help="Serve the kiwi-tree registry of patterns.", no_args_is_help=True)
+# A callback keeps "serve" a word of its own although it is the only command.
+kiwi_tree.callback()(_group)
+kiwi_tree.command("serve")(serve_kiwi_tree)
+
+
+def deliver(
+    route: Annotated[Path, typer.Option(dir_okay=False, help="The YAML file of the route, with a webhooks block.")],
+    drain: Annotated[bool, typer.Option("--drain", help="End when nothing waits, failed deliveries included.")] = False,
+    redrive: Annotated[
+        bool, typer.Option("--redrive", help="Move the dead letters back among the deliveries, and end.")
+    ] = False,
+    letter: Annotated[
+        list[str] | None,
+        typer.Option(metavar="POSITION", help="Move one dead letter back among the deliveries, and end; repeatable."),
+    ] = None,
+    enable: Annotated[
+        list[str] | None,
+        typer.Option(metavar="DESTINATION", help="Send requests again to an endpoint that answered 410, and end."),
+    ] = None,
+    timeout: StoreTimeout = None,
+    as_json: AsJson = False,
+) -> None:
+    """Post the messages for webhooks, signed and with retries, until interrupted."""
+    from turnout.delivery import service
+
+    loaded = loaded_route(route, timeout)
+
+    if redrive or letter or enable:
+        known = asyncio.run(service.enable(loaded, enable)) if enable else []
+        count = asyncio.run(service.redrive(loaded, None if redrive else letter)) if redrive or letter else 0
+        text = f"dead letters moved: {count:,}, endpoints enabled: {len(known):,} of {len(enable or ()):,}"
+        typer.echo(json_text({"moved": count, "enabled": known}) if as_json else text)
+        if len(known) < len(enable or ()) or (not redrive and count < len({*(letter or ())})):
+            raise typer.Exit(FAILED)
+        return
+    with stop_on_signals() as stop:
+        counts = asyncio.run(service.deliver(loaded, stop, drain=drain))
+    numbers = asdict(counts)
+    text = ", ".join(f"{name} {number:,}" for name, number in numbers.items())
+    typer.echo(json_text({"counts": numbers}) if as_json else text)
+    if drain and stop.is_set():
+        raise typer.Exit(INTERRUPTED)

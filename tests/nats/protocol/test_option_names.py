@@ -6,7 +6,7 @@ from dataclasses import fields
 
 import pytest
 
-from turnout.cli.jetstream_options import JetStreamAccess
+from turnout.cli.jetstream import JetStreamAccess
 from turnout.nats.protocol.options import (
     CONNECTION_OPTIONS,
     FILE_OPTIONS,

@@ -86,7 +86,7 @@ async def opened_loft(sink, webhooks):
 _USE = """
 import asyncio, json
 from turnout import Route
-from turnout.cli._connect_checks import probe
+from turnout.cli.check import probe
 from turnout.delivery.service import opened_queue
 from turnout.engine.addresses import Addresses
 from turnout.errors import RouteError

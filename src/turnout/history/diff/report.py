@@ -201,7 +201,7 @@ _POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"
 
 
 def html_page(report: DiffReport) -> str:
-    """Return the whole html_page. Every text in it is escaped by the library that writes it."""
+    """Return the whole page. Every text in it is escaped by the library that writes it."""
     differences = report.differences
     root = ET.Element("html", lang="en")
     head = ET.SubElement(root, "head")

@@ -1,0 +1,433 @@
+"""``turnout subscriptions create``, ``update``, ``pause``, ``resume``, ``delete``, ``import`` and ``history``."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from turnout.cli.options import AsJson, StoreTimeout, StoreUrl, opened_store
+from turnout.cli.subscriptions.secrets import (
+    Sign,
+    echo_secret,
+    secret_part,
+    signed_with,
+)
+from turnout.errors import SubscriptionInvalidError, TurnoutError
+from turnout.terminal import json_text, printable_lines
+from turnout.untrusted import JsonObject
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from turnout.conditions import Condition
+    from turnout.subscriptions import Subscription
+    from turnout.subscriptions.audit import AuditEntry
+
+
+Expires = Annotated[
+    str | None, typer.Option(help="ISO 8601 time from which on it matches nothing; never takes that back.")
+]
+ExpiresBy = Annotated[
+    Literal["record", "wall"], typer.Option(help="Compare it with the time of records, or with the clock.")
+]
+Project = Annotated[
+    str | None,
+    typer.Option(
+        "--project",
+        metavar="CEL",
+        help="The messages' body, computed from the record: {'id': value.id}; an empty text for the record's value.",
+    ),
+]
+Delivery = Annotated[
+    str | None, typer.Option(help='Settings of HTTP deliveries as JSON, as {"ordered": true}; - is standard input.')
+]
+From = Annotated[
+    str | None,
+    typer.Option("--from", metavar="PLACE", help="Earlier records it gets too: earliest, an ISO time or a sequence."),
+]
+Ids = Annotated[list[str], typer.Argument(help="The ids of the subscriptions.")]
+ExpectedRevision = Annotated[
+    int | None, typer.Option(min=0, help="Refuse if the subscription is at another revision than this one.")
+]
+
+_BATCH = 100_000
+"""Maximum number of ids deleted as one change: the service's limit."""
+
+
+def create(
+    condition: Annotated[
+        str | None, typer.Argument(help="What to look for: 'subject:orders* AND NOT location:Helsinki'.")
+    ] = None,
+    to: Annotated[list[str] | None, typer.Option("--to", help="A destination; give it several times.")] = None,
+    id: Annotated[str, typer.Option("--id", help="The subscription's id; a new one if not given.")] = "",  # noqa: A002 - the option's name
+    meta: Annotated[list[str] | None, typer.Option(help="The subscription's own metadata: name=value.")] = None,
+    has: Annotated[list[str] | None, typer.Option(help="A leaf: key=pattern.")] = None,
+    has_word: Annotated[list[str] | None, typer.Option(help="A leaf on any word of the value: key=pattern.")] = None,
+    has_not: Annotated[list[str] | None, typer.Option(help="A negated leaf: key=pattern.")] = None,
+    logic: Annotated[Literal["and", "or", "xor"], typer.Option(help="How the leaves of --has… are coupled.")] = "and",
+    body: Annotated[
+        str | None, typer.Option("--body", help="JSON as for the service's Create; - reads standard input.")
+    ] = None,
+    expires: Expires = None,
+    expires_by: ExpiresBy = "record",
+    delivery: Delivery = None,
+    sign: Sign = False,
+    start: From = None,
+    project: Project = None,
+    disabled: Annotated[bool, typer.Option("--disabled", help="Store it paused.")] = False,
+    store: StoreUrl = None,
+    timeout: StoreTimeout = None,
+    as_json: AsJson = False,
+) -> None:
+    """Store a subscription and print its id: from text, from flags, or from JSON."""
+    from turnout.conditions import parse
+    from turnout.subscriptions import Subscription
+    from turnout.subscriptions.lines import doubts, subscription_from_json
+    from turnout.subscriptions.signing_secrets import new_secret
+    from turnout.subscriptions.validation import check
+
+    leaves = leaves_of(has, has_word, has_not)
+    if sum(map(bool, (condition, leaves, body))) != 1:
+        raise SubscriptionInvalidError(
+            "give the condition once: as text, by --has, --has-word and --has-not, or --body"
+        )
+    settings = settings_of(expires, expires_by, delivery, start, project)
+    if body is not None:
+        if to or meta or id or settings or disabled:
+            raise SubscriptionInvalidError("--body has all of the subscription: leave the options for its parts out")
+        subscription = subscription_from_json(json_of(body, "--body"))
+    else:
+        parsed = parse(condition) if condition is not None else coupled(leaves, logic)
+        own = pairs_of(meta or [], "--meta")
+        subscription = Subscription(to or [], parsed, own, id, enabled=not disabled, **settings)
+        check(subscription)
+    secret = new_secret() if sign else ""
+    if sign:
+        subscription = replace(subscription, delivery=signed_with(secret, subscription.delivery))
+    with opened_store(store, timeout, create=True) as opened:
+        created = opened.create(subscription)
+    if body is not None:
+        echo_doubts(doubts([subscription], [created]))
+    typer.echo(json.dumps({"id": created, **secret_part(secret)}) if as_json else printable_lines([created]))
+    echo_secret(secret, as_json=as_json)
+
+
+def delete(
+    ids: Annotated[list[str] | None, typer.Argument(help="The ids to delete.")] = None,
+    id_file: Annotated[
+        typer.FileText | None, typer.Option("--ids", help="A file with an id on each line; - is standard input.")
+    ] = None,
+    store: StoreUrl = None,
+    timeout: StoreTimeout = None,
+) -> None:
+    """Delete subscriptions: all of them, or none if one does not exist; more than 100,000 in batches."""
+    if bool(ids) == (id_file is not None):
+        raise SubscriptionInvalidError("give the ids as arguments, or a file of them with --ids: one of both")
+    from turnout.subscriptions.store import delete_many
+
+    lines = (line.rstrip("\r\n") for line in id_file or () if line.strip())
+    chosen = list(dict.fromkeys(ids or lines))
+    with opened_store(store, timeout) as opened:
+        for start in range(0, len(chosen), _BATCH):
+            try:
+                delete_many(opened, chosen[start : start + _BATCH])
+            except TurnoutError:
+                if start:
+                    typer.echo(f"{start:,} deleted before that", err=True)
+                raise
+    shown = [f"deleted {id_}" for id_ in chosen] if ids else [f"{len(chosen):,} deleted"]
+    typer.echo(printable_lines(shown), err=True)
+
+
+def import_(
+    file: Annotated[str, typer.Argument(help="JSON lines; - for standard input.")],
+    existing: Annotated[
+        Literal["fail", "skip"], typer.Option(help="What to do with an id that is stored already.")
+    ] = "fail",
+    store: StoreUrl = None,
+    timeout: StoreTimeout = None,
+    as_json: AsJson = False,
+) -> None:
+    """Store the subscriptions of a file of JSON lines, as `export` writes it."""
+    from turnout.subscriptions.lines import Imported, import_lines
+
+    def progress(imported: Imported) -> None:
+        if not as_json and sys.stderr.isatty():
+            typer.echo(f"\r{imported.created:,} stored", err=True, nl=False)
+
+    with opened_store(store, timeout, create=True) as opened, _reading(file) as lines:
+        done = import_lines(opened, lines, existing=existing, progress=progress, warn=lambda one: echo_doubts([one]))
+    if as_json:
+        typer.echo(json.dumps({"created": done.created, "skipped": done.skipped}))
+    else:
+        typer.echo(f"{done.created:,} stored, {done.skipped:,} were there already", err=True)
+
+
+@contextmanager
+def _reading(file: str) -> Iterator[IO[bytes]]:
+    if file == "-":
+        yield sys.stdin.buffer
+        return
+    with Path(file).open("rb") as opened:
+        yield opened
+
+
+def update(
+    id: str,  # noqa: A002 - the argument's name on the command line
+    condition: Annotated[str | None, typer.Argument(help="What to look for from now on, as text.")] = None,
+    to: Annotated[list[str] | None, typer.Option("--to", help="A destination; replaces all.")] = None,
+    meta: Annotated[
+        list[str] | None, typer.Option(help="The subscription's own metadata, name=value; replaces all.")
+    ] = None,
+    body: Annotated[
+        str | None,
+        typer.Option("--body", help="The whole new version as JSON, as `read` prints it; - is standard input."),
+    ] = None,
+    expires: Expires = None,
+    expires_by: ExpiresBy = "record",
+    delivery: Delivery = None,
+    sign: Sign = False,
+    start: From = None,
+    project: Project = None,
+    expected_revision: ExpectedRevision = None,
+    store: StoreUrl = None,
+    timeout: StoreTimeout = None,
+    as_json: AsJson = False,
+) -> None:
+    """Replace parts of a subscription, or all of it, under the same id; a running route sees one change."""
+    from turnout.conditions import parse
+    from turnout.subscriptions.lines import doubts, subscription_from_json
+    from turnout.subscriptions.signing_secrets import new_secret
+    from turnout.subscriptions.validation import check
+
+    parts: JsonObject = {}
+    if condition is not None:
+        parts["condition"] = parse(condition)
+    if to:
+        parts["destinations"] = to
+    if meta:
+        parts["metadata"] = pairs_of(meta, "--meta")
+    parts |= settings_of(expires, expires_by, delivery, start, project)
+    if (bool(parts) or sign) == (body is not None):
+        raise SubscriptionInvalidError("give the changes, or the whole new version with --body, not both")
+    if body is not None:
+        new = subscription_from_json(json_of(body, "--body"))
+        _edit(id, lambda _: new, expected_revision, store, timeout, as_json=as_json)
+        echo_doubts(doubts([new], [id]))
+        return
+    secret = new_secret() if sign else ""
+
+    def change(found: Subscription) -> Subscription:
+        version = replace(found, **parts)
+        if secret:
+            version = replace(version, delivery=signed_with(secret, version.delivery))
+        check(version)
+        return version
+
+    _edit(id, change, expected_revision, store, timeout, as_json=as_json, secret=secret)
+
+
+def _edit(
+    id_: str,
+    change: Callable[[Subscription], Subscription],
+    expected_revision: int | None,
+    store: str | None,
+    timeout: float | None,
+    *,
+    as_json: bool,
+    secret: str = "",
+) -> None:
+    from turnout.subscriptions.store import edit
+
+    with opened_store(store, timeout) as opened:
+        revision = edit(opened, id_, change, expected_revision)
+    if as_json:
+        typer.echo(json.dumps({"id": id_, "revision": revision, **secret_part(secret)}))
+    else:
+        typer.echo(printable_lines([f"{id_} is at revision {revision}"]), err=True)
+    echo_secret(secret, as_json=as_json)
+
+
+def echo_doubts(problems: Iterable[str]) -> None:
+    """Print what is probably not meant in stored conditions."""
+    for problem in problems:
+        typer.echo(printable_lines([f"warning: {problem}"]), err=True)
+
+
+def settings_of(
+    expires: str | None, expires_by: str, delivery: str | None, start: str | None, project: str | None
+) -> JsonObject:
+    """Return the settings that the options give, as arguments of a subscription.
+
+    Raises:
+        SubscriptionInvalidError: one means nothing.
+    """
+    from turnout.subscriptions.settings import settings_from_mapping
+
+    settings: JsonObject = {}
+    if expires == "never":
+        settings["expires"] = None
+    elif expires is not None:
+        settings |= settings_from_mapping({"expires": {"at": expires, "by": expires_by}})
+    if delivery is not None:
+        settings |= settings_from_mapping({"delivery": json_of(delivery, "--delivery")})
+    if start is not None:
+        settings |= {"start": None, **settings_from_mapping({"from": start})}
+    if project is not None:
+        settings["project"] = project
+    return settings
+
+
+def pause(
+    ids: Ids,
+    keep: Annotated[bool, typer.Option("--keep", help="Deliver what passes meanwhile on `resume`.")] = False,
+    store: StoreUrl = None,
+    timeout: StoreTimeout = None,
+) -> None:
+    """Disable subscriptions: they match nothing from a route's next micro-batch on, and keep their ids."""
+
+    def paused(found: Subscription) -> Subscription:
+        # A second pause does not drop the records that the first one keeps.
+        return replace(found, enabled=False, keep=keep or (found.keep and not found.enabled))
+
+    _change(ids, paused, "paused", store, timeout)
+
+
+def resume(ids: Ids, store: StoreUrl = None, timeout: StoreTimeout = None) -> None:
+    """Enable subscriptions that `pause` has disabled; records since a pause with --keep are delivered."""
+    _change(ids, lambda found: replace(found, enabled=True), "enabled", store, timeout)
+
+
+def _change(
+    ids: list[str],
+    change: Callable[[Subscription], Subscription],
+    state: str,
+    store: str | None,
+    timeout: float | None,
+) -> None:
+    from turnout.subscriptions.store import edit
+
+    with opened_store(store, timeout) as opened:
+        for id_ in ids:
+            # The same again would be a change in the log that changes nothing.
+            found = opened.read(id_)
+            if change(found) != found:
+                edit(opened, id_, change)
+            typer.echo(printable_lines([f"{id_} is {state}"]), err=True)
+
+
+def history(
+    id: str,  # noqa: A002 - the argument's name on the command line
+    store: StoreUrl = None,
+    timeout: StoreTimeout = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print every change of a subscription that the store remembers: time, author and changes."""
+    from turnout.subscriptions.lines import subscription_to_json
+    from turnout.subscriptions.store import history_of
+
+    with opened_store(store, timeout) as opened:
+        entries = [entry.hidden() for entry in history_of(opened, id)]
+    if as_json:
+        rows = [
+            {
+                "revision": entry.revision,
+                "at": None if entry.at is None else entry.at.isoformat(),
+                "actor": entry.actor,
+                "action": entry.action,
+                "before": None if entry.before is None else subscription_to_json(entry.before),
+                "after": None if entry.after is None else subscription_to_json(entry.after),
+            }
+            for entry in entries
+        ]
+        typer.echo(json_text({"entries": rows}, indent=1))
+        return
+    for entry in entries:
+        typer.echo(printable_lines(_lines(entry)))
+    if not entries:
+        typer.echo("no change is remembered", err=True)
+
+
+def _lines(entry: AuditEntry) -> list[str]:
+    at = "at an unknown time" if entry.at is None else entry.at.isoformat(timespec="seconds")
+    lines = [f"revision {entry.revision}  {at}  {entry.action} by {entry.actor or 'unknown'}"]
+    before, after = _facts(entry.before), _facts(entry.after)
+    for name in sorted(before.keys() | after.keys()):
+        old, new = before.get(name), after.get(name)
+        if old != new:
+            lines += [f"  - {name}: {old}"] * (old is not None) + [f"  + {name}: {new}"] * (new is not None)
+    return lines
+
+
+def _facts(subscription: Subscription | None) -> dict[str, str]:
+    """Return the fields of a version by name, as texts for people."""
+    if subscription is None:
+        return {}
+    from turnout.conditions import format_condition
+    from turnout.subscriptions.settings import settings_to_mapping
+
+    return {
+        "condition": format_condition(subscription.condition),
+        "destinations": " ".join(subscription.destinations),
+        **{f"metadata.{name}": value for name, value in subscription.metadata.items()},
+        **{name: json.dumps(value) for name, value in settings_to_mapping(subscription).items()},
+    }
+
+
+def split_pairs(written: Sequence[str] | None, option: str) -> list[tuple[str, str]]:
+    """Return the names and values of ``name=value`` arguments.
+
+    Raises:
+        SubscriptionInvalidError: one is no pair.
+    """
+    pairs = []
+    for pair in written or []:
+        name, sign, value = pair.partition("=")
+        if not sign or not name:
+            raise SubscriptionInvalidError(f"{option}: expected name=value, found {pair!r}")
+        pairs.append((name, value))
+    return pairs
+
+
+def pairs_of(written: Sequence[str] | None, option: str) -> dict[str, str]:
+    """Return the values of ``name=value`` arguments by name; see `split_pairs`."""
+    return dict(split_pairs(written, option))
+
+
+def json_of(written: str, option: str) -> object:
+    """Return the value of a JSON argument; ``-`` is standard input.
+
+    Raises:
+        SubscriptionInvalidError: it is no JSON.
+    """
+    text = sys.stdin.read() if written == "-" else written
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as problem:
+        raise SubscriptionInvalidError(f"{option}: not JSON: {problem}") from problem
+
+
+def leaves_of(has: list[str] | None, has_word: list[str] | None, has_not: list[str] | None) -> list[Condition]:
+    """Return the leaves that ``--has``, ``--has-word`` and ``--has-not`` name."""
+    from turnout.conditions import kiwi, not_
+
+    conditions: list[Condition] = [kiwi(*pair) for pair in split_pairs(has, "--has")]
+    conditions += [kiwi(*pair, partial=True) for pair in split_pairs(has_word, "--has-word")]
+    conditions += [not_(kiwi(*pair)) for pair in split_pairs(has_not, "--has-not")]
+    return conditions
+
+
+def coupled(leaves: list[Condition], logic: str) -> Condition:
+    """Couple leaves by ``--logic``: and, or, xor."""
+    from turnout.conditions import all_of, any_of, one_of
+
+    if len(leaves) == 1:
+        return leaves[0]
+    return {"and": all_of, "or": any_of, "xor": one_of}[logic](*leaves)
