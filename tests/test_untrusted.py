@@ -16,7 +16,7 @@ from turnout.cli import jetstream
 from turnout.cli.options import moment_of
 from turnout.codecs.ddl import parse_ddl
 from turnout.console.pages.sandbox import _record
-from turnout.console.replay import position_of
+from turnout.console.previews import position_of
 from turnout.engine.sample_records import SampleRecord
 from turnout.errors import ConfigError, RouteError, StreamError
 from turnout.nats.jetstream.publish import _read

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from turnout.console.formatting import ago, number, pretty, rate, segment, span
+from turnout.console.formatting import ago, difference, number, pretty, rate, segment, span
 
 
 @pytest.mark.parametrize(
@@ -31,3 +31,18 @@ def test_texts_of_others_stay_in_their_segment() -> None:
     """A slash ends none; a text is shown as it is, a value as JSON."""
     assert "/" not in segment("../a/b?c#d")
     assert (pretty("a"), pretty({"a": "é"})) == ("a", '{\n  "a": "é"\n}')
+
+
+def test_equal_texts_have_no_difference() -> None:
+    """A line break at the end makes no difference either."""
+    assert difference("a\nb", "a\nb\n") == []
+
+
+def test_lines_far_from_a_change_are_left_out() -> None:
+    """Three lines stay around it."""
+    before = [f"line {number}" for number in range(20)]
+    after = [*before[:10], "new", *before[11:]]
+    lines = difference("\n".join(before), "\n".join(after))
+
+    assert [line.text for line in lines if line.kind in ("added", "removed")] == ["-line 10", "+new"]
+    assert len([line for line in lines if line.kind == "same"]) == 6

@@ -1,4 +1,4 @@
-"""How a command ends: its exit code, a stable interface for scripts, and the signals that stop it."""
+"""End of a command: its exit code, a stable interface for scripts, and the signals that stop it."""
 
 from __future__ import annotations
 

@@ -19,7 +19,6 @@ from turnout.console.pages import (
     sandbox,
     sign_in,
     subscriptions,
-    tap,
     webhooks,
 )
 from turnout.console.render import answer_people_with_pages
@@ -27,7 +26,7 @@ from turnout.server.principal import Authenticator
 from turnout.server.security import Entrance
 
 _STATIC = Path(str(files("turnout.console"))) / "static"
-_PAGES = (route_list, route, new_route, sandbox, subscriptions, dead_letters, webhooks, tap)
+_PAGES = (route_list, route, new_route, sandbox, subscriptions, dead_letters, webhooks)
 
 
 def add_console(app: FastAPI, authenticator: Authenticator | None = None) -> Entrance:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from html import unescape
 
+import pytest
 from starlette.testclient import TestClient
 
 from tests.server.conftest import Bench, route_text
-from turnout.console.route_templates import TEMPLATES
+from turnout.console.pages.new_route import TEMPLATES
+from turnout.routes import Route
 
 
 def text_in(page: str) -> str:
@@ -49,3 +51,9 @@ def test_names_of_a_new_text_are_looked_up_in_its_source(shown: TestClient) -> N
     assert 'action="/fragments/new-route/names"' in checked
     assert "<code>value.ctiy</code>" in looked_up
     assert '<strong class="bad">0 of ' in looked_up
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_a_template_is_a_whole_route(name: str) -> None:
+    """The template is complete, without notes of missing parts."""
+    assert Route.parse(TEMPLATES[name][1]).name == "orders"

@@ -10,11 +10,9 @@ from starlette.testclient import TestClient
 
 from tests.console.scene import orders_text
 from tests.server.conftest import Bench, route_text
-from turnout.console.differences import difference
+from turnout.console.charts import RecentTraffic, steps_of
 from turnout.console.figures import plot
-from turnout.console.flow_counts import RecentTraffic
-from turnout.console.flow_diagram import steps_of
-from turnout.console.formatting import number, span
+from turnout.console.formatting import difference, number, span
 from turnout.embedded import NatsServer
 from turnout.engine.counts import Counts
 from turnout.engine.flow import Flow
@@ -331,7 +329,7 @@ def test_a_change_is_judged_on_history(shown: TestClient) -> None:
 
 def test_values_in_an_effect_are_for_those_who_may_see_them(tmp_path: Path, nats_server: NatsServer) -> None:
     """Without the right to see masked fields there are counts, but no examples."""
-    from turnout.console.history_effect import effect_of
+    from turnout.console.previews import effect_of
     from turnout.nats.wire import Connection, ConnectionOptions, Publisher, create_stream, delete_stream
     from turnout.server.matchers import Matchers
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Generic, TypeVar
+from typing import Annotated, Final, Generic, TypeVar
 from urllib.parse import urlencode
 
 from fastapi import Query, Request
@@ -14,10 +15,9 @@ from fastapi.responses import HTMLResponse
 from markupsafe import Markup
 from pydantic import StrictBool
 
+from turnout.console.charts import HOUR
 from turnout.console.figures import bars, counted
-from turnout.console.flow_counts import HOUR
-from turnout.console.formatting import moment
-from turnout.console.letter_table import columns_of, fields_of, has_text
+from turnout.console.formatting import moment, pretty
 from turnout.console.render import page, page_router
 from turnout.console.shown_store import store_name
 from turnout.engine.sample_records import SampleRecord
@@ -268,3 +268,37 @@ def text_or_hex(raw: bytes | None) -> str:
         return "null"
     text = text_of_bytes(raw)
     return hex_lines(raw) if text is None else text
+
+
+_LARGEST_VALUE: Final = 64 << 10
+"""Bytes of a value up to which its fields are columns."""
+_MOST_COLUMNS: Final = 200
+
+
+def fields_of(letter: DeadLetter) -> dict[str, str]:
+    """Return the header texts of a letter's record, and the fields of a value that is a JSON object, by column."""
+    headers = {f"headers.{name}": text_of_bytes(raw or b"") or "" for name, raw in letter.record.headers}
+    return headers | {f"value.{name}": pretty(value) for name, value in _object_of(letter.record.value).items()}
+
+
+def _object_of(value: bytes | None) -> dict[str, object]:
+    if value is None or len(value) > _LARGEST_VALUE:
+        return {}
+    try:
+        decoded = json.loads(value)
+    except (ValueError, RecursionError):
+        return {}
+    return decoded if isinstance(decoded, dict) else {}
+
+
+def columns_of(rows: Sequence[dict[str, str]]) -> list[str]:
+    """Return the columns that some rows have, by name."""
+    return sorted({name for row in rows for name in row})[:_MOST_COLUMNS]
+
+
+def has_text(letter: DeadLetter, text: str) -> bool:
+    """Return True if a text is in a letter's topic, stage, reason, key, value or headers, in any case."""
+    record = letter.record
+    raw = [record.key, record.value, *(part for _, part in record.headers)]
+    texts = [record.topic, letter.stage, letter.reason, *(text_of_bytes(part) for part in raw if part is not None)]
+    return any(text.lower() in part.lower() for part in texts if part)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 from functools import cache
+from typing import Final
 
 from fastapi import Request, Response
 from fastapi.responses import HTMLResponse
 from pydantic import Field
 
-from turnout.console.history_effect import names_in
 from turnout.console.pages.route import accepted, mistakes_of
+from turnout.console.previews import names_in
 from turnout.console.render import page, page_router
-from turnout.console.route_templates import TEMPLATES
 from turnout.errors import RouteError
 from turnout.routes import json_schema
 from turnout.server.rest.dependencies import PartsDep, Writes
@@ -80,3 +80,38 @@ def names(form: NewRouteForm, request: Request, parts: PartsDep, _: Writes) -> H
     """Render how many of the latest records have what the text of a new route names; nothing is delivered."""
     route = parts.routes.check(form.text, author=Author.WRITER)
     return page(request, "_names.html", names=names_in(route, _SAMPLED))
+
+
+_NATS: Final = 'source: {{format: nats, servers: "nats://127.0.0.1:4222", stream: {stream}}}'
+_HEAD: Final = f"name: orders\n{_NATS.format(stream='ORDERS')}\nvalue: {{format: json}}\n"
+_TAIL: Final = """sink: {format: nats, servers: "nats://127.0.0.1:4222"}
+# Failed records go here, with the reason in headers; a stream has to accept this subject.
+deadLetter: {topic: dead.orders}
+errors: {tolerance: all}
+"""
+
+TEMPLATES: Final = {
+    "subjects": (
+        "New subjects for the records of a stream",
+        _HEAD + 'mappings:\n  "orders.*": "shop.{{wildcard(1)}}"\n' + _TAIL,
+    ),
+    "transforms": (
+        "Records changed and filtered",
+        _HEAD + "transforms:\n"
+        "  - name: no-tests\n    type: Filter\n    predicate: {type: HasHeaderKey, name: Test}\n"
+        '  - {name: renamed, type: "ReplaceField$Value", renames: "city:town"}\n' + _TAIL,
+    ),
+    "subscriptions": (
+        "Delivery to stored subscriptions",
+        _HEAD
+        + "subscriptions:\n  store: sqlite:///subscriptions.db\n  metadata: {town: value.town, amount: value.amount}\n"
+        + _TAIL,
+    ),
+    "kafka": (
+        "Kafka to NATS",
+        "name: orders\n"
+        "source: {format: kafka, servers: 127.0.0.1:9092, topics: orders}\n"
+        "value: {format: json}\n" + _TAIL,
+    ),
+}
+"""Title and text by name."""

@@ -8,16 +8,11 @@ from fastapi import Request
 from fastapi.responses import HTMLResponse
 from pydantic import Field
 
-from turnout.console.attention import needs
-from turnout.console.charts import activity_of
-from turnout.console.differences import difference
-from turnout.console.first_offset import meaning_of
-from turnout.console.flow_counts import traffic_of
-from turnout.console.flow_diagram import picture_of
-from turnout.console.history_effect import effect_of
-from turnout.console.period import LENGTHS, Period, PeriodDep
+from turnout.console.charts import LENGTHS, Period, PeriodDep, activity_of, picture_of, traffic_of
+from turnout.console.formatting import difference
+from turnout.console.pages.route_list import needs
+from turnout.console.previews import effect_of, meaning_of, replay_of
 from turnout.console.render import page, page_router
-from turnout.console.replay import replay_of
 from turnout.console.shown_store import store_name
 from turnout.errors import Mistake, RouteError
 from turnout.history.diff.report import report_lines

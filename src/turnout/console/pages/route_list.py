@@ -13,10 +13,9 @@ from fastapi.responses import HTMLResponse
 from markupsafe import Markup
 
 from turnout.background import statuses
-from turnout.console.attention import needs
+from turnout.console.charts import HOUR, traffic_of
 from turnout.console.figures import sparkline
-from turnout.console.flow_counts import HOUR, traffic_of
-from turnout.console.formatting import rate
+from turnout.console.formatting import rate, span
 from turnout.console.render import page, page_router
 from turnout.engine.counts import Counts
 from turnout.runtime.lag import Lag
@@ -200,3 +199,28 @@ def _row(entry: RouteEntry, parts: Parts, reason: str, failure: StoredEvent | No
         error=masked_url(error),
         error_at=failure.at if failure else None,
     )
+
+
+_LATE_SECONDS = 300.0
+"""A route that is so far behind is not keeping up."""
+
+
+def needs(entry: RouteEntry, parts: Parts) -> str:
+    """Return the reason why a route needs attention, as a sentence; "" if it needs none."""
+    status = entry.status
+    if status.phase in (Phase.FAILED, Phase.INVALID, Phase.WAITING):
+        return status.reason or str(status.phase)
+    if (problem := parts.survey.problems.get(entry.name)) is not None:
+        return problem
+    if (problem := parts.webhooks.problem(entry.name)) != "":
+        return problem
+    if entry.mistakes:
+        return f"its file has mistakes: {entry.mistakes[0]}"
+    if entry.pending is not None:
+        return "its file needs a new checkpoint: confirm it on its page"
+    if (problems := parts.losses.report(entry.name).problems) and status.phase is not Phase.PAUSED:
+        return problems[0]
+    lag = parts.survey.lag(entry.name)
+    if status.phase is Phase.RUNNING and lag is not None and (lag.seconds or 0.0) > _LATE_SECONDS:
+        return f"it is {span(lag.seconds)} behind"
+    return ""

@@ -1,4 +1,4 @@
-"""``/sandbox``: a record through a route's engine, stage by stage, without Spark and without delivering anything."""
+"""``/sandbox`` and ``/tap``: a record through a route's engine, stage by stage, and live records at one stage."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from fastapi import Request
 from fastapi.responses import HTMLResponse
 
-from turnout.console.differences import Pair, side_by_side
-from turnout.console.formatting import pretty
+from turnout.console.formatting import Pair, pretty, side_by_side
 from turnout.console.render import page, page_router, text_of_error
 from turnout.console.shown_store import store_name
 from turnout.engine.explain import RecordExplanation
 from turnout.engine.stage_report import StageReport
 from turnout.errors import ConfigError, Mistake, TurnoutError
+from turnout.history.tap import stages_of
 from turnout.records.types import ArrowBatch
 from turnout.routes import Route
 from turnout.server.dead_letters import as_given, letter_at, visible
@@ -132,3 +132,14 @@ def _stages(explanation: RecordExplanation) -> list[ShownStage]:
         before, after = pretty(dict(report.before)), pretty(dict(report.after))
         stages.append(ShownStage(report, side_by_side(before, after), before != after))
     return stages
+
+
+@router.get("/tap")
+def tap(request: Request, parts: PartsDep, _: Reads, route: str = "") -> HTMLResponse:
+    versions = [(entry.name, entry.version) for entry in parts.routes.entries()]
+    names = [name for name, version in versions if version and version.route.source.keeps_history]
+    stages: tuple[str, ...] = ()
+    if route:
+        chosen = route_of(parts.routes.entry(route))
+        stages = stages_of(chosen) if chosen.source.keeps_history else ()
+    return page(request, "tap.html", names=names, route=route, stages=stages)

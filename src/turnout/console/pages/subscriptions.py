@@ -12,8 +12,7 @@ from pydantic import field_validator
 
 from turnout.conditions import Condition, encode, format_condition, parse
 from turnout.conditions.anchor import Anchor
-from turnout.console.condition_builder import TESTS, Join, extended, offered_keys
-from turnout.console.condition_trial import Trial, trial_of
+from turnout.console.conditions import TESTS, Join, Trial, extended, offered_keys, trial_of
 from turnout.console.figures import bars, counted
 from turnout.console.formatting import moment, pretty
 from turnout.console.render import page, page_router

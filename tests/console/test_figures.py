@@ -7,8 +7,10 @@ import re
 from html import unescape
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from turnout.console.figures.plot import Point, Series, plot
+from turnout.console.figures import Point, Series, bars, counted, plot, sparkline
 from turnout.console.formatting import number, span
 
 
@@ -36,3 +38,29 @@ def test_values_of_all_lines_are_told_by_time() -> None:
     ]
     assert rows[0][1] < rows[1][1]
     assert "<b" not in drawn
+
+
+@given(st.lists(st.floats(-5, 15)), st.integers(1, 50))
+def test_each_moment_is_in_one_part(moments: list[float], pieces: int) -> None:
+    """This includes moments before and after the span."""
+    assert sum(counted(moments, 0.0, 10.0, pieces)) == len(moments)
+
+
+def test_a_single_count_beside_many_is_visible() -> None:
+    """Nothing is drawn for zero; the label is escaped."""
+    drawn = str(bars([0, 1, 1_000_000], 1_000_000, "<b>"))
+
+    assert drawn.count("<rect") == 2
+    assert 'height="2.0"' in drawn
+    assert "<b>" not in drawn
+
+
+def test_lines_share_a_scale() -> None:
+    """Half of the largest is in the middle; a line of zeros and one of a single value are drawn too."""
+    drawn = str(sparkline([[0, 10], [5, 5]], "a & b"))
+
+    assert drawn.count("<polyline") == 2
+    assert "0.0,27.0 120.0,1.0" in drawn
+    assert "0.0,14.0 120.0,14.0" in drawn
+    assert "a &amp; b" in drawn
+    assert "nan" not in str(sparkline([[0], []], ""))
