@@ -37,7 +37,7 @@ from typing import Any, Generic, ParamSpec, TypeAlias, TypeVar, cast
 import numpy as np
 import numpy.typing as npt
 
-MODULES: tuple[str, ...] = ()
+MODULES: tuple[str, ...] = ("frames", "headers")
 """Modules with loops, in this package."""
 
 CACHE_VARIABLE = "TURNOUT_LOOPS_CACHE"
@@ -52,6 +52,7 @@ Int32Buffer: TypeAlias = npt.NDArray[np.int32]
 UInt32Buffer: TypeAlias = npt.NDArray[np.uint32]
 Int64Buffer: TypeAlias = npt.NDArray[np.int64]
 Float64Buffer: TypeAlias = npt.NDArray[np.float64]
+Int64Buffer2D: TypeAlias = npt.NDArray[np.int64]
 
 _ELEMENTS = {"Byte": "uint8", "Int32": "int32", "UInt32": "uint32", "Int64": "int64", "Float64": "float64"}
 _SCALARS = {"int": "int64", "float": "float64", "bool": "boolean", "None": "void"}

@@ -171,7 +171,7 @@ def _outcome(read: Callable[[bytes], tuple[int, int]], reply: bytes) -> tuple[in
 
 def _by_columns(reply: bytes) -> tuple[int, int]:
     memory = bytearray(b"MSG s 1 " + reply + b" 1\r\nx\r\n")
-    batch = decode(memory, len(memory), locate(memory, len(memory)))
+    batch = decode(memory, locate(memory, len(memory)))
     return int(batch.sequences[0]), int(batch.consumer_sequences[0])
 
 

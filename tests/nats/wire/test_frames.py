@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnout.nats.wire.frames import locate, numbers_before, windows
+from turnout.loops.frames import START
+from turnout.nats.wire.frames import locate
 
 _FAKES = [
     b"",
@@ -39,8 +39,8 @@ def _encode(part: tuple[str, bytes]) -> bytes:
     return b"HMSG s.a 1 $JS.ACK.S.C.1.2.3.4.5 %d %d\r\n%b%b\r\n" % (len(head), len(head) + len(data), head, data)
 
 
-@given(_parts, st.integers(0, 60), st.sampled_from([0.0, 10_000.0]))
-def test_every_complete_frame_is_found_and_no_other(parts: list[tuple[str, bytes]], cut: int, usual: float) -> None:
+@given(_parts, st.integers(0, 60))
+def test_every_complete_frame_is_found_and_no_other(parts: list[tuple[str, bytes]], cut: int) -> None:
     """Payloads that look like protocol change nothing, and a frame that is cut off waits for its rest."""
     encoded = [_encode(part) for part in parts]
     whole = b"".join(encoded)
@@ -56,22 +56,16 @@ def test_every_complete_frame_is_found_and_no_other(parts: list[tuple[str, bytes
         at += len(raw)
     memory = bytearray(whole[:filled]) + bytearray(b"\r\nMSG junk 1 2\r\n")
 
-    located = locate(memory, filled, usual)
+    located = locate(memory, filled)
 
-    assert (located.start.tolist(), located.lines, located.consumed) == (starts, lines, at)
+    assert (located.column(START).tolist(), located.lines, located.consumed) == (starts, lines, at)
 
 
-@given(st.lists(st.integers(0, 2**62), min_size=1, max_size=20))
-def test_numbers_are_read_from_their_end(values: list[int]) -> None:
-    """Numbers of any length up to nineteen digits, behind a dot or a blank."""
-    memory = bytearray(b"........")
-    ends = []
-    for index, value in enumerate(values):
-        memory += b" ."[index % 2 : index % 2 + 1] + str(value).encode()
-        ends.append(len(memory))
-    memory += b"\r\n"
+def test_more_frames_than_the_table_has_columns() -> None:
+    """The table grows, and what was found stays."""
+    memory = bytearray(b"MSG a 1 1\r\nx\r\nPING\r\n" * 1000)
 
-    read, begins = numbers_before(windows(memory, len(memory), "<u8"), np.array(ends))
+    located = locate(memory, len(memory))
 
-    assert read.tolist() == values
-    assert (np.array(ends) - begins).tolist() == [len(str(value)) for value in values]
+    assert located.column(START).tolist() == list(range(0, 20_000, 20))
+    assert len(located.lines) == 1000

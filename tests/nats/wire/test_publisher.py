@@ -23,9 +23,8 @@ from turnout.nats.wire import (
     delete_stream,
     subject_counts,
 )
-from turnout.nats.wire._answers import Answers
 from turnout.nats.wire._publish_batch import PublishedColumns
-from turnout.nats.wire._window import CountedChunk
+from turnout.nats.wire._window import Answers, CountedChunk
 from turnout.nats.wire.packing import id_line, id_lines
 from turnout.records.published import Published
 

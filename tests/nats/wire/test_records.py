@@ -1,17 +1,23 @@
-"""Decoding of few frames one by one, against the vectorised way."""
+"""Messages of frames as columns and as lists, against the strict parsers of one message."""
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Callable
+from itertools import accumulate
+from typing import TypeVar
+
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from turnout.errors import TurnoutError
-from turnout.nats.protocol.frames import MAX_MESSAGE_BYTES
+from turnout.nats.protocol.errors import BrokenFrameError, NotJetStreamMessageError
+from turnout.nats.protocol.frames import MessageLine
+from turnout.nats.protocol.headers import MESSAGE_ID, parse
+from turnout.nats.protocol.positions import JSAck
 from turnout.nats.wire.frames import locate
-from turnout.nats.wire.listed import Listed
-from turnout.nats.wire.records import Received, decode
+from turnout.nats.wire.records import SCHEMA, Received, decode
 
 TOKENS = st.sampled_from(["a", "orders", "Ä", "x" * 40])
 NUMBERS = st.integers(0, 10**6) | st.integers(10**18, 2**63 - 1) | st.integers(2**63 - 1, 10**20)
@@ -43,76 +49,117 @@ def frames(draw: st.DrawFn, usual: bool) -> bytes:
     return head.encode() + b"\r\n" + block + payload + b"\r\n"
 
 
-def read_many(memory: bytearray) -> tuple[Received, int] | str:
+Result = TypeVar("Result")
+Message = tuple[str, int, int, int, bytes | None, bytes, list[tuple[str, bytes]]]
+"""Topic, sequence, consumer's sequence, time in microseconds, id, payload, headers."""
+
+
+def read_singly(frame: bytes) -> tuple[Message, int] | bytes:
+    """Read a frame as the specifications say; return its message and how much of a request it uses, or the status."""
+    line, _, body = frame.partition(b"\r\n")
+    parsed = MessageLine.parse(line)
+    block, payload = body[: parsed.head], body[parsed.head : parsed.total]
+    if not payload and len(block) > 9 and block[8:9] == b" ":
+        return block
+    ack = JSAck.parse(parsed.reply)
+    if max(ack.stream_seq, ack.consumer_seq, ack.timestamp_ns, ack.num_pending) >= 1 << 63:
+        raise NotJetStreamMessageError(parsed.reply, "has a number that does not fit")
+    pairs = parse(block)
+    key = next((value for name, value in pairs if name == MESSAGE_ID), None)
+    size = len(parsed.subject.encode()) + len(parsed.reply) + parsed.total
+    time = ack.timestamp_ns // 1000
+    return (parsed.subject, ack.stream_seq, ack.consumer_seq, time, key, payload, pairs), size
+
+
+def messages_of(received: Received) -> list[Message]:
+    batch = received.batch(len(received))
+    batch.validate(full=True)
+    assert batch.schema.equals(SCHEMA)
+    columns = {name: batch.column(name).to_pylist() for name in ("topic", "offset", "key", "value", "headers")}
+    times = batch.column("timestamp").cast(pa.int64()).to_pylist()
+    lists = columns["headers"]
+    assert [] not in lists
+    pairs = [[(pair["key"], pair["value"]) for pair in own or ()] for own in lists]
+    numbers = received.consumer_sequences.tolist()
+    texts = zip(
+        columns["topic"], columns["offset"], numbers, times, columns["key"], columns["value"], pairs, strict=True
+    )
+    return list(texts)
+
+
+def outcome(work: Callable[[], Result]) -> Result | type[TurnoutError]:
+    """Return the result, or the class of the error."""
     try:
-        located = locate(memory, len(memory))
-        return decode(memory, len(memory), located, 3), located.consumed
+        return work()
     except TurnoutError as failure:
-        return f"{type(failure).__name__}: {failure}"
+        return type(failure)
 
 
 @given(st.booleans().flatmap(lambda usual: st.lists(frames(usual), min_size=1, max_size=6)), st.integers(0, 40))
-def test_few_frames_are_decoded_as_many_are(sent: list[bytes], cut: int) -> None:
-    """For any contents, columns, sequences and sizes are the same; what is not usual is left to the other way."""
+def test_messages_are_what_each_frame_says(sent: list[bytes], cut: int) -> None:
+    """Columns, positions, sizes and statuses of any contents; an error of one frame is an error of the buffer."""
     whole = b"".join(sent)
-    memory = bytearray(whole[: len(whole) - cut])
+    filled = len(whole) - cut
+    memory = bytearray(whole[:filled])
+    ends = list(accumulate(map(len, sent)))
+    complete = sent[: sum(end <= filled for end in ends)]
+    expected = outcome(lambda: [read_singly(one) for one in complete])
+    received = outcome(lambda: decode(memory, locate(memory, filled)))
 
-    expected, read = read_many(memory), Listed.read(memory, len(memory), MAX_MESSAGE_BYTES)
-
-    if read is None:
+    if isinstance(expected, type) or isinstance(received, type):
+        # A frame that is cut off may be refused for its line as well.
+        assert received is (expected if isinstance(expected, type) else BrokenFrameError)
         return
-    assert not isinstance(expected, str), expected
-    many, few = expected[0], Received.of_listed(read[0], 3)
-    assert read[1] == expected[1]
-    assert [column.to_pylist() for column in few.columns] == [column.to_pylist() for column in many.columns]
-    assert [column.type for column in few.columns] == [column.type for column in many.columns]
-    for name in ("sequences", "consumer_sequences", "sizes"):
-        assert np.array_equal(getattr(few, name), getattr(many, name))
-    assert (few.pending, few.statuses) == (many.pending, many.statuses)
+    messages = [one for one in expected if not isinstance(one, bytes)]
+    assert messages_of(received) == [message for message, _ in messages]
+    assert received.sizes.tolist() == [size for _, size in messages]
+    assert [block for _, _, block in received.statuses] == [one for one in expected if isinstance(one, bytes)]
+    assert len(received.data) == sum(map(len, complete))
+    if messages:
+        listed = received.listed("S", lambda: received.batch(len(received)))
+        singly = [(topic, at, time, key, value, own) for (topic, at, _, time, key, value, own), _ in messages]
+        lists = (listed.topics, listed.offsets, listed.times, listed.keys, listed.values, map(list, listed.headers))
+        assert list(zip(*lists, strict=True)) == singly
 
 
-def test_usual_frames_are_decoded_one_by_one() -> None:
-    """With and without headers; a status is left to the vectorised way."""
-    plain = b"MSG a.b 1 $JS.ACK.S.C.1.7.8.1700000000000000000.2 1\r\nx\r\n"
-    headed = b"HMSG a.b 1 $JS.ACK.S.C.1.9.10.1700000000000000000.1 18 19\r\nNATS/1.0\r\nA: b\r\n\r\ny\r\n"
-    memory = bytearray(plain + headed)
-    read = Listed.read(memory, len(memory), MAX_MESSAGE_BYTES)
+def test_a_status_is_no_message() -> None:
+    """Its subject, its block, and how many messages are before it."""
+    status = b"HMSG i.1 1 28 28\r\nNATS/1.0 404 No Messages\r\n\r\n\r\n"
+    plain = b"MSG a.b 1 $JS.ACK.S.C.1.%d.8.1700000000000000000.2 1\r\nx\r\n"
+    memory = bytearray(plain % 7 + status + plain % 9)
 
-    assert read is not None
-    few = Received.of_listed(read[0])
-    assert few.sequences == (7, 9)
-    assert few.columns[4].to_pylist() == [b"x", b"y"]
-    assert few.columns[5].to_pylist() == [None, [{"key": "A", "value": b"b"}]]
-    assert read[1] == len(memory)
+    received = decode(memory, locate(memory, len(memory)))
+
+    assert received.sequences.tolist() == [7, 9]
+    assert received.statuses == [(1, "i.1", b"NATS/1.0 404 No Messages\r\n\r\n")]
+    assert received.batch(2).column("offset").to_pylist() == [7, 9]
 
 
-UNUSUAL = {
-    "status": b"HMSG i 1 28 28\r\nNATS/1.0 404 No Messages\r\n\r\n\r\n",
-    "other line": b"PING\r\n",
+REFUSED = {
     "no position": b"MSG a.b 1 other 1\r\nx\r\n",
+    "no reply": b"MSG a.b 1 1\r\nx\r\n",
     "blank in the subject": b"MSG a\tb 1 $JS.ACK.S.C.1.7.8.1700000000000000000.2 1\r\nx\r\n",
     "wrong size": b"MSG a.b 1 $JS.ACK.S.C.1.7.8.1700000000000000000.2 1\r\nxyz\r\n",
     "too large": b"MSG a.b 1 $JS.ACK.S.C.1.7.8.1700000000000000000.2 9999999999\r\nx\r\n",
     "large sequence": b"MSG a.b 1 $JS.ACK.S.C.1.9999999999999999999.8.1700000000000000000.2 1\r\nx\r\n",
-    "headers as large as the message": b"HMSG a.b 1 $JS.ACK.S.C.1.7.8.1.2 12 12\r\nNATS/1.0\r\n\r\n\r\n",
+    "long line": b"MSG " + b"a" * 70_000 + b" 1 $JS.ACK.S.C.1.7.8.1700000000000000000.2 1\r\nx\r\n",
 }
 
 
-@pytest.mark.parametrize("frame", UNUSUAL.values(), ids=UNUSUAL)
-def test_unusual_frames_are_left_to_the_vectorised_way(frame: bytes) -> None:
-    plain = b"MSG a.b 1 $JS.ACK.S.C.1.7.8.1700000000000000000.2 1\r\nx\r\n"
-    memory = bytearray(plain + frame)
+@pytest.mark.parametrize("frame", REFUSED.values(), ids=REFUSED)
+def test_frames_that_are_no_messages_of_a_stream(frame: bytes) -> None:
+    """They are an error behind any other."""
+    memory = bytearray(b"MSG a.b 1 $JS.ACK.S.C.1.7.8.1700000000000000000.2 1\r\nx\r\n" + frame)
 
-    assert Listed.read(memory, len(memory), MAX_MESSAGE_BYTES) is None
-    assert Listed.read(memory, len(plain), MAX_MESSAGE_BYTES) is not None
+    with pytest.raises(TurnoutError):
+        decode(memory, locate(memory, len(memory)))
 
 
 def test_an_incomplete_frame_stays_in_the_buffer() -> None:
+    """At whatever byte it ends."""
     plain = b"MSG a.b 1 $JS.ACK.S.C.1.7.8.1700000000000000000.2 1\r\nx\r\n"
     memory = bytearray(plain + plain)
 
+    assert [locate(memory, filled).consumed for filled in (0, len(plain) - 1)] == [0, 0]
     for filled in range(len(plain), 2 * len(plain)):
-        read = Listed.read(memory, filled, MAX_MESSAGE_BYTES)
-        assert read is not None
-        assert read[1] == len(plain)
-    assert Listed.read(memory, len(plain) - 1, MAX_MESSAGE_BYTES) is None
+        assert locate(memory, filled).consumed == len(plain)

@@ -3,16 +3,56 @@
 from __future__ import annotations
 
 import time
-from typing import Protocol
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final, Protocol, Self
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from turnout.deferred import pc
 from turnout.errors import StreamError
-from turnout.nats.wire._answers import Answers
-from turnout.nats.wire._publish_batch import PublishedMessages
+from turnout.loops.frames import read_answers
+from turnout.nats.wire._publish_batch import Numbers, PublishedMessages
+from turnout.nats.wire.frames import Frames
 from turnout.nats.wire.packing import numbered
+
+_NAMES: Final = np.frombuffer(b'"seq":"error""duplicate":', np.uint8)
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Answers that say that messages are stored.
+
+    Attributes:
+        numbers: the last token of each answer's subject.
+        known: whether each says that the stream knew the message.
+    """
+
+    numbers: Numbers
+    known: NDArray[np.bool_]
+
+    @classmethod
+    def read(cls, memory: bytearray, frames: Frames) -> Self | None:
+        """Read the frames of a buffer; None where one of them is of another form."""
+        numbers, known = np.empty(len(frames), np.int64), np.empty(len(frames), np.int64)
+        data = np.frombuffer(memory, np.uint8)
+        if not read_answers(data, frames.table, len(frames), _NAMES, numbers, known):
+            return None
+        return cls(numbers, known.astype(np.bool_))
+
+    @cached_property
+    def counts(self) -> tuple[dict[int, int], dict[int, int]]:
+        """Number of answers by their number, and of those from streams that knew the message."""
+        return _counts(self.numbers), _counts(self.numbers[self.known])
+
+
+def _counts(numbers: Numbers) -> dict[int, int]:
+    if not len(numbers):
+        return {}
+    distinct, counts = np.unique(numbers, return_counts=True)
+    return dict(zip(distinct.tolist(), counts.tolist(), strict=True))
 
 
 class Chunk(Protocol):

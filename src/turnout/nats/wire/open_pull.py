@@ -18,6 +18,9 @@ from turnout.records.listed import ListedRecords
 from turnout.records.types import ArrowBatch
 from turnout.untrusted import LARGEST_SEQUENCE
 
+_FEW_MESSAGES: Final = 200
+"""Up to so many messages are handed out as lists."""
+
 # Arrow imports pandas, if it is there, to make arrays of Python's lists.
 _EMPTY: Final = pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in SCHEMA], schema=SCHEMA)
 
@@ -92,18 +95,14 @@ class OpenReader(PullReader):
 
     def _handed_out(self, received: Received, count: int) -> ArrowBatch | ListedRecords:
         """Return the first *count* messages, with their stream."""
-        stream, identity, listed = self._range.stream, self._range.identity, received.listed
+        stream, identity = self._range.stream, self._range.identity
 
         def batch() -> ArrowBatch:
-            return with_stream(received.batch(count), stream, identity)
+            return with_stream(received.batch(count, self._partition), stream, identity)
 
-        if listed is None or count < len(listed.topics):
+        if count > _FEW_MESSAGES or count < len(received):
             return batch()
-        times = [time // 1000 for time in listed.times]
-        label = stream if identity is None else identity.label(stream)
-        return ListedRecords(
-            label, listed.topics, listed.sequences, times, listed.keys, listed.payloads, listed.headers, batch
-        )
+        return received.listed(stream if identity is None else identity.label(stream), batch)
 
     def _account(self, batch: Received) -> int:
         count = super()._account(batch)

@@ -19,12 +19,11 @@ import pyarrow as pa
 from turnout.deferred import pc
 from turnout.errors import ConnectionLostError, StreamError
 from turnout.histogram import Histogram
+from turnout.loops.frames import BODY, END, PAYLOAD, SUBJECT, SUBJECT_END
 from turnout.nats.protocol import headers as _headers
-from turnout.nats.protocol.frames import MessageLine
-from turnout.nats.wire._answers import Answers
 from turnout.nats.wire._publish_batch import PublishedColumns, PublishedLists, PublishedMessages, small_enough
 from turnout.nats.wire._refusals import Refusals, answer_of, concerns_all, forbidden_subject
-from turnout.nats.wire._window import TrackedChunk, Window
+from turnout.nats.wire._window import Answers, TrackedChunk, Window
 from turnout.nats.wire.connection import Connection
 from turnout.nats.wire.frames import Frames, locate, shift, with_room
 from turnout.records.published import Published, Refuse
@@ -271,19 +270,12 @@ class Publisher:
             self._doubt()
             return
         self._filled += count
-        few = Answers.read_few(self._memory, self._filled)
-        if few is None:
-            consumed = self._take_frames()
-        else:
-            answers, consumed = few
-            self._hear()
-            self._settle(self._window.acknowledge(answers))
-        self._filled = shift(self._memory, self._filled, consumed)
+        self._filled = shift(self._memory, self._filled, self._take_frames())
 
     def _take_frames(self) -> int:
         """Process the complete frames of the buffer, whatever they are, and return their number of bytes."""
         with self._connection.reading():
-            frames = locate(self._memory, self._filled, largest=self._connection.largest_message)
+            frames = locate(self._memory, self._filled, self._connection.largest_message)
         for line in frames.lines:
             self._control(line)
         if len(frames):
@@ -379,7 +371,7 @@ class Publisher:
         return ConnectionLostError("no acknowledgement arrived for a while")
 
     def _acknowledge(self, frames: Frames) -> None:
-        answers = Answers.read_many(self._memory, self._filled, frames)
+        answers = Answers.read(self._memory, frames)
         if answers is not None:
             self._settle(self._window.acknowledge(answers))
             return
@@ -406,16 +398,14 @@ class Publisher:
         """Process answers one by one, for buffers with refusals or irregular answers."""
         again: list[tuple[TrackedChunk, int]] = []
         acknowledged = 0
-        for start, line_end, end in zip(frames.start, frames.line_end, frames.end, strict=True):
-            line = bytes(self._memory[start:line_end])
-            with self._connection.reading():
-                parsed = MessageLine.parse(line, self._connection.largest_message)
-            number = decimal(parsed.subject.rpartition(".")[2], LARGEST_SEQUENCE)
+        data = bytes(memoryview(self._memory)[: frames.consumed])
+        for offsets in frames.table[:, : len(frames)].T.tolist():
+            inbox = data[offsets[SUBJECT] : offsets[SUBJECT_END]]
+            number = decimal(inbox.rpartition(b".")[2], LARGEST_SEQUENCE)
             if number is None:
                 continue
             chunk = self._window.holder(number)
-            body = bytes(self._memory[line_end + 2 : end])
-            answer = answer_of(body[parsed.head :])
+            answer = answer_of(data[offsets[PAYLOAD] : offsets[END]])
             if chunk is None:
                 if "seq" in answer:
                     self._window.late(number, known=bool(answer.get("duplicate")))
@@ -426,7 +416,7 @@ class Publisher:
                 acknowledged += self._window.answered(chunk, one)
             elif not isinstance(chunk, TrackedChunk):
                 self._connection.send(self._window.track(chunk))
-            elif (reason := self._refusal(chunk, number, body[: parsed.head], answer)) is None:
+            elif (reason := self._refusal(chunk, number, data[offsets[BODY] : offsets[PAYLOAD]], answer)) is None:
                 again.append((chunk, number))
             else:
                 chunk.refuse(number, reason)

@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import time
-from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from operator import lt
 
 import numpy as np
 
@@ -22,10 +20,9 @@ from turnout.nats.protocol.identity import Position, StreamIdentity, older_data_
 from turnout.nats.protocol.pull_requests import PullStatus, ephemeral_config, next_request, pull_body
 from turnout.nats.protocol.status import NO_RESPONDERS, REQUEST_TIMEOUT, read_status
 from turnout.nats.wire.connection import Connection, frame
-from turnout.nats.wire.frames import locate, shift, with_room
-from turnout.nats.wire.listed import FEW_BYTES, Listed
+from turnout.nats.wire.frames import Integers, locate, shift, with_room
 from turnout.nats.wire.positions import position_problem, state_of
-from turnout.nats.wire.records import Integers, Received, decode
+from turnout.nats.wire.records import Received, decode
 from turnout.nats.wire.streams import create_consumer, delete_consumer
 from turnout.records.types import ArrowBatch
 from turnout.untrusted import LARGEST_SEQUENCE
@@ -38,9 +35,6 @@ _MARGIN = 1.1
 _SPARE_MESSAGES = 64
 _EXPIRES_SECONDS = 5.0
 _BUFFER_BYTES = 2 << 20
-# At most so many messages of a usual size, and so many bytes before one is known, are read one by one.
-_FEW_MESSAGES = 200
-_SMALLEST_BYTES = 20
 # Decoding costs some 800 us for a buffer, however small: if much is pending, it waits for more.
 _ENOUGH_BYTES = 1 << 20
 _MANY_MESSAGES = 5000
@@ -145,7 +139,6 @@ class PullReader:
         self._at = _Progress(max(1, range_.start), _REQUEST_BYTES)
         self._memory = bytearray(_BUFFER_BYTES)
         self._filled = 0
-        self._usual = 0.0
         self._longest_linger = _LONGEST_LINGER_SECONDS
         self._inbox = ""
         self._consumer = ""
@@ -251,7 +244,7 @@ class PullReader:
             self._receive()
             received, count = self._take_received()
             if received is not None and count:
-                yield received.batch(count)
+                yield received.batch(count, self._partition)
             if received is not None:
                 # The consumer of the batches may be slow.
                 heard = time.monotonic()
@@ -261,36 +254,19 @@ class PullReader:
 
     def _take_received(self) -> tuple[Received | None, int]:
         """Decode the whole messages of the buffer, if there are any; return how many are within the range."""
-        batch, consumed = self._read_few() or self._read_many()
-        count = 0
-        if batch is not None:
-            count = self._account(batch)
-            self.bytes += consumed
-        self._filled = shift(self._memory, self._filled, consumed)
-        return batch, count
-
-    def _read_few(self) -> tuple[Received, int] | None:
-        """Read the messages of the buffer and their number of bytes one by one; None if that takes longer."""
-        if self._filled > min(FEW_BYTES, _FEW_MESSAGES * max(self._usual, _SMALLEST_BYTES)):
-            return None
-        few = Listed.read(self._memory, self._filled, self._connection.largest_message)
-        if few is None:
-            return None
-        listed, consumed = few
-        self._usual = consumed / len(listed.topics)
-        return Received.of_listed(listed, self._partition), consumed
-
-    def _read_many(self) -> tuple[Received | None, int]:
-        """Read the messages of the buffer at once; return their number of bytes, with those of other lines."""
-        with self._connection.reading():
-            located = locate(self._memory, self._filled, self._usual, self._connection.largest_message)
+        connection = self._connection
+        with connection.reading():
+            located = locate(self._memory, self._filled, connection.largest_message)
         for line in located.lines:
-            self._connection.control(line)
-        if not len(located):
-            return None, located.consumed
-        self._usual = located.consumed / len(located)
-        with self._connection.reading():
-            return decode(self._memory, self._filled, located, self._partition), located.consumed
+            connection.control(line)
+        received, count = None, 0
+        if len(located):
+            with connection.reading():
+                received = decode(self._memory, located)
+            count = self._account(received)
+            self.bytes += located.consumed
+        self._filled = shift(self._memory, self._filled, located.consumed)
+        return received, count
 
     def _receive(self) -> None:
         """Wait for more bytes, then take what else is there."""
@@ -328,7 +304,7 @@ class PullReader:
     def _account(self, batch: Received) -> int:
         """Record the messages of *batch*; return the number of leading messages within the range."""
         at = self._at
-        count = len(batch.sequences)
+        count = len(batch)
         last = 0
         for index, subject, block in batch.statuses:
             self._take(batch.sizes[last:index])
@@ -346,7 +322,7 @@ class PullReader:
             self._connection.close()
             raise ConnectionLostError("the stream's sequences do not ascend")
         at.consumer_sequence = last
-        in_range = bisect_left(batch.sequences, self._range.end)
+        in_range = int(np.searchsorted(batch.sequences, self._range.end))
         if in_range:
             self.hole = hole(batch.sequences[:in_range], at.next)
             self.messages += in_range
@@ -365,7 +341,7 @@ class PullReader:
         if not len(sizes):
             return
         self._at.barren = 0
-        total = sum(sizes) if isinstance(sizes, Sequence) else int(sizes.sum())
+        total = int(sizes.sum())
         if requests and len(sizes) < requests[0].left and total < requests[0].room:
             requests[0].left -= len(sizes)
             requests[0].room -= total
@@ -417,9 +393,7 @@ class PullReader:
 
 def _ascend(numbers: Integers) -> bool:
     """Return True if each number is larger than the one before."""
-    if isinstance(numbers, Sequence):
-        return all(map(lt, numbers, numbers[1:]))
-    return bool((np.diff(numbers) > 0).all())
+    return bool((numbers[1:] > numbers[:-1]).all())
 
 
 def hole(sequences: Integers, expected: int) -> int | None:
@@ -427,4 +401,4 @@ def hole(sequences: Integers, expected: int) -> int | None:
     count = len(sequences)
     if int(sequences[-1]) == expected + count - 1:
         return None
-    return expected + int(np.argmax(np.asarray(sequences) != np.arange(expected, expected + count)))
+    return expected + int(np.argmax(sequences != np.arange(expected, expected + count)))

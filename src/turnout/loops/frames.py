@@ -1,0 +1,299 @@
+"""Frames of the NATS protocol in a buffer of received bytes: where they are, and the numbers in their subjects.
+
+What a loop does not decide stays to the strict parsers of one line, `turnout.nats.protocol.frames.MessageLine` and
+`turnout.nats.protocol.positions.JSAck`, which accept it or raise the error.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from turnout.loops.compiled import Bytes, Int64Buffer, Int64Buffer2D, compiled
+
+# Rows of a table of frames, with a column for each frame: offsets in the buffer.
+SUBJECT: Final = 0
+SUBJECT_END: Final = 1
+SID: Final = 2
+SID_END: Final = 3
+REPLY: Final = 4
+REPLY_END: Final = 5
+BODY: Final = 6
+"""Beginning of the headers, or of the payload of a message without headers."""
+PAYLOAD: Final = 7
+END: Final = 8
+START: Final = 9
+"""Beginning of the line, which ends two bytes before the body."""
+FRAME_FIELDS: Final = 10
+
+# Rows of a table of positions.
+SEQUENCE: Final = 0
+CONSUMER_SEQUENCE: Final = 1
+TIME: Final = 2
+PENDING: Final = 3
+SIZE: Final = 4
+"""Bytes of subject, reply, headers and payload: what a message uses up of a request."""
+POSITION_FIELDS: Final = 5
+
+# Why `find_frames` stops.
+INCOMPLETE: Final = 0
+"""The rest of the bytes is no whole frame."""
+OTHER: Final = 1
+"""A line that is no message, one of another form, and one whose end is not there."""
+FULL: Final = 2
+"""The table has no more columns."""
+BROKEN: Final = 3
+"""A message that does not end where its size says."""
+
+LONGEST_LINE: Final = 65_536
+"""Bytes of the line of a message; a longer one is left to the strict parser."""
+
+_MAX_FIELDS: Final = 5
+_MAX_SIZE_DIGITS: Final = 10
+_LARGEST_TENTH: Final = 922_337_203_685_477_580
+_LARGEST_DIGIT: Final = 7
+
+
+@compiled
+def _number(data: Bytes, begin: int, end: int) -> int:
+    """Return the number of 63 bits at most that the digits between two offsets make; -1 where they make none."""
+    if begin >= end or end - begin > 19:
+        return -1
+    number = 0
+    for at in range(begin, end):
+        digit = data[at] - 48
+        if digit < 0 or digit > 9 or number > _LARGEST_TENTH or (number == _LARGEST_TENTH and digit > _LARGEST_DIGIT):
+            return -1
+        number = number * 10 + digit
+    return number
+
+
+@compiled
+def _line_end(data: Bytes, at: int, filled: int) -> int:
+    """Return the offset of the first CR LF of the longest line from an offset on; -1 without any."""
+    for position in range(at, min(filled, at + LONGEST_LINE) - 1):
+        if data[position] == 13 and data[position + 1] == 10:
+            return position
+    return -1
+
+
+@compiled
+def _word_end(data: Bytes, at: int, filled: int) -> int:
+    """Return the offset of the blank behind ``MSG`` or ``HMSG``; -1 where the line begins with neither."""
+    if at + 5 > filled:
+        return -1
+    begin = at + 1 if data[at] == 72 else at
+    if data[begin] == 77 and data[begin + 1] == 83 and data[begin + 2] == 71 and data[begin + 3] == 32:
+        return begin + 3
+    return -1
+
+
+@compiled
+def _split(data: Bytes, begin: int, end: int, table: Int64Buffer2D, column: int) -> int:
+    """Write where each word of a line begins and ends into the first rows of a column; return how many there are."""
+    words = 0
+    inside = False
+    for at in range(begin, end):
+        byte = data[at]
+        blank = byte == 32 or 9 <= byte <= 13
+        if inside and blank:
+            table[2 * words - 1, column] = at
+            inside = False
+        elif not inside and not blank:
+            if words == _MAX_FIELDS:
+                return words + 1
+            table[2 * words, column] = at
+            words += 1
+            inside = True
+    if inside:
+        table[2 * words - 1, column] = end
+    return words
+
+
+@compiled
+def find_frames(
+    data: Bytes, filled: int, at: int, largest: int, table: Int64Buffer2D, count: int
+) -> tuple[int, int, int]:
+    """Find the complete frames of messages from an offset on, at which a line begins.
+
+    Args:
+        data: the buffer.
+        filled: how many bytes of it count.
+        at: the offset.
+        largest: the most bytes that a message may have, headers included.
+        table: rows as above, a column for each frame.
+        count: columns that are used already.
+
+    Returns:
+        The number of columns that are used now, the offset behind the last frame, and why there is no other.
+    """
+    room = table.shape[1]
+    while count < room:
+        word_end = _word_end(data, at, filled)
+        if word_end < 0:
+            return count, at, INCOMPLETE if at >= filled else OTHER
+        line_end = _line_end(data, word_end, filled)
+        if line_end < 0:
+            return count, at, OTHER
+        headed = word_end - at == 4
+        words = _split(data, word_end, line_end, table, count)
+        names = words - 2 if headed else words - 1
+        if names < 2 or names > 3:
+            return count, at, OTHER
+        size_at, size_end = table[2 * words - 2, count], table[2 * words - 1, count]
+        head_at, head_end = table[2 * names, count], table[2 * names + 1, count]
+        if size_end - size_at > _MAX_SIZE_DIGITS or head_end - head_at > _MAX_SIZE_DIGITS:
+            return count, at, OTHER
+        size = _number(data, size_at, size_end)
+        head = _number(data, head_at, head_end) if headed else 0
+        if head < 0 or head > size or size > largest:
+            return count, at, OTHER
+        end = line_end + 2 + size
+        if end + 2 > filled:
+            return count, at, INCOMPLETE
+        if data[end] != 13 or data[end + 1] != 10:
+            return count, at, BROKEN
+        if names == 2:
+            table[REPLY, count] = table[SID_END, count]
+            table[REPLY_END, count] = table[SID_END, count]
+        table[BODY, count] = line_end + 2
+        table[PAYLOAD, count] = line_end + 2 + head
+        table[END, count] = end
+        table[START, count] = at
+        count += 1
+        at = end + 2
+    return count, at, FULL
+
+
+@compiled
+def _holds(data: Bytes, at: int, end: int, text: Bytes) -> bool:
+    """Return True if a text is at an offset."""
+    if at + len(text) > end:
+        return False
+    for index in range(len(text)):  # noqa: SIM110 - no generator in a loop
+        if data[at + index] != text[index]:
+            return False
+    return True
+
+
+@compiled
+def _is_status(data: Bytes, table: Int64Buffer2D, row: int) -> bool:
+    """Return True for a frame without a payload whose version line has a code behind its eight bytes."""
+    body, payload = table[BODY, row], table[PAYLOAD, row]
+    return bool(payload == table[END, row] and payload - body > 9 and data[body + 8] == 32)
+
+
+@compiled
+def _read_position(
+    data: Bytes, table: Int64Buffer2D, row: int, lead: Bytes, positions: Int64Buffer2D, kept: int
+) -> bool:
+    """Write the position in the reply subject of a frame; return False if it is left to the strict parser."""
+    begin, end = table[REPLY, row], table[REPLY_END, row]
+    if not _holds(data, begin, end, lead):
+        return False
+    dots = 0
+    for at in range(begin, end):
+        if data[at] == 46:
+            dots += 1
+    # Of 9 tokens the third is the stream's name; of 11 and more the fifth.
+    skipped = 2 if dots == 8 else 4
+    if dots != 8 and dots < 10:
+        return False
+    at = begin
+    for token in range(skipped + 7):
+        token_end = at
+        while token_end < end and data[token_end] != 46:
+            token_end += 1
+        if token < skipped:
+            pass
+        elif token < skipped + 2:
+            if token_end == at:
+                return False
+        else:
+            number = _number(data, at, token_end)
+            if number < 0:
+                return False
+            if token > skipped + 2:
+                positions[token - skipped - 3, kept] = number
+        at = token_end + 1
+    subject_bytes = table[SUBJECT_END, row] - table[SUBJECT, row]
+    positions[SIZE, kept] = subject_bytes + end - begin + table[END, row] - table[BODY, row]
+    return True
+
+
+@compiled
+def read_positions(
+    data: Bytes, table: Int64Buffer2D, row: int, count: int, lead: Bytes, positions: Int64Buffer2D, kept: int
+) -> tuple[int, int]:
+    """Read the positions of messages in their stream from their reply subjects (ADR-15, JSAck).
+
+    Args:
+        data: the buffer.
+        table: frames of `find_frames`; statuses are removed from it.
+        row: the first frame to read.
+        count: how many frames there are.
+        lead: ``$JS.ACK.``, with which such a reply subject begins.
+        positions: rows as above, a column for each message.
+        kept: messages that are read already, without statuses.
+
+    Returns:
+        The frame that is a status or has no usual position, or their number; and the number of messages.
+    """
+    while row < count:
+        if _is_status(data, table, row) or not _read_position(data, table, row, lead, positions, kept):
+            return row, kept
+        if kept < row:
+            for name in range(FRAME_FIELDS):
+                table[name, kept] = table[name, row]
+        kept += 1
+        row += 1
+    return row, kept
+
+
+@compiled
+def read_answers(
+    data: Bytes,
+    table: Int64Buffer2D,
+    count: int,
+    names: Bytes,
+    numbers: Int64Buffer,
+    known: Int64Buffer,
+) -> bool:
+    """Read answers that say that messages are stored: ``{"stream": …, "seq": …, "duplicate": true}``.
+
+    Args:
+        data: the buffer.
+        table: frames of `find_frames`.
+        count: how many there are.
+        names: ``"seq":"error""duplicate":``, the names that are searched for.
+        numbers: receives the last token of each subject.
+        known: receives 1 for an answer with ``duplicate``, else 0.
+
+    Returns:
+        False if any of them is of another form; it is read by itself then.
+    """
+    sequence, error, duplicate = names[:6], names[6:13], names[13:25]
+    for row in range(count):
+        if table[PAYLOAD, row] != table[BODY, row]:
+            return False
+        begin = table[SUBJECT_END, row]
+        while begin > table[SUBJECT, row] and data[begin - 1] != 46:
+            begin -= 1
+        number = _number(data, begin, table[SUBJECT_END, row])
+        if number < 0:
+            return False
+        numbers[row] = number
+        known[row] = 0
+        sequences = 0
+        end = table[END, row]
+        for at in range(table[PAYLOAD, row], end):
+            if data[at] != 34:
+                continue
+            if _holds(data, at, end, sequence):
+                sequences += 1
+            elif _holds(data, at, end, duplicate):
+                known[row] = 1
+            elif _holds(data, at, end, error):
+                return False
+        if sequences != 1:
+            return False
+    return True

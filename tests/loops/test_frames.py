@@ -1,0 +1,113 @@
+"""Loops over frames and header blocks: the same interpreted and compiled, and wherever the calls are divided."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from turnout.loops.compiled import Loop
+from turnout.loops.frames import (
+    BODY,
+    END,
+    FRAME_FIELDS,
+    FULL,
+    PAYLOAD,
+    POSITION_FIELDS,
+    START,
+    find_frames,
+    read_answers,
+    read_positions,
+)
+from turnout.loops.headers import HEADER_FIELDS, read_headers
+
+LEAD = np.frombuffer(b"$JS.ACK.", np.uint8)
+NAMES = np.frombuffer(b'"seq":"error""duplicate":', np.uint8)
+KEY = np.frombuffer(b"Nats-Msg-Id", np.uint8)
+COLUMNS = 32
+
+_pieces = st.sampled_from(
+    [
+        b"MSG a.b 1 $JS.ACK.S.C.1.2.3.1700000000000000000.5 3\r\nabc\r\n",
+        b"HMSG a.b 17 $JS.ACK.hub.ACC.S.C.1.2.3.4.5 32 33\r\nNATS/1.0\r\nNats-Msg-Id:  7\t\r\n\r\nx\r\n",
+        b"HMSG i 1 28 28\r\nNATS/1.0 404 No Messages\r\n\r\n\r\n",
+        b'MSG _INBOX.x.12 1 38\r\n{"stream":"O","seq":1,"duplicate":true}\r\n',
+        b'MSG _INBOX.x.9223372036854775807 1 9\r\n{"seq":1}\r\n',
+        b"MSG a 1 9223372036854775808 0\r\n\r\n",
+        b"MSG ",
+        b"HMSG ",
+        b"\r\n",
+        b"\r",
+        b" ",
+        b".",
+        b"1",
+        b":",
+        b'"error"',
+    ]
+)
+_bytes = st.lists(_pieces | st.binary(max_size=3), max_size=12).map(b"".join)
+
+
+def run(loop: Loop[Any, Any], compiled: bool, *arguments: Any) -> Any:
+    return loop.dispatcher()(*arguments) if compiled else loop.interpreted(*arguments)
+
+
+def read(text: bytes, compiled: bool, step: int = COLUMNS) -> list[Any]:
+    """Return all results for a buffer: frames, *step* of them at most at a time, positions, answers and headers."""
+    data = np.frombuffer(bytearray(text), np.uint8) if text else np.zeros(0, np.uint8)
+    table = np.zeros((FRAME_FIELDS, COLUMNS), np.int64)
+    count, at, stop = 0, 0, FULL
+    while stop == FULL and count < COLUMNS:
+        part = np.zeros((FRAME_FIELDS, min(step, COLUMNS - count)), np.int64)
+        found, at, stop = run(find_frames, compiled, data, len(data), at, 1 << 20, part, 0)
+        table[:, count : count + found] = part[:, :found]
+        count += found
+    results: list[Any] = [count, at, stop, table[:, :count].tolist()]
+    numbers, known = np.zeros(COLUMNS, np.int64), np.zeros(COLUMNS, np.int64)
+    if run(read_answers, compiled, data, table, count, NAMES, numbers, known):
+        results += [numbers.tolist(), known.tolist()]
+    headers, offsets = np.zeros((HEADER_FIELDS, COLUMNS), np.int64), np.zeros(COLUMNS + 1, np.int64)
+    begins, ends = table[BODY].copy(), table[PAYLOAD].copy()
+    total = run(read_headers, compiled, data, begins, ends, count, KEY, headers, offsets, numbers)
+    results += [total, headers.tolist(), offsets.tolist(), numbers[:count].tolist()]
+    positions = np.zeros((POSITION_FIELDS, COLUMNS), np.int64)
+    row = kept = 0
+    while row < count:
+        row, kept = run(read_positions, compiled, data, table, row, count, LEAD, positions, kept)
+        results.append((row, kept))
+        row += 1
+    return [*results, table[:, :kept].tolist(), positions[:, :kept].tolist()]
+
+
+@given(_bytes)
+def test_any_bytes_give_the_same_interpreted_and_compiled(text: bytes) -> None:
+    """All results, also those that are left to the strict parsers; nothing is found outside of the buffer."""
+    results = read(text, compiled=True)
+
+    assert results == read(text, compiled=False)
+    for start, body, payload, end in zip(*(results[3][name] for name in (START, BODY, PAYLOAD, END)), strict=True):
+        assert 0 <= start < body <= payload <= end <= len(text) - 2
+
+
+@given(_bytes, st.integers(1, 20))
+def test_results_do_not_depend_on_the_calls(text: bytes, step: int) -> None:
+    """One frame in a call, two, and all."""
+    assert read(text, compiled=True, step=step) == read(text, compiled=True)
+
+
+@pytest.mark.heavy
+def test_no_loop_reads_outside_of_its_buffers(tmp_path: Path) -> None:
+    """The tests above hold with bounds checks, which are an error of the process that compiles."""
+    environment = {**os.environ, "NUMBA_BOUNDSCHECK": "1", "TURNOUT_LOOPS_CACHE": str(tmp_path)}
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__, "-k", "any_bytes"]
+
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stdout
