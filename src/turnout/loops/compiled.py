@@ -4,6 +4,7 @@ A loop is a function over flat arrays. Its annotations are its signature, by the
 `Int64s` are read, `ByteBuffer` and `Int64Buffer` are written. A loop
 
 - allocates nothing for a record: results and scratch are buffers of its caller;
+- may take arrays as a `NamedTuple` of its module, whose fields have these annotations;
 - uses integers, comparisons, indexing, ``len``, ``range``, slices of one dimension and other loops;
 - keeps each integer within 64 bits with a sign. Interpreted integers do not wrap, so hashes are masked to 32 bits
   before they are multiplied by at most 31 bits.
@@ -37,7 +38,7 @@ from typing import Any, Generic, ParamSpec, TypeAlias, TypeVar, cast
 import numpy as np
 import numpy.typing as npt
 
-MODULES: tuple[str, ...] = ("frames", "headers")
+MODULES: tuple[str, ...] = ("frames", "headers", "texts", "match")
 """Modules with loops, in this package."""
 
 CACHE_VARIABLE = "TURNOUT_LOOPS_CACHE"
@@ -47,12 +48,16 @@ Int32s: TypeAlias = npt.NDArray[np.int32]
 UInt32s: TypeAlias = npt.NDArray[np.uint32]
 Int64s: TypeAlias = npt.NDArray[np.int64]
 Float64s: TypeAlias = npt.NDArray[np.float64]
+Int32s2D: TypeAlias = npt.NDArray[np.int32]
+Int64s2D: TypeAlias = npt.NDArray[np.int64]
 ByteBuffer: TypeAlias = npt.NDArray[np.uint8]
 Int32Buffer: TypeAlias = npt.NDArray[np.int32]
 UInt32Buffer: TypeAlias = npt.NDArray[np.uint32]
 Int64Buffer: TypeAlias = npt.NDArray[np.int64]
 Float64Buffer: TypeAlias = npt.NDArray[np.float64]
 Int64Buffer2D: TypeAlias = npt.NDArray[np.int64]
+Int32Buffer2D: TypeAlias = npt.NDArray[np.int32]
+Float64Buffer2D: TypeAlias = npt.NDArray[np.float64]
 
 _ELEMENTS = {"Byte": "uint8", "Int32": "int32", "UInt32": "uint32", "Int64": "int64", "Float64": "float64"}
 _SCALARS = {"int": "int64", "float": "float64", "bool": "boolean", "None": "void"}
@@ -93,7 +98,7 @@ class Loop(Generic[P, R]):
     def interpreted(self, *args: Any) -> Any:
         """Run the function as plain Python."""
         function: Callable[..., Any] = self.function
-        return function(*[memoryview(cast("Any", one)) if isinstance(one, np.ndarray) else one for one in args])
+        return function(*[one if isinstance(one, int) else _viewed(one) for one in args])
 
     @property
     def name(self) -> str:
@@ -121,6 +126,15 @@ class Loop(Generic[P, R]):
     def use_compiled(self) -> None:
         """Run compiled from now on."""
         self._run = self.dispatcher()
+
+
+def _viewed(argument: Any) -> Any:
+    """Return an array, or a named tuple of arrays, as memoryviews."""
+    if isinstance(argument, np.ndarray):
+        return memoryview(cast("Any", argument))
+    if isinstance(argument, tuple) and argument and isinstance(argument[0], np.ndarray):
+        return type(argument)(*map(_viewed, argument))
+    return argument
 
 
 def compiled(function: Callable[P, R]) -> Loop[P, R]:
@@ -220,6 +234,10 @@ def _numba_type(function: Callable[..., Any], name: str, text: str) -> Any:
         return getattr(types, _SCALARS[text])
     if text.startswith("tuple["):
         return types.Tuple([_numba_type(function, name, one.strip()) for one in text[6:-1].split(",")])
+    owner = function.__globals__.get(text)
+    if isinstance(owner, type) and issubclass(owner, tuple):
+        fields = [(field, own.__forward_arg__) for field, own in owner.__annotations__.items()]
+        return types.NamedTuple([_numba_type(function, f"{name}.{field}", own) for field, own in fields], owner)
     dimensions = 2 if text.endswith("2D") else 1
     plain = text.removesuffix("2D")
     read_only = plain.endswith("s")

@@ -4,25 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from threading import RLock
-from typing import NamedTuple, cast
-
-import numpy as np
+from typing import NamedTuple
 
 from turnout.conditions import evaluate
 from turnout.epoch import milliseconds_now
-from turnout.multivalued import Metadata, Multivalued, by_leaf_keys
+from turnout.multivalued import Metadata
 from turnout.records.text import texts_of_all, texts_of_values
 from turnout.subscriptions.index.anchor_frequencies import Costs
 from turnout.subscriptions.index.background_task import BackgroundTask
-from turnout.subscriptions.index.buckets import TooManyError
 from turnout.subscriptions.index.build import enabled
-from turnout.subscriptions.index.dictionary import DictionaryCache
 from turnout.subscriptions.index.index import Index
 from turnout.subscriptions.index.layers import Layer
-from turnout.subscriptions.index.match_any import any_of
-from turnout.subscriptions.index.match_one import Single, single_of
 from turnout.subscriptions.index.match_result import Answer, Answers, answer_of
-from turnout.subscriptions.index.match_several import several_of
 from turnout.subscriptions.index.segment_view import SegmentView, UseCounts
 from turnout.subscriptions.index.statistics import IndexStats, stats_of
 from turnout.subscriptions.match_results import NO_MATCHES, MatchBatch, MatchList, MessageMatches
@@ -44,16 +37,16 @@ _MAX_FOREGROUND_MERGE = 256
 
 
 class _MatcherSegment(NamedTuple):
-    """Layer with its one-message look-ups and its answers by subscription, computed on demand."""
+    """Layer with its answers by subscription, computed on demand."""
 
     view: SegmentView
-    single: Single
     answers: Answers
 
     @classmethod
     def of(cls, view: SegmentView) -> _MatcherSegment:
-        segment = view.segment
-        return cls(view, any_of(segment) or single_of(segment), Answers(view.subscriptions))
+        # Now: the first message would wait for it.
+        _ = view.segment.matcher
+        return cls(view, Answers(view.subscriptions))
 
     def without(self, ids: Collection[str]) -> _MatcherSegment:
         view = self.view.without(ids)
@@ -99,7 +92,6 @@ class Matcher:
     ) -> None:
         self._lock = RLock()
         self._costs = Costs(sample)
-        self._dictionary_cache = DictionaryCache()
         self._patience = _MAX_SINGLE_EVALUATIONS
         self._index: tuple[tuple[_MatcherSegment, ...], Index] = ((), Index((), 0))
         self._merging: BackgroundTask[None] | None = None
@@ -178,27 +170,13 @@ class Matcher:
     ) -> MatchList:
         texts = texts_of_values(metadata)
         layers, loose, _ = state
-        parts = []
-        for view, single, answers in layers:
-            tombstones = view.gone
-            leaf_texts = texts if single.takes(texts) else by_leaf_keys(texts, view.segment.special_keys)
-            if isinstance(leaf_texts, Multivalued):
-                numbers = several_of(view.segment).matched_several(leaf_texts)
-            else:
-                one = cast("Mapping[str, str]", texts)
-                try:
-                    numbers = single.matched(one)
-                except TooManyError:
-                    numbers = self._index_of(layers).match_one(view.segment, one)
-            if tombstones is not None:
-                numbers = [number for number in numbers if not tombstones[number]]
-            if numbers and view.segment.expires:
-                now = milliseconds_now() if now is None else now
-                time = now if time is None else time
-                candidates = np.array(numbers, np.int64)
-                numbers = candidates[view.segment.current(candidates, time, now)].tolist()
-            if numbers:
-                parts.append((answers, numbers))
+        parts: list[tuple[Answers, list[int]]] = []
+        if layers:
+            index = self._index_of(layers)
+            found = index.match_messages([texts], times=[time], now=now)
+            if len(found.rows):
+                by_layer = zip(layers, index.by_layer(found), strict=True)
+                parts = [(layer.answers, numbers.tolist()) for layer, numbers in by_layer if len(numbers)]
         loose_answers: Sequence[Answer] = ()
         if loose:
             now = milliseconds_now() if now is None else now
@@ -253,7 +231,7 @@ class Matcher:
     def _index_of(self, layers: tuple[_MatcherSegment, ...]) -> Index:
         indexed, index = self._index
         if indexed is not layers:
-            index = Index([Layer(layer.view.segment, layer.view.gone) for layer in layers], 0, self._dictionary_cache)
+            index = Index([Layer(layer.view.segment, layer.view.gone) for layer in layers], 0)
             self._index = layers, index
         return index
 
@@ -301,10 +279,10 @@ class Matcher:
         """Merge layers from the smallest on, as long as the next is not much larger than all before it."""
         if self._merging is not None and self._merging.done:
             self._merging, self._busy = None, ()
-        busy = {id(layer.single) for layer in self._busy}
+        busy = {id(layer.view.segment) for layer in self._busy}
         layers = self._state.layers
         begun, size = len(layers), 0
-        while begun and id(layers[begun - 1].single) not in busy:
+        while begun and id(layers[begun - 1].view.segment) not in busy:
             living = layers[begun - 1].view.left
             if begun < len(layers) and living >= _RATIO * size:
                 break
@@ -322,15 +300,15 @@ class Matcher:
         """Replace several layers by one; other layers and deletions may be added meanwhile."""
         living = [subscription for layer in parts for subscription in layer.view.living()]
         first = self._state.layers[:1]
-        costs = self._costs if first and first[0].single is parts[0].single else self._costs_beside(first)
+        costs = self._costs if first and first[0].view.segment is parts[0].view.segment else self._costs_beside(first)
         merged = _MatcherSegment.of(SegmentView.of(living, costs))
-        of_parts = {id(layer.single) for layer in parts}
+        of_parts = {id(layer.view.segment) for layer in parts}
         with self._lock:
             layers = self._state.layers
-            merging = [index for index, layer in enumerate(layers) if id(layer.single) in of_parts]
+            merging = [index for index, layer in enumerate(layers) if id(layer.view.segment) in of_parts]
             living_ids = {subscription.id for index in merging for subscription in layers[index].view.living()}
             merged = merged.without({subscription.id for subscription in living} - living_ids)
-            kept_layers = [layer for layer in layers if id(layer.single) not in of_parts]
+            kept_layers = [layer for layer in layers if id(layer.view.segment) not in of_parts]
             if merged.view.left:
                 kept_layers.insert(merging[0], merged)
             self._state = self._state._replace(layers=tuple(kept_layers))

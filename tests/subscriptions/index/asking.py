@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
-
-import pytest
-
 from turnout.conditions import all_of, evaluate, kiwi, not_
-from turnout.multivalued import ANY_KEY, by_leaf_keys, leaf_key
+from turnout.multivalued import ANY_KEY, by_leaf_keys, leaf_key, metadata_of
 from turnout.subscriptions import Subscription
 from turnout.subscriptions.index import Column, Index
-from turnout.subscriptions.index import index as index_module
 from turnout.subscriptions.index.layers import Layer
 from turnout.subscriptions.index.segment import Segment
 
@@ -33,38 +28,18 @@ def columns_of(messages):
     return {key: Column(values, several=tuple in set(map(type, values))) for key, values in columns.items()}
 
 
-@contextmanager
-def all_rows_together():
-    """No batch is so small that its rows are matched one after another."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(index_module, "_FEW_ROWS", -1)
-        yield
-
-
-@contextmanager
-def few_rows_given_up():
-    """Match a small batch row by row at first, then all rows together."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(index_module, "_VERY_FEW_ROWS", -1)
-        patch.setattr(index_module, "_CANDIDATES_OF_FEW", -1)
-        patch.setattr(index_module, "_SKIPPED_BATCHES", 0)
-        yield
-
-
 def as_read(index):
-    """The index as if it came from a file: without the texts that are kept where it was built."""
+    """The index as if it came from a file."""
     layers = [Layer(Segment(segment.head, segment.arrays), gone) for (segment, gone), _ in index._layers]
     return Index(layers, index.revision)
 
 
 def pairs(index, messages):
-    """Return (message, subscription id) of all matches, sorted; equal row by row, together and mixed."""
-    with all_rows_together():
-        together = _pairs(index, messages)
-        assert together == _pairs(as_read(index), messages)
-    with few_rows_given_up():
-        assert together == _pairs(index, messages)
-    assert together == _pairs(index, messages)
+    """Return (message, subscription id) of all matches, sorted; equal together, two by two, one by one, and as read."""
+    together = _pairs(index, messages)
+    for size in (1, 2):
+        parts = [(begin, messages[begin : begin + size]) for begin in range(0, len(messages), size)]
+        assert together == [(begin + row, id_) for begin, some in parts for row, id_ in _pairs(index, some)]
     assert together == _pairs(as_read(index), messages)
     return together
 
@@ -73,7 +48,11 @@ def _pairs(index, messages):
     matches = index.match(columns_of(messages), len(messages))
     assert sorted(matches.rows.tolist()) == matches.rows.tolist()
     ids = index.subscription_ids(matches.subscriptions).to_pylist()
-    return sorted(zip(matches.rows.tolist(), ids, strict=True))
+    found = sorted(zip(matches.rows.tolist(), ids, strict=True))
+    matches = index.match_messages(list(map(metadata_of, messages)))
+    ids = index.subscription_ids(matches.subscriptions).to_pylist()
+    assert found == sorted(zip(matches.rows.tolist(), ids, strict=True))
+    return found
 
 
 def expected(subscriptions, messages):

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from itertools import count
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.conditions.strategies import leaves, messages, multivalued_messages, values
-from tests.subscriptions.index.asking import all_rows_together, expected, pairs, subscriptions_of
+from tests.subscriptions.index.asking import expected, pairs, subscriptions_of
 from tests.subscriptions.index.test_index import low_bounds
 from turnout.conditions import Group, Kiwi, Logic, evaluate, kiwi, one_of, parse, with_ids
 from turnout.conditions import leaves as leaves_of
 from turnout.subscriptions import Matcher, Subscription
 from turnout.subscriptions.index import Index
-from turnout.subscriptions.index import index as index_module
 
 _any = st.one_of(
     st.builds(Kiwi, st.just("*"), values.filter(lambda text: "\\" not in text), negated=st.booleans()),
@@ -35,16 +33,14 @@ _conditions = st.recursive(
 
 @given(st.lists(_conditions, min_size=1, max_size=10), st.lists(multivalued_messages, min_size=1, max_size=8))
 def test_is_the_interpreter(conditions, given_messages):
-    """All rows together, in halves, one after another, by columns and by messages."""
+    """All rows together, one after another, by columns and by messages."""
     subscriptions = subscriptions_of(conditions)
     wanted = expected(subscriptions, given_messages)
     index = Index.of(subscriptions)
     assert wanted == pairs(index, given_messages)
-    with low_bounds(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(index_module, "_MOST_ANY", 2)
+    with low_bounds():
         assert wanted == pairs(Index.of(subscriptions), given_messages)
-    with all_rows_together():
-        found = Matcher(subscriptions).match_many(given_messages).ids()
+    found = Matcher(subscriptions).match_many(given_messages).ids()
     assert wanted == sorted((row, id_) for row, ids in enumerate(found) for id_ in ids)
 
 
@@ -89,16 +85,14 @@ def test_exactly_one_of_all_values() -> None:
     """Two values may each be one of two texts, and then it is not exactly one."""
     matcher = Matcher([Subscription(["d"], one_of(kiwi("*", "a"), kiwi("*", "b")), id="one")])
     seen = [{"x": "a"}, {"x": "a", "y": "b"}, {"x": "c"}, {"x": "a", "y": "a"}]
-    with all_rows_together():
-        assert matcher.match_many(seen).ids() == [["one"], [], [], ["one"]]
+    assert matcher.match_many(seen).ids() == [["one"], [], [], ["one"]]
 
 
 def test_numbers_of_any_value() -> None:
     """Each bound looks for a number by itself."""
     condition = parse("*>5 AND *<3 AND NOT *=7")
     seen = [{"a": "6", "b": "2"}, {"a": "6"}, {"a": "6", "b": "2", "c": "7.0"}, {"a": "x"}]
-    with all_rows_together():
-        assert Matcher(subscriptions_of([condition])).match_many(seen).ids() == [["0"], [], [], []]
+    assert Matcher(subscriptions_of([condition])).match_many(seen).ids() == [["0"], [], [], []]
 
 
 def test_a_lone_number_beside_several_values() -> None:

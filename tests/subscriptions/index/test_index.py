@@ -12,14 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.conditions.strategies import conditions, messages, multivalued_messages
-from tests.subscriptions.index.asking import all_rows_together, columns_of, expected, pairs, subscriptions_of
+from tests.subscriptions.index.asking import columns_of, expected, pairs, subscriptions_of
 from turnout.conditions import Kiwi, Operator, all_of, any_of, compare, evaluate, kiwi, leaves, not_, one_of
 from turnout.conditions.model import with_ids
 from turnout.subscriptions import Matcher, Snapshot, Subscription
-from turnout.subscriptions.index import Column, Index, match_one, secondary_keys, value_tests
-from turnout.subscriptions.index import dictionary as books
+from turnout.subscriptions.index import Column, Index, secondary_keys, segment_matcher, value_tests
 from turnout.subscriptions.index import index as index_module
-from turnout.subscriptions.index import match_batch as kernel
 from turnout.subscriptions.stores.memory import MemoryStore
 
 _conditions = st.lists(conditions, min_size=1, max_size=12)
@@ -32,15 +30,10 @@ def low_bounds():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(secondary_keys, "HOT", 0)
         patch.setattr(secondary_keys, "_LEAST_SAVED", 0)
-        patch.setattr(kernel, "MOST_CANDIDATES", 2)
-        patch.setattr(kernel, "_MOST_NODES", 4)
-        patch.setattr(match_one, "MOST_CANDIDATES", 2)
         patch.setattr(value_tests, "_MIN_PREPARED_TESTS", 1)
         patch.setattr(value_tests, "_GROUP", 2)
-        patch.setattr(match_one, "_MOST_KNOWN", 2)
-        patch.setattr(match_one, "_MANY_ENTRIES", 0)
+        patch.setattr(segment_matcher, "_FIRST_ROOMS", segment_matcher._Rooms(1, 1, 1, 1, 1, 4))
         patch.setattr(index_module, "ROWS", 3)
-        patch.setattr(books, "MOST_VALUES", 2)
         yield
 
 
@@ -157,8 +150,6 @@ def test_all_ways_to_ask_agree(stored_conditions, given_messages, late, loose):
 
     assert true == [sorted(map(tuple, matcher.match(message))) for message in given_messages]
     assert true == [sorted(map(tuple, pairs)) for pairs in matcher.match_many(given_messages)]
-    with all_rows_together():
-        assert true == [sorted(map(tuple, pairs)) for pairs in matcher.match_many(given_messages)]
 
 
 def test_rows_that_are_alive():
@@ -258,12 +249,12 @@ def test_lone_surrogates():
 
 
 def test_many_candidates_of_one_message():
-    """A message that thousands of subscriptions have to be verified for is matched as a batch is."""
-    matcher = Matcher(subscriptions_of([not_(kiwi("k", f"v{n}")) for n in range(match_one.MOST_CANDIDATES + 1)]))
+    """A message that thousands of subscriptions have to be verified for is matched like any other."""
+    matcher = Matcher(subscriptions_of([not_(kiwi("k", f"v{n}")) for n in range(1_001)]))
     matcher.remove("7")
     ids = matcher.match({"k": "v8"}).ids
 
-    assert sorted(ids, key=int) == [str(n) for n in range(match_one.MOST_CANDIDATES + 1) if n not in (7, 8)]
+    assert sorted(ids, key=int) == [str(n) for n in range(1_001) if n not in (7, 8)]
 
 
 def test_exactly_one_of_alternatives():

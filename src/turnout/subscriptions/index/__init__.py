@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING
 from turnout.deferred import names_at_first_use
 
 if TYPE_CHECKING:
+    from turnout.subscriptions.index.flat_messages import Column
     from turnout.subscriptions.index.index import Index
     from turnout.subscriptions.index.index_writer import IndexFolder
     from turnout.subscriptions.index.layers import Deliveries, Matches
     from turnout.subscriptions.index.layout import IndexFileError
-    from turnout.subscriptions.index.message_columns import Column
 
 __all__ = ["Column", "Deliveries", "Index", "IndexFileError", "IndexFolder", "Matches"]
 
 __getattr__ = names_at_first_use(
     __name__,
     {
-        "Column": "turnout.subscriptions.index.message_columns",
+        "Column": "turnout.subscriptions.index.flat_messages",
         "Deliveries": "turnout.subscriptions.index.layers",
         "Index": "turnout.subscriptions.index.index",
         "IndexFileError": "turnout.subscriptions.index.layout",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from itertools import repeat
 from typing import Protocol
@@ -14,15 +14,18 @@ from turnout.conditions.anchor import Anchor, weight
 from turnout.conditions.evaluate import parsed_number
 from turnout.conditions.pattern import fold
 from turnout.subscriptions.index.buckets import Indices
-from turnout.subscriptions.index.facts import PART, Fact, encoded_all, probes_of
+from turnout.subscriptions.index.facts import BEGIN, END, PART, Fact, encoded_all, marked, probes_of
 from turnout.subscriptions.index.ranges import Numbers, cells_of, size_of
-from turnout.subscriptions.index.scanner import Scanner
 
 _LEAST_INTERVALS = 1024
 """Fewer intervals of a key say little of how its values are spread: a text is preferred to half of them."""
 
 _PART_WEIGHTS = np.array([64.0, 64.0, 16.0, 4.0, 1.5])
 """Weight of a part by its length, the last one for longer parts."""
+
+
+_RUN = 3
+"""Bytes of a part by which sample values are found that may have it."""
 
 
 class Background(Protocol):
@@ -71,9 +74,17 @@ class Costs:
     def _counts_of_parts(self, fact: Fact, texts: Sequence[str]) -> NDArray[np.float64]:
         key, kind = fact
         values = [message[key] for message in self._sample if key in message]
-        scanner = Scanner(encoded_all(texts), np.arange(len(texts), dtype=np.int32))
-        _, found = scanner.find(encoded_all(map(fold, values) if kind.fold else values))
-        return np.bincount(found, minlength=len(texts)).astype(np.float64)
+        raws = [BEGIN + raw + END for raw in encoded_all(map(fold, values) if kind.fold else values)]
+        with_run: defaultdict[bytes, set[int]] = defaultdict(set)
+        for number, raw in enumerate(raws):
+            for place in range(len(raw) - _RUN + 1):
+                with_run[raw[place : place + _RUN]].add(number)
+        counts = []
+        for text in map(marked, encoded_all(texts)):
+            runs = [text[place : place + _RUN] for place in range(len(text) - _RUN + 1)]
+            likely = min((with_run.get(run, ()) for run in runs), key=len, default=range(len(raws)))
+            counts.append(sum([text in raws[number] for number in likely]))
+        return np.array(counts, np.float64)
 
     def of_nodes(self, key: str, cuts: Numbers, nodes: Indices, use_count: int) -> NDArray[np.float64]:
         """Return the cost of nodes over the cells of a key, which *use_count* intervals use."""

@@ -30,8 +30,6 @@ GROUP: Final = 6
 """Only in trees: from *a* to *b* of the node's children are true."""
 JUST_ONE: Final = 7
 """`ONE_OF` for alternatives that exclude each other: of several values, one member of the set in all."""
-LITERAL_SET: Final = 8
-"""Only in programs of single messages, in no file: a fact (*a*) has a literal of the set *b*, which is a Python set."""
 
 
 @dataclass(frozen=True, slots=True)

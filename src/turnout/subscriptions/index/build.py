@@ -34,7 +34,7 @@ def build(subscriptions: Iterable[Subscription], costs: Costs) -> Segment:
     keys, facts = tuple(clauses.literals.keys), tuple(clauses.literals.facts)
     head = Head(keys, facts, literals.first_facts, by_entry.always, by_entry.paired, clauses.overlapping)
     arrays = _arrays(literals, by_clause, by_entry, table.columns(), _cuts(prices.intervals, len(keys)))
-    return Segment(head, arrays, literals.uses, literals.by_text)
+    return Segment(head, arrays, literals.uses)
 
 
 def enabled(subscriptions: Iterable[Subscription]) -> Iterator[Subscription]:

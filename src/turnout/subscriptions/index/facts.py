@@ -17,8 +17,6 @@ import xxhash
 from numpy.typing import NDArray
 
 from turnout.conditions.anchor import Kind, prober
-from turnout.conditions.evaluate import address_prefix
-from turnout.conditions.pattern import fold
 
 Fact: TypeAlias = tuple[str, Kind]
 """A metadata key, and how a text to look up is made of its value."""
@@ -27,13 +25,16 @@ WHOLE: Final = Kind("=")
 """The value itself."""
 
 PART: Final = Kind("part")
-"""Texts, each with its operation, that are in a value, or at its beginning or end; see `scanner`."""
+"""Texts, each with its operation, that are in a value, or at its beginning or end."""
 
 CELL: Final = Kind("cell")
 """Nodes that a number is in, of those that intervals consist of."""
 
 SPAN: Final = Kind("span")
 """Nodes that a number is in, of those that have intervals inside."""
+
+BEGIN, END = b"\xff", b"\xfe"
+"""Marks around values that parts are looked for in; no UTF-8 has them, so that each operation is a search."""
 
 _hash64: Callable[[bytes, int], int] = xxhash.xxh64_intdigest
 
@@ -67,10 +68,13 @@ def encoded_all(texts: Iterable[str]) -> list[bytes]:
         return list(map(encoded, texts))
 
 
-def folded_all(texts: Sequence[str]) -> list[bytes]:
-    """Return each text, folded, as UTF-8; all are folded in one, as no letter changes another one."""
-    raws = encoded(fold("\0".join(texts))).split(b"\0")
-    return raws if len(raws) == len(texts) else encoded_all(map(fold, texts))
+def marked(text: bytes) -> bytes:
+    """Return the bytes to search for a part, which has its operation before it.
+
+    ``~`` is in the value, ``^`` at its beginning, ``$`` at its end, ``=`` is all of it.
+    """
+    operation, plain = text[:1], text[1:]
+    return BEGIN * (operation in b"^=") + plain + END * (operation in b"$=")
 
 
 def hash_of(raw: bytes, salt: int) -> int:
@@ -86,26 +90,6 @@ def hashes_of(raws: Sequence[bytes], salt: int) -> NDArray[np.uint64]:
 def taker(raws: Sequence[bytes]) -> Callable[[NDArray[np.int64]], list[bytes]]:
     """Return a function that maps numbers to their texts."""
     return lambda numbers: [raws[number] for number in numbers.tolist()]
-
-
-@lru_cache(maxsize=4096)
-def text_maker(kind: Kind) -> Callable[[str], str]:
-    """Return the function from a value to its one text under a single fact."""
-    part = _part(kind.op, kind.length)
-    return (lambda value: part(fold(value))) if kind.fold else part
-
-
-def _part(op: str, length: int) -> Callable[[str], str]:
-    match op:
-        case "=":
-            return str
-        case "^":
-            return lambda text: text[:length]
-        case "$":
-            return lambda text: text[-length:]
-        case "net":
-            return lambda text: address_prefix(text, length)
-    return lambda _text: ""
 
 
 @lru_cache(maxsize=4096)

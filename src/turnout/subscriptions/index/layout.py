@@ -92,14 +92,30 @@ def _edge(at: int) -> int:
     return -(-at // _EDGE) * _EDGE
 
 
-def map_segment(path: Path) -> tuple[Head, Arrays]:
-    """Return the segment in a file; its arrays are read from disk on access.
+def in_one(arrays: Arrays) -> tuple[Arrays, NDArray[np.uint8]]:
+    """Return a copy of the arrays within one array of bytes, as they are in a file, and that array."""
+    offsets: dict[str, list[Any]] = {}
+    at = 0
+    flat = dict(_flat(arrays))
+    for name, array in flat.items():
+        offsets[name] = [at, array.dtype.str, len(array)]
+        at = _edge(at + array.nbytes)
+    image = np.zeros(at, np.uint8)
+    for name, array in flat.items():
+        begin = offsets[name][0]
+        image[begin : begin + array.nbytes] = np.ascontiguousarray(array).view(np.uint8)
+    image.flags.writeable = False
+    return _arrays(image, 0, offsets), image
+
+
+def map_segment(path: Path) -> tuple[Head, Arrays, NDArray[np.uint8]]:
+    """Return the segment in a file, whose arrays are read from disk on access, and all of them as bytes.
 
     Raises:
         IndexFileError: there is no such file, or it is none of ours, of another version, or damaged.
     """
-    head, arrays, _ = _mapped(path)
-    return head, arrays
+    head, arrays, image, _ = _mapped(path)
+    return head, arrays, image
 
 
 def checked_segment(path: Path) -> tuple[Head, Arrays]:
@@ -108,14 +124,14 @@ def checked_segment(path: Path) -> tuple[Head, Arrays]:
     Raises:
         IndexFileError: there is no such file, or it is none of ours, of another version, or damaged anywhere.
     """
-    head, arrays, checksum = _mapped(path)
+    head, arrays, _, checksum = _mapped(path)
     if _checksum(dict(_flat(arrays))) != checksum:
         raise IndexFileError(path, "is damaged: the checksum of its arrays is wrong", _CURE)
     return head, arrays
 
 
-def _mapped(path: Path) -> tuple[Head, Arrays, str]:
-    """The head, the arrays, and the checksum that they should have."""
+def _mapped(path: Path) -> tuple[Head, Arrays, NDArray[np.uint8], str]:
+    """Return the head, the arrays, all of them as bytes, and the checksum that they should have."""
     try:
         mapped = np.memmap(path, np.uint8, "r")
     except (OSError, ValueError) as problem:
@@ -123,7 +139,8 @@ def _mapped(path: Path) -> tuple[Head, Arrays, str]:
     data, base = _head(path, mapped)
     if len(mapped) < base + data["size"]:
         raise IndexFileError(path, f"is cut off: {len(mapped)} of {base + data['size']} bytes", _CURE)
-    return Head.from_json(data), _arrays(np.asarray(mapped), base, data["arrays"]), data["checksum"]
+    image = np.asarray(mapped)[base : base + data["size"]]
+    return Head.from_json(data), _arrays(image, 0, data["arrays"]), image, data["checksum"]
 
 
 def _head(path: Path, mapped: NDArray[np.uint8]) -> tuple[JsonObject, int]:

@@ -7,7 +7,7 @@ import numpy as np
 from turnout.subscriptions.index.arrays import EQUAL, MANY
 from turnout.subscriptions.index.buckets import Indices, arranged
 from turnout.subscriptions.index.clauses import Clauses
-from turnout.subscriptions.index.facts import encoded_all, hashes_of, is_many, salt_of
+from turnout.subscriptions.index.facts import encoded_all, hashes_of, salt_of
 from turnout.subscriptions.index.literal_choice import Prices
 from turnout.subscriptions.index.secondary_keys import SecondaryKeys
 from turnout.subscriptions.index.text_arrays import Texts
@@ -27,7 +27,6 @@ class NumberedLiterals:
         start: start of the buckets of hashes.
         text: the texts themselves.
         uses: number of uses of each.
-        by_text: by fact: final number of each literal by its text; None for facts of many texts.
         first_facts: the facts whose literals a message is asked for first.
     """
 
@@ -54,7 +53,6 @@ class NumberedLiterals:
         self._number = np.zeros(len(raws), np.int64)
         self._number[selected] = np.arange(1, len(selected) + 1)
         self.uses = prices.uses.take(selected).astype(np.int32)
-        self.by_text = self._by_text(clauses)
         self.first_facts: tuple[int, ...] = tuple(np.unique(fact_of_literal.take(ways.first)).tolist())
 
     def __len__(self) -> int:
@@ -63,10 +61,3 @@ class NumberedLiterals:
     def of(self, literals: Indices) -> Indices:
         """Return the final number of each literal."""
         return self._number.take(literals)
-
-    def _by_text(self, clauses: Clauses) -> list[dict[str, int] | None]:
-        numbers = self._number.tolist()
-        return [
-            None if is_many(kind) else {text: number for text, old in known.items() if (number := numbers[old])}
-            for (_, kind), known in zip(clauses.literals.facts, clauses.literals.by_fact, strict=True)
-        ]

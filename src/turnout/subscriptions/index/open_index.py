@@ -8,12 +8,10 @@ from pathlib import Path
 from typing import TypeAlias
 from weakref import WeakValueDictionary
 
-from turnout.subscriptions.index.dictionary import DictionaryCache
 from turnout.subscriptions.index.index import Index
 from turnout.subscriptions.index.layers import Layer
 from turnout.subscriptions.index.layout import IndexFileError
 from turnout.subscriptions.index.manifest import Manifest, read_gone
-from turnout.subscriptions.index.match_one import single_of
 from turnout.subscriptions.index.segment import Segment
 
 _Identity: TypeAlias = tuple[str, int, int, int]
@@ -22,7 +20,7 @@ _FOLDERS = 4
 """Number of folders whose latest index stays open, so that the next revision reuses its caches."""
 
 _segments: WeakValueDictionary[_Identity, Segment] = WeakValueDictionary()
-_latest: OrderedDict[Path, tuple[Index, DictionaryCache]] = OrderedDict()
+_latest: OrderedDict[Path, Index] = OrderedDict()
 _lock = threading.Lock()
 
 
@@ -35,9 +33,7 @@ def open_index(folder: Path, revision: int) -> Index:
         for part in manifest.parts:
             segment = _segment(folder / part.segment)
             layers.append(Layer(segment, read_gone(folder / part.gone, len(segment)) if part.gone else None))
-        dictionary_cache = _latest[folder][1] if folder in _latest else DictionaryCache()
-        index = Index(layers, revision, dictionary_cache)
-        _latest[folder] = index, dictionary_cache
+        index = _latest[folder] = Index(layers, revision)
         _latest.move_to_end(folder)
         while len(_latest) > _FOLDERS:
             _latest.popitem(last=False)
@@ -53,6 +49,6 @@ def _segment(path: Path) -> Segment:
     segment = _segments.get(identity)
     if segment is None:
         segment = _segments[identity] = Segment.open(path)
-        # Now: the first message of a small batch would wait for it.
-        single_of(segment)
+        # Now: the first message would wait for it.
+        _ = segment.matcher
     return segment

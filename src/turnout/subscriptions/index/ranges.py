@@ -7,15 +7,13 @@ interval is listed under a few nodes, and a value is looked up by the node of ea
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Sequence
 from math import inf
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from turnout.subscriptions.index.buckets import Indices, Ints, expanded, viewed
+from turnout.subscriptions.index.buckets import Indices, Ints, expanded
 
 CELLS = 1 << 14
 """Most cells of a key."""
@@ -165,58 +163,16 @@ def _subtrees(left: Indices, right: Indices) -> tuple[Indices, Indices]:
     return np.concatenate(owners), np.concatenate(nodes)
 
 
-class NodeLiterals:
-    """Literals of the nodes of one fact.
+def nodes_by_place(cuts: Numbers, nodes: Indices, literals: Ints) -> tuple[int, Ints, Ints]:
+    """Return the number of leaves of a tree, its literals by node, and the shifts from a leaf to nodes with some.
 
     Args:
-        cuts: cuts of the fact's key.
+        cuts: cuts of the key.
         nodes: that are literals.
         literals: number of each.
-
-    Attributes:
-        finest: level of the smallest nodes: cells that are equal when shifted by it have the same literals.
     """
-
-    def __init__(self, cuts: Numbers, nodes: Indices, literals: Ints) -> None:
-        self._cuts = cuts
-        self._size = size_of(cuts)
-        self._literals = np.zeros(2 * self._size, np.int32)
-        self._literals[nodes] = literals
-        depths = np.unique(np.frexp(nodes)[1])
-        self._shifts = (self._size.bit_length() - depths).astype(np.int64)
-        self._is_point = np.concatenate([[False], _above(cuts[:-1]) == cuts[1:], [False]])
-        self._cuts_view, self._literals_view = viewed(cuts), viewed(self._literals)
-        self._shift_list = self._shifts.tolist()
-        self.finest: int = min(self._shift_list, default=self._size.bit_length() - 1)
-
-    def of_numbers(self, numbers: Numbers) -> tuple[Indices, Ints]:
-        """Return how many literals each number has, and all of them; one that is NaN has none."""
-        leaves = cells_of(self._cuts, numbers) + self._size
-        literals = self._literals.take(leaves[:, None] >> self._shifts)
-        literals[np.isnan(numbers)] = 0
-        present = literals != 0
-        return np.count_nonzero(present, axis=1), literals[present]
-
-    def leaf_of(self, number: float) -> int:
-        """Return the node of the cell that a number, which is not NaN, is in."""
-        return bisect_right(self._cuts_view, number) + self._size
-
-    def of_leaf(self, leaf: int) -> tuple[int, ...]:
-        """Return the literals of a cell, by its node."""
-        literals = self._literals_view
-        return tuple([literal for shift in self._shift_list if (literal := literals[leaf >> shift])])
-
-    def of_several(self, numbers: Sequence[float]) -> frozenset[int]:
-        """Return the literals of several numbers in ascending order, and of the nodes between the first and the last.
-
-        An interval between two of them has one above its lower bound, and one below its upper bound. A cell of a single
-        number is no such interval: it stands for being equal to the number.
-        """
-        found = {literal for number in numbers for literal in self.of_leaf(self.leaf_of(number))}
-        first, last = (bisect_right(self._cuts_view, number) for number in (numbers[0], numbers[-1]))
-        for shift in self._shift_list if first < last else ():
-            own = self._literals[(first + self._size) >> shift : ((last + self._size) >> shift) + 1]
-            if shift == 0:
-                own = own[~self._is_point[first : last + 1]]
-            found.update(own[own != 0].tolist())
-        return frozenset(found)
+    size = size_of(cuts)
+    by_place = np.zeros(2 * size, np.int32)
+    by_place[nodes] = literals
+    depths = np.unique(np.frexp(nodes)[1])
+    return size, by_place, (size.bit_length() - depths).astype(np.int32)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,11 +17,8 @@ from numpy.typing import NDArray
 from turnout.conditions.check import Check, passes
 from turnout.conditions.pattern import fold, lexemes, pattern_matcher
 from turnout.conditions.regex import RegexSet, regex_searcher
-from turnout.subscriptions.index.arrays import HOLDS, TREE, Arrays
+from turnout.subscriptions.index.arrays import HOLDS, TREE, Arrays, Head
 from turnout.subscriptions.index.buckets import Indices, Longs, expanded, indices_of
-
-if TYPE_CHECKING:
-    from turnout.subscriptions.index.segment import Segment
 
 _MIN_PREPARED_TESTS: Final = 16
 """Number of entries found by one literal from which on their tests are prepared."""
@@ -45,20 +42,18 @@ class ValueTests:
     """Tests of a segment, by number. Thread-safe.
 
     Args:
-        segment: segment with the tests.
-
-    Attributes:
-        group_of: by test: its group of expressions; -1 for a test that runs by itself.
-        key_of: by group: the number of the key whose value it is searched for in.
+        head: head of the segment.
+        arrays: arrays of the segment with the tests.
+        check: returns the test of a key and a number, as data.
     """
 
-    def __init__(self, segment: Segment) -> None:
-        self._check = segment.check
+    def __init__(self, head: Head, arrays: Arrays, check: Callable[[int, int], Check]) -> None:
+        self._check = check
         self._known: dict[int, _Test] = {}
         self._groups: list[tuple[RegexSet, tuple[int, ...]]] = []
-        self.group_of = [-1] * len(segment.arrays.test_form)
-        self.key_of: list[int] = []
-        for key, tests in _asked_together(segment.arrays, segment.head.always, segment.head.paired):
+        self._group_of = [-1] * len(arrays.test_form)
+        self._searched: dict[int, tuple[str, frozenset[int]]] = {}
+        for key, tests in _asked_together(arrays, head.always, head.paired):
             self._prepare(key, tests)
 
     def _prepare(self, key: int, tests: Iterable[int]) -> None:
@@ -85,9 +80,8 @@ class ValueTests:
             return
         tests = tuple(test for test, _ in expressions)
         for test in tests:
-            self.group_of[test] = len(self._groups)
+            self._group_of[test] = len(self._groups)
         self._groups.append((group, tests))
-        self.key_of.append(key)
 
     def passes(self, key: int, test: int, value: str) -> bool:
         """Return True if a test, of a key, is true of a value."""
@@ -102,14 +96,26 @@ class ValueTests:
                 self._known[test] = known
         return known(value)
 
-    def passed(self, group: int, value: str) -> tuple[int, ...]:
-        """Return the tests of a group that are true of a value."""
+    def holds(self, key: int, test: int, values: Iterable[str]) -> bool:
+        """Return True if a test, of a key, is true of one of its values."""
+        group = self._group_of[test]
+        if group < 0:
+            return any(self.passes(key, test, value) for value in values)
+        return any(test in self._passed(key, group, value) for value in values)
+
+    def _passed(self, key: int, group: int, value: str) -> frozenset[int]:
+        """Return the tests of a group, of a key, that are true of a value; the last value's are remembered."""
+        known = self._searched.get(group)
+        if known is not None and known[0] == value:
+            return known[1]
         searched, tests = self._groups[group]
         found = searched.found(value)
         if found is None:
-            key = self.key_of[group]
-            return tuple([test for test in tests if self.passes(key, test, value)])
-        return tuple([tests[index] for index in found])
+            passed = frozenset(test for test in tests if self.passes(key, test, value))
+        else:
+            passed = frozenset(tests[index] for index in found)
+        self._searched[group] = value, passed
+        return passed
 
 
 def _asked_together(arrays: Arrays, always: int, paired: int) -> Iterator[tuple[int, list[int]]]:

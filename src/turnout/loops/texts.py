@@ -1,0 +1,167 @@
+"""Loops over the bytes of texts: hashes, numbers, and patterns with stars.
+
+Texts are UTF-8. A hash has 31 bits, so that neither compiled nor interpreted numbers ever wrap.
+"""
+
+from __future__ import annotations
+
+from math import inf, nan
+from typing import Final
+
+from turnout.loops.compiled import Bytes, compiled
+
+_FACTOR: Final = 0x5BD1E995
+_31_BITS: Final = 0x7FFFFFFF
+_32_BITS: Final = 0xFFFFFFFF
+_EXACT: Final = 1 << 53
+_EXACT_POWER: Final = 22
+"""Ten to this power, and each smaller one, is a float exactly."""
+
+_MOST_POWER: Final = 10_000
+
+ASTERISK, QUESTION_MARK, BACKSLASH = 42, 63, 92
+
+
+@compiled
+def mixed(number: int) -> int:
+    """Return a hash of a number of up to 32 bits."""
+    product = (number & _32_BITS) * _FACTOR
+    return (product ^ (product >> 29)) & _31_BITS
+
+
+@compiled
+def hash_of_text(data: Bytes, begin: int, end: int, seed: int) -> int:
+    """Return a hash of the bytes between two places."""
+    value = (seed * 31 + end - begin) & _32_BITS
+    at = begin
+    while at + 4 <= end:
+        word = data[at] | (data[at + 1] << 8) | (data[at + 2] << 16) | (data[at + 3] << 24)
+        product = (value ^ word) * _FACTOR
+        value = (product ^ (product >> 31)) & _32_BITS
+        at += 4
+    word = shift = 0
+    while at < end:
+        word |= data[at] << shift
+        shift += 8
+        at += 1
+    product = (value ^ word) * _FACTOR
+    product = ((product ^ (product >> 31)) & _32_BITS) * _FACTOR
+    return (product ^ (product >> 29)) & _31_BITS
+
+
+@compiled
+def are_equal(data: Bytes, begin: int, other: Bytes, first: int, size: int) -> bool:
+    """Return True if so many bytes at two places are the same."""
+    for index in range(size):  # noqa: SIM110 - a loop has no generators
+        if data[begin + index] != other[first + index]:
+            return False
+    return True
+
+
+@compiled
+def number_in(data: Bytes, begin: int, end: int) -> float:
+    """Return the number that a text is: NaN for other texts, and infinity for one that is left to `float`.
+
+    Those are numbers whose digits or powers of ten are no floats.
+    """
+    at = begin
+    negative = at < end and data[at] == 45
+    if at < end and (data[at] == 45 or data[at] == 43):
+        at += 1
+    mantissa = digits = places = power = 0
+    exact = True
+    while at < end and 48 <= data[at] <= 57:
+        if mantissa < _EXACT:
+            mantissa = mantissa * 10 + data[at] - 48
+        else:
+            exact = False
+        digits += 1
+        at += 1
+    if at < end and data[at] == 46:
+        at += 1
+        while at < end and 48 <= data[at] <= 57:
+            if mantissa < _EXACT:
+                mantissa = mantissa * 10 + data[at] - 48
+            else:
+                exact = False
+            digits += 1
+            places += 1
+            at += 1
+    if digits == 0:
+        return nan
+    if at < end and (data[at] == 69 or data[at] == 101):
+        at += 1
+        below = at < end and data[at] == 45
+        if at < end and (data[at] == 45 or data[at] == 43):
+            at += 1
+        first = at
+        while at < end and 48 <= data[at] <= 57:
+            if power < _MOST_POWER:
+                power = power * 10 + data[at] - 48
+            at += 1
+        if at == first:
+            return nan
+        if below:
+            power = -power
+    if at < end:
+        return nan
+    power -= places
+    if not exact or mantissa > _EXACT or power > _EXACT_POWER or power < -_EXACT_POWER:
+        return inf
+    scale = 1.0
+    for _ in range(power if power >= 0 else -power):
+        scale *= 10.0
+    number = mantissa * scale if power >= 0 else mantissa / scale
+    return -number if negative else number
+
+
+@compiled
+def glob_matches(pattern: Bytes, first: int, last: int, data: Bytes, begin: int, end: int, steps: int) -> int:
+    r"""Return 1 if a text matches a pattern of ``*``, ``?`` and ``\``, and 0 if not; -1 if that takes too many steps.
+
+    Args:
+        pattern: the bytes of the pattern.
+        first: its first byte.
+        last: the place behind it.
+        data: the bytes of the text.
+        begin: its first byte.
+        end: the place behind it.
+        steps: greatest number of bytes to compare.
+    """
+    at, place = begin, first
+    star, tried = -1, begin
+    while steps > 0:
+        steps -= 1
+        is_star = place < last and pattern[place] == ASTERISK
+        if is_star:
+            star, tried = place, at
+            place += 1
+            if place == last:
+                return 1
+            continue
+        if at == end and place == last:
+            return 1
+        matches = False
+        if at < end and place < last:
+            if pattern[place] == QUESTION_MARK:
+                at += 1
+                while at < end and (data[at] & 0xC0) == 0x80:
+                    at += 1
+                place += 1
+                matches = True
+            else:
+                size = 2 if pattern[place] == BACKSLASH else 1
+                if pattern[place + size - 1] == data[at]:
+                    at += 1
+                    place += size
+                    matches = True
+        if matches:
+            continue
+        if star < 0 or tried >= end:
+            return 0
+        # Further on by a character: its other bytes begin none.
+        tried += 1
+        while tried < end and (data[tried] & 0xC0) == 0x80:
+            tried += 1
+        at, place = tried, star + 1
+    return -1

@@ -1,0 +1,488 @@
+"""Matching with a segment: its arrays as `turnout.loops.match` reads them, and answers to what the loop asks."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from itertools import chain
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turnout.conditions.evaluate import address_prefix, parsed_number
+from turnout.conditions.pattern import fold
+from turnout.loops import compile_loops, loops_are_compiled
+from turnout.loops import match as loop
+from turnout.loops.match import Messages, Scratch, SegmentArrays
+from turnout.multivalued import ANY_KEY
+from turnout.subscriptions.index.arrays import HOLDS
+from turnout.subscriptions.index.buckets import Indices, Ints, Longs, indices_of
+from turnout.subscriptions.index.facts import BEGIN, CELL, END, PART, SPAN, encoded, marked
+from turnout.subscriptions.index.flat_messages import FlatMessages
+from turnout.subscriptions.index.ranges import nodes_by_place
+
+if TYPE_CHECKING:
+    from turnout.subscriptions.index.segment import Segment
+
+_KINDS: Final = {
+    "=": loop.WHOLE,
+    "^": loop.FIRST,
+    "$": loop.LAST,
+    "~": loop.RUNS,
+    "has": loop.HAS,
+    PART.op: loop.PART,
+    CELL.op: loop.NODES,
+    SPAN.op: loop.NODES,
+    "net": loop.GIVEN,
+}
+
+_PLACES_OF_KEY: Final = 2
+"""Places for each key of a hash table, at least."""
+
+_BITS_OF_RUN: Final = 32
+"""Bits for each run in the filter of runs."""
+
+_UNDECIDED_TEST: Final = 15
+"""Form of a test that the loop leaves to `ValueTests`."""
+
+_PATIENCE: Final = 1.0
+"""Seconds of interpreted loops of a process, after which they are compiled."""
+
+_MANY_LITERALS: Final = 1 << 13
+"""Literals of a segment whose tables are not filled by an interpreted loop."""
+
+_GLOB: Final = 4
+_DEPTHS: Final = 256
+_LEAST_ROOM: Final = 1 << 10
+
+
+class _Rooms(NamedTuple):
+    """Numbers of elements that buffers have room for."""
+
+    values: int = 64
+    found: int = _LEAST_ROOM
+    ranges: int = _LEAST_ROOM
+    matches: int = _LEAST_ROOM
+    asked: int = _LEAST_ROOM
+    text: int = _LEAST_ROOM
+
+
+_FIRST_ROOMS: Final = _Rooms()
+
+_GROWN: Final = {
+    loop.FULL_FOUND: "found",
+    loop.FULL_RANGES: "ranges",
+    loop.FULL_MATCHES: "matches",
+    loop.FULL_ASKED: "asked",
+}
+
+
+class _Interpreted:
+    """Time that interpreted loops took in this process."""
+
+    def __init__(self) -> None:
+        self._seconds = 0.0
+
+    def spend(self, seconds: float) -> None:
+        """Add a time; compile the loops when it has become long."""
+        self._seconds += seconds
+        if self._seconds > _PATIENCE:
+            self._seconds = 0.0
+            compile_loops()
+
+
+_interpreted = _Interpreted()
+
+
+class SegmentMatcher:
+    """Matcher of messages with a segment. Thread-safe.
+
+    Args:
+        segment: subscriptions to find.
+    """
+
+    def __init__(self, segment: Segment) -> None:
+        if len(segment.arrays.literal_fact) > _MANY_LITERALS:
+            compile_loops()
+        self._arrays = _arrays_of(segment)
+        self._head, self._columns = segment.head, segment.arrays
+        self._tests, self._find = segment.value_tests, segment.find_one
+        self._count = len(segment)
+        self._rooms = _FIRST_ROOMS
+        self._free: list[tuple[Scratch, _Rooms]] = []
+        self._any = self._head.keys.index(ANY_KEY) if ANY_KEY in self._head.keys else -1
+        self._nets = [fact for fact, (_, kind) in enumerate(self._head.facts) if kind.op == "net"]
+        self._part_texts: dict[int, list[tuple[bytes, int]]] = {}
+        self._key_of_test: dict[int, int] = {}
+
+    def matched(self, flat: FlatMessages, key_of: Ints) -> tuple[Indices, Indices]:
+        """Return rows and the segment's subscriptions that they match, each pair once, sorted by row.
+
+        Args:
+            flat: the messages.
+            key_of: the segment's number of each key of them, and of unknown keys (-1) behind these.
+        """
+        any_key = self._any if flat.any_of_all else -1
+        if loops_are_compiled():
+            return self._matched(flat, key_of, any_key)
+        begun = perf_counter()
+        found = self._matched(flat, key_of, any_key)
+        _interpreted.spend(perf_counter() - begun)
+        return found
+
+    def _matched(self, flat: FlatMessages, key_of: Ints, any_key: int) -> tuple[Indices, Indices]:
+        asked, rows, subscriptions = self._pass(flat, key_of, any_key, flat.rows, self._addresses(flat, key_of))
+        if not asked:
+            return rows, subscriptions
+        # Rows that ask have no matches yet.
+        given = {row: list(own) for row, own in self._addresses(flat, key_of).items()}
+        parts = [(rows, subscriptions)]
+        while asked:
+            for row, kind, number in asked:
+                given.setdefault(row, []).extend(self._answers(flat, key_of, any_key, row, kind, number))
+            again = np.unique(np.array([row for row, _, _ in asked], np.int64))
+            of_again = {index: given[row] for index, row in enumerate(again.tolist())}
+            asked, rows, subscriptions = self._pass(flat, key_of, any_key, flat.rows.take(again, axis=0), of_again)
+            asked = [(int(again[row]), kind, number) for row, kind, number in asked]
+            parts.append((again.take(rows), subscriptions))
+        rows = np.concatenate([own for own, _ in parts])
+        order = np.argsort(rows, kind="stable")
+        return rows.take(order), np.concatenate([own for _, own in parts]).take(order)
+
+    def _pass(
+        self,
+        flat: FlatMessages,
+        key_of: Ints,
+        any_key: int,
+        rows: Longs,
+        given: dict[int, list[tuple[int, int, float]]],
+    ) -> tuple[list[tuple[int, int, int]], Indices, Indices]:
+        """Match rows with what is given for them; return what they ask, and the matches of those that do not."""
+        messages = _messages_of(flat, key_of, rows, given)
+        rooms = self._rooms
+        if len(flat.values) > rooms.values or flat.longest + 2 > rooms.text:
+            values, text = max(rooms.values, 2 * len(flat.values)), max(rooms.text, 2 * flat.longest + 2)
+            rooms = self._rooms = rooms._replace(values=values, text=text)
+        scratch, rooms = self._scratch(rooms)
+        state, first, last = scratch.state, 0, len(rows)
+        parts: list[NDArray[np.int64]] = []
+        asked: list[tuple[int, int, int]] = []
+        while True:
+            first, end = loop.match(messages, self._arrays, scratch, first, last, any_key, int(self._head.overlapping))
+            parts.append(scratch.matches[: 2 * int(state[loop.MATCHED])].copy())
+            begin, count = int(state[loop.S_ASKED]), int(state[loop.ASKED])
+            if count:
+                flat_asked = scratch.cells[begin : begin + loop.ASKED_COLUMNS * count].reshape(-1, loop.ASKED_COLUMNS)
+                asked += map(tuple, flat_asked.tolist())
+            state[loop.MATCHED] = state[loop.ASKED] = 0
+            if end == loop.DONE:
+                break
+            if end != loop.STALE:
+                name = _GROWN[end]
+                # Others may have grown it meanwhile.
+                rooms = rooms._replace(**{name: 2 * getattr(rooms, name)})
+                self._rooms = _Rooms(*map(max, rooms, self._rooms))  # type: ignore[call-overload]
+            scratch = _scratch_of(self._sizes, rooms)
+            state = scratch.state
+        self._free.append((scratch, rooms))
+        pairs = (parts[0] if len(parts) == 1 else np.concatenate(parts)).reshape(-1, 2)
+        return asked, pairs[:, 0], pairs[:, 1]
+
+    def _scratch(self, rooms: _Rooms) -> tuple[Scratch, _Rooms]:
+        """Return buffers with at least this room, which no other thread uses."""
+        while self._free:
+            try:
+                scratch, known = self._free.pop()
+            except IndexError:
+                break
+            if all(map(int.__ge__, known, rooms)):
+                return scratch, known
+        return _scratch_of(self._sizes, rooms), rooms
+
+    @property
+    def _sizes(self) -> tuple[int, ...]:
+        """Numbers of facts, keys, literals with that of none, subscriptions and tests."""
+        columns = self._columns
+        literals = len(columns.literal_fact) + 1
+        return len(self._head.facts), len(self._head.keys), literals, self._count, len(columns.test_form)
+
+    def _addresses(self, flat: FlatMessages, key_of: Ints) -> dict[int, list[tuple[int, int, float]]]:
+        """Return the literals of networks that addresses in values are in, by row."""
+        given: dict[int, list[tuple[int, int, float]]] = {}
+        if not self._nets:
+            return given
+        keys = key_of.take(flat.values[:, loop.VALUE_KEY])
+        for fact in self._nets:
+            key, kind = self._head.facts[fact]
+            if key == ANY_KEY and flat.any_of_all:
+                values: Sequence[int] = range(len(flat.values))
+            else:
+                values = indices_of(keys == self._head.keys.index(key)).tolist()
+            for value in values:
+                prefix = address_prefix(flat.texts[value], kind.length)
+                literal = self._find(fact, prefix) if prefix else 0
+                if literal:
+                    row = int(np.searchsorted(flat.rows[:, 1], value, "right"))
+                    given.setdefault(row, []).append((loop.ASK_LITERALS, fact, literal))
+        return given
+
+    def _answers(
+        self, flat: FlatMessages, key_of: Ints, any_key: int, row: int, kind: int, number: int
+    ) -> list[tuple[int, int, float]]:
+        """Return the answers to a question."""
+        if kind == loop.ASK_NUMBER:
+            parsed = parsed_number(flat.texts[number])
+            return [(kind, number, np.nan if parsed is None else parsed)]
+        key = self._test_key(number) if kind == loop.ASK_TEST else self._head.keys.index(self._head.facts[number][0])
+        first, last = flat.rows[row].tolist()
+        own = flat.values[first:last, loop.VALUE_KEY]
+        values = range(first, last) if key == any_key else (indices_of(key_of.take(own) == key) + first).tolist()
+        texts = dict.fromkeys(flat.texts[value] for value in values)
+        if kind == loop.ASK_TEST:
+            return [(kind, number, self._tests().holds(key, number, texts))]
+        literals = {literal for text in texts for literal in self._parts_in(number, text)}
+        return [(kind, number, literal) for literal in literals or (0,)]
+
+    def _test_key(self, test: int) -> int:
+        """Return the key of a test."""
+        if not self._key_of_test:
+            columns = self._columns
+            for op, a, b in (
+                (columns.check_op, columns.check_a, columns.check_b),
+                (columns.node_op, columns.node_a, columns.node_b),
+            ):
+                some = indices_of(op >> 1 == HOLDS)
+                self._key_of_test.update(zip(b.take(some).tolist(), a.take(some).tolist(), strict=True))
+        return self._key_of_test[test]
+
+    def _parts_in(self, fact: int, text: str) -> list[int]:
+        """Return the literals of the parts that a text has."""
+        own = self._part_texts.get(fact)
+        if own is None:
+            slots = indices_of(self._columns.literal_fact == fact).tolist()
+            own = self._part_texts[fact] = [(marked(self._columns.literal_text.raw(slot)), slot + 1) for slot in slots]
+        value = BEGIN + encoded(fold(text) if self._head.facts[fact][1].fold else text) + END
+        return [literal for part, literal in own if part in value]
+
+
+def _messages_of(
+    flat: FlatMessages, key_of: Ints, rows: Longs, given: dict[int, list[tuple[int, int, float]]]
+) -> Messages:
+    """Return some rows with what is given for them."""
+    at = np.zeros(5, np.int64)
+    parts = [rows.ravel(), flat.values.ravel(), flat.variants.ravel()]
+    numbers = _NO_NUMBERS
+    if given:
+        answers = [own for row in range(len(rows)) for own in given.get(row, ())]
+        counts = [len(given.get(row, ())) for row in range(len(rows))]
+        is_number = [kind == loop.ASK_NUMBER for kind, _, _ in answers]
+        integers = [
+            (kind, number, 0 if no_integer else int(answer))
+            for (kind, number, answer), no_integer in zip(answers, is_number, strict=True)
+        ]
+        numbers = _fixed(np.array([answer for _, _, answer in answers], np.float64))
+        parts += [np.cumsum([0, *counts]), np.array(integers, np.int64).ravel()]
+    else:
+        parts += [np.zeros(len(rows) + 1, np.int64)]
+    np.cumsum(list(map(len, parts[:4])), out=at[1:])
+    return Messages(flat.data, _fixed(np.concatenate(parts)), _fixed(at), numbers, key_of)
+
+
+def _fixed(array: NDArray[Any]) -> NDArray[Any]:
+    """Return the array, which is not written any more: what a loop reads."""
+    array.flags.writeable = False
+    return array
+
+
+_NO_NUMBERS: Final = _fixed(np.zeros(1, np.float64))
+
+
+def _scratch_of(sizes: tuple[int, ...], rooms: _Rooms) -> Scratch:
+    """Return buffers with this room."""
+    facts, keys, literals, subscriptions, tests = sizes
+    starts = {
+        loop.S_FACTS: facts * loop.FACT_STATE,
+        loop.S_KEYS: keys * loop.KEY_STATE,
+        loop.S_NEXT_VALUE: rooms.values,
+        loop.S_SEEN: literals,
+        loop.S_SUBSCRIPTIONS: subscriptions,
+        loop.S_TESTS: tests,
+        loop.S_FOUND: 2 * rooms.found,
+        loop.S_RANGES: 2 * rooms.ranges,
+        loop.S_COUNTS: 3 * _DEPTHS,
+        loop.S_ASKED: loop.ASKED_COLUMNS * rooms.asked,
+    }
+    state = np.zeros(loop.STATE, np.int64)
+    at = 0
+    for place, size in starts.items():
+        state[place] = at
+        at += size
+    state[loop.FOUND_ROOM], state[loop.RANGES_ROOM] = rooms.found, rooms.ranges
+    state[loop.MATCHED_ROOM], state[loop.ASKED_ROOM] = rooms.matches, rooms.asked
+    return Scratch(
+        state,
+        np.zeros(at, np.int32),
+        np.zeros(2 * keys + 1),
+        np.zeros(rooms.text, np.uint8),
+        np.zeros(2 * rooms.matches, np.int64),
+    )
+
+
+def _arrays_of(segment: Segment) -> SegmentArrays:
+    """Return the arrays of a segment for the loop."""
+    arrays, head, image = segment.arrays, segment.head, segment.image
+    facts, nodes, shifts = _facts_of(segment)
+    by_key: list[list[int]] = [[] for _ in head.keys]
+    for fact in head.probed:
+        by_key[facts[fact, loop.FACT_KEY]].append(fact)
+    trees = _trees_of(segment)
+    parts, part_at, part_data, part_bits, part_slots = _parts_of(segment, facts)
+    literal_slots = _table(len(arrays.literal_fact))
+    text = arrays.literal_text
+    loop.index_literals(text.data, text.offsets, arrays.literal_fact, literal_slots)
+    pair_slots, set_slots = _table(len(arrays.pair_key)), _table(len(arrays.set_key))
+    loop.index_keys(arrays.pair_key, pair_slots)
+    loop.index_keys(arrays.set_key, set_slots)
+    form, test_data = _tests_of(segment)
+    own = (
+        facts,
+        np.cumsum([0, *map(len, by_key)]),
+        np.array(list(chain.from_iterable(by_key))),
+        nodes,
+        shifts,
+        trees,
+        parts,
+    )
+    slots = (literal_slots, pair_slots, set_slots, part_slots, part_at)
+    at = np.zeros(loop.SEGMENT_PLACES, np.int64)
+    views = {"ints": image.view(np.int32), "longs": image.view(np.int64), "bytes": image}
+    views["floats"] = image.view(np.float64)
+    names = {"literal_text": arrays.literal_text, "test_text": arrays.test_text}
+    place = 0
+    for field, view in views.items():
+        for name in loop.SEGMENT_ARRAYS[field]:
+            owner, _, part = name.partition(".")
+            array = getattr(names[owner], part) if part else getattr(arrays, name)
+            at[place] = _offset(array, view) if len(array) else 0
+            place += 1
+    joined = {}
+    for field, own_parts, dtype in (
+        ("own", own, np.int32),
+        ("slots", slots, np.int64),
+        ("own_bytes", (part_bits, part_data, form, test_data), np.uint8),
+    ):
+        flat = [np.ascontiguousarray(one, dtype).ravel() for one in own_parts]
+        starts = np.cumsum([0, *map(len, flat)])
+        at[place : place + len(flat)] = starts[:-1]
+        place += len(flat)
+        joined[field] = _fixed(np.concatenate([*flat, np.zeros(16, dtype)]))
+    for offset, table in enumerate((literal_slots, pair_slots, set_slots, part_slots)):
+        at[loop.LITERAL_MASK + offset] = len(table) - 1
+    at[loop.BIT_MASK] = len(part_bits) * 8 - 1
+    at[loop.WAYS], at[loop.PAIRS] = len(arrays.way_fact), len(arrays.pair_key)
+    at[loop.ALWAYS_ENTRY], at[loop.PAIRED_ENTRY] = head.always, head.paired
+    return SegmentArrays(_fixed(at), views["ints"], views["longs"], image, views["floats"], **joined)
+
+
+def _offset(array: NDArray[Any], view: NDArray[Any]) -> int:
+    """Return the place of an array within a view of all of them."""
+    first, base = (one.__array_interface__["data"][0] for one in (array, view))
+    return int(first - base) // view.itemsize
+
+
+def _table(count: int) -> Longs:
+    """Return an empty hash table for so many keys."""
+    return np.zeros(1 << max(2, (_PLACES_OF_KEY * count).bit_length()), np.int64)
+
+
+def _facts_of(segment: Segment) -> tuple[Ints, Ints, Ints]:
+    """Return the facts, the literals of nodes by their places, and the shifts from a cell to the nodes it is in."""
+    head, arrays = segment.head, segment.arrays
+    facts = np.zeros((len(head.facts), loop.FACT), np.int32)
+    nodes, shifts = [np.zeros(0, np.int32)], [np.zeros(0, np.int32)]
+    node_count = shift_count = 0
+    for fact, (_, kind) in enumerate(head.facts):
+        key = int(segment.key_of_fact[fact])
+        columns = {
+            loop.FACT_KEY: key,
+            loop.FACT_KIND: _KINDS[kind.op],
+            loop.FACT_LENGTH: kind.length,
+            loop.FACT_FOLDS: kind.fold,
+            loop.FACT_WORDS: kind.lexeme,
+            loop.FACT_MANY: segment.many[fact],
+        }
+        if kind in (CELL, SPAN):
+            cuts = arrays.cuts[arrays.cuts_at[key] : arrays.cuts_at[key + 1]]
+            slots = indices_of(arrays.literal_fact == fact)
+            numbers = np.array(list(map(arrays.literal_text.text, slots.tolist())), np.int64)
+            size, literals, own_shifts = nodes_by_place(cuts, numbers, (slots + 1).astype(np.int32))
+            nodes.append(literals)
+            shifts.append(own_shifts)
+            columns |= {loop.FACT_FIRST: node_count, loop.FACT_SIZE: size, loop.FACT_BEGIN: shift_count}
+            node_count, shift_count = node_count + len(literals), shift_count + len(own_shifts)
+            columns[loop.FACT_END] = shift_count
+        for column, value in columns.items():
+            facts[fact, column] = value
+    return facts, np.concatenate(nodes), np.concatenate(shifts)
+
+
+def _trees_of(segment: Segment) -> Ints:
+    """Return the nodes of trees."""
+    arrays = segment.arrays
+    nodes = np.zeros((len(arrays.node_op), loop.NODE), np.int32)
+    for column, array in (
+        (loop.NODE_OP, arrays.node_op),
+        (loop.NODE_A, arrays.node_a),
+        (loop.NODE_B, arrays.node_b),
+        (loop.NODE_DEPTH, arrays.node_depth),
+    ):
+        nodes[:, column] = array
+    if len(nodes):
+        loop.index_trees(arrays.tree_at, arrays.node_parent, nodes)
+    return nodes
+
+
+def _parts_of(segment: Segment, facts: Ints) -> tuple[Ints, Longs, NDArray[np.uint8], NDArray[np.uint8], Longs]:
+    """Return the parts, the start of each one's text, the texts, the filter of their runs and the table of these.
+
+    Each is looked for by four of its bytes, by two or by one: those that the fewest other texts have.
+    """
+    arrays = segment.arrays
+    slots = indices_of(facts[:, loop.FACT_KIND].take(arrays.literal_fact) == loop.PART).tolist()
+    texts = [marked(arrays.literal_text.raw(slot)) for slot in slots]
+    owners = arrays.literal_fact.take(slots).tolist()
+    runs_of = [_runs_of(text) for text in texts]
+    uses = Counter((fact, run) for fact, runs in zip(owners, runs_of, strict=True) for run in runs)
+    parts = np.zeros((len(texts), loop.PART_COLUMNS), np.int32)
+    for number, (slot, fact, text, runs) in enumerate(zip(slots, owners, texts, runs_of, strict=True)):
+        rarest = min(runs, key=lambda run, fact=fact: uses[fact, run])  # type: ignore[misc]
+        parts[number, : loop.PART_NEXT] = text.index(rarest), slot + 1
+        facts[fact, loop.FACT_SIZE] |= 1 << {4: 0, 2: 1, 1: 2}[len(rarest)]
+    at = np.cumsum([0, *map(len, texts)]).astype(np.int64)
+    bits = np.zeros(1 << max(6, (_BITS_OF_RUN * len(texts) // 8).bit_length()), np.uint8)
+    table = _table(len(texts))
+    data = np.frombuffer(b"".join(texts), np.uint8)
+    if texts:
+        loop.index_parts(data, at, arrays.literal_fact, parts, bits, table)
+    return parts, at, data, bits, table
+
+
+def _runs_of(text: bytes) -> dict[bytes, None]:
+    """Return the runs of bytes that a part may be looked for by."""
+    width = 4 if len(text) >= 4 else 2 if len(text) >= 2 else 1
+    return dict.fromkeys(text[place : place + width] for place in range(len(text) - width + 1))
+
+
+def _tests_of(segment: Segment) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+    """Return the forms of tests and their texts, in small letters where they fold, if the loop carries them out."""
+    arrays = segment.arrays
+    form, data, at = arrays.test_form.copy(), arrays.test_text.data.copy(), arrays.test_text.offsets
+    for test in indices_of(form == _GLOB | 32).tolist():
+        text = data[at[test] : at[test + 1]].tobytes()
+        if text.isascii():
+            data[at[test] : at[test + 1]] = np.frombuffer(text.lower(), np.uint8)
+        else:
+            form[test] = _UNDECIDED_TEST
+    return form, data
