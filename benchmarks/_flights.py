@@ -16,8 +16,7 @@ import pyarrow as pa
 import yaml
 
 from benchmarks.harness import Supply
-from turnout.demo.flights import FlightMessage, flights, messages
-from turnout.demo.stage import streams
+from turnout.demo.flights import FlightMessage, flights, messages, streams
 from turnout.nats.wire import Connection, Publisher, create_stream, purge_stream
 from turnout.records.header_column import ARROW
 

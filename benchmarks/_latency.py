@@ -24,8 +24,7 @@ import numpy as np
 from benchmarks.harness import Case, Result, Setup, cpu_seconds
 from benchmarks.peers.latency import running
 from benchmarks.peers.programs import BENTO, bento
-from turnout.demo.pace import serve
-from turnout.demo.traffic import Traffic
+from turnout.demo.traffic import Traffic, serve
 from turnout.embedded import NatsServer
 from turnout.errors import RunError
 from turnout.nats.wire import Connection, create_stream, purge_stream
@@ -135,7 +134,7 @@ def _route(spark: Any, server: NatsServer, folder: Path) -> Iterator[None]:
 def _flights(subscriptions: int, spark: Any, server: NatsServer, folder: Path) -> Iterator[None]:
     """The example route past so many subscriptions."""
     from turnout import Route
-    from turnout.demo.stage import streams, subscribe
+    from turnout.demo.flights import streams, subscribe
     from turnout.demo.year import route_file
     from turnout.routes.document import TriggerPart
     from turnout.subscriptions import open_store

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from benchmarks.harness import Case, Options, Result, Setup
 from benchmarks.store import generated_subscriptions
 from benchmarks.workloads import WORKLOADS
-from turnout.demo.interests import generated
+from turnout.demo.flights import generated
 from turnout.subscriptions import Subscription
 from turnout.subscriptions.analysis import Analysis, Catalogue, analysis_of
 from turnout.subscriptions.model import new_id

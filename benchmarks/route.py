@@ -19,8 +19,7 @@ import pyarrow as pa
 
 from benchmarks._flights import publish, publish_apart, supply
 from benchmarks.harness import Case, Options, Result, Setup, Supply, cpu_seconds, rates
-from turnout.demo.flights import FlightMessage
-from turnout.demo.stage import streams, subscribe
+from turnout.demo.flights import FlightMessage, streams, subscribe
 from turnout.demo.year import route_file
 from turnout.embedded import NatsServer
 from turnout.engine import Program, pieces

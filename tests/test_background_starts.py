@@ -45,7 +45,7 @@ ALLOWED = {
     "delivery/settings.py:Lanes.open": AWAITED,
     "delivery/settings.py:Lanes.refresh": AWAITED,
     "demo/kafka_year.py:KafkaDemo.subscribe": TASKS,
-    "demo/live.py:LiveDemo.run": AWAITED,
+    "demo/year.py:LiveDemo.run": AWAITED,
     "nats/jetstream/_time_limits.py:Watchdog._check": TIMER,
     "nats/jetstream/_time_limits.py:Watchdog._judge": TIMER,
     "nats/jetstream/_time_limits.py:Watchdog.start": TIMER,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pyspark
 
-from turnout.demo.maven import resolve_jars
+from turnout.demo.kafka_broker import resolve_jars
 
 __all__ = ["CONNECTOR", "kafka_properties", "resolve_jars"]
 

@@ -10,8 +10,7 @@ from itertools import islice
 
 import pytest
 
-from turnout.demo.pace import PacedMessages
-from turnout.demo.traffic import Traffic
+from turnout.demo.traffic import Ages, PacedMessages, Traffic
 from turnout.embedded import NatsServer
 from turnout.errors import RunError
 from turnout.nats.wire import Connection
@@ -50,7 +49,7 @@ def test_messages_have_the_time_at_which_they_are_sent(server: NatsServer) -> No
 def test_flights_are_measured_where_they_arrive(server: NatsServer) -> None:
     """All that was sent, with the percentiles of each second."""
     seconds: list[int] = []
-    with Traffic(["-m", "turnout.demo.pace", server.url, "400", "500"], server.url, "flights.>") as traffic:
+    with Traffic(["-m", "turnout.demo.traffic", "send", server.url, "400", "500"], server.url, "flights.>") as traffic:
         measured = traffic.measured(lambda said: seconds.append(said["last"]["count"]))
 
     assert measured["count"] == sum(seconds) == 500
@@ -64,3 +63,20 @@ def test_a_publisher_that_fails(server: NatsServer) -> None:
         pytest.raises(RunError, match="no flights here"),
     ):
         traffic.measured()
+
+
+def test_ages_of_the_last_second_and_of_all() -> None:
+    """Each message counts once among those of a second; the running percentiles of all are right to a hundredth."""
+    ages, seconds = Ages(), []
+    for second in range(1, 4):
+        for number in range(second * 100):
+            ages.take(b"HMSG s 1 31 31\r\nNATS/1.0\r\nSent: %f\r\n\r\n\r\n" % second, second + (number + 1) / 1000)
+        seconds.append(ages.second())
+
+    assert [said["last"]["count"] for said in seconds] == [100, 200, 300]
+    assert seconds[-1]["last"]["max_ms"] == pytest.approx(300, abs=0.01)
+    exact = ages.summary()
+    assert exact["count"] == seconds[-1]["all"]["count"] == 600
+    for name in ("p50_ms", "p90_ms", "p99_ms", "max_ms"):
+        assert seconds[-1]["all"][name] == pytest.approx(exact[name], rel=0.02)
+    assert ages.second()["last"] == {"count": 0}

@@ -13,8 +13,7 @@ import pytest
 from tests.engine.batches import DEAD, ROUTE, SINK, WANTED, program, sent
 from tests.outcomes import outcomes_of
 from turnout.conditions import parse
-from turnout.demo.flights import messages
-from turnout.demo.interests import generated, hand_written
+from turnout.demo.flights import generated, hand_written, messages
 from turnout.engine import Program
 from turnout.engine.explain import RecordExplanation, explain
 from turnout.engine.sample_records import SampleRecord, record_batch

@@ -187,7 +187,7 @@ def _run_live(
     demo: Demo, seconds: int | None, master: str, stop: threading.Event, screen: Console, *, as_json: bool
 ) -> DemoResult:
     """Publish at a steady rate through the route, and print percentiles while it runs."""
-    from turnout.demo.live import RATE, LiveDemo
+    from turnout.demo.year import RATE, LiveDemo
 
     live = LiveDemo(demo, seconds)
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from turnout.console import add_console
-from turnout.demo.stage import check_stop
+from turnout.demo.flights import check_stop
 from turnout.errors import Mistake
 from turnout.routes import Route
 from turnout.runtime.open_splits.slots import SlotUse

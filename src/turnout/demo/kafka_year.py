@@ -19,10 +19,8 @@ from fastavro import parse_schema, schemaless_writer
 
 from turnout.bundle import bundled
 from turnout.codecs.schema_registry.framing import frame
-from turnout.demo.flights import FlightMessage, messages
-from turnout.demo.kafka_broker import KafkaBroker
-from turnout.demo.registry import DemoRegistry, demo_registry
-from turnout.demo.stage import check_stop, subscribe
+from turnout.demo.flights import FlightMessage, check_stop, messages, subscribe
+from turnout.demo.kafka_broker import DemoRegistry, KafkaBroker, demo_registry
 from turnout.demo.year import GENERATED, Ledger, YearDemo
 from turnout.errors import StreamError
 from turnout.kafka.admin import KafkaAdmin

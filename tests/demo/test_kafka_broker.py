@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from turnout.codecs.schema_registry import RegistryOptions, SchemaRegistry, SchemaText, UnknownSchemaError
+from turnout.demo.kafka_broker import demo_registry
 from turnout.demo.kafka_year import SCHEMA
-from turnout.demo.registry import demo_registry
 
 
 def test_registry() -> None:
