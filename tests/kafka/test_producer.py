@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError
 from tests.kafka.test_reader import rows, topic
 
 from turnout.embedded.nats_server import free_port
@@ -183,6 +184,45 @@ def test_one_refused_record_of_a_transaction(
         producer.commit()
 
     assert values(options, name)[before:] == [b"%d" % row for row in range(500) if row not in (7, 300)]
+
+
+class Purging:
+    """Client of a transaction that reports the messages it has purged before the refusal that it purged them for."""
+
+    def __init__(self) -> None:
+        self._queue: list[tuple[bytes, Callable[[KafkaError, None], None]]] = []
+
+    def __len__(self) -> int:
+        return len(self._queue)
+
+    def produce(self, _topic: str, value: bytes, on_delivery: Callable[[KafkaError, None], None], **_: object) -> None:
+        self._queue.append((value, on_delivery))
+
+    def poll(self, _seconds: float) -> None:
+        queue, self._queue = self._queue, []
+        end = next((number + 1 for number, (value, _) in enumerate(queue) if value in (b"7", b"300")), 0)
+        for part, code in ((queue[end:], KafkaError._PURGE_QUEUE), (queue[:end], KafkaError.INVALID_RECORD)):
+            for _, report in part if end else ():
+                report(KafkaError(code), None)
+
+    def _nothing(self, *_: object) -> None:
+        pass
+
+    purge = init_transactions = begin_transaction = abort_transaction = _nothing
+
+
+def test_messages_that_are_purged_before_the_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are sent again with the others of the refused batch, so that every bad message of a transaction is found."""
+    monkeypatch.setattr("turnout.kafka.producer.producer_of", lambda *_: Purging())
+    monkeypatch.setattr(KafkaAdmin, "topic_rules", lambda *_: {})
+    refused: dict[int, StreamError] = {}
+    with KafkaProducer(KafkaOptions.of(f"127.0.0.1:{free_port()}"), "purged") as producer:
+        producer.begin()
+        producer.publish(keyless(500, 7, 300), refused.__setitem__)
+        published = producer.flush()
+
+        assert sorted(refused) == [7, 300]
+        assert (published.stored, producer.is_incomplete) == (498, True)
 
 
 def test_transactions(options: KafkaOptions) -> None:

@@ -271,8 +271,9 @@ class KafkaProducer:
     def _failed(self, message: _Message, error: KafkaError, _report: object, *, is_sent: bool = True) -> None:
         """Take the report of a message that is not stored."""
         name = error.name()
-        # Of a transaction with a refused batch the client takes no messages any more.
-        is_late = self._transactional_id is not None and (self._is_broken or name == "_STATE")
+        # Of a transaction with a refused batch the client takes no messages any more, and purges those that it has,
+        # perhaps before it reports the refusal.
+        is_late = self._transactional_id is not None and (self._is_broken or name == "_STATE" or name in _PURGED)
         if error.fatal() or name in _FENCED:
             self._failure = self._failure or error
         elif name in _OF_BATCH or (is_late and name not in _OF_TOPIC):
@@ -404,6 +405,8 @@ class KafkaProducer:
             self._renew()
         else:
             self._begin()
+        # What the last transaction has purged is given up with it.
+        self._suspects.clear()
         self._is_incomplete = False
 
     @property
