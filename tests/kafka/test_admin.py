@@ -3,6 +3,7 @@ from __future__ import annotations
 import re
 
 import pytest
+from confluent_kafka.admin import AdminClient
 from tests.server.conftest import wait_for
 
 from turnout.embedded.nats_server import free_port
@@ -15,10 +16,16 @@ from turnout.kafka.reader import PartitionRange, check_topic
 pytestmark = pytest.mark.kafka
 
 
+def delete(options: KafkaOptions, name: str) -> None:
+    """Delete a topic; the answer comes before every broker's metadata has it."""
+    client = AdminClient({"bootstrap.servers": options.servers[0]})
+    client.delete_topics([name])[name].result(10)
+    with KafkaAdmin(options) as admin:
+        wait_for(lambda: admin.existing([name]) == {})
+
+
 def test_topics(options: KafkaOptions) -> None:
     """Topics are listed and described; one that is made anew under its name has another id."""
-    from confluent_kafka.admin import AdminClient
-
     with KafkaAdmin(options) as admin:
         assert admin.create_topic("described", 3, {"max.message.bytes": "100000"})
         assert not admin.create_topic("described", 3, {})
@@ -30,10 +37,7 @@ def test_topics(options: KafkaOptions) -> None:
         limits = admin.record_limits(["described"])
         assert (limits.topics, limits.others) == ({"described": 100_000}, 1_048_588)
 
-        client = AdminClient({"bootstrap.servers": options.servers[0]})
-        client.delete_topics(["described"])["described"].result(10)
-        # The answer to a deletion comes before every broker's metadata has it.
-        wait_for(lambda: admin.existing(["described"]) == {})
+        delete(options, "described")
         with pytest.raises(StreamError, match="there is no topic 'described'") as missing:
             admin.describe(["described"])
         assert missing.value.code == 404

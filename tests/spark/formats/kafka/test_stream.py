@@ -9,12 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from tests.integration.kafka_broker import KafkaBroker
-from tests.integration.routes import wait_for
+from tests.kafka.test_admin import delete
 from tests.kafka.test_producer import refusing
+from tests.kafka.test_reader import remove_records
 
 from turnout.engine.message_ids import record_ids
 from turnout.errors import StreamError, TurnoutError
@@ -46,14 +46,6 @@ def fill(client: KafkaOptions, topic: str, count: int, partitions: int = 1) -> N
         numbers = [n % partitions for n in range(count)]
         producer.publish(KafkaMessages([topic] * count, [b"x"] * count, [None] * count, None, None, numbers), refusing)
         producer.flush()
-
-
-def delete(client: KafkaOptions, topic: str) -> None:
-    admin = AdminClient({"bootstrap.servers": client.servers[0]})
-    admin.delete_topics([topic])[topic].result(10)
-    # The broker that answers learns of it later.
-    with KafkaAdmin(client) as asking:
-        wait_for(lambda: not asking.existing([topic]))
 
 
 def spans(reader: KafkaStreamReader, start: dict, end: dict) -> list[str]:
@@ -148,9 +140,7 @@ def test_records_that_are_gone(client: KafkaOptions) -> None:
     fill(client, "cut", 10)
     reader = KafkaStreamReader(KafkaSourceOptions(client, ("cut",)))
     start = reader.initialOffset()
-    admin = AdminClient({"bootstrap.servers": client.servers[0]})
-    [removed] = admin.delete_records([TopicPartition("cut", 0, 4)]).values()
-    removed.result(10)
+    remove_records(client, "cut", 4)
 
     with pytest.raises(StreamError, match="no longer has the offsets 0 to 3"):
         reader.latestOffset(start, ALL)
