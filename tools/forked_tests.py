@@ -4,7 +4,8 @@
 time, and more before there is bytecode. A forked process has them already, where one of pytest-xdist would begin again.
 
 A module is executed by one process, and so are all modules that share a fixture of their package. The processes take
-modules in the order of the collection.
+modules in the order of the collection. Those with a test marked ``session`` are executed by half of the processes only,
+as each of these has to start a session, of some 20 s of processor time.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import struct
 import sys
 import traceback
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, Pipe, wait
 from pathlib import Path
@@ -27,7 +28,7 @@ import pytest
 from _pytest.runner import runtestprotocol
 
 _TICKET: Final = struct.Struct("H")
-"""Index of a part, as the processes read them from one pipe: so few bytes are written and read at once."""
+"""Index of a part, as the processes read them from a pipe: so few bytes are written and read at once."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -58,6 +59,14 @@ def _parts(items: Sequence[pytest.Item]) -> list[list[pytest.Item]]:
     return list(parts.values())
 
 
+def _pipe_of(numbers: Iterable[int]) -> int:
+    """Return the reading end of a pipe with these numbers."""
+    reading, writing = os.pipe()
+    os.write(writing, b"".join(map(_TICKET.pack, numbers)))
+    os.close(writing)
+    return reading
+
+
 @dataclass(slots=True)
 class _Process:
     """Forked process, as its parent sees it.
@@ -85,30 +94,38 @@ class _Run:
         self._session = session
         self._hook = session.config.hook
         self._parts = parts
-        self._tickets, tickets = os.pipe()
-        os.write(tickets, b"".join(map(_TICKET.pack, range(len(parts)))))
-        os.close(tickets)
+        with_session = [any(item.get_closest_marker("session") for item in part) for part in parts]
+        self._session_tickets = _pipe_of(number for number, has in enumerate(with_session) if has)
+        self._tickets = _pipe_of(number for number, has in enumerate(with_session) if not has)
 
     def execute(self, count: int) -> None:
         """Execute the parts in *count* processes, and pass on their reports as they come."""
         factory = self._session.config._tmp_path_factory  # type: ignore[attr-defined]  # noqa: SLF001
         folder = factory.getbasetemp()
+        if reporter := self._session.config.pluginmanager.getplugin("terminalreporter"):
+            # Tests of several modules end in turn: their names would be a line for each.
+            reporter.showfspath = False
         gc.collect()
         # What has been collected lives to the end: neither the parent nor a child has to traverse it again.
         gc.freeze()
-        processes = [self._fork(folder / f"process-{number}") for number in range(min(count, len(self._parts)))]
+        both = [self._session_tickets, self._tickets]
+        processes = [
+            self._fork(folder / f"process-{number}", both if number < (count + 1) // 2 else [self._tickets])
+            for number in range(min(count, len(self._parts)))
+        ]
         try:
             self._pass_on(processes)
         finally:
-            os.close(self._tickets)
+            for tickets in both:
+                os.close(tickets)
             for process in processes:
                 process.output.close()
                 os.waitpid(process.id, 0)
         if self._session.shouldfail:
             raise self._session.Failed(self._session.shouldfail)
 
-    def _fork(self, folder: Path) -> _Process:
-        """Fork a process whose temporary files are in a folder of its own."""
+    def _fork(self, folder: Path, tickets: list[int]) -> _Process:
+        """Fork a process that takes the parts of these pipes, with its temporary files in *folder*."""
         reading, writing = Pipe(duplex=False)
         sys.stdout.flush()
         sys.stderr.flush()
@@ -121,7 +138,7 @@ class _Run:
             reading.close()
             folder.mkdir(0o700)
             self._session.config._tmp_path_factory._basetemp = folder  # type: ignore[attr-defined]  # noqa: SLF001
-            _Executor(self._session, self._parts, self._tickets, writing).execute()
+            _Executor(self._session, self._parts, tickets, writing).execute()
             code = 0
         except KeyboardInterrupt:
             pass  # The parent has had it, too, and says so.
@@ -166,8 +183,9 @@ class _Run:
             self._hook.pytest_runtest_logreport(report=report)
             if self._session.shouldfail:
                 # No process takes another part.
-                while os.read(self._tickets, _TICKET.size):
-                    pass
+                for tickets in (self._session_tickets, self._tickets):
+                    while os.read(tickets, _TICKET.size):
+                        pass
 
     def _fail_open_items(self, process: _Process) -> None:
         """Report items as failed that a process had taken when it ended."""
@@ -184,12 +202,12 @@ class _Executor:
     Args:
         session: pytest's session.
         parts: the items that one process executes, one after the other.
-        tickets: the pipe with the indexes of parts that no process has taken.
+        tickets: pipes with the indexes of parts that no process has taken, the first to be emptied first.
         output: where messages to the parent are written.
     """
 
     def __init__(
-        self, session: pytest.Session, parts: list[list[pytest.Item]], tickets: int, output: Connection[Any, Any]
+        self, session: pytest.Session, parts: list[list[pytest.Item]], tickets: list[int], output: Connection[Any, Any]
     ) -> None:
         self._session = session
         self._parts = parts
@@ -215,10 +233,11 @@ class _Executor:
 
     def _items(self) -> Iterator[pytest.Item]:
         """Yield the items of parts; a part is taken when its first item is asked for."""
-        while ticket := os.read(self._tickets, _TICKET.size):
-            (part,) = _TICKET.unpack(ticket)
-            self._output.send({"part": part})
-            yield from self._parts[part]
+        for tickets in self._tickets:
+            while ticket := os.read(tickets, _TICKET.size):
+                (part,) = _TICKET.unpack(ticket)
+                self._output.send({"part": part})
+                yield from self._parts[part]
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool:

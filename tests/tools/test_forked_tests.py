@@ -115,6 +115,23 @@ def test_modules_that_share_a_fixture_of_their_package(modules: Path) -> None:
     assert (len(pids), len({*pids})) == (6, 1)
 
 
+def test_sessions_are_in_half_of_the_processes(modules: Path) -> None:
+    """Modules with a mark of a session share few processes, the others take all."""
+    for name in MODULES:
+        (modules / name).unlink()
+    seen = f"print(os.getpid(), file=open({str(modules)!r} + '/%s', 'a'))"
+    body = f"import os, time, pytest\n\n%s\ndef test_it():\n    time.sleep(0.1)\n    {seen}\n"
+    for number in range(12):
+        (modules / f"test_s{number}.py").write_text(body % ("@pytest.mark.session", "sessions"))
+        (modules / f"test_o{number}.py").write_text(body % ("", "others"))
+
+    _, outcomes = run(modules, "--processes", "4", "-W", "ignore")
+
+    sessions, others = ((modules / name).read_text(encoding="utf-8").splitlines() for name in ("sessions", "others"))
+    assert (set(outcomes.values()), len(sessions), len(others)) == ({"passed"}, 12, 12)
+    assert 1 <= len({*sessions}) <= 2
+
+
 def test_the_first_failure_ends_the_run(modules: Path) -> None:
     """With ``-x`` no process takes another module, and pytest says why it stops."""
     (modules / "test_b.py").unlink()
