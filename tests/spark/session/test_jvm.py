@@ -87,6 +87,43 @@ except RunError as failure:
     assert "no-number" in done.stderr
 
 
+OUTLIVED = """
+import subprocess, sys, time
+from pathlib import Path
+from turnout.spark.session.build import _children_write_to
+
+log = Path(sys.argv[1])
+child = "import sys; print('a line', flush=True); print('an error', file=sys.stderr, flush=True); sys.stdin.read()"
+with _children_write_to(log):
+    subprocess.Popen([sys.executable, "-c", child])
+print("said by the process")
+while len(log.read_text().splitlines()) < 2:
+    time.sleep(0.01)
+"""
+
+
+def test_a_jvm_that_lives_longer_holds_no_output(tmp_path: Path) -> None:
+    """What reads the output of a run does not wait for the JVM, which writes into the log alone."""
+    reading, writing = os.pipe()
+    log = tmp_path / "spark.log"
+    try:
+        # The child ends with this pipe: a descriptor that it had inherited would be open, and the timeout pass.
+        done = subprocess.run(
+            [sys.executable, "-c", OUTLIVED, str(log)],
+            stdin=reading,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        )
+    finally:
+        os.close(reading)
+        os.close(writing)
+
+    assert (done.stdout, done.stderr) == ("said by the process\n", "")
+    assert sorted(log.read_text().splitlines()) == ["a line", "an error"]
+
+
 INTERRUPTED = """
 import signal, time
 import psutil

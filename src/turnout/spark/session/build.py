@@ -167,7 +167,7 @@ def route_session(route: Route, *, master: str = "local[*]", log: Path | None = 
     Args:
         route: route with the ``spark`` block to apply.
         master: Spark's master.
-        log: file for the standard error of the JVM and the workers; the process's own if not given.
+        log: file for the outputs of the JVM and the workers; the process's own if not given.
     """
     leave_last_words_unsaid()
     with _children_write_to(log), out_of_reach_of_sigterm():
@@ -194,7 +194,7 @@ def server_session(
         routes: the known routes: the settings of their endpoints apply from the start.
         master: Spark's master.
         properties: they win over turnout's own.
-        log: file for the standard error of the JVM and the workers; the process's own if not given.
+        log: file for the outputs of the JVM and the workers; the process's own if not given.
     """
     needed: dict[str, str] = {}
     for route in routes:
@@ -217,22 +217,28 @@ def session_for(spark: SparkSession, route: Route) -> SparkSession:
 
 @contextmanager
 def _children_write_to(log: Path | None) -> Iterator[None]:
-    """Have processes that are started in this block inherit *log* as their standard error.
+    """Have processes that are started in this block inherit *log* as their standard output and standard error.
 
-    The JVM writes to the descriptor that it was started with, and so do its Python workers: it is exchanged for the
-    moment of the start only, and later output of this process is not redirected.
+    The JVM writes to the descriptors that it was started with, and so do its Python workers: they are exchanged for the
+    moment of the start only, and later output of this process is not redirected. Whoever reads the output of this
+    process, and has read its end, would else wait for the JVM, which may write its archive of classes afterwards.
     """
     if log is None:
         yield
         return
     private_folder(log.parent)
-    sys.stderr.flush()
-    saved = os.dup(2)
+    # A stream is None if this process was started without it.
+    streams = {number: stream for number, stream in ((1, sys.stdout), (2, sys.stderr)) if stream is not None}
+    saved = {}
     try:
         with append_privately(log) as file:
-            os.dup2(file.fileno(), 2)
+            for number, stream in streams.items():
+                stream.flush()
+                saved[number] = os.dup(number)
+                os.dup2(file.fileno(), number)
         yield
     finally:
-        sys.stderr.flush()
-        os.dup2(saved, 2)
-        os.close(saved)
+        for number, copy in saved.items():
+            streams[number].flush()
+            os.dup2(copy, number)
+            os.close(copy)
