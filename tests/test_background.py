@@ -26,7 +26,7 @@ def status_of(name: str) -> background.BackgroundStatus | None:
 
 def until(what: Callable[[], object]) -> None:
     waiting = threading.Event()
-    for _ in range(2_000):
+    for _ in range(12_000):
         if what():
             return
         waiting.wait(0.01)

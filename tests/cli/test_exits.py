@@ -153,7 +153,7 @@ def test_an_interrupted_command_is_done_if_it_has_no_end(
         assert process.stdout is not None
         shown = process.stdout.readline()
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=240)
 
     assert shown, errors
     assert process.returncode == code, errors

@@ -85,8 +85,8 @@ def command(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "turnout", *arguments]
 
 
-def wait_for(condition: Callable[[], bool], seconds: float = 60.0) -> None:
-    """Return when *condition* holds; fail when it does not for so many seconds."""
+def wait_for(condition: Callable[[], bool], seconds: float = 300.0) -> None:
+    """Return when *condition* holds; fail when it does not for so many seconds, which a busy machine may take."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it did not happen in time"

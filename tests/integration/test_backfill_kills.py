@@ -58,11 +58,11 @@ def test_kills_during_a_backfill(streams: Streams, tmp_path: Path) -> None:
         for share in KILLS:
             switch.start()
             if share == KILLS[0]:
-                wait_for(lambda: matched_before(tmp_path / "checkpoint").get(streams.source) == COUNT + 1, 180)
+                wait_for(lambda: matched_before(tmp_path / "checkpoint").get(streams.source) == COUNT + 1)
                 for id_, destination in (("late", streams.out("late")), ("fed", "feed:")):
                     start = Start("earliest")
                     store.create(Subscription([destination], kiwi("city", "Oulu"), id=id_, start=start))
-            wait_for(lambda share=share: streams.stored(streams.sink) > share * len(even), 180)  # type: ignore[misc]
+            wait_for(lambda share=share: streams.stored(streams.sink) > share * len(even))  # type: ignore[misc]
             assert BackfillLedger(tmp_path / "checkpoint").rows
             switch.kill()
         # The next record shows where the missed range ends.

@@ -179,7 +179,7 @@ def test_a_stop_and_a_new_subscription(setting: Setting) -> None:
     setting.publish(10_000, 15_000)
     setting.await_stored(13_000, process)
     process.send_signal(signal.SIGTERM)
-    printed, errors = process.communicate(timeout=60)
+    printed, errors = process.communicate(timeout=240)
 
     assert process.returncode == 0, errors[-3000:]
     result = json.loads(printed)

@@ -139,7 +139,7 @@ def test_the_server_restarts_pauses_and_cuts(tmp_path: Path, server: NatsServer,
         try:
             for disturb in (proxy.cut, lambda: server.restart(kill=True), proxy.cut, lambda: pause(server, 1.5)):
                 enough = stored(server) + 1500
-                wait_for(partial(has_stored_more, server, enough), 90)
+                wait_for(partial(has_stored_more, server, enough))
                 disturb()
 
             assert query.awaitTermination(120)

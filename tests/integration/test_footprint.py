@@ -91,7 +91,7 @@ def test_footprint(streams: Streams, tmp_path: Path) -> None:
     route.chmod(0o600)
     streams.publish([("a", json.dumps({"n": 1}).encode(), [])])
     with running(tmp_path, route) as process:
-        wait_for(lambda: process.poll() is not None or streams.stored(streams.sink) == 1, 120)
+        wait_for(lambda: process.poll() is not None or streams.stored(streams.sink) == 1)
         assert process.poll() is None
         processes = family(process)
         sockets = listening(processes)
@@ -110,5 +110,5 @@ def test_footprint(streams: Streams, tmp_path: Path) -> None:
         lambda: not any(process.is_running() and process.status() != psutil.STATUS_ZOMBIE for process in processes)
     )
     with running(tmp_path, route) as process:
-        wait_for(lambda: process.poll() is not None or not any(path.exists() for path in owned), 120)
+        wait_for(lambda: process.poll() is not None or not any(path.exists() for path in owned))
         assert process.poll() is None

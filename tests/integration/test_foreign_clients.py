@@ -149,7 +149,7 @@ def test_a_server_that_stops(client: Client, tmp_path: Path) -> None:
                 assert process.stdout is not None
                 assert process.stdout.readline() == "ready\n"
                 server.send_signal(signal.SIGTERM)
-                _, log = server.communicate(timeout=60)
+                _, log = server.communicate(timeout=240)
                 seen = client.result(process)
         finally:
             if server.poll() is None:

@@ -363,13 +363,13 @@ def test_spark_starts_a_task_again(streams: Streams, nats_server: NatsServer, tm
     path = write_route(tmp_path, text(streams))
     publish(streams, 0, 300)
     with running(tmp_path, path, "--master", "local[2,4]", "--json-lines") as switch:
-        wait_for(partial(reached, switch.checkpoint, 301), 120)
+        wait_for(partial(reached, switch.checkpoint, 301))
         for first in (300, 400, 500):
             publish(streams, first, first + 50)
             for worker in filter(partial(publishes, port=nats_server.port), switch.workers()):
                 worker.kill()
             publish(streams, first + 50, first + 100)
-            wait_for(partial(reached, switch.checkpoint, first + 101), 120)
+            wait_for(partial(reached, switch.checkpoint, first + 101))
         switch.process.terminate()
         assert switch.wait(60) == 0
         result = json.loads(switch.said().splitlines()[-1])
@@ -388,9 +388,9 @@ def test_a_process_is_killed_inside_an_open_split(
     path = write_route(tmp_path, text(streams))
     with running(tmp_path, path) as switch:
         checkpoint = switch.checkpoint
-        wait_for(partial(stays_open, checkpoint), 120)
+        wait_for(partial(stays_open, checkpoint))
         publish(streams, 0, 500)
-        wait_for(partial(reached, checkpoint, 501), 120)
+        wait_for(partial(reached, checkpoint, 501))
         for start in range(500, 600, 10):
             publish(streams, start, start + 10)
             time.sleep(0.05)

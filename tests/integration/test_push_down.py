@@ -165,7 +165,7 @@ def test_killed_in_the_middle(streams: Streams, store: Store, tmp_path: Path) ->
         command(*arguments), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
     )
     try:
-        wait_for(lambda: streams.stored(streams.sink) > 50, 120)
+        wait_for(lambda: streams.stored(streams.sink) > 50)
     finally:
         os.killpg(first.pid, signal.SIGKILL)
         first.wait()

@@ -182,7 +182,7 @@ def test_a_clock_that_is_set_for_all_processes(streams: Streams, tmp_path: Path)
                 for again in range(3):
                     first = 30 * n + 10 * again
                     publish(streams, first, first + 10)
-                    wait_for(lambda: not switch.runs() or streams.stored(streams.sink) == first + 10, 120)  # noqa: B023
+                    wait_for(lambda: not switch.runs() or streams.stored(streams.sink) == first + 10)  # noqa: B023
                     assert switch.runs(), switch.said()[-3000:]
                     # What is looked for every second is looked for with this clock.
                     time.sleep(0.7)
@@ -265,7 +265,7 @@ def test_the_jvm_is_killed(streams: Streams, tmp_path: Path) -> None:
     publish(streams, 0, 2000)
     route = write_route(tmp_path, text(streams))
     with running(tmp_path, route) as switch:
-        wait_for(lambda: streams.stored(streams.sink) > 100, 120)
+        wait_for(lambda: streams.stored(streams.sink) > 100)
         jvm = switch.jvm()
         assert jvm is not None
         jvm.kill()
@@ -285,7 +285,7 @@ def test_sigterm_to_all_processes(spark: SparkSession, streams: Streams, tmp_pat
     publish(streams, 0, 2000)
     route = write_route(tmp_path, text(streams))
     with running(tmp_path, route, "--json") as switch:
-        wait_for(lambda: streams.stored(streams.sink) > 100, 120)
+        wait_for(lambda: streams.stored(streams.sink) > 100)
         for process in switch.all():
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.terminate()

@@ -263,7 +263,7 @@ def test_killed_in_the_middle(streams: Streams, text: str, tmp_path: Path) -> No
 
     first = subprocess.Popen(command(*arguments), start_new_session=True, stderr=subprocess.DEVNULL)
     try:
-        wait_for(lambda: noted() > COUNT + 2_000 and streams.stored(streams.sink) > noted() - COUNT, 180)
+        wait_for(lambda: noted() > COUNT + 2_000 and streams.stored(streams.sink) > noted() - COUNT)
     finally:
         os.killpg(first.pid, signal.SIGKILL)
         first.wait()

@@ -298,7 +298,7 @@ def test_killed_in_the_middle(spark: SparkSession, streams: Streams, tmp_path: P
     deliveries, _ = expected(streams, count)
     path = write_route(tmp_path, route_text(streams, new_store(tmp_path, streams), batch=500))
     with subprocess.Popen(run_command(path, tmp_path), start_new_session=True, stdout=subprocess.DEVNULL) as first:
-        wait_for(lambda: streams.stored(streams.sink) > 500, 120)
+        wait_for(lambda: streams.stored(streams.sink) > 500)
         os.killpg(first.pid, signal.SIGKILL)
     at_the_kill = streams.stored(streams.sink)
 
@@ -318,9 +318,9 @@ def test_stopped_by_sigterm(spark: SparkSession, streams: Streams, tmp_path: Pat
     with subprocess.Popen(
         run_command(path, tmp_path), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as first:
-        wait_for(lambda: streams.stored(streams.sink) > 500, 120)
+        wait_for(lambda: streams.stored(streams.sink) > 500)
         first.send_signal(signal.SIGTERM)
-        output, errors = first.communicate(timeout=60)
+        output, errors = first.communicate(timeout=240)
 
     assert first.returncode == 130, errors
     *lines, report = (json.loads(line) for line in output.splitlines())

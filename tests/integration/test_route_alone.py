@@ -119,7 +119,7 @@ def test_killed_in_the_middle(spark: SparkSession, streams: Streams, tmp_path: P
     publish_kept(streams, count)
     killed = command("run", str(path), "--master", "local[2]", "--checkpoint", folder)
     with subprocess.Popen(killed, start_new_session=True, stdout=subprocess.DEVNULL) as first:
-        wait_for(lambda: streams.stored(streams.sink) > 100, 120)
+        wait_for(lambda: streams.stored(streams.sink) > 100)
         os.killpg(first.pid, signal.SIGKILL)
     left = count - streams.stored(streams.sink)
 

@@ -123,7 +123,7 @@ def test_killed_and_back(
     publish(streams, range(30_000))
     with earlier.switch(tmp_path, file).start() as switch:
         # In the second of three micro-batches: with subscriptions a record is delivered once or twice.
-        wait_for(lambda: streams.stored(streams.sink) > (12_000 if kind == "plain" else 20_000), 240)
+        wait_for(lambda: streams.stored(streams.sink) > (12_000 if kind == "plain" else 20_000))
         switch.kill()
 
     result = job.run(Route.parse(text, {}), spark, once=True, checkpoint=switch.checkpoint)

@@ -39,7 +39,7 @@ def route_text(name: str, stream: str = "IN", more: str = "") -> str:
     return ROUTE.format(name=name, stream=stream, more=more)
 
 
-def wait_for(condition: Callable[[], Any], seconds: float = 30.0) -> Any:
+def wait_for(condition: Callable[[], Any], seconds: float = 120.0) -> Any:
     """Return the condition's first truthy result; fail if there is none within this number of seconds."""
     deadline = time.monotonic() + seconds
     while not (value := condition()):

@@ -288,7 +288,7 @@ def test_connections_beyond_the_limit_of_open_files_print_no_tracebacks(tmp_path
             waiting.settimeout(30)
             assert is_served(waiting)
         clients.close()
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=240)
 
     assert "Traceback" not in errors
     assert len(errors.splitlines()) < 10

@@ -69,7 +69,7 @@ class Errors(list[Exception]):
         return self.of(kind)[0]
 
 
-async def eventually(condition: Callable[[], bool | Awaitable[bool]], timeout: float = 5.0) -> None:
+async def eventually(condition: Callable[[], bool | Awaitable[bool]], timeout: float = 60.0) -> None:
     """Wait until something is so."""
     async with asyncio.timeout(timeout):
         while True:
