@@ -50,3 +50,14 @@ def test_contradictions(text) -> None:
 def test_equivalents(one, other) -> None:
     """Equivalent conditions have the same digest."""
     assert form_of(parse(one)).digest == form_of(parse(other)).digest
+
+
+def test_independent_globs_are_no_more_work_than_their_diagram() -> None:
+    """Globs that imply nothing about each other, as those of detection rules, do not make a condition too large."""
+    groups = ["(" + " OR ".join(f"line:*{letter}{number}*" for number in range(8)) + ")" for letter in "ghkm"]
+
+    form, backwards = form_of(parse(" AND ".join(groups))), form_of(parse(" AND ".join(reversed(groups))))
+
+    assert form.exact
+    assert form.digest == backwards.digest
+    assert form_of(parse(f"{groups[0]} AND NOT {groups[0]}")).always is False

@@ -53,6 +53,7 @@ class Diagrams:
         self._chosen: dict[tuple[Root, Root, Root], Root] = {}
         self._reduced: dict[tuple[Root, _Context], Root] = {}
         self._atoms: set[Atom] = set()
+        self._last_decided: dict[Literal, tuple[int, Atom | None]] = {}
         self._steps = 0
 
     def node(self, root: Root) -> DecisionNode:
@@ -144,6 +145,8 @@ class Diagrams:
         if context and context[0][0].key != atom.key:
             # Keys are in sequence: no node below tests earlier keys.
             context = ()
+        # Without literals that decide nothing below, the same case comes again: most patterns are independent.
+        context = tuple(literal for literal in context if (last := self._last(literal)) is not None and last >= atom)
         case = (root, context)
         simpler = self._reduced.get(case)
         if simpler is None:
@@ -155,6 +158,16 @@ class Diagrams:
                 simpler = self.reduced(high if truth else low, context)
             self._reduced[case] = simpler
         return simpler
+
+    def _last(self, literal: Literal) -> Atom | None:
+        """Return the last atom in sequence that a literal decides; None if it decides none behind its own."""
+        known = self._last_decided.get(literal)
+        if known is None or known[0] != len(self._atoms):
+            own = literal[0]
+            behind = (atom for atom in self._atoms if atom.key == own.key and atom > own)
+            last = max((atom for atom in behind if _decided((literal,), atom) is not None), default=None)
+            known = self._last_decided[literal] = len(self._atoms), last
+        return known[1]
 
     def _split(self, atom: Atom, high: Root, low: Root, context: _Context) -> Root:
         if_true, if_false = (*context, (atom, True)), (*context, (atom, False))
