@@ -23,9 +23,8 @@ import numpy as np
 from yarl import URL
 
 from benchmarks.harness import Case, Options, Result, Setup, cpu_seconds
-from turnout.delivery.client import Client
+from turnout.delivery.client import Client, Target
 from turnout.delivery.service import deliver, opened_queue
-from turnout.delivery.target import Target
 from turnout.embedded import NatsServer
 from turnout.nats.wire import Connection, Publisher
 from turnout.routes import Route

@@ -187,7 +187,7 @@ def test_an_interrupted_replay_is_not_done(turnout, tmp_path, monkeypatch, nats_
 def test_an_interrupted_drain_is_not_done(turnout, tmp_path, monkeypatch, options, expected) -> None:
     """Deliveries without an end are done by a signal; a drain is not."""
     from turnout.delivery import service
-    from turnout.delivery.counts import DeliveryCounts
+    from turnout.delivery.failures import DeliveryCounts
 
     async def deliver(_route, stop, *, drain):
         signal.raise_signal(signal.SIGTERM)

@@ -13,7 +13,7 @@ from typing import Any
 from aiohttp import web
 
 from tests.nats.jetstream.support import fresh
-from turnout.delivery.counts import DeliveryCounts
+from turnout.delivery.failures import DeliveryCounts
 from turnout.delivery.service import deliver, opened_queue
 from turnout.delivery.streams import DeliveryStreams
 from turnout.nats.jetstream import connect

@@ -8,17 +8,17 @@ import ssl
 from collections.abc import Awaitable, Callable
 from contextlib import asynccontextmanager
 from ipaddress import ip_network
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from yarl import URL
 
 from tests.certificates import make_certificates
-from turnout.delivery.client import Client
-from turnout.delivery.connection import Connection, Exchange
-from turnout.delivery.response import Response
-from turnout.delivery.target import Target
+from turnout.delivery.client import Client, Connection, Exchange, Response, ResponseReader, Target
 
 OK = b"HTTP/1.1 204 No Content\r\n\r\n"
 Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -314,3 +314,37 @@ def test_tls_with_an_authority_of_ones_own(tmp_path: Path) -> None:
         assert [one.status for one in refused] == [None, None]
         assert reason in refused[0].error
     assert len(bodies) == 2
+
+
+@given(st.binary(max_size=400), st.lists(st.integers(0, 400), max_size=5))
+def test_any_bytes(data: bytes, cuts: list[int]) -> None:
+    """Any bytes, in any pieces, are a response, a failure, or incomplete."""
+    reader = ResponseReader()
+    reader.begin(100)
+    places = [0, *sorted(cuts), len(data)]
+    for begin, end in pairwise(places):
+        response = reader.feed(b"HTTP/1.1 200 OK\r\n" + data[begin:end] if begin == 0 else data[begin:end])
+        if response is not None:
+            assert response.status is None or response.status >= 200
+            return
+
+
+@pytest.mark.parametrize("url", ["http://a/ b", "http://a/\r\nX: y", "http://a/\x7fé", "ftp://a/", "/in"])
+def test_bad_targets(url: str) -> None:
+    """A URL that would break the request line has no target."""
+    with pytest.raises(ValueError, match="expected"):
+        Target.of(URL(url, encoded=True))
+
+
+@pytest.mark.parametrize(
+    ("url", "head"),
+    [
+        ("https://a", "POST / HTTP/1.1\r\nHost: a\r\n"),
+        ("https://a?x=%20", "POST /?x=%20 HTTP/1.1\r\nHost: a\r\n"),
+        ("http://[::1]:80/p", "POST /p HTTP/1.1\r\nHost: [::1]\r\n"),
+        ("https://a:8443/p", "POST /p HTTP/1.1\r\nHost: a:8443\r\n"),
+    ],
+)
+def test_targets(url: str, head: str) -> None:
+    """The request line has path and query as they are written; Host has the port unless it is the usual one."""
+    assert Target.of(URL(url, encoded=True)).head == head

@@ -20,7 +20,7 @@ from standardwebhooks import Webhook, WebhookVerificationError
 
 from tests.certificates import make_certificates
 from tests.delivery.receiver import SECRET, Hooks, Receiver, Request
-from turnout.delivery import capacity, dispatcher
+from turnout.delivery import dispatcher, settings
 from turnout.delivery.dispatcher import Dispatcher
 from turnout.delivery.failures import Failures
 from turnout.delivery.lane import Delivery
@@ -615,7 +615,7 @@ def test_quota_of_a_tenant(nats_server: NatsServer) -> None:
 
 def test_messages_above_a_quota_go_back_to_the_queue(nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """A full lane that waits for its quota holds up no others, and none of its messages becomes a dead letter."""
-    monkeypatch.setattr(capacity, "_MAX_HELD_DELIVERIES", 8)
+    monkeypatch.setattr(settings, "_MAX_HELD_DELIVERIES", 8)
     count = 60
 
     async def work(hooks: Hooks, receiver: Receiver) -> None:

@@ -18,17 +18,12 @@ from functools import partial
 from typing import Final, TypeVar
 
 from turnout.background import Tasks, keep_running
-from turnout.delivery.attempts import AttemptLog
-from turnout.delivery.capacity import Capacity
-from turnout.delivery.client import Client
-from turnout.delivery.counts import DeliveryCounts
-from turnout.delivery.failures import Failures
-from turnout.delivery.lane import Delivery, Lane, LastResponse
-from turnout.delivery.queue import DeliveryQueue, QueuedMessage
+from turnout.delivery.client import GONE, Client, Response
+from turnout.delivery.failures import DeliveryCounts, Failures
+from turnout.delivery.lane import Delivery, EndpointStatus, Lane, LastResponse
+from turnout.delivery.queue import AttemptLog, DeliveryQueue, QueuedMessage
 from turnout.delivery.requests import order_key, request_of, signed
-from turnout.delivery.response import GONE, Response
-from turnout.delivery.settings import Lanes
-from turnout.delivery.status import EndpointStatus
+from turnout.delivery.settings import Capacity, Lanes
 from turnout.errors import StoreUnavailableError, TurnoutError, message_of
 from turnout.plural import plural
 from turnout.subscriptions.tenants import tenant_of

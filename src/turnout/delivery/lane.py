@@ -1,19 +1,171 @@
-"""Lane: the deliveries that wait for one endpoint under the same settings, and when the next may be sent."""
+"""Lane of an endpoint: its waiting deliveries, its circuit breaker, its tenant's quota, and its status."""
 
 from __future__ import annotations
 
 import heapq
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, Literal, NamedTuple
 
-from turnout.delivery.breaker import Breaker
+from turnout.delivery.client import Response, Target
 from turnout.delivery.queue import QueuedMessage
-from turnout.delivery.response import Response
-from turnout.delivery.signatures import Signer
-from turnout.delivery.target import Target
-from turnout.delivery.tenant_rate import BURST_SECONDS, TenantRate
-from turnout.subscriptions.delivery_settings import DeliverySettings
+from turnout.delivery.requests import Signer
+from turnout.errors import SubscriptionInvalidError
+from turnout.subscriptions import Store, Subscription
+from turnout.subscriptions.delivery_settings import MONTH, DeliverySettings
+from turnout.subscriptions.store import tenant_store
+from turnout.subscriptions.tenants import tenant_of
+
+
+class Breaker:
+    """State of one circuit breaker; times are seconds of any one clock.
+
+    Args:
+        failures: consecutive failures that open it; 0 for never.
+        pause: seconds until the first probe; doubles with each probe that fails.
+        probe: seconds after which a probe without an outcome is given up.
+
+    >>> breaker = Breaker(2, 30.0)
+    >>> breaker.failed(0.0), breaker.failed(1.0), breaker.wait(1.0)
+    (None, None, 30.0)
+    >>> breaker.sent(31.0), breaker.wait(31.0) > 0
+    (None, True)
+    >>> breaker.succeeded(), breaker.wait(31.0)
+    (None, 0.0)
+    """
+
+    def __init__(self, failures: int, pause: float, probe: float = 90.0) -> None:
+        self._limit = failures
+        self._pause = pause
+        self._failures = 0
+        self._next_pause = pause
+        self._probe = probe
+        self._opens_at = 0.0
+        self._is_probing = False
+        self.is_open = False
+
+    def wait(self, now: float) -> float:
+        """Return the seconds until a request may be sent."""
+        return max(0.0, self._opens_at - now) if self.is_open else 0.0
+
+    def sent(self, now: float) -> None:
+        """Count a request; of an open breaker it is the probe, and no other follows until its outcome is known."""
+        if self.is_open:
+            self._opens_at, self._is_probing = now + self._probe, True
+
+    def abandoned(self, now: float) -> None:
+        """Allow another probe: the last request was not sent, and has no outcome."""
+        if self.is_open and self._is_probing:
+            self._opens_at, self._is_probing = now, False
+
+    def succeeded(self) -> None:
+        """Close it."""
+        self._failures, self._next_pause, self.is_open, self._is_probing = 0, self._pause, False, False
+
+    def failed(self, now: float) -> None:
+        """Count a failure, and open it after the last one that is allowed."""
+        self._failures += 1
+        if not self._limit or self._failures < self._limit:
+            return
+        if self.is_open and not self._is_probing:
+            # A request that was under way when it opened says nothing new.
+            return
+        self.is_open, self._is_probing = True, False
+        self._opens_at = now + self._next_pause
+        self._next_pause = min(2 * self._next_pause, MONTH)
+
+
+BURST_SECONDS: Final = 0.05
+"""Unused rate of so long may be caught up with: timers are not exact."""
+
+
+@dataclass(slots=True)
+class TenantRate:
+    """Slots of requests in time that the lanes of a tenant take one after the other.
+
+    Each lane reserves one slot at a time, so lanes take turns, and none wakes before it may send.
+
+    Attributes:
+        rate: requests of a second.
+        revision: revision of the store whose version of a subscription has this rate.
+
+    >>> tenant = TenantRate(2, 1)
+    >>> [round(tenant.reserve(100.0) - 100.0, 3) for _ in range(3)]
+    [-0.05, 0.45, 0.95]
+    """
+
+    rate: float
+    revision: int
+    _next: float = 0.0
+
+    def reserve(self, now: float) -> float:
+        """Return the time of the next free slot, and take it."""
+        slot = max(self._next, now - BURST_SECONDS)
+        self._next = slot + 1 / self.rate
+        return slot
+
+
+class TenantRates:
+    """Rates of the tenants that deliveries belong to, as recorded with their subscriptions.
+
+    The newest subscription with a quota counts. A tenant's subscriptions are read with its first delivery, and
+    changes followed from then on.
+
+    Args:
+        store: the store of all tenants.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._rates: dict[str, TenantRate] = {}
+        self._read: set[str] = set()
+
+    def of(self, subscription: str) -> TenantRate | None:
+        """Return the rate of a subscription's tenant; None without a tenant or a quota. It may read the store.
+
+        Raises:
+            SubscriptionError: the store does not answer.
+        """
+        tenant = tenant_of(subscription)
+        if tenant and tenant not in self._read:
+            versions = self._versions(tenant)
+            newest = max(versions, key=lambda one: one.revision, default=None)
+            if newest is not None:
+                self._set(tenant, newest)
+            self._read.add(tenant)
+        return self._rates.get(tenant)
+
+    def _versions(self, tenant: str) -> list[Subscription]:
+        """Return the tenant's subscriptions that have a quota."""
+        try:
+            return [one for one in tenant_store(self._store, tenant).snapshot() if one.deliveries is not None]
+        except SubscriptionInvalidError:
+            # A store without tenants: the id only looks like that of one.
+            return []
+
+    def follow(self, changed: Iterable[Subscription]) -> bool:
+        """Take new versions of subscriptions; return True if a tenant has its first quota."""
+        is_first = False
+        for one in changed:
+            tenant = tenant_of(one.id)
+            known = self._rates.get(tenant)
+            if tenant not in self._read or one.deliveries is None or (known and one.revision < known.revision):
+                continue
+            is_first = is_first or known is None
+            self._set(tenant, one)
+        return is_first
+
+    def reset(self) -> None:
+        """Read the subscriptions of each tenant again with its next delivery of an unknown subject."""
+        self._read.clear()
+
+    def _set(self, tenant: str, version: Subscription) -> None:
+        """Take the quota of a version; lanes have the same object, and see the change."""
+        assert version.deliveries is not None
+        rate = self._rates.setdefault(tenant, TenantRate(version.deliveries, version.revision))
+        rate.rate, rate.revision = version.deliveries, version.revision
+
 
 _GRACE_SECONDS = 30.0
 _OVERDUE_SECONDS = 60.0
@@ -197,3 +349,63 @@ class Lane:
         else:
             heapq.heappush(self._chains[delivery.key], (delivery.sequence, delivery))
             self._ready.append(delivery.key)
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointStatus:
+    """Endpoint under the same settings, at one moment.
+
+    Attributes:
+        destination: as subscriptions have it.
+        subscription: the one with settings of its own; "" for all others.
+        state: closed and open are those of the circuit breaker; a disabled endpoint has answered 410.
+        probe_seconds: seconds until the next probe of an open breaker; 0 otherwise.
+        in_flight: number of requests now.
+        concurrency: most requests at one time.
+        waiting: number of messages that wait, failed ones included.
+        last_status: status of the last response; None without one.
+        last_error: failure of the last request, or the beginning of its response; "" after a success.
+        last_at: time of that, in seconds since 1970; None before the first request.
+        retry: seconds before each further attempt.
+        tenant: tenant whose quota of deliveries applies; "" for none.
+    """
+
+    destination: str
+    subscription: str
+    state: Literal["closed", "open", "disabled"]
+    probe_seconds: float
+    in_flight: int
+    concurrency: int
+    waiting: int
+    last_status: int | None
+    last_error: str
+    last_at: float | None
+    retry: tuple[float, ...]
+    tenant: str = ""
+
+    @classmethod
+    def of(cls, lane: Lane, disabled: frozenset[str], now: float) -> EndpointStatus:
+        """Return the state of a lane.
+
+        Args:
+            lane: may be in use by the dispatcher's thread; it is only read.
+            disabled: destinations that are disabled.
+            now: by the clock of the dispatcher.
+        """
+        destination, is_open = lane.endpoint.destination, lane.breaker.is_open
+        last = lane.last
+        return cls(
+            destination,
+            lane.subscription,
+            "disabled" if destination in disabled else "open" if is_open else "closed",
+            # While a probe is under way there is no time of the next one.
+            lane.breaker.wait(now) if is_open and not lane.under_way else 0.0,
+            lane.under_way,
+            lane.settings.concurrency,
+            max(0, lane.held - lane.under_way) + len(lane.parked),
+            last.response.status if last else None,
+            last.response.error if last else "",
+            last.at if last else None,
+            lane.settings.retry,
+            lane.tenant,
+        )

@@ -1,15 +1,252 @@
-"""Queue of deliveries, as the dispatcher sees it: fetch, acknowledge, retry later, give up."""
+"""Queue of deliveries, as every kind of server has it, with their failed attempts and their dead letters."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection
+import logging
+from collections.abc import AsyncIterator, Collection, Iterator
 from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
+from typing import Final, Protocol, Self
 
-from turnout.delivery.attempts import AttemptLog
-from turnout.delivery.letters import DeadDelivery
+import msgspec
+
+from turnout.kafka.admin import KafkaAdmin
+from turnout.kafka.options import KafkaOptions
+from turnout.kafka.progress import PartitionProgress
+from turnout.kafka.reader import PartitionRange, RangeReader, committed_progress
+from turnout.nats.jetstream import JetStream, KeyValue, KeyValueConfig
+from turnout.nats.jetstream.errors import MessageNotFoundError
 from turnout.nats.protocol.headers import HeaderInput, Headers
+from turnout.routes.webhooks import WebhooksPart
+from turnout.runtime.kafka_source import partitions_of
+from turnout.subscriptions.webhooks import delivery_address
+
+_log = logging.getLogger(__name__)
+_KEPT_SECONDS = 45 * 86_400.0
+_MARKER_SECONDS = 60.0
+_DISABLED = "disabled"
+
+
+class Attempt(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One request that failed.
+
+    Attributes:
+        at: its time.
+        status: status of the response; None without one.
+        error: the failure.
+        next: time of the next attempt; None if there is none, or if it follows as soon as possible.
+    """
+
+    at: datetime
+    status: int | None
+    error: str
+    next: datetime | None = None
+
+
+class Bucket(Protocol):
+    """Values by keys, which outlive the dispatcher."""
+
+    async def get(self, key: str) -> bytes | None:
+        """Return the value of a key; None for a key without one."""
+
+    async def put(self, key: str, value: bytes) -> None:
+        """Store a value."""
+
+    async def purge(self, key: str) -> None:
+        """Remove a key."""
+
+
+class JetStreamBucket:
+    """Bucket of JetStream.
+
+    Args:
+        bucket: that has the values.
+    """
+
+    def __init__(self, bucket: KeyValue) -> None:
+        self._bucket = bucket
+
+    @classmethod
+    async def open(cls, js: JetStream, name: str) -> Self:
+        """Open the bucket of a name, or make it."""
+        config = KeyValueConfig(bucket=name, ttl=_KEPT_SECONDS, limit_marker_ttl=_MARKER_SECONDS)
+        return cls(await js.create_key_value(config))
+
+    async def get(self, key: str) -> bytes | None:
+        """Return the value of a key; None for a key without one."""
+        try:
+            return (await self._bucket.get(key)).value
+        except MessageNotFoundError:
+            return None
+
+    async def put(self, key: str, value: bytes) -> None:
+        """Store a value."""
+        await self._bucket.put(key, value)
+
+    async def purge(self, key: str) -> None:
+        """Remove a key; the mark of it stays for a minute."""
+        await self._bucket.purge(key, ttl=_MARKER_SECONDS)
+
+
+class AttemptLog:
+    """Failed attempts by the delivery's sequence, and endpoints that said 410.
+
+    Args:
+        bucket: bucket that has them.
+        label: stream or topic of the deliveries with its identity: one that is made anew has the same sequences again.
+        disabled: destinations that are disabled.
+    """
+
+    def __init__(self, bucket: Bucket, label: str, disabled: set[str]) -> None:
+        self._bucket = bucket
+        self._label = label
+        self.disabled = disabled
+
+    @classmethod
+    async def open(cls, bucket: Bucket, label: str) -> Self:
+        """Return the log that a bucket has of a stream or topic."""
+        log = cls(bucket, label, set())
+        await log.refresh()
+        return log
+
+    async def refresh(self) -> None:
+        """Look which endpoints are disabled now: others disable and enable them too."""
+        disabled = await self._bucket.get(_DISABLED)
+        try:
+            self.disabled = set() if disabled is None else set(msgspec.json.decode(disabled, type=list[str]))
+        except ValueError as problem:
+            # The endpoints that were disabled before stay so.
+            _log.warning("the list of disabled endpoints cannot be read, and will be replaced: %s", problem)
+
+    async def of(self, sequence: int) -> list[Attempt]:
+        """Return the failed attempts of a delivery."""
+        return attempts_of(await self._bucket.get(attempts_key(self._label, sequence)))
+
+    async def keep(self, sequence: int, attempts: list[Attempt]) -> None:
+        """Store the failed attempts of a delivery."""
+        await self._bucket.put(attempts_key(self._label, sequence), msgspec.json.encode(attempts))
+
+    async def forget(self, sequence: int) -> None:
+        """Remove the attempts of a delivery that is done."""
+        await self._bucket.purge(attempts_key(self._label, sequence))
+
+    async def disable(self, destination: str) -> None:
+        """Keep an endpoint from further requests, also after a restart."""
+        # Only what is stored counts as known: a failure here is repeated.
+        await self._bucket.put(_DISABLED, msgspec.json.encode(sorted({*self.disabled, destination})))
+        self.disabled.add(destination)
+
+    async def enable(self, destination: str) -> bool:
+        """Let a disabled endpoint have requests; return False if it was not disabled."""
+        if destination not in self.disabled:
+            return False
+        await self._bucket.put(_DISABLED, msgspec.json.encode(sorted(self.disabled - {destination})))
+        self.disabled.discard(destination)
+        return True
+
+
+def attempts_key(label: str, sequence: int) -> str:
+    """Return the key of a delivery's attempts; *label* is the stream or topic with its identity."""
+    return f"{label}.{sequence}"
+
+
+def attempts_of(value: bytes | None) -> list[Attempt]:
+    """Return the attempts that a bucket has for a delivery; none if others have written something else there."""
+    try:
+        return [] if value is None else msgspec.json.decode(value, type=list[Attempt])
+    except (ValueError, RecursionError) as problem:
+        _log.warning("failed attempts of a delivery cannot be read, and are not counted: %s", problem)
+        return []
+
+
+ATTEMPTS: Final = "Turnout-Attempts"
+"""Header of a dead letter: its failed attempts as JSON, each with time, status and error."""
+
+REASON: Final = "Turnout-Reason"
+"""Header of a dead letter: why it was given up."""
+
+WEBHOOK_ID: Final = "Turnout-Webhook-Id"
+"""Header of a dead letter, and of redriven messages: the ``webhook-id`` of its requests."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeadDelivery:
+    """Delivery that was given up.
+
+    Attributes:
+        position: sequence in its stream, or ``partition:offset``.
+        destination: as the subscription has it; "" if its subject names none.
+        subscription: its id, empty for none.
+        at: time at which it was given up; None if unknown.
+        reason: why.
+        webhook_id: ``webhook-id`` of its requests.
+        attempts: the failed ones, the oldest first; errors are the beginnings of responses.
+        size: bytes of the message.
+    """
+
+    position: str
+    destination: str
+    subscription: str
+    at: datetime | None
+    reason: str
+    webhook_id: str
+    attempts: tuple[Attempt, ...]
+    size: int
+
+    @classmethod
+    def of(
+        cls, position: str, address: tuple[str, str] | None, at: datetime | None, headers: Headers, size: int
+    ) -> Self:
+        """Return a dead letter by its headers, which others may have written: attempts that cannot be read are none."""
+        reason, webhook_id, written = (headers.get(name, [""])[0] for name in (REASON, WEBHOOK_ID, ATTEMPTS))
+        attempts = attempts_of(written.encode(errors="replace") or None)
+        destination, subscription = address or ("", "")
+        return cls(position, destination, subscription, at, reason, webhook_id, tuple(attempts), size)
+
+
+def kafka_letters(options: KafkaOptions, webhooks: WebhooksPart, count: int) -> list[DeadDelivery]:
+    """Return the last dead letters of each partition that no redrive has moved, the newest first.
+
+    Raises:
+        StreamError: a broker refuses the topic.
+        ConnectionLostError: no broker answers.
+    """
+    topic = webhooks.topics[1]
+    found: list[DeadDelivery] = []
+    with KafkaAdmin(options) as admin:
+        ends = admin.ends(partitions_of(admin.describe([topic])))
+    moved = committed_progress(options, topic, f"{webhooks.group}.redrive", [number for _, number in ends])
+    for (_, number), end in ends.items():
+        progress = moved.get(number) or PartitionProgress(end.first)
+        start = max(end.first, progress.next, end.next - count)
+        span = PartitionRange(topic, number, start, end.next)
+        for batch in RangeReader(options, span, fail_on_data_loss=False).batches():
+            rows = [row for row in batch.to_pylist() if progress.begin(row["offset"])]
+            found += _letters_of(rows, webhooks)
+    return sorted(found, key=_newest_last, reverse=True)[:count]
+
+
+def _letters_of(rows: list[dict[str, object]], webhooks: WebhooksPart) -> Iterator[DeadDelivery]:
+    for row in rows:
+        headers: Headers = {}
+        pairs: object = row["headers"]
+        for pair in pairs if isinstance(pairs, list) else ():
+            headers.setdefault(pair["key"], []).append((pair["value"] or b"").decode("utf-8", "replace"))
+        key, value, at = row["key"], row["value"], row["timestamp"]
+        subject = f"{webhooks.subject}.{key.decode('utf-8', 'replace')}" if isinstance(key, bytes) else ""
+        yield DeadDelivery.of(
+            f"{row['partition']}:{row['offset']}",
+            delivery_address(webhooks.subject, subject),
+            at if isinstance(at, datetime) else None,
+            headers,
+            len(value) if isinstance(value, bytes) else 0,
+        )
+
+
+def _newest_last(letter: DeadDelivery) -> tuple[float, str]:
+    return (letter.at.timestamp() if letter.at is not None else 0.0, letter.position)
+
 
 OF_LETTERS = ("nats-", "turnout-attempts", "turnout-reason")
 """Beginnings of the headers that a redriven delivery does not have."""

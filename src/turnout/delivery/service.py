@@ -9,10 +9,9 @@ from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from turnout.delivery.client import Client
-from turnout.delivery.counts import DeliveryCounts
 from turnout.delivery.dispatcher import Dispatcher
-from turnout.delivery.letters import DeadDelivery
-from turnout.delivery.queue import DeliveryQueue
+from turnout.delivery.failures import DeliveryCounts
+from turnout.delivery.queue import DeadDelivery, DeliveryQueue
 from turnout.delivery.settings import Lanes
 from turnout.errors import ConfigError, ConnectionLostError, Mistake, StreamError
 from turnout.routes import Route

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from typing import Final
 
 from yarl import URL
 
-from turnout.delivery.lane import Endpoint, Lane
-from turnout.delivery.signatures import Signer
-from turnout.delivery.target import Target
-from turnout.delivery.tenant_rate import TenantRate, TenantRates
+from turnout.delivery.client import Target
+from turnout.delivery.lane import Endpoint, Lane, TenantRate, TenantRates
+from turnout.delivery.requests import Signer
 from turnout.errors import StoreUnavailableError, SubscriptionNotFoundError
 from turnout.routes.webhooks import WebhookEndpoint, WebhooksPart
 from turnout.subscriptions import Store
@@ -157,3 +158,45 @@ def _endpoint(
     except ValueError as problem:
         # The rules for destinations are those of a release: a store may have one that an earlier release took.
         return Endpoint(destination, None, Signer(()), f"no request can be sent to {endpoint.url!r:.200}: {problem}")
+
+
+_MAX_HELD_DELIVERIES: Final = 8_192
+"""Deliveries in memory over all lanes, as far as lanes without an order are concerned."""
+
+_STALLED_SECONDS: Final = 0.1
+"""A full lane that had no response for so long does not hold up the others."""
+
+
+class Capacity:
+    """Space that lanes share.
+
+    Args:
+        lanes: lanes of the dispatcher.
+    """
+
+    def __init__(self, lanes: Lanes) -> None:
+        self._lanes = lanes
+        self._freed = asyncio.Event()
+
+    def has_space(self, lane: Lane) -> bool:
+        """Return True if a lane may have one more delivery without an order in memory."""
+        share = min(1_024, _MAX_HELD_DELIVERIES // (len(self._lanes) + 1))
+        return lane.held < max(2 * lane.settings.concurrency, share)
+
+    def freed(self) -> None:
+        """Wake up the callers of `wait`."""
+        self._freed.set()
+
+    async def wait(self, lane: Lane) -> bool:
+        """Wait for space in a lane that makes progress; return False for a full one that makes none."""
+        while not self.has_space(lane):
+            if lane.is_stalled or lane.breaker.is_open or lane.awaits_quota(asyncio.get_running_loop().time()):
+                return False
+            progressed = lane.progressed
+            self._freed.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_STALLED_SECONDS):
+                    await self._freed.wait()
+            # Time alone says nothing: this process may have been busy with other things.
+            lane.is_stalled = lane.progressed == progressed
+        return True

@@ -10,9 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC
 from typing import Final, Self
 
-from turnout.delivery.attempts import AttemptLog, JetStreamBucket
-from turnout.delivery.letters import DeadDelivery
-from turnout.delivery.queue import OF_LETTERS, DeliveryQueue, QueuedMessage
+from turnout.delivery.queue import OF_LETTERS, AttemptLog, DeadDelivery, DeliveryQueue, JetStreamBucket, QueuedMessage
 from turnout.errors import StreamError
 from turnout.nats.jetstream import (
     AckPolicy,

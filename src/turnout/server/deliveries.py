@@ -14,10 +14,10 @@ from turnout.background import Background
 from turnout.routes import Route
 
 if TYPE_CHECKING:
-    from turnout.delivery.counts import DeliveryCounts
     from turnout.delivery.dispatcher import Dispatcher
-    from turnout.delivery.letters import DeadDelivery
-    from turnout.delivery.status import EndpointStatus
+    from turnout.delivery.failures import DeliveryCounts
+    from turnout.delivery.lane import EndpointStatus
+    from turnout.delivery.queue import DeadDelivery
 
 _LOOK_SECONDS = 1.0
 _LONGEST_PAUSE = 30.0

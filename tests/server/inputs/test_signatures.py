@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 from standardwebhooks import Webhook
 
-from turnout.delivery.signatures import Signer
+from turnout.delivery.requests import Signer
 from turnout.server.inputs.signatures import Signed, check_secret, problem_of
 
 WHSEC = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"

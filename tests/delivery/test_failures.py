@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnout.delivery.retry import seconds_of
+from turnout.delivery.failures import seconds_of
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
