@@ -152,7 +152,7 @@ def test_views_hide_what_is_computed() -> None:
     subscriptions = [_one("{'p': value.phone}"), Subscription(["two"], "city:Oulu", id="two")]
     known = {subscription.id: subscription for subscription in subscriptions}
     found = explain(Program.of(route), record_batch(RECORDS[:1]), Index.of(subscriptions), known)
-    assert [message.value for message in found.messages] == ['{"p":"5"}', '{"city":"Oulu","n":1,"phone":"5"}']
+    assert [message.value for message in found.messages] == ['{"p":"5"}', '{"city": "Oulu", "n": 1, "phone": "5"}']
     shown = masked_explanation(found, route).messages
     assert (shown[0].value, '"5"' in (shown[1].value or "")) == (HIDDEN, False)
 

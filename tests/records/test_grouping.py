@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.codecs.blocks import blocks_of, codec
 
-from turnout.records.grouping import SMALL
+from turnout.codecs.json_objects import SMALL
 
 JSON = codec(format="json")
 

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnout.codecs import EncodeErrors, Format, codec_of
+from turnout.codecs import EncodeErrors, Format, codec_of, json_objects
 from turnout.epoch import Milliseconds
-from turnout.records import Batch, Block, Headers, grouping
+from turnout.records import Batch, Block, Headers
 from turnout.records.block import rows_of
-from turnout.transforms import Chain, Transform, mixed_blocks
+from turnout.transforms import Chain, Transform
 from turnout.transforms.apply import ChainRunner, StageRunner
 from turnout.transforms.replace_field import ReplaceField
 
@@ -135,7 +135,7 @@ def outcome(chain: Chain, texts: list[bytes | None]) -> tuple[object, ...]:
 
 def unmixed() -> Any:
     """Without mixed blocks: a block for each shape."""
-    return patch.object(grouping, "SMALL", 0)
+    return patch.object(json_objects, "SMALL", 0)
 
 
 @given(st.lists(TEXTS, max_size=30), st.lists(st.tuples(STAGES, GUARDS), max_size=4))
@@ -146,7 +146,7 @@ def test_mixed_objects_come_out_as_those_of_each_shape(
     chain = guarded(stages)
     fast = outcome(chain, texts)
 
-    with unmixed(), patch.object(mixed_blocks, "SMALL", 0):
+    with unmixed():
         plain = outcome(chain, texts)
 
     assert plain == fast

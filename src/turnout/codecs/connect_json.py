@@ -12,7 +12,8 @@ import msgspec
 
 from turnout.codecs.codec import Decoded, attempt, with_tombstones
 from turnout.codecs.json_forms import wire_form
-from turnout.codecs.json_reading import Reader, SchemalessReader
+from turnout.codecs.json_objects import ObjectReader
+from turnout.codecs.json_reading import Reader
 from turnout.codecs.json_writing import Written, texts_of
 from turnout.codecs.kind import CodecKind, Setting, choice, flag
 from turnout.codecs.plain_json import JSON_CONVERTER
@@ -36,7 +37,7 @@ _schema_json = msgspec.json.Decoder(float_hook=Decimal).decode
 """Fractions as they are written: a decimal's default has its scale by that."""
 _encode = msgspec.json.Encoder(decimal_format="number").encode
 _UNREADABLE = (ValueError, TypeError, RecursionError)
-_Reader: TypeAlias = Reader | SchemalessReader
+_Reader: TypeAlias = Reader | ObjectReader
 
 
 @dataclass(slots=True)
@@ -76,7 +77,7 @@ class ConnectJson:
         self._enable = enable
         self._numeric = numeric
         self._form_of = _FORMS[defaults, numeric]
-        self._schemaless = SchemalessReader()
+        self._schemaless = ObjectReader()
         self._reader = None if self._schema is None else Reader.wire(self._schema, defaults=defaults)
         self._readers = lru_cache(maxsize=_SCHEMAS)(partial(_reader_of, defaults=defaults))
         self._last = (b"", b"")
@@ -182,7 +183,7 @@ def _reader_of(text: bytes, *, defaults: bool) -> _Reader | RecordError:
     try:
         schema = _schema_json(text)
         if schema is None:
-            return SchemalessReader()
+            return ObjectReader()
         if not isinstance(schema, dict):
             raise ValueError(f"expected an object, found {schema!r}")  # noqa: TRY004 - reported like every other error here
         return Reader.wire(Schema.from_json(schema), defaults=defaults)

@@ -24,7 +24,6 @@ from turnout.codecs.nodes import (
     slow_node,
     struct_node,
 )
-from turnout.codecs.shapes import Shapes
 from turnout.deferred import np
 from turnout.errors import RecordError
 from turnout.records import Block, Positions, Schema, group
@@ -207,15 +206,10 @@ class Reader:
 
 
 class SchemalessReader:
-    """Reads schemaless values of any kind."""
+    """Reads schemaless values of any kind, one by one."""
 
     def __init__(
-        self,
-        strict: Convert | None = None,
-        lenient: Convert = read_schemaless,
-        notation: str = "JSON",
-        *,
-        mixes: bool = False,
+        self, strict: Convert | None = None, lenient: Convert = read_schemaless, notation: str = "JSON"
     ) -> None:
         """Create a reader for JSON, or for another notation.
 
@@ -223,41 +217,27 @@ class SchemalessReader:
             strict: reads most texts.
             lenient: reads the others, or reports their faults.
             notation: the notation's name, for messages.
-            mixes: whether objects of rare shapes go into one mixed block.
         """
-        self._strict = strict or _schemaless_decoder().decode
+        self._strict = strict or schemaless_decoder().decode
         self._lenient = lenient
         self._notation = notation
-        self._mixes = mixes
 
     def read(self, rows: Positions, texts: Sequence[bytes]) -> Decoded:
         """Return the blocks of these texts, objects by their shape."""
-        shapes = Shapes(mixes=self._mixes)
-        errors: dict[int, RecordError] = {}
-        for start in range(0, len(texts), _CHUNK):
-            chunk = texts[start : start + _CHUNK]
-            members: NewColumn = []
-            failed = _read_all(self._strict, chunk, members)
-            wrong = self._insert_slowly(chunk, failed, members) if failed else {}
-            errors |= {int(rows[start + index]): error for index, error in wrong.items()}
-            shapes.add([start + index for index in range(len(chunk)) if index not in wrong], members)
-        return shapes.blocks(rows), errors
-
-    def _insert_slowly(
-        self, texts: Sequence[bytes], failed: Sequence[int], members: NewColumn
-    ) -> dict[int, RecordError]:
-        """Read the texts at the failed indices leniently into *members*; return the remaining errors by index."""
+        members: NewColumn = []
+        failed = _read_all(self._strict, texts, members)
         errors: dict[int, RecordError] = {}
         for index in failed:
             try:
                 members.insert(index - len(errors), self._lenient(texts[index]))
             except _UNREADABLE as failure:
                 errors[index] = RecordError(f"the value is not {self._notation}: {failure}")
-        return errors
+        read = np.delete(rows, list(errors)) if errors else rows
+        return group(read, None, members), {int(rows[index]): error for index, error in errors.items()}
 
 
 @cache
-def _schemaless_decoder() -> msgspec.json.Decoder[DynamicValue]:
+def schemaless_decoder() -> msgspec.json.Decoder[DynamicValue]:
     """Return the shared decoder: it is stateless, and takes 10 ms to create."""
     return msgspec.json.Decoder(Schemaless)
 

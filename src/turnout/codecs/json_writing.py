@@ -1,34 +1,30 @@
-"""Blocks as JSON texts: what needs another form is converted by column, and each value is written once."""
+"""Blocks as JSON texts: fields that were read as spans are copied, other columns are encoded as a whole."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import lru_cache
-from itertools import chain, islice
-from typing import Final, TypeAlias
+from itertools import pairwise
+from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
 from turnout.codecs.json_forms import Form, builtin_of, hook, json_form
 from turnout.codecs.moments import timestamps_as_text
-from turnout.codecs.nodes import field_names
+from turnout.deferred import np
 from turnout.errors import RecordError
+from turnout.loops import json as loops
 from turnout.records import BigInt, Block, Int8, Int16, Int32, Moment, Schema, Struct
+from turnout.records.spans import MixedObjects, PatchedColumn, SpanColumn, Spans, Texts
 from turnout.records.text import text_of
-from turnout.records.types import Column, Columns, ConvertColumn, DynamicValue, Value
-from turnout.untrusted import JsonObject
+from turnout.records.types import Codes, Column, ConvertColumn, DynamicValue, Mask, Offsets, Value
 
 Written: TypeAlias = tuple[list[bytes | None], dict[int, RecordError]]
 """The text of each value, and the errors of the others by index."""
 
-_MAX_DICT_VALUES: Final = 8
-"""This many values are written as dicts: a class for their names would cost more than it gives."""
+_LINE_END: Final = 10
 
-_CHUNK: Final = 200
-"""Values that are written together: they should fit into the processor's cache."""
-
-_values = dict.values
 _encoder = msgspec.json.Encoder(enc_hook=hook, decimal_format="number")
 _encode = _encoder.encode
 _encode_lines = _encoder.encode_lines
@@ -56,42 +52,183 @@ def texts_of(
     errors: dict[int, RecordError] = {}
     if block.kind == "object" and block.schema is not None and form_of(block.schema).whole:
         block = Block(block.rows, block.schema, values=block.whole())
-    members = block.members
-    if members is not None and (block.kind == "mixed" or _has_text_names(members)):
-        return _member_texts(members, errors), errors
     if block.kind == "plain":
         form = form_of(block.schema)
-        values = _formed(block.values, form, errors)
-        texts = _texts(values, errors)
-        if form.free:
-            _odd_again(texts, {None: values}, values.__getitem__, errors)
-        return texts, errors
-    forms = _forms_of(block, field_form_of or form_of)
-    columns = {name: _formed(column, forms[name], errors) for name, column in block.columns.items()}
-    texts = _objects(len(block), columns, errors)
-    free = {name: column for name, column in columns.items() if forms[name].free}
-    if free:
-        names = tuple(columns)
-        _odd_again(texts, free, lambda at: _object(names, [column[at] for column in columns.values()]), errors)
-    return texts, errors
+        return _texts(_formed(block.values, form, errors), form, errors), errors
+    if block.kind == "mixed":
+        return _mixed_texts(block.mixed_objects, form_of(None), errors), errors
+    return _object_texts(block, _forms_of(block, field_form_of or form_of), errors), errors
 
 
-def _has_text_names(members: Sequence[Mapping[object, object]]) -> bool:
-    """Return True if the first of some objects of one shape has only names that are texts."""
-    return all(type(name) is str for name in members[0])
+def _object_texts(block: Block, forms: Mapping[Hashable, Form], errors: dict[int, RecordError]) -> list[bytes | None]:
+    bases = {name: _base_of(column) for name, column in block.columns.items()}
+    spans = next((base.spans for base in bases.values() if base is not None), None)
+    steps: dict[str, tuple[int, int]] = {}
+    computed: list[_Encoded] = []
+    for name, column in block.columns.items():
+        base, field, number, mask = bases[name], loops.COMPUTED, -1, None
+        if base is not None and base.spans is spans and isinstance(base.slot, int):
+            field = base.slot
+            if isinstance(column, PatchedColumn):
+                mask, column = column.mask, column.patch
+        if field == loops.COMPUTED or mask is not None:
+            number = len(computed)
+            computed.append(_encoded(column, forms[name], errors, mask))
+        # Of names that are written alike the last counts, at the position of the first.
+        steps[name if type(name) is str else str(text_of(name))] = field, number
+    if spans is None:
+        spans = _no_spans(len(block))
+    plan = _plan_of(spans.names or (), tuple((name, *step) for name, step in steps.items()))
+    return _written(spans, None, [plan], computed)
 
 
-def _member_texts(members: Sequence[JsonObject], errors: dict[int, RecordError]) -> list[bytes | None]:
-    """Return the JSON texts of schemaless objects that were never put into columns."""
+def _base_of(column: Column) -> SpanColumn | None:
+    """Return the column whose bytes are copied."""
+    if isinstance(column, PatchedColumn):
+        return column.base
+    return column if isinstance(column, SpanColumn) else None
+
+
+def _mixed_texts(objects: MixedObjects, form: Form, errors: dict[int, RecordError]) -> list[bytes | None]:
+    used = np.zeros((len(objects.added), len(objects.layouts)), np.bool_)
+    plans = []
+    for number, layout in enumerate(objects.layouts):
+        for source in layout.sources.values():
+            if source < 0:
+                used[-1 - source, number] = True
+        plan = layout.kept.get(_plan_of)
+        if plan is None:
+            steps = tuple((name, max(source, -1), -1 - min(source, 0)) for name, source in layout.sources.items())
+            plan = layout.kept[_plan_of] = _plan_of(layout.names, steps)
+        plans.append(plan)
+    computed = [
+        _encoded(column, form, errors, None if own.all() else own[objects.layout_ids])
+        for column, own in zip(objects.added, used, strict=True)
+    ]
+    return _written(objects.spans, objects.layout_ids, plans, computed)
+
+
+@lru_cache(maxsize=16)
+def _no_spans(count: int) -> Spans:
+    """Return the texts of objects that were not read as spans."""
+    nothing = np.zeros(count + 1, np.int64)
+    return Spans(
+        Texts([b""] * count, np.zeros(0, np.uint8), nothing, nothing, nothing, nothing, _no_values), nothing[1:]
+    )
+
+
+def _no_values(*_: object) -> Column:
+    return ()
+
+
+class _Plan(NamedTuple):
+    """Steps to write objects of one layout, see `turnout.loops.json.write`.
+
+    Attributes:
+        steps: their fields, columns, and whether they follow the step before.
+        sizes: sizes of their prefixes.
+        prefixes: prefixes.
+        is_whole: the objects are their texts.
+    """
+
+    steps: Codes
+    sizes: Offsets
+    prefixes: bytes
+    is_whole: bool
+
+
+_Step: TypeAlias = tuple[str, int, int]
+"""A name, the field of the text that has its value, and the number of the computed column that has it."""
+
+
+@lru_cache(maxsize=4096)
+def _plan_of(original: tuple[str, ...], steps: tuple[_Step, ...]) -> _Plan:
+    """Return the plan of objects with these names in their text."""
+    if steps and steps == tuple((name, slot, -1) for slot, name in enumerate(original)):
+        return _Plan(np.array([[loops.WHOLE], [-1], [0]], np.int32), np.zeros(1, np.int64), b"", True)
+    last = loops.COMPUTED
+    numbers: list[tuple[int, int, int]] = []
+    for name, field, number in steps:
+        numbers.append((field, number, 0 < field == last + 1 and original[field] == name))
+        last = field
+    texts = [b"," + _encode(name) + b":" for name, _, _ in steps]
+    sizes = np.array([len(text) for text in texts], np.int64)
+    return _Plan(np.ascontiguousarray(np.array(numbers, np.int32).reshape(-1, 3).T), sizes, b"".join(texts), False)
+
+
+_Encoded: TypeAlias = tuple[bytes, Offsets, Offsets]
+"""Values of a column as they are written, with the begin and end of each; the begin is -1 of one that is omitted."""
+
+
+def _encoded(column: Column, form: Form, errors: dict[int, RecordError], mask: Mask | None = None) -> _Encoded:
+    """Encode the values of a column, where *mask* is True."""
+    if mask is not None:
+        column = [value if is_used else None for value, is_used in zip(column, mask.tolist(), strict=True)]
+    wrong: dict[int, RecordError] = {}
+    column = _formed(column, form, wrong)
     try:
-        texts = _lines(iter(members))
+        data = _encode_lines(column if isinstance(column, list | tuple) else list(column))
     except _UNWRITABLE:
-        texts = _texts(members, errors)
-    if not _is_plain(list(chain.from_iterable(map(_values, members)))):
-        for index, member in enumerate(members):
-            if _is_odd(member):
-                texts[index] = _slowly(index, member, errors)
-    return texts
+        data = b""
+    if len(column) and (not data or (form.free and not _is_plain(column))):
+        data = b"\n".join([text or b"" for text in _texts(column, form, wrong)] + [b""])
+    ends = np.flatnonzero(np.frombuffer(data, np.uint8) == _LINE_END)
+    begins = np.zeros_like(ends)
+    begins[1:] = ends[:-1] + 1
+    begins[begins == ends] = -1
+    if mask is not None:
+        begins[~mask] = -1
+        wrong = {index: error for index, error in wrong.items() if mask[index]}
+    for index, error in wrong.items():
+        errors.setdefault(index, error)
+    return data, begins, ends
+
+
+def _written(
+    spans: Spans, layout_ids: Codes | None, plans: Sequence[_Plan], computed: Sequence[_Encoded]
+) -> list[bytes | None]:
+    """Write each object by the plan of its layout."""
+    source, records = spans.source, spans.records
+    if len(plans) == 1 and plans[0].is_whole:
+        return [source.texts[record] for record in records.tolist()]
+    count = len(records)
+    firsts = source.firsts[records]
+    if layout_ids is None:
+        layout_ids = np.zeros(count, np.int32)
+    steps, sizes, prefixes, _ = plans[0]
+    if len(plans) > 1:
+        steps = np.concatenate([plan.steps for plan in plans], axis=1)
+        sizes = np.concatenate([plan.sizes for plan in plans])
+        prefixes = b"".join([plan.prefixes for plan in plans])
+    starts = np.zeros(len(plans) + 1, np.int64)
+    np.cumsum([len(plan.sizes) for plan in plans], out=starts[1:])
+    prefix_offsets = np.zeros(len(sizes) + 1, np.int64)
+    np.cumsum(sizes, out=prefix_offsets[1:])
+    begins = ends = np.zeros(0, np.int64)
+    if computed:
+        shifts = np.cumsum([0, *(len(data) for data, _, _ in computed)]).tolist()
+        begins = np.concatenate(
+            [np.where(own < 0, -1, own + at) for (_, own, _), at in zip(computed, shifts, strict=False)]
+        )
+        ends = np.concatenate([own + at for (_, _, own), at in zip(computed, shifts, strict=False)])
+    values = b"".join(data for data, _, _ in computed)
+    longest = max(len(plan.prefixes) for plan in plans)
+    size = int((source.offsets[records + 1] - source.offsets[records]).sum()) + (longest + 2) * count + len(values)
+    out_offsets = np.empty(count + 1, np.int64)
+    while True:
+        out = np.empty(size, np.uint8)
+        done = loops.write(
+            source.data, source.offsets, source.begins, source.ends, records, firsts, layout_ids,
+            starts, steps[0], steps[1], steps[2], prefix_offsets, np.frombuffer(prefixes, np.uint8),
+            np.frombuffer(values, np.uint8), begins, ends, out, out_offsets,
+        )  # fmt: skip
+        if done >= 0:
+            break
+        # Several fields have the same bytes.
+        size *= 2
+    written = out[:done].tobytes()
+    edges = out_offsets.tolist()
+    return [written[begin:end] for begin, end in pairwise(edges)]
 
 
 def _forms_of(block: Block, form_of: Callable[[Schema | None], Form]) -> Mapping[Hashable, Form]:
@@ -131,43 +268,6 @@ def _formed_alone(convert: ConvertColumn, index: int, value: Value, errors: dict
     return None
 
 
-def _objects(count: int, columns: Columns, errors: dict[int, RecordError]) -> list[bytes | None]:
-    names = tuple(name if type(name) is str else str(text_of(name)) for name in columns)
-    if not names:
-        return [b"{}"] * count
-    kind = _outgoing(names) if count > _MAX_DICT_VALUES else None
-    if kind is not None:
-        try:
-            return _lines(map(kind, *columns.values()))
-        except _UNWRITABLE:
-            pass
-    return _texts([_object(names, row) for row in zip(*columns.values(), strict=True)], errors)
-
-
-def _object(names: Sequence[str], row: Column) -> JsonObject:
-    """Return the object of some values by name, without those that are omitted."""
-    return {name: value for name, value in zip(names, row, strict=True) if value is not msgspec.UNSET}
-
-
-def _lines(values: Iterator[msgspec.Struct] | Iterator[JsonObject]) -> list[bytes | None]:
-    """Return the text of each value; some at a time are written into one buffer, in which no text has a line's end."""
-    texts: list[bytes | None] = []
-    while chunk := list(islice(values, _CHUNK)):
-        texts += _encode_lines(chunk).split(b"\n")
-        texts.pop()  # The last line ends too.
-    return texts
-
-
-@lru_cache(maxsize=256)
-def _outgoing(names: tuple[str, ...]) -> Callable[..., msgspec.Struct] | None:
-    """Return a struct that is written as an object with these names; None where msgspec refuses one."""
-    renames = field_names(names)
-    if renames is None or len(set(names)) < len(names):
-        return None
-    own, rename = renames
-    return msgspec.defstruct("Written", own, rename=rename, gc=False)
-
-
 _PLAIN_TYPES: Final = frozenset({str, int, bool, type(None), Int8, Int16, Int32, BigInt, Moment, bytes})
 """Types of values that msgspec writes as they should be written, whatever they are."""
 
@@ -176,14 +276,19 @@ _MOMENTS: Final = frozenset({Moment, type(None)})
 _UNWRITABLE = (TypeError, ValueError, RecursionError, OverflowError)
 
 
-def _texts(values: Column, errors: dict[int, RecordError]) -> list[bytes | None]:
-    """Encode each value separately; values that msgspec cannot write use the Python fallback."""
+def _texts(values: Column, form: Form, errors: dict[int, RecordError]) -> list[bytes | None]:
+    """Encode each value separately; what msgspec cannot write, or writes in the wrong form, by the Python fallback."""
     texts: list[bytes | None] = []
     for index, value in enumerate(values):
         try:
-            texts.append(_encode(value))
+            texts.append(None if value is msgspec.UNSET else _encode(value))
         except _UNWRITABLE:
             texts.append(_slowly(index, value, errors))
+    if form.free and not _is_plain(values):
+        for index, value in enumerate(values):
+            # Infinities, and structs in a map.
+            if _is_odd(value):
+                texts[index] = _slowly(index, value, errors)
     return texts
 
 
@@ -193,21 +298,6 @@ def _slowly(index: int, value: Value, errors: dict[int, RecordError]) -> bytes |
     except _UNWRITABLE as failure:
         errors.setdefault(index, RecordError(f"the value cannot be written as JSON: {failure}"))
         return None
-
-
-def _odd_again(
-    texts: list[bytes | None],
-    columns: Columns,
-    value: Callable[[int], Value],
-    errors: dict[int, RecordError],
-) -> None:
-    """Rewrite values that msgspec writes in the wrong form: infinities, and structs in a map."""
-    odd: set[int] = set()
-    for column in columns.values():
-        if not _is_plain(column):
-            odd.update(index for index, item in enumerate(column) if _is_odd(item))
-    for index in sorted(odd):
-        texts[index] = _slowly(index, value(index), errors)
 
 
 def _is_plain(column: Column) -> bool:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import ClassVar, Final
 
 from turnout.codecs.codec import Decoded, attempt, with_tombstones
 from turnout.codecs.ddl import DdlError, parse_ddl
-from turnout.codecs.json_reading import Reader, SchemalessReader
+from turnout.codecs.json_objects import ObjectReader
+from turnout.codecs.json_reading import Reader
 from turnout.codecs.json_writing import encode_json
 from turnout.codecs.kind import CodecKind, Setting
 from turnout.deferred import np
@@ -34,7 +34,7 @@ class SchemalessJson:
     format: ClassVar[str] = "json"
     class_name: ClassVar[str] = JSON_CONVERTER
 
-    _reader: SchemalessReader = field(default_factory=partial(SchemalessReader, mixes=True))
+    _reader: ObjectReader = field(default_factory=ObjectReader, compare=False)
 
     def decode(self, rows: Positions, texts: Sequence[bytes | None]) -> Decoded:
         """See `Codec.decode`."""

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from turnout.codecs import Codec, EncodeErrors
 from turnout.codecs.codec import RecordCodec, as_record_codec
+from turnout.codecs.connect_json import ConnectJson
 from turnout.codecs.json_writing import encode_json
 from turnout.codecs.plain_json import SchemalessJson, TypedJson
 from turnout.engine.unfit_headers import HeaderRules, without
@@ -130,7 +131,7 @@ def _encoded(records: Batch, side: list[Block], rows: RowIds, codec: Codec, stag
         chosen_rows[rows] = True
     bodies: Bodies = {}
     failures: dict[int, Failure] = {}
-    if not isinstance(codec, SchemalessJson | TypedJson):
+    if not isinstance(codec, SchemalessJson | TypedJson | ConnectJson):
         split(side)
     for block in tuple(side):
         chosen = block if chosen_rows is None else block.take(np.flatnonzero(chosen_rows[block.rows]))

@@ -33,31 +33,33 @@ import time
 from collections.abc import Callable
 from functools import cache, update_wrapper
 from pathlib import Path
-from typing import Any, Generic, ParamSpec, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeAlias, TypeVar, cast
 
-import numpy as np
-import numpy.typing as npt
+from turnout.deferred import np
 
-MODULES: tuple[str, ...] = ("frames", "headers", "texts", "match")
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+MODULES: tuple[str, ...] = ("frames", "headers", "json", "texts", "match")
 """Modules with loops, in this package."""
 
 CACHE_VARIABLE = "TURNOUT_LOOPS_CACHE"
 
-Bytes: TypeAlias = npt.NDArray[np.uint8]
-Int32s: TypeAlias = npt.NDArray[np.int32]
-UInt32s: TypeAlias = npt.NDArray[np.uint32]
-Int64s: TypeAlias = npt.NDArray[np.int64]
-Float64s: TypeAlias = npt.NDArray[np.float64]
-Int32s2D: TypeAlias = npt.NDArray[np.int32]
-Int64s2D: TypeAlias = npt.NDArray[np.int64]
-ByteBuffer: TypeAlias = npt.NDArray[np.uint8]
-Int32Buffer: TypeAlias = npt.NDArray[np.int32]
-UInt32Buffer: TypeAlias = npt.NDArray[np.uint32]
-Int64Buffer: TypeAlias = npt.NDArray[np.int64]
-Float64Buffer: TypeAlias = npt.NDArray[np.float64]
-Int64Buffer2D: TypeAlias = npt.NDArray[np.int64]
-Int32Buffer2D: TypeAlias = npt.NDArray[np.int32]
-Float64Buffer2D: TypeAlias = npt.NDArray[np.float64]
+Bytes: TypeAlias = "npt.NDArray[np.uint8]"
+Int32s: TypeAlias = "npt.NDArray[np.int32]"
+UInt32s: TypeAlias = "npt.NDArray[np.uint32]"
+Int64s: TypeAlias = "npt.NDArray[np.int64]"
+Float64s: TypeAlias = "npt.NDArray[np.float64]"
+Int32s2D: TypeAlias = "npt.NDArray[np.int32]"
+Int64s2D: TypeAlias = "npt.NDArray[np.int64]"
+ByteBuffer: TypeAlias = "npt.NDArray[np.uint8]"
+Int32Buffer: TypeAlias = "npt.NDArray[np.int32]"
+UInt32Buffer: TypeAlias = "npt.NDArray[np.uint32]"
+Int64Buffer: TypeAlias = "npt.NDArray[np.int64]"
+Float64Buffer: TypeAlias = "npt.NDArray[np.float64]"
+Int64Buffer2D: TypeAlias = "npt.NDArray[np.int64]"
+Int32Buffer2D: TypeAlias = "npt.NDArray[np.int32]"
+Float64Buffer2D: TypeAlias = "npt.NDArray[np.float64]"
 
 _ELEMENTS = {"Byte": "uint8", "Int32": "int32", "UInt32": "uint32", "Int64": "int64", "Float64": "float64"}
 _SCALARS = {"int": "int64", "float": "float64", "bool": "boolean", "None": "void"}

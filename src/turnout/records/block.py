@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 from turnout.deferred import np
 from turnout.records.encoded import EncodedColumn
 from turnout.records.schema import Schema
+from turnout.records.spans import MixedObjects
 from turnout.records.types import Column, Columns, ConvertColumn, DynamicValue, NewColumn, Value
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ class _Nulls:
     __slots__ = ()
     kind: Final = "null"
 
-    def take(self, take: ConvertColumn) -> _Nulls:  # noqa: ARG002 - as the others
+    def take(self, take: ConvertColumn, indices: Positions) -> _Nulls:  # noqa: ARG002 - as the others
         return self
 
     def whole(self, count: int) -> list[Value]:
@@ -72,7 +73,7 @@ class _PlainValues:
     def __init__(self, values: Column) -> None:
         self.values = values
 
-    def take(self, take: ConvertColumn) -> _PlainValues:
+    def take(self, take: ConvertColumn, indices: Positions) -> _PlainValues:  # noqa: ARG002 - as the others
         return _PlainValues(take(self.values))
 
     def whole(self, count: int) -> list[Value]:  # noqa: ARG002 - as the others
@@ -88,7 +89,7 @@ class _Objects:
     def __init__(self, columns: Columns) -> None:
         self.columns = columns
 
-    def take(self, take: ConvertColumn) -> _Objects:
+    def take(self, take: ConvertColumn, indices: Positions) -> _Objects:  # noqa: ARG002 - as the others
         return _Objects({name: take(column) for name, column in self.columns.items()})
 
     def whole(self, count: int) -> list[Value]:
@@ -108,7 +109,7 @@ class _UnopenedObjects:
         self.members = members
         self.open_ = open_
 
-    def take(self, take: ConvertColumn) -> _UnopenedObjects:
+    def take(self, take: ConvertColumn, indices: Positions) -> _UnopenedObjects:  # noqa: ARG002 - as the others
         return _UnopenedObjects(take(self.members), self.open_)
 
     def opened(self) -> _Objects:
@@ -116,22 +117,6 @@ class _UnopenedObjects:
 
     def whole(self, count: int) -> list[Value]:
         return self.opened().whole(count)
-
-
-class _MixedObjects:
-    """Content of a block of schemaless objects that have several shapes."""
-
-    __slots__ = ("members",)
-    kind: Final = "mixed"
-
-    def __init__(self, members: Column) -> None:
-        self.members = members
-
-    def take(self, take: ConvertColumn) -> _MixedObjects:
-        return _MixedObjects(take(self.members))
-
-    def whole(self, count: int) -> list[Value]:  # noqa: ARG002 - as the others
-        return [dict(member) for member in self.members]
 
 
 _NULLS: Final = _Nulls()
@@ -173,7 +158,7 @@ class Block:
 
     __slots__ = ("_content", "_rows", "checked", "form", "origin", "schema")
 
-    _content: _Nulls | _PlainValues | _Objects | _UnopenedObjects | _MixedObjects
+    _content: _Nulls | _PlainValues | _Objects | _UnopenedObjects | MixedObjects
 
     def __init__(
         self,
@@ -214,10 +199,10 @@ class Block:
         return cls(rows, schema, columns=_UnopenedObjects(members, opener), checked=checked)
 
     @classmethod
-    def mixed(cls, rows: Positions, members: Column) -> Block:
-        """Build a block of schemaless objects of several shapes, whose names are texts."""
+    def mixed(cls, rows: Positions | int, objects: MixedObjects) -> Block:
+        """Build a block of schemaless objects of several shapes."""
         block = cls(rows, None)
-        block._content = _MixedObjects(members)
+        block._content = objects
         return block
 
     def __len__(self) -> int:
@@ -240,14 +225,16 @@ class Block:
         return self._content.kind
 
     @property
-    def members(self) -> Column | None:
-        """Schemaless objects as dicts, which callers must not change; None if the block stores columns."""
+    def mixed_objects(self) -> MixedObjects:
+        """Objects of a mixed block.
+
+        Raises:
+            TypeError: the block is none.
+        """
         content = self._content
-        if isinstance(content, _MixedObjects):
-            return content.members
-        if self.schema is None and isinstance(content, _UnopenedObjects) and content.open_ is columns_of:
-            return content.members
-        return None
+        if isinstance(content, MixedObjects):
+            return content
+        raise TypeError(f"a block of {self.kind} values has no mixed objects")
 
     @property
     def columns(self) -> Columns:
@@ -266,16 +253,14 @@ class Block:
 
     @property
     def values(self) -> Column:
-        """Values of a plain (no nulls) or mixed block; callers must not change them.
+        """Values of a plain block, none of them null; callers must not change them.
 
         Raises:
-            TypeError: the block is neither.
+            TypeError: the block is no plain one.
         """
         content = self._content
         if isinstance(content, _PlainValues):
             return content.values
-        if isinstance(content, _MixedObjects):
-            return content.members
         raise TypeError(f"a block of {self.kind} values has no plain ones")
 
     @property
@@ -294,7 +279,7 @@ class Block:
             return self
         take = _taking(indices, count)
         block = Block(self.rows[indices], self.schema, checked=self.checked)
-        block._content = self._content.take(take)
+        block._content = self._content.take(take, indices)
         block.form = self.form
         if self.origin is not None:
             block.origin = Origin(self.origin.codec, take(self.origin.texts))

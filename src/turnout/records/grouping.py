@@ -1,18 +1,14 @@
-"""Whole values put into blocks: by their shape, and objects of rare shapes together."""
+"""Whole values put into blocks by their shape."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import chain
 from typing import Final, TypeAlias
 
 from turnout.deferred import np
 from turnout.records.block import Block, Positions, columns_of, types_of
 from turnout.records.schema import Schema
-from turnout.records.types import Column, NewColumn, Value
-
-SMALL: Final = 64
-"""Of fewer objects of one shape columns cost more than they save (measured)."""
+from turnout.records.types import NewColumn, Value
 
 _Members: TypeAlias = tuple[list[int], NewColumn]
 """Indices of values, and the values."""
@@ -20,9 +16,7 @@ _Members: TypeAlias = tuple[list[int], NewColumn]
 _PLAIN: Final = "plain"
 
 
-def group(
-    rows: Positions, schema: Schema | None, values: Iterable[Value], *, checked: bool = True, mixes: bool = False
-) -> list[Block]:
+def group(rows: Positions, schema: Schema | None, values: Iterable[Value], *, checked: bool = True) -> list[Block]:
     """Return whole values as blocks: objects by their shape, nulls, and all others together.
 
     Args:
@@ -30,7 +24,6 @@ def group(
         schema: schema of all values. With one, a dict is an object only where the schema is a struct.
         values: the values.
         checked: whether they are known to fit the schema.
-        mixes: whether schemaless objects of rare shapes, which must not be shared, go into one mixed block.
 
     >>> blocks = group(np.arange(4), None, [{"a": 1}, "text", {"a": 2}, None])
     >>> [(block.kind, block.rows.tolist()) for block in blocks]
@@ -52,7 +45,7 @@ def group(
         else:
             members[0].append(index)
             members[1].append(value)
-    blocks = _take_rare(rows, values, groups) if mixes and schema is None else []
+    blocks: list[Block] = []
     for key, (indices, content) in _split_by_type(groups):
         group_rows = rows if len(indices) == len(rows) else rows[np.array(indices, np.intp)]
         if key is None:
@@ -63,24 +56,6 @@ def group(
             block = Block.closed(group_rows, schema, content, columns_of, checked=checked)
         blocks.append(block)
     return blocks
-
-
-def _take_rare(rows: Positions, values: Column, groups: dict[object, _Members]) -> list[Block]:
-    """Take the objects of rare shapes out of the groups; return them as a mixed block if there are several shapes."""
-    rare = [
-        key for key, (indices, _) in groups.items() if type(key) is tuple and len(indices) < SMALL and not types_of(key)
-    ]
-    if len(rare) < 2:
-        return []
-    if len(rare) == len(groups):
-        groups.clear()
-        return [Block.mixed(rows, values)]
-    rare_groups = [groups.pop(key) for key in rare]
-    members = dict(
-        zip(chain.from_iterable(i for i, _ in rare_groups), chain.from_iterable(m for _, m in rare_groups), strict=True)
-    )
-    indices = sorted(members)
-    return [Block.mixed(rows[np.array(indices, np.intp)], [members[index] for index in indices])]
 
 
 def _split_by_type(groups: dict[object, _Members]) -> Iterator[tuple[object, _Members]]:

@@ -254,7 +254,7 @@ def _column(block: Block, steps: Sequence[str]) -> tuple[Schema | None, Column]:
         if column is None:
             return schema, [None] * len(block)
     elif block.kind == "mixed":
-        column = [value.get(first) for value in block.values]
+        column = block.mixed_objects.column(first)
     else:
         schema, column = _inside(schema, block.values, first)
     for step in others:

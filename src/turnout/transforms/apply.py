@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -10,9 +9,11 @@ from typing import TYPE_CHECKING
 from turnout.deferred import np
 from turnout.errors import RecordError
 from turnout.records import ALIVE, Batch, Block, Failure, Positions, Shape
+from turnout.records.spans import PatchedColumn, SpanColumn, Spans
+from turnout.records.types import Column
 from turnout.transforms.base import Errors, Mask, Side, Step
 from turnout.transforms.filter import Filter
-from turnout.transforms.mixed_blocks import ByFields, EachObject, apply_by_fields, mix, split
+from turnout.transforms.mixed_blocks import ByFields, ByNames, split
 
 if TYPE_CHECKING:
     from turnout.transforms.chain import Chain, Stage
@@ -54,7 +55,7 @@ class StageRunner:
     noted: dict[int, Failure] = field(default_factory=dict)
     _plans: dict[Shape, Step | RecordError] = field(default_factory=dict)
     _latest: tuple[Shape, Step | RecordError] | None = None
-    _mixed: ByFields | EachObject | None = None
+    _mixed: ByFields | ByNames | None = None
     _ignores_values: bool = False
 
     def __post_init__(self) -> None:
@@ -66,9 +67,7 @@ class StageRunner:
     def apply(self, batch: Batch) -> None:
         """Put the batch through this stage."""
         stage = self.stage
-        if self._mixed is not None:
-            mix(self._side(batch))
-        elif not self._ignores_values:
+        if self._mixed is None and not self._ignores_values:
             split(batch.key)
             split(batch.value)
         rows = self._rows(batch)
@@ -149,17 +148,14 @@ class StageRunner:
         return result if isinstance(result, list) else [result]
 
     def _run_mixed(self, batch: Batch, block: Block, chosen: Mask | None, errors: Errors) -> Block:
-        """Apply the stage to the chosen objects of a mixed block, which it owns."""
-        members, step = list(block.values), self._mixed
-        indices = range(len(members)) if chosen is None else np.flatnonzero(chosen).tolist()
-        if isinstance(step, EachObject):
-            for index in indices:
-                members[index] = step.convert(members[index])
-        elif step is not None and len(indices):
-            rows = block.rows if chosen is None else block.rows[chosen]
-            part_members = [members[index] for index in indices]
-            apply_by_fields(step.names, rows, part_members, lambda part: self._run(batch, part, None, errors))
-        return Block.mixed(block.rows, members)
+        """Apply the stage to the chosen objects of a mixed block."""
+        objects, step = block.mixed_objects, self._mixed
+        indices = None if chosen is None or chosen.all() else np.flatnonzero(chosen)
+        if isinstance(step, ByNames):
+            objects = objects.changed(step, step.change, indices)
+        elif step is not None:
+            objects = step.applied(objects, block.rows, indices, lambda part: self._run(batch, part, None, errors))
+        return Block.mixed(block.rows, objects)
 
     def _step(self, shape: Shape) -> Step | RecordError:
         """Return the plan for a shape, or the error if it has none."""
@@ -195,10 +191,20 @@ class StageRunner:
 
 def _joined(blocks: list[Block]) -> list[Block]:
     """Blocks of one shape put together again, so that stages under predicates do not leave ever more of them."""
-    together: dict[tuple[Shape, bool], list[Block]] = {}
+    together: dict[tuple[object, ...], list[Block]] = {}
     for block in blocks:
-        together.setdefault((block.shape, block.checked), []).append(block)
+        sources: tuple[object, ...] = ()
+        if block.kind == "object":
+            sources = tuple(_source(column) for column in block.columns.values())
+        together.setdefault((block.shape, block.checked, sources), []).append(block)
     return [alike[0] if len(alike) == 1 else _merged(alike) for alike in together.values()]
+
+
+def _source(column: Column) -> object:
+    """Return what columns have in common that can be joined as bytes; None for values, which are joined as such."""
+    if isinstance(column, SpanColumn) and isinstance(column.slot, int):
+        return column.spans.source, column.spans.names, column.slot
+    return column if isinstance(column, PatchedColumn) else None
 
 
 def _merged(blocks: list[Block]) -> Block:
@@ -207,14 +213,21 @@ def _merged(blocks: list[Block]) -> Block:
     order = np.argsort(rows, kind="stable")
     indexes = order.tolist()
 
-    def together(columns: Iterator[list[object]]) -> list[object]:
+    spans: Spans | None = None
+
+    def together(columns: list[Column]) -> Column:
+        nonlocal spans
+        if isinstance(columns[0], SpanColumn):
+            parts = [column.spans for column in columns if isinstance(column, SpanColumn)]
+            spans = spans or parts[0].joined(parts, order)
+            return SpanColumn(spans, columns[0].slot)
         items = list(chain.from_iterable(columns))
         return [items[index] for index in indexes]
 
     if first.kind == "null":
         return Block(rows[order], first.schema, checked=first.checked)
     if first.kind == "plain":
-        values = together(iter([list(block.values) for block in blocks]))
+        values = together([block.values for block in blocks])
         return Block(rows[order], first.schema, values=values, checked=first.checked)
-    columns = {name: together(list(block.columns[name]) for block in blocks) for name in first.columns}
+    columns = {name: together([block.columns[name] for block in blocks]) for name in first.columns}
     return Block(rows[order], first.schema, columns=columns, checked=first.checked)

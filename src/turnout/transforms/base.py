@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple, Self, TypeAlias
 from turnout.errors import RecordError
 from turnout.records import Batch, Block, Positions, Shape
 from turnout.transforms.content_paths import CONTENT, ContentPath, Move, moved_back, moved_on
-from turnout.transforms.mixed_blocks import ByFields, EachObject
+from turnout.transforms.mixed_blocks import ByFields, ByNames
 from turnout.transforms.options import Option, OptionError, Options, Phase
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ class Transform:
         """
         raise NotImplementedError(f"{type(self).__name__} has a side and no plan")
 
-    def mixed(self) -> ByFields | EachObject | None:
+    def mixed(self) -> ByFields | ByNames | None:
         """Return how the transform works on schemaless objects of several shapes; None where it has to know the shape.
 
         The outcome is the same as that of `plan` for each shape; objects of rare shapes are worked on together.

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from itertools import compress
 from typing import ClassVar, Self
 
 from turnout.errors import RecordError
 from turnout.records import Batch, BigInt, Block, Float32, Int8, Int16, Int32, Moment, Schema, Shape
 from turnout.records.scalars import class_of
 from turnout.records.schema import DATE, DECIMAL, TIME, TIMESTAMP
+from turnout.records.spans import replaced
 from turnout.records.types import Column, DynamicValue, NewColumns, Value
 from turnout.transforms.base import REPLACE_NULL, Errors, NamedField, Run, Side, Step, Transform
 from turnout.transforms.checks import names, non_empty
@@ -145,12 +145,7 @@ def _of_maps(names: Sequence[str], mask: FieldMask) -> Run:
 def _merged(column: Column, block: Block, name: Hashable, where: Sequence[bool] | None) -> Column:
     """Return the new column in the rows that the transform applies to, and the old one in the others."""
     old = block.columns.get(name)
-    if where is None or old is None or old is column:
-        return column
-    changed = list(old)
-    for index in compress(range(len(changed)), where):
-        changed[index] = column[index]
-    return changed
+    return column if where is None or old is None or old is column else replaced(old, column, where)
 
 
 @dataclass(frozen=True, slots=True)

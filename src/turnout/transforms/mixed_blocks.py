@@ -1,23 +1,30 @@
-"""Objects of rare shapes put together: a stage works on the fields that it names, and on all others at once.
+"""Objects of several shapes put together: a stage works on the fields that it names, and on all others at once.
 
 A block has one shape, and each stage some work for each block: where nearly every record has a shape of its own, that
-would be most of the work. Small schemaless blocks become one mixed block, a dict for each record. A transform that
-changes only fields that it names gets these as columns; one that chooses or renames fields works object by object.
+would be most of the work. A mixed block has schemaless objects of several shapes. A transform that changes only fields
+that it names gets these as columns; one that chooses or renames fields changes the layout of each shape.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import chain
 
 from turnout.deferred import np
-from turnout.records import Block, Positions, group
-from turnout.records.grouping import SMALL
-from turnout.untrusted import JsonObject
+from turnout.records import Block, Positions
+from turnout.records.spans import MixedObjects
 
-Objects = list[JsonObject]
-"""Schemaless objects of a mixed block, which it owns."""
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ByNames:
+    """The step chooses, renames or orders fields, and cannot fail.
+
+    Attributes:
+        change: returns the new names of an object, and what each old one stood for.
+    """
+
+    change: Callable[[Mapping[str, int]], Mapping[str, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,84 +43,35 @@ class ByFields:
         names = dict.fromkeys(paths)
         return cls(tuple(path[0] for path in names)) if all(len(path) == 1 for path in names) else None
 
+    def applied(
+        self, objects: MixedObjects, rows: Positions, indices: Positions | None, run: Callable[[Block], list[Block]]
+    ) -> MixedObjects:
+        """Return objects changed by a step that sees only these fields of them.
 
-@dataclass(frozen=True, slots=True)
-class EachObject:
-    """The step makes a new object of each, and cannot fail.
-
-    Attributes:
-        convert: gives the new object.
-    """
-
-    convert: Callable[[JsonObject], JsonObject]
-
-
-def mix(side: list[Block]) -> None:
-    """Put the small schemaless blocks among these together, if there are several."""
-    small = [block for block in side if _is_small(block)]
-    if len(small) < 2:
-        return
-    rows = np.concatenate([block.rows for block in small])
-    order = np.argsort(rows, kind="stable")
-    members = list(chain.from_iterable(_owned(block) for block in small))
-    mixed = Block.mixed(rows[order], [members[index] for index in order.tolist()])
-    side[:] = [*(block for block in side if not _is_small(block)), mixed]
+        Args:
+            objects: the objects.
+            rows: the row of each in the batch.
+            indices: those that are changed; None for all.
+            run: the step, of a block with the fields that its objects have.
+        """
+        for own, columns in objects.fields(self.names, indices):
+            block = Block(rows[own], None, columns=columns)
+            for part in run(block):
+                of_part = own if len(part) == len(own) else own[np.searchsorted(block.rows, part.rows)]
+                for name, column in part.columns.items():
+                    if columns.get(name) is not column:
+                        objects = objects.with_field(name, column, None if len(of_part) == len(rows) else of_part)
+        return objects
 
 
 def split(side: list[Block]) -> None:
-    """Put the objects of mixed blocks into a block for each shape again."""
+    """Put the objects of mixed blocks into a block for each shape."""
     if any(block.kind == "mixed" for block in side):
-        parts = [group(block.rows, None, block.whole()) if block.kind == "mixed" else [block] for block in side]
-        side[:] = list(chain.from_iterable(parts))
+        side[:] = chain.from_iterable(_of_shapes(block) if block.kind == "mixed" else [block] for block in side)
 
 
-def _is_small(block: Block) -> bool:
-    if block.kind == "mixed":
-        return True
-    members = block.members
-    return bool(members) and len(block) < SMALL and all(type(name) is str for name in (members or ({},))[0])
-
-
-def _owned(block: Block) -> Objects:
-    """Return the objects of a block as dicts that are not shared."""
-    members: Sequence[JsonObject] = block.members or ()
-    return list(members) if block.kind == "mixed" else [member.copy() for member in members]
-
-
-def apply_by_fields(
-    names: Sequence[str], rows: Positions, members: Objects, run: Callable[[Block], list[Block]]
-) -> None:
-    """Change objects by a step that sees only the fields *names* of them.
-
-    Args:
-        names: the fields.
-        rows: rows of the objects in the batch.
-        members: the objects; they are changed in place.
-        run: the step, of a block with the fields that its objects have.
-    """
-    for present, indices in _by_presence(names, members):
-        chosen = members if indices is None else [members[index] for index in indices]
-        columns = {name: [member[name] for member in chosen] for name in present}
-        block = Block(rows if indices is None else rows[indices], None, columns=columns)
-        for part in run(block):
-            changed = chosen
-            if len(part) < len(chosen):
-                changed = [chosen[index] for index in np.searchsorted(block.rows, part.rows).tolist()]
-            for name, column in part.columns.items():
-                if columns.get(name) is not column:
-                    for member, value in zip(changed, column, strict=True):
-                        member[name] = value
-
-
-def _by_presence(names: Sequence[str], members: Objects) -> list[tuple[list[str], list[int] | None]]:
-    """Group objects by the names that they have: these names, and the indices, None for all."""
-    groups: dict[tuple[bool, ...], list[int]] = {}
-    flags = [[name in member for member in members] for name in names]
-    if all(len(set(own)) == 1 for own in flags):
-        return [([name for name, own in zip(names, flags, strict=True) if own[0]], None)]
-    for index, presence in enumerate(zip(*flags, strict=True)):
-        groups.setdefault(presence, []).append(index)
+def _of_shapes(block: Block) -> list[Block]:
     return [
-        ([name for name, is_there in zip(names, presence, strict=True) if is_there], indices)
-        for presence, indices in groups.items()
+        Block(block.rows[indices], None, columns=dict(zip(names, columns, strict=True)))
+        for indices, names, columns in block.mixed_objects.parts()
     ]

@@ -13,7 +13,7 @@ from turnout.transforms.base import REPLACE_NULL, Errors, NamedField, Side, Step
 from turnout.transforms.checks import names_or_none
 from turnout.transforms.content_paths import Move
 from turnout.transforms.java.map import in_hash_order
-from turnout.transforms.mixed_blocks import EachObject
+from turnout.transforms.mixed_blocks import ByNames
 from turnout.transforms.nested import (
     FIELD_SYNTAX,
     FieldPath,
@@ -117,17 +117,13 @@ class ReplaceField(Transform):
         names = _Names(tree)
         return self._of_map(shape.names, names) if shape.schema is None else self._of_struct(shape.schema, names)
 
-    def mixed(self) -> EachObject | None:
+    def mixed(self) -> ByNames | None:
         """See `Transform.mixed`."""
         tree: Tree[_Change] = Tree(self._changes())
         if tree.children:
             return None
         names = _Names(tree)
-        renamed, exclude = names.renames.get, names.exclude
-        if names.include:
-            included = names.include - exclude
-            return EachObject(lambda entries: {renamed(k, k): value for k, value in entries.items() if k in included})
-        return EachObject(lambda entries: {renamed(k, k): value for k, value in entries.items() if k not in exclude})
+        return ByNames(lambda sources: {names.renamed(k): value for k, value in sources.items() if names.keeps(k)})
 
     def _changes(self) -> Iterator[tuple[FieldPath, _Change]]:
         yield from ((path, ("exclude", path[-1])) for path in self.exclude)

@@ -1,0 +1,314 @@
+"""Fields of JSON objects as spans of the texts they came in: bytes until someone asks for a value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import compress
+from typing import Any, Final, TypeAlias
+
+from turnout.deferred import np
+from turnout.records.encoded import EncodedColumn
+from turnout.records.types import Codes, Column, Mask, NewColumn, Octets, Offsets
+
+Read: TypeAlias = Callable[[Octets, Offsets, Offsets], Column]
+"""Decodes the values between these begins and ends."""
+
+JSON: Final = "json"
+"""Form of the bytes of a `SpanColumn`."""
+
+
+class Texts:
+    """JSON texts one behind another, and the values of their fields.
+
+    Attributes:
+        texts: each text.
+        data: all texts, a zero behind each.
+        offsets: offset of each text in the data, and of the one that would follow the last.
+        begins: begin of each value in the data; the values of a text are adjacent.
+        ends: end of each value.
+        firsts: for each text the index of its first value.
+        read: decodes values.
+        is_ascii: True if all bytes are ASCII.
+    """
+
+    __slots__ = ("begins", "data", "ends", "firsts", "is_ascii", "offsets", "read", "texts")
+
+    def __init__(
+        self,
+        texts: Sequence[bytes],
+        data: Octets,
+        offsets: Offsets,
+        begins: Offsets,
+        ends: Offsets,
+        firsts: Offsets,
+        read: Read,
+        *,
+        is_ascii: bool = True,
+    ) -> None:
+        self.texts = texts
+        self.data = data
+        self.offsets = offsets
+        self.begins = begins
+        self.ends = ends
+        self.firsts = firsts
+        self.read = read
+        self.is_ascii = is_ascii
+
+
+class Spans:
+    """Some of the texts.
+
+    Attributes:
+        source: all texts.
+        records: the numbers of these.
+        names: the names in each of these texts, in their order; None if they differ.
+    """
+
+    __slots__ = ("_last", "names", "records", "source")
+
+    def __init__(self, source: Texts, records: Offsets, names: tuple[str, ...] | None = None) -> None:
+        self.source = source
+        self.records = records
+        self.names = names
+        self._last: tuple[Offsets, Spans] | None = None
+
+    def taken(self, indices: Offsets) -> Spans:
+        """Return the texts at these indices: the same object for each column of a block."""
+        if self._last is None or self._last[0] is not indices:
+            self._last = indices, Spans(self.source, self.records[indices], self.names)
+        return self._last[1]
+
+    def joined(self, parts: Sequence[Spans], order: Offsets) -> Spans:
+        """Return the texts of several parts of the same texts in this order."""
+        return Spans(self.source, np.concatenate([part.records for part in parts])[order], self.names)
+
+
+class SpanColumn(EncodedColumn):
+    """Column of the values of a field.
+
+    Attributes:
+        spans: the texts.
+        slot: which of its text's values a value is, for all records or for each.
+    """
+
+    __slots__ = ("slot", "spans")
+
+    def __init__(self, spans: Spans, slot: int | Offsets) -> None:
+        self.form = JSON
+        self.nullable = True
+        self.spans = spans
+        self.slot = slot
+        self._values = None
+
+    @property
+    def values(self) -> Column:
+        """The values, which are read once."""
+        if self._values is None:
+            source = self.spans.source
+            index = source.firsts[self.spans.records] + self.slot
+            self._values = source.read(source.data, source.begins[index], source.ends[index])
+        return self._values
+
+    def chosen(self, indices: Offsets, take: Callable[[Column], Column]) -> SpanColumn:
+        """See `EncodedColumn.chosen`."""
+        slot = self.slot if isinstance(self.slot, int) else self.slot[indices]
+        part = SpanColumn(self.spans.taken(indices), slot)
+        if self._values is not None:
+            part._values = take(self._values)
+        return part
+
+    def __len__(self) -> int:
+        return len(self.spans.records)
+
+
+class PatchedColumn(EncodedColumn):
+    """Column of a field some of whose values were replaced.
+
+    Attributes:
+        base: the column as it was read.
+        patch: new values, and any others where there are none.
+        mask: True for the new values.
+    """
+
+    __slots__ = ("base", "mask", "patch")
+
+    def __init__(self, base: SpanColumn, patch: Column, mask: Mask) -> None:
+        self.form = JSON
+        self.nullable = True
+        self.base = base
+        self.patch = patch
+        self.mask = mask
+        self._values = None
+
+    @property
+    def values(self) -> Column:
+        """The values, old and new."""
+        if self._values is None:
+            self._values = _replaced(self.base, self.patch, self.mask.tolist())
+        return self._values
+
+    def chosen(self, indices: Offsets, take: Callable[[Column], Column]) -> PatchedColumn:
+        """See `EncodedColumn.chosen`."""
+        return PatchedColumn(self.base.chosen(indices, take), take(self.patch), self.mask[indices])
+
+    def __len__(self) -> int:
+        return len(self.patch)
+
+
+def replaced(old: Column, new: Column, where: Sequence[bool]) -> Column:
+    """Return the new column in some rows and the old one, of which bytes stay bytes, in the others.
+
+    >>> replaced([1, 2], ["a", "b"], [False, True])
+    [1, 'b']
+    """
+    if isinstance(old, SpanColumn):
+        return PatchedColumn(old, new, np.array(where, np.bool_))
+    if isinstance(old, PatchedColumn):
+        mask = np.array(where, np.bool_)
+        return PatchedColumn(old.base, _replaced(old.patch, new, where), old.mask | mask)
+    return _replaced(old, new, where)
+
+
+def _replaced(old: Column, new: Column, where: Sequence[bool]) -> NewColumn:
+    values = list(old)
+    for index in compress(range(len(values)), where):
+        values[index] = new[index]
+    return values
+
+
+class Layout:
+    """The fields of an object in their order, and where the value of each is.
+
+    Attributes:
+        names: the names in the object's text.
+        sources: for each field the number of a value in the text, or ``-1 - n`` for the added column *n*.
+        kept: what was derived from this layout by steps, or for writing.
+    """
+
+    __slots__ = ("kept", "names", "sources")
+
+    def __init__(self, names: tuple[str, ...], sources: Mapping[str, int]) -> None:
+        self.names = names
+        self.sources = sources
+        self.kept: dict[object, Any] = {}
+
+    def changed(self, key: object, change: Callable[[Mapping[str, int]], Mapping[str, int]]) -> Layout:
+        """Return the layout of other sources; a change with the same key is made once."""
+        layout: Layout | None = self.kept.get(key)
+        if layout is None:
+            layout = self.kept[key] = Layout(self.names, change(self.sources))
+        return layout
+
+
+class MixedObjects:
+    """Schemaless objects of several shapes, as spans: content of a block.
+
+    Attributes:
+        spans: the texts of the objects.
+        layouts: the layouts that occur.
+        layout_ids: for each object the index of its layout.
+        added: columns with a value for each object, which counts where the object's layout names the column.
+    """
+
+    __slots__ = ("added", "layout_ids", "layouts", "spans")
+    kind: Final = "mixed"
+
+    def __init__(
+        self, spans: Spans, layouts: Sequence[Layout], layout_ids: Codes, added: Sequence[Column] = ()
+    ) -> None:
+        self.spans = spans
+        self.layouts = layouts
+        self.layout_ids = layout_ids
+        self.added = added
+
+    def take(self, take: Callable[[Column], Column], indices: Offsets) -> MixedObjects:
+        """Return the objects at these indices."""
+        added = [take(column) for column in self.added]
+        return MixedObjects(self.spans.taken(indices), self.layouts, self.layout_ids[indices], added)
+
+    def whole(self, count: int) -> list[Any]:
+        """Return each object as a dict."""
+        objects: NewColumn = [None] * count
+        for indices, names, columns in self.parts():
+            for index, *values in zip(indices.tolist(), *columns, strict=True):
+                objects[index] = dict(zip(names, values, strict=True))
+        return objects
+
+    def parts(self) -> Iterator[tuple[Offsets, tuple[str, ...], list[Column]]]:
+        """Yield the objects of each layout: their indices, names and columns."""
+        order = np.argsort(self.layout_ids, kind="stable")
+        ids, starts = np.unique(self.layout_ids[order], return_index=True)
+        for number, indices in zip(ids.tolist(), np.split(order.astype(np.int64), starts[1:]), strict=True):
+            layout = self.layouts[number]
+            spans = Spans(self.spans.source, self.spans.records[indices], layout.names)
+            columns: list[Column] = [
+                SpanColumn(spans, source) if source >= 0 else [self.added[-1 - source][at] for at in indices.tolist()]
+                for source in layout.sources.values()
+            ]
+            yield indices, tuple(layout.sources), columns
+
+    def fields(self, names: Sequence[str], indices: Offsets | None) -> list[tuple[Offsets, dict[str, Column]]]:
+        """Return these fields of the objects at *indices*, by the objects that have the same of them."""
+        ids = self.layout_ids if indices is None else self.layout_ids[indices]
+        slots = np.zeros((len(names), len(self.layouts)), np.int64)
+        groups: dict[tuple[int | None, ...], int] = {}
+        group_ids = np.zeros(len(self.layouts), np.int64)
+        for number in np.unique(ids).tolist():
+            sources = [self.layouts[number].sources.get(name) for name in names]
+            slots[:, number] = [source or 0 for source in sources]
+            key = tuple(0 if source is not None and source > 0 else source for source in sources)
+            group_ids[number] = groups.setdefault(key, len(groups))
+        of_objects = group_ids[ids]
+        found = []
+        for key, number in groups.items():
+            own = np.flatnonzero(of_objects == number)
+            own = own if indices is None else indices[own]
+            spans = Spans(self.spans.source, self.spans.records[own])
+            columns: dict[str, Column] = {}
+            for name, source, of_layouts in zip(names, key, slots, strict=True):
+                if source == 0:
+                    columns[name] = SpanColumn(spans, of_layouts[self.layout_ids[own]])
+                elif source is not None:
+                    columns[name] = [self.added[-1 - source][index] for index in own.tolist()]
+            found.append((own, columns))
+        return found
+
+    def column(self, name: str) -> Column:
+        """Return the values of a field, None for an object that does not have it."""
+        values: NewColumn = [None] * len(self.layout_ids)
+        for indices, columns in self.fields((name,), None):
+            for index, value in zip(indices.tolist(), columns.get(name, ()), strict=False):
+                values[index] = value
+        return values
+
+    def changed(
+        self, key: object, change: Callable[[Mapping[str, int]], Mapping[str, int]], indices: Offsets | None
+    ) -> MixedObjects:
+        """Return the objects with the layouts of those at *indices* changed; see `Layout.changed`."""
+        if indices is None:
+            layouts = [layout.changed(key, change) for layout in self.layouts]
+            return MixedObjects(self.spans, layouts, self.layout_ids, self.added)
+        used, inverse = np.unique(self.layout_ids[indices], return_inverse=True)
+        layouts = [*self.layouts, *(self.layouts[number].changed(key, change) for number in used.tolist())]
+        ids = self.layout_ids.copy()
+        ids[indices] = inverse + len(self.layouts)
+        kept, own = np.unique(ids, return_inverse=True)
+        return MixedObjects(self.spans, [layouts[number] for number in kept.tolist()], own.astype(np.int32), self.added)
+
+    def with_field(self, name: str, column: Column, indices: Offsets | None) -> MixedObjects:
+        """Return the objects with a field replaced, or added at the end, in those at *indices*; None for all.
+
+        Args:
+            name: the field.
+            column: a value for each of *indices*.
+            indices: the objects.
+        """
+        number = len(self.added)
+        source = -1 - number
+        changed = self.changed((name, number), lambda sources: {**sources, name: source}, indices)
+        if indices is not None:
+            values: NewColumn = [None] * len(self.layout_ids)
+            for index, value in zip(indices.tolist(), column, strict=True):
+                values[index] = value
+            column = values
+        return MixedObjects(changed.spans, changed.layouts, changed.layout_ids, [*self.added, column])

@@ -1,0 +1,209 @@
+"""Tests of turnout.loops.json: what is decided is JSON, and is the same interpreted, compiled and by the reference."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.transforms.test_mixed_blocks import GUARDS, STAGES, TEXTS, batch_of, guarded, outcome, written
+from turnout.codecs import Format, codec_of, json_objects
+from turnout.codecs.json_reading import SchemalessReader
+from turnout.loops import json as loops
+from turnout.records.block import rows_of
+from turnout.transforms.apply import ChainRunner
+
+JSON = codec_of(Format("json"))
+FORMS = ("interpreted", "compiled")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def forms() -> Iterator[None]:
+    """Loops as each test wants them; those that were in use before are in use afterwards."""
+    entries = (loops.scan, loops.write, loops.join)
+    before = [loop._run for loop in entries]
+    yield
+    for loop, run in zip(entries, before, strict=True):
+        loop._run = run
+
+
+def use(form: str) -> None:
+    for loop in (loops.scan, loops.write, loops.join):
+        loop._run = loop.interpreted if form == "interpreted" else loop.dispatcher()
+
+
+def values_of(texts: list[bytes]) -> tuple[dict[int, Any], dict[int, str]]:
+    blocks, errors = json_objects.ObjectReader().read(rows_of(len(texts)), texts)
+    values = {row: value for block in blocks for row, value in zip(block.rows.tolist(), block.whole(), strict=True)}
+    return values, {row: str(error) for row, error in errors.items()}
+
+
+def is_decided(text: bytes) -> bool:
+    blocks = json_objects.ObjectReader()._scanned([text])
+    return int(blocks[1][0]) != loops.UNDECIDED
+
+
+@given(st.lists(TEXTS.filter(lambda text: text is not None), max_size=12))
+def test_values_are_those_of_the_reference(texts: list[bytes]) -> None:
+    """Values, names in their order, and errors; interpreted and compiled."""
+    blocks, errors = SchemalessReader().read(rows_of(len(texts)), texts)
+    expected = {row: value for block in blocks for row, value in zip(block.rows.tolist(), block.whole(), strict=True)}
+
+    for form in FORMS:
+        use(form)
+        values, problems = values_of(texts)
+        assert repr(sorted(values.items())) == repr(sorted(expected.items()))
+        assert problems == {row: str(error) for row, error in errors.items()}
+
+
+@given(st.lists(TEXTS, max_size=25), st.lists(st.tuples(STAGES, GUARDS), max_size=4))
+def test_results_do_not_depend_on_how_records_are_divided(
+    texts: list[bytes | None], stages: list[tuple[dict[str, Any], dict[str, Any] | None]]
+) -> None:
+    """One by one, in twos, and all at once: bytes and failures of a chain are the same."""
+    chain = guarded(stages)
+    found = []
+    for form, size in (("interpreted", 1), ("compiled", 2), ("compiled", 20), ("compiled", max(len(texts), 1))):
+        use(form)
+        results: dict[int, object] = {}
+        for start in range(0, len(texts), size):
+            batch = batch_of([None] * start + texts[start : start + size])
+            ChainRunner(chain).apply(batch)
+            both = written(batch.key), written(batch.value)
+            for row in range(start, len(batch)):
+                results[row] = (
+                    int(batch.outcomes[row]), str(batch.failures.get(row)), [side.get(row) for side in both]
+                )  # fmt: skip
+        found.append(results)
+
+    assert all(results == found[0] for results in found)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    "text",
+    [
+        b'{"a":1.10,"b":12345678901234567890.5,"c":"\\u00e9\\/","d":[1.0,{"e":1,"e":2}]}',
+        b' {\n"a" : 1e5 , "b" : { "c" : [ ] , "d" : { } } }\t\r\n',
+        '{"ü":"Åbo","":null}'.encode(),
+        b'{"a":-0,"b":-0.0,"c":true,"d":false}',
+    ],
+)
+def test_an_object_that_nothing_changes_is_copied(form: str, text: bytes) -> None:
+    """White space, the digits of numbers, and escapes are as they came."""
+    use(form)
+    blocks, _ = JSON.decode(rows_of(3), [text, b'{"x":1}', text])
+
+    assert is_decided(text)
+    assert {text for block in blocks for text in JSON.encode(block)} == {text, b'{"x":1}'}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_fields_that_nothing_changes_are_copied(form: str) -> None:
+    """A changed object has no white space between its fields; in a field it is as it came."""
+    use(form)
+    text = b'{"a": 1.10, "gone":0,"b" :[1 , 2],"c":"\\u00e9","d":5.0}'
+    chain = guarded([({"type": "ReplaceField$Value", "exclude": "gone", "renames": "c:e"}, None)])
+
+    assert outcome(chain, [text])[-1] == {0: b'{"a":1.10,"b":[1 , 2],"e":"\\u00e9","d":5.0}'}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"", b"{", b"{}", b"[]", b"null", b'{"a"', b'{"a":', b'{"a":1', b'{"a":1,', b'{"a":1,}', b'{"a":1}}',
+        b'{"a":1}x',
+        b'{"a":01}', b'{"a":+1}', b'{"a":.5}', b'{"a":1.}', b'{"a":1e}', b'{"a":1e999}', b'{"a":-}', b'{"a":tru}',
+        b'{"a":nulls}', b'{"a":NaN}', b'{"a":"\t"}', b'{"a":"\\x"}', b'{"a":"\\u12g4"}', b'{"a":"\\ud800"}',
+        b'{"a":"x}',
+        b'{"a":[1,]}', b'{"a":[1}', b'{"a":{"b"}}', b'{"a":{"b":1,}}', b'{"a":{,}}', b'{"a":[,]}', b'{"a":{1:2}}',
+        b'{"a":\x0b1}', b'{"a":\x001}', b'\xef\xbb\xbf{"a":1}', b'{"\\u0061":1}', b'{"a":1,"a":2}', b'{a:1}',
+        b"{'a':1}",
+        b'{"a":' + b"[" * 40 + b"]" * 40 + b"}", b'{"a":' + b"1" * 300 + b"}", b'{"' + b"n" * 300 + b'":1}',
+        json.dumps({f"n{number}": number for number in range(2_000)}).encode(),
+    ],
+)  # fmt: skip
+def test_what_is_no_plain_object_is_left_to_the_reference(text: bytes) -> None:
+    """Whether it is wrong, or rare."""
+    for form in FORMS:
+        use(form)
+        assert not is_decided(text)
+
+
+@given(TEXTS.filter(bool), st.lists(st.tuples(st.integers(0, 200), st.binary(max_size=2)), max_size=3))
+def test_only_json_is_decided(text: bytes, edits: list[tuple[int, bytes]]) -> None:
+    """Of texts with a few changed bytes, what is decided is JSON for Python's reader too, with the same value."""
+    for at, piece in edits:
+        text = text[: at % (len(text) + 1)] + piece + text[at % (len(text) + 1) + len(piece) // 2 :]
+    use("compiled")
+    values, errors = values_of([text])
+    if is_decided(text) and not errors:
+        assert repr(values[0]) == repr(json.loads(text.decode()))
+
+
+def test_shapes_beyond_the_limit_begin_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A producer with ever new names takes no more memory, and all of its objects are read."""
+    monkeypatch.setattr(json_objects, "_MAX_NODES", loops.MAX_FIELDS + 10)
+    use("compiled")
+    texts = [json.dumps({f"n{number}": number, "a": 1}).encode() for number in range(50)]
+    reader = json_objects.ObjectReader()
+    for _ in range(2):
+        blocks, errors = reader.read(rows_of(len(texts)), texts)
+        found = {
+            row: text for block in blocks for row, text in zip(block.rows.tolist(), JSON.encode(block), strict=True)
+        }
+
+        assert (found, errors) == (dict(enumerate(texts)), {})
+
+
+def test_many_fields_of_few_objects_are_read() -> None:
+    """The room for fields grows."""
+    use("compiled")
+    texts = [json.dumps({f"n{number}": number for number in range(1_000)}).encode()] * 5
+    blocks, _ = JSON.decode(rows_of(5), list(texts))
+
+    assert [text for block in blocks for text in JSON.encode(block)] == texts
+
+
+FUZZ = """
+import random
+import numpy as np
+from turnout.codecs import Format, codec_of, EncodeErrors
+from turnout.loops import compile_loops
+compile_loops()
+codec, dice = codec_of(Format("json")), random.Random(1)
+seeds = [b'{"a":1.5e3,"b":[{"c":"\\\\u00e9"},null],"d":"x"}', b'{"a":{"b":{}},"c":true}', b'{"":"\\\\n","z":-0}']
+for _ in range(3000):
+    texts = []
+    for _ in range(dice.randrange(1, 6)):
+        text = bytearray(dice.choice(seeds))
+        for _ in range(dice.randrange(4)):
+            at = dice.randrange(len(text))
+            piece = [dice.choice(b'{}[]",:\\\\u019-.eE\\0\\xc3\\xff tn') for _ in range(dice.randrange(3))]
+            text[at : at + dice.randrange(3)] = bytes(piece)
+            text = text or bytearray(b"{")
+        texts.append(bytes(text[: dice.randrange(len(text) + 1)]) if dice.random() < 0.2 else bytes(text))
+    blocks, errors = codec.decode(np.arange(len(texts)), texts)
+    for block in blocks:
+        block.whole()
+        codec.encode(block)
+"""
+
+
+@pytest.mark.heavy
+def test_no_text_makes_a_loop_read_outside_of_its_buffers(tmp_path: Path) -> None:
+    """With Numba's checks of bounds on, broken texts end in errors of their own."""
+    environment = {**os.environ, "TURNOUT_LOOPS_CACHE": str(tmp_path), "NUMBA_BOUNDSCHECK": "1"}
+    result = subprocess.run(
+        [sys.executable, "-c", FUZZ], env=environment, capture_output=True, text=True, check=False, timeout=300
+    )
+
+    assert result.returncode == 0, result.stderr
