@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.conditions.strategies import conditions, messages
-from tests.subscriptions.index.asking import all_rows_together, columns_of
+from tests.subscriptions.index.asking import columns_of
 from turnout.conditions import evaluate, kiwi
 from turnout.epoch import EPOCH
 from turnout.errors import SubscriptionInvalidError
@@ -59,8 +59,6 @@ def test_every_way_of_matching_agrees(given_subscriptions, timed, now):
     index, matcher = Index.of(store), Matcher.from_store(store)
     late = Matcher()
     late.refresh(store)
-    with all_rows_together():
-        assert pairs(index) == expected
     assert pairs(index) == expected
     assert len(index) == len(matcher) == sum(one.enabled for one in stored)
     for follower in (matcher, late):

@@ -4,7 +4,7 @@ A loop is a function over flat arrays. Its annotations are its signature, by the
 `Int64s` are read, `ByteBuffer` and `Int64Buffer` are written. A loop
 
 - allocates nothing for a record: results and scratch are buffers of its caller;
-- may take arrays as a `NamedTuple` of its module, whose fields have these annotations;
+- may hand on arrays as a `NamedTuple` of its module, whose fields have these annotations, but takes arrays;
 - uses integers, comparisons, indexing, ``len``, ``range``, slices of one dimension and other loops;
 - keeps each integer within 64 bits with a sign. Interpreted integers do not wrap, so hashes are masked to 32 bits
   before they are multiplied by at most 31 bits.
@@ -86,8 +86,9 @@ class Loop(Generic[P, R]):
         function: the function as it was written.
     """
 
-    def __init__(self, function: Callable[P, R]) -> None:
+    def __init__(self, function: Callable[P, R], *, is_inlined: bool = False) -> None:
         self.function = function
+        self._is_inlined = is_inlined
         self._run: Callable[..., Any] = self.interpreted
         self._dispatcher: Any = None
         update_wrapper(self, function)
@@ -100,7 +101,7 @@ class Loop(Generic[P, R]):
     def interpreted(self, *args: Any) -> Any:
         """Run the function as plain Python."""
         function: Callable[..., Any] = self.function
-        return function(*[one if isinstance(one, int) else _viewed(one) for one in args])
+        return function(*[memoryview(cast("Any", one)) if isinstance(one, np.ndarray) else one for one in args])
 
     @property
     def name(self) -> str:
@@ -122,7 +123,7 @@ class Loop(Generic[P, R]):
     def dispatcher(self) -> Any:
         """Compile the function, or load it from the cache, and return Numba's dispatcher."""
         if self._dispatcher is None:
-            self._dispatcher = _dispatcher_of(self.function, cache_folder())
+            self._dispatcher = _dispatcher_of(self.function, cache_folder(), is_inlined=self._is_inlined)
         return self._dispatcher
 
     def use_compiled(self) -> None:
@@ -130,18 +131,17 @@ class Loop(Generic[P, R]):
         self._run = self.dispatcher()
 
 
-def _viewed(argument: Any) -> Any:
-    """Return an array, or a named tuple of arrays, as memoryviews."""
-    if isinstance(argument, np.ndarray):
-        return memoryview(cast("Any", argument))
-    if isinstance(argument, tuple) and argument and isinstance(argument[0], np.ndarray):
-        return type(argument)(*map(_viewed, argument))
-    return argument
-
-
 def compiled(function: Callable[P, R]) -> Loop[P, R]:
     """Return the function as a loop, which `compile_loops` compiles."""
     return Loop(function)
+
+
+def inlined(function: Callable[P, R]) -> Loop[P, R]:
+    """Return the function as a loop that becomes a part of each of its callers.
+
+    A call passes each array as seven numbers, which takes longer than a small function does.
+    """
+    return Loop(function, is_inlined=True)
 
 
 def loops_are_compiled() -> bool:
@@ -206,13 +206,13 @@ def _warn_without_numba() -> None:
     _log.warning('Numba is missing, so loops run interpreted and slowly: install "turnout[spark]"')
 
 
-def _dispatcher_of(function: Callable[..., Any], folder: Path | None) -> Any:
+def _dispatcher_of(function: Callable[..., Any], folder: Path | None, *, is_inlined: bool) -> Any:
     import numba
 
     # The code generator reads it when it is made: what the cache has then runs on each CPU of the architecture.
     before, numba.config.CPU_NAME = numba.config.CPU_NAME, "generic"
     try:
-        dispatcher = numba.njit(nogil=True, error_model="numpy")(function)
+        dispatcher = numba.njit(nogil=True, error_model="numpy", forceinline=is_inlined, _nrt=False)(function)
         if folder is not None:
             dispatcher._cache = _function_cache(function, folder)  # noqa: SLF001 - its own cache asks for a file's time
         dispatcher.compile(_signature(function))

@@ -27,6 +27,7 @@ from turnout.loops.compiled import (
     Int64Buffer,
     Int64s,
     compiled,
+    inlined,
 )
 from turnout.loops.texts import are_equal, glob_matches, hash_of_text, mixed, number_in
 
@@ -335,7 +336,7 @@ def index_trees(tree_at: Int32s, parent: Int32s, nodes: Int32Buffer2D) -> None:
                     nodes[above, NODE_END] = nodes[node, NODE_END]
 
 
-@compiled
+@inlined
 def _place_of(keys: Int64s, first_key: int, slots: Int64s, first_slot: int, mask: int, upper: int, lower: int) -> int:
     """Return the first place of a key of two halves; -1 for none."""
     value = mixed(mixed(upper) ^ lower)
@@ -350,7 +351,7 @@ def _place_of(keys: Int64s, first_key: int, slots: Int64s, first_slot: int, mask
     return -1
 
 
-@compiled
+@inlined
 def _literal_of(source: Bytes, begin: int, end: int, fact: int, segment: SegmentArrays) -> int:
     """Return the literal that a text of a fact is; 0 for none."""
     at, ints, longs, slots = segment.at, segment.ints, segment.longs, segment.slots
@@ -371,7 +372,7 @@ def _literal_of(source: Bytes, begin: int, end: int, fact: int, segment: Segment
     return 0
 
 
-@compiled
+@inlined
 def _add_literal(literal: int, fact: int, scratch: Scratch) -> None:
     """Add a literal, 0 for none, to those of the row."""
     if literal == 0:
@@ -405,7 +406,7 @@ def _ask(kind: int, number: int, scratch: Scratch) -> None:
         cells[first + 2] = number
 
 
-@compiled
+@inlined
 def _add_text(source: Bytes, begin: int, end: int, fact: int, segment: SegmentArrays, scratch: Scratch) -> None:
     """Add the literal of one text: of all of it, its first or its last characters."""
     first = segment.at[FACTS] + fact * FACT
@@ -431,7 +432,7 @@ def _add_text(source: Bytes, begin: int, end: int, fact: int, segment: SegmentAr
     _add_literal(_literal_of(source, begin, end, fact, segment), fact, scratch)
 
 
-@compiled
+@inlined
 def _is_of_word(byte: int) -> bool:
     # What is beyond ASCII comes as words with spaces between them.
     return byte >= 128 or 97 <= byte <= 122 or 65 <= byte <= 90 or 48 <= byte <= 57 or byte == 95
@@ -514,7 +515,7 @@ def _add_parts(size: int, fact: int, segment: SegmentArrays, scratch: Scratch) -
                 return
 
 
-@compiled
+@inlined
 def _copy(source: Bytes, begin: int, end: int, folds: int, target: ByteBuffer, first: int) -> None:
     """Copy bytes; with *folds* large letters of ASCII become small ones."""
     for index in range(end - begin):
@@ -522,7 +523,7 @@ def _copy(source: Bytes, begin: int, end: int, folds: int, target: ByteBuffer, f
         target[first + index] = byte + 32 if folds and 65 <= byte <= 90 else byte
 
 
-@compiled
+@inlined
 def _next_value(value: int, key: int, state: Int64Buffer, cells: Int32Buffer) -> int:
     """Return the next value of a key; -1 after the last one."""
     if key == state[_ANY]:
@@ -530,7 +531,7 @@ def _next_value(value: int, key: int, state: Int64Buffer, cells: Int32Buffer) ->
     return cells[state[S_NEXT_VALUE] + value]
 
 
-@compiled
+@inlined
 def _number_of(value: int, messages: Messages, scratch: Scratch) -> float:
     """Return the number that a value is; NaN for none, and for one that is asked for."""
     at, numbers, state = messages.at, messages.numbers, scratch.state
@@ -567,7 +568,7 @@ def _read_numbers(key: int, messages: Messages, scratch: Scratch) -> None:
     scratch.numbers[2 * key + 1] = most
 
 
-@compiled
+@inlined
 def _cell_of(number: float, key: int, segment: SegmentArrays) -> int:
     """Return the cell of a number: how many cuts of the key are not above it."""
     at, floats = segment.at, segment.floats
@@ -609,7 +610,7 @@ def _add_nodes_between(low: int, high: int, fact: int, key: int, segment: Segmen
             _add_literal(own[base + node], fact, scratch)
 
 
-@compiled
+@inlined
 def _is_next(number: float, above: float) -> bool:
     """Return True if no number is between two."""
     middle = number / 2.0 + above / 2.0
@@ -639,11 +640,9 @@ def _add_nodes(fact: int, key: int, messages: Messages, segment: SegmentArrays, 
 
 @compiled
 def _read_fact(fact: int, messages: Messages, segment: SegmentArrays, scratch: Scratch) -> None:
-    """Read the literals of a fact of the row, unless they are read already."""
+    """Read the literals of a fact of the row."""
     state, cells, own, numbers = scratch.state, scratch.cells, segment.own, messages.numbers
     mine = state[S_FACTS] + fact * FACT_STATE
-    if cells[mine + _STAMP] == state[EPOCH]:
-        return
     cells[mine + _STAMP] = state[EPOCH]
     cells[mine + _CHAIN] = -1
     cells[mine + _SINGLE] = 0
@@ -683,14 +682,15 @@ def _read_fact(fact: int, messages: Messages, segment: SegmentArrays, scratch: S
         value = _next_value(value, key, state, cells)
 
 
-@compiled
+@inlined
 def _is_within(key: int, limits: int, messages: Messages, segment: SegmentArrays, scratch: Scratch) -> int:
     """Return 1 if each limit holds for a number of a key; equal limits are a number to be equal to."""
     state, cells = scratch.state, scratch.cells
     own = state[S_KEYS] + key * KEY_STATE
     if cells[own + _KEY_STAMP] != state[EPOCH]:
         return 0
-    _read_numbers(key, messages, scratch)
+    if cells[own + _KEY_NUMBERS] != state[EPOCH]:
+        _read_numbers(key, messages, scratch)
     low, high = segment.floats[segment.at[LIMIT_LOW] + limits], segment.floats[segment.at[LIMIT_HIGH] + limits]
     if low < high or cells[own + _KEY_COUNT] == 1:
         return 1 if low <= scratch.numbers[2 * key + 1] and scratch.numbers[2 * key] <= high else 0
@@ -749,14 +749,15 @@ def _ask_test(key: int, test: int, messages: Messages, segment: SegmentArrays, s
         scratch.cells[scratch.state[S_TESTS] + test] = (scratch.state[EPOCH] << 2) | _ASKED
 
 
-@compiled
+@inlined
 def _is_true(kind: int, a: int, b: int, messages: Messages, segment: SegmentArrays, scratch: Scratch) -> int:
     """Return 1 if a check without its negation is true, 0 if not, and more if that is not known."""
     if kind == LIMITS:
         return _is_within(a, b, messages, segment, scratch)
     if kind == HOLDS:
         return _holds(a, b, messages, segment, scratch)
-    _read_fact(a, messages, segment, scratch)
+    if scratch.cells[scratch.state[S_FACTS] + a * FACT_STATE + _STAMP] != scratch.state[EPOCH]:
+        _read_fact(a, messages, segment, scratch)
     state, cells, at, longs, slots = scratch.state, scratch.cells, segment.at, segment.longs, segment.slots
     own = state[S_FACTS] + a * FACT_STATE
     if kind in (EQUAL, MANY):
@@ -777,7 +778,7 @@ def _is_true(kind: int, a: int, b: int, messages: Messages, segment: SegmentArra
     return 1 if count == 1 else 0
 
 
-@compiled
+@inlined
 def _verify(program: int, messages: Messages, segment: SegmentArrays, scratch: Scratch) -> int:
     """Return 1 if all checks of a program are true, 0 if not, and more if that is not known.
 
@@ -855,7 +856,7 @@ def _ask_of(program: int, messages: Messages, segment: SegmentArrays, scratch: S
                 _ask_test(ints[at[CHECK_A] + check], b, messages, segment, scratch)
 
 
-@compiled
+@inlined
 def _read_row(messages: Messages, scratch: Scratch) -> int:
     """Put the values of a row and what is given for it into place; return 1 if a key has several values."""
     state, cells, at, numbers = scratch.state, scratch.cells, messages.at, messages.numbers
@@ -892,7 +893,7 @@ def _read_row(messages: Messages, scratch: Scratch) -> int:
     return several
 
 
-@compiled
+@inlined
 def _add_range(begin: int, end: int, scratch: Scratch) -> None:
     """Add entries to verify."""
     state, cells = scratch.state, scratch.cells
@@ -904,7 +905,7 @@ def _add_range(begin: int, end: int, scratch: Scratch) -> None:
             cells[state[S_RANGES] + 2 * number + 1] = end
 
 
-@compiled
+@inlined
 def _find_entries(messages: Messages, segment: SegmentArrays, scratch: Scratch) -> None:
     """Add the ranges of entries that the row's literals find, by themselves and two together."""
     state, cells, at, ints, longs = scratch.state, scratch.cells, segment.at, segment.ints, segment.longs
@@ -917,7 +918,8 @@ def _find_entries(messages: Messages, segment: SegmentArrays, scratch: Scratch) 
         last = ints[at[WAYS_AT] + literal + 1] if at[WAYS] else 0
         for way in range(first, last):
             fact = ints[at[WAY_FACT] + way]
-            _read_fact(fact, messages, segment, scratch)
+            if cells[state[S_FACTS] + fact * FACT_STATE + _STAMP] != state[EPOCH]:
+                _read_fact(fact, messages, segment, scratch)
             place = cells[state[S_FACTS] + fact * FACT_STATE + _CHAIN]
             while place >= 0:
                 second = cells[state[S_FOUND] + 2 * place]
@@ -930,7 +932,7 @@ def _find_entries(messages: Messages, segment: SegmentArrays, scratch: Scratch) 
                 place = cells[state[S_FOUND] + 2 * place + 1]
 
 
-@compiled
+@inlined
 def _read_probed(messages: Messages, segment: SegmentArrays, scratch: Scratch) -> None:
     """Read the facts of the row's keys that entries are found by."""
     state, cells, at, own = scratch.state, scratch.cells, segment.at, segment.own
@@ -943,10 +945,12 @@ def _read_probed(messages: Messages, segment: SegmentArrays, scratch: Scratch) -
                 key = -1
         if key >= 0:
             for place in range(own[at[PROBED_AT] + key], own[at[PROBED_AT] + key + 1]):
-                _read_fact(own[at[PROBED] + place], messages, segment, scratch)
+                fact = own[at[PROBED] + place]
+                if cells[state[S_FACTS] + fact * FACT_STATE + _STAMP] != state[EPOCH]:
+                    _read_fact(fact, messages, segment, scratch)
 
 
-@compiled
+@inlined
 def _match_row(distinct: int, messages: Messages, segment: SegmentArrays, scratch: Scratch) -> None:
     """Add the matches of the row, or what it asks."""
     state, cells, at, ints = scratch.state, scratch.cells, segment.at, segment.ints
@@ -979,20 +983,42 @@ def _match_row(distinct: int, messages: Messages, segment: SegmentArrays, scratc
 
 @compiled
 def match(
-    messages: Messages, segment: SegmentArrays, scratch: Scratch, first: int, last: int, any_key: int, distinct: int
+    data: Bytes,
+    values: Int64s,
+    values_at: Int64s,
+    given_numbers: Float64s,
+    key_of: Int32s,
+    at: Int64s,
+    ints: Int32s,
+    longs: Int64s,
+    bytes_: Bytes,
+    floats: Float64s,
+    own: Int32s,
+    slots: Int64s,
+    own_bytes: Bytes,
+    state: Int64Buffer,
+    cells: Int32Buffer,
+    numbers: Float64Buffer,
+    text: ByteBuffer,
+    matches: Int64Buffer,
+    first: int,
+    last: int,
+    any_key: int,
+    distinct: int,
 ) -> tuple[int, int]:
     """Match rows from the first one on, and return the next row and why it is not done.
 
+    The arrays are those of `Messages`, `SegmentArrays` and `Scratch`: an array takes less time to pass than a tuple.
+
     Args:
-        messages: the rows.
-        segment: the subscriptions.
-        scratch: buffers; matches and questions are added to those that they have.
         first: first row.
         last: the row behind the last one.
         any_key: the key whose values are those of all keys; -1 for none.
         distinct: 1 if a row may find a subscription several times.
     """
-    state = scratch.state
+    messages = Messages(data, values, values_at, given_numbers, key_of)
+    segment = SegmentArrays(at, ints, longs, bytes_, floats, own, slots, own_bytes)
+    scratch = Scratch(state, cells, numbers, text, matches)
     state[_ANY] = any_key
     for row in range(first, last):
         if state[EPOCH] >= MOST_EPOCH - 1:

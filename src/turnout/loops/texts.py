@@ -8,7 +8,7 @@ from __future__ import annotations
 from math import inf, nan
 from typing import Final
 
-from turnout.loops.compiled import Bytes, compiled
+from turnout.loops.compiled import Bytes, compiled, inlined
 
 _FACTOR: Final = 0x5BD1E995
 _31_BITS: Final = 0x7FFFFFFF
@@ -22,14 +22,14 @@ _MOST_POWER: Final = 10_000
 ASTERISK, QUESTION_MARK, BACKSLASH = 42, 63, 92
 
 
-@compiled
+@inlined
 def mixed(number: int) -> int:
     """Return a hash of a number of up to 32 bits."""
     product = (number & _32_BITS) * _FACTOR
     return (product ^ (product >> 29)) & _31_BITS
 
 
-@compiled
+@inlined
 def hash_of_text(data: Bytes, begin: int, end: int, seed: int) -> int:
     """Return a hash of the bytes between two places."""
     value = (seed * 31 + end - begin) & _32_BITS
@@ -49,7 +49,7 @@ def hash_of_text(data: Bytes, begin: int, end: int, seed: int) -> int:
     return (product ^ (product >> 29)) & _31_BITS
 
 
-@compiled
+@inlined
 def are_equal(data: Bytes, begin: int, other: Bytes, first: int, size: int) -> bool:
     """Return True if so many bytes at two places are the same."""
     for index in range(size):  # noqa: SIM110 - a loop has no generators

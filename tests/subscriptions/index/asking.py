@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from turnout.conditions import all_of, evaluate, kiwi, not_
+from turnout.loops.match import RANGES, S_RANGES
 from turnout.multivalued import ANY_KEY, by_leaf_keys, leaf_key, metadata_of
 from turnout.subscriptions import Subscription
 from turnout.subscriptions.index import Column, Index
@@ -53,6 +54,15 @@ def _pairs(index, messages):
     ids = index.subscription_ids(matches.subscriptions).to_pylist()
     assert found == sorted(zip(matches.rows.tolist(), ids, strict=True))
     return found
+
+
+def candidates(segment, message):
+    """Return the number of entries that one message finds, and of subscriptions that it matches."""
+    index = Index([Layer(segment)], 0)
+    found = index.match_messages([message])
+    ((scratch, _),) = segment.matcher._free
+    ranges = scratch.cells[int(scratch.state[S_RANGES]) :][: 2 * int(scratch.state[RANGES])]
+    return int((ranges[1::2] - ranges[::2]).sum()), len(found.rows)
 
 
 def expected(subscriptions, messages):

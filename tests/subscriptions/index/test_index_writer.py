@@ -20,7 +20,7 @@ from turnout.conditions import all_of, any_of, kiwi
 from turnout.errors import StoreUnavailableError
 from turnout.subscriptions import Changes, Subscription
 from turnout.subscriptions.index import Index, IndexFileError, IndexFolder, index_writer
-from turnout.subscriptions.index.message_columns import Column
+from turnout.subscriptions.index.flat_messages import Column
 from turnout.subscriptions.stores.memory import MemoryStore
 
 

@@ -40,10 +40,10 @@ def test_too_large_for_one_automaton():
     """Expressions that together need too much memory are divided."""
     expressions = [f"{letter}[a-z]{{900}}[0-9]{{90}}" for letter in "abcdefghijklmnopqrstuvwxyz"]
     subscriptions = subscriptions_of([Regex("k", text) for text in expressions])
-    tests = build.build(subscriptions, Costs()).tests
+    tests = build.build(subscriptions, Costs()).value_tests()
 
     assert RegexSet.of(expressions) is None
-    assert len(tests.key_of) > 1
+    assert len(tests._groups) > 1
     messages = [{"k": f"-{letter}{'q' * 900}{'1' * 90}"} for letter in "az"]
     assert expected(subscriptions, messages) == pairs(Index.of(subscriptions), messages)
 
@@ -64,7 +64,7 @@ def test_what_is_asked_together_is_prepared(monkeypatch):
     few = [all_of(kiwi("k", f"?{n}?b*", partial=True), kiwi("kind", f"other{n}")) for n in range(5)]
     segment = build.build(subscriptions_of([*many, *few]), Costs())
 
-    assert len(segment.tests._known) == len(many)
+    assert len(segment.value_tests()._known) == len(many)
     matcher = Matcher(subscriptions_of(many))
     monkeypatch.setattr(value_tests, "pattern_matcher", None)
     assert len(matcher.match({"k": "a x1y7", "kind": "one"})) == 1

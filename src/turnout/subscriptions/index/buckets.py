@@ -12,11 +12,9 @@ Ints: TypeAlias = NDArray[np.int32]
 Longs: TypeAlias = NDArray[np.int64]
 Indices: TypeAlias = NDArray[np.int64]
 
-_MASK = (1 << 64) - 1
 _FIRST = 0x9E3779B97F4A7C15
 _SECOND = 0xC2B2AE3D27D4EB4F
 _SHIFT = 29
-_LEAST_ROOM = 256
 _ROOM = 2
 """Buckets for each row, at least."""
 
@@ -31,23 +29,13 @@ def arranged(hashes: NDArray[np.uint64]) -> tuple[Indices, NDArray[np.uint32]]:
     return order, starts
 
 
-class TooManyError(Exception):
-    """Raised when a look-up would return more rows than the caller accepts."""
-
-
 def indices_of(mask: NDArray[Any]) -> Indices:
     """Return the indices of true elements, or of those that are not 0: faster than `numpy.flatnonzero`."""
     return mask.nonzero()[0]
 
 
-def in_bucket(
-    starts: NDArray[np.uint32], hashes: NDArray[np.uint64], most: int | None = None
-) -> tuple[Indices, Indices]:
-    """Return pairs (index of the hash, row) of all rows in the hashes' buckets; equality is not checked.
-
-    Raises:
-        TooManyError: there are more than *most*.
-    """
+def in_bucket(starts: NDArray[np.uint32], hashes: NDArray[np.uint64]) -> tuple[Indices, Indices]:
+    """Return pairs (index of the hash, row) of all rows in the hashes' buckets; equality is not checked."""
     bucket = (hashes >> np.uint64(shift_of(len(starts)))).view(np.int64)
     first = starts.take(bucket).astype(np.int64)
     count = starts.take(bucket + 1).astype(np.int64)
@@ -55,8 +43,6 @@ def in_bucket(
     some = indices_of(count)
     if len(some) == 0:
         return some, some
-    if most is not None and int(count.sum()) > most:
-        raise TooManyError
     which, row = expanded(first.take(some), count.take(some))
     return some.take(which), row
 
@@ -76,32 +62,6 @@ def expanded(first: Indices, count: Indices) -> tuple[Indices, Indices]:
     return which, np.arange(total) + (first - ends + count).take(which)
 
 
-class GrowingArray:
-    """Array that values are appended to without copying all of it each time.
-
-    Attributes:
-        values: up to now; arrays that were read before stay as they were.
-    """
-
-    def __init__(self, dtype: type[np.generic]) -> None:
-        self._room: NDArray[Any] = np.zeros(_LEAST_ROOM, dtype)
-        self.values: NDArray[Any] = self._room[:0]
-
-    def __len__(self) -> int:
-        return len(self.values)
-
-    def extend(self, values: NDArray[Any]) -> None:
-        """Append values; by one thread at a time."""
-        size = len(self.values)
-        end = size + len(values)
-        if end > len(self._room):
-            room = np.zeros(max(end, 2 * len(self._room)), self._room.dtype)
-            room[:size] = self.values
-            self._room = room
-        self._room[size:end] = values
-        self.values = self._room[:end]
-
-
 def viewed(array: NDArray[Any]) -> Sequence[Any]:
     """Return the array as a sequence, which reads single numbers faster than numpy."""
     return cast("Sequence[Any]", array.data)
@@ -113,9 +73,3 @@ def mixed(keys: Longs) -> NDArray[np.uint64]:
     x ^= x >> np.uint64(_SHIFT)
     x *= np.uint64(_SECOND)
     return x
-
-
-def mixed_one(key: int) -> int:
-    """The same for one number."""
-    x = key * _FIRST & _MASK
-    return (x ^ x >> _SHIFT) * _SECOND & _MASK

@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import chain, repeat
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from turnout.conditions.pattern import fold, lexemes
-from turnout.loops.match import FOLDED, FOLDED_WORDS, VALUE, VALUE_VARIANT, VARIANT, WORDS
+from turnout.loops.match import (
+    FOLDED,
+    FOLDED_WORDS,
+    GIVEN_AT,
+    VALUE,
+    VALUE_BEGIN,
+    VALUE_END,
+    VALUE_KEY,
+    VALUE_VARIANT,
+    VALUES,
+    VARIANT,
+    VARIANTS,
+    WORDS,
+)
 from turnout.multivalued import ANY_KEY, MAX_VALUES, Metadata, Multivalued, by_leaf_keys, is_plain_key, metadata_key
 from turnout.subscriptions.index.buckets import Indices, Longs
 from turnout.subscriptions.index.facts import encoded, encoded_all
@@ -41,20 +56,35 @@ class FlatMessages(NamedTuple):
     Attributes:
         texts: the values.
         data: values, and variants of those with letters beyond ASCII, as UTF-8.
-        rows: by message: its first value, and the one behind its last.
-        values: see `turnout.loops.match.VALUE_KEY`.
-        variants: see `turnout.loops.match.FOLDED`.
+        numbers: rows, values and variants, without anything given; see `turnout.loops.match.Messages`.
+        at: start of each of these in *numbers*.
+        count: number of messages.
         longest: bytes of the longest one of all these texts.
         any_of_all: True if the values of all keys are those of `ANY_KEY`; else it has its own.
     """
 
     texts: Sequence[str]
     data: NDArray[np.uint8]
-    rows: Longs
-    values: Longs
-    variants: Longs
+    numbers: Longs
+    at: Longs
+    count: int
     longest: int
     any_of_all: bool
+
+    @property
+    def rows(self) -> Longs:
+        """By message: its first value, and the one behind its last."""
+        return self.numbers[: 2 * self.count].reshape(-1, 2)
+
+    @property
+    def values(self) -> Longs:
+        """The values; see `turnout.loops.match.VALUE_KEY`."""
+        return self.numbers[self.at[VALUES] : self.at[VARIANTS]].reshape(-1, VALUE)
+
+    @property
+    def variants(self) -> Longs:
+        """The variants; see `turnout.loops.match.FOLDED`."""
+        return self.numbers[self.at[VARIANTS] : self.at[GIVEN_AT]].reshape(-1, VARIANT)
 
 
 class KeyNumbers:
@@ -81,6 +111,8 @@ class KeyNumbers:
         several = any(issubclass(type_, Multivalued) for type_ in types)
         if several or (self.has_any and any(len(message) > MAX_VALUES for message in messages)):
             return self._of_leaf_keys([by_leaf_keys(message, self.special) for message in messages])
+        if len(messages) == 1 and (one := self._flat_one(cast("Mapping[str, str]", messages[0]))) is not None:
+            return one
         numbers: Iterable[int]
         if len(messages) <= _FEW and not self.has_any:
             known, numbers, texts, counts = self._of_metadata, [], [], []
@@ -142,48 +174,98 @@ class KeyNumbers:
         self, numbers: Iterable[int], texts: list[str], counts: Sequence[int], *, any_of_all: bool
     ) -> FlatMessages:
         """Return values of these keys, in the order of the messages, each of which has so many."""
-        count = len(texts)
+        count, rows = len(texts), len(counts)
         joined = "".join(texts)
         is_ascii = joined.isascii()
         raws: Sequence[str | bytes] = texts if is_ascii else encoded_all(texts)
         data = joined.encode() if is_ascii else b"".join(raws)  # type: ignore[arg-type]
-        values = np.empty((count, VALUE), np.int64)
-        values[:, 0] = numbers if isinstance(numbers, np.ndarray | list) else np.fromiter(numbers, np.int64, count)
-        sizes = np.fromiter(map(len, raws), np.int64, count)
-        np.cumsum(sizes, out=values[:, 2])
-        values[:, 1] = values[:, 2] - sizes
-        values[:, VALUE_VARIANT] = -1
-        variants = np.zeros((0, VARIANT), np.int64)
-        if not is_ascii and self._varied:
-            data, variants = self._with_variants(data, texts, values)
-        rows = np.zeros((len(counts), 2), np.int64)
-        np.cumsum(counts, out=rows[:, 1])
-        rows[1:, 0] = rows[:-1, 1]
-        longest = int(sizes.max(initial=0))
-        if len(variants):
-            longest = max(longest, int((variants[:, 1::2] - variants[:, ::2]).max()))
-        return FlatMessages(
-            texts, np.frombuffer(data + _PADDING, np.uint8), rows, values, variants, longest, any_of_all
-        )
-
-    def _with_variants(self, data: bytes, texts: Sequence[str], values: Longs) -> tuple[bytes, Longs]:
-        """Return the data with the variants behind it, and where these are; and number them among the values."""
-        parts, at = [data], len(data)
         places: list[list[int]] = []
+        variants: list[int] | None = None
+        if not is_ascii and self._varied:
+            numbers = list(numbers)
+            data, places, variants = self._with_variants(data, texts, numbers)
+        at = np.cumsum([0, 2 * rows, VALUE * count, VARIANT * len(places), rows + 1])
+        flat = np.zeros(int(at[-1]), np.int64)
+        values = flat[at[VALUES] : at[VARIANTS]].reshape(-1, VALUE)
+        values[:, VALUE_KEY] = (
+            numbers if isinstance(numbers, np.ndarray | list) else np.fromiter(numbers, np.int64, count)
+        )
+        sizes = np.fromiter(map(len, raws), np.int64, count)
+        np.cumsum(sizes, out=values[:, VALUE_END])
+        values[1:, VALUE_BEGIN] = values[:-1, VALUE_END]
+        values[:, VALUE_VARIANT] = -1 if variants is None else variants
+        flat[at[VARIANTS] : at[GIVEN_AT]] = np.array(places, np.int64).ravel()
+        of_rows = flat[: 2 * rows].reshape(-1, 2)
+        np.cumsum(counts, out=of_rows[:, 1])
+        of_rows[1:, 0] = of_rows[:-1, 1]
+        longest = max(
+            int(sizes.max(initial=0)), *(own[column + 1] - own[column] for own in places for column in _VARIANTS), 0
+        )
+        return FlatMessages(texts, _data(data), fixed(flat), fixed(at), rows, longest, any_of_all)
+
+    def _flat_one(self, message: Mapping[str, str]) -> FlatMessages | None:
+        """Return the values of one message, in less time than of many; None for letters beyond ASCII."""
+        known = self._of_metadata
+        if self.has_any:
+            keys, texts = [known.get(key, self.unknown) for key in message], list(message.values())
+        else:
+            pairs = [(known[key], text) for key, text in message.items() if key in known]
+            keys, texts = [key for key, _ in pairs], [text for _, text in pairs]
+        joined = "".join(texts)
+        if not joined.isascii():
+            return None
+        count, end, longest = len(texts), 0, 0
+        numbers = [0, count]
+        for key, text in zip(keys, texts, strict=True):
+            begin, size = end, len(text)
+            end += size
+            longest = max(longest, size)
+            numbers += (key, begin, end, -1)
+        numbers += (0, 0)
+        flat = fixed(np.frombuffer(array("q", numbers), np.int64))
+        return FlatMessages(texts, _data(joined.encode()), flat, _places_of_one(count), 1, longest, any_of_all=True)
+
+    def _with_variants(
+        self, data: bytes, texts: Sequence[str], numbers: Sequence[int]
+    ) -> tuple[bytes, list[list[int]], list[int]]:
+        """Return the data with the variants behind it, where each is, and the number of each value's, -1 for none."""
+        parts, end = [data], len(data)
+        places: list[list[int]] = []
+        variants = [-1] * len(texts)
         for value, text in enumerate(texts):
-            if text.isascii() or not (self._varies_any or int(values[value, 0]) in self._varied):
+            if text.isascii() or not (self._varies_any or int(numbers[value]) in self._varied):
                 continue
             folded = fold(text)
-            values[value, VALUE_VARIANT] = len(places)
+            variants[value] = len(places)
             own = [0] * VARIANT
-            variants = {FOLDED: folded, WORDS: " ".join(lexemes(text)), FOLDED_WORDS: " ".join(lexemes(folded))}
-            for column, variant in variants.items():
+            for column, variant in zip(
+                _VARIANTS, (folded, " ".join(lexemes(text)), " ".join(lexemes(folded))), strict=True
+            ):
                 raw = encoded(variant)
                 parts.append(raw)
-                own[column], own[column + 1] = at, at + len(raw)
-                at += len(raw)
+                own[column], own[column + 1] = end, end + len(raw)
+                end += len(raw)
             places.append(own)
-        return b"".join(parts), np.array(places, np.int64).reshape(-1, VARIANT)
+        return b"".join(parts), places, variants
+
+
+_VARIANTS: Final = (FOLDED, WORDS, FOLDED_WORDS)
+
+
+def fixed(numbers: NDArray[Any]) -> NDArray[Any]:
+    """Return the numbers, which are not written any more: what a loop reads."""
+    numbers.flags.writeable = False
+    return numbers
+
+
+def _data(data: bytes) -> NDArray[np.uint8]:
+    return np.frombuffer(data + _PADDING, np.uint8)
+
+
+@lru_cache(maxsize=256)
+def _places_of_one(count: int) -> Longs:
+    """Return the starts of the numbers of one message with so many values."""
+    return fixed(np.cumsum([0, 2, VALUE * count, 0, 2]))
 
 
 def _append(found: Sequence[Any], texts: list[str], *, several: bool) -> NDArray[np.int64]:

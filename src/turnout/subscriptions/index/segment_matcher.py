@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -20,7 +20,7 @@ from turnout.multivalued import ANY_KEY
 from turnout.subscriptions.index.arrays import HOLDS
 from turnout.subscriptions.index.buckets import Indices, Ints, Longs, indices_of
 from turnout.subscriptions.index.facts import BEGIN, CELL, END, PART, SPAN, encoded, marked
-from turnout.subscriptions.index.flat_messages import FlatMessages
+from turnout.subscriptions.index.flat_messages import FlatMessages, fixed
 from turnout.subscriptions.index.ranges import nodes_by_place
 
 if TYPE_CHECKING:
@@ -113,7 +113,11 @@ class SegmentMatcher:
         self._rooms = _FIRST_ROOMS
         self._free: list[tuple[Scratch, _Rooms]] = []
         self._any = self._head.keys.index(ANY_KEY) if ANY_KEY in self._head.keys else -1
-        self._nets = [fact for fact, (_, kind) in enumerate(self._head.facts) if kind.op == "net"]
+        self._networks: dict[int, list[tuple[int, int]]] = {}
+        for fact, (key, kind) in enumerate(self._head.facts):
+            if kind.op == "net":
+                self._networks.setdefault(self._head.keys.index(key), []).append((fact, kind.length))
+        self._has_networks = np.array([number in self._networks for number in range(len(self._head.keys))] + [False])
         self._part_texts: dict[int, list[tuple[bytes, int]]] = {}
         self._key_of_test: dict[int, int] = {}
 
@@ -133,11 +137,11 @@ class SegmentMatcher:
         return found
 
     def _matched(self, flat: FlatMessages, key_of: Ints, any_key: int) -> tuple[Indices, Indices]:
-        asked, rows, subscriptions = self._pass(flat, key_of, any_key, flat.rows, self._addresses(flat, key_of))
+        given = self._addresses(flat, key_of)
+        asked, rows, subscriptions = self._pass(flat, key_of, any_key, None, given)
         if not asked:
             return rows, subscriptions
         # Rows that ask have no matches yet.
-        given = {row: list(own) for row, own in self._addresses(flat, key_of).items()}
         parts = [(rows, subscriptions)]
         while asked:
             for row, kind, number in asked:
@@ -156,21 +160,23 @@ class SegmentMatcher:
         flat: FlatMessages,
         key_of: Ints,
         any_key: int,
-        rows: Longs,
-        given: dict[int, list[tuple[int, int, float]]],
+        rows: Longs | None,
+        given: Mapping[int, Sequence[tuple[int, int, float]]],
     ) -> tuple[list[tuple[int, int, int]], Indices, Indices]:
-        """Match rows with what is given for them; return what they ask, and the matches of those that do not."""
+        """Match rows, or all, with what is given; return what they ask, and the matches of those that do not."""
         messages = _messages_of(flat, key_of, rows, given)
         rooms = self._rooms
-        if len(flat.values) > rooms.values or flat.longest + 2 > rooms.text:
-            values, text = max(rooms.values, 2 * len(flat.values)), max(rooms.text, 2 * flat.longest + 2)
+        if len(flat.texts) > rooms.values or flat.longest + 2 > rooms.text:
+            values, text = max(rooms.values, 2 * len(flat.texts)), max(rooms.text, 2 * flat.longest + 2)
             rooms = self._rooms = rooms._replace(values=values, text=text)
         scratch, rooms = self._scratch(rooms)
-        state, first, last = scratch.state, 0, len(rows)
+        state, first, last = scratch.state, 0, flat.count if rows is None else len(rows)
         parts: list[NDArray[np.int64]] = []
         asked: list[tuple[int, int, int]] = []
         while True:
-            first, end = loop.match(messages, self._arrays, scratch, first, last, any_key, int(self._head.overlapping))
+            first, end = loop.match(
+                *messages, *self._arrays, *scratch, first, last, any_key, int(self._head.overlapping)
+            )
             parts.append(scratch.matches[: 2 * int(state[loop.MATCHED])].copy())
             begin, count = int(state[loop.S_ASKED]), int(state[loop.ASKED])
             if count:
@@ -211,17 +217,19 @@ class SegmentMatcher:
     def _addresses(self, flat: FlatMessages, key_of: Ints) -> dict[int, list[tuple[int, int, float]]]:
         """Return the literals of networks that addresses in values are in, by row."""
         given: dict[int, list[tuple[int, int, float]]] = {}
-        if not self._nets:
+        if not self._networks:
             return given
         keys = key_of.take(flat.values[:, loop.VALUE_KEY])
-        for fact in self._nets:
-            key, kind = self._head.facts[fact]
-            if key == ANY_KEY and flat.any_of_all:
-                values: Sequence[int] = range(len(flat.values))
-            else:
-                values = indices_of(keys == self._head.keys.index(key)).tolist()
-            for value in values:
-                prefix = address_prefix(flat.texts[value], kind.length)
+        # The last one is for keys that the segment does not know.
+        some = self._has_networks.take(keys)
+        if flat.any_of_all and self._any in self._networks:
+            some[:] = True
+        for value in indices_of(some).tolist():
+            facts = self._networks.get(int(keys[value]), ())
+            if flat.any_of_all:
+                facts = (*facts, *self._networks.get(self._any, ()))
+            for fact, length in facts:
+                prefix = address_prefix(flat.texts[value], length)
                 literal = self._find(fact, prefix) if prefix else 0
                 if literal:
                     row = int(np.searchsorted(flat.rows[:, 1], value, "right"))
@@ -268,35 +276,29 @@ class SegmentMatcher:
 
 
 def _messages_of(
-    flat: FlatMessages, key_of: Ints, rows: Longs, given: dict[int, list[tuple[int, int, float]]]
+    flat: FlatMessages, key_of: Ints, rows: Longs | None, given: Mapping[int, Sequence[tuple[int, int, float]]]
 ) -> Messages:
-    """Return some rows with what is given for them."""
-    at = np.zeros(5, np.int64)
-    parts = [rows.ravel(), flat.values.ravel(), flat.variants.ravel()]
-    numbers = _NO_NUMBERS
-    if given:
-        answers = [own for row in range(len(rows)) for own in given.get(row, ())]
-        counts = [len(given.get(row, ())) for row in range(len(rows))]
-        is_number = [kind == loop.ASK_NUMBER for kind, _, _ in answers]
-        integers = [
-            (kind, number, 0 if no_integer else int(answer))
-            for (kind, number, answer), no_integer in zip(answers, is_number, strict=True)
-        ]
-        numbers = _fixed(np.array([answer for _, _, answer in answers], np.float64))
-        parts += [np.cumsum([0, *counts]), np.array(integers, np.int64).ravel()]
-    else:
-        parts += [np.zeros(len(rows) + 1, np.int64)]
-    np.cumsum(list(map(len, parts[:4])), out=at[1:])
-    return Messages(flat.data, _fixed(np.concatenate(parts)), _fixed(at), numbers, key_of)
+    """Return some rows, or all, with what is given for them."""
+    if rows is None and not given:
+        return Messages(flat.data, flat.numbers, flat.at, _NO_NUMBERS, key_of)
+    own_rows = flat.rows if rows is None else rows
+    by_row = [given.get(row, ()) for row in range(len(own_rows))]
+    answers = [own for of_row in by_row for own in of_row]
+    integers = [(kind, number, 0 if kind == loop.ASK_NUMBER else int(answer)) for kind, number, answer in answers]
+    parts = [
+        own_rows.ravel(),
+        flat.numbers[flat.at[loop.VALUES] : flat.at[loop.GIVEN_AT]],
+        np.cumsum([0, *map(len, by_row)]),
+        np.array(integers, np.int64).ravel(),
+    ]
+    at = flat.at.copy()
+    at[loop.VALUES :] += len(parts[0]) - at[loop.VALUES]
+    at[loop.GIVEN_ANSWERS] = at[loop.GIVEN_AT] + len(parts[2])
+    numbers = np.array([answer for *_, answer in answers], np.float64)
+    return Messages(flat.data, fixed(np.concatenate(parts)), fixed(at), fixed(numbers), key_of)
 
 
-def _fixed(array: NDArray[Any]) -> NDArray[Any]:
-    """Return the array, which is not written any more: what a loop reads."""
-    array.flags.writeable = False
-    return array
-
-
-_NO_NUMBERS: Final = _fixed(np.zeros(1, np.float64))
+_NO_NUMBERS: Final = fixed(np.zeros(1, np.float64))
 
 
 def _scratch_of(sizes: tuple[int, ...], rooms: _Rooms) -> Scratch:
@@ -377,13 +379,13 @@ def _arrays_of(segment: Segment) -> SegmentArrays:
         starts = np.cumsum([0, *map(len, flat)])
         at[place : place + len(flat)] = starts[:-1]
         place += len(flat)
-        joined[field] = _fixed(np.concatenate([*flat, np.zeros(16, dtype)]))
+        joined[field] = fixed(np.concatenate([*flat, np.zeros(16, dtype)]))
     for offset, table in enumerate((literal_slots, pair_slots, set_slots, part_slots)):
         at[loop.LITERAL_MASK + offset] = len(table) - 1
     at[loop.BIT_MASK] = len(part_bits) * 8 - 1
     at[loop.WAYS], at[loop.PAIRS] = len(arrays.way_fact), len(arrays.pair_key)
     at[loop.ALWAYS_ENTRY], at[loop.PAIRED_ENTRY] = head.always, head.paired
-    return SegmentArrays(_fixed(at), views["ints"], views["longs"], image, views["floats"], **joined)
+    return SegmentArrays(fixed(at), views["ints"], views["longs"], image, views["floats"], **joined)
 
 
 def _offset(array: NDArray[Any], view: NDArray[Any]) -> int:
