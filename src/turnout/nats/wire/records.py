@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from turnout.loops.frames import (
     BODY,
@@ -54,6 +55,8 @@ SCHEMA = pa.schema(
 )
 """The columns of a record, as Spark's Arrow expects them."""
 
+_BINARY: Final = pa.binary()
+_STRING: Final = pa.string()
 _LEAD: Final = np.frombuffer(b"$JS.ACK.", np.uint8)
 _MESSAGE_ID: Final = np.frombuffer(MESSAGE_ID.encode(), np.uint8)
 
@@ -111,13 +114,13 @@ class Received:
             return pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in SCHEMA], schema=SCHEMA)
         table, headers = self.table[:, :count], self._headers(count)
         columns = [
-            _strings(_slices(self.data, table[SUBJECT], table[SUBJECT_END])),
-            pa.array(np.full(count, partition, np.int32)),
-            pa.array(self.positions[SEQUENCE, :count].copy()),
+            _texts(self.data, table[SUBJECT], table[SUBJECT_END]),
+            _numbers(np.full(count, partition, np.int32), pa.int32()),
+            _numbers(self.positions[SEQUENCE, :count], pa.int64()),
             headers.keys_column(),
             _slices(self.data, table[PAYLOAD], table[END]),
             headers.column(),
-            pa.array(self.positions[TIME, :count] // 1000).cast(pa.timestamp("us", tz="UTC")),
+            _numbers(self.positions[TIME, :count] // 1000, SCHEMA.field("timestamp").type),
         ]
         return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
 
@@ -180,7 +183,7 @@ class _Headers:
         count = len(self.keys)
         if not self.table.shape[1]:
             return pa.nulls(count, ARROW)
-        names = _strings(_slices(self.data, self.table[NAME], self.table[NAME_END]))
+        names = _texts(self.data, self.table[NAME], self.table[NAME_END])
         values = _slices(self.data, self.table[VALUE], self.table[VALUE_END])
         pairs = pa.StructArray.from_arrays([names, values], fields=list(ARROW.value_type))
         without = self.offsets[1:] == self.offsets[:-1]
@@ -243,20 +246,27 @@ def _position(subject: str, reply: bytes, offsets: list[int]) -> list[int]:
     return [*numbers, offsets[SUBJECT_END] - offsets[SUBJECT] + len(reply) + offsets[END] - offsets[BODY]]
 
 
-def _slices(data: bytes, starts: Integers, ends: Integers) -> Binaries:
-    """Return the bytes between each start and end, in ascending order, as a new binary array."""
-    count = len(starts)
-    offsets = np.empty(2 * count, dtype=np.int32)
-    offsets[0::2] = starts
+def _numbers(numbers: NDArray[Any], kind: pa.DataType) -> ArrowArray:
+    return pa.Array.from_buffers(kind, len(numbers), [None, pa.py_buffer(np.ascontiguousarray(numbers))])
+
+
+def _slices(data: bytes, begins: Integers, ends: Integers) -> Binaries:
+    """Return the bytes between each begin and end, in ascending order, as a new array."""
+    count = len(begins)
+    offsets = np.empty(2 * count, np.int32)
+    offsets[0::2] = begins
     offsets[1::2] = ends
-    # Every second element is a wanted slice, the others are between them.
-    whole = pa.Array.from_buffers(pa.binary(), 2 * count - 1, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+    # Every second element is a wanted slice, the others are between them. Arrow copies faster than a loop does.
+    whole = pa.Array.from_buffers(_BINARY, 2 * count - 1, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
     return whole.take(pa.array(np.arange(0, 2 * count, 2, dtype=np.int32)))
 
 
-def _strings(array: Binaries) -> Strings:
-    """Convert a binary array to text; bytes that are not UTF-8 become replacement characters."""
+def _texts(data: bytes, begins: Integers, ends: Integers) -> Strings:
+    """Return the texts between each begin and end; bytes that are not UTF-8 become replacement characters."""
+    raw = _slices(data, begins, ends)
+    if bytes(raw.buffers()[2]).isascii():
+        return raw.view(_STRING)
     try:
-        return array.cast(pa.string())
+        return raw.cast(_STRING)
     except pa.ArrowInvalid:
-        return pa.array([raw.decode("utf-8", "replace") for raw in array.to_pylist()], type=pa.string())
+        return pa.array([one.decode("utf-8", "replace") for one in raw.to_pylist()], _STRING)
