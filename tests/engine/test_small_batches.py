@@ -24,7 +24,6 @@ from turnout.records.listed import ListedRecords
 from turnout.routes.endpoints import NatsSink
 from turnout.runtime.nats_publisher import lines_of, lines_of_listed
 from turnout.runtime.sink_options import SinkOptions
-from turnout.subjects import draw_hash
 from turnout.subscriptions import Subscription
 from turnout.subscriptions.index import Index
 from turnout.subscriptions.index import index as index_module
@@ -37,7 +36,6 @@ THRESHOLDS = (
     (reserved, "_MAX_LISTED_HEADERS"),
     (moments, "_MAX_LISTED_MOMENTS"),
     (writing, "_MAX_LISTED_RECORDS"),
-    (draw_hash, "_MAX_LISTED_DRAWS"),
     (index_module, "_FEW_ROWS"),
     (layers_module, "_FEW_NUMBERS"),
 )

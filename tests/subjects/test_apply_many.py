@@ -1,4 +1,4 @@
-"""`SubjectTransform.apply_many` gives what `apply` gives for each subject, also for subjects that are no columns."""
+"""`SubjectTransform.apply_many` gives what `apply` gives for each subject, also for subjects that are no lines."""
 
 from __future__ import annotations
 
@@ -8,7 +8,13 @@ from hypothesis import strategies as st
 from tests.subjects import strategies
 
 from turnout.errors import SubjectError
+from turnout.loops import compile_loops
 from turnout.subjects import SubjectTransform
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _compiled() -> None:
+    compile_loops()
 
 
 def _one_by_one(transform: SubjectTransform, subjects: list[str], draws: list[float] | None) -> list[str | None]:

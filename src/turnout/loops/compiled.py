@@ -7,7 +7,7 @@ A loop is a function over flat arrays. Its annotations are its signature, by the
 - may hand on arrays as a `NamedTuple` of its module, whose fields have these annotations, but takes arrays;
 - uses integers, comparisons, indexing, ``len``, ``range``, slices of one dimension and other loops;
 - keeps each integer within 64 bits with a sign. Interpreted integers do not wrap, so hashes are masked to 32 bits
-  before they are multiplied by at most 31 bits.
+  before they are multiplied by at most 31 bits, or `wrapped` after each operation.
 
 Interpreted, arrays arrive as memoryviews, whose elements are Python's own numbers: the same results, without numpy's
 warnings of overflow. A function whose name begins with an underscore is compiled with the loops that call it.
@@ -40,7 +40,7 @@ from turnout.deferred import np
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-MODULES: tuple[str, ...] = ("frames", "headers", "json", "texts", "match")
+MODULES: tuple[str, ...] = ("frames", "headers", "json", "subjects", "texts", "match")
 """Modules with loops, in this package."""
 
 CACHE_VARIABLE = "TURNOUT_LOOPS_CACHE"
@@ -77,6 +77,19 @@ _compiled = False
 def padded(data: bytes) -> Bytes:
     """Return the bytes with zeros behind their end, so that a loop may look ahead without asking for the end."""
     return np.frombuffer(data + bytes(_PADDING), np.uint8)
+
+
+def wrapped(value: int) -> int:
+    """Return the lower 64 bits of an integer, with their sign: what compiled arithmetic leaves by itself."""
+    return (value + 2**63) % 2**64 - 2**63
+
+
+@cache
+def _declare_wrapped() -> None:
+    """Tell Numba that there is nothing to do."""
+    from numba.extending import overload
+
+    overload(wrapped)(lambda value: lambda value: value)  # noqa: ARG005 - the outer one takes its type
 
 
 class Loop(Generic[P, R]):
@@ -209,6 +222,7 @@ def _warn_without_numba() -> None:
 def _dispatcher_of(function: Callable[..., Any], folder: Path | None, *, is_inlined: bool) -> Any:
     import numba
 
+    _declare_wrapped()
     # The code generator reads it when it is made: what the cache has then runs on each CPU of the architecture.
     before, numba.config.CPU_NAME = numba.config.CPU_NAME, "generic"
     try:

@@ -13,20 +13,13 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
+from turnout.loops import loops_are_compiled
+from turnout.loops.subjects import hash_longs
 from turnout.subjects.random_numbers import BITS
 from turnout.subjects.tokens import encode
 
 SEED = 42
 """Seed of Spark's hash."""
-
-_MAX_LISTED_DRAWS = 32
-"""Number of records up to which draws are computed one by one."""
-
-_PRIME_1 = np.uint64(0x9E3779B185EBCA87)
-_PRIME_2 = np.uint64(0xC2B2AE3D27D4EB4F)
-_PRIME_3 = np.uint64(0x165667B19E3779F9)
-_PRIME_4 = np.uint64(0x85EBCA77C2B2AE63)
-_PRIME_5 = np.uint64(0x27D4EB2F165667C5)
 
 
 def chained(*texts: str, seed: int = SEED) -> int:
@@ -40,14 +33,23 @@ def draws_of(
     topics: Sequence[str], partitions: Sequence[int | None], offsets: Sequence[int | None]
 ) -> NDArray[np.float64]:
     """Return a number in [0, 1) for each record, from topic, partition and offset; nulls are left out of the hash."""
-    if len(topics) <= _MAX_LISTED_DRAWS:
-        digests = list(map(_digest, topics, partitions, offsets))
-        return np.array([digest >> (64 - BITS) for digest in digests], np.float64) * 2.0**-BITS
-    begun = np.fromiter(map(_begun, topics, partitions), np.uint64, len(topics))
+    if not loops_are_compiled():
+        digests = np.array(list(map(_digest, topics, partitions, offsets)), np.uint64)
+    else:
+        digests = _digests(topics, partitions, offsets)
+    return (digests >> np.uint64(64 - BITS)).astype(np.float64) * 2.0**-BITS
+
+
+def _digests(
+    topics: Sequence[str], partitions: Sequence[int | None], offsets: Sequence[int | None]
+) -> NDArray[np.uint64]:
+    """Return the hash of each record by the loop."""
+    seeds = np.fromiter(map(_begun, topics, partitions), np.uint64, len(topics))
     has_offset = np.array([offset is not None for offset in offsets], np.bool_)
     numbers = np.array([0 if offset is None else offset for offset in offsets], np.int64)
-    hashes = np.where(has_offset, _hash_longs(numbers.view(np.uint64), begun), begun)
-    return (hashes >> np.uint64(64 - BITS)).astype(np.float64) * 2.0**-BITS
+    hashes = np.empty(len(topics), np.int64)
+    hash_longs(numbers, seeds.view(np.int64), hashes)
+    return np.where(has_offset, hashes.view(np.uint64), seeds)
 
 
 def _digest(topic: str, partition: int | None, offset: int | None) -> int:
@@ -63,19 +65,3 @@ def _begun(topic: str, partition: int | None) -> int:
     if partition is None:
         return seed
     return xxhash.xxh64_intdigest(int(partition).to_bytes(4, "little", signed=True), seed)
-
-
-def _rotated(value: NDArray[np.uint64], by: int) -> NDArray[np.uint64]:
-    return (value << np.uint64(by)) | (value >> np.uint64(64 - by))
-
-
-def _hash_longs(values: NDArray[np.uint64], seeds: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """XXH64 of the 8 bytes of each number."""
-    state = seeds + _PRIME_5 + np.uint64(8)
-    state ^= _rotated(values * _PRIME_2, 31) * _PRIME_1
-    state = _rotated(state, 27) * _PRIME_1 + _PRIME_4
-    state ^= state >> np.uint64(33)
-    state *= _PRIME_2
-    state ^= state >> np.uint64(29)
-    state *= _PRIME_3
-    return state ^ (state >> np.uint64(32))

@@ -339,36 +339,3 @@ def _splitter(delimiter: str) -> Callable[[str], str]:
         return "".join(parts)
 
     return run
-
-
-def cut_column(call: Call, tokens: list[str]) -> list[str]:
-    """Return what `cut` makes of each of *tokens*, of which none has a line feed."""
-    if call.function == "split":
-        return _split_column(call.delimiter or "", tokens)
-    number = call.number or 0
-    if number <= 0:
-        return tokens
-    if not "".join(tokens).isascii():
-        return list(map(cut(call), tokens))
-    if call.function == "left":
-        return [token[:number] for token in tokens]
-    if call.function == "right":
-        return [token[-number:] for token in tokens]
-    apply = _CUTS[call.function]
-    return [apply(token, number) if number < len(token) else token for token in tokens]
-
-
-def _split_column(delimiter: str, tokens: list[str]) -> list[str]:
-    text = "\n".join(tokens)
-    # Without an empty piece each delimiter becomes a dot.
-    if (
-        delimiter
-        and "\n" not in delimiter
-        and delimiter + delimiter not in text
-        and "\n" + delimiter not in text
-        and delimiter + "\n" not in text
-        and not text.startswith(delimiter)
-        and not text.endswith(delimiter)
-    ):
-        return text.replace(delimiter, ".").split("\n")
-    return list(map(_splitter(delimiter), tokens))

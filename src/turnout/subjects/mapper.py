@@ -1,47 +1,76 @@
-"""Mapping of many subjects by one table; work that depends only on the subject is done once and cached."""
+"""Mapping of many subjects by one table."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from turnout.loops import loops_are_compiled
+from turnout.loops.subjects import LOST, UNMATCHED
+from turnout.subjects.arrays import ROWS_AT_ONCE, Int64s, SubjectArrays, is_plain, pack, unpack
 from turnout.subjects.mapping_table import MappingTable, Share
-from turnout.subjects.random_numbers import percent
 
-_MAX_SUBJECTS = 200_000
-"""Maximum number of cached subjects; the cache is cleared when it is full."""
+Draws = Callable[[list[int]], NDArray[np.float64]]
+"""Gives a number in [0, 1) for each requested row."""
+
+_FEW_SUBJECTS = 8
+"""Fewer are mapped one by one: a call of the loops has costs of its own."""
+_CHOSEN, _UNDECIDED = -3, -4
+"""In the place of a target: the draw chooses one, or the loops leave the texts to the reference."""
 
 
-class _Drawn(dict[int, str | None]):
-    """Results of a subject with weighted destinations, by the draw's percent; None where the message is lost.
+@dataclass(frozen=True, slots=True)
+class _TableArrays:
+    """A table for one cluster as arrays.
 
-    Of shares with ``random(n)``, for which the whole draw counts, nothing is kept.
+    Attributes:
+        subjects: its sources, and the destinations of all shares.
+        targets: the target of each source, `_CHOSEN` or `_UNDECIDED`; the last one keeps the subject, for no source.
+        choices: the target for each percent, one row for each source whose target is chosen.
+        rows: rows of *choices* by source.
     """
 
-    __slots__ = ("_is_random", "_shares", "_subject", "_tokens")
+    subjects: SubjectArrays
+    targets: Int64s
+    choices: NDArray[np.int32]
+    rows: Int64s
 
-    def __init__(self, subject: str, shares: Sequence[Share]) -> None:
-        super().__init__()
-        self._subject = subject
-        self._tokens = subject.split(".")
-        self._shares = [(share.until, share.transform) for share in shares]
-        self._is_random = any(share.transform.is_random for share in shares)
+    @classmethod
+    def of(cls, table: MappingTable, cluster: str | None) -> _TableArrays:
+        """Return the arrays of a table."""
+        shares_of = [mapping.group(cluster) for mapping in table.mappings]
+        transforms = [share.transform for shares in shares_of for share in shares]
+        targets: list[int] = []
+        choices: list[list[int]] = []
+        rows: list[int] = []
+        target = 0
+        for mapping, shares in zip(table.mappings, shares_of, strict=True):
+            rows.append(len(choices))
+            if not all(map(is_plain, (mapping.source, *(share.transform.destination for share in shares)))):
+                targets.append(_UNDECIDED)
+            elif _has_choice(shares):
+                targets.append(_CHOSEN)
+                slots: list[int] = []
+                for number, share in enumerate(shares, target):
+                    slots += [number] * (share.until - len(slots))
+                choices.append(slots + [LOST] * (100 - len(slots)))
+            else:
+                targets.append(target)
+            target += len(shares)
+        arrays = SubjectArrays(
+            [mapping.source for mapping in table.mappings],
+            [(transform.steps, transform.tail) for transform in transforms],
+        )
+        ended = np.array([*targets, UNMATCHED], np.int64)
+        return cls(arrays, ended, np.array(choices, np.int32).reshape(-1, 100), np.array(rows, np.int64))
 
-    def new(self, point: int, draw: float) -> str | None:
-        """Map the subject with a random draw; used for percents that are not cached."""
-        rendered = self._render(point, draw)
-        if not self._is_random:
-            self[point] = rendered
-        return rendered
 
-    def _render(self, point: int, draw: float) -> str | None:
-        for until, transform in self._shares:
-            if point < until:
-                return transform.render(self._subject, self._tokens, draw)
-        return None
+def _has_choice(shares: Sequence[Share]) -> bool:
+    """Return True if a draw decides where a message goes."""
+    return len(shares) != 1 or shares[0].weight != 100 or shares[0].transform.is_random
 
 
 class Mapper:
@@ -55,34 +84,50 @@ class Mapper:
     def __init__(self, table: MappingTable, cluster: str | None = None) -> None:
         self._table = table
         self._cluster = cluster
-        self._cache: dict[str, str | _Drawn] = {}
+        self._arrays: _TableArrays | None = None
 
-    def apply(self, subjects: Sequence[str], draws: Callable[[list[int]], NDArray[np.float64]]) -> list[str | None]:
+    def apply(self, subjects: Sequence[str], draws: Draws) -> list[str | None]:
         """Map each subject; None where the weights mean loss.
 
         Args:
             subjects: as published.
             draws: gives a number in [0, 1) for each requested row.
         """
-        cache = self._cache
-        if len(cache) > _MAX_SUBJECTS:
-            cache.clear()
-        for subject in set(subjects).difference(cache):
-            cache[subject] = self._find(subject)
-        mapped: list[Any] = [cache[subject] for subject in subjects]
-        undecided = [row for row, result in enumerate(mapped) if type(result) is _Drawn]
-        if undecided:
-            for row, draw in zip(undecided, draws(undecided).tolist(), strict=True):
-                drawn_targets, point = mapped[row], percent(draw)
-                # A loss is None, too.
-                mapped[row] = drawn_targets[point] if point in drawn_targets else drawn_targets.new(point, draw)
+        if len(subjects) < _FEW_SUBJECTS or not loops_are_compiled():
+            return self._apply_each(subjects, range(len(subjects)), draws)
+        if self._arrays is None:
+            self._arrays = _TableArrays.of(self._table, self._cluster)
+        mapped: list[str | None] = []
+        for start in range(0, len(subjects), ROWS_AT_ONCE):
+            mapped += self._apply_some(self._arrays, subjects, start, draws)
         return mapped
 
-    def _find(self, subject: str) -> str | _Drawn:
+    def _apply_some(self, arrays: _TableArrays, subjects: Sequence[str], first: int, draws: Draws) -> list[str | None]:
+        some = subjects[first : first + ROWS_AT_ONCE]
+        lines, odd = pack(some)
+        found, starts = arrays.subjects.find(lines, len(some))
+        targets = arrays.targets[found]
+        left = [*odd, *np.flatnonzero(targets == _UNDECIDED).tolist()]
+        targets[left] = LOST
+        chances = None
+        if len(chosen := np.flatnonzero(targets == _CHOSEN)):
+            chances = np.zeros(len(some))
+            chances[chosen] = draws((chosen + first).tolist())
+            # As `turnout.subjects.random_numbers.percent` has it.
+            targets[chosen] = arrays.choices[arrays.rows[found[chosen]], (chances[chosen] * 100).astype(np.int64)]
+        mapped: list[str | None] = [*unpack(arrays.subjects.render(lines, starts, targets, chances))]
+        for row in np.flatnonzero(targets == LOST).tolist():
+            mapped[row] = None
+        for row, result in zip(left, self._apply_each(subjects, [first + row for row in left], draws), strict=True):
+            mapped[row] = result
+        return mapped
+
+    def _apply_each(self, subjects: Sequence[str], rows: Sequence[int], draws: Draws) -> list[str | None]:
+        """Map the subjects of some rows one by one."""
+        chosen = [row for row in rows if self._is_chosen(subjects[row])]
+        chances = dict(zip(chosen, draws(chosen).tolist(), strict=True)) if chosen else {}
+        return [self._table.apply(subjects[row], self._cluster, chances.get(row)) for row in rows]
+
+    def _is_chosen(self, subject: str) -> bool:
         mapping = self._table.find(subject)
-        if mapping is None:
-            return subject
-        shares = mapping.group(self._cluster)
-        if len(shares) == 1 and shares[0].weight == 100 and not shares[0].transform.is_random:
-            return shares[0].transform.render(subject, subject.split("."), None)
-        return _Drawn(subject, shares)
+        return mapping is not None and _has_choice(mapping.group(self._cluster))

@@ -11,16 +11,9 @@ from turnout.errors import SubjectError
 from turnout.subjects.errors import DestinationError, InvalidSubjectError, NoMatchError, Reason
 from turnout.subjects.functions import is_braced, is_call, parse_call
 from turnout.subjects.plan import Matches, Render, TokenStep, matcher, renderer, tokens_needed
-from turnout.subjects.token_columns import TokenColumns, render_columns
 from turnout.subjects.tokens import BLANKS, FULL, PARTIAL, check_subject, not_literal, position_of, positioned
 
 _NEEDS_NO_WILDCARD = ("partition", "random")
-
-_ROWS_AT_ONCE = 1024
-"""Number of subjects per set of columns: they stay in the processor's cache."""
-
-_FEWEST_ROWS = 8
-"""Fewer subjects are mapped one by one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,10 +105,10 @@ class SubjectTransform:
         return self.render(subject, tokens, draw)
 
     def apply_many(self, subjects: Sequence[str], draws: Sequence[float] | None = None) -> list[str | None]:
-        """Transform many published subjects, by columns of tokens: several times as fast as one by one.
+        """Transform many published subjects: several times as fast as one by one, once loops are compiled.
 
         Args:
-            subjects: literal, as in `apply`. Fastest if most have equal numbers of tokens.
+            subjects: literal, as in `apply`.
             draws: one for each subject, which decides ``random(n)``; new ones if not given.
 
         Returns:
@@ -127,49 +120,19 @@ class SubjectTransform:
         >>> SubjectTransform.parse("orders.*", "eu.{{left(1,2)}}").apply_many(["orders.new", "stock.17", "orders.*"])
         ['eu.ne', None, None]
         """
+        # NumPy's import takes longer than most uses of a transform.
+        from turnout.loops import loops_are_compiled
+
         if draws is not None and len(draws) != len(subjects):
             raise ValueError(f"{len(draws)} draws for {len(subjects)} subjects")
-        mapped: list[str | None] = []
-        for start in range(0, len(subjects), _ROWS_AT_ONCE):
-            some = slice(start, start + _ROWS_AT_ONCE)
-            mapped += self._apply_some(subjects[some], None if draws is None else draws[some])
-        return mapped
+        if self._is_unchanging or not loops_are_compiled():
+            return self.apply_each(subjects, draws)
+        from turnout.subjects.arrays import transform_many
 
-    def _apply_some(self, subjects: Sequence[str], draws: Sequence[float] | None) -> list[str | None]:
-        if self._is_unchanging:
-            return list(subjects)
-        mapped = self._apply_columns(subjects, draws)
-        if mapped is not None:
-            return mapped
-        groups: dict[int, list[int]] = {}
-        for row, subject in enumerate(subjects):
-            groups.setdefault(subject.count("."), []).append(row)
-        if len(groups) == 1:
-            return self._one_by_one(subjects, draws)
-        results: list[str | None] = [None] * len(subjects)
-        for rows in groups.values():
-            some = [subjects[row] for row in rows]
-            some_draws = None if draws is None else [draws[row] for row in rows]
-            group = self._apply_columns(some, some_draws)
-            for row, result in zip(rows, self._one_by_one(some, some_draws) if group is None else group, strict=True):
-                results[row] = result
-        return results
+        return transform_many(self, subjects, draws)
 
-    def _apply_columns(self, subjects: Sequence[str], draws: Sequence[float] | None) -> list[str | None] | None:
-        """Return the mapped subjects; None if they are few or cannot be split to columns."""
-        columns = TokenColumns.split(subjects, draws) if len(subjects) >= _FEWEST_ROWS else None
-        if columns is None:
-            return None
-        rows = columns.matching(self.source.split("."))
-        if len(rows) == len(subjects):
-            return [*render_columns(self.steps, self.tail, columns)]
-        results: list[str | None] = [None] * len(subjects)
-        if rows:
-            for row, result in zip(rows, render_columns(self.steps, self.tail, columns.take(rows)), strict=True):
-                results[row] = result
-        return results
-
-    def _one_by_one(self, subjects: Sequence[str], draws: Sequence[float] | None) -> list[str | None]:
+    def apply_each(self, subjects: Sequence[str], draws: Sequence[float] | None) -> list[str | None]:
+        """Return what `apply_many` returns, one by one."""
         return list(map(self._apply_or_none, subjects, repeat(None) if draws is None else draws))
 
     def _apply_or_none(self, subject: str, draw: float | None) -> str | None:

@@ -1,0 +1,275 @@
+"""Subjects, sources and destinations as flat arrays, for the loops of `turnout.loops.subjects`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turnout.loops import subjects as loops
+from turnout.subjects._fnv import fnv1a
+from turnout.subjects.index import SourceShape, shape_of
+from turnout.subjects.plan import TokenStep, buckets_of
+from turnout.subjects.random_numbers import BITS, check_draw
+from turnout.subjects.tokens import encode
+
+if TYPE_CHECKING:
+    from turnout.subjects.transform import SubjectTransform
+
+Int64s = NDArray[np.int64]
+
+_CODES = {
+    "wildcard": loops.TOKEN,
+    "left": loops.LEFT,
+    "right": loops.RIGHT,
+    "splitfromleft": loops.SPLIT_LEFT,
+    "splitfromright": loops.SPLIT_RIGHT,
+    "slicefromleft": loops.SLICE_LEFT,
+    "slicefromright": loops.SLICE_RIGHT,
+}
+_MAX_DIGITS = 10
+"""Digits of the largest partition or random number."""
+_NO_DRAWS = np.zeros(0, np.int64)
+ROWS_AT_ONCE = 4_096
+"""Number of subjects in one call of the loops: their bytes stay in the processor's cache."""
+
+
+def pack(subjects: Sequence[str]) -> tuple[bytes, Sequence[int]]:
+    """Return subjects as lines, and the rows of those with a line feed or a surrogate, whose lines are empty."""
+    try:
+        lines = "\n".join([*subjects, ""]).encode()
+    except UnicodeEncodeError:
+        lines = b""
+    if lines.count(b"\n") == len(subjects):
+        return lines, ()
+    odd = [row for row, subject in enumerate(subjects) if not is_plain(subject)]
+    plain = list(subjects)
+    for row in odd:
+        plain[row] = ""
+    return "\n".join([*plain, ""]).encode(), odd
+
+
+def unpack(lines: bytes) -> list[str]:
+    """Return the texts of lines."""
+    texts = lines.decode("utf-8", "surrogateescape").split("\n")
+    texts.pop()
+    return texts
+
+
+def is_plain(text: str) -> bool:
+    """Return True if a text has no line feed and can be encoded."""
+    if "\n" in text:
+        return False
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+class SubjectArrays:
+    """Sources and destinations for the loops.
+
+    Args:
+        sources: filters; the first one that matches wins.
+        targets: the tokens of each destination, and the number of tokens before ``>``, if it has one.
+        only_literal: whether subjects with empty tokens or wildcards match nothing.
+    """
+
+    def __init__(
+        self,
+        sources: Sequence[str],
+        targets: Iterable[tuple[Sequence[TokenStep], int | None]],
+        *,
+        only_literal: bool = False,
+    ) -> None:
+        self._only_literal = only_literal
+        self._texts = bytearray()
+        self._reads: list[int] = []
+        self._width = 2
+        self._sources = self._source_arrays(sources)
+        self._targets = self._target_arrays(targets)
+
+    def find(self, lines: bytes, count: int) -> tuple[Int64s, Int64s]:
+        """Return the number of the first source that matches each subject, or -1; and where their tokens start."""
+        found = np.empty(count, np.int64)
+        starts = np.empty(count * self._width + 1, np.int64)
+        data = np.frombuffer(lines, np.uint8)
+        loops.find(data, self._only_literal, *self._sources, self._width, starts, found)
+        return found, starts
+
+    def render(self, lines: bytes, starts: Int64s, targets: Int64s, draws: NDArray[np.float64] | None = None) -> bytes:
+        """Return the lines that destinations make of subjects.
+
+        Args:
+            lines: the subjects.
+            starts: where their tokens start.
+            targets: the number of each one's destination; -1 keeps the subject, -2 leaves the line empty.
+            draws: a draw for each, if a destination has ``random(n)``.
+        """
+        bits = _NO_DRAWS if draws is None else (draws * 2.0**BITS).astype(np.int64)
+        output = np.empty(2 * len(lines) + 64, np.uint8)
+        data = np.frombuffer(lines, np.uint8)
+        row = end = 0
+        while True:
+            row, end = loops.render(data, starts, self._width, targets, bits, *self._targets, row, end, output)
+            if row == len(targets):
+                return output[:end].tobytes()
+            larger = np.empty(2 * len(output), np.uint8)
+            larger[:end] = output[:end]
+            output = larger
+
+    def _source_arrays(self, sources: Sequence[str]) -> tuple[int, Int64s, NDArray[np.uint8]]:
+        """Return the number of shapes, their numbers with fixed indices and slots, and the keys."""
+        groups: dict[SourceShape, dict[bytes, int]] = {}
+        for number, source in enumerate(sources):
+            shape, tokens = shape_of(source), source.split(".")
+            key = encode("".join(f"{tokens[index]}." for index in shape.fixed))
+            groups.setdefault(shape, {}).setdefault(key, number)
+            self._width = max(self._width, len(shape.kinds) + 1)
+        ordered = sorted(groups.items(), key=lambda group: min(group[1].values()))
+        keys = bytearray()
+        index = [0] * (len(groups) * loops.SHAPE_WIDTH)
+        for position, (shape, numbers) in enumerate(ordered):
+            first = len(index)
+            index += shape.fixed
+            begun = len(index)
+            slots = _hash_table(numbers)
+            for number, key in slots:
+                index += [number, len(keys), len(keys) + len(key)]
+                keys += key
+            start = position * loops.SHAPE_WIDTH
+            smallest = min(numbers.values())
+            index[start : start + loops.SHAPE_WIDTH] = (
+                *(len(shape.kinds), shape.full, smallest),
+                *(first, begun, begun, len(slots) - 1),
+            )
+        return len(groups), np.array(index, np.int64), np.frombuffer(bytes(keys), np.uint8)
+
+    def _target_arrays(
+        self, targets: Iterable[tuple[Sequence[TokenStep], int | None]]
+    ) -> tuple[NDArray[np.uint8], Int64s, Int64s, Int64s]:
+        """Return texts, programs, operations, and the indices of tokens that partitions read."""
+        programs: list[int] = []
+        operations: list[int] = []
+        for steps, tail in targets:
+            begun = len(operations)
+            fixed = copies = 0
+            for operation in self._operations(steps, tail):
+                code, first, second, _ = operation
+                operations += operation
+                if code == loops.TEXT:
+                    fixed += second - first
+                elif code in (loops.PARTITION, loops.RANDOM):
+                    fixed += _MAX_DIGITS
+                else:
+                    copies += 1
+                    self._width = max(self._width, first + 2)
+            programs += [begun, fixed, copies]
+        self._width = max([self._width, *(read + 2 for read in self._reads)])
+        ended = np.array([*programs, len(operations), 0, 0], np.int64)
+        texts, reads = np.frombuffer(bytes(self._texts), np.uint8), np.array(self._reads, np.int64)
+        return texts, ended, np.array(operations, np.int64), reads
+
+    def _operations(self, steps: Sequence[TokenStep], tail: int | None) -> Iterable[tuple[int, int, int, int]]:
+        """Yield the operations of a destination; neighbouring texts are one."""
+        literal = ""
+        for index, step in enumerate(steps):
+            literal += "." if index else ""
+            if step.call is None or _is_zero(step):
+                literal += step.literal if step.literal is not None else "0"
+                continue
+            if literal:
+                yield loops.TEXT, *self._text(literal), 0
+            literal = ""
+            yield self._operation(step, index)
+        literal += "." if steps and tail is not None else ""
+        if literal:
+            yield loops.TEXT, *self._text(literal), 0
+        if tail is not None:
+            yield loops.TAIL, tail, 0, 0
+
+    def _operation(self, step: TokenStep, index: int) -> tuple[int, int, int, int]:
+        call = step.call
+        assert call is not None
+        number = call.number or 0
+        if call.function == "random":
+            return loops.RANDOM, abs(number), index, 0
+        if call.function == "partition":
+            first = len(self._reads)
+            self._reads += step.tokens
+            return loops.PARTITION, buckets_of(number), first, len(self._reads)
+        (token,) = step.tokens
+        if call.function == "split":
+            return loops.SPLIT, token, *self._text(call.delimiter or "")
+        return (_CODES[call.function], token, number, 0) if number > 0 else (loops.TOKEN, token, 0, 0)
+
+    def _text(self, text: str) -> tuple[int, int]:
+        """Keep a text and return its start and end."""
+        start = len(self._texts)
+        self._texts += encode(text)
+        return start, len(self._texts)
+
+
+def _hash_table(numbers: dict[bytes, int]) -> list[tuple[int, bytes]]:
+    """Return the slots of a hash table with open addressing, at most half full; an empty one has -1."""
+    mask = (1 << (2 * len(numbers) - 1).bit_length()) - 1 if len(numbers) > 1 else 0
+    slots = [(-1, b"")] * (mask + 1)
+    for key, number in numbers.items():
+        slot = fnv1a(key) & mask
+        while slots[slot][0] >= 0:
+            slot = (slot + 1) & mask
+        slots[slot] = number, key
+    return slots
+
+
+def _is_zero(step: TokenStep) -> bool:
+    """Return True for a partition or random number of no buckets, which is always 0."""
+    return step.call is not None and step.call.function in ("partition", "random") and step.call.number == 0
+
+
+def transform_many(
+    transform: SubjectTransform, subjects: Sequence[str], draws: Sequence[float] | None
+) -> list[str | None]:
+    """Return what `SubjectTransform.apply_many` returns, by the loops.
+
+    Raises:
+        ValueError: when a draw that decides ``random(n)`` is not in [0, 1).
+    """
+    arrays = _arrays_of(transform)
+    if arrays is None:
+        return transform.apply_each(subjects, draws)
+    mapped: list[str | None] = []
+    for start in range(0, len(subjects), ROWS_AT_ONCE):
+        some = slice(start, start + ROWS_AT_ONCE)
+        mapped += _transform_some(arrays, transform, subjects[some], None if draws is None else draws[some])
+    return mapped
+
+
+def _transform_some(
+    arrays: SubjectArrays, transform: SubjectTransform, subjects: Sequence[str], draws: Sequence[float] | None
+) -> list[str | None]:
+    lines, odd = pack(subjects)
+    found, starts = arrays.find(lines, len(subjects))
+    chances = None
+    if transform.is_random:
+        chances = np.random.default_rng().random(len(subjects)) if draws is None else np.array(draws, np.float64)
+        for row in np.flatnonzero((found >= 0) & ~((chances >= 0) & (chances < 1))).tolist():
+            check_draw(float(chances[row]))
+    mapped: list[str | None] = [*unpack(arrays.render(lines, starts, found, chances))]
+    for row in np.flatnonzero(found < 0).tolist():
+        mapped[row] = None
+    for row in odd:
+        mapped[row : row + 1] = transform.apply_each([subjects[row]], None if draws is None else [draws[row]])
+    return mapped
+
+
+@lru_cache(maxsize=256)
+def _arrays_of(transform: SubjectTransform) -> SubjectArrays | None:
+    """Return the arrays of a transform; None if its texts are left to the reference."""
+    if not is_plain(transform.source + transform.destination):
+        return None
+    return SubjectArrays([transform.source], [(transform.steps, transform.tail)], only_literal=True)
