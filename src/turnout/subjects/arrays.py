@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,11 +52,11 @@ def pack(subjects: Sequence[str]) -> tuple[bytes, Sequence[int]]:
     return "\n".join([*plain, ""]).encode(), odd
 
 
-def unpack(lines: bytes) -> list[str]:
+def unpack(lines: bytes) -> list[str | None]:
     """Return the texts of lines."""
     texts = lines.decode("utf-8", "surrogateescape").split("\n")
     texts.pop()
-    return texts
+    return cast("list[str | None]", texts)
 
 
 def is_plain(text: str) -> bool:
@@ -257,9 +257,10 @@ def _transform_some(
     chances = None
     if transform.is_random:
         chances = np.random.default_rng().random(len(subjects)) if draws is None else np.array(draws, np.float64)
-        for row in np.flatnonzero((found >= 0) & ~((chances >= 0) & (chances < 1))).tolist():
-            check_draw(float(chances[row]))
-    mapped: list[str | None] = [*unpack(arrays.render(lines, starts, found, chances))]
+        if draws is not None and not ((chances >= 0) & (chances < 1)).all():
+            for row in np.flatnonzero(found >= 0).tolist():
+                check_draw(draws[row])
+    mapped = unpack(arrays.render(lines, starts, found, chances))
     for row in np.flatnonzero(found < 0).tolist():
         mapped[row] = None
     for row in odd:

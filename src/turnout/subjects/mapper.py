@@ -115,7 +115,7 @@ class Mapper:
             chances[chosen] = draws((chosen + first).tolist())
             # As `turnout.subjects.random_numbers.percent` has it.
             targets[chosen] = arrays.choices[arrays.rows[found[chosen]], (chances[chosen] * 100).astype(np.int64)]
-        mapped: list[str | None] = [*unpack(arrays.subjects.render(lines, starts, targets, chances))]
+        mapped = unpack(arrays.subjects.render(lines, starts, targets, chances))
         for row in np.flatnonzero(targets == LOST).tolist():
             mapped[row] = None
         for row, result in zip(left, self._apply_each(subjects, [first + row for row in left], draws), strict=True):
