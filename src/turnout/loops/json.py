@@ -43,8 +43,6 @@ FIELDS, NODES, NAMES, STAMP = 0, 1, 2, 3
 _MAX_DEPTH: Final = 32
 _MAX_NUMBER: Final = 200
 _MAX_PROBES: Final = 64
-_MAX_SHORT: Final = 64
-"""Number of bytes up to which a copy byte by byte is faster than a slice (measured)."""
 
 
 @compiled
@@ -536,9 +534,6 @@ def join(data: Bytes, begins: Int64s, ends: Int64s, out: ByteBuffer) -> int:
 def _copy(source: Bytes, begin: int, end: int, out: ByteBuffer, at: int) -> int:
     """Copy bytes, and return the index behind them."""
     size = end - begin
-    if size > _MAX_SHORT:
-        out[at : at + size] = source[begin:end]
-    else:
-        for index in range(size):
-            out[at + index] = source[begin + index]
+    for index in range(size):
+        out[at + index] = source[begin + index]
     return at + size

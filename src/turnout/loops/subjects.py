@@ -326,7 +326,7 @@ def hash_longs(values: Int64s, seeds: Int64s, hashes: Int64Buffer) -> None:
 
 
 @compiled
-def render(  # noqa: C901 - arrays that are handed on are counted, which costs more than the work
+def render(
     data: Bytes,
     starts: Int64s,
     width: int,

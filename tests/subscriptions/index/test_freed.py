@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import weakref
 
-
 from turnout.conditions import all_of, kiwi
 from turnout.gc_tools import paused_gc
 from turnout.subscriptions import Subscription, open_store
