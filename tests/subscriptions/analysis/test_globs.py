@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turnout.conditions.pattern import parse_pattern, pattern_matcher
-from turnout.subscriptions.analysis.globs import includes, meet, tokens_of
+from turnout.subscriptions.analysis.globs import included_by_rows, includes, meet, met_by_rows, tokens_of
 
 _globs = st.lists(st.sampled_from(["a", "b", "*", "?"]), max_size=6).map("".join)
 
@@ -19,3 +19,6 @@ def test_patterns_beside_patterns(one, other, texts) -> None:
     for text in texts:
         assert not includes(second, first) or others(text) or not matches(text)
         assert meet(first, second) or not (matches(text) and others(text))
+    # What is seen at once is what the steps find.
+    assert includes(second, first) == included_by_rows(second, first)
+    assert meet(first, second) == met_by_rows(first, second)

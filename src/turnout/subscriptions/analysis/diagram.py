@@ -145,8 +145,9 @@ class Diagrams:
         if context and context[0][0].key != atom.key:
             # Keys are in sequence: no node below tests earlier keys.
             context = ()
-        # Without literals that decide nothing below, the same case comes again: most patterns are independent.
-        context = tuple(literal for literal in context if (last := self._last(literal)) is not None and last >= atom)
+        if context:
+            # Without literals that decide nothing below, the same case comes again: most patterns are independent.
+            context = tuple(one for one in context if (last := self._last(one)) is not None and last >= atom)
         case = (root, context)
         simpler = self._reduced.get(case)
         if simpler is None:
@@ -170,7 +171,9 @@ class Diagrams:
         return known[1]
 
     def _split(self, atom: Atom, high: Root, low: Root, context: _Context) -> Root:
-        if_true, if_false = (*context, (atom, True)), (*context, (atom, False))
+        if_true, if_false = (
+            context if self._last(literal) is None else (*context, literal) for literal in ((atom, True), (atom, False))
+        )
         high, low = self.reduced(high, if_true), self.reduced(low, if_false)
         if high == low or self.reduced(low, if_true) == high:
             return low

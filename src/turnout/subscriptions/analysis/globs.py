@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import TypeAlias
 
 from turnout.conditions.pattern import ANY, ONE, Piece, Wildcard, fold
@@ -48,8 +49,27 @@ def folded(tokens: Tokens) -> Tokens:
 
 def includes(general: Tokens, special: Tokens) -> bool:
     """Return True if *general* matches everything that *special* matches; False also if that is unknown."""
-    if len(general) * len(special) > _MOST_CELLS:
+    shortest = _shortest_text(special)
+    if any(run not in shortest for run in _runs(general)) or len(general) * len(special) > _MOST_CELLS:
         return False
+    return included_by_rows(general, special)
+
+
+@lru_cache(maxsize=1 << 14)
+def _runs(pattern: Tokens) -> tuple[str, ...]:
+    """Return the texts between wildcards, each of which is in everything that the pattern matches."""
+    texts = "".join(token if isinstance(token, str) else "\0" for token in pattern).split("\0")
+    return tuple(text for text in texts if text)
+
+
+@lru_cache(maxsize=1 << 14)
+def _shortest_text(pattern: Tokens) -> str:
+    """Return one of the shortest texts that the pattern matches, with a zero for each ``?``."""
+    return "".join(token if isinstance(token, str) else "\0" for token in pattern if token is not ANY)
+
+
+def included_by_rows(general: Tokens, special: Tokens) -> bool:
+    """Return what `includes` does, for patterns that it compares step by step."""
     # Row by row: after which prefixes of *general* one can be when so much of *special* has been read.
     reached = _after_any(general, {0})
     for token in special:
@@ -82,6 +102,14 @@ def meet(one: Tokens, other: Tokens) -> bool:
     """Return True if some text may match both patterns; True also if that is unknown."""
     if len(one) * len(other) > _MOST_CELLS:
         return True
+    if one and other and ((one[0] is ANY and other[-1] is ANY) or (other[0] is ANY and one[-1] is ANY)):
+        # A text of one behind a text of the other.
+        return True
+    return met_by_rows(one, other)
+
+
+def met_by_rows(one: Tokens, other: Tokens) -> bool:
+    """Return what `meet` does, for patterns that it compares step by step."""
     row = _closed_row(other, one[:1], {0})
     for at, token in enumerate(one):
         following: set[int] = set()
