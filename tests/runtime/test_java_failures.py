@@ -89,6 +89,21 @@ def test_a_failure_of_a_micro_batch_says_its_deepest_cause(cause: str, said: str
     assert "o176" not in line
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[INVALID_HANDLE.SESSION_CHANGED] The handle 1 is invalid. Please reconnect. SQLSTATE: HY000",
+        "<_MultiThreadedRendezvous of RPC that terminated with:\n\tstatus = StatusCode.UNAVAILABLE\n\tdetails = none>",
+    ],
+)
+def test_a_connect_server_that_is_gone(text: str) -> None:
+    """The words of gRPC and of Spark have the cure behind them."""
+    line = in_one_line(Exception(text))
+
+    assert "the Spark Connect server, or this run's session there, is gone" in line
+    assert "it continues at its checkpoint" in line
+
+
 def test_a_python_trace_inside_of_javas_is_the_cause() -> None:
     """The engine's own sentence names the record already."""
     python = "Traceback (most recent call last):\n  File x\nturnout.errors.RunError: topic t, offset 5: it failed"

@@ -88,6 +88,16 @@ _REMEDIES: Final = (
         "Spark's jars are those of another version than PySpark: unset SPARK_HOME, or install PySpark of its version",
     ),
     (
+        re.compile(
+            r"INVALID_HANDLE\.SESSION_|SESSION_NOT_FOUND|SESSION_CHANGED|SESSION_CLOSED|NO_ACTIVE_SESSION"
+            r"|status = StatusCode\.UNAVAILABLE|RETRIES_EXCEEDED"
+        ),
+        (
+            "the Spark Connect server, or this run's session there, is gone: a server that was restarted or has removed"
+            " the session keeps nothing of it. Start the server, and this command again: it continues at its checkpoint"
+        ),
+    ),
+    (
         re.compile(r"NotEnoughReplicas"),
         "too few replicas are in sync: wait for the brokers, or lower min.insync.replicas",
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from typing import Any
@@ -106,6 +107,23 @@ def test_an_idle_application_with_dynamic_allocation(caplog: pytest.LogCaptureFi
         cluster.jobs = [1]
         until(lambda: watch.waits)
         until(lambda: "has granted Spark no executor" in caplog.text)
+
+
+def test_a_connect_server_that_goes_away(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PySpark repeats requests in silence: the run says which server is gone and what to do, once, and its return."""
+    monkeypatch.setattr(executors, "_KNOCK_SECONDS", 0.01)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        session: Any = Answers(_jsparkSession=None, client=Answers(_builder=Answers(endpoint=f"127.0.0.1:{port}")))
+        with ExecutorWatch("r", session, threading.Event()) as watch:
+            assert watch.granted
+            server.close()
+            until(lambda: "Start the server, and then this command again" in caplog.text)
+            with socket.create_server(("127.0.0.1", port)):
+                until(lambda: "answers again" in caplog.text)
+
+    assert f"the Spark Connect server at sc://127.0.0.1:{port} does not answer" in caplog.text
+    assert caplog.text.count("waits: ") == 1
 
 
 @pytest.mark.parametrize("master", ["local", "local[*]", "local[2]"])

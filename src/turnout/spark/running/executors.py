@@ -1,4 +1,4 @@
-"""Watch over the executors of a cluster: what a run does while it is granted none."""
+"""Watch over the executors of a cluster, or its Spark Connect server: what a run does while it has none."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from turnout.background import Background
-from turnout.spark.session.connect import is_connect
+from turnout.errors import RunError
+from turnout.spark.session.connect import is_connect, knock
 
 _log = logging.getLogger(__name__)
 
@@ -21,13 +22,16 @@ _PATIENCE_SECONDS: Final = 15.0
 """A cluster that has room starts an executor in less."""
 
 _REPEATED_SECONDS: Final = 300.0
+_KNOCK_SECONDS: Final = 5.0
+"""Seconds between two connections to a Spark Connect server."""
 
 
 class ExecutorWatch:
     """Thread that warns while a cluster grants no executors, and cancels a bounded run's jobs then, if it is to stop.
 
-    Spark waits for executors for ever, and says so in its own log. In a local session, and in one of Spark Connect,
-    whose executors are the server's, it does nothing.
+    Spark waits for executors for ever, and says so in its own log. Of a Spark Connect server, which alone knows its
+    executors, it watches that it accepts connections: PySpark repeats requests in silence. In a local session it does
+    nothing.
 
     Args:
         route: name of the route.
@@ -40,9 +44,11 @@ class ExecutorWatch:
         self._stop = stop
         self._context = None if is_connect(spark) else spark.sparkContext
         self._granted = self._context is None or _is_local(str(self._context.master))
-        self._is_watched = not self._granted
+        self._connect = spark if self._context is None else None
+        self._is_watched = not self._granted or self._connect is not None
         self._job_group = f"turnout-{route}"
-        self._background = Background(f"route {route}: watch of Spark's executors", self._poll, every=_POLL_SECONDS)
+        every = _POLL_SECONDS if self._connect is None else _KNOCK_SECONDS
+        self._background = Background(f"route {route}: watch of Spark's executors", self._poll, every=every)
         self._since, self._warned = time.monotonic(), -_REPEATED_SECONDS
         self.waits = False
         """True while Spark has work to do, and no executor to do it."""
@@ -69,6 +75,9 @@ class ExecutorWatch:
             self._context.setJobGroup(self._job_group, f"route {self._route}")
 
     def _poll(self) -> None:
+        if self._connect is not None:
+            self._knock(self._connect)
+            return
         scala: Any = self._context._jsc.sc()  # type: ignore[union-attr]  # noqa: SLF001 - PySpark has no way to ask
         try:
             # The driver is one of them.
@@ -94,6 +103,24 @@ class ExecutorWatch:
             self.cancels = True
             with suppress(Py4JError, OSError):
                 scala.cancelJobGroup(self._job_group)
+
+    def _knock(self, session: SparkSession) -> None:
+        """Warn while the server of a Spark Connect session accepts no connections."""
+        now = time.monotonic()
+        try:
+            knock(session)
+        except RunError as failure:
+            if now - self._since >= _PATIENCE_SECONDS and now - self._warned >= _REPEATED_SECONDS:
+                self._warned = now
+                text = (
+                    "route %s waits: %s, for %.0f s. Requests are repeated for about a minute, then the run ends; its"
+                    " checkpoint stays. Start the server, and then this command again"
+                )
+                _log.warning(text, self._route, failure, now - self._since)
+            return
+        if self._warned > 0:
+            _log.warning("route %s: the Spark Connect server answers again", self._route)
+        self._since, self._warned = now, -_REPEATED_SECONDS
 
 
 def _is_local(master: str) -> bool:

@@ -20,6 +20,10 @@ _PORT: Final = 15002
 """Default port of a server."""
 
 _KNOCK_SECONDS: Final = 10.0
+_RETRIES: Final = 6
+"""Retries of a request to a server that does not answer: about a minute. PySpark's 15 take more than ten, in which a
+run says nothing and does not stop; a server that was restarted does not know the session anyway."""
+
 _ANY_PORT: Final = 9
 """Nothing is sent to it: it is only for the system to say which way it would take."""
 
@@ -50,6 +54,9 @@ def connect(url: str, properties: Mapping[str, str]) -> SparkSession:
     warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas", category=FutureWarning)
     try:
         session = SparkSession.builder.remote(url).getOrCreate()
+        from pyspark.sql.connect.client.retries import DefaultPolicy
+
+        session.client.set_retry_policies([DefaultPolicy(max_retries=_RETRIES)])
         for name, value in properties.items():
             if session.conf.isModifiable(name):
                 session.conf.set(name, value)
@@ -69,6 +76,16 @@ def _knock(server: str) -> None:
         socket.create_connection((address.hostname or "", address.port or _PORT), timeout=_KNOCK_SECONDS).close()
     except (OSError, ValueError) as failure:
         raise RunError(f"the Spark Connect server at {server} does not answer: {failure}") from failure
+
+
+def knock(session: SparkSession) -> None:
+    """Check that a session's server accepts connections.
+
+    Raises:
+        RunError: it does not.
+    """
+    client: Any = session.client
+    _knock(f"{_SCHEME}{client._builder.endpoint}")  # noqa: SLF001 - PySpark tells the host alone
 
 
 def own_address(session: SparkSession) -> str:
