@@ -289,7 +289,7 @@ def test_a_loss_that_is_stepped_over_is_told_to_the_driver(scene: Scene) -> None
     scene.splits.seconds = 30.0
     thread = threading.Thread(target=scene.task(sink, TaskTally(), start=2).run)
     thread.start()
-    wait_for(scene.splits.losses)
+    wait_for(lambda: bool(scene.splits.losses()))
     wait_for(lambda: len(sink.published) == 2)
     scene.splits.close()
     thread.join(30)
