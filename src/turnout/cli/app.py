@@ -83,7 +83,7 @@ def build_app() -> typer.Typer:
     """Return the typer application; a command's module is imported when the command is used."""
     app = typer.Typer(
         name="turnout",
-        cls=lazy_group(COMMANDS),
+        cls=_CommandGroup,
         help="Route messages of NATS JetStream and Kafka, on Spark and without it.",
         no_args_is_help=True,
         pretty_exceptions_enable=False,
@@ -165,23 +165,18 @@ def _interrupted(ended: SystemExit) -> bool:
     return cause is not None
 
 
-def lazy_group(entries: Mapping[str, CommandEntry]) -> type[TyperGroup]:
-    """Return a class of groups with these commands."""
+class _CommandGroup(TyperGroup):
+    """The commands of `COMMANDS`; `commands` has placeholders until one is chosen."""
 
-    class LazyGroup(TyperGroup):
-        """The commands of a table; `commands` has placeholders until one is chosen."""
+    def __init__(self, **attributes: Any) -> None:
+        placeholders = {name: TyperCommand(name=name, help=entry.help) for name, entry in COMMANDS.items()}
+        super().__init__(**{**attributes, "commands": placeholders})
 
-        def __init__(self, **attributes: Any) -> None:
-            placeholders = {name: TyperCommand(name=name, help=entry.help) for name, entry in entries.items()}
-            super().__init__(**{**attributes, "commands": placeholders})
-
-        def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-            """Choose a command by the first argument, and import its module."""
-            if args and args[0] in entries:
-                self.commands[args[0]] = loaded_command(args[0], entries[args[0]])
-            return super().resolve_command(ctx, args)
-
-    return LazyGroup
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Choose a command by the first argument, and import its module."""
+        if args and args[0] in COMMANDS:
+            self.commands[args[0]] = loaded_command(args[0], COMMANDS[args[0]])
+        return super().resolve_command(ctx, args)
 
 
 def loaded_command(name: str, entry: CommandEntry) -> Any:

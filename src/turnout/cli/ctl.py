@@ -10,6 +10,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import quote, urlencode, urlsplit
@@ -28,38 +29,24 @@ _ON_PAGE = 1000
 
 Names = Annotated[list[str], typer.Argument(metavar="ROUTE…", help="The routes' names.")]
 Route = Annotated[str, typer.Argument(help="The route's name.")]
-Url = Annotated[str, typer.Option("--url", envvar="TURNOUT_URL", help="Where the server is.")]
-TokenFile = Annotated[
-    Path | None,
-    typer.Option(envvar="TURNOUT_TOKEN_FILE", help="File with the bearer token; or the variable TURNOUT_TOKEN."),
-]
-Ca = Annotated[Path | None, typer.Option("--ca", envvar="TURNOUT_CA", help="Authority of the server (PEM).")]
-Insecure = Annotated[bool, typer.Option("--insecure", help="Send the token to another machine without TLS.")]
-
-
-@dataclass(frozen=True, slots=True)
-class _Options:
-    """Options of ``turnout ctl`` that all its commands share."""
-
-    url: str
-    token_file: Path | None
-    ca: Path | None
-    insecure: bool
-
-    def client(self) -> ServerClient:
-        """Return a client of the server."""
-        return ServerClient.of(self.url, self.token_file, self.ca, insecure=self.insecure)
 
 
 def _options(
     context: typer.Context,
-    url: Url = "http://127.0.0.1:8090",
-    token_file: TokenFile = None,
-    ca: Ca = None,
-    insecure: Insecure = False,
+    url: Annotated[
+        str, typer.Option("--url", envvar="TURNOUT_URL", help="Where the server is.")
+    ] = "http://127.0.0.1:8090",
+    token_file: Annotated[
+        Path | None,
+        typer.Option(envvar="TURNOUT_TOKEN_FILE", help="File with the bearer token; or the variable TURNOUT_TOKEN."),
+    ] = None,
+    ca: Annotated[Path | None, typer.Option("--ca", envvar="TURNOUT_CA", help="Authority of the server (PEM).")] = None,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Send the token to another machine without TLS.")
+    ] = False,
 ) -> None:
     """List, pause and watch the routes of a running server."""
-    context.obj = _Options(url, token_file, ca, insecure)
+    context.obj = partial(ServerClient.of, url, token_file, ca, insecure=insecure)
 
 
 def list_(
@@ -68,7 +55,7 @@ def list_(
     as_json: AsJson = False,
 ) -> None:
     """Print the routes with state, lag and counts, and the reasons of failures."""
-    client = context.obj.client()
+    client = context.obj()
     routes = list(_routes(client, state))
     if as_json:
         typer.echo(json_text(routes, indent=1))
@@ -117,7 +104,7 @@ def restart(context: typer.Context, routes: Names, as_json: AsJson = False) -> N
 
 def _command(context: typer.Context, command: str, names: list[str], *, as_json: bool) -> None:
     """Do the same with several routes; the first refusal ends the command."""
-    client = context.obj.client()
+    client = context.obj()
     for name in names:
         route = client.call("POST", route_path(name, command))
         typer.echo(json_text(route) if as_json else printable_lines([f"{route['name']}  {route['state']}"]))
@@ -137,7 +124,7 @@ def offsets(
     as_json: AsJson = False,
 ) -> None:
     """Print the committed offsets of a route, or reset them."""
-    client = context.obj.client()
+    client = context.obj()
     if reset is None:
         answer = client.call("GET", route_path(route, "offsets"))
     else:
@@ -181,7 +168,7 @@ def tap(
     query = {"stage": stage, "where": where, "rate": rate, "start": start}
     path = f"/v1/tap/{quote(route, safe='')}?{urlencode(query)}"
     shown = 0
-    events = context.obj.client().events(path)
+    events = context.obj().events(path)
     ends_it = (KeyboardInterrupt,) if limit is None else ()
     with contextlib.suppress(*ends_it), contextlib.closing(events):
         for kind, body in events:

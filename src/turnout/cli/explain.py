@@ -46,7 +46,8 @@ def explain(
     # The collector would traverse the objects of all modules that this imports several times.
     with paused_gc():
         explanation = _explanation(loaded_route(route, timeout), record, file, subscription, as_of)
-    typer.echo(_rendered(explanation, as_json=as_json))
+    lines = explanation_lines(explanation)
+    typer.echo(json_text(explanation.as_dict(), indent=1) if as_json else printable_lines(lines))
 
 
 def _explanation(
@@ -68,13 +69,6 @@ def _explanation(
     by_id = {subscription.id: subscription for subscription in subscriptions}
     route, notes = preflight_of_reachable(route)
     return explain(Program.of(route), batch, index, by_id, asked=subscription, notes=notes)
-
-
-def _rendered(explanation: RecordExplanation, *, as_json: bool) -> str:
-
-    if as_json:
-        return json_text(explanation.as_dict(), indent=1)
-    return printable_lines(explanation_lines(explanation))
 
 
 def _written_record(route: Route, file: Path | None) -> object:

@@ -35,25 +35,6 @@ if TYPE_CHECKING:
     from turnout.nats.jetstream.kv import KeyValue
     from turnout.nats.jetstream.kv_watch import Entry
 
-
-Server = Annotated[str, typer.Option("--server", "-s", envvar="NATS_URL", help="Where the server is.")]
-Prefix = Annotated[str | None, typer.Option(help="API prefix of another account's JetStream (ADR-19).")]
-Domain = Annotated[str | None, typer.Option(help="Domain of the JetStream, behind a leaf node.")]
-InboxPrefix = Annotated[str, typer.Option(help="Prefix of reply subjects; an account import needs an exported one.")]
-Creds = Annotated[
-    Path | None, typer.Option("--credentials", "--creds", envvar="NATS_CREDS", help="Credentials file (.creds).")
-]
-User = Annotated[
-    str | None, typer.Option(envvar="TURNOUT_NATS_USER", help="User; the password is in TURNOUT_NATS_PASSWORD.")
-]
-SeedFile = Annotated[
-    Path | None, typer.Option("--nkey-seed-file", envvar="NATS_NKEY", help="File with an nkey's seed.")
-]
-Ca = Annotated[Path | None, typer.Option("--tls-ca", envvar="NATS_CA", help="Authority of the server (PEM).")]
-Cert = Annotated[Path | None, typer.Option("--tls-cert", envvar="NATS_CERT", help="Our certificate (PEM).")]
-KeyFile = Annotated[Path | None, typer.Option("--tls-key", envvar="NATS_KEY", help="Its private key (PEM).")]
-Timeout = Annotated[float, typer.Option(help="Seconds that connecting, or a request, may take.")]
-
 SECRETS: Mapping[str, str] = {
     "TURNOUT_NATS_PASSWORD": "password",
     "TURNOUT_NATS_TOKEN": "token",
@@ -67,19 +48,29 @@ _FLAGS = {"servers": "--server", "apiPrefix": "--prefix", **{option: variable fo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JetStreamAccess:
-    """Connection options that the JetStream commands share."""
+    """Connection options that the JetStream commands share, as `with_access` offers them."""
 
-    servers: str
-    api_prefix: str | None
-    domain: str | None
-    inbox_prefix: str
-    credentials: Path | None
-    user: str | None
-    nkey_seed_file: Path | None
-    tls_ca: Path | None
-    tls_cert: Path | None
-    tls_key: Path | None
-    timeout: float
+    servers: Annotated[str, typer.Option("--server", "-s", envvar="NATS_URL", help="Where the server is.")] = (
+        "nats://127.0.0.1:4222"
+    )
+    api_prefix: Annotated[
+        str | None, typer.Option("--prefix", help="API prefix of another account's JetStream (ADR-19).")
+    ] = None
+    domain: Annotated[str | None, typer.Option(help="Domain of the JetStream, behind a leaf node.")] = None
+    inbox_prefix: Annotated[
+        str, typer.Option(help="Prefix of reply subjects; an account import needs an exported one.")
+    ] = "_INBOX"
+    credentials: Annotated[
+        Path | None, typer.Option("--credentials", "--creds", envvar="NATS_CREDS", help="Credentials file (.creds).")
+    ] = None
+    user: Annotated[
+        str | None, typer.Option(envvar="TURNOUT_NATS_USER", help="User; the password is in TURNOUT_NATS_PASSWORD.")
+    ] = None
+    nkey_seed_file: Annotated[Path | None, typer.Option(envvar="NATS_NKEY", help="File with an nkey's seed.")] = None
+    tls_ca: Annotated[Path | None, typer.Option(envvar="NATS_CA", help="Authority of the server (PEM).")] = None
+    tls_cert: Annotated[Path | None, typer.Option(envvar="NATS_CERT", help="Our certificate (PEM).")] = None
+    tls_key: Annotated[Path | None, typer.Option(envvar="NATS_KEY", help="Its private key (PEM).")] = None
+    timeout: Annotated[float, typer.Option(help="Seconds that connecting, or a request, may take.")] = 5.0
 
     def open(self) -> AbstractAsyncContextManager[JetStream]:
         """Return a connection; its errors go to standard error.
@@ -110,42 +101,14 @@ class JetStreamAccess:
             raise ConfigError(mistakes, what="NATS connection") from None
 
 
-def _access_of(
-    server: Server = "nats://127.0.0.1:4222",
-    prefix: Prefix = None,
-    domain: Domain = None,
-    inbox_prefix: InboxPrefix = "_INBOX",
-    creds: Creds = None,
-    user: User = None,
-    nkey_seed_file: SeedFile = None,
-    tls_ca: Ca = None,
-    tls_cert: Cert = None,
-    tls_key: KeyFile = None,
-    timeout: Timeout = 5.0,
-) -> JetStreamAccess:
-    return JetStreamAccess(
-        servers=server,
-        api_prefix=prefix,
-        domain=domain,
-        inbox_prefix=inbox_prefix,
-        credentials=creds,
-        user=user,
-        nkey_seed_file=nkey_seed_file,
-        tls_ca=tls_ca,
-        tls_cert=tls_cert,
-        tls_key=tls_key,
-        timeout=timeout,
-    )
-
-
 def with_access(command: Callable[..., None]) -> Callable[..., None]:
     """Return the *command* for Typer: its parameter ``access`` is replaced by the options of a connection."""
     own = inspect.signature(command, eval_str=True)
-    shared = inspect.signature(_access_of, eval_str=True).parameters
+    shared = inspect.signature(JetStreamAccess, eval_str=True).parameters
 
     @functools.wraps(command)
     def with_options(**options: Any) -> None:
-        access = _access_of(**{name: options.pop(name) for name in shared})
+        access = JetStreamAccess(**{name: options.pop(name) for name in shared})
         command(**options, access=access)
 
     parameters = [
@@ -532,10 +495,10 @@ def ack_format(
             typer.echo(json_text(facts))
         else:
             width = max(len(name) for name in facts)
-            typer.echo(printable_lines(f"{name:<{width}}  {_as_text(value)}" for name, value in facts.items()))
+            typer.echo(
+                printable_lines(
+                    f"{name:<{width}}  {'-' if value in (None, '') else value}" for name, value in facts.items()
+                )
+            )
     if mistakes:
         raise ConfigError(mistakes, what="not a JetStream reply")
-
-
-def _as_text(value: object) -> str:
-    return "-" if value is None or value == "" else str(value)

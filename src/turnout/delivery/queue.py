@@ -224,7 +224,7 @@ def kafka_letters(options: KafkaOptions, webhooks: WebhooksPart, count: int) -> 
         for batch in RangeReader(options, span, fail_on_data_loss=False).batches():
             rows = [row for row in batch.to_pylist() if progress.begin(row["offset"])]
             found += _letters_of(rows, webhooks)
-    return sorted(found, key=_newest_last, reverse=True)[:count]
+    return sorted(found, key=lambda one: (one.at.timestamp() if one.at else 0.0, one.position), reverse=True)[:count]
 
 
 def _letters_of(rows: list[dict[str, object]], webhooks: WebhooksPart) -> Iterator[DeadDelivery]:
@@ -242,10 +242,6 @@ def _letters_of(rows: list[dict[str, object]], webhooks: WebhooksPart) -> Iterat
             headers,
             len(value) if isinstance(value, bytes) else 0,
         )
-
-
-def _newest_last(letter: DeadDelivery) -> tuple[float, str]:
-    return (letter.at.timestamp() if letter.at is not None else 0.0, letter.position)
 
 
 OF_LETTERS = ("nats-", "turnout-attempts", "turnout-reason")

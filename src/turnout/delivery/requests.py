@@ -59,7 +59,9 @@ def request_of(
         stored: returns the time of the delivery, which a CloudEvent has.
         source: source of a CloudEvent that has none: the subscription.
     """
-    content_type = _content_type(headers) or _guessed(body)
+    content_type = _content_type(headers) or (
+        "application/json" if body[:1] in (b"{", b"[") else "application/octet-stream"
+    )
     own = {"User-Agent": _AGENT, "webhook-id": identity, **settings.headers}
     if settings.format == "standard":
         own["Content-Type"] = content_type
@@ -124,10 +126,6 @@ def _content_type(headers: Headers) -> str:
         if len(name) == _CONTENT_TYPE_LENGTH and name.lower() == "content-type" and values:
             return values[0]
     return ""
-
-
-def _guessed(body: bytes) -> str:
-    return "application/json" if body[:1] in (b"{", b"[") else "application/octet-stream"
 
 
 def order_key(order_by: str, headers: Headers, body: bytes) -> str:

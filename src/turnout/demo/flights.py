@@ -9,7 +9,6 @@ import threading
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -73,12 +72,8 @@ def flights(limit: int | None = None) -> Iterator[JsonObject]:
         for row in batch.to_pylist():
             flight = {name: value for name, value in row.items() if value is not None}
             flight["airline"] = names[row["carrier"]]
-            flight["time_hour"] = _iso(row["time_hour"])
+            flight["time_hour"] = row["time_hour"].strftime("%Y-%m-%dT%H:%M:%SZ")
             yield flight
-
-
-def _iso(moment: datetime) -> str:
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def messages(limit: int | None = None, *, records: Iterable[JsonObject] | None = None) -> Iterator[FlightMessage]:

@@ -104,7 +104,9 @@ class FeedMessage:
             "id": self.id,
             **_content("key", self.key),
             **_content("value", self.value),
-            "headers": [[name, None if value is None else _text(value)] for name, value in self.headers],
+            "headers": [
+                [name, None if value is None else value.decode("utf-8", "replace")] for name, value in self.headers
+            ],
             "timestamp": self.time_text or None,
         }
 
@@ -116,10 +118,6 @@ def _content(name: str, content: bytes | None) -> JsonObject:
         return {name: content.decode()}
     except UnicodeDecodeError:
         return {f"{name}Base64": base64.b64encode(content).decode()}
-
-
-def _text(content: bytes) -> str:
-    return content.decode("utf-8", "replace")
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,6 @@ from turnout.errors import ConfigError, Mistake
 from turnout.terminal import printable_lines
 
 if TYPE_CHECKING:
-    from turnout.history.diff.differences import Threshold
     from turnout.history.diff.report import DiffReport
     from turnout.history.versions import Version
     from turnout.subscriptions.past import Moment
@@ -64,25 +63,22 @@ def diff(
     timeout: StoreTimeout = None,
 ) -> None:
     """Compare two versions of a route over the same stored records; nothing is published."""
-    threshold = _threshold(fail_on)
+    from turnout.history.diff.differences import TOTALS, Threshold
+    from turnout.history.diff.report import html_page, report_json, report_lines
+
+    # Read before anything else: a mistyped name should not be noticed after an hour.
+    threshold = None if fail_on is None else Threshold.parse(fail_on, TOTALS)
     moments = _moments(as_of, (old_subscriptions, new_subscriptions))
     with ExitStack() as resources:
         old, new = _versions(versions, git, (old_subscriptions, new_subscriptions), resources, moments)
         old, new = (replace(version, route=in_time(version.route, timeout)) for version in (old, new))
         report = _compared(old, new, (start, end), moments, examples=examples, master=master, log=spark_log)
-    _print_report(report, html, as_json=as_json)
+    if html is not None:
+        html.write_text(html_page(report), encoding="utf-8")
+    typer.echo(json.dumps(report_json(report), indent=1) if as_json else printable_lines(report_lines(report)))
     if threshold is not None and threshold.holds(report.differences.totals):
         typer.echo(f"turnout: {threshold.text} holds", err=True)
         raise typer.Exit(FAILED)
-
-
-def _threshold(text: str | None) -> Threshold | None:
-    """Read before anything else: a mistyped name should not be noticed after an hour."""
-    if text is None:
-        return None
-    from turnout.history.diff.differences import TOTALS, Threshold
-
-    return Threshold.parse(text, TOTALS)
 
 
 def _moments(text: str, subscriptions: tuple[str | None, str | None]) -> Moments:
@@ -159,14 +155,3 @@ def _compared(
             names=names,
             subscriptions_as_of=moments,
         ).report
-
-
-def _print_report(report: DiffReport, html: Path | None, *, as_json: bool) -> None:
-    from turnout.history.diff.report import html_page, report_json, report_lines
-
-    if html is not None:
-        html.write_text(html_page(report), encoding="utf-8")
-    if as_json:
-        typer.echo(json.dumps(report_json(report), indent=1))
-    else:
-        typer.echo(printable_lines(report_lines(report)))

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -21,7 +21,6 @@ from turnout.untrusted import JsonObject
 if TYPE_CHECKING:
     from turnout.history.redrive import RedriveReport
     from turnout.history.replay import ReplayPlan
-    from turnout.routes import Route
     from turnout.spark.history.replay import ReplayResult
 
 
@@ -58,10 +57,12 @@ def replay(
     as_json: AsJson = False,
 ) -> None:
     """Deliver a route's history again; continue an interrupted replay."""
+    from turnout.history.replay import plan_replay
+
     loaded = loaded_route(route, timeout)
     moment = moment_of(as_of, "--subscriptions-as-of")
     selection: JsonObject = {"start": start, "end": end, "where": where, "sink": sink, "id": id}
-    plan = _planned(loaded, subscriptions=subscription, subscriptions_as_of=moment, **selection)
+    plan = plan_replay(loaded, subscriptions=subscription, subscriptions_as_of=moment, **selection)
     screen = console(quiet=as_json)
     lines = plan.lines() if dry_run else _begun(plan)
     screen.print("\n".join(lines), soft_wrap=True, markup=False)
@@ -74,12 +75,6 @@ def replay(
         raise typer.Exit(FAILED)
     if result.stopped:
         raise typer.Exit(INTERRUPTED)
-
-
-def _planned(route: Route, **selection: Any) -> ReplayPlan:
-    from turnout.history.replay import plan_replay
-
-    return plan_replay(route, **selection)
 
 
 def _begun(plan: ReplayPlan) -> Iterator[str]:

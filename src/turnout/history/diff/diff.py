@@ -254,8 +254,12 @@ class _BatchDiff:
         rows = sorted(failed)
         self._changed[rows] = True
         for row in self._first(np.array(rows, np.int64)):
-            before, after = (_letter(side, self._reason(side, row), to=elsewhere) for side in (old, new))
-            self._show("failure", "", row, before, after)
+            reasons = [self._reason(side, row) for side in (old, new)]
+            if elsewhere:
+                reasons = [
+                    {"reason": one, "to": side.letters_to} for one, side in zip(reasons, (old, new), strict=True)
+                ]
+            self._show("failure", "", row, *reasons)
         return len(rows)
 
     def _first(self, rows: RowIds) -> Iterator[int]:
@@ -280,10 +284,6 @@ def _letters(trace: Trace) -> RowIds:
     """Return the number of dead letters by row: one for a failed record, one for each failed delivery."""
     letters: RowIds = np.bincount(trace.rows[len(trace.rows) - trace.letters :], minlength=len(trace))
     return letters
-
-
-def _letter(version: Traced, reason: object, *, to: bool) -> object:
-    return {"reason": reason, "to": version.letters_to} if to else reason
 
 
 def _subscriptions(changes: Changed) -> Tally:

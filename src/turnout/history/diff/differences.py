@@ -7,6 +7,7 @@ import heapq
 import json
 import operator
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Final, NamedTuple, Self
@@ -216,11 +217,7 @@ class Examples:
 
 
 def _first(examples: Sequence[Example], limit: int) -> tuple[Example, ...]:
-    return tuple(heapq.nsmallest(limit, examples, key=_order))
-
-
-def _order(example: Example) -> tuple[RecordPosition, str, str]:
-    return example.position, example.old or "", example.new or ""
+    return tuple(heapq.nsmallest(limit, examples, key=lambda one: (one.position, one.old or "", one.new or "")))
 
 
 class RecordPositions:
@@ -294,7 +291,7 @@ class Tally:
     @classmethod
     def of(cls, names: Iterable[str]) -> Tally:
         """Count the occurrences of each name."""
-        return cls() + _counted(names)
+        return cls() + cls(Counter(names))
 
     def __add__(self, others: Tally) -> Tally:
         counts = dict(self.counts)
@@ -308,13 +305,6 @@ class Tally:
     def largest(self) -> list[tuple[str, int]]:
         """Names and counts, most first."""
         return sorted(self.counts.items(), key=lambda counted: (-counted[1], counted[0]))
-
-
-def _counted(names: Iterable[str]) -> Tally:
-    counts: dict[str, int] = {}
-    for name in names:
-        counts[name] = counts.get(name, 0) + 1
-    return Tally(counts)
 
 
 KINDS: Final = ("outcome", "lost", "gained", "moved", "value", "key", "header", "failure")

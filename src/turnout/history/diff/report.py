@@ -214,8 +214,11 @@ def html_page(report: DiffReport) -> str:
     _summary(body, report)
     _outcomes(body, differences)
     _changes(body, differences)
-    for title, names in _tallies(differences):
-        _bars(body, title, names)
+    _bars(body, "Fields of values that changed", differences.fields)
+    _bars(body, "Headers that changed", differences.header_names)
+    _bars(body, "Subscriptions that lose deliveries", differences.losers)
+    _bars(body, "Subscriptions that gain deliveries", differences.gainers)
+    _bars(body, "Subscriptions whose deliveries moved", differences.movers)
     _costs(body, differences)
     _example_table(body, differences)
     return "<!doctype html>\n" + ET.tostring(root, encoding="unicode", method="html") + "\n"
@@ -239,24 +242,11 @@ def _summary(body: ET.Element, report: DiffReport) -> None:
     )
     ET.SubElement(body, "h1").text = headline
     rows = [("old", report.old), ("new", report.new), ("records", f"{differences.records:,} ({report.range})")]
-    rows += [(TITLES[kind], f"{number:,}") for kind, number in _total_rows(differences) if number]
+    ended_otherwise = differences.matrix.outcomes + differences.matrix.stages
+    sent = (differences.lost, differences.gained, differences.moved, differences.values, differences.keys)
+    numbers = (ended_otherwise, *sent, differences.headers, differences.failures)
+    rows += [(title, f"{number:,}") for title, number in zip(TITLES.values(), numbers, strict=True) if number]
     _table(body, (), rows)
-
-
-def _total_rows(differences: Differences) -> list[tuple[str, int]]:
-    counts = (
-        differences.matrix.outcomes + differences.matrix.stages,
-        differences.lost,
-        differences.gained,
-        differences.moved,
-    )
-    return list(
-        zip(
-            TITLES,
-            (*counts, differences.values, differences.keys, differences.headers, differences.failures),
-            strict=True,
-        )
-    )
 
 
 def _outcomes(body: ET.Element, differences: Differences) -> None:
@@ -282,16 +272,6 @@ def _changes(body: ET.Element, differences: Differences) -> None:
     for old, new, number in changes:
         row = _row(table, (str(old), str(new), f"{number:,}"), numbers=(2,))
         _bar(row, [(number / changes[0][2], "")])
-
-
-def _tallies(differences: Differences) -> list[tuple[str, Tally]]:
-    return [
-        ("Fields of values that changed", differences.fields),
-        ("Headers that changed", differences.header_names),
-        ("Subscriptions that lose deliveries", differences.losers),
-        ("Subscriptions that gain deliveries", differences.gainers),
-        ("Subscriptions whose deliveries moved", differences.movers),
-    ]
 
 
 def _bars(body: ET.Element, title: str, names: Tally) -> None:

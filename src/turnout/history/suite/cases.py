@@ -166,12 +166,10 @@ class _CaseGroup:
         answer = explain(program, record_batch([case.record]), index, by_id, asked=subscription).asked
         if answer is None or not answer.blame:
             return ""
-        leaves = ", ".join(f"{leaf.test} ({_value_text(leaf.value)})" for leaf in answer.blame)
+        leaves = ", ".join(
+            f"{leaf.test} ({'missing' if leaf.value is None else repr(leaf.value)})" for leaf in answer.blame
+        )
         return f"{format_condition(by_id[subscription].condition)} fails by {leaves}"
-
-
-def _value_text(value: str | None) -> str:
-    return "missing" if value is None else repr(value)
 
 
 def _grouped(cases: Sequence[Case], route: Route) -> list[_CaseGroup]:

@@ -280,7 +280,10 @@ def _deliveries(expect: ExpectPart, ending: CaseOutcome) -> Iterator[Difference]
         return
     remaining = list(ending.deliveries)
     for part in expect.deliveries:
-        delivery_met = next((delivery for delivery in remaining if _meets(part, delivery)), None)
+        delivery_met = next(
+            (one for one in remaining if part.subscription in (None, one[0]) and part.destination in (None, one[1])),
+            None,
+        )
         if delivery_met is None:
             yield Difference("deliveries", part.model_dump(exclude_none=True), ABSENT)
         else:
@@ -298,8 +301,3 @@ def _body(part: DeliveryPart, delivery: Delivery, ending: CaseOutcome, *, exact:
     raw = ending.bodies[delivery] if projected else ending.value
     plain = read_back(raw) if projected else ending.plain_value
     yield from _content(f"deliveries.{delivery[1]}.body", part.body, raw, plain, exact=exact)
-
-
-def _meets(part: DeliveryPart, delivery: Delivery) -> bool:
-    subscription, destination = delivery
-    return part.subscription in (None, subscription) and part.destination in (None, destination)
