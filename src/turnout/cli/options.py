@@ -5,7 +5,7 @@ from __future__ import annotations
 import getpass
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -87,12 +87,8 @@ def opened_store(option: str | None, timeout: float | None = None, *, create: bo
     from turnout.subscriptions.store_url import existing
 
     url = store_url_of(option, timeout)
-    store = open_store(url if create else existing(url))
-    try:
-        with acting_as(_user()):
-            yield store
-    finally:
-        store.close()
+    with closing(open_store(url if create else existing(url))) as store, acting_as(_user()):
+        yield store
 
 
 def _user() -> str:

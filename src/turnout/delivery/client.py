@@ -10,7 +10,6 @@ import socket
 import ssl
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, Final, Protocol, Self, TypeVar, cast
 
 from aiohappyeyeballs import AddrInfoType, start_connection
@@ -64,9 +63,7 @@ class Client:
             self._tls = await asyncio.to_thread(ssl.create_default_context)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self._is_closed = True
         await self._tasks.cancel()
         for connection in tuple(self._open):

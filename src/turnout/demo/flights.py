@@ -208,72 +208,41 @@ def _date(flight: Flight) -> str:
     return f"{flight['year']:04}-{flight['month']:02}-{flight['day']:02}"
 
 
-def _plane_to(flight: Flight, _: Flight) -> Condition:
-    return all_of(kiwi("Tail-Number", flight["tailnum"]), kiwi("dest", flight["dest"]))
-
-
-def _flight_number(flight: Flight, _: Flight) -> Condition:
-    return all_of(
-        kiwi("flight", str(flight["flight"])),
-        kiwi("carrier", flight["carrier"]),
-        kiwi("Date", _date(flight)[:8] + "*"),
-    )
-
-
-def _family_of_planes(flight: Flight, _: Flight) -> Condition:
-    return all_of(
+_KINDS: Final[dict[str, Callable[[Flight, Flight], Condition]]] = {
+    "either-plane": lambda flight, other: any_of(
+        all_of(kiwi("Tail-Number", flight["tailnum"]), kiwi("Date", _date(flight))),
+        all_of(kiwi("Tail-Number", other["tailnum"]), kiwi("Date", _date(other))),
+    ),
+    "family-of-planes": lambda flight, _: all_of(
         kiwi("Tail-Number", flight["tailnum"][:4] + "*"),
         kiwi("dest", flight["dest"]),
         kiwi("Date", _date(flight)[:-1] + "?"),
-    )
-
-
-def _suffix_on_a_day(flight: Flight, _: Flight) -> Condition:
-    return all_of(kiwi("Tail-Number", "*" + flight["tailnum"][-4:]), kiwi("Date", _date(flight)))
-
-
-def _question_marks(flight: Flight, _: Flight) -> Condition:
-    tail = flight["tailnum"]
-    return all_of(
-        kiwi("Tail-Number", tail[:3] + "?" + tail[4:]),
-        kiwi("dest", flight["dest"]),
-        not_(kiwi("origin", flight["origin"])),
-    )
-
-
-def _either_plane(flight: Flight, other: Flight) -> Condition:
-    return any_of(
-        all_of(kiwi("Tail-Number", flight["tailnum"]), kiwi("Date", _date(flight))),
-        all_of(kiwi("Tail-Number", other["tailnum"]), kiwi("Date", _date(other))),
-    )
-
-
-def _plane_but_not_from(flight: Flight, _: Flight) -> Condition:
-    return all_of(
+    ),
+    "flight-number": lambda flight, _: all_of(
+        kiwi("flight", str(flight["flight"])),
+        kiwi("carrier", flight["carrier"]),
+        kiwi("Date", _date(flight)[:8] + "*"),
+    ),
+    "plane-but-not-from": lambda flight, _: all_of(
         kiwi("Tail-Number", flight["tailnum"]),
         not_(kiwi("dest", flight["dest"])),
         not_(kiwi("origin", flight["origin"])),
-    )
-
-
-def _route_on_a_day(flight: Flight, _: Flight) -> Condition:
-    return all_of(
+    ),
+    "plane-to": lambda flight, _: all_of(kiwi("Tail-Number", flight["tailnum"]), kiwi("dest", flight["dest"])),
+    "question-marks": lambda flight, _: all_of(
+        kiwi("Tail-Number", flight["tailnum"][:3] + "?" + flight["tailnum"][4:]),
+        kiwi("dest", flight["dest"]),
+        not_(kiwi("origin", flight["origin"])),
+    ),
+    "route-on-a-day": lambda flight, _: all_of(
         kiwi("Date", _date(flight)),
         kiwi("subject", f"ops.{flight['origin'].lower()}*.{flight['dest']}.{flight['carrier']}.*"),
-    )
-
-
-_KINDS: dict[str, Callable[[Flight, Flight], Condition]] = {
-    "either-plane": _either_plane,
-    "family-of-planes": _family_of_planes,
-    "flight-number": _flight_number,
-    "plane-but-not-from": _plane_but_not_from,
-    "plane-to": _plane_to,
-    "question-marks": _question_marks,
-    "route-on-a-day": _route_on_a_day,
-    "suffix-on-a-day": _suffix_on_a_day,
+    ),
+    "suffix-on-a-day": lambda flight, _: all_of(
+        kiwi("Tail-Number", "*" + flight["tailnum"][-4:]), kiwi("Date", _date(flight))
+    ),
 }
-
+"""Condition of each kind, of one flight or of two."""
 
 _REPORT_EVERY = 2_000
 

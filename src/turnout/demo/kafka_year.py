@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final, Self
@@ -140,12 +140,9 @@ class KafkaDemo(YearDemo):
 
     def subscribe(self) -> None:
         """Fill the store of subscriptions, and create the topics that they name."""
-        store = open_store(self.store)
-        try:
+        with closing(open_store(self.store)) as store:
             self.subscriptions = subscribe(store, self.generated, self.limit)
             named = {topic for subscription in store.snapshot() for topic in subscription.destinations}
-        finally:
-            store.close()
         self.destinations = tuple(sorted(named))
         with KafkaAdmin(self.options) as admin, ThreadPoolExecutor(8) as pool:
             list(pool.map(lambda topic: admin.create_topic(topic, 1, {}), (*self.destinations, DEAD)))

@@ -9,7 +9,7 @@ import asyncio
 import hmac
 import threading
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 
@@ -93,12 +93,9 @@ class WebhookDemo(Demo):
     def subscribe(self) -> None:
         """Store the subscriptions; their retries are quick, as the demo is short."""
         quick = DeliverySettings(retry=(0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0), concurrency=32)
-        store = open_store(self.store)
-        try:
+        with closing(open_store(self.store)) as store:
             for id_, condition in _INTERESTS.items():
                 store.create(Subscription([_DESTINATION], parse(condition), id=id_, delivery=quick))
-        finally:
-            store.close()
         self.subscriptions = len(_INTERESTS)
 
     def route(self) -> Route:

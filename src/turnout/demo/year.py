@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, Self
@@ -236,11 +237,8 @@ class Demo(YearDemo):
 
     def subscribe(self) -> None:
         """Fill the store of subscriptions."""
-        store = open_store(self.store)
-        try:
+        with closing(open_store(self.store)) as store:
             self.subscriptions = subscribe(store, self.generated, self.limit)
-        finally:
-            store.close()
 
     def route(self) -> Route:
         """Return the route, with this demo's server and store."""

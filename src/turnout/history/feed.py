@@ -20,7 +20,6 @@ from operator import itemgetter
 from pathlib import Path
 from threading import Event
 from time import monotonic
-from types import TracebackType
 from typing import Final, Self
 
 import numpy as np
@@ -169,9 +168,7 @@ class FeedReader:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

@@ -6,6 +6,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
@@ -186,14 +187,11 @@ def _index(route: Route, letters: Sequence[DeadLetter], subscriptions: Sequence[
         return None
     if subscriptions is not None:
         return Index.of(subscriptions)
-    store = open_store(existing(route.subscriptions.store))
-    try:
+    with closing(open_store(existing(route.subscriptions.store))) as store:
         if all(letter.subscription is not None for letter in letters):
             ids = dict.fromkeys(letter.subscription for letter in letters if letter.subscription is not None)
             return Index.of([subscription for id_ in ids if (subscription := _subscription_of(store, id_)) is not None])
         return Index.of(store.snapshot())
-    finally:
-        store.close()
 
 
 def _subscription_of(store: Store, id_: str) -> Subscription | None:

@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, NamedTuple
@@ -550,8 +551,5 @@ def _spread(rows: RowIds, most: int | None) -> RowIds:
 def _index(route: Route) -> Index | None:
     if route.subscriptions is None:
         return None
-    store = open_store(existing(route.subscriptions.store))
-    try:
+    with closing(open_store(existing(route.subscriptions.store))) as store:
         return Index.of(store)
-    finally:
-        store.close()

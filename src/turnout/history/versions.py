@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import quote
@@ -100,12 +100,8 @@ def snapshot_store(address: str, resources: ExitStack) -> str:
     folder = Path(resources.enter_context(tempfile.TemporaryDirectory(prefix="turnout-subscriptions-")))
     url = f"sqlite:///{quote(str(folder / 'subscriptions.db'))}"
     # The file is temporary, like its folder: it need not survive a power loss.
-    store = open_store(f"{url}?synchronous=off")
-    try:
-        with Path(address).open("rb") as lines:
-            import_lines(store, lines)
-    finally:
-        store.close()
+    with closing(open_store(f"{url}?synchronous=off")) as store, Path(address).open("rb") as lines:
+        import_lines(store, lines)
     return url
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, Self
@@ -185,11 +186,8 @@ def _grouped(cases: Sequence[Case], route: Route) -> list[_CaseGroup]:
 def _matched_with(route: Route, case: Case) -> Sequence[Subscription]:
     if case.subscriptions is not None or route.subscriptions is None:
         return case.subscriptions or ()
-    store = open_store(existing(route.subscriptions.store))
-    try:
+    with closing(open_store(existing(route.subscriptions.store))) as store:
         return store.snapshot().subscriptions
-    finally:
-        store.close()
 
 
 Kind = Literal["transform", "predicate", "mapping", "subscription"]
