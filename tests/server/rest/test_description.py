@@ -167,22 +167,14 @@ def check_answers(level: str, answers: Answers) -> None:
         assert len(missed) <= _MAX_MISSED, missed
 
 
-@needs_schemathesis
-def test_schemathesis_finds_nothing_in_short(nats_server: NatsServer, tmp_path: Path) -> None:
-    """No 5xx and no status that is not described, for what exists and what does not.
-
-    For other levels `test_who_may_not_is_refused` asks every operation, and test_unusual_input.py sends what is odd.
-    """
-    answers = attacked(nats_server.url, tmp_path, "write", 4, "examples,fuzzing")
-
-    check_answers("write", answers)
-
-
 @pytest.mark.heavy
 @needs_schemathesis
 @pytest.mark.parametrize("level", RIGHTS)
 def test_schemathesis_finds_nothing(nats_server: NatsServer, tmp_path: Path, level: str) -> None:
-    """No 5xx, no status or body that is not described, no method that is not; at every level of permission."""
+    """No 5xx, no status or body that is not described, no method that is not; at every level of permission.
+
+    In `make test` test_unusual_input.py sends what is odd, and `test_who_may_not_is_refused` asks every operation.
+    """
     thorough = level == "write"
     phases = "examples,coverage,fuzzing" if thorough else "examples,fuzzing"
     answers = attacked(nats_server.url, tmp_path, level, 20 if thorough else 10, phases)

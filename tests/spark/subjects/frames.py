@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 
 # Each example is a Spark job that serves hundreds of cases, and a failure names all that differ: nothing to shrink.
-MANY = settings(max_examples=4, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+# `make check` has four, `make test` one.
+MANY = settings(
+    max_examples=max(1, settings().max_examples // 25), phases=[Phase.generate], suppress_health_check=list(HealthCheck)
+)
 
 
 def subject_frame(spark: SparkSession, subjects: list[str]) -> DataFrame:
