@@ -154,6 +154,7 @@ def pause(server: NatsServer, seconds: float) -> None:
     server.resume()
 
 
+@pytest.mark.heavy
 def test_a_disk_that_is_full(server: NatsServer, low_latency: SparkSession, small_disk: Callable[[str], Path]) -> None:
     """Without room for its progress the query fails; with room again it goes on, and nothing is lost or twice."""
     count = 20_000

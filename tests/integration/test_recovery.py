@@ -260,7 +260,7 @@ def place_file(folder: Path, n: int) -> None:
     part.rename(folder / "in" / f"{n}.json")
 
 
-def test_the_jvm_is_killed(streams: Streams, tmp_path: Path) -> None:
+def test_the_jvm_is_killed(spark: SparkSession, streams: Streams, tmp_path: Path) -> None:
     """The command ends with one sentence and 1; run again, it goes on exactly."""
     publish(streams, 0, 2000)
     route = write_route(tmp_path, text(streams))
@@ -277,6 +277,10 @@ def test_the_jvm_is_killed(streams: Streams, tmp_path: Path) -> None:
         "turnout: route recovered failed: Spark's JVM ended by SIGKILL; run it again: it continues from its checkpoint"
     ]
     assert streams.stored(streams.sink) < 2000
+
+    job.run(Route.parse(text(streams, batch=2000), {}), spark, once=True, checkpoint=switch.checkpoint)
+
+    assert books(streams) == Counter(range(2000))
 
 
 @pytest.mark.heavy

@@ -291,6 +291,7 @@ def test_a_new_subscription_takes_effect_without_a_restart(
     assert results[0].counts.conserved
 
 
+@pytest.mark.heavy
 def test_killed_in_the_middle(spark: SparkSession, streams: Streams, tmp_path: Path) -> None:
     """After kill -9 of the run and its JVM, a second run goes on: nothing is lost, nothing occurs twice."""
     count = 6000
