@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
-from _pytest.junitxml import ET
 
 REPOSITORY = Path(__file__).parents[2]
 

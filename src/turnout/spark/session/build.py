@@ -220,8 +220,8 @@ def _children_write_to(log: Path | None) -> Iterator[None]:
     """Have processes that are started in this block inherit *log* as their standard output and standard error.
 
     The JVM writes to the descriptors that it was started with, and so do its Python workers: they are exchanged for the
-    moment of the start only, and later output of this process is not redirected. Whoever reads the output of this
-    process, and has read its end, would else wait for the JVM, which may write its archive of classes afterwards.
+    moment of the start only, and later output of this process is not redirected. A reader of this process's output
+    would otherwise wait for the JVM, which may write its archive of classes after this process has ended.
     """
     if log is None:
         yield
