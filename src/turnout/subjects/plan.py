@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from operator import itemgetter
 
 from turnout.subjects._fnv import fnv1a
 from turnout.subjects.functions import Call, cut
-from turnout.subjects.random_numbers import check_draw, random_below
+from turnout.subjects.random_numbers import random_below
 from turnout.subjects.tokens import FULL, PARTIAL, encode
 
 Matches = Callable[[Sequence[str]], bool]
@@ -21,11 +20,6 @@ Matches = Callable[[Sequence[str]], bool]
 
 Render = Callable[[str, Sequence[str], float | None], str]
 """Renders a destination from a subject, its tokens and, if needed, a draw."""
-
-_Getter = Callable[[str, Sequence[str]], str]
-
-_MAX_NAMED_BUCKETS = 1024
-"""Up to this many partitions have their numbers written out beforehand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,64 +67,24 @@ def renderer(steps: Sequence[TokenStep], tail: int | None) -> Render:
     template = ".".join("%s" if step.literal is None else step.literal.replace("%", "%%") for step in steps)
     if tail is not None:
         template += ".%s" if steps else "%s"
-    calls = [(step.call, step.tokens, index) for index, step in enumerate(steps) if step.call is not None]
-    if not calls and tail is None:
-        text = template % ()
-        return lambda _subject, _tokens, _draw: text
-    if any(call.function == "random" for call, _, _ in calls):
-        return _random_renderer(template, calls, tail)
-    if all(call.function == "wildcard" for call, _, _ in calls) and tail is None:
-        pick = itemgetter(*[read for _, (read,), _ in calls])
-        return lambda _subject, tokens, _draw: template % pick(tokens)
-    getters = [_getter(call, reads) for call, reads, _ in calls]
+    getters = [_getter(step.call, step.tokens, index) for index, step in enumerate(steps) if step.call is not None]
     if tail is not None:
-        getters.append(_tail(tail))
-    if len(getters) == 1:
-        (only,) = getters
-        return lambda subject, tokens, _draw: template % only(subject, tokens)
-    if len(getters) == 2:
-        first, second = getters
-        return lambda subject, tokens, _draw: template % (first(subject, tokens), second(subject, tokens))
-    return lambda subject, tokens, _draw: template % tuple([getter(subject, tokens) for getter in getters])
+        getters.append(lambda _subject, tokens, _draw: ".".join(tokens[tail:]))
+    return lambda subject, tokens, draw: template % tuple([getter(subject, tokens, draw) for getter in getters])
 
 
-def _random_renderer(template: str, calls: Sequence[tuple[Call, tuple[int, ...], int]], tail: int | None) -> Render:
-    """Build a renderer for destinations with a draw: each ``random(n)`` reads it with its own token index."""
-    numbers = [call.number or 0 if call.function == "random" else None for call, _, _ in calls]
-    getters = [_getter(call, reads) for call, reads, _ in calls]
-    indices = [index for _, _, index in calls]
-    if tail is not None:
-        numbers, getters, indices = [*numbers, None], [*getters, _tail(tail)], [*indices, 0]
-    parts = list(zip(numbers, getters, indices, strict=True))
-
-    def render(subject: str, tokens: Sequence[str], draw: float | None) -> str:
-        if draw is not None:
-            check_draw(draw)
-        return template % tuple(
-            [
-                getter(subject, tokens) if number is None else random_below(draw, index, number)
-                for number, getter, index in parts
-            ]
-        )
-
-    return render
-
-
-def _tail(skipped: int) -> _Getter:
-    return lambda _subject, tokens: ".".join(tokens[skipped:])
-
-
-def _getter(call: Call, reads: tuple[int, ...]) -> _Getter:
-    """Return the function from a subject and its tokens to what one placeholder gives."""
+def _getter(call: Call, reads: tuple[int, ...], index: int) -> Render:
+    """Return the function from a subject, its tokens and a draw to the text of the placeholder at token *index*."""
+    number = call.number or 0
     if call.function == "random":
-        return lambda _subject, _tokens: ""
+        return lambda _subject, _tokens, draw: str(random_below(draw, index, number))
     if call.function == "partition":
-        return _partition(reads, call.number or 0)
-    (index,) = reads
+        return _partition(reads, buckets_of(number))
+    (read,) = reads
     if call.function == "wildcard":
-        return lambda _subject, tokens: tokens[index]
+        return lambda _subject, tokens, _draw: tokens[read]
     run = cut(call)
-    return lambda _subject, tokens: run(tokens[index])
+    return lambda _subject, tokens, _draw: run(tokens[read])
 
 
 def buckets_of(number: int) -> int:
@@ -138,21 +92,9 @@ def buckets_of(number: int) -> int:
     return number % 2**32
 
 
-@lru_cache(maxsize=16)
-def bucket_namer(buckets: int) -> Callable[[int], str]:
-    """Return the function from a partition to its text."""
-    return tuple(map(str, range(buckets))).__getitem__ if buckets <= _MAX_NAMED_BUCKETS else str
-
-
-def _partition(reads: tuple[int, ...], number: int) -> _Getter:
-    buckets = buckets_of(number)
+def _partition(reads: tuple[int, ...], buckets: int) -> Render:
     if buckets == 0:
-        return lambda _subject, _tokens: "0"
-    name = bucket_namer(buckets)
+        return lambda _subject, _tokens, _draw: "0"
     if not reads:
-        return lambda subject, _tokens: name(fnv1a(encode(subject)) % buckets)
-    if len(reads) == 1:
-        (only,) = reads
-        return lambda _subject, tokens: name(fnv1a(encode(tokens[only])) % buckets)
-    pick = itemgetter(*reads)
-    return lambda _subject, tokens: name(fnv1a(encode("".join(pick(tokens)))) % buckets)
+        return lambda subject, _tokens, _draw: str(fnv1a(encode(subject)) % buckets)
+    return lambda _subject, tokens, _draw: str(fnv1a(encode("".join([tokens[read] for read in reads]))) % buckets)

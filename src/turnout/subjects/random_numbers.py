@@ -43,12 +43,15 @@ def random_below(draw: float | None, token_index: int, number: int) -> int:
     """Return the value of ``random(number)`` at token *token_index* of a destination; 0 where *number* is 0.
 
     A negative number counts as its absolute value, as in the server. Without a draw every call makes a draw of its own.
+
+    Raises:
+        ValueError: when the draw is not in [0, 1).
     """
+    bits = 0 if draw is None else int(check_draw(draw) * 2**BITS)
     if number == 0:
         return 0
     if draw is None:
         return int(new_draw() * abs(number))
-    bits = int(draw * 2**BITS)
     value = _hash_long(token_index, _hash_long(bits, _SPARK_SEED))
     # Signed, as a long is: the remainder must be the same in Spark.
     return (value - 2**64 if value >= 2**63 else value) % abs(number)
