@@ -93,8 +93,6 @@ def _has_key(data: Bytes, starts: Int64Buffer, base: int, index: Int64s, shape: 
 @compiled
 def _first_slot(data: Bytes, starts: Int64Buffer, base: int, index: Int64s, shape: int) -> int:
     """Return the slot where the search for a subject's fixed tokens begins."""
-    if index[shape + 6] == 0:
-        return 0
     state = _OFFSET
     for number in range(index[shape + 3], index[shape + 4]):
         token = base + index[number]
@@ -158,7 +156,7 @@ def find(
             if count < tokens + index[shape + 1] or (count > tokens and index[shape + 1] == 0):
                 continue
             mask = index[shape + 6]
-            first = _first_slot(data, starts, base, index, shape)
+            first = _first_slot(data, starts, base, index, shape) if mask > 0 else 0
             for step in range(mask + 1):
                 slot = index[shape + 5] + ((first + step) & mask) * SLOT_WIDTH
                 source = index[slot]
