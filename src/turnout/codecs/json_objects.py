@@ -66,19 +66,19 @@ class ObjectReader:
         joined = b"\0".join((*texts, bytes(loops.PADDING)))
         data = np.frombuffer(joined, np.uint8)
         offsets = np.zeros(count + 1, np.int64)
-        np.cumsum(np.fromiter(map(len, texts), np.int64, count) + 1, out=offsets[1:])
+        np.add.accumulate(np.fromiter(map(len, texts), np.int64, count) + 1, out=offsets[1:])
         begins, ends = np.empty((2, count * _FIELDS + loops.MAX_FIELDS), np.int64)
         firsts, shape_ids = np.zeros(count, np.int64), np.empty(count, np.int32)
         with self._lock:
-            if self._shapes.is_full:
-                self._shapes = _Shapes()
             shapes = self._shapes
             shapes.counters[loops.FIELDS] = done = 0
-            while True:
-                done = loops.scan(data, offsets, done, begins, ends, firsts, shape_ids, *shapes.buffers)
-                if done == count or shapes.is_full:
+            while (done := loops.scan(data, offsets, done, begins, ends, firsts, shape_ids, *shapes.buffers)) < count:
+                if not shapes.is_full:
+                    begins, ends = (np.concatenate([one, np.empty_like(one)]) for one in (begins, ends))
+                elif done:
                     break
-                begins, ends = (np.concatenate([one, np.empty_like(one)]) for one in (begins, ends))
+                else:
+                    shapes = self._shapes = _Shapes()
         source = Texts(texts, data, offsets, begins, ends, firsts, _read_values, is_ascii=joined.isascii())
         return source, shape_ids[:done], shapes
 
@@ -152,6 +152,8 @@ def _blocks(rows: Positions, source: Texts, shape_ids: Codes, shapes: _Shapes) -
     first = int(shape_ids[0])
     if first != loops.UNDECIDED and (shape_ids == first).all():
         return [_of_shape(rows, Spans(source, np.arange(len(rows)), shapes.layout(first).names))]
+    if len(rows) < SMALL:
+        return _few_blocks(rows, source, shape_ids, shapes)
     order = np.argsort(shape_ids, kind="stable")
     order = order[np.searchsorted(shape_ids[order], 0) :]
     found, starts, counts = np.unique(shape_ids[order], return_index=True, return_counts=True)
@@ -170,6 +172,19 @@ def _blocks(rows: Positions, source: Texts, shape_ids: Codes, shapes: _Shapes) -
         layout_ids = np.searchsorted(found[is_rare], shape_ids[own]).astype(np.int32)
         blocks.append(Block.mixed(rows[own], MixedObjects(Spans(source, own), layouts, layout_ids)))
     return blocks
+
+
+def _few_blocks(rows: Positions, source: Texts, shape_ids: Codes, shapes: _Shapes) -> list[Block]:
+    """Return the objects that were decided, of which no shape has many."""
+    numbers: dict[int, int] = {}
+    all_ids = [numbers.setdefault(shape, len(numbers)) for shape in shape_ids.tolist() if shape != loops.UNDECIDED]
+    own = np.arange(len(rows)) if len(all_ids) == len(rows) else np.flatnonzero(shape_ids != loops.UNDECIDED)
+    layouts = [shapes.layout(shape) for shape in numbers]
+    if len(layouts) == 1:
+        return [_of_shape(rows[own], Spans(source, own, layouts[0].names))]
+    if not layouts:
+        return []
+    return [Block.mixed(rows[own], MixedObjects(Spans(source, own), layouts, np.array(all_ids, np.int32)))]
 
 
 def _of_shape(rows: Positions, spans: Spans) -> Block:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
@@ -16,9 +17,9 @@ from turnout.deferred import np
 from turnout.errors import RecordError
 from turnout.loops import json as loops
 from turnout.records import BigInt, Block, Int8, Int16, Int32, Moment, Schema, Struct
-from turnout.records.spans import MixedObjects, PatchedColumn, SpanColumn, Spans, Texts
+from turnout.records.spans import Layout, MixedObjects, PatchedColumn, SpanColumn, Spans, Texts
 from turnout.records.text import text_of
-from turnout.records.types import Codes, Column, ConvertColumn, DynamicValue, Mask, Offsets, Value
+from turnout.records.types import Codes, Column, ConvertColumn, DynamicValue, Mask, Octets, Offsets, Value
 
 Written: TypeAlias = tuple[list[bytes | None], dict[int, RecordError]]
 """The text of each value, and the errors of the others by index."""
@@ -61,51 +62,54 @@ def texts_of(
 
 
 def _object_texts(block: Block, forms: Mapping[Hashable, Form], errors: dict[int, RecordError]) -> list[bytes | None]:
-    bases = {name: _base_of(column) for name, column in block.columns.items()}
-    spans = next((base.spans for base in bases.values() if base is not None), None)
+    spans: Spans | None = None
     steps: dict[str, tuple[int, int]] = {}
-    computed: list[_Encoded] = []
+    computed: list[_Computed] = []
     for name, column in block.columns.items():
-        base, field, number, mask = bases[name], loops.COMPUTED, -1, None
-        if base is not None and base.spans is spans and isinstance(base.slot, int):
-            field = base.slot
-            if isinstance(column, PatchedColumn):
+        field, number, mask, base = loops.COMPUTED, -1, None, column
+        # By their classes: a check of an instance of an abstract one takes as long as all the rest.
+        if type(column) is PatchedColumn:
+            base = column.base
+        if type(base) is SpanColumn and (spans is None or base.spans is spans) and isinstance(base.slot, int):
+            spans, field = base.spans, base.slot
+            if type(column) is PatchedColumn:
                 mask, column = column.mask, column.patch
         if field == loops.COMPUTED or mask is not None:
             number = len(computed)
-            computed.append(_encoded(column, forms[name], errors, mask))
+            computed.append((column, forms[name], mask))
         # Of names that are written alike the last counts, at the position of the first.
         steps[name if type(name) is str else str(text_of(name))] = field, number
     if spans is None:
         spans = _no_spans(len(block))
-    plan = _plan_of(spans.names or (), tuple((name, *step) for name, step in steps.items()))
-    return _written(spans, None, [plan], computed)
-
-
-def _base_of(column: Column) -> SpanColumn | None:
-    """Return the column whose bytes are copied."""
-    if isinstance(column, PatchedColumn):
-        return column.base
-    return column if isinstance(column, SpanColumn) else None
+    plan = _plan_of(spans.names or (), tuple([(name, *step) for name, step in steps.items()]))
+    return _written(spans, None, [plan], computed, errors)
 
 
 def _mixed_texts(objects: MixedObjects, form: Form, errors: dict[int, RecordError]) -> list[bytes | None]:
+    occurs = np.zeros(len(objects.layouts), np.bool_)
+    occurs[objects.layout_ids] = True
     used = np.zeros((len(objects.added), len(objects.layouts)), np.bool_)
     plans = []
     for number, layout in enumerate(objects.layouts):
-        for source in layout.sources.values():
-            if source < 0:
-                used[-1 - source, number] = True
-        plan = layout.kept.get(_plan_of)
-        if plan is None:
-            steps = tuple((name, max(source, -1), -1 - min(source, 0)) for name, source in layout.sources.items())
-            plan = layout.kept[_plan_of] = _plan_of(layout.names, steps)
+        plan, added = layout.kept.get(_plan_of) or _plan_of_layout(layout)
+        used[added, number] = True
         plans.append(plan)
-    computed = [
-        _encoded(column, form, errors, None if own.all() else own[objects.layout_ids])
+    used &= occurs
+    computed: list[_Computed] = [
+        (column, form, None if (own == occurs).all() else own[objects.layout_ids])
         for column, own in zip(objects.added, used, strict=True)
     ]
-    return _written(objects.spans, objects.layout_ids, plans, computed)
+    return _written(objects.spans, objects.layout_ids, plans, computed, errors)
+
+
+def _plan_of_layout(layout: Layout) -> tuple[_Plan, list[int]]:
+    """Return the plan of a layout, and the added columns that it has; they are kept with the layout."""
+    sources = layout.sources.items()
+    steps = tuple((name, max(source, loops.COMPUTED), -1 - min(source, 0)) for name, source in sources)
+    added = [-1 - source for source in layout.sources.values() if source < 0]
+    plan: tuple[_Plan, list[int]]
+    plan = layout.kept[_plan_of] = _plan_of(layout.names, steps), added
+    return plan
 
 
 @lru_cache(maxsize=16)
@@ -122,19 +126,46 @@ def _no_values(*_: object) -> Column:
 
 
 class _Plan(NamedTuple):
-    """Steps to write objects of one layout, see `turnout.loops.json.write`.
+    """Steps to write objects of one layout, or of several, see `turnout.loops.json.write`.
 
     Attributes:
+        starts: number of the first step of each layout, and of the one that would follow the last.
         steps: their fields, columns, and whether they follow the step before.
-        sizes: sizes of their prefixes.
+        offsets: offset of each step's prefix, and of the one that would follow the last.
         prefixes: prefixes.
         is_whole: the objects are their texts.
     """
 
+    starts: Offsets
     steps: Codes
-    sizes: Offsets
-    prefixes: bytes
-    is_whole: bool
+    offsets: Offsets
+    prefixes: Octets
+    is_whole: bool = False
+
+    @classmethod
+    def of(cls, steps: Sequence[tuple[int, int, int]], prefixes: Sequence[bytes], *, is_whole: bool = False) -> _Plan:
+        """Return the plan of one layout."""
+        return cls(
+            np.array([0, len(steps)], np.int64),
+            np.ascontiguousarray(np.array(steps, np.int32).reshape(-1, 3).T),
+            np.add.accumulate([0, *map(len, prefixes)], dtype=np.int64),
+            np.frombuffer(b"".join(prefixes), np.uint8),
+            is_whole,
+        )
+
+    @classmethod
+    def joined(cls, plans: Sequence[_Plan]) -> _Plan:
+        """Return the plan of several layouts."""
+        if len(plans) == 1:
+            return plans[0]
+        return cls(
+            np.add.accumulate([0, *(plan.steps.shape[1] for plan in plans)], dtype=np.int64),
+            np.concatenate([plan.steps for plan in plans], axis=1),
+            np.add.accumulate(
+                np.concatenate([plans[0].starts[:1], *(np.diff(plan.offsets) for plan in plans)]), dtype=np.int64
+            ),
+            np.concatenate([plan.prefixes for plan in plans]),
+        )
 
 
 _Step: TypeAlias = tuple[str, int, int]
@@ -145,81 +176,71 @@ _Step: TypeAlias = tuple[str, int, int]
 def _plan_of(original: tuple[str, ...], steps: tuple[_Step, ...]) -> _Plan:
     """Return the plan of objects with these names in their text."""
     if steps and steps == tuple((name, slot, -1) for slot, name in enumerate(original)):
-        return _Plan(np.array([[loops.WHOLE], [-1], [0]], np.int32), np.zeros(1, np.int64), b"", True)
+        return _Plan.of([(loops.WHOLE, -1, 0)], [b""], is_whole=True)
     last = loops.COMPUTED
     numbers: list[tuple[int, int, int]] = []
     for name, field, number in steps:
         numbers.append((field, number, 0 < field == last + 1 and original[field] == name))
         last = field
-    texts = [b"," + _encode(name) + b":" for name, _, _ in steps]
-    sizes = np.array([len(text) for text in texts], np.int64)
-    return _Plan(np.ascontiguousarray(np.array(numbers, np.int32).reshape(-1, 3).T), sizes, b"".join(texts), False)
+    return _Plan.of(numbers, [b"," + _encode(name) + b":" for name, _, _ in steps])
 
 
-_Encoded: TypeAlias = tuple[bytes, Offsets, Offsets]
-"""Values of a column as they are written, with the begin and end of each; the begin is -1 of one that is omitted."""
+_Computed: TypeAlias = "tuple[Column, Form, Mask | None]"
+"""A column that is encoded, and where: None for all of it."""
 
 
-def _encoded(column: Column, form: Form, errors: dict[int, RecordError], mask: Mask | None = None) -> _Encoded:
-    """Encode the values of a column, where *mask* is True."""
-    if mask is not None:
-        column = [value if is_used else None for value, is_used in zip(column, mask.tolist(), strict=True)]
-    wrong: dict[int, RecordError] = {}
-    column = _formed(column, form, wrong)
-    try:
-        data = _encode_lines(column if isinstance(column, list | tuple) else list(column))
-    except _UNWRITABLE:
-        data = b""
-    if len(column) and (not data or (form.free and not _is_plain(column))):
-        data = b"\n".join([text or b"" for text in _texts(column, form, wrong)] + [b""])
+def _encoded(columns: Sequence[_Computed], errors: dict[int, RecordError]) -> tuple[bytes, Offsets, Offsets]:
+    """Encode columns one behind another; return the begin and end of each value; -1 for one that is omitted."""
+    formed: list[tuple[Column, Form, dict[int, RecordError]]] = []
+    for values, form, mask in columns:
+        wrong: dict[int, RecordError] = {}
+        if mask is not None:
+            values = [value if is_used else None for value, is_used in zip(values, mask.tolist(), strict=True)]
+        formed.append((_formed(values, form, wrong), form, wrong))
+    data = b""
+    if not any(form.free and not _is_plain(column) for column, form, _ in formed):
+        with suppress(*_UNWRITABLE):
+            data = _encode_lines(list(chain.from_iterable(column for column, _, _ in formed)))
+    if not data:
+        texts = chain.from_iterable(_texts(column, form, wrong) for column, form, wrong in formed)
+        data = b"".join([(text or b"") + b"\n" for text in texts])
     ends = np.flatnonzero(np.frombuffer(data, np.uint8) == _LINE_END)
     begins = np.zeros_like(ends)
     begins[1:] = ends[:-1] + 1
     begins[begins == ends] = -1
-    if mask is not None:
-        begins[~mask] = -1
-        wrong = {index: error for index, error in wrong.items() if mask[index]}
-    for index, error in wrong.items():
-        errors.setdefault(index, error)
+    for number, (_, _, mask) in enumerate(columns):
+        wrong = formed[number][2]
+        if mask is not None:
+            begins[number * len(mask) : (number + 1) * len(mask)][~mask] = -1
+            wrong = {index: error for index, error in wrong.items() if mask[index]}
+        for index, error in wrong.items():
+            errors.setdefault(index, error)
     return data, begins, ends
 
 
 def _written(
-    spans: Spans, layout_ids: Codes | None, plans: Sequence[_Plan], computed: Sequence[_Encoded]
+    spans: Spans,
+    layout_ids: Codes | None,
+    plans: Sequence[_Plan],
+    computed: Sequence[_Computed],
+    errors: dict[int, RecordError],
 ) -> list[bytes | None]:
     """Write each object by the plan of its layout."""
     source, records = spans.source, spans.records
     if len(plans) == 1 and plans[0].is_whole:
         return [source.texts[record] for record in records.tolist()]
     count = len(records)
-    firsts = source.firsts[records]
-    if layout_ids is None:
-        layout_ids = np.zeros(count, np.int32)
-    steps, sizes, prefixes, _ = plans[0]
-    if len(plans) > 1:
-        steps = np.concatenate([plan.steps for plan in plans], axis=1)
-        sizes = np.concatenate([plan.sizes for plan in plans])
-        prefixes = b"".join([plan.prefixes for plan in plans])
-    starts = np.zeros(len(plans) + 1, np.int64)
-    np.cumsum([len(plan.sizes) for plan in plans], out=starts[1:])
-    prefix_offsets = np.zeros(len(sizes) + 1, np.int64)
-    np.cumsum(sizes, out=prefix_offsets[1:])
-    begins = ends = np.zeros(0, np.int64)
-    if computed:
-        shifts = np.cumsum([0, *(len(data) for data, _, _ in computed)]).tolist()
-        begins = np.concatenate(
-            [np.where(own < 0, -1, own + at) for (_, own, _), at in zip(computed, shifts, strict=False)]
-        )
-        ends = np.concatenate([own + at for (_, _, own), at in zip(computed, shifts, strict=False)])
-    values = b"".join(data for data, _, _ in computed)
+    plan = _Plan.joined(plans)
+    values, begins, ends = _encoded(computed, errors)
     longest = max(len(plan.prefixes) for plan in plans)
-    size = int((source.offsets[records + 1] - source.offsets[records]).sum()) + (longest + 2) * count + len(values)
+    size = _size_of(spans) + (longest + 2) * count + len(values)
     out_offsets = np.empty(count + 1, np.int64)
     while True:
         out = np.empty(size, np.uint8)
         done = loops.write(
-            source.data, source.offsets, source.begins, source.ends, records, firsts, layout_ids,
-            starts, steps[0], steps[1], steps[2], prefix_offsets, np.frombuffer(prefixes, np.uint8),
+            source.data, source.offsets, source.begins, source.ends, records, source.firsts[records],
+            np.zeros(count, np.int32) if layout_ids is None else layout_ids,
+            plan.starts, plan.steps[0], plan.steps[1], plan.steps[2], plan.offsets, plan.prefixes,
             np.frombuffer(values, np.uint8), begins, ends, out, out_offsets,
         )  # fmt: skip
         if done >= 0:
@@ -229,6 +250,14 @@ def _written(
     written = out[:done].tobytes()
     edges = out_offsets.tolist()
     return [written[begin:end] for begin, end in pairwise(edges)]
+
+
+def _size_of(spans: Spans) -> int:
+    """Return the size of all of some texts, or more."""
+    source, records = spans.source, spans.records
+    if len(records) == len(source.texts):
+        return len(source.data)
+    return int((source.offsets[records + 1] - source.offsets[records]).sum())
 
 
 def _forms_of(block: Block, form_of: Callable[[Schema | None], Form]) -> Mapping[Hashable, Form]:

@@ -199,13 +199,22 @@ class Layout:
             layout = self.kept[key] = Layout(self.names, change(self.sources))
         return layout
 
+    def found(self, names: tuple[str, ...]) -> tuple[tuple[int | None, ...], list[int]]:
+        """Return where fields are (0 in the text, an added column's source, or None), and their numbers in the text."""
+        found: tuple[tuple[int | None, ...], list[int]] | None = self.kept.get(names)
+        if found is None:
+            sources = [self.sources.get(name) for name in names]
+            key = tuple(0 if source is not None and source > 0 else source for source in sources)
+            found = self.kept[names] = key, [max(source or 0, 0) for source in sources]
+        return found
+
 
 class MixedObjects:
     """Schemaless objects of several shapes, as spans: content of a block.
 
     Attributes:
         spans: the texts of the objects.
-        layouts: the layouts that occur.
+        layouts: layouts, of which some may not occur.
         layout_ids: for each object the index of its layout.
         added: columns with a value for each object, which counts where the object's layout names the column.
     """
@@ -249,27 +258,35 @@ class MixedObjects:
 
     def fields(self, names: Sequence[str], indices: Offsets | None) -> list[tuple[Offsets, dict[str, Column]]]:
         """Return these fields of the objects at *indices*, by the objects that have the same of them."""
-        ids = self.layout_ids if indices is None else self.layout_ids[indices]
-        slots = np.zeros((len(names), len(self.layouts)), np.int64)
+        names = tuple(names)
         groups: dict[tuple[int | None, ...], int] = {}
-        group_ids = np.zeros(len(self.layouts), np.int64)
-        for number in np.unique(ids).tolist():
-            sources = [self.layouts[number].sources.get(name) for name in names]
-            slots[:, number] = [source or 0 for source in sources]
-            key = tuple(0 if source is not None and source > 0 else source for source in sources)
-            group_ids[number] = groups.setdefault(key, len(groups))
-        of_objects = group_ids[ids]
+        group_ids, slots = [], []
+        for layout in self.layouts:
+            key, own_slots = layout.found(names)
+            group_ids.append(groups.setdefault(key, len(groups)))
+            slots.append(own_slots)
+        of_layouts = np.array(slots, np.int64)
+        if len(groups) == 1:
+            everywhere = np.arange(len(self.layout_ids)) if indices is None else indices
+            parts = [(next(iter(groups)), everywhere)]
+        else:
+            of_objects = np.array(group_ids)[self.layout_ids if indices is None else self.layout_ids[indices]]
+            parts = []
+            for key, number in groups.items():
+                own = np.flatnonzero(of_objects == number)
+                if len(own):
+                    parts.append((key, own if indices is None else indices[own]))
         found = []
-        for key, number in groups.items():
-            own = np.flatnonzero(of_objects == number)
-            own = own if indices is None else indices[own]
-            spans = Spans(self.spans.source, self.spans.records[own])
+        for key, own in parts:
+            is_all = len(own) == len(self.layout_ids)
+            spans = self.spans if is_all else Spans(self.spans.source, self.spans.records[own])
             columns: dict[str, Column] = {}
-            for name, source, of_layouts in zip(names, key, slots, strict=True):
+            for number, (name, source) in enumerate(zip(names, key, strict=True)):
                 if source == 0:
-                    columns[name] = SpanColumn(spans, of_layouts[self.layout_ids[own]])
+                    columns[name] = SpanColumn(spans, of_layouts[self.layout_ids[own], number])
                 elif source is not None:
-                    columns[name] = [self.added[-1 - source][index] for index in own.tolist()]
+                    added = self.added[-1 - source]
+                    columns[name] = added if is_all else [added[index] for index in own.tolist()]
             found.append((own, columns))
         return found
 
@@ -288,12 +305,16 @@ class MixedObjects:
         if indices is None:
             layouts = [layout.changed(key, change) for layout in self.layouts]
             return MixedObjects(self.spans, layouts, self.layout_ids, self.added)
-        used, inverse = np.unique(self.layout_ids[indices], return_inverse=True)
-        layouts = [*self.layouts, *(self.layouts[number].changed(key, change) for number in used.tolist())]
+        table = np.full(len(self.layouts), -1, np.int32)
+        layouts = list(self.layouts)
+        own = self.layout_ids[indices]
+        table[own] = 0
+        for number in np.flatnonzero(table == 0).tolist():
+            table[number] = len(layouts)
+            layouts.append(self.layouts[number].changed(key, change))
         ids = self.layout_ids.copy()
-        ids[indices] = inverse + len(self.layouts)
-        kept, own = np.unique(ids, return_inverse=True)
-        return MixedObjects(self.spans, [layouts[number] for number in kept.tolist()], own.astype(np.int32), self.added)
+        ids[indices] = table[own]
+        return MixedObjects(self.spans, layouts, ids, self.added)
 
     def with_field(self, name: str, column: Column, indices: Offsets | None) -> MixedObjects:
         """Return the objects with a field replaced, or added at the end, in those at *indices*; None for all.
