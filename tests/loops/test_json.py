@@ -28,7 +28,7 @@ FORMS = ("interpreted", "compiled")
 @pytest.fixture(scope="module", autouse=True)
 def forms() -> Iterator[None]:
     """Loops as each test wants them; those that were in use before are in use afterwards."""
-    entries = (loops.scan, loops.write, loops.join)
+    entries: tuple[Any, ...] = (loops.scan, loops.write, loops.join)
     before = [loop._run for loop in entries]
     yield
     for loop, run in zip(entries, before, strict=True):
@@ -75,7 +75,8 @@ def test_results_do_not_depend_on_how_records_are_divided(
         use(form)
         results: dict[int, object] = {}
         for start in range(0, len(texts), size):
-            batch = batch_of([None] * start + texts[start : start + size])
+            nothing: list[bytes | None] = [None] * start
+            batch = batch_of(nothing + texts[start : start + size])
             ChainRunner(chain).apply(batch)
             both = written(batch.key), written(batch.value)
             for row in range(start, len(batch)):

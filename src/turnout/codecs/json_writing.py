@@ -160,7 +160,7 @@ class _Plan(NamedTuple):
             return plans[0]
         return cls(
             np.add.accumulate([0, *(plan.steps.shape[1] for plan in plans)], dtype=np.int64),
-            np.concatenate([plan.steps for plan in plans], axis=1),
+            np.ascontiguousarray(np.concatenate([plan.steps for plan in plans], axis=1)),
             np.add.accumulate(
                 np.concatenate([plans[0].starts[:1], *(np.diff(plan.offsets) for plan in plans)]), dtype=np.int64
             ),

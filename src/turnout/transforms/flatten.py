@@ -88,7 +88,8 @@ class Flatten(Transform):
         if not kinds.isdisjoint(_REFUSED):
             raise _Mixed
         if dict not in kinds:
-            columns[joined] = column
+            # A column that is still encoded was read above: one value is written alike whatever its neighbours are.
+            columns[joined] = list(column)
             return
         shapes = set(map(tuple, column)) if kinds == {dict} else set()
         if len(shapes) != 1:
