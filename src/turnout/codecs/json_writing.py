@@ -133,6 +133,7 @@ class _Plan(NamedTuple):
         steps: their fields, columns, and whether they follow the step before.
         offsets: offset of each step's prefix, and of the one that would follow the last.
         prefixes: prefixes.
+        sizes: size of each prefix.
         is_whole: the objects are their texts.
     """
 
@@ -140,6 +141,7 @@ class _Plan(NamedTuple):
     steps: Codes
     offsets: Offsets
     prefixes: Octets
+    sizes: Sequence[int]
     is_whole: bool = False
 
     @classmethod
@@ -150,6 +152,7 @@ class _Plan(NamedTuple):
             np.ascontiguousarray(np.array(steps, np.int32).reshape(-1, 3).T),
             np.add.accumulate([0, *map(len, prefixes)], dtype=np.int64),
             np.frombuffer(b"".join(prefixes), np.uint8),
+            [len(prefix) for prefix in prefixes],
             is_whole,
         )
 
@@ -158,13 +161,13 @@ class _Plan(NamedTuple):
         """Return the plan of several layouts."""
         if len(plans) == 1:
             return plans[0]
+        sizes = list(chain.from_iterable([plan.sizes for plan in plans]))
         return cls(
-            np.add.accumulate([0, *(plan.steps.shape[1] for plan in plans)], dtype=np.int64),
+            np.add.accumulate([0, *[len(plan.sizes) for plan in plans]], dtype=np.int64),
             np.ascontiguousarray(np.concatenate([plan.steps for plan in plans], axis=1)),
-            np.add.accumulate(
-                np.concatenate([plans[0].starts[:1], *(np.diff(plan.offsets) for plan in plans)]), dtype=np.int64
-            ),
+            np.add.accumulate([0, *sizes], dtype=np.int64),
             np.concatenate([plan.prefixes for plan in plans]),
+            sizes,
         )
 
 
