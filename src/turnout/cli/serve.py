@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import os
 import sys
 from contextlib import ExitStack
@@ -63,7 +64,9 @@ def _serve(paths: list[Path], config_file: Path | None, timeout: float | None, *
     if missing:
         raise ConfigError([Mistake(str(path), "there is no such folder or file") for path in missing])
     try:
+        from turnout.background import run_once
         from turnout.console import add_console
+        from turnout.loops import compile_loops
         from turnout.server.config import ServerConfig
         from turnout.server.logs import set_up_logs
         from turnout.server.serving import RouteServer
@@ -81,6 +84,8 @@ def _serve(paths: list[Path], config_file: Path | None, timeout: float | None, *
         config = config.model_copy(update={"store": store_url_of(config.store, timeout)})
     secret_keys(os.environ)
     set_up_logs(config.log_format, config.log_level)
+    # Beside the start: until then, interpreted loops answer.
+    run_once("compilation of loops", compile_loops, level=logging.WARNING)
     server = RouteServer(config, paths, config_file=file, environment=os.environ, pages=add_console)
     with stop_on_signals() as stop, server:
         typer.echo(f"serving on {server.url}", err=True)
@@ -121,6 +126,8 @@ def serve_subscriptions(
     log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error. [LOG_LEVEL]")] = None,
 ) -> None:
     """Serve subscriptions over gRPC until SIGTERM or SIGINT; other settings are read from the environment."""
+    from turnout.background import run_once
+    from turnout.loops import compile_loops
     from turnout.rpc.kiwi_tree import registries
     from turnout.rpc.server import subscriptions_server
     from turnout.rpc.settings import ServerSettings
@@ -142,6 +149,8 @@ def serve_subscriptions(
         allow_destinations=tuple(allow_destinations) if allow_destinations else None,
     )
     secret_keys(os.environ)
+    # Beside the opening of the store: until then, calls are answered by interpreted loops.
+    run_once("compilation of loops", compile_loops, level=logging.WARNING)
     url = store if retention is None else with_retention(store_url_of(store), retention)
     with ExitStack() as resources:
         # Before the store, which is made if it is not there.

@@ -6,6 +6,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from threading import RLock
 from typing import NamedTuple
 
+import numpy as np
+
 from turnout.conditions import evaluate
 from turnout.epoch import milliseconds_now
 from turnout.multivalued import Metadata
@@ -171,12 +173,18 @@ class Matcher:
         texts = texts_of_values(metadata)
         layers, loose, _ = state
         parts: list[tuple[Answers, list[int]]] = []
-        if layers:
-            index = self._index_of(layers)
-            found = index.match_messages([texts], times=[time], now=now)
-            if len(found.rows):
-                by_layer = zip(layers, index.by_layer(found), strict=True)
-                parts = [(layer.answers, numbers.tolist()) for layer, numbers in by_layer if len(numbers)]
+        found = self._index_of(layers).match_one(texts) if layers else ()
+        for (view, answers), numbers in zip(layers, found, strict=True):
+            if view.gone is not None:
+                tombstones = view.gone
+                numbers = [number for number in numbers if not tombstones[number]]
+            if numbers and view.segment.expires:
+                now = milliseconds_now() if now is None else now
+                time = now if time is None else time
+                candidates = np.array(numbers, np.int64)
+                numbers = candidates[view.segment.current(candidates, time, now)].tolist()
+            if numbers:
+                parts.append((answers, numbers))
         loose_answers: Sequence[Answer] = ()
         if loose:
             now = milliseconds_now() if now is None else now

@@ -9,6 +9,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from turnout.background import run_once
+from turnout.loops import compile_loops
 from turnout.runtime.count_rows import TALLY
 from turnout.spark.endpoints import activate
 from turnout.spark.formats.nothing import plan_read
@@ -30,6 +31,8 @@ def warm_up(spark: SparkSession, stage: SparkStage) -> None:
     if name is None or name in _warmed:
         return
     _warmed.add(name)
+    # The process that forks workers loads them from the cache.
+    compile_loops()
     tasks = map_in_arrow(spark.range(2, numPartitions=2), _Ready(stage), TALLY)
     run_once("warm-up of workers", tasks.collect, level=logging.DEBUG)
     if stage.splits:

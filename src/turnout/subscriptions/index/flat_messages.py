@@ -107,12 +107,14 @@ class KeyNumbers:
 
     def of_messages(self, messages: Sequence[Metadata]) -> FlatMessages:
         """Return the values of messages; those of which no leaf tests anything may be left out."""
+        if len(messages) == 1 and type(messages[0]) is dict and len(messages[0]) <= MAX_VALUES:
+            one = self._flat_one(cast("Mapping[str, str]", messages[0]))
+            if one is not None:
+                return one
         types = set(map(type, messages))
         several = any(issubclass(type_, Multivalued) for type_ in types)
         if several or (self.has_any and any(len(message) > MAX_VALUES for message in messages)):
             return self._of_leaf_keys([by_leaf_keys(message, self.special) for message in messages])
-        if len(messages) == 1 and (one := self._flat_one(cast("Mapping[str, str]", messages[0]))) is not None:
-            return one
         numbers: Iterable[int]
         if len(messages) <= _FEW and not self.has_any:
             known, numbers, texts, counts = self._of_metadata, [], [], []
@@ -201,29 +203,34 @@ class KeyNumbers:
         longest = max(
             int(sizes.max(initial=0)), *(own[column + 1] - own[column] for own in places for column in _VARIANTS), 0
         )
-        return FlatMessages(texts, _data(data), fixed(flat), fixed(at), rows, longest, any_of_all)
+        encoded_texts = np.frombuffer(data + _PADDING, np.uint8)
+        return FlatMessages(texts, encoded_texts, fixed(flat), fixed(at), rows, longest, any_of_all)
 
     def _flat_one(self, message: Mapping[str, str]) -> FlatMessages | None:
         """Return the values of one message, in less time than of many; None for letters beyond ASCII."""
-        known = self._of_metadata
-        if self.has_any:
-            keys, texts = [known.get(key, self.unknown) for key in message], list(message.values())
-        else:
-            pairs = [(known[key], text) for key, text in message.items() if key in known]
-            keys, texts = [key for key, _ in pairs], [text for _, text in pairs]
+        number_of, every = self._of_metadata.get, self.has_any
+        texts: list[str] = []
+        numbers, end, longest = [0, 0], 0, 0
+        for key, text in message.items():
+            number = number_of(key)
+            if number is None:
+                if not every:
+                    continue
+                number = self.unknown
+            begin, size = end, len(text)
+            end += size
+            if size > longest:
+                longest = size
+            texts.append(text)
+            numbers += (number, begin, end, -1)
         joined = "".join(texts)
         if not joined.isascii():
             return None
-        count, end, longest = len(texts), 0, 0
-        numbers = [0, count]
-        for key, text in zip(keys, texts, strict=True):
-            begin, size = end, len(text)
-            end += size
-            longest = max(longest, size)
-            numbers += (key, begin, end, -1)
+        count = numbers[1] = len(texts)
         numbers += (0, 0)
-        flat = fixed(np.frombuffer(array("q", numbers), np.int64))
-        return FlatMessages(texts, _data(joined.encode()), flat, _places_of_one(count), 1, longest, any_of_all=True)
+        flat = np.frombuffer(array("q", numbers).tobytes(), np.int64)
+        data = np.frombuffer(joined.encode() + _PADDING, np.uint8)
+        return FlatMessages(texts, data, flat, _places_of_one(count), 1, longest, True)
 
     def _with_variants(
         self, data: bytes, texts: Sequence[str], numbers: Sequence[int]
@@ -256,10 +263,6 @@ def fixed(numbers: NDArray[Any]) -> NDArray[Any]:
     """Return the numbers, which are not written any more: what a loop reads."""
     numbers.flags.writeable = False
     return numbers
-
-
-def _data(data: bytes) -> NDArray[np.uint8]:
-    return np.frombuffer(data + _PADDING, np.uint8)
 
 
 @lru_cache(maxsize=256)

@@ -132,9 +132,13 @@ class Index:
         # Sixteen bits are sorted by counting.
         return found.take(np.argsort(found.rows.astype(np.uint16), kind="stable"))
 
-    def by_layer(self, matches: Matches) -> list[Indices]:
-        """Return the matches of one message as numbers of subscriptions within each layer."""
-        return self._layers.by_layer(matches.subscriptions)
+    def match_one(self, message: Metadata) -> list[list[int]]:
+        """Return the subscriptions that one message matches, by segment, deleted and expired ones too."""
+        flat = self._key_numbers.of_messages((message,))
+        return [
+            layer.segment.matcher.matched_one(flat, key_of)
+            for (layer, _), key_of in zip(self._layers, self._keys_of, strict=True)
+        ]
 
     def _current(self, matches: Matches, times: RecordTimes, now: int | None) -> Matches:
         """Return the matches without those of expired subscriptions."""

@@ -70,13 +70,6 @@ class Layers:
         """Return the number of subscriptions that are not deleted."""
         return sum(len(layer.segment) - (0 if layer.gone is None else int(layer.gone.sum())) for layer in self._layers)
 
-    def by_layer(self, numbers: Longs) -> list[Longs]:
-        """Return the subscriptions of each segment, by their numbers within it."""
-        if len(self._layers) == 1:
-            return [numbers]
-        layer_of = self._layer_of(numbers, self._first)
-        return [numbers[layer_of == number] - first for number, (_, first) in enumerate(self)]
-
     def unexpired(self, matches: Matches, times: RecordTimes, now: int) -> Matches:
         """Return the matches without those of expired subscriptions.
 

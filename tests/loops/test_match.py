@@ -1,0 +1,136 @@
+"""Tests of turnout.loops.match: compiled and interpreted, in any division into calls, it is the interpreter."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.conditions.strategies import conditions, messages, multivalued_messages
+from tests.subscriptions.index.asking import expected, subscriptions_of
+from turnout.conditions import Kiwi, all_of, any_of, kiwi, not_, one_of, parse
+from turnout.loops import match as loop
+from turnout.multivalued import metadata_of
+from turnout.subscriptions import Matcher
+from turnout.subscriptions.index import Index, segment_matcher
+
+pytestmark = pytest.mark.usefixtures("compiled_loops")
+
+
+def _pairs(index, given_messages, size):
+    found = []
+    for begin in range(0, len(given_messages), size):
+        matches = index.match_messages(list(map(metadata_of, given_messages[begin : begin + size])))
+        ids = index.subscription_ids(matches.subscriptions).to_pylist()
+        found += zip((matches.rows + begin).tolist(), ids, strict=True)
+    return sorted(found)
+
+
+@given(
+    st.lists(conditions, min_size=1, max_size=12),
+    st.lists(st.one_of(messages, multivalued_messages), min_size=1, max_size=24),
+)
+def test_is_the_interpreter(stored_conditions, given_messages) -> None:
+    """One by one, two, twenty and all at once; interpreted and compiled; with buffers that have to grow."""
+    subscriptions = subscriptions_of(stored_conditions)
+    wanted = expected(subscriptions, given_messages)
+    index = Index.of(subscriptions)
+    for size in (1, 2, 20, len(given_messages)):
+        assert _pairs(index, given_messages, size) == wanted
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop.match, "_run", loop.match.interpreted)
+        assert _pairs(index, given_messages, len(given_messages)) == wanted
+        patch.setattr(segment_matcher, "_FIRST_ROOMS", segment_matcher._Rooms(1, 1, 1, 1, 1, 4))
+        assert _pairs(Index.of(subscriptions), given_messages, 3) == wanted
+
+
+def test_letters_beyond_ascii() -> None:
+    """Folded, in words, at a beginning, at an end, and within."""
+    patterns = ["Ä*", "*Ö", "*üß*", "ΣΑΣ", "İ*", "??Ö", "*Ä*Ö"]
+    own = [Kiwi("k", text, ignore_case=fold, partial=word) for text in patterns for fold in (0, 1) for word in (0, 1)]
+    subscriptions = subscriptions_of([*own, *map(not_, own)])
+    texts = ["Ärger Ö", "ärger ö", "süß", "SÜSS", "σας", "ΣΑΣ σας", "i̇x", "İx", "abÖ", "ä, ö!", "\ud800Ä"]
+    seen = [{"k": text} for text in texts]
+
+    assert _pairs(Index.of(subscriptions), seen, 4) == expected(subscriptions, seen)
+
+
+def test_what_is_asked() -> None:
+    """Expressions, networks, long numbers and words of patterns are decided elsewhere, each by itself."""
+    texts = ["k =~ a+b", "ip in 10.0.0.0/8", "ip in 2001:db8::/32", "n > 9007199254740993.5", "n = 1e-30", "NOT k =~ b"]
+    subscriptions = subscriptions_of([*map(parse, texts), Kiwi("k", "?a*b", partial=True), kiwi("k", "*")])
+    seen = [
+        {"k": "xaab", "ip": "10.1.2.3", "n": "9007199254740994"},
+        {"k": "b", "ip": "2001:db8::1", "n": "0.000000000000000000000000000001"},
+        {"k": ("xa b", "zaab"), "ip": ("x", "10.0.0.1"), "n": ("1e400", "5")},
+    ]
+
+    assert _pairs(Index.of(subscriptions), seen, 3) == expected(subscriptions, seen)
+
+
+def test_parts_that_are_compared_too_often() -> None:
+    """A text of one letter, and thousands of parts that begin like it, take linear time in another way."""
+    subscriptions = subscriptions_of(kiwi("k", f"*aaaa{'a' * (n % 50)}b{n}*") for n in range(2_000))
+    subscriptions += subscriptions_of([kiwi("k", "*aaaaa*")])
+    seen = [{"k": "a" * 20_000}, {"k": "a" * 2_000 + "b7"}]
+
+    assert sorted(_pairs(Index.of(subscriptions[:-1]), seen, 2)) == expected(subscriptions[:-1], seen)
+
+
+def test_trees_stop_early_and_count() -> None:
+    """Groups within groups, negated ones, and exactly one of several."""
+    a, b, c, d = (kiwi(key, "1") for key in "abcd")
+    nested = [
+        one_of(all_of(a, b), not_(any_of(c, all_of(b, d))), one_of(a, c, d)),
+        not_(one_of(not_(all_of(a, any_of(b, c))), d)),
+        any_of(all_of(a, not_(b)), all_of(c, one_of(a, d), any_of(b, not_(d)))),
+    ]
+    subscriptions = subscriptions_of(nested)
+    seen = [{key: "1" for bit, key in enumerate("abcd") if number >> bit & 1} for number in range(16)]
+
+    assert _pairs(Index.of(subscriptions), seen, 16) == expected(subscriptions, seen)
+
+
+def test_stamps_begin_again() -> None:
+    """A matcher that has seen half a billion messages forgets what they had."""
+    matcher = Matcher(subscriptions_of([kiwi("k", "a"), kiwi("j", "*b*")]))
+    own = matcher._state.layers[0].view.segment.matcher
+    matcher.match({"k": "a"})
+    ((scratch, _),) = own._free
+    scratch.state[loop.EPOCH] = loop.MOST_EPOCH - 2
+
+    assert [matcher.match({"k": "a", "j": "abc"}).ids for _ in range(3)] == [["0", "1"]] * 3
+
+
+_FUZZ = """
+import numpy as np, random
+from turnout.loops import compile_loops
+assert compile_loops()
+from turnout.conditions import Kiwi, Regex, parse
+from turnout.subscriptions import Matcher, Subscription
+random_ = random.Random(5)
+alphabet = ["a", "b", "*", "?", "ü", "\\ud800", "\\U0001f600", "1", ".", "e", "-", " ", "\\0", "Σ"]
+def text(most): return "".join(random_.choices(alphabet, k=random_.randrange(most)))
+def condition():
+    if random_.random() < 0.3:
+        return parse(f"k{random_.choice(['<', '>=', '='])}{random_.randrange(9)}")
+    return Kiwi(random_.choice("kj*"), text(7), ignore_case=random_.random() < 0.5, partial=random_.random() < 0.3)
+for _ in range(20):
+    matcher = Matcher([Subscription(["d"], condition(), id=str(n)) for n in range(60)])
+    rows = [{key: text(random_.choice([0, 3, 40])) for key in "kjx"} for _ in range(60)]
+    many = list(map(sorted, matcher.match_many(rows).ids()))
+    assert many == [sorted(matcher.match(row).ids) for row in rows]
+"""
+
+
+@pytest.mark.heavy
+def test_no_read_outside_of_a_buffer(tmp_path) -> None:
+    """Any texts, with bounds checks on."""
+    environment = {**os.environ, "NUMBA_BOUNDSCHECK": "1", "TURNOUT_LOOPS_CACHE": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", _FUZZ], env=environment, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,82 @@
+"""Tests of turnout.loops.texts: numbers, hashes and patterns are those of the reference."""
+
+from __future__ import annotations
+
+from math import inf, isnan
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from turnout.conditions.evaluate import parsed_number
+from turnout.conditions.pattern import pattern_matcher
+from turnout.loops import texts
+from turnout.loops.compiled import padded
+
+_MOST_STEPS = 1 << 20
+
+pytestmark = pytest.mark.usefixtures("compiled_loops")
+
+
+def _both(loop, *arguments):
+    """Return the result of a loop, compiled and interpreted."""
+    compiled, interpreted = loop(*arguments), loop.interpreted(*arguments)
+    assert compiled == interpreted or (compiled != compiled and interpreted != interpreted)
+    return compiled
+
+
+@given(st.one_of(st.text("0123456789+-.eE x", max_size=24), st.floats().map(repr), st.integers().map(str)))
+@example("9007199254740993")
+@example("0.1e-2")
+@example("1e22")
+@example("-0.0")
+@example("1e999")
+@example("٣")
+def test_numbers_are_those_of_the_reference(text: str) -> None:
+    """Decimals are exact; longer ones are left to Python, which infinity says."""
+    raw = text.encode()
+    number = _both(texts.number_in, padded(raw), 0, len(raw))
+    expected = parsed_number(text)
+
+    if expected is None:
+        assert isnan(number)
+    else:
+        assert number in (expected, inf)
+
+
+def test_plain_numbers_are_decided() -> None:
+    """Whole numbers, decimals and powers of ten need no other way."""
+    for text in ("0", "7", "-12.50", ".5", "3.", "1e3", "25E-2", "9007199254740992"):
+        assert texts.number_in(padded(text.encode()), 0, len(text)) == float(text)
+
+
+@given(
+    st.text("ab*?\\ü", max_size=8).filter(lambda text: not text.replace("\\\\", "").endswith("\\")),
+    st.text("abü*", max_size=10),
+)
+@example("*a?b*", "aüb")
+@example("*?", "ü")
+@example("\\**", "*x")
+@example("", "")
+def test_patterns_are_those_of_the_reference(pattern: str, text: str) -> None:
+    """A question mark is a character, however many bytes that has."""
+    raw, value = pattern.encode(), text.encode()
+    found = _both(texts.glob_matches, padded(raw), 0, len(raw), padded(value), 0, len(value), _MOST_STEPS)
+
+    assert found == pattern_matcher(pattern)(text)
+
+
+def test_a_pattern_that_compares_too_often_is_left() -> None:
+    """Its time is bounded."""
+    pattern, value = b"*aaaaaaab*", b"a" * 1_000
+
+    assert _both(texts.glob_matches, padded(pattern), 0, len(pattern), padded(value), 0, len(value), 100) == -1
+
+
+@given(st.binary(max_size=40), st.integers(0, 1 << 20))
+def test_hashes_have_31_bits(data: bytes, seed: int) -> None:
+    """Interpreted and compiled ones are the same, and what is behind the text is not read."""
+    value = _both(texts.hash_of_text, padded(data), 0, len(data), seed)
+
+    assert 0 <= value < 1 << 31
+    assert value == texts.hash_of_text(padded(data + b"x"), 0, len(data), seed)
