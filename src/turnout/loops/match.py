@@ -68,8 +68,8 @@ FOLDED, WORDS, FOLDED_WORDS = 0, 2, 4
 NODE_OP, NODE_A, NODE_B, NODE_DEPTH, NODE_END, NODE_CHILDREN = range(6)
 """Columns of the nodes of trees; the last two are written by `index_trees`."""
 
-PART_PLACE, PART_LITERAL, PART_NEXT = range(3)
-"""Columns of parts: the place of its run in it, its literal, and the next part with the run."""
+PART_POSITION, PART_LITERAL, PART_NEXT = range(3)
+"""Columns of parts: the position of its run in it, its literal, and the next part with the run."""
 
 FACT, VALUE, VARIANT, NODE, PART_COLUMNS, GIVEN_COLUMNS, ASKED_COLUMNS = 10, 4, 6, 6, 3, 3, 3
 """Numbers of columns."""
@@ -84,7 +84,7 @@ BEGIN, END = 0xFF, 0xFE
 """Marks around a value in which parts are looked for; no UTF-8 has them."""
 
 ROWS, VALUES, VARIANTS, GIVEN_AT, GIVEN_ANSWERS = range(5)
-"""Places of the starts in `Messages.at`."""
+"""Positions of the starts in `Messages.at`."""
 
 SEGMENT_ARRAYS: Final = {
     "ints": (
@@ -157,9 +157,9 @@ SEGMENT_ARRAYS: Final = {
     ALWAYS_ENTRY,
     PAIRED_ENTRY,
 ) = range(46)
-"""Places in `SegmentArrays.at`: the start of each array, the lengths of tables less one, and some numbers."""
+"""Positions in `SegmentArrays.at`: the start of each array, the lengths of tables less one, and some numbers."""
 
-SEGMENT_PLACES: Final = 46
+SEGMENT_POSITIONS: Final = 46
 
 (
     EPOCH,
@@ -187,7 +187,7 @@ SEGMENT_PLACES: Final = 46
     _ANY,
     STATE,
 ) = range(24)
-"""Places in `Scratch.state`: the row's stamp, numbers of elements, room for them, and the starts of parts of cells."""
+"""Positions in `Scratch.state`: the row's stamp, numbers of elements, room for these, and the starts within cells."""
 
 FACT_STATE: Final = 3
 _STAMP, _CHAIN, _SINGLE = range(3)
@@ -256,7 +256,7 @@ class Scratch(NamedTuple):
         state: see `EPOCH` and those behind it.
         cells: the states of facts and keys; the next value of each value's key, -1 for none; the stamp of the row that
             has each literal, of the one that each subscription matched last, and of each test; found literals, each
-            with the place of the next one of its fact; ranges of entries; by depth of a tree its group, and how many
+            with the position of the next one of its fact; ranges of entries; by depth of a tree its group, and how many
             children are true and false; and questions: row, kind, and fact, test or value.
         numbers: by key: the least and the greatest number of its values.
         text: as many bytes as the longest value, and more.
@@ -284,7 +284,7 @@ def index_literals(data: Bytes, at: Int64s, facts: Int32s, slots: Int64Buffer) -
 
 @compiled
 def index_keys(keys: Int64s, slots: Int64Buffer) -> None:
-    """Fill a table of numbers of which equal ones are together; each slot is a hash above the first place from 1."""
+    """Fill a table of numbers of which equal ones are together; each slot is a hash above the first position from 1."""
     mask = len(slots) - 1
     for number in range(len(keys)):
         if number > 0 and keys[number - 1] == keys[number]:
@@ -300,7 +300,7 @@ def index_keys(keys: Int64s, slots: Int64Buffer) -> None:
 def index_parts(
     data: Bytes, at: Int64s, literal_fact: Int32s, parts: Int32Buffer2D, bits: ByteBuffer, slots: Int64Buffer
 ) -> None:
-    """Fill the table of runs of parts, and its filter, by the places of the runs in them."""
+    """Fill the table of runs of parts, and its filter, by the positions of the runs in them."""
     mask = len(slots) - 1
     bit_mask = len(bits) * 8 - 1
     for number in range(len(parts)):
@@ -337,16 +337,18 @@ def index_trees(tree_at: Int32s, parent: Int32s, nodes: Int32Buffer2D) -> None:
 
 
 @inlined
-def _place_of(keys: Int64s, first_key: int, slots: Int64s, first_slot: int, mask: int, upper: int, lower: int) -> int:
-    """Return the first place of a key of two halves; -1 for none."""
+def _position_of(
+    keys: Int64s, first_key: int, slots: Int64s, first_slot: int, mask: int, upper: int, lower: int
+) -> int:
+    """Return the first position of a key of two halves; -1 for none."""
     value = mixed(mixed(upper) ^ lower)
     slot = value & mask
     key = (upper << 32) | lower
     while slots[first_slot + slot] != 0:
         if slots[first_slot + slot] >> 32 == value:
-            place = (slots[first_slot + slot] & _LOW_32) - 1
-            if keys[first_key + place] == key:
-                return place
+            position = (slots[first_slot + slot] & _LOW_32) - 1
+            if keys[first_key + position] == key:
+                return position
         slot = (slot + 1) & mask
     return -1
 
@@ -397,10 +399,10 @@ def _add_literal(literal: int, fact: int, scratch: Scratch) -> None:
 def _ask(kind: int, number: int, scratch: Scratch) -> None:
     """Add a question about the row."""
     state, cells = scratch.state, scratch.cells
-    place = state[ASKED]
-    state[ASKED] = place + 1
-    if place < state[ASKED_ROOM]:
-        first = state[S_ASKED] + ASKED_COLUMNS * place
+    position = state[ASKED]
+    state[ASKED] = position + 1
+    if position < state[ASKED_ROOM]:
+        first = state[S_ASKED] + ASKED_COLUMNS * position
         cells[first] = state[_ROW]
         cells[first + 1] = kind
         cells[first + 2] = number
@@ -412,21 +414,21 @@ def _add_text(source: Bytes, begin: int, end: int, fact: int, segment: SegmentAr
     first = segment.at[FACTS] + fact * FACT
     kind, length = segment.own[first + FACT_KIND], segment.own[first + FACT_LENGTH]
     if kind == FIRST:
-        place = begin
-        while place < end and length > 0:
-            place += 1
-            while place < end and (source[place] & 0xC0) == 0x80:
-                place += 1
+        position = begin
+        while position < end and length > 0:
+            position += 1
+            while position < end and (source[position] & 0xC0) == 0x80:
+                position += 1
             length -= 1
-        end = place
+        end = position
     elif kind == LAST:
-        place = end
-        while place > begin and length > 0:
-            place -= 1
-            while place > begin and (source[place] & 0xC0) == 0x80:
-                place -= 1
+        position = end
+        while position > begin and length > 0:
+            position -= 1
+            while position > begin and (source[position] & 0xC0) == 0x80:
+                position -= 1
             length -= 1
-        begin = place
+        begin = position
     elif kind == HAS:
         end = begin
     _add_literal(_literal_of(source, begin, end, fact, segment), fact, scratch)
@@ -441,33 +443,33 @@ def _is_of_word(byte: int) -> bool:
 @compiled
 def _add_words(source: Bytes, begin: int, end: int, fact: int, segment: SegmentArrays, scratch: Scratch) -> None:
     """Add the literals of the words of a text."""
-    place = begin
-    while place < end:
-        first = place
-        while place < end and _is_of_word(source[place]):
-            place += 1
-        if place > first:
-            _add_text(source, first, place, fact, segment, scratch)
-        place += 1
+    position = begin
+    while position < end:
+        first = position
+        while position < end and _is_of_word(source[position]):
+            position += 1
+        if position > first:
+            _add_text(source, first, position, fact, segment, scratch)
+        position += 1
 
 
 @compiled
 def _add_runs(source: Bytes, begin: int, end: int, fact: int, segment: SegmentArrays, scratch: Scratch) -> None:
     """Add the literals of the runs of three characters of a text."""
-    first = second = third = place = begin
+    first = second = third = position = begin
     count = 0
-    while place < end:
-        place += 1
-        while place < end and (source[place] & 0xC0) == 0x80:
-            place += 1
+    while position < end:
+        position += 1
+        while position < end and (source[position] & 0xC0) == 0x80:
+            position += 1
         count += 1
-        # Places behind the last three characters, the oldest one first: the run begins behind the one before them.
+        # Positions behind the last three characters, the oldest one first: the run begins behind the one before them.
         if count >= 3:
-            _add_literal(_literal_of(source, first, place, fact, segment), fact, scratch)
+            _add_literal(_literal_of(source, first, position, fact, segment), fact, scratch)
             first = second
-        second, third = third, place
+        second, third = third, position
         if count == 1:
-            second = place
+            second = position
         elif count == 2:
             first = begin
 
@@ -485,10 +487,10 @@ def _add_parts(size: int, fact: int, segment: SegmentArrays, scratch: Scratch) -
         salt = mixed(fact * 4 + width)
         length = 4 if width == 0 else 2 if width == 1 else 1
         run = 0
-        for place in range(size):
-            run = (run >> 8) | (text[place] << ((length - 1) * 8))
+        for position in range(size):
+            run = (run >> 8) | (text[position] << ((length - 1) * 8))
             value = mixed(run ^ salt)
-            if (bits[at[PART_BITS] + ((value & at[BIT_MASK]) >> 3)] >> (value & 7)) & 1 == 0 or place < length - 1:
+            if (bits[at[PART_BITS] + ((value & at[BIT_MASK]) >> 3)] >> (value & 7)) & 1 == 0 or position < length - 1:
                 continue
             slot = value & at[PART_MASK]
             while slots[at[PART_SLOTS] + slot] != 0 and slots[at[PART_SLOTS] + slot] >> 32 != value:
@@ -498,7 +500,7 @@ def _add_parts(size: int, fact: int, segment: SegmentArrays, scratch: Scratch) -
                 part = at[PARTS] + number * PART_COLUMNS
                 literal = own[part + PART_LITERAL]
                 first, last = slots[at[PART_AT] + number], slots[at[PART_AT] + number + 1]
-                begin = place - length + 1 - own[part + PART_PLACE]
+                begin = position - length + 1 - own[part + PART_POSITION]
                 steps -= 1
                 if (
                     begin >= 0
@@ -539,10 +541,10 @@ def _number_of(value: int, messages: Messages, scratch: Scratch) -> float:
     number = number_in(messages.data, numbers[first + VALUE_BEGIN], numbers[first + VALUE_END])
     if number != inf:
         return number
-    for place in range(numbers[at[GIVEN_AT] + state[_ROW]], numbers[at[GIVEN_AT] + state[_ROW] + 1]):
-        given = at[GIVEN_ANSWERS] + place * GIVEN_COLUMNS
+    for position in range(numbers[at[GIVEN_AT] + state[_ROW]], numbers[at[GIVEN_AT] + state[_ROW] + 1]):
+        given = at[GIVEN_ANSWERS] + position * GIVEN_COLUMNS
         if numbers[given] == ASK_NUMBER and numbers[given + 1] == value:
-            return messages.given_numbers[place]
+            return messages.given_numbers[position]
     _ask(ASK_NUMBER, value, scratch)
     return nan
 
@@ -596,8 +598,8 @@ def _add_nodes_between(low: int, high: int, fact: int, key: int, segment: Segmen
     begin = segment.ints[at[CUTS_AT] + key]
     count = segment.ints[at[CUTS_AT] + key + 1] - begin
     cuts = at[CUTS] + begin
-    for place in range(own[first + FACT_BEGIN], own[first + FACT_END]):
-        shift = own[at[NODE_SHIFTS] + place]
+    for position in range(own[first + FACT_BEGIN], own[first + FACT_END]):
+        shift = own[at[NODE_SHIFTS] + position]
         for node in range((low + size) >> shift, ((high + size) >> shift) + 1):
             cell = node - size
             if (
@@ -659,19 +661,23 @@ def _read_fact(fact: int, messages: Messages, segment: SegmentArrays, scratch: S
     words = own[first + FACT_WORDS]
     while value >= 0:
         folds = own[first + FACT_FOLDS]
-        place = messages.at[VALUES] + value * VALUE
-        begin, end, variant = numbers[place + VALUE_BEGIN], numbers[place + VALUE_END], numbers[place + VALUE_VARIANT]
+        position = messages.at[VALUES] + value * VALUE
+        begin, end, variant = (
+            numbers[position + VALUE_BEGIN],
+            numbers[position + VALUE_END],
+            numbers[position + VALUE_VARIANT],
+        )
         if variant >= 0 and folds + words > 0:
             column = FOLDED if words == 0 else FOLDED_WORDS if folds else WORDS
-            place = messages.at[VARIANTS] + variant * VARIANT + column
-            begin, end, folds = numbers[place], numbers[place + 1], 0
+            position = messages.at[VARIANTS] + variant * VARIANT + column
+            begin, end, folds = numbers[position], numbers[position + 1], 0
         if kind == PART:
             scratch.text[0] = BEGIN
             _copy(messages.data, begin, end, folds, scratch.text, 1)
             scratch.text[end - begin + 1] = END
             _add_parts(end - begin + 2, fact, segment, scratch)
         else:
-            # Of many kinds one place reads all: what is compiled is small.
+            # Of many kinds one position reads all: what is compiled is small.
             _copy(messages.data, begin, end, folds, scratch.text, 0)
             if words:
                 _add_words(scratch.text, 0, end - begin, fact, segment, scratch)
@@ -718,16 +724,16 @@ def _holds(key: int, test: int, messages: Messages, segment: SegmentArrays, scra
         pattern, behind = segment.longs[at[TEST_AT] + test], segment.longs[at[TEST_AT] + test + 1]
         value = cells[own + _KEY_FIRST]
         while value >= 0 and result == 0:
-            place = messages.at[VALUES] + value * VALUE
+            position = messages.at[VALUES] + value * VALUE
             begin, end, variant = (
-                numbers[place + VALUE_BEGIN],
-                numbers[place + VALUE_END],
-                numbers[place + VALUE_VARIANT],
+                numbers[position + VALUE_BEGIN],
+                numbers[position + VALUE_END],
+                numbers[position + VALUE_VARIANT],
             )
             folds = form >> 5
             if folds and variant >= 0:
-                place = messages.at[VARIANTS] + variant * VARIANT + FOLDED
-                begin, end, folds = numbers[place], numbers[place + 1], 0
+                position = messages.at[VARIANTS] + variant * VARIANT + FOLDED
+                begin, end, folds = numbers[position], numbers[position + 1], 0
             _copy(messages.data, begin, end, folds, scratch.text, 0)
             steps = _STEPS_OF_BYTE * (end - begin + behind - pattern + 1)
             first = at[TEST_DATA]
@@ -765,21 +771,23 @@ def _is_true(kind: int, a: int, b: int, messages: Messages, segment: SegmentArra
             return 1 if cells[own + _SINGLE] == b else 0
         return 1 if cells[state[S_SEEN] + b] == state[EPOCH] else 0
     bits, count = longs[at[SET_BITS] + b], 0
-    place = cells[own + _CHAIN]
-    while place >= 0:
-        literal = cells[state[S_FOUND] + 2 * place]
+    position = cells[own + _CHAIN]
+    while position >= 0:
+        literal = cells[state[S_FOUND] + 2 * position]
         if (bits >> (literal & 63)) & 1 and (
-            _place_of(longs, at[SET_KEY], slots, at[SET_SLOTS], at[SET_MASK], b, literal) >= 0
+            _position_of(longs, at[SET_KEY], slots, at[SET_SLOTS], at[SET_MASK], b, literal) >= 0
         ):
             if kind == ONE_OF:
                 return 1
             count += 1
-        place = cells[state[S_FOUND] + 2 * place + 1]
+        position = cells[state[S_FOUND] + 2 * position + 1]
     return 1 if count == 1 else 0
 
 
 @inlined
-def _verify(program: int, messages: Messages, segment: SegmentArrays, scratch: Scratch) -> int:
+def _verify(  # noqa: C901 - checks and nodes of trees are evaluated in one statement
+    program: int, messages: Messages, segment: SegmentArrays, scratch: Scratch
+) -> int:
     """Return 1 if all checks of a program are true, 0 if not, and more if that is not known.
 
     Trees are read in the order of their nodes, and what cannot change a group any more is passed over.
@@ -858,7 +866,7 @@ def _ask_of(program: int, messages: Messages, segment: SegmentArrays, scratch: S
 
 @inlined
 def _read_row(messages: Messages, scratch: Scratch) -> int:
-    """Put the values of a row and what is given for it into place; return 1 if a key has several values."""
+    """Put the values of a row and what is given for it into position; return 1 if a key has several values."""
     state, cells, at, numbers = scratch.state, scratch.cells, messages.at, messages.numbers
     first, last = numbers[at[ROWS] + 2 * state[_ROW]], numbers[at[ROWS] + 2 * state[_ROW] + 1]
     state[_FIRST_VALUE], state[_END_VALUE] = first, last
@@ -880,8 +888,8 @@ def _read_row(messages: Messages, scratch: Scratch) -> int:
         own = state[S_KEYS] + state[_ANY] * KEY_STATE
         cells[own + _KEY_STAMP], cells[own + _KEY_FIRST], cells[own + _KEY_COUNT] = state[EPOCH], first, last - first
         several = 1
-    for place in range(numbers[at[GIVEN_AT] + state[_ROW]], numbers[at[GIVEN_AT] + state[_ROW] + 1]):
-        given = at[GIVEN_ANSWERS] + place * GIVEN_COLUMNS
+    for position in range(numbers[at[GIVEN_AT] + state[_ROW]], numbers[at[GIVEN_AT] + state[_ROW] + 1]):
+        given = at[GIVEN_ANSWERS] + position * GIVEN_COLUMNS
         kind, number, answer = numbers[given], numbers[given + 1], numbers[given + 2]
         if kind == ASK_TEST:
             cells[state[S_TESTS] + number] = (state[EPOCH] << 2) | answer
@@ -920,16 +928,16 @@ def _find_entries(messages: Messages, segment: SegmentArrays, scratch: Scratch) 
             fact = ints[at[WAY_FACT] + way]
             if cells[state[S_FACTS] + fact * FACT_STATE + _STAMP] != state[EPOCH]:
                 _read_fact(fact, messages, segment, scratch)
-            place = cells[state[S_FACTS] + fact * FACT_STATE + _CHAIN]
-            while place >= 0:
-                second = cells[state[S_FOUND] + 2 * place]
-                pair = _place_of(longs, at[PAIR_KEY], segment.slots, at[PAIR_SLOTS], at[PAIR_MASK], way, second)
+            position = cells[state[S_FACTS] + fact * FACT_STATE + _CHAIN]
+            while position >= 0:
+                second = cells[state[S_FOUND] + 2 * position]
+                pair = _position_of(longs, at[PAIR_KEY], segment.slots, at[PAIR_SLOTS], at[PAIR_MASK], way, second)
                 if pair >= 0:
                     behind = pair + 1
                     while behind < at[PAIRS] and longs[at[PAIR_KEY] + behind] == longs[at[PAIR_KEY] + pair]:
                         behind += 1
                     _add_range(at[PAIRED_ENTRY] + pair, at[PAIRED_ENTRY] + behind, scratch)
-                place = cells[state[S_FOUND] + 2 * place + 1]
+                position = cells[state[S_FOUND] + 2 * position + 1]
 
 
 @inlined
@@ -944,8 +952,8 @@ def _read_probed(messages: Messages, segment: SegmentArrays, scratch: Scratch) -
             if key >= 0 and cells[state[S_KEYS] + key * KEY_STATE + _KEY_FIRST] != value:
                 key = -1
         if key >= 0:
-            for place in range(own[at[PROBED_AT] + key], own[at[PROBED_AT] + key + 1]):
-                fact = own[at[PROBED] + place]
+            for position in range(own[at[PROBED_AT] + key], own[at[PROBED_AT] + key + 1]):
+                fact = own[at[PROBED] + position]
                 if cells[state[S_FACTS] + fact * FACT_STATE + _STAMP] != state[EPOCH]:
                     _read_fact(fact, messages, segment, scratch)
 
@@ -974,11 +982,11 @@ def _match_row(distinct: int, messages: Messages, segment: SegmentArrays, scratc
                 if cells[state[S_SUBSCRIPTIONS] + subscription] == state[EPOCH]:
                     continue
                 cells[state[S_SUBSCRIPTIONS] + subscription] = state[EPOCH]
-            place = state[MATCHED]
-            state[MATCHED] = place + 1
-            if place < state[MATCHED_ROOM]:
-                scratch.matches[2 * place] = state[_ROW]
-                scratch.matches[2 * place + 1] = subscription
+            position = state[MATCHED]
+            state[MATCHED] = position + 1
+            if position < state[MATCHED_ROOM]:
+                scratch.matches[2 * position] = state[_ROW]
+                scratch.matches[2 * position + 1] = subscription
 
 
 @compiled
@@ -1008,13 +1016,9 @@ def match(
 ) -> tuple[int, int]:
     """Match rows from the first one on, and return the next row and why it is not done.
 
-    The arrays are those of `Messages`, `SegmentArrays` and `Scratch`: an array takes less time to pass than a tuple.
-
-    Args:
-        first: first row.
-        last: the row behind the last one.
-        any_key: the key whose values are those of all keys; -1 for none.
-        distinct: 1 if a row may find a subscription several times.
+    The arrays are those of `Messages`, `SegmentArrays` and `Scratch`: an array takes less time to pass than a tuple. Rows
+    are matched up to, and without, the last one. *any_key* is the key whose values are those of all keys, -1 for none;
+    *distinct* is 1 if a row may find a subscription several times.
     """
     messages = Messages(data, values, values_at, given_numbers, key_of)
     segment = SegmentArrays(at, ints, longs, bytes_, floats, own, slots, own_bytes)

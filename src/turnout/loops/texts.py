@@ -31,7 +31,7 @@ def mixed(number: int) -> int:
 
 @inlined
 def hash_of_text(data: Bytes, begin: int, end: int, seed: int) -> int:
-    """Return a hash of the bytes between two places."""
+    """Return a hash of the bytes between two offsets."""
     value = (seed * 31 + end - begin) & _32_BITS
     at = begin
     while at + 4 <= end:
@@ -51,7 +51,7 @@ def hash_of_text(data: Bytes, begin: int, end: int, seed: int) -> int:
 
 @inlined
 def are_equal(data: Bytes, begin: int, other: Bytes, first: int, size: int) -> bool:
-    """Return True if so many bytes at two places are the same."""
+    """Return True if so many bytes at two offsets are the same."""
     for index in range(size):  # noqa: SIM110 - a loop has no generators
         if data[begin + index] != other[first + index]:
             return False
@@ -59,7 +59,7 @@ def are_equal(data: Bytes, begin: int, other: Bytes, first: int, size: int) -> b
 
 
 @compiled
-def number_in(data: Bytes, begin: int, end: int) -> float:
+def number_in(data: Bytes, begin: int, end: int) -> float:  # noqa: C901 - one pass over the parts of a number
     """Return the number that a text is: NaN for other texts, and infinity for one that is left to `float`.
 
     Those are numbers whose digits or powers of ten are no floats.
@@ -68,7 +68,7 @@ def number_in(data: Bytes, begin: int, end: int) -> float:
     negative = at < end and data[at] == 45
     if at < end and (data[at] == 45 or data[at] == 43):
         at += 1
-    mantissa = digits = places = power = 0
+    mantissa = digits = decimals = power = 0
     exact = True
     while at < end and 48 <= data[at] <= 57:
         if mantissa < _EXACT:
@@ -85,7 +85,7 @@ def number_in(data: Bytes, begin: int, end: int) -> float:
             else:
                 exact = False
             digits += 1
-            places += 1
+            decimals += 1
             at += 1
     if digits == 0:
         return nan
@@ -105,7 +105,7 @@ def number_in(data: Bytes, begin: int, end: int) -> float:
             power = -power
     if at < end:
         return nan
-    power -= places
+    power -= decimals
     if not exact or mantissa > _EXACT or power > _EXACT_POWER or power < -_EXACT_POWER:
         return inf
     scale = 1.0
@@ -122,38 +122,38 @@ def glob_matches(pattern: Bytes, first: int, last: int, data: Bytes, begin: int,
     Args:
         pattern: the bytes of the pattern.
         first: its first byte.
-        last: the place behind it.
+        last: the position behind it.
         data: the bytes of the text.
         begin: its first byte.
-        end: the place behind it.
+        end: the position behind it.
         steps: greatest number of bytes to compare.
     """
-    at, place = begin, first
+    at, position = begin, first
     star, tried = -1, begin
     while steps > 0:
         steps -= 1
-        is_star = place < last and pattern[place] == ASTERISK
+        is_star = position < last and pattern[position] == ASTERISK
         if is_star:
-            star, tried = place, at
-            place += 1
-            if place == last:
+            star, tried = position, at
+            position += 1
+            if position == last:
                 return 1
             continue
-        if at == end and place == last:
+        if at == end and position == last:
             return 1
         matches = False
-        if at < end and place < last:
-            if pattern[place] == QUESTION_MARK:
+        if at < end and position < last:
+            if pattern[position] == QUESTION_MARK:
                 at += 1
                 while at < end and (data[at] & 0xC0) == 0x80:
                     at += 1
-                place += 1
+                position += 1
                 matches = True
             else:
-                size = 2 if pattern[place] == BACKSLASH else 1
-                if pattern[place + size - 1] == data[at]:
+                size = 2 if pattern[position] == BACKSLASH else 1
+                if pattern[position + size - 1] == data[at]:
                     at += 1
-                    place += size
+                    position += size
                     matches = True
         if matches:
             continue
@@ -163,5 +163,5 @@ def glob_matches(pattern: Bytes, first: int, last: int, data: Bytes, begin: int,
         tried += 1
         while tried < end and (data[tried] & 0xC0) == 0x80:
             tried += 1
-        at, place = tried, star + 1
+        at, position = tried, star + 1
     return -1

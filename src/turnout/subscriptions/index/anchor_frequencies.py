@@ -77,11 +77,11 @@ class Costs:
         raws = [BEGIN + raw + END for raw in encoded_all(map(fold, values) if kind.fold else values)]
         with_run: defaultdict[bytes, set[int]] = defaultdict(set)
         for number, raw in enumerate(raws):
-            for place in range(len(raw) - _RUN + 1):
-                with_run[raw[place : place + _RUN]].add(number)
+            for offset in range(len(raw) - _RUN + 1):
+                with_run[raw[offset : offset + _RUN]].add(number)
         counts = []
         for text in map(marked, encoded_all(texts)):
-            runs = [text[place : place + _RUN] for place in range(len(text) - _RUN + 1)]
+            runs = [text[offset : offset + _RUN] for offset in range(len(text) - _RUN + 1)]
             likely = min((with_run.get(run, ()) for run in runs), key=len, default=range(len(raws)))
             counts.append(sum([text in raws[number] for number in likely]))
         return np.array(counts, np.float64)

@@ -31,7 +31,7 @@ from turnout.subscriptions.index.buckets import Indices, Longs
 from turnout.subscriptions.index.facts import encoded, encoded_all
 
 _PADDING: Final = bytes(16)
-_FEW: Final = 8
+_LISTED_MESSAGES: Final = 8
 """Up to so many messages, a comprehension takes less time than passes over all values."""
 
 
@@ -116,7 +116,7 @@ class KeyNumbers:
         if several or (self.has_any and any(len(message) > MAX_VALUES for message in messages)):
             return self._of_leaf_keys([by_leaf_keys(message, self.special) for message in messages])
         numbers: Iterable[int]
-        if len(messages) <= _FEW and not self.has_any:
+        if len(messages) <= _LISTED_MESSAGES and not self.has_any:
             known, numbers, texts, counts = self._of_metadata, [], [], []
             for message in messages:
                 own = [key for key in message if key in known]
@@ -163,13 +163,13 @@ class KeyNumbers:
                 of_value = {value: column.text(value) for value in set(own) if value is not None}
                 own = list(map(of_value.get, own))
             before = len(texts)
-            places = _append(own, texts, several=column.several)
-            owners.append(places)
+            offsets = _append(own, texts, several=column.several)
+            owners.append(offsets)
             numbers.append(np.full(len(texts) - before, number))
         owner = np.concatenate(owners)
         order = np.argsort(owner, kind="stable")
         counts = np.bincount(owner, minlength=len(listed))
-        flat_texts = [texts[place] for place in order.tolist()]
+        flat_texts = [texts[index] for index in order.tolist()]
         return self._flat(np.concatenate(numbers).take(order), flat_texts, counts, any_of_all=False)
 
     def _flat(
@@ -181,12 +181,12 @@ class KeyNumbers:
         is_ascii = joined.isascii()
         raws: Sequence[str | bytes] = texts if is_ascii else encoded_all(texts)
         data = joined.encode() if is_ascii else b"".join(raws)  # type: ignore[arg-type]
-        places: list[list[int]] = []
+        offsets: list[list[int]] = []
         variants: list[int] | None = None
         if not is_ascii and self._varied:
             numbers = list(numbers)
-            data, places, variants = self._with_variants(data, texts, numbers)
-        at = np.cumsum([0, 2 * rows, VALUE * count, VARIANT * len(places), rows + 1])
+            data, offsets, variants = self._with_variants(data, texts, numbers)
+        at = np.cumsum([0, 2 * rows, VALUE * count, VARIANT * len(offsets), rows + 1])
         flat = np.zeros(int(at[-1]), np.int64)
         values = flat[at[VALUES] : at[VARIANTS]].reshape(-1, VALUE)
         values[:, VALUE_KEY] = (
@@ -196,12 +196,12 @@ class KeyNumbers:
         np.cumsum(sizes, out=values[:, VALUE_END])
         values[1:, VALUE_BEGIN] = values[:-1, VALUE_END]
         values[:, VALUE_VARIANT] = -1 if variants is None else variants
-        flat[at[VARIANTS] : at[GIVEN_AT]] = np.array(places, np.int64).ravel()
+        flat[at[VARIANTS] : at[GIVEN_AT]] = np.array(offsets, np.int64).ravel()
         of_rows = flat[: 2 * rows].reshape(-1, 2)
         np.cumsum(counts, out=of_rows[:, 1])
         of_rows[1:, 0] = of_rows[:-1, 1]
         longest = max(
-            int(sizes.max(initial=0)), *(own[column + 1] - own[column] for own in places for column in _VARIANTS), 0
+            int(sizes.max(initial=0)), *(own[column + 1] - own[column] for own in offsets for column in _VARIANTS), 0
         )
         encoded_texts = np.frombuffer(data + _PADDING, np.uint8)
         return FlatMessages(texts, encoded_texts, fixed(flat), fixed(at), rows, longest, any_of_all)
@@ -230,20 +230,20 @@ class KeyNumbers:
         numbers += (0, 0)
         flat = np.frombuffer(array("q", numbers).tobytes(), np.int64)
         data = np.frombuffer(joined.encode() + _PADDING, np.uint8)
-        return FlatMessages(texts, data, flat, _places_of_one(count), 1, longest, True)
+        return FlatMessages(texts, data, flat, _offsets_of_one(count), 1, longest, True)
 
     def _with_variants(
         self, data: bytes, texts: Sequence[str], numbers: Sequence[int]
     ) -> tuple[bytes, list[list[int]], list[int]]:
         """Return the data with the variants behind it, where each is, and the number of each value's, -1 for none."""
         parts, end = [data], len(data)
-        places: list[list[int]] = []
+        offsets: list[list[int]] = []
         variants = [-1] * len(texts)
         for value, text in enumerate(texts):
             if text.isascii() or not (self._varies_any or int(numbers[value]) in self._varied):
                 continue
             folded = fold(text)
-            variants[value] = len(places)
+            variants[value] = len(offsets)
             own = [0] * VARIANT
             for column, variant in zip(
                 _VARIANTS, (folded, " ".join(lexemes(text)), " ".join(lexemes(folded))), strict=True
@@ -252,8 +252,8 @@ class KeyNumbers:
                 parts.append(raw)
                 own[column], own[column + 1] = end, end + len(raw)
                 end += len(raw)
-            places.append(own)
-        return b"".join(parts), places, variants
+            offsets.append(own)
+        return b"".join(parts), offsets, variants
 
 
 _VARIANTS: Final = (FOLDED, WORDS, FOLDED_WORDS)
@@ -266,7 +266,7 @@ def fixed(numbers: NDArray[Any]) -> NDArray[Any]:
 
 
 @lru_cache(maxsize=256)
-def _places_of_one(count: int) -> Longs:
+def _offsets_of_one(count: int) -> Longs:
     """Return the starts of the numbers of one message with so many values."""
     return fixed(np.cumsum([0, 2, VALUE * count, 0, 2]))
 

@@ -163,7 +163,7 @@ def _subtrees(left: Indices, right: Indices) -> tuple[Indices, Indices]:
     return np.concatenate(owners), np.concatenate(nodes)
 
 
-def nodes_by_place(cuts: Numbers, nodes: Indices, literals: Ints) -> tuple[int, Ints, Ints]:
+def nodes_by_number(cuts: Numbers, nodes: Indices, literals: Ints) -> tuple[int, Ints, Ints]:
     """Return the number of leaves of a tree, its literals by node, and the shifts from a leaf to nodes with some.
 
     Args:
@@ -172,7 +172,7 @@ def nodes_by_place(cuts: Numbers, nodes: Indices, literals: Ints) -> tuple[int, 
         literals: number of each.
     """
     size = size_of(cuts)
-    by_place = np.zeros(2 * size, np.int32)
-    by_place[nodes] = literals
+    by_number = np.zeros(2 * size, np.int32)
+    by_number[nodes] = literals
     depths = np.unique(np.frexp(nodes)[1])
-    return size, by_place, (size.bit_length() - depths).astype(np.int32)
+    return size, by_number, (size.bit_length() - depths).astype(np.int32)

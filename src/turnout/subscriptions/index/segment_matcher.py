@@ -24,7 +24,7 @@ from turnout.subscriptions.index.arrays import HOLDS
 from turnout.subscriptions.index.buckets import Indices, Ints, Longs, indices_of
 from turnout.subscriptions.index.facts import BEGIN, CELL, END, PART, SPAN, encoded, marked
 from turnout.subscriptions.index.flat_messages import FlatMessages, fixed
-from turnout.subscriptions.index.ranges import nodes_by_place
+from turnout.subscriptions.index.ranges import nodes_by_number
 
 if TYPE_CHECKING:
     from turnout.subscriptions.index.segment import Segment
@@ -41,8 +41,8 @@ _KINDS: Final = {
     "net": loop.GIVEN,
 }
 
-_PLACES_OF_KEY: Final = 2
-"""Places for each key of a hash table, at least."""
+_SLOTS_OF_KEY: Final = 2
+"""Slots for each key of a hash table, at least."""
 
 _BITS_OF_RUN: Final = 32
 """Bits for each run in the filter of runs."""
@@ -50,7 +50,7 @@ _BITS_OF_RUN: Final = 32
 _UNDECIDED_TEST: Final = 15
 """Form of a test that the loop leaves to `ValueTests`."""
 
-_PATIENCE: Final = 1.0
+_INTERPRETED_SECONDS: Final = 1.0
 """Seconds of interpreted loops of a process, after which they are compiled."""
 
 _MANY_LITERALS: Final = 1 << 13
@@ -91,7 +91,7 @@ class _Interpreted:
     def spend(self, seconds: float) -> None:
         """Add a time; compile the loops, on a thread, when it has become long."""
         self._seconds += seconds
-        if self._seconds > _PATIENCE:
+        if self._seconds > _INTERPRETED_SECONDS:
             self._seconds = -inf
             run_once("compilation of loops", compile_loops, level=logging.WARNING)
 
@@ -112,6 +112,9 @@ class SegmentMatcher:
         self._arrays = _arrays_of(segment)
         self._head, self._columns = segment.head, segment.arrays
         self._tests, self._find = segment.value_tests, segment.find_one
+        if len(segment.arrays.test_form):
+            # Now: a message would wait for it.
+            self._tests()
         self._count = len(segment)
         self._distinct = int(segment.head.overlapping)
         self._rooms = _FIRST_ROOMS
@@ -342,8 +345,8 @@ def _scratch_of(sizes: tuple[int, ...], rooms: _Rooms) -> Scratch:
     }
     state = np.zeros(loop.STATE, np.int64)
     at = 0
-    for place, size in starts.items():
-        state[place] = at
+    for position, size in starts.items():
+        state[position] = at
         at += size
     state[loop.FOUND_ROOM], state[loop.RANGES_ROOM] = rooms.found, rooms.ranges
     state[loop.MATCHED_ROOM], state[loop.ASKED_ROOM] = rooms.matches, rooms.asked
@@ -382,17 +385,17 @@ def _arrays_of(segment: Segment) -> SegmentArrays:
         parts,
     )
     slots = (literal_slots, pair_slots, set_slots, part_slots, part_at)
-    at = np.zeros(loop.SEGMENT_PLACES, np.int64)
+    at = np.zeros(loop.SEGMENT_POSITIONS, np.int64)
     views = {"ints": image.view(np.int32), "longs": image.view(np.int64), "bytes": image}
     views["floats"] = image.view(np.float64)
     names = {"literal_text": arrays.literal_text, "test_text": arrays.test_text}
-    place = 0
+    position = 0
     for field, view in views.items():
         for name in loop.SEGMENT_ARRAYS[field]:
             owner, _, part = name.partition(".")
             array = getattr(names[owner], part) if part else getattr(arrays, name)
-            at[place] = _offset(array, view) if len(array) else 0
-            place += 1
+            at[position] = _offset(array, view) if len(array) else 0
+            position += 1
     joined = {}
     for field, own_parts, dtype in (
         ("own", own, np.int32),
@@ -401,8 +404,8 @@ def _arrays_of(segment: Segment) -> SegmentArrays:
     ):
         flat = [np.ascontiguousarray(one, dtype).ravel() for one in own_parts]
         starts = np.cumsum([0, *map(len, flat)])
-        at[place : place + len(flat)] = starts[:-1]
-        place += len(flat)
+        at[position : position + len(flat)] = starts[:-1]
+        position += len(flat)
         joined[field] = fixed(np.concatenate([*flat, np.zeros(16, dtype)]))
     for offset, table in enumerate((literal_slots, pair_slots, set_slots, part_slots)):
         at[loop.LITERAL_MASK + offset] = len(table) - 1
@@ -413,14 +416,14 @@ def _arrays_of(segment: Segment) -> SegmentArrays:
 
 
 def _offset(array: NDArray[Any], view: NDArray[Any]) -> int:
-    """Return the place of an array within a view of all of them."""
+    """Return the position of an array within a view of all of them."""
     first, base = (one.__array_interface__["data"][0] for one in (array, view))
     return int(first - base) // view.itemsize
 
 
 def _table(count: int) -> Longs:
     """Return an empty hash table for so many keys."""
-    return np.zeros(1 << max(2, (_PLACES_OF_KEY * count).bit_length()), np.int64)
+    return np.zeros(1 << max(2, (_SLOTS_OF_KEY * count).bit_length()), np.int64)
 
 
 def _facts_of(segment: Segment) -> tuple[Ints, Ints, Ints]:
@@ -443,7 +446,7 @@ def _facts_of(segment: Segment) -> tuple[Ints, Ints, Ints]:
             cuts = arrays.cuts[arrays.cuts_at[key] : arrays.cuts_at[key + 1]]
             slots = indices_of(arrays.literal_fact == fact)
             numbers = np.array(list(map(arrays.literal_text.text, slots.tolist())), np.int64)
-            size, literals, own_shifts = nodes_by_place(cuts, numbers, (slots + 1).astype(np.int32))
+            size, literals, own_shifts = nodes_by_number(cuts, numbers, (slots + 1).astype(np.int32))
             nodes.append(literals)
             shifts.append(own_shifts)
             columns |= {loop.FACT_FIRST: node_count, loop.FACT_SIZE: size, loop.FACT_BEGIN: shift_count}
@@ -498,7 +501,7 @@ def _parts_of(segment: Segment, facts: Ints) -> tuple[Ints, Longs, NDArray[np.ui
 def _runs_of(text: bytes) -> dict[bytes, None]:
     """Return the runs of bytes that a part may be looked for by."""
     width = 4 if len(text) >= 4 else 2 if len(text) >= 2 else 1
-    return dict.fromkeys(text[place : place + width] for place in range(len(text) - width + 1))
+    return dict.fromkeys(text[position : position + width] for position in range(len(text) - width + 1))
 
 
 def _tests_of(segment: Segment) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:

@@ -63,7 +63,8 @@ class ValueTests:
             check = self._check(key, test)
             if check.op == "re":
                 expressions.append((test, check.text))
-            elif len(self._known) < _MOST_PREPARED:
+            elif (check.partial or check.op != "glob") and len(self._known) < _MOST_PREPARED:
+                # Other globs are mostly decided by the loop.
                 self._known[test] = _test_of(check)
         for begin in range(0, len(expressions), _GROUP):
             self._prepare_group(key, expressions[begin : begin + _GROUP])
