@@ -1016,9 +1016,9 @@ def match(
 ) -> tuple[int, int]:
     """Match rows from the first one on, and return the next row and why it is not done.
 
-    The arrays are those of `Messages`, `SegmentArrays` and `Scratch`: an array takes less time to pass than a tuple. Rows
-    are matched up to, and without, the last one. *any_key* is the key whose values are those of all keys, -1 for none;
-    *distinct* is 1 if a row may find a subscription several times.
+    The arrays are those of `Messages`, `SegmentArrays` and `Scratch`: an array takes less time to pass than a tuple.
+    Rows are matched up to, and without, the last one. *any_key* is the key whose values are those of all keys, -1 for
+    none; *distinct* is 1 if a row may find a subscription several times.
     """
     messages = Messages(data, values, values_at, given_numbers, key_of)
     segment = SegmentArrays(at, ints, longs, bytes_, floats, own, slots, own_bytes)
