@@ -118,7 +118,7 @@ def test_stamps_begin_again() -> None:
 
 
 _FUZZ = """
-import numpy as np, random
+import random
 from turnout.loops import compile_loops
 assert compile_loops()
 from turnout.conditions import Kiwi, Regex, parse
@@ -132,7 +132,7 @@ def condition():
     return Kiwi(random_.choice("kj*"), text(7), ignore_case=random_.random() < 0.5, partial=random_.random() < 0.3)
 for _ in range(20):
     matcher = Matcher([Subscription(["d"], condition(), id=str(n)) for n in range(60)])
-    rows = [{key: text(random_.choice([0, 3, 40])) for key in "kjx"} for _ in range(60)]
+    rows = [{key: text(random_.choice([1, 4, 41])) for key in "kjx"} for _ in range(60)]
     many = list(map(sorted, matcher.match_many(rows).ids()))
     assert many == [sorted(matcher.match(row).ids) for row in rows]
 """

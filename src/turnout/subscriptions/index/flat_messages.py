@@ -58,7 +58,7 @@ class FlatMessages(NamedTuple):
         data: values, and variants of those with letters beyond ASCII, as UTF-8.
         numbers: rows, values and variants, without anything given; see `turnout.loops.match.Messages`.
         at: start of each of these in *numbers*.
-        count: number of messages.
+        size: number of messages.
         longest: bytes of the longest one of all these texts.
         any_of_all: True if the values of all keys are those of `ANY_KEY`; else it has its own.
     """
@@ -67,14 +67,14 @@ class FlatMessages(NamedTuple):
     data: NDArray[np.uint8]
     numbers: Longs
     at: Longs
-    count: int
+    size: int
     longest: int
     any_of_all: bool
 
     @property
     def rows(self) -> Longs:
         """By message: its first value, and the one behind its last."""
-        return self.numbers[: 2 * self.count].reshape(-1, 2)
+        return self.numbers[: 2 * self.size].reshape(-1, 2)
 
     @property
     def values(self) -> Longs:
@@ -126,7 +126,7 @@ class KeyNumbers:
         else:
             counts = list(map(len, messages))
             texts = list(chain.from_iterable([message.values() for message in messages]))
-            numbers = map(self._of_metadata.get, chain.from_iterable(messages), repeat(self.unknown))  # type: ignore[arg-type]
+            numbers = map(self._of_metadata.get, chain.from_iterable(messages), repeat(self.unknown))
         return self._flat(numbers, texts, counts, any_of_all=True)  # type: ignore[arg-type]
 
     def _of_leaf_keys(self, messages: Sequence[Metadata]) -> FlatMessages:
@@ -168,7 +168,7 @@ class KeyNumbers:
             numbers.append(np.full(len(texts) - before, number))
         owner = np.concatenate(owners)
         order = np.argsort(owner, kind="stable")
-        counts = np.bincount(owner, minlength=len(listed))
+        counts: list[int] = np.bincount(owner, minlength=len(listed)).tolist()
         flat_texts = [texts[index] for index in order.tolist()]
         return self._flat(np.concatenate(numbers).take(order), flat_texts, counts, any_of_all=False)
 

@@ -74,11 +74,9 @@ class Segment:
     @cached_property
     def varied_keys(self) -> frozenset[str]:
         """The keys whose values are read folded or in words."""
-        op, key = (
-            np.concatenate(pair)
-            for pair in ((self.arrays.check_op, self.arrays.node_op), (self.arrays.check_a, self.arrays.node_a))
-        )
-        tested = np.unique(key[op >> 1 == HOLDS]).tolist() if (self.arrays.test_form >= FOLDED_FORM).any() else ()
+        op = np.concatenate([self.arrays.check_op, self.arrays.node_op])
+        keys = np.concatenate([self.arrays.check_a, self.arrays.node_a])
+        tested = np.unique(keys[op >> 1 == HOLDS]).tolist() if (self.arrays.test_form >= FOLDED_FORM).any() else ()
         of_facts = (key for key, kind in self.head.facts if kind.fold or kind.lexeme)
         return frozenset((*of_facts, *(self.head.keys[key] for key in tested)))
 

@@ -109,7 +109,7 @@ class SegmentMatcher:
     def __init__(self, segment: Segment) -> None:
         if len(segment.arrays.literal_fact) > _MANY_LITERALS:
             compile_loops()
-        self._arrays = _arrays_of(segment)
+        self._arrays: tuple[Any, ...] = _arrays_of(segment)
         self._head, self._columns = segment.head, segment.arrays
         self._tests, self._find = segment.value_tests, segment.find_one
         if len(segment.arrays.test_form):
@@ -151,7 +151,7 @@ class SegmentMatcher:
             try:
                 scratch, own = free.pop()
             except IndexError:
-                return self.matched(flat, key_of)[1].tolist()
+                return self._matched_list(flat, key_of)
             if own is rooms:
                 any_key = self._any if flat.any_of_all else -1
                 messages = (flat.data, flat.numbers, flat.at, _NO_NUMBERS, key_of)
@@ -163,7 +163,11 @@ class SegmentMatcher:
                 free.append((scratch, own))
                 if end == loop.DONE and not asked:
                     return numbers
-        return self.matched(flat, key_of)[1].tolist()
+        return self._matched_list(flat, key_of)
+
+    def _matched_list(self, flat: FlatMessages, key_of: Ints) -> list[int]:
+        numbers: list[int] = self.matched(flat, key_of)[1].tolist()
+        return numbers
 
     def _matched(self, flat: FlatMessages, key_of: Ints, any_key: int) -> tuple[Indices, Indices]:
         given = self._addresses(flat, key_of)
@@ -199,7 +203,7 @@ class SegmentMatcher:
             values, text = max(rooms.values, 2 * len(flat.texts)), max(rooms.text, 2 * flat.longest + 2)
             rooms = self._rooms = rooms._replace(values=values, text=text)
         scratch, rooms = self._scratch(rooms)
-        state, first, last = scratch.state, 0, flat.count if rows is None else len(rows)
+        state, first, last = scratch.state, 0, flat.size if rows is None else len(rows)
         parts: list[NDArray[np.int64]] = []
         asked: list[tuple[int, int, int]] = []
         while True:
@@ -208,7 +212,7 @@ class SegmentMatcher:
             begin, count = int(state[loop.S_ASKED]), int(state[loop.ASKED])
             if count:
                 flat_asked = scratch.cells[begin : begin + loop.ASKED_COLUMNS * count].reshape(-1, loop.ASKED_COLUMNS)
-                asked += map(tuple, flat_asked.tolist())
+                asked += [(row, kind, number) for row, kind, number in flat_asked.tolist()]
             state[loop.MATCHED] = state[loop.ASKED] = 0
             if end == loop.DONE:
                 break
@@ -216,7 +220,7 @@ class SegmentMatcher:
                 name = _GROWN[end]
                 # Others may have grown it meanwhile.
                 rooms = rooms._replace(**{name: 2 * getattr(rooms, name)})
-                self._rooms = _Rooms(*map(max, rooms, self._rooms))  # type: ignore[call-overload]
+                self._rooms = _Rooms(*map(max, rooms, self._rooms))
             scratch = _scratch_of(self._sizes, rooms)
             state = scratch.state
         self._free.append((scratch, rooms))
@@ -386,9 +390,9 @@ def _arrays_of(segment: Segment) -> SegmentArrays:
     )
     slots = (literal_slots, pair_slots, set_slots, part_slots, part_at)
     at = np.zeros(loop.SEGMENT_POSITIONS, np.int64)
-    views = {"ints": image.view(np.int32), "longs": image.view(np.int64), "bytes": image}
+    views: dict[str, NDArray[Any]] = {"ints": image.view(np.int32), "longs": image.view(np.int64), "bytes": image}
     views["floats"] = image.view(np.float64)
-    names = {"literal_text": arrays.literal_text, "test_text": arrays.test_text}
+    names: dict[str, Any] = {"literal_text": arrays.literal_text, "test_text": arrays.test_text}
     position = 0
     for field, view in views.items():
         for name in loop.SEGMENT_ARRAYS[field]:
@@ -396,12 +400,13 @@ def _arrays_of(segment: Segment) -> SegmentArrays:
             array = getattr(names[owner], part) if part else getattr(arrays, name)
             at[position] = _offset(array, view) if len(array) else 0
             position += 1
-    joined = {}
-    for field, own_parts, dtype in (
+    joined: dict[str, NDArray[Any]] = {}
+    made: tuple[tuple[str, tuple[NDArray[Any], ...], type[np.generic]], ...] = (
         ("own", own, np.int32),
         ("slots", slots, np.int64),
         ("own_bytes", (part_bits, part_data, form, test_data), np.uint8),
-    ):
+    )
+    for field, own_parts, dtype in made:
         flat = [np.ascontiguousarray(one, dtype).ravel() for one in own_parts]
         starts = np.cumsum([0, *map(len, flat)])
         at[position : position + len(flat)] = starts[:-1]
