@@ -155,7 +155,8 @@ class SegmentMatcher:
             if own is rooms:
                 any_key = self._any if flat.any_of_all else -1
                 messages = (flat.data, flat.numbers, flat.at, _NO_NUMBERS, key_of)
-                _, end = loop.match(*messages, *self._arrays, *scratch, 0, 1, any_key, self._distinct)
+                arguments: tuple[Any, ...] = (*messages, *self._arrays, *scratch, 0, 1, any_key, self._distinct)
+                _, end = loop.match(*arguments)
                 state = scratch.state
                 count, asked = state[loop.MATCHED], state[loop.ASKED]
                 numbers: list[int] = scratch.matches[1 : 2 * count : 2].tolist() if count else []
@@ -207,7 +208,8 @@ class SegmentMatcher:
         parts: list[NDArray[np.int64]] = []
         asked: list[tuple[int, int, int]] = []
         while True:
-            first, end = loop.match(*messages, *self._arrays, *scratch, first, last, any_key, self._distinct)
+            arguments: tuple[Any, ...] = (*messages, *self._arrays, *scratch, first, last, any_key, self._distinct)
+            first, end = loop.match(*arguments)
             parts.append(scratch.matches[: 2 * int(state[loop.MATCHED])].copy())
             begin, count = int(state[loop.S_ASKED]), int(state[loop.ASKED])
             if count:
