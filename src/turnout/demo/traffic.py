@@ -28,9 +28,9 @@ from numpy.typing import NDArray
 
 from turnout.background import run_once
 from turnout.errors import ConnectionLostError, RunError
+from turnout.nats.protocol.frames import frame
 from turnout.nats.protocol.headers import MESSAGE_ID, encode
 from turnout.nats.wire import Connection
-from turnout.nats.wire.connection import frame
 from turnout.nats.wire.frames import locate, with_room
 from turnout.records.types import Fields
 

@@ -97,11 +97,14 @@ class Loop(Generic[P, R]):
 
     Attributes:
         function: the function as it was written.
+        plain: what runs interpreted: the function, or one for it that copies slices, where the function copies byte by
+            byte. Compiled, the latter is as fast as it can be, and slices take seven times as long.
     """
 
     def __init__(self, function: Callable[P, R], *, is_inlined: bool = False) -> None:
         self.function = function
         self._is_inlined = is_inlined
+        self.plain: Callable[P, R] = function
         self._run: Callable[..., Any] = self.interpreted
         self._dispatcher: Any = None
         update_wrapper(self, function)
@@ -113,7 +116,7 @@ class Loop(Generic[P, R]):
 
     def interpreted(self, *args: Any) -> Any:
         """Run the function as plain Python."""
-        function: Callable[..., Any] = self.function
+        function: Callable[..., Any] = self.plain
         return function(*[memoryview(cast("Any", one)) if isinstance(one, np.ndarray) else one for one in args])
 
     @property

@@ -1,4 +1,4 @@
-"""Frames of the NATS protocol in a buffer of received bytes: where they are, and the numbers in their subjects.
+"""Frames of the NATS protocol: those in a buffer of received bytes with the numbers in their subjects, and new ones.
 
 What a loop does not decide stays to the strict parsers of one line, `turnout.nats.protocol.frames.MessageLine` and
 `turnout.nats.protocol.positions.JSAck`, which accept it or raise the error.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from turnout.loops.compiled import Bytes, Int64Buffer, Int64Buffer2D, compiled
+from turnout.loops.compiled import ByteBuffer, Bytes, Int32Buffer, Int32s, Int64Buffer, Int64Buffer2D, compiled
 
 # Rows of a table of frames, with a column for each frame: offsets in the buffer.
 SUBJECT: Final = 0
@@ -297,3 +297,121 @@ def read_answers(
         if sequences != 1:
             return False
     return True
+
+
+def _write_slice(frames: ByteBuffer, at: int, text: Bytes, begin: int, end: int) -> int:
+    """Copy a slice of a text, and return the offset behind it."""
+    frames[at : at + end - begin] = text[begin:end]
+    return at + end - begin
+
+
+@compiled
+def _write(frames: ByteBuffer, at: int, text: Bytes, begin: int, end: int) -> int:
+    """Do what `_write_slice` does."""
+    target, source = frames[at : at + end - begin], text[begin:end]
+    for index in range(len(source)):
+        target[index] = source[index]
+    return at + end - begin
+
+
+_write.plain = _write_slice
+
+
+@compiled
+def _write_number(frames: ByteBuffer, at: int, number: int) -> int:
+    """Write a number in digits, and return the offset behind it."""
+    digits, rest = 1, number // 10
+    while rest:
+        digits += 1
+        rest //= 10
+    for position in range(at + digits - 1, at - 1, -1):
+        frames[position] = 48 + number % 10
+        number //= 10
+    return at + digits
+
+
+@compiled
+def _write_byte(frames: ByteBuffer, at: int, byte: int) -> int:
+    frames[at] = byte
+    return at + 1
+
+
+@compiled
+def write_frames(
+    subjects: Bytes,
+    subject_offsets: Int32s,
+    payloads: Bytes,
+    payload_offsets: Int32s,
+    lines: Bytes,
+    line_offsets: Int32s,
+    texts: Bytes,
+    lead: Bytes,
+    first: int,
+    count: int,
+    frames: ByteBuffer,
+    edges: Int64Buffer,
+) -> None:
+    """Write the frames that publish messages, one behind the other.
+
+    Args:
+        subjects: bytes of the subjects, as Arrow has them.
+        subject_offsets: where each begins, and the end of the last.
+        payloads: bytes of the payloads.
+        payload_offsets: likewise.
+        lines: bytes of the header lines of each message, each with its end.
+        line_offsets: likewise; empty if no message has headers.
+        texts: ``HPUB ``, the version line and a line end.
+        lead: the reply subject of all messages, or its beginning.
+        first: number at the end of the first message's reply subject, which the others continue; -1 for none.
+        count: how many messages there are.
+        frames: receives the frames.
+        edges: receives where each begins, and the end of the last.
+    """
+    headed = len(line_offsets) > 0
+    version_end = len(texts) - 2
+    at = 0
+    for row in range(count):
+        edges[row] = at
+        at = _write(frames, at, texts, 0 if headed else 1, 5)
+        at = _write(frames, at, subjects, subject_offsets[row], subject_offsets[row + 1])
+        at = _write_byte(frames, at, 32)
+        at = _write(frames, at, lead, 0, len(lead))
+        if first >= 0:
+            at = _write_number(frames, at, first + row)
+        at = _write_byte(frames, at, 32)
+        size = payload_offsets[row + 1] - payload_offsets[row]
+        if headed:
+            head = line_offsets[row + 1] - line_offsets[row] + version_end - 5 + 2
+            at = _write_number(frames, at, head)
+            at = _write_byte(frames, at, 32)
+            at = _write_number(frames, at, head + size)
+            at = _write(frames, at, texts, version_end, len(texts))
+            at = _write(frames, at, texts, 5, version_end)
+            at = _write(frames, at, lines, line_offsets[row], line_offsets[row + 1])
+        else:
+            at = _write_number(frames, at, size)
+        at = _write(frames, at, texts, version_end, len(texts))
+        at = _write(frames, at, payloads, payload_offsets[row], payload_offsets[row + 1])
+        at = _write(frames, at, texts, version_end, len(texts))
+    edges[count] = at
+
+
+@compiled
+def copy_slices(
+    data: Bytes, begins: Int64Buffer, ends: Int64Buffer, count: int, copies: ByteBuffer, offsets: Int32Buffer
+) -> None:
+    """Copy slices of a buffer one behind the other, as Arrow has binary values.
+
+    Args:
+        data: the buffer.
+        begins: where each slice begins.
+        ends: where it ends.
+        count: how many slices there are.
+        copies: receives their bytes.
+        offsets: receives where each of the copies begins, then the end of the last.
+    """
+    at = 0
+    for row in range(count):
+        offsets[row] = at
+        at = _write(copies, at, data, begins[row], ends[row])
+    offsets[count] = at

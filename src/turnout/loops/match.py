@@ -785,7 +785,7 @@ def _is_true(kind: int, a: int, b: int, messages: Messages, segment: SegmentArra
 
 
 @inlined
-def _verify(  # noqa: C901 - checks and nodes of trees are evaluated in one statement
+def _verify(
     program: int, messages: Messages, segment: SegmentArrays, scratch: Scratch
 ) -> int:
     """Return 1 if all checks of a program are true, 0 if not, and more if that is not known.

@@ -59,7 +59,7 @@ def are_equal(data: Bytes, begin: int, other: Bytes, first: int, size: int) -> b
 
 
 @compiled
-def number_in(data: Bytes, begin: int, end: int) -> float:  # noqa: C901 - one pass over the parts of a number
+def number_in(data: Bytes, begin: int, end: int) -> float:
     """Return the number that a text is: NaN for other texts, and infinity for one that is left to `float`.
 
     Those are numbers whose digits or powers of ten are no floats.

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from hypothesis import strategies as st
 
 from turnout.embedded import NatsServer
+from turnout.nats.protocol.frames import frame
 from turnout.nats.wire import Connection, Publisher, create_stream, delete_stream, stream_info
-from turnout.nats.wire.connection import frame
 
 TOKENS = st.sampled_from(["a", "b", "c", "*a", "d-é"])
 PATTERNS = st.tuples(st.lists(TOKENS | st.just("*"), max_size=3), st.sampled_from(["a", "b", "*", ">"])).map(

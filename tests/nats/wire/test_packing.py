@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import accumulate
 
 import pyarrow as pa
 import pytest
@@ -10,9 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turnout.errors import ConfigError
+from turnout.loops.frames import write_frames
 from turnout.nats.protocol import headers
+from turnout.nats.protocol.frames import frame
 from turnout.nats.wire import packing
-from turnout.nats.wire.packing import header_lines, id_lines, numbered, pack
+from turnout.nats.wire.packing import header_lines, id_lines, pack
 from turnout.records.header_column import ARROW
 
 
@@ -83,14 +86,14 @@ def test_ids_that_a_header_cannot_carry_are_written_as_digits() -> None:
     ]
 
 
-@pytest.mark.parametrize("replies", [b"_INBOX.a", numbered(b"_INBOX.a.", 9, 2)], ids=["shared", "numbered"])
-def test_frames(replies: bytes | pa.Array) -> None:
+@pytest.mark.parametrize(("first", "ends"), [(-1, [b"", b""]), (9, [b"9", b"10"])], ids=["shared", "numbered"])
+def test_frames(first: int, ends: list[bytes]) -> None:
     """With headers and without; each begins where the edges say."""
-    inboxes = [replies] * 2 if isinstance(replies, bytes) else replies.to_pylist()
-    subjects, payloads = pa.array([b"skipped", b"a.b", b"c"]).slice(1), pa.array([b"hello", b""], pa.binary())
+    lead, inboxes = b"_INBOX.a.", [b"_INBOX.a." + end for end in ends]
+    subjects, payloads = pa.array(["skipped", "a.b", "c"]).slice(1), pa.array([b"hello", b""], pa.binary())
     lines = pa.array([b"A: 1\r\n", b""], pa.binary())
-    data, edges = pack(subjects, payloads, lines, replies)
-    plain, _ = pack(subjects, payloads, None, replies)
+    data, edges = pack(subjects, payloads, lines, lead, first)
+    plain, _ = pack(subjects, payloads, None, lead, first)
 
     frames = [
         b"HPUB a.b %b 18 23\r\nNATS/1.0\r\nA: 1\r\n\r\nhello\r\n" % inboxes[0],
@@ -99,6 +102,31 @@ def test_frames(replies: bytes | pa.Array) -> None:
     assert memoryview(data).tobytes() == b"".join(frames)
     assert edges.tolist() == [0, len(frames[0]), len(frames[0] + frames[1])]
     assert memoryview(plain).tobytes() == b"PUB a.b %b 5\r\nhello\r\nPUB c %b 0\r\n\r\n" % tuple(inboxes)
+
+
+_messages = st.lists(st.tuples(st.text(max_size=3), st.binary(max_size=120), st.binary(max_size=30)), max_size=5)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@given(_messages, st.booleans(), st.integers(-1, 100) | st.integers(10**18, 2**63 - 10), st.binary(max_size=20))
+def test_frames_are_those_of_single_messages(
+    compiled: bool, messages: list[tuple[str, bytes, bytes]], headed: bool, first: int, padding: bytes
+) -> None:
+    """Of any contents and numbers, and of arrays that are slices."""
+    subjects, payloads, blocks = map(list, zip(("skipped", padding, padding), *messages, strict=True))
+    columns = pa.array(subjects), pa.array(payloads, pa.binary()), pa.array(blocks, pa.binary())
+    own_subjects, own_payloads, own_lines = (column.slice(1) for column in columns)
+    expected = [
+        frame(subject, payload, "r." if first < 0 else f"r.{first + row}", headers.block_of(block) if headed else b"")
+        for row, (subject, payload, block) in enumerate(messages)
+    ]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(write_frames, "_run", write_frames.dispatcher() if compiled else write_frames.interpreted)
+        data, edges = pack(own_subjects, own_payloads, own_lines if headed else None, b"r.", first)
+
+    assert memoryview(data).tobytes() == b"".join(expected)
+    assert edges.tolist() == [0, *accumulate(map(len, expected))]
 
 
 @pytest.mark.parametrize("count", [1, 100])

@@ -11,8 +11,8 @@ from tests.nats.wire.proxy import CuttingProxy
 
 from turnout.embedded import NatsServer
 from turnout.errors import ConnectionLostError, StreamError
+from turnout.nats.protocol.frames import frame
 from turnout.nats.wire import Connection, PullReader, Range, create_stream, pull, purge_stream
-from turnout.nats.wire.connection import frame
 
 
 def fill(connection: Connection, stream: str, payloads: list[bytes], headers: dict[str, str] | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Strict parser of server lines: the greeting, the line before a message, and ``-ERR``.
+"""Strict parser of server lines: the greeting, the line before a message, and ``-ERR``; and the frame of one message.
 
 Input is untrusted: it is bounded and becomes a value, or a `BrokenFrameError` with its first bytes.
 """
@@ -117,3 +117,13 @@ class ErrorLine:
     def code(self) -> int:
         """Code as in HTTP: 403 for a permission violation, else 400."""
         return 403 if "iolation" in self.text else 400
+
+
+def frame(subject: str, payload: bytes, reply: str = "", head: bytes = b"") -> bytes:
+    """A PUB or, with a header block *head*, an HPUB frame."""
+    answer = f" {reply}" if reply else ""
+    if head:
+        line = f"HPUB {subject}{answer} {len(head)} {len(head) + len(payload)}\r\n"
+    else:
+        line = f"PUB {subject}{answer} {len(payload)}\r\n"
+    return b"".join([line.encode(), head, payload, b"\r\n"])

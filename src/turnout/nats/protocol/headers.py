@@ -56,8 +56,17 @@ def encode(headers: Iterable[tuple[str, bytes | str]]) -> bytes:
     Raises:
         ConfigError: when a name or a value would break out of its line; it lists all of them, and no value.
     """
-    block = lines(headers)
-    return b"%b\r\n%b\r\n" % (VERSION, block) if block else b""
+    written = lines(headers)
+    return block_of(written) if written else b""
+
+
+def block_of(written: bytes) -> bytes:
+    r"""Return the header block of lines, each of which has its end.
+
+    >>> block_of(b"A: b\r\n")
+    b'NATS/1.0\r\nA: b\r\n\r\n'
+    """
+    return b"%b\r\n%b\r\n" % (VERSION, written)
 
 
 def encode_table(headers: HeaderInput) -> bytes:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import accumulate
 from typing import Protocol
 
 import numpy as np
@@ -14,7 +15,9 @@ from numpy.typing import NDArray
 
 from turnout.deferred import pc
 from turnout.errors import StreamError
-from turnout.nats.wire.packing import ID_LEAD, have_ids, pack, pack_lists
+from turnout.nats.protocol.frames import frame
+from turnout.nats.protocol.headers import block_of
+from turnout.nats.wire.packing import ID_LEAD, have_ids, pack
 from turnout.records.published import TOO_LARGE, Refuse
 from turnout.records.types import Binaries, Strings
 
@@ -68,8 +71,13 @@ class PublishedMessages(Protocol):
     def most_bytes(self) -> int:
         """Return a bound of the size of each message with its headers."""
 
-    def frames(self, replies: Binaries | bytes) -> tuple[Binaries | bytes, Sequence[int] | Numbers]:
-        """Return the concatenated frames, and the offset of each frame."""
+    def frames(self, lead: bytes, first: int = -1) -> tuple[memoryview, Numbers]:
+        """Return the concatenated frames, and where each begins with the end of the last.
+
+        Args:
+            lead: the reply subject of all messages, or its beginning.
+            first: number at the end of the first message's reply subject, which the others continue; -1 for none.
+        """
 
 
 @dataclass(frozen=True)
@@ -120,9 +128,9 @@ class PublishedColumns:
         """See `PublishedMessages`."""
         return self.payloads.nbytes + (0 if self.lines is None else self.lines.nbytes) + 12  # type: ignore[no-any-return]
 
-    def frames(self, replies: Binaries | bytes) -> tuple[Binaries | bytes, Numbers]:
+    def frames(self, lead: bytes, first: int = -1) -> tuple[memoryview, Numbers]:
         """See `PublishedMessages`."""
-        return pack(self.subjects.cast(pa.binary()), self.payloads, self.lines, replies)
+        return pack(self.subjects, self.payloads, self.lines, lead, first)
 
 
 @dataclass(frozen=True)
@@ -183,11 +191,13 @@ class PublishedLists:
         """See `PublishedMessages`."""
         return sum(map(len, self.payload_list)) + sum(map(len, self.line_list or ())) + 12
 
-    def frames(self, replies: Binaries | bytes) -> tuple[bytes, Sequence[int]]:
+    def frames(self, lead: bytes, first: int = -1) -> tuple[memoryview, Numbers]:
         """See `PublishedMessages`."""
-        inboxes = replies if isinstance(replies, bytes) else replies.to_pylist()
-        subjects = [subject.encode() for subject in self.subject_list]
-        return pack_lists(subjects, self.payload_list, self.line_list, inboxes)
+        reply, frames = lead.decode(), []
+        heads = [b""] * len(self) if self.line_list is None else map(block_of, self.line_list)
+        for row, (subject, payload, head) in enumerate(zip(self.subject_list, self.payload_list, heads, strict=True)):
+            frames.append(frame(subject, payload, reply if first < 0 else f"{reply}{first + row}", head))
+        return memoryview(b"".join(frames)), np.array([0, *accumulate(map(len, frames))], np.int64)
 
 
 def small_enough(messages: PublishedMessages, limit: int) -> PublishedMessages:

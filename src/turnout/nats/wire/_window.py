@@ -16,7 +16,6 @@ from turnout.errors import StreamError
 from turnout.loops.frames import read_answers
 from turnout.nats.wire._publish_batch import Numbers, PublishedMessages
 from turnout.nats.wire.frames import Frames
-from turnout.nats.wire.packing import numbered
 
 _NAMES: Final = np.frombuffer(b'"seq":"error""duplicate":', np.uint8)
 
@@ -98,7 +97,7 @@ class CountedChunk:
         self.refused = 0
         self.waits: list[tuple[float, int]] = []
         data, edges = messages.frames(lead + b"%d" % number)
-        self._data = memoryview(data)[int(edges[0]) : int(edges[-1])]
+        self._data = data[int(edges[0]) : int(edges[-1])]
         self.size = len(self._data)
 
     def holds(self, number: int) -> bool:
@@ -131,8 +130,7 @@ class TrackedChunk:
         self.waits: list[tuple[float, int]] = []
         self._first = first
         self._acknowledged = np.zeros(count, dtype=np.bool_)
-        data, self._edges = messages.frames(numbered(lead, first, count))
-        self._data = memoryview(data)
+        self._data, self._edges = messages.frames(lead, first)
         self.size = int(self._edges[-1] - self._edges[0])
 
     def holds(self, number: int) -> bool:

@@ -10,9 +10,10 @@ import time
 
 from turnout.errors import ConnectionLostError, StreamError
 from turnout.nats.protocol.answers import number_in, object_in
+from turnout.nats.protocol.frames import frame
 from turnout.nats.protocol.positions import sequences
 from turnout.nats.protocol.pull_requests import PullStatus, next_request, pull_body
-from turnout.nats.wire.connection import Connection, frame
+from turnout.nats.wire.connection import Connection
 from turnout.nats.wire.streams import create_consumer
 
 _BATCH_MESSAGES = 500

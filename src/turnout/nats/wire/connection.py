@@ -18,7 +18,7 @@ from typing import Self
 from turnout.errors import ConnectionLostError
 from turnout.nats.protocol.answers import read_object
 from turnout.nats.protocol.errors import BrokenFrameError, NoRespondersError, RequestTimeoutError, api_error
-from turnout.nats.protocol.frames import MessageLine
+from turnout.nats.protocol.frames import MessageLine, frame
 from turnout.nats.protocol.headers import encode
 from turnout.nats.protocol.options import ConnectionOptions
 from turnout.nats.protocol.status import NO_RESPONDERS, StatusLine, read_status
@@ -316,13 +316,3 @@ class Connection(Link):
         if "error" in response:
             raise api_error(response["error"], request=subject)
         return response
-
-
-def frame(subject: str, payload: bytes, reply: str = "", head: bytes = b"") -> bytes:
-    """A PUB or, with a header block *head*, an HPUB frame."""
-    answer = f" {reply}" if reply else ""
-    if head:
-        line = f"HPUB {subject}{answer} {len(head)} {len(head) + len(payload)}\r\n"
-    else:
-        line = f"PUB {subject}{answer} {len(payload)}\r\n"
-    return b"".join([line.encode(), head, payload, b"\r\n"])

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
-from itertools import accumulate
+from collections.abc import Callable, Iterable
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 
 from turnout.deferred import pc
 from turnout.errors import ConfigError, Mistake
+from turnout.loops.compiled import Bytes, Int32s
+from turnout.loops.frames import write_frames
 from turnout.nats.protocol.headers import (
     KV_OPERATION,
     MARKER_REASON,
@@ -25,7 +27,13 @@ from turnout.records.header_column import ARROW
 from turnout.records.headers import has_match
 from turnout.records.types import ArrowArray, Binaries, Strings
 
-_VERSION = b"NATS/1.0\r\n"
+_BINARY: Final = pa.binary()
+_STRING: Final = pa.string()
+_TEXTS: Final = np.frombuffer(b"HPUB NATS/1.0\r\n\r\n", np.uint8)
+_NOTHING: Final = np.zeros(0, np.uint8), np.zeros(0, np.int32)
+_MOST_BYTES: Final = 80
+"""Bytes of a frame beside its subject, its payload, its header lines and the lead of its reply subject: 19 digits of a
+number, 20 of sizes, and 28 of the rest."""
 _BAD_VALUE = re.compile(rb"[\r\n]")
 _VALUE_RULE = "a header's value cannot hold a line break"
 # Not allowed in a header line: line breaks, and blanks at its ends, which readers drop.
@@ -37,70 +45,40 @@ ID_LEAD = MESSAGE_ID.encode() + b": "
 """Beginning of the header line of a message id."""
 
 _MAX_LISTED_MESSAGES = 48
-"""Up to so many messages are written one by one: a call of Arrow's takes as long as some of them."""
+"""Up to so many headers are written one by one: a call of Arrow's takes as long as some of them."""
 
 
 def pack(
-    subjects: Binaries, payloads: Binaries, lines: Binaries | None, replies: Binaries | bytes
-) -> tuple[ArrowArray, NDArray[np.int64]]:
+    subjects: Strings, payloads: Binaries, lines: Binaries | None, lead: bytes, first: int = -1
+) -> tuple[memoryview, NDArray[np.int64]]:
     """The frames of some messages in one buffer, and where each begins, with the end behind them.
 
     Args:
-        subjects: binary, no nulls.
+        subjects: strings, no nulls.
         payloads: binary, no nulls.
         lines: the header lines of each message as binary, each line with its end; None where no message has any.
-        replies: the reply subjects: bytes for one that all share, or binary without nulls.
+        lead: the reply subject that all share, or the beginning of those with numbers.
+        first: number at the end of the first message's reply subject, which the others continue; -1 for none.
     """
     count = len(subjects)
-    if count <= _MAX_LISTED_MESSAGES:
-        return _pack_by_lists(subjects, payloads, lines, replies)
-    sizes = pc.binary_length(payloads)
-    if lines is None:
-        parts = [b"PUB ", subjects, b" ", replies, b" ", _digits(sizes), b"\r\n", payloads, b"\r\n"]
-    else:
-        heads = pc.add(pc.binary_length(lines), len(_VERSION) + 2)
-        totals = _digits(pc.add(sizes, heads))
-        opening = [b"HPUB ", subjects, b" ", replies, b" ", _digits(heads), b" ", totals, b"\r\n"]
-        parts = [*opening, _VERSION, lines, b"\r\n", payloads, b"\r\n"]
-    joined = _join(parts)
-    edges = np.frombuffer(joined.buffers()[1], dtype=np.int32)[joined.offset : joined.offset + count + 1]
-    return joined.buffers()[2], edges.astype(np.int64)
+    columns = [_flat(subjects), _flat(payloads), _NOTHING if lines is None else _flat(lines)]
+    size = sum(int(offsets[-1] - offsets[0]) for _, offsets in columns if len(offsets))
+    frames = np.empty(size + count * (len(lead) + _MOST_BYTES), np.uint8)
+    edges = np.empty(count + 1, np.int64)
+    flat = (part for column in columns for part in column)
+    write_frames(*flat, _TEXTS, np.frombuffer(lead, np.uint8), first, count, frames, edges)  # type: ignore[call-arg, arg-type]
+    return memoryview(frames.data)[: int(edges[-1])], edges
 
 
-def _pack_by_lists(
-    subjects: Binaries, payloads: Binaries, lines: Binaries | None, replies: Binaries | bytes
-) -> tuple[ArrowArray, NDArray[np.int64]]:
-    inboxes = replies if isinstance(replies, bytes) else replies.to_pylist()
-    frames, edges = pack_lists(
-        subjects.to_pylist(), payloads.to_pylist(), None if lines is None else lines.to_pylist(), inboxes
-    )
-    return pa.py_buffer(frames), np.array(edges, np.int64)
-
-
-def pack_lists(
-    subjects: Sequence[bytes],
-    payloads: Sequence[bytes],
-    lines: Sequence[bytes] | None,
-    replies: Sequence[bytes] | bytes,
-) -> tuple[bytes, list[int]]:
-    """Return what `pack` does, from lists: one by one, which is faster for a few messages."""
-    count = len(subjects)
-    inboxes = [replies] * count if isinstance(replies, bytes) else replies
-    blocks = [None] * count if lines is None else lines
-    frames = []
-    for subject, inbox, block, payload in zip(subjects, inboxes, blocks, payloads, strict=True):
-        if block is None:
-            frames.append(b"PUB %b %b %d\r\n%b\r\n" % (subject, inbox, len(payload), payload))
-            continue
-        head = len(_VERSION) + len(block) + 2
-        sizes = b"%d %d" % (head, head + len(payload))
-        frames.append(b"HPUB %b %b %b\r\n%b%b\r\n%b\r\n" % (subject, inbox, sizes, _VERSION, block, payload))
-    return b"".join(frames), list(accumulate(map(len, frames), initial=0))
-
-
-def numbered(lead: bytes, first: int, count: int) -> Binaries:
-    """*count* reply subjects: *lead* and a number, from *first* on."""
-    return _join([lead, _digits(np.arange(first, first + count))])
+def _flat(array: ArrowArray) -> tuple[Bytes, Int32s]:
+    """Return the bytes of all values of an array, and the offset of each of them with the end of the last."""
+    if array.type not in (_BINARY, _STRING):
+        array = array.cast(_BINARY)
+    _, offsets, data = array.buffers()
+    if not len(array):
+        return np.zeros(0, np.uint8), np.zeros(1, np.int32)
+    ends = np.frombuffer(offsets, np.int32)[array.offset : array.offset + len(array) + 1]
+    return np.frombuffer(data or b"", np.uint8), ends
 
 
 def have_ids(lines: Binaries | None) -> bool:
@@ -235,7 +213,3 @@ def _join(parts: list[ArrowArray]) -> Binaries:
 
 def _scalar(text: bytes) -> ArrowArray:
     return pa.scalar(text, type=pa.binary())
-
-
-def _digits(numbers: ArrowArray) -> Binaries:
-    return pc.cast(pa.array(numbers) if isinstance(numbers, np.ndarray) else numbers, pa.string()).cast(pa.binary())

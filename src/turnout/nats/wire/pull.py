@@ -16,10 +16,11 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from turnout.errors import ConnectionLostError, StreamError
+from turnout.nats.protocol.frames import frame
 from turnout.nats.protocol.identity import Position, StreamIdentity, older_data_error
 from turnout.nats.protocol.pull_requests import PullStatus, ephemeral_config, next_request, pull_body
 from turnout.nats.protocol.status import NO_RESPONDERS, REQUEST_TIMEOUT, read_status
-from turnout.nats.wire.connection import Connection, frame
+from turnout.nats.wire.connection import Connection
 from turnout.nats.wire.frames import Integers, locate, shift, with_room
 from turnout.nats.wire.positions import position_problem, state_of
 from turnout.nats.wire.records import Received, decode
