@@ -14,6 +14,7 @@ import re
 import sys
 import tokenize
 from collections import Counter, defaultdict
+from collections.abc import Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -86,7 +87,7 @@ def code_lines(path: Path) -> int:
     return len(numbers)
 
 
-def too_much(figures: dict[str, object]) -> list[str]:
+def too_much(figures: Mapping[str, object]) -> list[str]:
     """Return a finding for each limit of the whole package that is exceeded."""
     return [
         f"{figures[name]:,} {name.replace('_', ' ')}, more than {most:,}: make room, or raise tools.sizes.MOST"

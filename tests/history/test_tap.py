@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from turnout.history.ranges import StreamRange
 
 from turnout.conditions import parse
 from turnout.errors import ConditionError, ConfigError
 from turnout.history import tap
 from turnout.history.masking import HIDDEN, hidden_by_stage
+from turnout.history.replay import StreamRange
 from turnout.history.tap import Tapped, check_names, stages_of, taps
 from turnout.nats.protocol.identity import StreamIdentity
 from turnout.nats.wire import Connection, Publisher, create_consumer, create_stream, delete_stream, stream_info

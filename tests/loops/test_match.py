@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("compiled_loops")
 
 
 def _pairs(index, given_messages, size):
-    found = []
+    found: list[tuple[int, str]] = []
     for begin in range(0, len(given_messages), size):
         matches = index.match_messages(list(map(metadata_of, given_messages[begin : begin + size])))
         ids = index.subscription_ids(matches.subscriptions).to_pylist()
@@ -55,7 +55,12 @@ def test_is_the_interpreter(stored_conditions, given_messages) -> None:
 def test_letters_beyond_ascii() -> None:
     """Folded, in words, at a beginning, at an end, and within."""
     patterns = ["Ä*", "*Ö", "*üß*", "ΣΑΣ", "İ*", "??Ö", "*Ä*Ö"]
-    own = [Kiwi("k", text, ignore_case=fold, partial=word) for text in patterns for fold in (0, 1) for word in (0, 1)]
+    own = [
+        Kiwi("k", text, ignore_case=fold, partial=word)
+        for text in patterns
+        for fold in (False, True)
+        for word in (False, True)
+    ]
     subscriptions = subscriptions_of([*own, *map(not_, own)])
     values = ["Ärger Ö", "ärger ö", "süß", "SÜSS", "σας", "ΣΑΣ σας", "i̇x", "İx", "abÖ", "ä, ö!", "\ud800Ä"]
     seen = [{"k": text} for text in values]

@@ -785,9 +785,7 @@ def _is_true(kind: int, a: int, b: int, messages: Messages, segment: SegmentArra
 
 
 @inlined
-def _verify(
-    program: int, messages: Messages, segment: SegmentArrays, scratch: Scratch
-) -> int:
+def _verify(program: int, messages: Messages, segment: SegmentArrays, scratch: Scratch) -> int:
     """Return 1 if all checks of a program are true, 0 if not, and more if that is not known.
 
     Trees are read in the order of their nodes, and what cannot change a group any more is passed over.
