@@ -21,8 +21,8 @@ from statistics import median
 from benchmarks.harness import Case, Options, Result, Setup, Supply, clock, rates
 from benchmarks.match import columns_of, size_of
 from benchmarks.workloads import rule_id
+from turnout.base.startup import paused_gc
 from turnout.conditions import Group, Kiwi, Logic
-from turnout.gc_tools import paused_gc
 from turnout.subscriptions import Subscription
 from turnout.subscriptions.index import Index
 from turnout.subscriptions.index.anchor_frequencies import Costs

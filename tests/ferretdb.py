@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
-from turnout.files import FileLock
+from turnout.base.files import FileLock
 
 VERSION = "v1.24.0"
 

@@ -24,12 +24,13 @@ from nats.errors import ProtocolError
 
 from tests.regexes import Found, collected, files, hostile
 from turnout import Route
+from turnout.base.startup import paused_gc
+from turnout.base.terminal import guesses, nearest
 from turnout.codecs import Format, codec_of
 from turnout.codecs.ddl import parse_ddl
 from turnout.conditions import parse as parse_condition
 from turnout.conditions.pattern import lexemes, parse_pattern, pattern_matcher
 from turnout.errors import ConfigError, RecordError, RouteError, SubjectError
-from turnout.gc_tools import paused_gc
 from turnout.nats.jetstream._frames import FrameParser
 from turnout.nats.protocol.errors import BrokenFrameError
 from turnout.nats.protocol.headers import parse_table
@@ -47,7 +48,6 @@ from turnout.server.security import Gate
 from turnout.subjects import MappingTable, SubjectTransform
 from turnout.subjects.functions import FUNCTIONS, parse_call
 from turnout.subjects.tokens import check_subject
-from turnout.suggestions import guesses, nearest
 from turnout.transforms.cast_conversions import caster
 from turnout.transforms.java.literal import parse_literal
 from turnout.transforms.java.number import low_bits, parsed_integer

@@ -27,10 +27,10 @@ from benchmarks._chain import BatchChain
 from benchmarks._flights import batches, lines, of_shapes, route, supply
 from benchmarks.harness import Case, Options, Result, Setup, rates
 from benchmarks.peers.programs import Program, java_program
+from turnout.base.startup import paused_gc
 from turnout.demo.flights import FlightMessage
 from turnout.engine.reading import AT_ONCE
 from turnout.errors import TurnoutError
-from turnout.gc_tools import paused_gc
 
 KAFKA = "4.3.0"
 """The first that knows ``schema.content`` is 4.2.0."""

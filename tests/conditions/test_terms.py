@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 
 from tests.conditions.strategies import conditions, leaves, messages
+from turnout.base.multivalued import values_at
 from turnout.conditions import all_of, any_of, evaluate, kiwi, not_, one_of
 from turnout.conditions.anchor import ALWAYS, Anchor, anchors_of, implies, lookups_of, prober, weight
 from turnout.conditions.check import check_of, passes
 from turnout.conditions.evaluate import leaf_holds
 from turnout.conditions.terms import MAX_CHECKS, Term, terms_of
-from turnout.multivalued import values_at
 
 
 def has(message, anchor):

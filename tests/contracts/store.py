@@ -664,7 +664,7 @@ def _set_clock(monkeypatch, seconds: float) -> None:
         time_ns=lambda: time.time_ns() + int(seconds * 1e9),
         monotonic=time.monotonic,
     )
-    for module in ("turnout.clocks", "turnout.subscriptions.past"):
+    for module in ("turnout.base.clocks", "turnout.subscriptions.past"):
         monkeypatch.setattr(f"{module}.time", wrong)
 
 

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.engine.batches import DEAD, SINK, WANTED, batch, program
+from turnout.base.histogram import Histogram
 from turnout.conditions import kiwi
 from turnout.engine import Counts
 from turnout.engine.flow import Flow, Stages
-from turnout.histogram import Histogram
 from turnout.routes import Route
 from turnout.subscriptions import Subscription
 from turnout.subscriptions.index import Index

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from turnout.base.multivalued import Texts, metadata_of, texts_or_none
 from turnout.conditions import Compare, Condition, Exists, Group, Kiwi, Logic, Operator, evaluate
 from turnout.engine.metadata import Metadata, texts_of
-from turnout.multivalued import Texts, metadata_of, texts_or_none
 from turnout.records import Batch, Field, Float32, Moment, Schema
 from turnout.records.batch import Record
 from turnout.records.schema import TIMESTAMP

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from turnout.base.multivalued import MAX_VALUES, Texts
 from turnout.engine.metadata import Metadata, texts_of
-from turnout.multivalued import MAX_VALUES, Texts
 from turnout.records import Batch, Field, Schema
 from turnout.records.batch import Record
 from turnout.records.headers import Header

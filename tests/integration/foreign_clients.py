@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import turnout
-from turnout.files import FileLock
+from turnout.base.files import FileLock
 
 _SOURCES: Final = Path(__file__).parent / "clients"
 PROTOS: Final = Path(turnout.__file__).parents[1]

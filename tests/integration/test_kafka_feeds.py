@@ -12,8 +12,8 @@ from tests.integration.kafka_broker import KafkaBroker
 from tests.integration.test_kafka_history import Scene, broker  # noqa: F401 - a fixture
 from tests.server.conftest import Bench, client_of
 
+from turnout.base.clocks import EPOCH
 from turnout.conditions import parse
-from turnout.epoch import EPOCH
 from turnout.history.feed import FeedMessage, FeedReader
 from turnout.kafka.admin import KafkaAdmin
 from turnout.kafka.producer import KafkaMessages, KafkaProducer

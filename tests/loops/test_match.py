@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from tests.conditions.strategies import conditions, messages, multivalued_messages
 from tests.subscriptions.index.asking import expected, subscriptions_of
+from turnout.base.multivalued import metadata_of
 from turnout.conditions import Kiwi, all_of, any_of, kiwi, not_, one_of, parse
 from turnout.loops import match as loop
 from turnout.loops import texts
 from turnout.loops.compiled import Loop
-from turnout.multivalued import metadata_of
 from turnout.subscriptions import Matcher
 from turnout.subscriptions.index import Index, segment_matcher
 

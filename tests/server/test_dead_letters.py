@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from turnout.base.clocks import Microseconds
 from turnout.engine.sample_records import SampleRecord
-from turnout.epoch import Microseconds
 from turnout.history.dead_letters import DeadLetter
 from turnout.server.dead_letters import chosen, page_of
 from turnout.server.errors import ConflictError

@@ -9,7 +9,7 @@ import pytest
 
 from tests.server.conftest import wait_for
 from tests.server.fakes import FakeRunner
-from turnout import background
+from turnout.base import background
 from turnout.delivery.failures import DeliveryCounts
 from turnout.errors import StreamError
 from turnout.routes import Route

@@ -17,8 +17,8 @@ from tools.reference_metrics import NAMES
 
 from tests.server.conftest import Bench, route_text, wait_for
 from tests.server.fakes import FakeRunner
+from turnout.base.histogram import Histogram
 from turnout.engine.flow import Flow
-from turnout.histogram import Histogram
 from turnout.runtime.lag import Lag
 from turnout.runtime.open_splits.slots import SlotUse
 from turnout.server.config import ServerConfig

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from turnout.base.yaml_values import load
 from turnout.server import watch
 from turnout.server.watch import Files, digest_of
-from turnout.yaml_values import load
 
 ROUTE = "name: a\n"
 

@@ -18,7 +18,7 @@ import pytest
 from pyspark.sql.types import StructType
 from tests.streams import own_stream
 
-from turnout.caches import LruCache
+from turnout.base.caches import LruCache
 from turnout.conditions import exists
 from turnout.embedded import NatsServer
 from turnout.engine import Counts, Messages

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from tests.conditions.strategies import conditions, messages
 from tests.subscriptions.index.asking import columns_of
+from turnout.base.clocks import EPOCH
 from turnout.conditions import evaluate, kiwi
-from turnout.epoch import EPOCH
 from turnout.errors import SubscriptionInvalidError
 from turnout.subscriptions import Matcher, Subscription
 from turnout.subscriptions.expiry import Expiry

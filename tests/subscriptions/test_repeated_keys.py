@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from turnout.base.yaml_values import load, repeated_key
 from turnout.conditions import Condition, format_condition, kiwi, parse
 from turnout.errors import ConditionError, SubscriptionInvalidError
 from turnout.subscriptions import Subscription
@@ -16,7 +17,6 @@ from turnout.subscriptions.plain_lines import read_plain
 from turnout.subscriptions.sigma import SkippedRule
 from turnout.subscriptions.sigma.rules import read_text
 from turnout.subscriptions.validation import check
-from turnout.yaml_values import load, repeated_key
 
 LINE = (
     '{"id":"a","metadata":{"n":"v"},'

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from tests.transforms.chains import STRUCT, chain, values
 
-from turnout.epoch import Milliseconds
+from turnout.base.clocks import Milliseconds
 from turnout.records import Batch, Block, Failure, Headers, Int32, Moment, Record
 from turnout.transforms.apply import ChainRunner
 

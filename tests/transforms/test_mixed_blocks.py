@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from turnout.base.clocks import Milliseconds
 from turnout.codecs import EncodeErrors, Format, codec_of, json_objects
-from turnout.epoch import Milliseconds
 from turnout.records import Batch, Block, Headers
 from turnout.records.block import rows_of
 from turnout.transforms import Chain, Transform

@@ -17,9 +17,9 @@ from typing import Annotated, Any, Final, NamedTuple
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from turnout.base.terminal import printable
 from turnout.cli.exits import INTERRUPTED, OUTPUT_CLOSED, WRONG_REQUEST, exit_code_of
 from turnout.errors import TurnoutError, message_of
-from turnout.terminal import printable
 
 
 class CommandEntry(NamedTuple):

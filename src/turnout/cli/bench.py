@@ -13,10 +13,10 @@ from typing import Annotated, Any
 
 import typer
 
-from turnout.bundle import bundled
+from turnout.base.bundle import bundled
+from turnout.base.untrusted import JsonObject
 from turnout.cli.exits import FAILED
 from turnout.errors import ConfigError, MissingExtraError, Mistake
-from turnout.untrusted import JsonObject
 
 _ALL = "all"
 _BUDGET_SECONDS = 700

@@ -14,15 +14,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from turnout.base.plural import plural
+from turnout.base.startup import paused_gc
+from turnout.base.terminal import did_you_mean, json_text, printable, printable_lines
+from turnout.base.untrusted import JsonObject
 from turnout.cli.exits import DONE, FAILED, WRONG_REQUEST
 from turnout.cli.options import AsJson, RouteFile, StoreTimeout, loaded_route
 from turnout.errors import RouteError, TurnoutError
-from turnout.gc_tools import paused_gc
-from turnout.plural import plural
 from turnout.secrets import masked_url
-from turnout.suggestions import did_you_mean
-from turnout.terminal import json_text, printable, printable_lines
-from turnout.untrusted import JsonObject
 
 if TYPE_CHECKING:
     from turnout.engine import Messages, Result
@@ -89,7 +88,7 @@ def _as_json(mistake: Mistake) -> dict[str, object]:
 
 def _probe(route: Route, records: int, *, as_json: bool) -> list[Probed]:
     """Return the results of all checks of the servers; each is printed immediately."""
-    from turnout.startup import block_pandas_import
+    from turnout.base.startup import block_pandas_import
 
     block_pandas_import()
     checks = []

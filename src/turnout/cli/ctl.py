@@ -17,13 +17,13 @@ from urllib.parse import quote, urlencode, urlsplit
 
 import typer
 
+from turnout.base.http_exchange import exchange
+from turnout.base.loopback import is_loopback
+from turnout.base.terminal import json_text, printable_lines
+from turnout.base.untrusted import JsonObject
 from turnout.cli.options import PLACE, AsJson
 from turnout.errors import ConfigError, ConnectionLostError, Mistake, RunError, TurnoutError
-from turnout.http_exchange import exchange
-from turnout.loopback import is_loopback
 from turnout.secrets import masked_url
-from turnout.terminal import json_text, printable_lines
-from turnout.untrusted import JsonObject
 
 _ON_PAGE = 1000
 

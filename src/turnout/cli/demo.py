@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
+from turnout.base.files import lasting_folder
 from turnout.cli.exits import FAILED, stop_on_signals
 from turnout.cli.options import AsJson, Master
 from turnout.cli.run import console, loading, result_json, run_display, run_summary
 from turnout.errors import MissingExtraError
-from turnout.private_files import lasting_folder
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -81,10 +81,10 @@ def _demo(
     seconds: int | None = None,
 ) -> bool:
     """Run the demo; return False if records are missing, or deliveries."""
+    from turnout.base.startup import block_pandas_import
     from turnout.demo.year import Demo
     from turnout.embedded import find_nats_server
     from turnout.runtime.java import find_java
-    from turnout.startup import block_pandas_import
 
     block_pandas_import()
     screen = console(quiet=as_json)
@@ -145,9 +145,9 @@ def _deliver(demo: WebhookDemo, result: DemoResult, stop: threading.Event, scree
 
 def _kafka(limit: int | None, subscriptions: int, *, keep: bool, master: str, as_json: bool) -> bool:
     """Run the demo on a broker and a registry of its own."""
+    from turnout.base.startup import block_pandas_import
     from turnout.demo.kafka_year import KafkaDemo
     from turnout.runtime.java import find_java
-    from turnout.startup import block_pandas_import
 
     block_pandas_import()
     screen = console(quiet=as_json)

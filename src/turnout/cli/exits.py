@@ -62,7 +62,7 @@ def stop_on_signals() -> Iterator[threading.Event]:
     """
     import socket
 
-    from turnout.background import run_once
+    from turnout.base.background import run_once
 
     stop = threading.Event()
     usual: dict[int, Callable[[int, FrameType | None], object] | int | None] = {}

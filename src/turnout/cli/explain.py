@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from turnout.base.startup import paused_gc
+from turnout.base.terminal import json_text, printable_lines
 from turnout.cli.options import AsJson, AsOf, RouteFile, StoreTimeout, loaded_route
 from turnout.errors import ConfigError, Mistake
-from turnout.gc_tools import paused_gc
-from turnout.terminal import json_text, printable_lines
 
 if TYPE_CHECKING:
     from turnout.engine.change_event import ChangeEvent
@@ -54,7 +54,7 @@ def _explanation(
     route: Route, record: str | None, file: Path | None, subscription: str | None, as_of: str
 ) -> RecordExplanation:
     """Return the way of a record: a stored one, or one that is written in a file or on standard input."""
-    from turnout.startup import block_pandas_import
+    from turnout.base.startup import block_pandas_import
 
     block_pandas_import()
     from turnout.cli.options import subscriptions_of

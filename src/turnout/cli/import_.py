@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from turnout.base.plural import plural
+from turnout.base.terminal import json_text, printable_lines, printable_on_terminal
 from turnout.cli.exits import DONE, FAILED
 from turnout.errors import ConfigError, Mistake
-from turnout.plural import plural
-from turnout.terminal import json_text, printable_lines, printable_on_terminal
 
 if TYPE_CHECKING:
     from turnout.routes.drafts import Draft
@@ -119,10 +119,10 @@ def eventbridge(
 
 def _event_subscriptions(paths: list[Path], destinations: list[str]) -> tuple[list[Subscription], list[SkippedRule]]:
     """Return the rules as subscriptions, named after them or their file, and the omitted ones."""
-    from turnout.file_reading import read_file
+    from turnout.base.files import read_file
+    from turnout.base.untrusted import RepeatedKeyError, unique_object
     from turnout.subscriptions.eventbridge import PatternError, rules_of
     from turnout.subscriptions.sigma import SkippedRule
-    from turnout.untrusted import RepeatedKeyError, unique_object
 
     subscriptions: list[Subscription] = []
     unsupported: list[SkippedRule] = []

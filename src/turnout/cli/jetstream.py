@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from turnout.durations import parse_duration
+from turnout.base.clocks import parse_duration
+from turnout.base.terminal import json_text, printable, printable_lines, printable_on_terminal
+from turnout.base.untrusted import decimal
 from turnout.errors import ConfigError, Mistake
 from turnout.nats.protocol.options import ConnectionOptions, option_of
-from turnout.terminal import json_text, printable, printable_lines, printable_on_terminal
-from turnout.untrusted import decimal
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from turnout.base.plural import plural
+from turnout.base.terminal import printable_on_terminal
+from turnout.base.untrusted import JsonObject
 from turnout.cli.exits import FAILED, WRONG_REQUEST
 from turnout.errors import ConfigError, Mistake, SubjectError
-from turnout.plural import plural
-from turnout.terminal import printable_on_terminal
-from turnout.untrusted import JsonObject
 
 if TYPE_CHECKING:
     from turnout.subjects.explain import MappingExplanation

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from turnout.base.terminal import printable_lines
 from turnout.cli.exits import FAILED
 from turnout.cli.import_ import write_new
 from turnout.errors import TurnoutError
 from turnout.secrets import masked_url
-from turnout.terminal import printable_lines
 
 if TYPE_CHECKING:
     from turnout.history import Report

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
+from turnout.base.untrusted import decimal
 from turnout.errors import ConfigError, MissingExtraError, Mistake
-from turnout.untrusted import decimal
 
 if TYPE_CHECKING:
     from turnout.routes import Route

@@ -22,10 +22,10 @@ from rich.live import Live
 from rich.spinner import Spinner
 from rich.table import Table
 
-from turnout.background import Background
+from turnout.base.background import Background
+from turnout.base.terminal import printable
 from turnout.cli.exits import FAILED, INTERRUPTED, stop_on_signals
 from turnout.cli.options import AsJson, RouteFile, SparkLog, StoreTimeout, check_store, loaded_route, needs_spark
-from turnout.terminal import printable
 
 if TYPE_CHECKING:
     from turnout.engine.counts import Counts
@@ -60,13 +60,13 @@ def run(
 
 def _run(loaded: Route, *, once: bool, master: str, checkpoint: str | None, spark_log: Path | None, form: str) -> None:
     with needs_spark():
+        from turnout.base.startup import block_pandas_import
         from turnout.loops.compiled import cache_is_filled, compile_loops
         from turnout.runtime.preflight import preflight
         from turnout.runtime.progress import StartupStep
         from turnout.spark.running.job import run as run_route
         from turnout.spark.session.build import route_session
         from turnout.spark.session.connect import is_connect
-        from turnout.startup import block_pandas_import
 
     if not is_connect(master):
         block_pandas_import()

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from turnout.base.terminal import json_text
 from turnout.cli.exits import FAILED, INTERRUPTED, stop_on_signals
 from turnout.cli.options import AsJson, StoreTimeout, StoreUrl, loaded_route, opened_store, store_url_of
 from turnout.errors import ConfigError, MissingExtraError, Mistake
-from turnout.terminal import json_text
 
 if TYPE_CHECKING:
     from turnout.rpc.server import RpcServer
@@ -64,13 +64,13 @@ def _serve(paths: list[Path], config_file: Path | None, timeout: float | None, *
     if missing:
         raise ConfigError([Mistake(str(path), "there is no such folder or file") for path in missing])
     try:
-        from turnout.background import run_once
+        from turnout.base.background import run_once
+        from turnout.base.startup import block_pandas_import
         from turnout.console import add_console
         from turnout.loops import compile_loops
         from turnout.server.config import ServerConfig
         from turnout.server.logs import set_up_logs
         from turnout.server.serving import RouteServer
-        from turnout.startup import block_pandas_import
         from turnout.subscriptions.sealing import secret_keys
     except ModuleNotFoundError as absent:
         if (absent.name or "").split(".")[0] == "turnout":
@@ -126,7 +126,7 @@ def serve_subscriptions(
     log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error. [LOG_LEVEL]")] = None,
 ) -> None:
     """Serve subscriptions over gRPC until SIGTERM or SIGINT; other settings are read from the environment."""
-    from turnout.background import run_once
+    from turnout.base.background import run_once
     from turnout.loops import compile_loops
     from turnout.rpc.kiwi_tree import registries
     from turnout.rpc.server import subscriptions_server

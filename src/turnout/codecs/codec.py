@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol, TypeAlias, cast, runtime_checkable
 
-from turnout.deferred import np
+from turnout.base.deferred import np
 from turnout.errors import RecordError, TurnoutError
 from turnout.records import Block, Positions, Schema, group
 from turnout.records.types import Column, DynamicValue, Value

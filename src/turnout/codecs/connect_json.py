@@ -10,6 +10,7 @@ from typing import ClassVar, Final, TypeAlias
 
 import msgspec
 
+from turnout.base.deferred import np
 from turnout.codecs.codec import Decoded, attempt, with_tombstones
 from turnout.codecs.json_forms import wire_form
 from turnout.codecs.json_objects import ObjectReader
@@ -17,7 +18,6 @@ from turnout.codecs.json_reading import Reader
 from turnout.codecs.json_writing import Written, texts_of
 from turnout.codecs.kind import CodecKind, Setting, choice, flag
 from turnout.codecs.plain_json import JSON_CONVERTER
-from turnout.deferred import np
 from turnout.errors import RecordError
 from turnout.records import Block, Positions, Schema
 

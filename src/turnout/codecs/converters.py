@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from turnout.base.terminal import nearest
 from turnout.codecs.format import Format
 from turnout.codecs.kind import CodecKind, Setting
 from turnout.codecs.registry import kinds
 from turnout.errors import Mistake
-from turnout.suggestions import nearest
 
 _WITHOUT_EFFECT = {"schemas.cache.size", "converter.type"}
 

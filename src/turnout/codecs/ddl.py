@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple
 
+from turnout.base.terminal import nearest
 from turnout.records.schema import ANY, DATE, DECIMAL, DIGITS, TIMESTAMP, Field, Schema
-from turnout.suggestions import nearest
 
 _SIMPLE: Mapping[str, Schema] = MappingProxyType(
     {

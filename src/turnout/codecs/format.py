@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Self
 
+from turnout.base.terminal import did_you_mean
 from turnout.codecs.codec import Codec
 from turnout.codecs.kind import CodecKind, file_names
 from turnout.codecs.notation import Notation
 from turnout.codecs.registry import BUILTIN, format_names, kind_of
 from turnout.errors import ConfigError, Mistake
 from turnout.records.types import DynamicValue
-from turnout.suggestions import did_you_mean
 
 
 @dataclass(frozen=True, slots=True, init=False)

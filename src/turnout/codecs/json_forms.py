@@ -9,11 +9,11 @@ from decimal import Decimal
 from functools import lru_cache, partial
 from typing import TypeAlias
 
+from turnout.base.clocks import MILLISECONDS_PER_DAY
+from turnout.base.deferred import np
 from turnout.codecs.json_leaf_readers import EXACT
 from turnout.codecs.moments import dates_as_text, timestamps_as_text
 from turnout.codecs.nodes import each
-from turnout.deferred import np
-from turnout.epoch import MILLISECONDS_PER_DAY
 from turnout.errors import RecordError
 from turnout.records import BigInt, Float32, Int8, Int16, Int32, Moment, Schema, Struct
 from turnout.records.schema import ANY, DATE, DECIMAL, TIME, TIMESTAMP

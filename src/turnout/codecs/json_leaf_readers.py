@@ -12,9 +12,9 @@ from typing import Annotated, Final, TypeAlias
 
 import msgspec
 
+from turnout.base.clocks import MILLISECONDS_PER_DAY
 from turnout.codecs.moments import day_of, moment_of, read_date, read_timestamp
 from turnout.codecs.nodes import JsonType, Misfit, Node, Slow, each, json_of, slow_node
-from turnout.epoch import MILLISECONDS_PER_DAY
 from turnout.records import BigInt, Moment, Schema
 from turnout.records.schema import ANY, DATE, DECIMAL, TIME, TIMESTAMP
 from turnout.records.types import DynamicValue, Value

@@ -9,10 +9,10 @@ from typing import Final
 
 import msgspec
 
+from turnout.base.deferred import np
 from turnout.codecs.codec import Decoded
 from turnout.codecs.json_leaf_readers import Schemaless, read_schemaless
 from turnout.codecs.json_reading import SchemalessReader, schemaless_decoder
-from turnout.deferred import np
 from turnout.loops import json as loops
 from turnout.records import Block, Positions
 from turnout.records.spans import Layout, MixedObjects, SpanColumn, Spans, Texts

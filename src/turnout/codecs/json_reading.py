@@ -10,6 +10,7 @@ from typing import Final, TypeAlias
 import msgspec
 from msgspec.structs import astuple
 
+from turnout.base.deferred import np
 from turnout.codecs.codec import Decoded
 from turnout.codecs.ddl import Declared
 from turnout.codecs.json_leaf_readers import Leaf, Schemaless, declared_leaf, read_schemaless, wire_leaf
@@ -24,7 +25,6 @@ from turnout.codecs.nodes import (
     slow_node,
     struct_node,
 )
-from turnout.deferred import np
 from turnout.errors import RecordError
 from turnout.records import Block, Positions, Schema, group
 from turnout.records.schema import DIGITS

@@ -11,9 +11,9 @@ from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
+from turnout.base.deferred import np
 from turnout.codecs.json_forms import Form, builtin_of, hook, json_form
 from turnout.codecs.moments import timestamps_as_text
-from turnout.deferred import np
 from turnout.errors import RecordError
 from turnout.loops import json as loops
 from turnout.records import BigInt, Block, Int8, Int16, Int32, Moment, Schema, Struct

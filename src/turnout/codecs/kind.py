@@ -6,10 +6,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from turnout.base.terminal import did_you_mean
 from turnout.codecs.codec import Codec
 from turnout.codecs.notation import Notation, TextNotation
 from turnout.errors import ConfigError, Mistake
-from turnout.suggestions import did_you_mean
 
 _SWITCH: Final[Mapping[str, object]] = {
     "anyOf": [{"type": "boolean"}, {"type": "string", "pattern": "^(?:[Tt]rue|[Ff]alse|TRUE|FALSE)$"}]

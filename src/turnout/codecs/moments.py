@@ -8,8 +8,8 @@ from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
-from turnout.deferred import DeferredModule
-from turnout.epoch import EPOCH, MILLISECONDS_PER_DAY
+from turnout.base.clocks import EPOCH, MILLISECONDS_PER_DAY
+from turnout.base.deferred import DeferredModule
 from turnout.records import Moment
 from turnout.records.text import iso_of
 

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Final
 
+from turnout.base.deferred import np
 from turnout.codecs.codec import Decoded, attempt, with_tombstones
 from turnout.codecs.ddl import DdlError, parse_ddl
 from turnout.codecs.json_objects import ObjectReader
 from turnout.codecs.json_reading import Reader
 from turnout.codecs.json_writing import encode_json
 from turnout.codecs.kind import CodecKind, Setting
-from turnout.deferred import np
 from turnout.records import Block, Positions, Schema
 
 JSON_CONVERTER: Final = "org.apache.kafka.connect.json.JsonConverter"

@@ -9,11 +9,11 @@ from importlib.metadata import EntryPoint
 from types import MappingProxyType, SimpleNamespace
 from typing import Final
 
+from turnout.base.startup import entry_points
 from turnout.codecs import avro, connect_json, json_schema, msgpack, plain, plain_json, protobuf
 from turnout.codecs.codec import Codec
 from turnout.codecs.kind import CodecKind
 from turnout.errors import ConfigError, Mistake
-from turnout.plugins import entry_points
 
 ENTRY_POINT: Final = "turnout.codecs"
 """The entry point group in which a package names its formats; each is a `CodecKind`."""

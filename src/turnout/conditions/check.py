@@ -10,12 +10,12 @@ from functools import lru_cache, singledispatch
 from operator import eq, ge, gt, le, lt
 from typing import NamedTuple
 
+from turnout.base.multivalued import Metadata, seen_texts
 from turnout.conditions.element import element_holds
 from turnout.conditions.evaluate import address_text, network_span, parsed_number
 from turnout.conditions.model import Cidr, Compare, Element, Exists, Kiwi, Leaf, Operator, Regex, SubjectMatch
 from turnout.conditions.pattern import ANY, Piece, fold, lexemes, parse_pattern, pattern_matcher
 from turnout.conditions.regex import regex_searcher
-from turnout.multivalued import Metadata, seen_texts
 from turnout.subjects.pattern import matches as subject_matches
 
 

@@ -16,11 +16,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
+from turnout.base.terminal import nearest
+from turnout.base.untrusted import JsonMapping
 from turnout.conditions.fields import FLAG, KINDS, TEXT, kind_of
 from turnout.conditions.model import Condition, Group, Logic
 from turnout.errors import ConditionError
-from turnout.suggestions import nearest
-from turnout.untrusted import JsonMapping
 
 Json: TypeAlias = dict[str, Any]
 

@@ -13,11 +13,11 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
+from turnout.base.multivalued import ANY_KEY, Expanded, Metadata, Texts, metadata_key, split_kind, texts_or_none
 from turnout.conditions.evaluate import evaluate
 from turnout.conditions.model import Cidr, Compare, Condition, Element, Group, Kiwi, Logic, leaves
 from turnout.conditions.text import parse
 from turnout.errors import ConditionError
-from turnout.multivalued import ANY_KEY, Expanded, Metadata, Texts, metadata_key, split_kind, texts_or_none
 from turnout.records.field_paths import ADDRESS, EACH, PathError, parse_elements
 from turnout.records.path_texts import flat_elements, leaf_texts, text_of_kind
 from turnout.records.text import NumberText

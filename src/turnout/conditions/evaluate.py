@@ -8,6 +8,7 @@ from functools import lru_cache, singledispatch
 from ipaddress import ip_address, ip_network
 from math import nan
 
+from turnout.base.multivalued import Metadata, seen_texts
 from turnout.conditions.model import (
     Cidr,
     Compare,
@@ -24,7 +25,6 @@ from turnout.conditions.model import (
 )
 from turnout.conditions.pattern import fold, lexemes, pattern_matcher
 from turnout.conditions.regex import regex_searcher
-from turnout.multivalued import Metadata, seen_texts
 from turnout.subjects.pattern import matches as subject_matches
 
 NUMBER = r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?"

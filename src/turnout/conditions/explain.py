@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from turnout.base.multivalued import Metadata, values_at
 from turnout.conditions.evaluate import evaluate
 from turnout.conditions.model import Condition, Group, Logic
 from turnout.conditions.text import format_condition
-from turnout.multivalued import Metadata, values_at
 
 _SHOWN_VALUES = 10
 """Values of one key that an explanation names."""

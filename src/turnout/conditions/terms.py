@@ -20,11 +20,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeAlias, TypeGuard
 
+from turnout.base.multivalued import ANY_KEY
 from turnout.conditions.anchor import ALWAYS, Anchor, anchors_of, implies
 from turnout.conditions.evaluate import leaf_holds
 from turnout.conditions.model import Condition, Exists, Group, Kiwi, Leaf, Logic, leaves, nodes
 from turnout.conditions.pattern import parse_pattern
-from turnout.multivalued import ANY_KEY
 
 MAX_CHECKS = 4096
 """Maximum number of checks in all terms of one condition."""

@@ -35,6 +35,7 @@ from dataclasses import replace
 from functools import partial
 from ipaddress import ip_interface
 
+from turnout.base.multivalued import ANY_KEY, KINDS, is_plain_key, leaf_key, metadata_key, split_kind
 from turnout.conditions.build import between
 from turnout.conditions.model import (
     MAX_DEPTH,
@@ -52,7 +53,6 @@ from turnout.conditions.model import (
     SubjectMatch,
 )
 from turnout.errors import ConditionError
-from turnout.multivalued import ANY_KEY, KINDS, is_plain_key, leaf_key, metadata_key, split_kind
 
 _QUOTED = r'"(?:[^"]|"")*"'
 _SPACE = re.compile(r"\s*")

@@ -11,11 +11,11 @@ from urllib.parse import urlencode
 from fastapi import Depends, Query
 from markupsafe import Markup
 
+from turnout.base.plural import plural
 from turnout.console.figures import Branch, FlowStep, Point, Series, flow, plot
 from turnout.console.formatting import number, rate, span
 from turnout.engine.counts import Counts
 from turnout.engine.flow import KEY, MAPPING, MATCH, SINK, SOURCE, VALUE, Stages
-from turnout.plural import plural
 from turnout.routes import Route
 from turnout.server.minutes import MinuteCounts, MinutePace
 from turnout.server.state import State

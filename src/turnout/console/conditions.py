@@ -9,16 +9,16 @@ from typing import Final, Literal, TypeAlias
 
 import numpy as np
 
+from turnout.base.clocks import seconds_of_millis
+from turnout.base.multivalued import ANY_KEY, leaf_key, readable_texts
 from turnout.conditions import Condition, format_condition, leaves, not_, parse
 from turnout.conditions.model import Cidr, Compare, Exists, Group, Kiwi, Logic, Operator, Regex, SubjectMatch
 from turnout.conditions.pattern import escape
 from turnout.engine import Program
 from turnout.engine.message_ids import origins
 from turnout.engine.metadata import texts_of
-from turnout.epoch import seconds_of_millis
 from turnout.errors import ConditionError
 from turnout.history.masking import check_condition
-from turnout.multivalued import ANY_KEY, leaf_key, readable_texts
 from turnout.routes import Route
 from turnout.runtime.endpoints import adapter_of
 from turnout.server.errors import ConflictError

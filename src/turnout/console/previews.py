@@ -6,6 +6,7 @@ import json
 import time
 from dataclasses import dataclass
 
+from turnout.base.untrusted import decimal
 from turnout.engine import Program
 from turnout.engine.name_counts import NameCount, NameWatch
 from turnout.errors import ConfigError, Mistake, TurnoutError
@@ -23,7 +24,6 @@ from turnout.server.matchers import Matchers
 from turnout.server.offsets import checked_start
 from turnout.server.routes import Routes
 from turnout.server.sandbox import route_of
-from turnout.untrusted import decimal
 
 _EXAMPLES = 3
 

@@ -16,7 +16,7 @@ from aiohappyeyeballs import AddrInfoType, start_connection
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 from yarl import URL
 
-from turnout.background import Tasks
+from turnout.base.background import Tasks
 from turnout.delivery.guard import (
     AddressGuard,
     ForbiddenAddressError,

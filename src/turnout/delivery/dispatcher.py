@@ -17,7 +17,8 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final, TypeVar
 
-from turnout.background import Tasks, keep_running
+from turnout.base.background import Tasks, keep_running
+from turnout.base.plural import plural
 from turnout.delivery.client import GONE, Client, Response
 from turnout.delivery.failures import DeliveryCounts, Failures
 from turnout.delivery.lane import Delivery, EndpointStatus, Lane, LastResponse
@@ -25,7 +26,6 @@ from turnout.delivery.queue import AttemptLog, DeliveryQueue, QueuedMessage
 from turnout.delivery.requests import order_key, request_of, signed
 from turnout.delivery.settings import Capacity, Lanes
 from turnout.errors import StoreUnavailableError, TurnoutError, message_of
-from turnout.plural import plural
 from turnout.subscriptions.tenants import tenant_of
 
 _log = logging.getLogger(__name__)

@@ -12,7 +12,7 @@ from typing import Final
 from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
-from turnout.background import run_once
+from turnout.base.background import run_once
 
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC
 from typing import Final, Self
 
+from turnout.base.untrusted import LARGEST_SEQUENCE, decimal
 from turnout.delivery.queue import OF_LETTERS, AttemptLog, DeadDelivery, DeliveryQueue, JetStreamBucket, QueuedMessage
 from turnout.errors import StreamError
 from turnout.nats.jetstream import (
@@ -28,7 +29,6 @@ from turnout.nats.protocol.identity import StreamIdentity
 from turnout.routes.endpoints import NatsSink
 from turnout.routes.webhooks import WebhooksPart
 from turnout.subscriptions.webhooks import delivery_address
-from turnout.untrusted import LARGEST_SEQUENCE, decimal
 
 CONSUMER: Final = "turnout-deliver"
 """Name of the durable consumer: several dispatchers share it, and each message goes to one of them."""

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from turnout.base.untrusted import JsonObject
 from turnout.conditions import Condition, all_of, any_of, compare, exists, kiwi, not_, one_of
 from turnout.errors import MissingExtraError, TurnoutError
 from turnout.nats.wire import Connection, Publisher
 from turnout.subscriptions import Store, Subscription
 from turnout.subscriptions.store import create_many
-from turnout.untrusted import JsonObject
 
 FLIGHTS = 336_776
 """Number of flights in the data set."""

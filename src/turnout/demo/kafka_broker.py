@@ -18,12 +18,11 @@ from pathlib import Path
 from typing import Final, Self
 from urllib.parse import urlsplit
 
-from turnout.background import Background
+from turnout.base.background import Background
+from turnout.base.files import replace_file, scratch_folder
 from turnout.embedded.nats_server import free_port
 from turnout.embedded.server_process import start_server
 from turnout.errors import TurnoutError
-from turnout.files import replace_file
-from turnout.private_files import scratch_folder
 from turnout.runtime.java import find_java
 
 BROKER: Final = ("org.apache.kafka:kafka_2.13:3.9.1", "org.apache.kafka:kafka-tools:3.9.1")

@@ -17,7 +17,8 @@ from typing import Any, Final, Self
 
 from fastavro import parse_schema, schemaless_writer
 
-from turnout.bundle import bundled
+from turnout.base.bundle import bundled
+from turnout.base.files import private_folder
 from turnout.codecs.schema_registry.framing import frame
 from turnout.demo.flights import FlightMessage, check_stop, messages, subscribe
 from turnout.demo.kafka_broker import DemoRegistry, KafkaBroker, demo_registry
@@ -27,7 +28,6 @@ from turnout.kafka.admin import KafkaAdmin
 from turnout.kafka.counting import count_records
 from turnout.kafka.options import KafkaOptions
 from turnout.kafka.producer import KafkaMessages, KafkaProducer
-from turnout.private_files import private_folder
 from turnout.routes import Route
 from turnout.subscriptions import open_store
 

@@ -26,7 +26,7 @@ from typing import Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from turnout.background import run_once
+from turnout.base.background import run_once
 from turnout.errors import ConnectionLostError, RunError
 from turnout.nats.protocol.frames import frame
 from turnout.nats.protocol.headers import MESSAGE_ID, encode

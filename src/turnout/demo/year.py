@@ -15,13 +15,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, Self
 
-from turnout.bundle import bundled
+from turnout.base.bundle import bundled
+from turnout.base.files import private_folder
 from turnout.demo.flights import CUT_OFF, FLIGHTS, check_stop, publish_flights, streams, subscribe
 from turnout.demo.traffic import Traffic
 from turnout.embedded import NatsServer
 from turnout.engine.counts import Counts
 from turnout.nats.wire import Connection, PullReader, Range, create_stream, stream_info
-from turnout.private_files import private_folder
 from turnout.records.types import Fields
 from turnout.routes import Route
 from turnout.routes.document import TriggerPart

@@ -17,9 +17,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from turnout.base.files import append_privately, lasting_folder, private_file, private_folder, remove
 from turnout.embedded.server_process import start_server
 from turnout.errors import ConnectionLostError, TurnoutError
-from turnout.private_files import append_privately, lasting_folder, private_file, private_folder, remove
 
 _VERSION = re.compile(r"v(\d+)\.(\d+)\.(\d+)")
 _PORTS = range(15_000, 32_000)

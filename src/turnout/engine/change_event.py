@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from turnout.base.untrusted import is_whole
 from turnout.records.text import iso_of
 from turnout.records.types import DynamicValue
-from turnout.untrusted import is_whole
 
 _ACTIONS: Final = {
     "c": "insert",

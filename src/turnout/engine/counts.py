@@ -9,10 +9,10 @@ from typing import Final
 
 import numpy as np
 
+from turnout.base.untrusted import JsonObject
 from turnout.engine.flow import Flow
 from turnout.engine.outcome import Outcome, Outcomes
 from turnout.records.types import Fields
-from turnout.untrusted import JsonObject
 
 _FLOW: Final = "flow"
 

@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from turnout.deferred import pc
+from turnout.base.deferred import pc
 from turnout.engine.addresses import Addresses
 from turnout.engine.letter_seal import SEAL, seal
 from turnout.engine.message_ids import dead_suffix, origins, origins_of_topics, record_ids

@@ -6,6 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
+from turnout.base.clocks import milliseconds_now
+from turnout.base.multivalued import Metadata, readable_texts
+from turnout.base.untrusted import JsonObject
 from turnout.codecs import Notation, TextNotation, notation_of
 from turnout.conditions import Condition, SeenLeaf, blame, format_condition, leaves, true_leaves
 from turnout.engine.change_event import ChangeEvent, change_event
@@ -16,14 +19,11 @@ from turnout.engine.program import Program
 from turnout.engine.reading import Consumed
 from turnout.engine.stage_report import StageReport, StageWatch
 from turnout.engine.trace import Trace
-from turnout.epoch import milliseconds_now
 from turnout.errors import SubscriptionNotFoundError
-from turnout.multivalued import Metadata, readable_texts
 from turnout.records import Batch, Failure
 from turnout.records.text import readable, text_of
 from turnout.records.types import Fields
 from turnout.subjects.draw_hash import draws_of
-from turnout.untrusted import JsonObject
 
 if TYPE_CHECKING:
     from turnout.subscriptions import Subscription

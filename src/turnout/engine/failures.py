@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
+from turnout.base.untrusted import JsonObject
 from turnout.engine.reading import Consumed
 from turnout.engine.rejection import Rejection, failures_of
 from turnout.errors import RunError
@@ -12,7 +13,6 @@ from turnout.records import Failure
 from turnout.records.text import iso_of, readable
 from turnout.routes import Route
 from turnout.transforms import ErrorPolicy
-from turnout.untrusted import JsonObject
 
 IN_FULL: Final = 20
 """Maximum number of failures of one batch that are shown in full, in the order of reading."""

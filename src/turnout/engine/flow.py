@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from turnout.histogram import Histogram
+from turnout.base.histogram import Histogram
+from turnout.base.untrusted import JsonObject
 from turnout.records.types import Fields
-from turnout.untrusted import JsonObject
 
 if TYPE_CHECKING:
     from turnout.routes import Route

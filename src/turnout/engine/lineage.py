@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from turnout.deferred import pc
+from turnout.base.deferred import pc
 from turnout.engine.message_ids import origins
 from turnout.engine.messages import RECORDS, Messages
 from turnout.engine.reading import Consumed

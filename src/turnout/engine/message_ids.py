@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from turnout.deferred import pc
+from turnout.base.deferred import pc
 from turnout.records.listed import STREAM_ID, TOPIC_ID, ListedRecords
 from turnout.records.types import ArrowBatch, RowIds, Strings
 from turnout.subjects.draw_hash import chained

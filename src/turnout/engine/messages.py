@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from turnout.deferred import pc
+from turnout.base.deferred import pc
 from turnout.engine.reserved import CONNECT_PREFIX, TURNOUT_PREFIX
 from turnout.records import Headers
 from turnout.records.casts import as_type

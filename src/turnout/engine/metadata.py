@@ -6,10 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, TypeAlias
 
-from turnout.conditions import Condition
-from turnout.conditions import leaves as leaves_of
-from turnout.conditions.text import leftovers
-from turnout.multivalued import (
+from turnout.base.multivalued import (
     ANY_KEY,
     Expanded,
     Texts,
@@ -20,14 +17,17 @@ from turnout.multivalued import (
     split_kind,
     texts_or_none,
 )
-from turnout.multivalued import Metadata as Texted
-from turnout.plural import first_names
+from turnout.base.multivalued import Metadata as Texted
+from turnout.base.plural import first_names
+from turnout.base.terminal import nearest
+from turnout.conditions import Condition
+from turnout.conditions import leaves as leaves_of
+from turnout.conditions.text import leftovers
 from turnout.records import Batch, Block, Positions, Schema
 from turnout.records.field_paths import ADDRESS, PREFIX, ListedPath, PathError, has_elements, is_prefix, listed_path
 from turnout.records.path_texts import element_texts_at, entry_at, leaf_texts_at, texts_at
 from turnout.records.text import iso_of, json_text, kind_of_type, text_of
 from turnout.subscriptions.index import Column
-from turnout.suggestions import nearest
 
 if TYPE_CHECKING:
     from turnout.subscriptions import Subscription

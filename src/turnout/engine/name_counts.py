@@ -9,6 +9,7 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
+from turnout.base.terminal import did_you_mean
 from turnout.engine.mapping_report import chosen_by
 from turnout.engine.trace import Watch
 from turnout.expressions import Expression
@@ -18,7 +19,6 @@ from turnout.records.scalars import Struct
 from turnout.records.types import DynamicValue
 from turnout.routes import Route
 from turnout.subscriptions import Subscription
-from turnout.suggestions import did_you_mean
 from turnout.transforms.apply import StageRunner
 from turnout.transforms.base import Errors, Mask, Predicate, Side
 from turnout.transforms.chain import Guard

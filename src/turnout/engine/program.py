@@ -14,7 +14,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from turnout.caches import LruCache
+from turnout.base.caches import LruCache
+from turnout.base.multivalued import single_texts
 from turnout.codecs import Codec, codec_of
 from turnout.engine.addresses import Addresses
 from turnout.engine.counts import Counts, numbers_of_outcomes
@@ -36,7 +37,6 @@ from turnout.engine.result import Result, Sent
 from turnout.engine.trace import BatchOutcome, Trace, Watch, traced
 from turnout.engine.unfit_headers import HeaderRules
 from turnout.engine.writing import Outgoing, Writer
-from turnout.multivalued import single_texts
 from turnout.records import Batch, Positions
 from turnout.records.listed import ListedRecords, as_batch
 from turnout.records.types import ArrowBatch, RowIds

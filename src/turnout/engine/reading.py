@@ -10,10 +10,10 @@ from typing import Final, Self, TypeAlias, cast
 import numpy as np
 import pyarrow as pa
 
+from turnout.base.clocks import Milliseconds
 from turnout.codecs import Codec
 from turnout.codecs.codec import Decoded, as_record_codec
 from turnout.engine.reserved import is_reserved, without_reserved
-from turnout.epoch import Milliseconds
 from turnout.errors import RecordError, TurnoutError
 from turnout.nats.protocol.headers import key_of_header
 from turnout.records import Batch, Failure, Headers, Positions

@@ -10,17 +10,17 @@ import numpy as np
 import pyarrow as pa
 
 from turnout import subscriptions
+from turnout.base.deferred import pc
+from turnout.base.multivalued import ANY_KEY, metadata_key
+from turnout.base.terminal import did_you_mean, nearest
 from turnout.conditions import Condition
-from turnout.deferred import pc
 from turnout.engine.messages import Messages
 from turnout.engine.metadata import Metadata
 from turnout.errors import ConfigError, Mistake
-from turnout.multivalued import ANY_KEY, metadata_key
 from turnout.records import Batch, Headers, Positions
 from turnout.records.field_paths import ADDRESS, listed_path
 from turnout.records.types import RowIds
 from turnout.subscriptions import index
-from turnout.suggestions import did_you_mean, nearest
 
 REPLAY: Final = "Turnout-Replay"
 """The header of a message that a replay sends: the replay's id."""

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from turnout.deferred import pc
+from turnout.base.deferred import pc
 from turnout.engine.unfit_headers import without
 from turnout.records.header_column import ARROW
 from turnout.records.types import ArrowBatch

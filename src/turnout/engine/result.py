@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from turnout.base.untrusted import JsonObject
 from turnout.engine.addresses import Addresses
 from turnout.engine.counts import Counts
 from turnout.engine.dead_letters import dead_letters
@@ -23,7 +24,6 @@ from turnout.engine.rejection import Rejection, rejected_deliveries
 from turnout.engine.unfit_headers import HeaderRules
 from turnout.errors import RunError
 from turnout.routes import Route
-from turnout.untrusted import JsonObject
 
 if TYPE_CHECKING:
     from turnout.subscriptions.index import Index

@@ -11,14 +11,14 @@ from typing import Final, Self
 
 import pyarrow as pa
 
+from turnout.base.clocks import microseconds_since_epoch
+from turnout.base.terminal import guesses
+from turnout.base.untrusted import JsonObject, is_whole
 from turnout.codecs import Notation, TextNotation, notation_of
-from turnout.epoch import microseconds_since_epoch
 from turnout.errors import ConfigError, Mistake
 from turnout.records.header_column import ARROW
 from turnout.records.types import ArrowBatch, Fields, Value
 from turnout.routes import Route
-from turnout.suggestions import guesses
-from turnout.untrusted import JsonObject, is_whole
 
 PARTS = (
     "topic", "partition", "offset", "key", "keyBase64", "value", "valueBase64", "headers", "timestamp", "stream",

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from turnout.base.untrusted import JsonObject
 from turnout.conditions import format_condition
 from turnout.engine.outcome import StageResult
 from turnout.engine.reading import Consumed
@@ -20,7 +21,6 @@ from turnout.transforms.base import Errors, Predicate
 from turnout.transforms.chain import Guard
 from turnout.transforms.condition import Condition, texts_of
 from turnout.transforms.predicates import HasHeaderKey, RecordIsTombstone
-from turnout.untrusted import JsonObject
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from functools import reduce
 from typing import Final
 
+from turnout.base.multivalued import leaf_key
 from turnout.conditions import Condition
 from turnout.conditions.pattern import parse_pattern
 from turnout.engine.subject_bounds import (
@@ -23,7 +24,6 @@ from turnout.engine.subject_bounds import (
     through_mappings,
 )
 from turnout.engine.subject_bounds.narrow import glob_of
-from turnout.multivalued import leaf_key
 from turnout.records.field_paths import parse_path
 from turnout.routes import Route
 from turnout.subjects.pattern import common

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from turnout.deferred import pc
+from turnout.base.deferred import pc
 from turnout.nats.protocol.headers import NAME_RULE, UNFIT_NAME
 from turnout.records import Failure
 from turnout.records.header_column import ARROW

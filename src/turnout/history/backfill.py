@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from turnout.base.untrusted import decimal
 from turnout.engine.replay import Replay
 from turnout.engine.subject_filters import subject_filters
 from turnout.errors import ConfigError, SubscriptionNotFoundError
@@ -29,7 +30,6 @@ from turnout.runtime.feeds.match_folder import MatchFolder
 from turnout.runtime.preflight import preflight
 from turnout.subscriptions import Snapshot, Subscription, open_store
 from turnout.subscriptions.store_url import existing
-from turnout.untrusted import decimal
 
 BACKFILL: Final = "backfill"
 """Value of the header ``Turnout-Replay`` of a message that is delivered late."""

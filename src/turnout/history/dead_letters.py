@@ -11,6 +11,8 @@ from typing import Final, Self
 
 import numpy as np
 
+from turnout.base.clocks import Microseconds, seconds_of_micros
+from turnout.base.untrusted import LARGEST_SEQUENCE, decimal, is_whole
 from turnout.codecs import Codec, codec_of
 from turnout.codecs.plain import Raw
 from turnout.conditions import Condition, parse
@@ -22,7 +24,6 @@ from turnout.engine.reading import batch_of
 from turnout.engine.replay import Where
 from turnout.engine.reserved import CONNECT_PREFIX
 from turnout.engine.sample_records import Header, SampleRecord, record_batch
-from turnout.epoch import Microseconds, seconds_of_micros
 from turnout.errors import ConfigError, Mistake, StreamError
 from turnout.history.masking import Hidden, check_condition
 from turnout.nats.protocol.identity import Origin
@@ -34,7 +35,6 @@ from turnout.runtime.endpoints import adapter_of
 from turnout.runtime.endpoints.letters import NewLetter, SinkLetters
 from turnout.runtime.endpoints.record_rows import rows_of
 from turnout.transforms.content_paths import KEY, VALUE
-from turnout.untrusted import LARGEST_SEQUENCE, decimal, is_whole
 
 REDRIVEN: Final = "Turnout-Redriven"
 """The header of a note among dead letters: how many of them it says something of."""

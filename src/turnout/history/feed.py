@@ -25,10 +25,11 @@ from typing import Final, Self
 import numpy as np
 import pyarrow as pa
 
-from turnout.caches import LruCache
+from turnout.base.caches import LruCache
+from turnout.base.clocks import EPOCH
+from turnout.base.untrusted import LARGEST_SEQUENCE, JsonObject
 from turnout.conditions import any_of, exists, not_
 from turnout.engine import Program, Result
-from turnout.epoch import EPOCH
 from turnout.errors import ConfigError, Mistake, SubscriptionNotFoundError
 from turnout.nats.wire.positions import StreamPosition
 from turnout.routes import Route
@@ -45,7 +46,6 @@ from turnout.subscriptions.destinations import FEED
 from turnout.subscriptions.index import Index
 from turnout.subscriptions.store import Store, open_store
 from turnout.subscriptions.store_url import existing
-from turnout.untrusted import LARGEST_SEQUENCE, JsonObject
 
 _log = logging.getLogger(__name__)
 

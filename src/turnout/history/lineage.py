@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Final, Self
 
+from turnout.base.untrusted import LARGEST_SEQUENCE, JsonObject, decimal
 from turnout.conditions import format_condition
 from turnout.engine import Program
 from turnout.engine.lineage import REVISION, ROUTE, SOURCE
@@ -22,7 +23,6 @@ from turnout.runtime.endpoints import adapter_of
 from turnout.subscriptions import Subscription
 from turnout.subscriptions.as_of import snapshot_of
 from turnout.subscriptions.index import Index
-from turnout.untrusted import LARGEST_SEQUENCE, JsonObject, decimal
 
 _ID = "Nats-Msg-Id"
 

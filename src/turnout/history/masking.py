@@ -10,13 +10,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
+from turnout.base.multivalued import ANY_KEY, metadata_key, split_kind, text_of_texts
+from turnout.base.untrusted import JsonObject
 from turnout.conditions import Condition, leaves
 from turnout.engine.explain import LeafReport, RecordExplanation, RequestedSubscription, SentMessage, Subscriber
 from turnout.engine.outcome import StageResult
 from turnout.engine.sample_records import Header
 from turnout.engine.stage_report import PredicateAnswer, StageReport
 from turnout.errors import ConfigError, Mistake
-from turnout.multivalued import ANY_KEY, metadata_key, split_kind, text_of_texts
 from turnout.records import Record, Schema
 from turnout.records.field_paths import EACH, PathError, has_elements, listed_path, parse_elements, parse_path
 from turnout.records.text import iso_of, json_of, readable, text_of
@@ -28,7 +29,6 @@ from turnout.transforms.chain import Stage
 from turnout.transforms.content_paths import HEADERS, KEY, VALUE, ContentPath, fits, same_name
 from turnout.transforms.drop_headers import DropHeaders
 from turnout.transforms.replace_field import ReplaceField
-from turnout.untrusted import JsonObject
 
 HIDDEN: Final = "***"
 """Text shown in place of masked content."""

@@ -15,6 +15,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from turnout.base.untrusted import JsonObject
 from turnout.engine import Messages, Program
 from turnout.engine.outcome import Outcome
 from turnout.engine.sample_records import Header, SampleRecord, record_batch
@@ -32,7 +33,6 @@ from turnout.runtime.preflight import preflight, with_stored_topics
 from turnout.subscriptions import Store, Subscription, open_store
 from turnout.subscriptions.index import Index
 from turnout.subscriptions.store_url import existing
-from turnout.untrusted import JsonObject
 
 DELIVERED: Final = "delivered"
 FAILED: Final = "failed"

@@ -12,16 +12,16 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Self
 
+from turnout.base.files import FileLock, private_folder, replace_file
+from turnout.base.plural import plural
+from turnout.base.untrusted import JsonObject
 from turnout.conditions import Condition, all_of, format_condition, parse
 from turnout.engine.counts import Counts
 from turnout.engine.replay import Replay, Where
 from turnout.engine.subject_filters import subject_filters
 from turnout.errors import ConfigError, Mistake
-from turnout.files import FileLock, replace_file
 from turnout.nats.protocol.identity import StreamIdentity
 from turnout.nats.wire.positions import StreamPosition, position_of
-from turnout.plural import plural
-from turnout.private_files import private_folder
 from turnout.records.types import Fields
 from turnout.routes import Route
 from turnout.routes.endpoints import Sink
@@ -32,7 +32,6 @@ from turnout.runtime.preflight import preflight
 from turnout.subscriptions import Snapshot
 from turnout.subscriptions.as_of import snapshot_of
 from turnout.subscriptions.past import Moment
-from turnout.untrusted import JsonObject
 
 
 @dataclass(frozen=True, slots=True)

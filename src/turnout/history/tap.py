@@ -13,6 +13,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from turnout.base.terminal import did_you_mean
+from turnout.base.untrusted import JsonObject
 from turnout.conditions import Condition, parse
 from turnout.engine import Program, pieces
 from turnout.engine.outcome import Outcome, StageResult
@@ -33,9 +35,7 @@ from turnout.runtime.preflight import preflight
 from turnout.subscriptions import open_store
 from turnout.subscriptions.index import Index
 from turnout.subscriptions.store_url import existing
-from turnout.suggestions import did_you_mean
 from turnout.transforms.apply import StageRunner
-from turnout.untrusted import JsonObject
 
 _log = logging.getLogger(__name__)
 

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
+from turnout.base.multivalued import Metadata
 from turnout.engine import Program
 from turnout.engine.metadata import record_times, texts_of
 from turnout.engine.trace import Watch
-from turnout.multivalued import Metadata
 from turnout.records import Batch
 from turnout.records.types import ArrowBatch
 from turnout.subscriptions.analysis import AnchorCounter, AnchorTraffic, Loss, Traffic

@@ -13,7 +13,7 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 
-from turnout.epoch import EPOCH, milliseconds_now
+from turnout.base.clocks import EPOCH, milliseconds_now
 from turnout.errors import ConnectionLostError, StreamError
 from turnout.kafka.clients import NOT_FOUND, ErrorWatch, admin_of, code_of, kafka_errors, raise_error
 from turnout.kafka.options import KafkaOptions

@@ -8,9 +8,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from turnout.errors import ConfigError, ConnectionLostError, MissingExtraError, Mistake, StreamError
+from turnout.errors import ConfigError, ConnectionLostError, MissingExtraError, Mistake, StreamError, shortened
 from turnout.kafka.options import KafkaOptions
-from turnout.mistakes import shortened
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError, Message, Producer

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Self
 
+from turnout.base.files import read_file
 from turnout.errors import ConfigError, Mistake
-from turnout.file_reading import read_file
 from turnout.kafka.properties import SECURITY_PREFIXES, translated
 
 _FILES: Final = {

@@ -11,8 +11,8 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
+from turnout.base.histogram import Histogram
 from turnout.errors import ConnectionLostError, StreamError
-from turnout.histogram import Histogram
 from turnout.kafka.admin import KafkaAdmin, TopicRules
 from turnout.kafka.clients import (
     INVALID_RECORD,

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice, pairwise
 from typing import Final
 
-from turnout.varint import varint
+from turnout.base.varint import varint
 
 _FORM: Final = "1:"
 _MAX_CHARACTERS: Final = 3_900

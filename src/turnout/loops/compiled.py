@@ -35,7 +35,7 @@ from functools import cache, update_wrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeAlias, TypeVar, cast
 
-from turnout.deferred import np
+from turnout.base.deferred import np
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, cast
 
-from turnout.deferred import np
-from turnout.epoch import Milliseconds
+from turnout.base.clocks import Milliseconds
+from turnout.base.deferred import np
 from turnout.errors import RecordError
 from turnout.records.block import Block, Positions, rows_of, taking
 from turnout.records.grouping import group

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any, Final, TypeAlias
 
-from turnout.deferred import np
+from turnout.base.deferred import np
 from turnout.records.types import Column, Mask, Octets, Offsets
 
 _MAX_ASCII: Final = 0x7F

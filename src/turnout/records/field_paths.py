@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
-from turnout.multivalued import KINDS, split_kind
-from turnout.suggestions import did_you_mean
+from turnout.base.multivalued import KINDS, split_kind
+from turnout.base.terminal import did_you_mean
 
 _CLOSING = re.compile(r"`(?=\.|$)")
 """Backticks in a name that would close it."""
@@ -140,7 +140,7 @@ class ListedPath(NamedTuple):
     Attributes:
         root: ``value``, ``key``, or a part of the record's address.
         steps: those inside, with `EACH` for each element of an array.
-        kind: kind of the values that count, one of `turnout.multivalued.KINDS`; empty for all.
+        kind: kind of the values that count, one of `turnout.base.multivalued.KINDS`; empty for all.
     """
 
     root: str

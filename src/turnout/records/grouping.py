@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final, TypeAlias
 
-from turnout.deferred import np
+from turnout.base.deferred import np
 from turnout.records.block import Block, Positions, columns_of, types_of
 from turnout.records.schema import Schema
 from turnout.records.types import NewColumn, Value

@@ -9,7 +9,7 @@ from functools import cached_property
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
-from turnout.deferred import DeferredModule, np
+from turnout.base.deferred import DeferredModule, np
 from turnout.records.block import Positions
 from turnout.records.casts import as_type
 from turnout.records.schema import Schema

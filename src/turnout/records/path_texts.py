@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, cast
 
-from turnout.multivalued import PRESENCE_KINDS, Texts, texts_or_none
+from turnout.base.multivalued import PRESENCE_KINDS, Texts, texts_or_none
 from turnout.records.block import Block
 from turnout.records.field_paths import EACH
 from turnout.records.scalars import Moment, Struct

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
+from turnout.base.histogram import Histogram
 from turnout.errors import StreamError
-from turnout.histogram import Histogram
 
 TOO_LARGE: Final = 413
 """Code of a `StreamError` for a message that is larger than its server takes."""

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from decimal import Context, Decimal
 from typing import Any
 
-from turnout.epoch import MILLISECONDS_PER_DAY
+from turnout.base.clocks import MILLISECONDS_PER_DAY
+from turnout.base.untrusted import JsonObject
 from turnout.records.types import DynamicValue, Fields, Value
-from turnout.untrusted import JsonObject
 
 _DATA = "org.apache.kafka.connect.data."
 DATE = _DATA + "Date"

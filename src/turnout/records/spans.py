@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import compress
 from typing import Any, Final, TypeAlias
 
-from turnout.deferred import np
+from turnout.base.deferred import np
 from turnout.records.encoded import EncodedColumn
 from turnout.records.types import Codes, Column, Mask, NewColumn, Octets, Offsets
 

@@ -10,9 +10,9 @@ from itertools import chain
 from json.encoder import encode_basestring as _quoted
 from typing import Final, Self, cast
 
-from turnout.deferred import np
-from turnout.epoch import MILLISECONDS_PER_DAY
-from turnout.multivalued import Metadata, metadata_of, texts_or_none
+from turnout.base.clocks import MILLISECONDS_PER_DAY
+from turnout.base.deferred import np
+from turnout.base.multivalued import Metadata, metadata_of, texts_or_none
 from turnout.records.scalars import Float32, Moment, Struct
 from turnout.records.schema import DATE, TIME, Schema
 from turnout.records.types import DynamicValue

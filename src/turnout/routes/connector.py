@@ -9,15 +9,14 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
 
-from turnout.errors import ConfigError, Mistake
-from turnout.mistakes import shortened
+from turnout.base.terminal import did_you_mean, nearest
+from turnout.base.untrusted import is_text
+from turnout.errors import ConfigError, Mistake, shortened
 from turnout.routes.properties import properties
 from turnout.routes.variables import Variables
-from turnout.suggestions import did_you_mean, nearest
 from turnout.transforms.java.text import split_list
 from turnout.transforms.options import option_text
 from turnout.transforms.policy import OPTIONS as POLICY_OPTIONS
-from turnout.untrusted import is_text
 
 _CONVERTERS = ("key.converter", "value.converter", "header.converter")
 _LISTS = ("transforms", "predicates")

@@ -8,14 +8,14 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from turnout.multivalued import split_kind
+from turnout.base.multivalued import split_kind
+from turnout.base.untrusted import JsonObject
 from turnout.records.field_paths import is_prefix, kind_problem, parse_path
 from turnout.routes.endpoints import AnySink, AnySource, Part
 from turnout.routes.loss_limits import HealthPart
 from turnout.routes.values import StoreUrl, interval
 from turnout.routes.webhooks import WebhooksPart
 from turnout.transforms import ErrorPolicy
-from turnout.untrusted import JsonObject
 
 _POLICYS = {"predicates": "failed_predicates"}
 """Names in an ``errors`` block that `ErrorPolicy` has another one for."""

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from turnout.base.files import check_file
+from turnout.base.terminal import did_you_mean
 from turnout.errors import ConfigError, Mistake
-from turnout.file_reading import check_file
 from turnout.routes.connector import Connector
 from turnout.routes.line_numbers import Document
 from turnout.subjects import mappings_from_file
-from turnout.suggestions import did_you_mean
 
 _OF_FILE = ("file", "account")
 

@@ -8,13 +8,12 @@ from typing import Any, get_args
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from turnout.errors import Mistake
-from turnout.mistakes import MOST_MISTAKES
+from turnout.base.terminal import did_you_mean, nearest
+from turnout.errors import MOST_MISTAKES, Mistake
 from turnout.routes.document import RouteDocument
 from turnout.routes.endpoints import FORMATS, SECRETS, TAGS
 from turnout.routes.line_numbers import Path, dotted, line_of
 from turnout.secrets import is_secret, masked_url
-from turnout.suggestions import did_you_mean, nearest
 
 _EXPECTED = {
     "string_type": "text",

@@ -7,11 +7,11 @@ from dataclasses import replace
 import yaml
 from pydantic import ValidationError
 
+from turnout.base.yaml_values import load
 from turnout.errors import ConfigError, Mistake
 from turnout.routes.endpoints import AnySink, Part, Sink
 from turnout.routes.mistakes import from_validation
 from turnout.routes.route import Route
-from turnout.yaml_values import load
 
 
 class _Document(Part):

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple, TypeVar
 
 from pydantic import ValidationError
 
+from turnout.base.untrusted import decimal
 from turnout.codecs import Converters, Format, codec_of, converters_of
 from turnout.codecs.schema_registry import RegistryOptions
-from turnout.errors import ConfigError, Mistake, SubjectError
-from turnout.mistakes import MOST_MISTAKES
+from turnout.errors import MOST_MISTAKES, ConfigError, Mistake, SubjectError
 from turnout.records import Schema
 from turnout.routes.connector import Connector
 from turnout.routes.document import DeadLetterPart, RouteDocument
@@ -36,7 +36,6 @@ from turnout.transforms import Chain, ErrorPolicy, unknown_fields
 from turnout.transforms.base import Side
 from turnout.transforms.chain import DottedName
 from turnout.transforms.schema_field_checks import useless_stages
-from turnout.untrusted import decimal
 
 DEFAULT_SINK = ""
 """The name of a route's only sink, where it was given as ``sink:``."""

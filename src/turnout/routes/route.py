@@ -9,10 +9,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path as FilePath
 from typing import Self
 
+from turnout.base.files import MAX_BYTES
+from turnout.base.plural import plural
 from turnout.codecs import Format
 from turnout.errors import ConfigError, Mistake, RouteError
-from turnout.file_reading import MAX_BYTES
-from turnout.plural import plural
 from turnout.routes.caller_limits import CallerLimits
 from turnout.routes.document import DeadLetterPart, SubscriptionsPart, TriggerPart
 from turnout.routes.endpoints import Sink, Source

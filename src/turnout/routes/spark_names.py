@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from turnout.suggestions import nearest
+from turnout.base.terminal import nearest
 
 _GROUPS = (
     "acls", "app", "archives", "authenticate", "barrier", "blockManager", "broadcast", "checkpoint", "cleaner",

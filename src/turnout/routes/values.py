@@ -10,15 +10,15 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator
 
+from turnout.base.terminal import did_you_mean, nearest
+from turnout.base.untrusted import JsonObject, decimal, is_whole
 from turnout.errors import SubjectError
 from turnout.secrets import masked_url
 from turnout.subjects import has_wildcard
 from turnout.subjects.tokens import check_subject, is_name
 from turnout.subscriptions.store_url import url_problem
-from turnout.suggestions import did_you_mean, nearest
 from turnout.transforms.java.regex import check_java_regex
 from turnout.transforms.java.regex_characters import JavaRegexError
-from turnout.untrusted import JsonObject, decimal, is_whole
 
 Names = str | list[str]
 

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path as FilePath
 
+from turnout.base.files import read_file
+from turnout.base.terminal import did_you_mean
 from turnout.errors import Mistake
-from turnout.file_reading import read_file
 from turnout.routes.caller_limits import CallerLimits
 from turnout.routes.line_numbers import Document, Path
 from turnout.routes.properties import properties
-from turnout.suggestions import did_you_mean
 from turnout.transforms.registry import UnknownNameError, find_transform
 
 _TESTS = "tests"

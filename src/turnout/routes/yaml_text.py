@@ -3,7 +3,7 @@
 A route file is written by people: whatever in it would be read as something else than it looks like is a mistake with
 its line.
 
-Limits of size and aliases are in `turnout.yaml_values`.
+Limits of size and aliases are in `turnout.base.yaml_values`.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import yaml
 
+from turnout.base.yaml_values import compose, construct, position_of
 from turnout.errors import Mistake, RouteError
 from turnout.routes.line_numbers import Path, dotted, walk
-from turnout.yaml_values import compose, construct, position_of
 
 
 @dataclass(frozen=True, slots=True)

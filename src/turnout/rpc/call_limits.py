@@ -10,8 +10,8 @@ from types import TracebackType
 
 import grpc
 
+from turnout.base.multivalued import Metadata, values_of
 from turnout.errors import SubscriptionInvalidError
-from turnout.multivalued import Metadata, values_of
 from turnout.rpc.status import RefusedError
 
 MAX_SEARCHED = 64

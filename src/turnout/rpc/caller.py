@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import grpc
 
+from turnout.base.untrusted import decimal
 from turnout.rpc.status import RefusedError
 from turnout.subjects.rights import Rights
 from turnout.subscriptions import Subscription
@@ -17,7 +18,6 @@ from turnout.subscriptions.lines import doubts
 from turnout.subscriptions.plain_lines import PlainLine
 from turnout.subscriptions.quotas import Quota
 from turnout.subscriptions.tenants import check_tenant
-from turnout.untrusted import decimal
 
 TENANT_KEY = "turnout-tenant"
 """Metadata key that names the tenant to act for; needs access to the whole store."""

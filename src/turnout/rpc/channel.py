@@ -10,8 +10,8 @@ from urllib.parse import parse_qsl
 
 import grpc
 
+from turnout.base.loopback import host_of, is_loopback
 from turnout.errors import ConfigError, Mistake
-from turnout.loopback import host_of, is_loopback
 from turnout.rpc.caller import ACTOR_KEY, MAX_RESPONSE_KEY, TENANT_KEY
 from turnout.secrets import masked_url
 from turnout.subscriptions.actor import current_actor

@@ -7,10 +7,10 @@ from typing import Any, TypeAlias
 
 from google.protobuf.message import Message
 
+from turnout.base.multivalued import MAX_VALUES, Metadata, Texts, metadata_of, texts_or_none
 from turnout.conditions import Condition, Group, Logic
 from turnout.conditions.fields import KINDS, kind_of
 from turnout.errors import ConditionError, SubscriptionInvalidError
-from turnout.multivalued import MAX_VALUES, Metadata, Texts, metadata_of, texts_or_none
 from turnout.records.text import texts_of_values
 from turnout.rpc.settings_messages import SettingsMessage, settings_from, write_settings
 from turnout.rpc.v1 import matching_pb2, subscriptions_pb2

@@ -16,15 +16,15 @@ from urllib.request import url2pathname
 import grpc
 import jwt
 
+from turnout.base.files import read_file
+from turnout.base.http_exchange import exchange
+from turnout.base.untrusted import JsonObject
 from turnout.errors import ConfigError, Mistake, SubscriptionInvalidError
-from turnout.file_reading import read_file
-from turnout.http_exchange import exchange
 from turnout.rpc.caller import Caller, Right
 from turnout.rpc.status import RefusedError
 from turnout.subjects.rights import check_pattern
 from turnout.subscriptions.quotas import Quota
 from turnout.subscriptions.tenants import check_tenant
-from turnout.untrusted import JsonObject
 
 _ALGORITHMS: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
 """Signatures that are accepted: of a private key that the issuer alone has. ``none`` and shared secrets are not."""

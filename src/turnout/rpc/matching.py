@@ -8,10 +8,10 @@ from contextlib import AbstractContextManager, nullcontext
 
 import grpc
 
+from turnout.base.clocks import milliseconds_now
+from turnout.base.multivalued import Metadata
 from turnout.conditions import Condition, Explanation, explain
 from turnout.conditions.text import format_condition
-from turnout.epoch import milliseconds_now
-from turnout.multivalued import Metadata
 from turnout.rpc.call_limits import MAX_EXPLAINED, MessageBounds, Slots, is_large
 from turnout.rpc.caller import CallContext, Right
 from turnout.rpc.convert import data_to, metadata_from

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 
-from turnout.epoch import microseconds_since_epoch
+from turnout.base.clocks import microseconds_since_epoch
 from turnout.rpc.convert import changes_from, subscription_from, subscription_to
 from turnout.rpc.v1 import matching_pb2 as pb
 from turnout.rpc.v1 import subscriptions_pb2

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import grpc
 
-from turnout.epoch import microseconds_since_epoch
+from turnout.base.clocks import microseconds_since_epoch
 from turnout.errors import HistoryForgottenError, SubscriptionError, SubscriptionInvalidError
 from turnout.rpc.channel import Channel
 from turnout.rpc.convert import data_from, data_to, subscription_from, subscription_to

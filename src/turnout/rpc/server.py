@@ -13,7 +13,7 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from turnout.background import Background
+from turnout.base.background import Background
 from turnout.errors import ConfigError, Mistake, TurnoutError
 from turnout.rpc.call_interceptor import Calls, logger
 from turnout.rpc.call_limits import MessageBounds, Slots

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Self
 
+from turnout.base.loopback import is_loopback
+from turnout.base.untrusted import decimal
 from turnout.errors import ConfigError, Mistake
-from turnout.loopback import is_loopback
 from turnout.rpc.jwt_tokens import JwtSettings
 from turnout.rpc.tokens import AcceptedToken, read_tokens
 from turnout.subjects.rights import check_pattern
-from turnout.untrusted import decimal
 
 
 @dataclass(frozen=True, slots=True)

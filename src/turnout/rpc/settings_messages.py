@@ -6,14 +6,14 @@ from typing import Any, TypeAlias
 
 from google.protobuf.json_format import MessageToDict
 
-from turnout.epoch import microseconds_since_epoch
+from turnout.base.clocks import microseconds_since_epoch
+from turnout.base.untrusted import JsonObject
 from turnout.errors import SubscriptionInvalidError
 from turnout.rpc.v1 import subscriptions_pb2 as pb
 from turnout.subscriptions import Subscription
 from turnout.subscriptions.expiry import Expiry, ExpiryClock
 from turnout.subscriptions.past import time_of
 from turnout.subscriptions.settings import settings_from_mapping
-from turnout.untrusted import JsonObject
 
 SettingsMessage: TypeAlias = pb.SubscriptionDataInput | pb.SubscriptionDataOutput | pb.ConditionMatch
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-from turnout.caches import LruCache
+from turnout.base.caches import LruCache
 from turnout.rpc.caller import Caller
 from turnout.subjects.rights import Rights
 from turnout.subscriptions.live_matcher import ChangeCount, LiveMatcher

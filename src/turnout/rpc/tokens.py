@@ -13,7 +13,8 @@ from typing import Annotated
 import yaml
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, TypeAdapter, ValidationError
 
-from turnout.caches import LruCache
+from turnout.base.caches import LruCache
+from turnout.base.yaml_values import load, position_of
 from turnout.errors import ConfigError, Mistake, SubscriptionInvalidError
 from turnout.rpc.call_limits import Slots
 from turnout.rpc.caller import USUAL_RIGHTS, Caller, Right
@@ -22,7 +23,6 @@ from turnout.rpc.jwt_tokens import JwtSettings, JwtVerifier
 from turnout.subjects.rights import check_pattern
 from turnout.subscriptions.quotas import Quota
 from turnout.subscriptions.tenants import check_tenant
-from turnout.yaml_values import load, position_of
 
 EVERY_TENANT = "*"
 """In place of a tenant: the whole store."""

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Self
 from urllib.parse import urlsplit
 
-from turnout.files import replace_file
-from turnout.private_files import private_folder
+from turnout.base.files import private_folder, replace_file
 from turnout.routes import Route
 
 _log = logging.getLogger(__name__)

@@ -12,8 +12,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+from turnout.base.files import FileLock
 from turnout.errors import RunError
-from turnout.files import FileLock
 
 _NAME: Final = "run.lock"
 

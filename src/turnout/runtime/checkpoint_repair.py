@@ -23,8 +23,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
+from turnout.base.files import replace_file
 from turnout.errors import RunError
-from turnout.files import replace_file
 from turnout.routes import Route
 
 _log = logging.getLogger(__name__)

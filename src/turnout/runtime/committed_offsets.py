@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from turnout.base.untrusted import is_whole
 from turnout.nats.protocol.identity import StreamIdentity
 from turnout.runtime.nats_offsets import identities_in, open_numbers
 from turnout.runtime.open_splits.progress_files import position_after
-from turnout.untrusted import is_whole
 
 REVISION: Final = "subscriptions.revision"
 """Key of an offset with the revision of the subscriptions that its micro-batch is matched with."""

@@ -16,8 +16,8 @@ from turnout.engine.failures import IN_FULL
 from turnout.engine.flow import Flow
 
 if TYPE_CHECKING:
+    from turnout.base.histogram import Histogram
     from turnout.engine.result import Result
-    from turnout.histogram import Histogram
 
 TALLY: Final = "counts string, failures bigint, failure string"
 """The columns of a task's counts: a JSON object; the number of failures to log; and one of them, a JSON object too."""

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from turnout.base.files import replace_file
 from turnout.errors import TurnoutError
-from turnout.files import replace_file
 
 OLDEST = 17
 """The oldest major version that Spark 4 runs on."""

@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from turnout.deferred import pc
+from turnout.base.deferred import pc
+from turnout.base.untrusted import decimal
 from turnout.engine import Counts, Messages, Result
 from turnout.errors import ConfigError, Mistake
 from turnout.routes.endpoints import KafkaSink
-from turnout.untrusted import decimal
 
 _MAX_REQUEST_SIZE: Final = 1 << 20
 """Kafka's default of the producer's ``max.request.size``."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from turnout.deferred import pc
+from turnout.base.deferred import pc
 from turnout.engine.messages import ListedMessages
 from turnout.errors import StreamError
 from turnout.kafka.control import Note, Slot, find_note

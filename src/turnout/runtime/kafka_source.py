@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Self, TypeAlias
 
+from turnout.base.untrusted import JsonMapping, JsonObject, decimal, is_whole
 from turnout.errors import ConfigError, Mistake, StreamError
 from turnout.kafka.admin import KafkaAdmin, PartitionEnds, TopicInfo, TopicPartition
 from turnout.kafka.options import KafkaOptions
@@ -18,7 +19,6 @@ from turnout.routes.values import listed
 from turnout.runtime.committed_offsets import REVISION, TOPIC_IDS
 from turnout.runtime.input_partitions import even_spans
 from turnout.transforms.java.regex import JavaRegex
-from turnout.untrusted import JsonMapping, JsonObject, decimal, is_whole
 
 _FROM, _SPLITS, _IDENTIFIED, _LAST = ":from", ":splits", ":identified", ":last"
 """Keys of an offset beside the topics, whose names have no colon."""

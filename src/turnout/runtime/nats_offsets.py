@@ -19,8 +19,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, TypeAlias
 
+from turnout.base.untrusted import is_whole
 from turnout.nats.protocol.identity import Position, StreamIdentity
-from turnout.untrusted import is_whole
 
 Offsets: TypeAlias = "dict[str, Any]"
 """Next sequence of each stream, and the keys above; the content of a checkpoint."""

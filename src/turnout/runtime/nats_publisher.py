@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from turnout.deferred import pc
+from turnout.base.deferred import pc
 from turnout.engine.messages import ListedMessages
 from turnout.nats.wire import Connection, Publisher
 from turnout.nats.wire.packing import header_block, header_lines, id_line, id_lines, key_lines

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from turnout.base.histogram import Histogram
 from turnout.engine import Counts, Result
 from turnout.errors import StreamError
-from turnout.histogram import Histogram
 from turnout.kafka.clients import INVALID_RECORD, INVALID_TIMESTAMP
 from turnout.kafka.control import Slot
 from turnout.records.published import TOO_LARGE, Published, Refuse

@@ -6,13 +6,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from turnout.base.untrusted import decimal
 from turnout.errors import ConfigError, Mistake
 from turnout.nats.protocol.forwarded_headers import instructs_server
 from turnout.nats.protocol.options import CONNECTION_OPTIONS
 from turnout.nats.wire import ConnectionOptions
 from turnout.runtime.source_options import check_names
 from turnout.subjects.rights import check_pattern
-from turnout.untrusted import decimal
 
 if TYPE_CHECKING:
     from turnout.routes.endpoints import NatsSink

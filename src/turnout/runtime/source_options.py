@@ -7,13 +7,13 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from turnout.base.terminal import guesses
+from turnout.base.untrusted import LARGEST_SEQUENCE, decimal
 from turnout.errors import ConfigError, Mistake
 from turnout.nats.protocol.identity import StreamIdentity
 from turnout.nats.protocol.options import CONNECTION_OPTIONS
 from turnout.nats.wire import ConnectionOptions
 from turnout.nats.wire.positions import StreamPosition, parse_position
-from turnout.suggestions import guesses
-from turnout.untrusted import LARGEST_SEQUENCE, decimal
 
 _PLACE = "{partition}"
 _NAME = re.compile(r"[A-Za-z0-9_-]+")

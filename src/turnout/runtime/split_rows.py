@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol
 
 import pyarrow as pa
 
-from turnout.gc_tools import freeze_gc
+from turnout.base.startup import freeze_gc
 from turnout.runtime.option_text import decoded
 
 SPLIT_COLUMNS: Final = "split binary"

@@ -14,9 +14,11 @@ import yaml
 from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic.alias_generators import to_camel
 
-from turnout.errors import ConfigError, Mistake
-from turnout.file_reading import read_file
-from turnout.mistakes import MOST_MISTAKES
+from turnout.base.files import read_file
+from turnout.base.terminal import did_you_mean
+from turnout.base.untrusted import decimal
+from turnout.base.yaml_values import load, position_of
+from turnout.errors import MOST_MISTAKES, ConfigError, Mistake
 from turnout.routes.endpoints import Part
 from turnout.routes.loss_limits import HealthPart
 from turnout.routes.variables import Variables
@@ -24,9 +26,6 @@ from turnout.rpc.jwt_tokens import JwtSettings
 from turnout.server.durations import Seconds
 from turnout.server.inputs.config import InputName, InputPart
 from turnout.subscriptions.store_url import store_url
-from turnout.suggestions import did_you_mean
-from turnout.untrusted import decimal
-from turnout.yaml_values import load, position_of
 
 VariableName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 

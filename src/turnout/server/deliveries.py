@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from turnout.background import Background
+from turnout.base.background import Background
 from turnout.routes import Route
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, WithJsonSchema
 
-from turnout.durations import SECONDS_BY_UNIT
+from turnout.base.clocks import SECONDS_BY_UNIT
 
 _MAX_SECONDS = 1e9
 """Some thirty years, which every clock and every lock can wait."""

@@ -17,8 +17,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from turnout.base.terminal import did_you_mean
 from turnout.errors import TurnoutError
-from turnout.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from turnout.runtime.endpoints.changes import Change

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from turnout.background import Background, statuses
+from turnout.base.background import Background, statuses
 from turnout.errors import TurnoutError
 from turnout.server.lag_monitor import Survey
 from turnout.server.runner import Runner

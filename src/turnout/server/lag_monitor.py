@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 
-from turnout.background import Background
+from turnout.base.background import Background
 from turnout.errors import ConnectionLostError, StreamError, TurnoutError
 from turnout.routes.endpoints import Endpoint, Source
 from turnout.runtime.endpoints import SourceSession, adapter_of

@@ -6,8 +6,8 @@ import logging
 import sys
 from datetime import UTC, datetime
 
+from turnout.base.terminal import json_text, printable
 from turnout.secrets import masked_url
-from turnout.terminal import json_text, printable
 
 _QUIET = ("py4j", "httpx", "asyncio")
 _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "color_message", "taskName"}

@@ -16,7 +16,7 @@ from prometheus_client import (
 from prometheus_client.core import Metric
 
 from turnout._built import version as __version__
-from turnout.background import BackgroundStatus, statuses
+from turnout.base.background import BackgroundStatus, statuses
 from turnout.engine.counts import COUNTS, OUTCOMES, Counts
 from turnout.engine.flow import Stages
 from turnout.runtime.lag import Lag

@@ -14,9 +14,9 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric, Sample
 
 from turnout._built import version as __version__
-from turnout.background import Background, run_once
+from turnout.base.background import Background, run_once
+from turnout.base.untrusted import decimal
 from turnout.errors import ConfigError, MissingExtraError, Mistake
-from turnout.untrusted import decimal
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.metrics import export

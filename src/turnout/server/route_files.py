@@ -11,13 +11,13 @@ from pathlib import Path
 
 import yaml
 
+from turnout.base.yaml_values import load
 from turnout.errors import Mistake, RouteError
 from turnout.routes import Route
 from turnout.routes.caller_limits import CallerLimits
 from turnout.server.state import Revision, State
 from turnout.server.supervisor import RouteVersion
 from turnout.server.watch import RouteFile
-from turnout.yaml_values import load
 
 _log = logging.getLogger("turnout.server")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,254}")

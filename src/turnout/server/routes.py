@@ -9,8 +9,8 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+from turnout.base.files import replace_file
 from turnout.errors import Mistake, RouteError
-from turnout.files import replace_file
 from turnout.routes import Route
 from turnout.runtime.committed_offsets import Offsets, committed
 from turnout.runtime.endpoints.adapter import Start

@@ -15,7 +15,7 @@ import uvicorn
 from fastapi import FastAPI
 from starlette.types import ASGIApp
 
-from turnout.background import Background
+from turnout.base.background import Background
 from turnout.errors import ConfigError, Mistake, RouteError, RunError
 from turnout.routes import Route
 from turnout.rpc.kiwi_tree import registries

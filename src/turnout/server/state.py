@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from turnout.clocks import TrustedClock
+from turnout.base.clocks import TrustedClock
+from turnout.base.files import FileLock
 from turnout.engine.counts import Counts
 from turnout.errors import TurnoutError
-from turnout.files import FileLock
 from turnout.runtime.endpoints.adapter import Start
 from turnout.server.config import RetentionPart
 from turnout.server.loss_counts import LOSSES, Losses

@@ -11,7 +11,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 
-from turnout.background import Background
+from turnout.base.background import Background
 from turnout.engine.counts import Counts
 from turnout.errors import ConnectionLostError, TurnoutError
 from turnout.history.masking import masked_sentence

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import yaml
 
-from turnout.file_reading import read_file
-from turnout.untrusted import is_text
-from turnout.yaml_values import load
+from turnout.base.files import read_file
+from turnout.base.untrusted import is_text
+from turnout.base.yaml_values import load
 
 _log = logging.getLogger("turnout.server")
 _SUFFIXES = (".yaml", ".yml")

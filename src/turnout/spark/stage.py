@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Final, Self
 import pyarrow as pa
 from pyspark import TaskContext, cloudpickle
 
-from turnout.caches import LruCache
+from turnout.base.caches import LruCache
+from turnout.base.startup import paused_gc
 from turnout.engine.counts import Counts
 from turnout.engine.messages import RECORDS
 from turnout.errors import StreamError
-from turnout.gc_tools import paused_gc
 from turnout.kafka.control import Slot
 from turnout.nats.wire.records import SCHEMA
 from turnout.nats.wire.rows import with_stream

@@ -20,8 +20,7 @@ from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Final
 
-from turnout.errors import Mistake, SubjectError
-from turnout.mistakes import MOST_MISTAKES, shortened
+from turnout.errors import MOST_MISTAKES, Mistake, SubjectError, shortened
 
 
 class Reason(StrEnum):

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from turnout.base.terminal import did_you_mean
 from turnout.errors import ConfigError, Mistake, SubjectError
 from turnout.subjects.errors import MappingEntryError, MappingTableError, Reason
 from turnout.subjects.functions import with_account
 from turnout.subjects.server_config import ConfigBlock, load_config
 from turnout.subjects.tokens import FULL, PARTIAL, check_subject
 from turnout.subjects.transform import SubjectTransform, check_mapping, with_placeholders
-from turnout.suggestions import did_you_mean
 
 _BLOCKS = ("mappings", "maps")
 GLOBAL = "$G"

@@ -9,12 +9,12 @@ from math import isfinite
 from types import MappingProxyType
 from typing import Any, Final, Literal, Self, get_args
 
-from turnout.durations import parse_duration
+from turnout.base.clocks import parse_duration
+from turnout.base.terminal import guesses
+from turnout.base.untrusted import JsonObject
 from turnout.errors import ConfigError, Mistake
 from turnout.secrets import is_secret
 from turnout.subscriptions.signing_secrets import HiddenSecret, SealedSecret, SigningSecret, read_secrets, stored_texts
-from turnout.suggestions import guesses
-from turnout.untrusted import JsonObject
 
 BodyFormat = Literal["standard", "cloudevents-binary", "cloudevents-structured", "cloudevents-batched"]
 """Form of a request: the message's bytes as they are, or a CloudEvent in one of three modes; a batch has one event."""

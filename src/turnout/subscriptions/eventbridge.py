@@ -19,6 +19,7 @@ from ipaddress import ip_network
 from itertools import chain, product
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from turnout.base.untrusted import RepeatedKeyError, unique_object
 from turnout.conditions import (
     Condition,
     Element,
@@ -35,7 +36,6 @@ from turnout.conditions import (
 from turnout.conditions.element import below, implied, is_conjunction, path_step, read_as_json
 from turnout.conditions.pattern import escape
 from turnout.errors import ConditionError
-from turnout.untrusted import RepeatedKeyError, unique_object
 
 _MOST_DEPTH: Final = 29
 _MOST_ALTERNATIVES: Final = 1_000

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from typing import Final, Literal, Self, get_args
 
-from turnout.epoch import microseconds_since_epoch
+from turnout.base.clocks import microseconds_since_epoch
 from turnout.errors import SubscriptionInvalidError
 
 ExpiryClock = Literal["record", "wall"]

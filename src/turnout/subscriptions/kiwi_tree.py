@@ -14,9 +14,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
+from turnout.base.files import private_file
 from turnout.conditions.pattern import check_pattern
 from turnout.errors import StoreUnavailableError, SubscriptionError, SubscriptionInvalidError
-from turnout.private_files import private_file
 
 LOCK_SECONDS = 30.0
 """Seconds after which a lock expires, so that a dead holder does not block the pair for ever."""

@@ -17,6 +17,9 @@ from functools import partial
 from itertools import islice
 from typing import Literal, TypeAlias
 
+from turnout.base.plural import first_names
+from turnout.base.startup import paused_gc
+from turnout.base.untrusted import JsonObject, unique_object
 from turnout.conditions import decode, encode, leaves
 from turnout.conditions.text import leftovers, leftovers_of
 from turnout.errors import (
@@ -25,14 +28,11 @@ from turnout.errors import (
     SubscriptionInvalidError,
     SubscriptionNotFoundError,
 )
-from turnout.gc_tools import paused_gc
-from turnout.plural import first_names
 from turnout.subscriptions.model import Subscription
 from turnout.subscriptions.plain_lines import PlainLine, read_plain
 from turnout.subscriptions.settings import SETTINGS, settings_from_mapping, settings_to_mapping
 from turnout.subscriptions.store import PlainLineStore, Store, create_many
 from turnout.subscriptions.validation import check
-from turnout.untrusted import JsonObject, unique_object
 
 BATCH = 50_000
 """Lines of one transaction: stored all or not at all, so an interruption loses no more."""

@@ -12,7 +12,7 @@ from typing import Final, TypeAlias, TypeVar, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from turnout.multivalued import Metadata
+from turnout.base.multivalued import Metadata
 from turnout.subscriptions.index.layers import Matches
 from turnout.subscriptions.index.match_result import Answer, Answers, Match, objects
 

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from turnout.base.clocks import milliseconds_now
+from turnout.base.multivalued import Metadata
 from turnout.conditions import evaluate
-from turnout.epoch import milliseconds_now
-from turnout.multivalued import Metadata
 from turnout.records.text import texts_of_all, texts_of_values
 from turnout.subscriptions.index.anchor_frequencies import Costs
 from turnout.subscriptions.index.background_task import BackgroundTask

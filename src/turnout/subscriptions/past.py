@@ -8,9 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
 
-from turnout.clocks import TrustedClock
-from turnout.durations import parse_duration
-from turnout.epoch import EPOCH, microseconds_since_epoch
+from turnout.base.clocks import EPOCH, TrustedClock, microseconds_since_epoch, parse_duration
 from turnout.errors import HistoryForgottenError, SubscriptionNotFoundError
 
 if TYPE_CHECKING:

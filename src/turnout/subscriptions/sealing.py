@@ -14,8 +14,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from turnout.base.files import read_file
 from turnout.errors import ConfigError, MissingExtraError, Mistake, SubscriptionInvalidError, TurnoutError
-from turnout.file_reading import read_file
 from turnout.subscriptions.destinations import checked_version
 from turnout.subscriptions.model import Subscription, new_id
 from turnout.subscriptions.signing_secrets import HiddenSecret, PlainSecret, SealedSecret, SigningSecret

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
+from turnout.base.untrusted import JsonMapping, JsonObject
 from turnout.errors import ConfigError, SubscriptionInvalidError
 from turnout.subscriptions.delivery_settings import DeliverySettings
 from turnout.subscriptions.expiry import Expiry
 from turnout.subscriptions.start import Start
-from turnout.untrusted import JsonMapping, JsonObject
 
 if TYPE_CHECKING:
     from turnout.subscriptions.model import Subscription

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal, Self
 
+from turnout.base.untrusted import decimal, is_whole
 from turnout.errors import SubscriptionInvalidError
-from turnout.untrusted import decimal, is_whole
 
 _EXPECTED = "expected latest, earliest, an ISO 8601 time or a sequence from 1 on"
 

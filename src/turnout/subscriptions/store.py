@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Protocol, Self, runtime_checkable
 
+from turnout.base.startup import entry_points
 from turnout.errors import (
     ConfigError,
     HistoryForgottenError,
@@ -15,7 +16,6 @@ from turnout.errors import (
     SubscriptionConflictError,
     SubscriptionInvalidError,
 )
-from turnout.plugins import entry_points
 from turnout.subscriptions.audit import AuditEntry
 from turnout.subscriptions.deadline import remaining
 from turnout.subscriptions.model import Changes, ConditionMatch, Page, Subscription

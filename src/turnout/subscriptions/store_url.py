@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
+from turnout.base.startup import entry_points
+from turnout.base.terminal import did_you_mean
 from turnout.errors import ConfigError
-from turnout.plugins import entry_points
 from turnout.secrets import masked_url
 from turnout.subscriptions.stores._sqlite_address import SqliteAddress
-from turnout.suggestions import did_you_mean
 
 _SQLITE = "sqlite:///"
 _FILES = ("ca", "certificate", "key", "token-file", "tlsCAFile", "tlsCertificateKeyFile")

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from turnout.deferred import np
+from turnout.base.deferred import np
 from turnout.errors import RecordError
 from turnout.records import ALIVE, Batch, Block, Failure, Positions, Shape
 from turnout.records.spans import PatchedColumn, SpanColumn, Spans

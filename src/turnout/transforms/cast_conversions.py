@@ -10,7 +10,7 @@ from decimal import Decimal
 from fractions import Fraction
 from functools import cache
 
-from turnout.epoch import MILLISECONDS_PER_DAY
+from turnout.base.clocks import MILLISECONDS_PER_DAY
 from turnout.errors import RecordError
 from turnout.records import Float32, Int8, Int16, Int32, Moment, Schema
 from turnout.records.scalars import class_of

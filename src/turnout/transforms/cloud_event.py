@@ -11,6 +11,8 @@ from urllib.parse import quote, unquote
 import numpy as np
 import yaml
 
+from turnout.base.untrusted import JsonObject
+from turnout.base.yaml_values import load, position_of
 from turnout.errors import RecordError
 from turnout.records import Batch, Block, Positions, Schema, Struct, group
 from turnout.records.field_paths import PathError
@@ -20,8 +22,6 @@ from turnout.transforms.base import Errors, Side, Transform
 from turnout.transforms.checks import one_of
 from turnout.transforms.condition import check_key, texts_of
 from turnout.transforms.options import Option, OptionError, Options
-from turnout.untrusted import JsonObject
-from turnout.yaml_values import load, position_of
 
 VERSION: Final = "1.0"
 """Version of the specification."""

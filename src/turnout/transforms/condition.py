@@ -9,20 +9,20 @@ from typing import ClassVar, Self
 
 import yaml
 
+from turnout.base.deferred import np
+from turnout.base.multivalued import ANY_KEY, metadata_key, split_kind
+from turnout.base.yaml_values import load, position_of
 from turnout.conditions import Condition as ConditionTree
 from turnout.conditions import decode, leaves
 from turnout.conditions.check import Check, check_of, passes
 from turnout.conditions.model import MAX_DEPTH, Group, Logic
-from turnout.deferred import np
 from turnout.errors import ConditionError
-from turnout.multivalued import ANY_KEY, metadata_key, split_kind
 from turnout.records import Batch
 from turnout.records.field_paths import PathError, parse_path
 from turnout.records.path_texts import texts_at
 from turnout.records.types import DynamicValue
 from turnout.transforms.base import Errors, Mask, NamedField, Predicate, Side
 from turnout.transforms.options import Option, OptionError, Options
-from turnout.yaml_values import load, position_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Final, Self
 
-from turnout.deferred import np
+from turnout.base.deferred import np
 from turnout.errors import RecordError
 from turnout.records import Batch, Positions
 from turnout.transforms.base import Errors, NamedField, Side

@@ -9,8 +9,8 @@ from typing import ClassVar, Self
 
 import numpy as np
 
+from turnout.base.plural import plural
 from turnout.errors import RecordError
-from turnout.plural import plural
 from turnout.records import Batch, Block, Field, Schema, Shape
 from turnout.records.types import Column
 from turnout.transforms.base import REPLACE_NULL, Errors, NamedField, Side, Step, Transform, mistake

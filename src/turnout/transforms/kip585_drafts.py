@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from turnout.suggestions import did_you_mean
+from turnout.base.terminal import did_you_mean
 from turnout.transforms.java.text import split_list, trim
 from turnout.transforms.options import Option, OptionError, RawOptions
 from turnout.transforms.specs import PredicateSpec, StageSpec

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import chain
 
-from turnout.deferred import np
+from turnout.base.deferred import np
 from turnout.records import Block, Positions
 from turnout.records.spans import MixedObjects
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
 
-from turnout.deferred import np
+from turnout.base.deferred import np
 from turnout.errors import RecordError
 from turnout.records import Batch, Block, Field, Schema, Shape, group
 from turnout.records.field_paths import PathError, parse_path

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
+from turnout.base.terminal import guesses
 from turnout.records.types import DynamicValue
-from turnout.suggestions import guesses
 from turnout.transforms.java.number import parsed_integer
 from turnout.transforms.java.text import is_word, split_list, trim
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from turnout.deferred import np
+from turnout.base.deferred import np
 from turnout.errors import RecordError
 from turnout.records import ALIVE, Batch
 from turnout.subjects import is_valid, matches

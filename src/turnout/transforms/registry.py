@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
-from turnout.deferred import DeferredClasses
-from turnout.plugins import entry_points
-from turnout.suggestions import did_you_mean, nearest
+from turnout.base.deferred import DeferredClasses
+from turnout.base.startup import entry_points
+from turnout.base.terminal import did_you_mean, nearest
 from turnout.transforms.base import PACKAGE, Predicate, Side, Transform
 
 ENTRY_POINT = "turnout.transforms"

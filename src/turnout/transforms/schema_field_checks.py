@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 
+from turnout.base.terminal import did_you_mean
 from turnout.errors import Mistake, RecordError
 from turnout.records import Schema, Shape
 from turnout.records.field_paths import EACH, PREFIX, ListedPath, has_elements
 from turnout.records.schema import ANY
-from turnout.suggestions import did_you_mean
 from turnout.transforms.base import NamedField, Side, Transform
 from turnout.transforms.chain import Chain, Stage
 from turnout.transforms.schemas import RecordShapes, states_through

@@ -12,7 +12,7 @@ from decimal import Decimal
 from functools import reduce
 from typing import NamedTuple
 
-from turnout.epoch import Milliseconds
+from turnout.base.clocks import Milliseconds
 from turnout.errors import RecordError
 from turnout.records import ALIVE, Batch, Block, Field, Headers, Moment, Schema, Shape
 from turnout.records.block import rows_of

@@ -11,6 +11,7 @@ from typing import ClassVar, Final, NamedTuple, Self, TypeAlias
 import numpy as np
 import yaml
 
+from turnout.base.yaml_values import load, position_of
 from turnout.errors import MissingExtraError, RecordError
 from turnout.expressions import BatchReader, Expression
 from turnout.expressions.expression import ExpressionError
@@ -25,7 +26,6 @@ from turnout.transforms.nested import FieldPath, Nesting, Tree, nested_step
 from turnout.transforms.options import Option, OptionError, Options
 from turnout.transforms.shape_checks import require_object
 from turnout.transforms.struct_fields import SCHEMA_BUILDER, convert, copied, store
-from turnout.yaml_values import load, position_of
 
 _PURPOSE: Final = "computed fields"
 _SIDES: Final = {KEY: Side.KEY, VALUE: Side.VALUE}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from turnout.epoch import MILLISECONDS_PER_DAY
+from turnout.base.clocks import MILLISECONDS_PER_DAY
 from turnout.errors import RecordError
 from turnout.records import Moment, Schema
 from turnout.records.scalars import class_of

@@ -11,13 +11,13 @@ from google.protobuf.message_factory import GetMessageClass
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from turnout.base.varint import varint
 from turnout.codecs.codec import EncodeErrors
 from turnout.codecs.protobuf.codec import Protobuf
 from turnout.codecs.protobuf.connect_schema import plan_of
 from turnout.codecs.protobuf.descriptors import file_of
 from turnout.records.block import rows_of
 from turnout.records.encoded import EncodedColumn
-from turnout.varint import varint
 
 _KINDS = (
     "int32", "int64", "uint32", "uint64", "sint32", "sint64", "bool", "fixed32", "fixed64", "sfixed32", "sfixed64",

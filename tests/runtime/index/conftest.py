@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from turnout.caches import LruCache
+from turnout.base.caches import LruCache
 from turnout.runtime.index import task_index as index_place
 from turnout.runtime.index.server import IndexServer
 from turnout.subscriptions.index import IndexFileError

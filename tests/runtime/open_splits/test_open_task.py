@@ -15,10 +15,10 @@ import pytest
 from tests.runtime.open_splits.fakes import FakeRevisions, read
 from tests.streams import own_stream
 
+from turnout.base.histogram import Histogram
 from turnout.embedded import NatsServer
 from turnout.engine import Counts
 from turnout.errors import ConnectionLostError, StreamError
-from turnout.histogram import Histogram
 from turnout.nats.wire import Connection, purge_stream
 from turnout.records.listed import as_batch
 from turnout.runtime.count_rows import TaskTally

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from turnout.base.histogram import Histogram
+from turnout.base.untrusted import LARGEST_SEQUENCE
 from turnout.engine.counts import NUMBERS, Counts
 from turnout.engine.flow import Flow
-from turnout.histogram import Histogram
 from turnout.runtime.open_splits.progress_files import OpenProgress, ProgressFolder, position_after
-from turnout.untrusted import LARGEST_SEQUENCE
 
 WHOLE = st.integers(0, LARGEST_SEQUENCE)
 

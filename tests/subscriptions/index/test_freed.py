@@ -5,8 +5,8 @@ from __future__ import annotations
 import gc
 import weakref
 
+from turnout.base.startup import paused_gc
 from turnout.conditions import all_of, kiwi
-from turnout.gc_tools import paused_gc
 from turnout.subscriptions import Subscription, open_store
 from turnout.subscriptions.index import IndexFolder
 from turnout.subscriptions.index.anchor_frequencies import Costs

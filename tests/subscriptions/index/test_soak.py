@@ -12,6 +12,7 @@ from itertools import count
 import pytest
 
 from tests.subscriptions.index.asking import columns_of
+from turnout.base.multivalued import ANY_KEY, metadata_of
 from turnout.conditions import (
     Cidr,
     Compare,
@@ -27,7 +28,6 @@ from turnout.conditions import (
     format_condition,
     parse,
 )
-from turnout.multivalued import ANY_KEY, metadata_of
 from turnout.subscriptions import Matcher, Subscription
 from turnout.subscriptions.index import Index, IndexFolder
 from turnout.subscriptions.stores.memory import MemoryStore

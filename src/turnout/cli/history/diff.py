@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
+from turnout.base.terminal import printable_lines
 from turnout.cli.exits import FAILED
 from turnout.cli.options import AsJson, Master, SparkLog, StoreTimeout, check_store, in_time, moments_of, needs_spark
 from turnout.errors import ConfigError, Mistake
-from turnout.terminal import printable_lines
 
 if TYPE_CHECKING:
     from turnout.history.diff.report import DiffReport
@@ -130,11 +130,11 @@ def _compared(
     log: Path | None,
 ) -> DiffReport:
     with needs_spark():
+        from turnout.base.startup import block_pandas_import
         from turnout.cli.run import log_beside
         from turnout.spark.history.diff import diff
         from turnout.spark.history.recorded import RecordSpan, check_source, same_source
         from turnout.spark.session.build import route_session
-        from turnout.startup import block_pandas_import
 
     block_pandas_import()
     # Before Spark is started, which takes seconds.

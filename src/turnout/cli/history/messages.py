@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from turnout.base.terminal import json_text, printable_lines
 from turnout.cli.exits import INTERRUPTED, stop_on_signals
 from turnout.cli.options import PLACE, AsJson, RouteFile, StoreTimeout, loaded_route
 from turnout.errors import ConfigError, Mistake
-from turnout.terminal import json_text, printable_lines
 
 if TYPE_CHECKING:
     from turnout.history.feed import FeedMessage
@@ -46,7 +46,7 @@ def tap(
     as_json: Annotated[bool, typer.Option("--json", help="Print a line of JSON for each record.")] = False,
 ) -> None:
     """Watch records before and after a stage; nothing is delivered, and a run is not disturbed."""
-    from turnout.startup import block_pandas_import
+    from turnout.base.startup import block_pandas_import
 
     block_pandas_import()
     from turnout.history.tap import taps

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from turnout.base.plural import plural
+from turnout.base.terminal import json_text, printable_lines
+from turnout.base.untrusted import JsonObject
 from turnout.cli.exits import FAILED, INTERRUPTED, stop_on_signals
 from turnout.cli.exits import FAILED as EXIT_FAILED
 from turnout.cli.options import AsJson, AsOf, Master, RouteFile, StoreTimeout, loaded_route, moment_of, needs_spark
 from turnout.cli.run import console, counts_table, log_beside, run_display
-from turnout.plural import plural
-from turnout.terminal import json_text, printable_lines
-from turnout.untrusted import JsonObject
 
 if TYPE_CHECKING:
     from turnout.history.redrive import RedriveReport
@@ -90,9 +90,9 @@ def _begun(plan: ReplayPlan) -> Iterator[str]:
 
 def _carried_out(plan: ReplayPlan, master: str, part: int, *, dry_run: bool, quiet: bool) -> ReplayResult:
     with needs_spark():
+        from turnout.base.startup import block_pandas_import
         from turnout.spark.history.replay import carry_out, rehearse
         from turnout.spark.session.build import route_session
-        from turnout.startup import block_pandas_import
 
     block_pandas_import()
     screen = console(quiet=quiet)
@@ -184,7 +184,7 @@ def redrive(
     as_json: AsJson = False,
 ) -> None:
     """Deliver dead letters that the route can take by now."""
-    from turnout.startup import block_pandas_import
+    from turnout.base.startup import block_pandas_import
 
     block_pandas_import()
     from turnout.history import dead_letters

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from turnout.base.terminal import printable_lines
 from turnout.cli.exits import FAILED
 from turnout.cli.options import AsJson, StoreTimeout, loaded_route
 from turnout.errors import ConfigError, Mistake
-from turnout.terminal import printable_lines
 
 if TYPE_CHECKING:
     from turnout.history import Report, Suite
@@ -38,8 +38,8 @@ def run_tests(
     as_json: AsJson = False,
 ) -> None:
     """Run the tests of routes, and list the parts that they do not reach."""
+    from turnout.base.startup import block_pandas_import
     from turnout.history.suite.suite import route_file_of
-    from turnout.startup import block_pandas_import
 
     block_pandas_import()
     # Of *.yaml the shell makes both: the route and its tests.

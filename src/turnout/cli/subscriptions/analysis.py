@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from turnout.base.plural import first_names, plural
+from turnout.base.terminal import json_text, printable_lines
 from turnout.cli.options import AsJson, Master, StoreTimeout, StoreUrl, needs_spark, opened_store
 from turnout.cli.run import log_beside
 from turnout.errors import ConfigError, Mistake
-from turnout.plural import first_names, plural
-from turnout.terminal import json_text, printable_lines
 
 if TYPE_CHECKING:
     from turnout.routes import Route
@@ -111,9 +111,9 @@ def _in_tasks(
 ) -> Traffic:
     """Count the subscriptions' traffic in Spark's tasks."""
     with needs_spark():
+        from turnout.base.startup import block_pandas_import
         from turnout.spark.history.traffic import traffic_in_tasks
         from turnout.spark.session.build import route_session
-        from turnout.startup import block_pandas_import
 
     block_pandas_import()
     with route_session(route, master=master, log=log_beside(route, None)) as session:

@@ -12,6 +12,8 @@ from typing import IO, TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from turnout.base.terminal import json_text, printable_lines
+from turnout.base.untrusted import JsonObject
 from turnout.cli.options import AsJson, StoreTimeout, StoreUrl, opened_store
 from turnout.cli.subscriptions.secrets import (
     Sign,
@@ -20,8 +22,6 @@ from turnout.cli.subscriptions.secrets import (
     signed_with,
 )
 from turnout.errors import SubscriptionInvalidError, TurnoutError
-from turnout.terminal import json_text, printable_lines
-from turnout.untrusted import JsonObject
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

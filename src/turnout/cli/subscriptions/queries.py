@@ -11,11 +11,11 @@ from typing import IO, TYPE_CHECKING, Annotated
 
 import typer
 
+from turnout.base.terminal import escaped_json, json_text, printable_lines
+from turnout.base.untrusted import JsonObject
 from turnout.cli.options import AsJson, StoreTimeout, StoreUrl, opened_store, store_url_of
 from turnout.cli.subscriptions.changes import json_of, pairs_of
 from turnout.errors import SubscriptionInvalidError
-from turnout.terminal import escaped_json, json_text, printable_lines
-from turnout.untrusted import JsonObject
 
 if TYPE_CHECKING:
     from turnout.conditions import Explanation
@@ -235,7 +235,7 @@ def _explained(store: str, id_: str, metadata: Mapping[str, object]) -> Explanat
 
 def _inactive(store: str, id_: str) -> str:
     """Return the reason that a subscription matches nothing now; "" if there is none."""
-    from turnout.epoch import milliseconds_now
+    from turnout.base.clocks import milliseconds_now
 
     now = milliseconds_now()
     with opened_store(store) as opened:

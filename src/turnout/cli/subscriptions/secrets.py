@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from turnout.base.plural import plural
+from turnout.base.terminal import printable_lines
 from turnout.cli.options import AsJson, StoreTimeout, StoreUrl, opened_store
 from turnout.errors import SubscriptionInvalidError
-from turnout.plural import plural
-from turnout.terminal import printable_lines
 
 if TYPE_CHECKING:
     from turnout.subscriptions.delivery_settings import DeliverySettings

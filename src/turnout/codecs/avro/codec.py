@@ -7,7 +7,7 @@ from typing import ClassVar, Final
 
 import numpy as np
 
-from turnout.caches import LruCache
+from turnout.base.caches import LruCache
 from turnout.codecs.avro.connect_schema import avro_schema_of, schema_text
 from turnout.codecs.avro.kind import AVRO_CONVERTER
 from turnout.codecs.avro.plan import Plan

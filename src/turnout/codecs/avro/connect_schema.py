@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from decimal import Context, Decimal
 from typing import Final
 
+from turnout.base.clocks import MILLISECONDS_PER_DAY
+from turnout.base.untrusted import JsonObject
 from turnout.codecs.avro.types import AvroField, AvroType
-from turnout.epoch import MILLISECONDS_PER_DAY
 from turnout.errors import RecordError
 from turnout.records import Field, Moment, Schema
 from turnout.records.schema import ANY, DATE, DECIMAL, TIME, TIMESTAMP
 from turnout.records.types import DynamicValue
-from turnout.untrusted import JsonObject
 
 _CONFLUENT: Final = "io.confluent.connect.avro"
 UNION: Final = f"{_CONFLUENT}.Union"

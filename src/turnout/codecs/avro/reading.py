@@ -7,9 +7,9 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Final, TypeAlias
 
+from turnout.base.clocks import MILLISECONDS_PER_DAY
 from turnout.codecs.avro.connect_schema import branch_name, connect_schema_of, decimal_of, is_map_entry, nullable_of
 from turnout.codecs.avro.types import AvroType
-from turnout.epoch import MILLISECONDS_PER_DAY
 from turnout.records import Moment
 from turnout.records.types import Convert, DynamicValue
 

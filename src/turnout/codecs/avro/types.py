@@ -7,9 +7,9 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from turnout.base.untrusted import JsonObject
 from turnout.records.schema import DATE, DECIMAL, TIME, TIMESTAMP
 from turnout.records.types import DynamicValue, Fields
-from turnout.untrusted import JsonObject
 
 PRIMITIVES: Final = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
 

@@ -10,15 +10,15 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
+from turnout.base.clocks import MILLISECONDS_PER_DAY
+from turnout.base.varint import zigzag_varint
 from turnout.codecs.avro.connect_schema import branch_name, is_map_entry, nullable_of
 from turnout.codecs.avro.passing import form_of
 from turnout.codecs.avro.types import AvroType
-from turnout.epoch import MILLISECONDS_PER_DAY
 from turnout.errors import RecordError
 from turnout.records import BigInt, Float32, Int8, Int16, Int32, Moment
 from turnout.records.encoded import ColumnPieces, EncodedColumn
 from turnout.records.types import Column, DynamicValue
-from turnout.varint import zigzag_varint
 
 WriteColumn: TypeAlias = Callable[[Column], list[bytes]]
 """Writes each value of a column; raises a `RecordError` where one does not fit."""

@@ -9,13 +9,13 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
+from turnout.base.untrusted import JsonMapping
 from turnout.codecs.codec import Decoded
 from turnout.codecs.json_reading import Reader
 from turnout.codecs.json_schema.documents import Documents, Node
 from turnout.codecs.nodes import JsonType, Misfit, json_of, json_text
 from turnout.errors import RecordError
 from turnout.records import Block, Positions, Schema
-from turnout.untrusted import JsonMapping
 
 UNION: Final = "io.confluent.connect.json.OneOf"
 _INTEGERS: Final = frozenset(("int8", "int16", "int32", "int64"))

@@ -7,13 +7,13 @@ from typing import Final
 
 import msgspec
 
+from turnout.base.untrusted import JsonMapping, JsonObject
 from turnout.codecs.json_schema.branches import UNION, Branches, is_union, types_of, union_field
 from turnout.codecs.json_schema.documents import Documents, Node
 from turnout.codecs.json_schema.options import JsonSchemaOptions
 from turnout.codecs.json_schema.values import ENUM, reader_of
 from turnout.records import Field, Schema
 from turnout.records.block import rows_of
-from turnout.untrusted import JsonMapping, JsonObject
 
 _MAX_TYPES: Final = 20_000
 _MAX_DEPTH: Final = 64

@@ -6,12 +6,12 @@ from typing import Final
 
 import msgspec
 
+from turnout.base.untrusted import JsonObject
 from turnout.codecs.json_schema.branches import has_entries, is_union
 from turnout.codecs.json_schema.options import JsonSchemaOptions
 from turnout.codecs.json_schema.values import ENUM, NAMESPACE, form_of
 from turnout.errors import RecordError
 from turnout.records import Schema
-from turnout.untrusted import JsonObject
 
 _NULL: Final = {"type": "null"}
 _NUMBERS: Final = {

@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 from turnout.codecs.json_schema.documents import Documents, Node
-from turnout.errors import MissingExtraError, RecordError
-from turnout.mistakes import shortened
+from turnout.errors import MissingExtraError, RecordError, shortened
 
 _MAX_BACKTRACKS: Final = 100_000
 """Steps of a regular expression for a value: a schema's may be one that takes exponential time."""

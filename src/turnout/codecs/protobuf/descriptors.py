@@ -23,9 +23,9 @@ from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError
 
+from turnout.base.files import read_file
 from turnout.codecs.protobuf.known_files import KNOWN_FILES
 from turnout.errors import MissingExtraError
-from turnout.file_reading import read_file
 
 SECONDS: Final = 30
 """Time that protoc has for a schema."""

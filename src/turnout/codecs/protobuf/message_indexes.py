@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from turnout.base.varint import zigzag_varint
 from turnout.errors import RecordError
-from turnout.varint import zigzag_varint
 
 FIRST: Final = (0,)
 """Indexes of a file's first message."""

@@ -9,9 +9,9 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from google.protobuf.descriptor import EnumDescriptor, FieldDescriptor
 
+from turnout.base.varint import zigzag_varint
 from turnout.codecs.protobuf.wire import FIXED32, FIXED64, LENGTH, VARINT, delimited, signed_varint
 from turnout.records.types import Column, DynamicValue
-from turnout.varint import zigzag_varint
 
 Pieces: TypeAlias = list[bytes]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from turnout.varint import ONE_BYTE_VARINTS, varint
+from turnout.base.varint import ONE_BYTE_VARINTS, varint
 
 VARINT: Final = 0
 FIXED64: Final = 1

@@ -5,10 +5,10 @@ A route without a registry needs the declarations of options alone: the other na
 
 from typing import TYPE_CHECKING
 
+from turnout.base.deferred import names_at_first_use
 from turnout.codecs.schema_registry.connect import CONVERTER, only, settings_of
 from turnout.codecs.schema_registry.files import schema_file, schema_text_of
 from turnout.codecs.schema_registry.options import REGISTRY, STRATEGIES, SUBJECTS, RegistryOptions, Writing
-from turnout.deferred import names_at_first_use
 
 if TYPE_CHECKING:
     from turnout.codecs.schema_registry.client import (

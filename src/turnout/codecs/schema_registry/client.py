@@ -14,13 +14,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from turnout.caches import LruCache
+from turnout.base.caches import LruCache
+from turnout.base.files import check_file
+from turnout.base.http_exchange import AnswerTooLargeError, exchange
 from turnout.codecs.schema_registry.options import RegistryOptions
 from turnout.codecs.schema_registry.readiness import Readiness
-from turnout.errors import ConnectionLostError, MissingExtraError, RecordError, TurnoutError
-from turnout.file_reading import check_file
-from turnout.http_exchange import AnswerTooLargeError, exchange
-from turnout.mistakes import shortened
+from turnout.errors import ConnectionLostError, MissingExtraError, RecordError, TurnoutError, shortened
 from turnout.secrets import masked_url
 
 if TYPE_CHECKING:
@@ -398,7 +397,7 @@ def _client_of(options: RegistryOptions) -> SchemaRegistryClient:
 
 
 def _limit_exchanges(client: SchemaRegistryClient, seconds: float) -> None:
-    """Have a client send its requests by `turnout.http_exchange.exchange`.
+    """Have a client send its requests by `turnout.base.http_exchange.exchange`.
 
     Its own timeout is that of one read. Credentials, retries and the choice of a server stay those of the client.
 

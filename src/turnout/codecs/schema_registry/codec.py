@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final, NamedTuple, Protocol, TypeAlias
 
-from turnout.caches import LruCache
+from turnout.base.caches import LruCache
+from turnout.base.deferred import np
 from turnout.codecs.codec import Decoded, Encoded, attempt, with_tombstones
 from turnout.codecs.json_writing import Written
 from turnout.codecs.schema_registry.client import SchemaText, registry_of
@@ -22,7 +23,6 @@ from turnout.codecs.schema_registry.framing import (
 from turnout.codecs.schema_registry.options import RegistryOptions, Writing
 from turnout.codecs.schema_registry.subjects import subject_of
 from turnout.codecs.schema_registry.waiting import answered
-from turnout.deferred import np
 from turnout.errors import RecordError
 from turnout.records import Block, Positions, Schema
 from turnout.records.types import RowIds

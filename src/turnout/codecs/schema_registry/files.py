@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
+from turnout.base.files import read_file
 from turnout.codecs.kind import Setting
-from turnout.file_reading import read_file
 
 _MAX_FILE_BYTES: Final = 1 << 20
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from turnout.deferred import np
+from turnout.base.deferred import np
 from turnout.errors import RecordError
 from turnout.records.types import ArrowArray, Binaries, RowIds
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Final
 from urllib.parse import urlsplit
 
+from turnout.base.terminal import did_you_mean
 from turnout.codecs.kind import Setting, flag
 from turnout.secrets import Secret, masked_url
-from turnout.suggestions import did_you_mean
 
 _NAMES: Final = ("url", "auth", "tls", "timeout", "retries", "wait", "cache")
 _TLS: Final = ("ca", "certificate", "key", "keyPassword")

@@ -15,6 +15,7 @@ from fastapi.responses import HTMLResponse
 from markupsafe import Markup
 from pydantic import StrictBool
 
+from turnout.base.plural import plural
 from turnout.console.charts import HOUR
 from turnout.console.figures import bars, counted
 from turnout.console.formatting import moment, pretty
@@ -24,7 +25,6 @@ from turnout.engine.sample_records import SampleRecord
 from turnout.history.dead_letters import DeadLetter
 from turnout.history.masking import hidden_anywhere
 from turnout.history.redrive import masked_report, redrive
-from turnout.plural import plural
 from turnout.routes import Route
 from turnout.server.dead_letters import REACH, letter_at, newest, text_of_bytes, visible
 from turnout.server.loss_counts import Losses

@@ -12,7 +12,7 @@ from fastapi import Depends, Query, Request
 from fastapi.responses import HTMLResponse
 from markupsafe import Markup
 
-from turnout.background import statuses
+from turnout.base.background import statuses
 from turnout.console.charts import HOUR, traffic_of
 from turnout.console.figures import sparkline
 from turnout.console.formatting import rate, span

@@ -10,6 +10,7 @@ from fastapi.responses import HTMLResponse, JSONResponse
 from markupsafe import Markup
 from pydantic import field_validator
 
+from turnout.base.untrusted import is_whole
 from turnout.conditions import Condition, encode, format_condition, parse
 from turnout.conditions.anchor import Anchor
 from turnout.console.conditions import TESTS, Join, Trial, extended, offered_keys, trial_of
@@ -27,7 +28,6 @@ from turnout.server.sandbox import route_of
 from turnout.subscriptions import Page, Subscription
 from turnout.subscriptions.audit import AuditEntry
 from turnout.subscriptions.service import SubscriptionService
-from turnout.untrusted import is_whole
 
 router = page_router()
 

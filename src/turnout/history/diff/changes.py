@@ -11,7 +11,8 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from turnout.deferred import pc
+from turnout.base.deferred import pc
+from turnout.base.untrusted import JsonObject
 from turnout.engine.lineage import REVISION, ROUTE
 from turnout.engine.outcome import Outcome
 from turnout.engine.trace import Trace
@@ -19,7 +20,6 @@ from turnout.history.suite.outcomes import ABSENT, Difference, compared, read_ba
 from turnout.records.text import text_of
 from turnout.records.types import ArrowArray, RowIds, Strings
 from turnout.routes import Route
-from turnout.untrusted import JsonObject
 
 
 def sink_labels(old: Route, new: Route) -> tuple[list[str], list[str]]:

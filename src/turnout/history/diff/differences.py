@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from turnout.base.terminal import did_you_mean
 from turnout.engine.outcome import Outcome
 from turnout.engine.reading import Consumed
 from turnout.engine.trace import Trace, Watch
@@ -23,7 +24,6 @@ from turnout.errors import ConfigError, Mistake
 from turnout.history.suite.outcomes import ABSENT, plain
 from turnout.records import ALIVE, Batch
 from turnout.records.types import ArrowBatch, RowIds
-from turnout.suggestions import did_you_mean
 from turnout.transforms.apply import StageRunner
 
 _FAILED = (Outcome.DEAD_LETTERED, Outcome.DISCARDED, Outcome.STOPPED)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Final
 from xml.etree import ElementTree as ET
 
+from turnout.base.untrusted import JsonObject
 from turnout.engine.outcome import Outcome
 from turnout.history.diff.differences import Differences, Example, RecordPosition, Tally
-from turnout.untrusted import JsonObject
 
 TITLES: Final = {
     "outcome": "end otherwise",

@@ -14,15 +14,15 @@ from itertools import pairwise
 
 import yaml
 
+from turnout.base.files import replace_file
+from turnout.base.untrusted import JsonObject
+from turnout.base.yaml_values import compose
 from turnout.errors import TurnoutError
-from turnout.files import replace_file
 from turnout.history.suite.cases import CaseResult, run_cases
 from turnout.history.suite.outcomes import ABSENT, CaseOutcome, Difference
 from turnout.history.suite.suite import Case, Suite
 from turnout.routes import Route
 from turnout.routes.line_numbers import Path, dotted
-from turnout.untrusted import JsonObject
-from turnout.yaml_values import compose
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,9 @@ import json
 from collections.abc import Iterable, Iterator
 from xml.etree import ElementTree as ET
 
+from turnout.base.untrusted import JsonObject
 from turnout.history.suite.cases import KINDS, CaseResult, Report
 from turnout.history.suite.outcomes import ABSENT, Difference, plain
-from turnout.untrusted import JsonObject
 
 
 def difference_lines(difference: Difference) -> list[str]:

@@ -9,6 +9,7 @@ from typing import Any, Final, Literal, Self
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
+from turnout.base.untrusted import JsonObject
 from turnout.conditions import parse
 from turnout.engine.sample_records import PARTS, SampleRecord
 from turnout.errors import ConditionError, ConfigError, Mistake, RouteError, SubscriptionInvalidError
@@ -20,7 +21,6 @@ from turnout.routes.mistakes import from_validation
 from turnout.routes.yaml_text import YamlText
 from turnout.subscriptions import Subscription
 from turnout.subscriptions.validation import check
-from turnout.untrusted import JsonObject
 
 Compared = Literal["value", "headers", "deliveries"]
 

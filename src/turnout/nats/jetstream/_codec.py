@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any, TypeVar
 
-from turnout.untrusted import JsonMapping, JsonObject
+from turnout.base.untrusted import JsonMapping, JsonObject
 
 T = TypeVar("T")
 

@@ -9,6 +9,7 @@ import re
 from collections.abc import AsyncIterator, Coroutine
 from typing import Any, TypeVar
 
+from turnout.base.untrusted import JsonMapping, JsonObject
 from turnout.errors import ConfigError, Mistake
 from turnout.nats.jetstream._codec import decode
 from turnout.nats.jetstream._requests import Reply
@@ -17,7 +18,6 @@ from turnout.nats.jetstream.consumer_config import ConsumerInfo
 from turnout.nats.jetstream.errors import StreamError, api_error
 from turnout.nats.protocol.prefix import Prefix
 from turnout.subjects.tokens import is_name
-from turnout.untrusted import JsonMapping, JsonObject
 
 T = TypeVar("T")
 

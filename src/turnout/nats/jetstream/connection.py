@@ -18,6 +18,7 @@ import nats.errors
 from nats.aio.client import Client
 from nats.aio.subscription import Subscription
 
+from turnout.base.untrusted import JsonObject
 from turnout.errors import ConnectionLostError, StreamError, TurnoutError
 from turnout.nats.jetstream._client import BoundedClient, translate, translated
 from turnout.nats.jetstream._frames import Frame, FrameParser, Handler
@@ -28,7 +29,6 @@ from turnout.nats.protocol.headers import HeaderInput, encode_table
 from turnout.nats.protocol.security import begins_tls
 from turnout.nats.protocol.status import NO_RESPONDERS, Status
 from turnout.secrets import masked_url
-from turnout.untrusted import JsonObject
 
 _log = logging.getLogger(__name__)
 

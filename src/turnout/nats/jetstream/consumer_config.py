@@ -7,9 +7,9 @@ from dataclasses import Field, dataclass, field, fields
 from datetime import datetime, timedelta
 from enum import StrEnum
 
+from turnout.base.untrusted import JsonMapping
 from turnout.nats.jetstream._codec import enumeration, moment, nested, seconds, seconds_list
 from turnout.nats.jetstream.stream_config import ClusterInfo
-from turnout.untrusted import JsonMapping
 
 
 class DeliverPolicy(StrEnum):

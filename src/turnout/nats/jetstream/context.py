@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
+from turnout.base.untrusted import JsonObject
 from turnout.errors import ConfigError, Mistake
 from turnout.nats.jetstream.connection import ErrorCallback, NatsConnection
 from turnout.nats.jetstream.core import JetStreamCore
@@ -14,7 +15,6 @@ from turnout.nats.jetstream.objects import ObjectStore
 from turnout.nats.protocol.options import ConnectionOptions
 from turnout.nats.protocol.prefix import Prefix
 from turnout.nats.protocol.security import Credentials
-from turnout.untrusted import JsonObject
 
 
 class JetStream(JetStreamCore):

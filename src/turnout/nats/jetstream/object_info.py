@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
+from turnout.base.untrusted import JsonMapping, JsonObject
 from turnout.nats.jetstream._codec import coded, decode, encode, moment, nested
 from turnout.nats.jetstream.api import check_bucket
 from turnout.nats.jetstream.errors import MessageNotFoundError, StreamError
@@ -17,7 +18,6 @@ from turnout.nats.jetstream.stream_config import (
     StoreCompression,
     StreamConfig,
 )
-from turnout.untrusted import JsonMapping, JsonObject
 
 DEFAULT_CHUNK = 128 * 1024
 

@@ -13,8 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO, Self
 
+from turnout.base.files import new_file
 from turnout.errors import ConfigError, Mistake, TurnoutError
-from turnout.files import new_file
 from turnout.nats.jetstream.consumer_config import ConsumerConfig, DeliverPolicy
 from turnout.nats.jetstream.core import JetStreamCore
 from turnout.nats.jetstream.errors import MessageNotFoundError, StreamError

@@ -9,6 +9,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
+from turnout.base.untrusted import JsonObject, decimal
 from turnout.nats.jetstream._codec import decode, encode
 from turnout.nats.jetstream.api import Api, check_name
 from turnout.nats.jetstream.consumer import Consumer
@@ -23,7 +24,6 @@ from turnout.nats.jetstream.stream_config import External, RawMessage, StreamCon
 from turnout.nats.jetstream.subscribe import create_consumer
 from turnout.nats.protocol.headers import ADDED_BY_DIRECT_GETS, parse_table
 from turnout.nats.protocol.status import NO_MESSAGES, Status
-from turnout.untrusted import JsonObject, decimal
 
 
 def _placed(source: StreamSource) -> StreamSource:

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
+from turnout.base.untrusted import JsonMapping
 from turnout.nats.jetstream._codec import enumeration, moment, nested, nested_list, seconds
 from turnout.nats.protocol.headers import Headers
-from turnout.untrusted import JsonMapping
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
+from turnout.base.untrusted import LARGEST_SEQUENCE, JsonMapping, JsonObject
 from turnout.errors import StreamError
-from turnout.untrusted import LARGEST_SEQUENCE, JsonMapping, JsonObject
 
 _SHOWN_BYTES = 60
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from turnout.base.plural import plural
+from turnout.base.untrusted import JsonObject, decimal
 from turnout.errors import StreamError
 from turnout.nats.protocol.answers import read_object
 from turnout.nats.protocol.errors import BrokenFrameError
-from turnout.plural import plural
-from turnout.untrusted import JsonObject, decimal
 
 MAX_LINE_BYTES = 1 << 20
 """Bytes of a protocol line; the longest is the INFO of a large cluster."""

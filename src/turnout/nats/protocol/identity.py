@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Self
 
+from turnout.base.untrusted import LARGEST_SEQUENCE, decimal
 from turnout.nats.protocol.errors import StreamReplacedError
-from turnout.untrusted import LARGEST_SEQUENCE, decimal
 
 
 @dataclass(frozen=True, slots=True)

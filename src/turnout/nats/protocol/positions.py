@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Self
 
+from turnout.base.untrusted import LARGEST_SEQUENCE, decimal
 from turnout.nats.protocol.errors import NotJetStreamMessageError
-from turnout.untrusted import LARGEST_SEQUENCE, decimal
 
 _V1_TOKENS = 9
 _V2_TOKENS = 11

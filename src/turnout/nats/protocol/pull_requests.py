@@ -8,8 +8,8 @@ from datetime import datetime
 from enum import Enum, auto
 from typing import Final
 
+from turnout.base.untrusted import JsonObject
 from turnout.nats.protocol.status import CONFLICT, HEARTBEAT, NO_MESSAGES, NO_RESPONDERS, REQUEST_TIMEOUT
-from turnout.untrusted import JsonObject
 
 NANOSECONDS: Final = 1_000_000_000
 

@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass, field
 from typing import NamedTuple, Self
 
+from turnout.base.untrusted import decimal
 from turnout.nats.protocol.headers import VERSION, Headers, parse_table
-from turnout.untrusted import decimal
 
 HEARTBEAT = 100
 END_OF_BATCH = 204

@@ -11,13 +11,13 @@ import time
 from collections.abc import Iterator
 
 from turnout._built import version as __version__
+from turnout.base.untrusted import JsonObject
 from turnout.errors import ConnectionLostError, StreamError
 from turnout.nats.protocol.errors import BrokenFrameError, PermissionDeniedError, RequestTimeoutError
 from turnout.nats.protocol.frames import MAX_LINE_BYTES, ErrorLine, largest_message, read_info
 from turnout.nats.protocol.options import ConnectionOptions
 from turnout.nats.protocol.security import Tls, begins_tls
 from turnout.nats.protocol.servers import Server
-from turnout.untrusted import JsonObject
 
 _RECEIVE_BYTES = 1 << 18
 # Time past its deadline in which a call takes bytes that have arrived.

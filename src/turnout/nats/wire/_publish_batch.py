@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from turnout.deferred import pc
+from turnout.base.deferred import pc
 from turnout.errors import StreamError
 from turnout.nats.protocol.frames import frame
 from turnout.nats.protocol.headers import block_of

@@ -9,6 +9,7 @@ from typing import Final
 
 import numpy as np
 
+from turnout.base.untrusted import JsonObject
 from turnout.errors import StreamError
 from turnout.nats.protocol.answers import read_object
 from turnout.nats.protocol.errors import NoMatchingStreamError, api_error
@@ -20,7 +21,6 @@ from turnout.nats.wire.streams import storing_problem, stream_info, streams_of
 from turnout.subjects import matches
 from turnout.subjects.rights import Rights
 from turnout.subjects.tokens import MAX_BYTES
-from turnout.untrusted import JsonObject
 
 TOO_MANY: Final = 429
 _MAX_TRIES = 4

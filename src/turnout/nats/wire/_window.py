@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from turnout.deferred import pc
+from turnout.base.deferred import pc
 from turnout.errors import StreamError
 from turnout.loops.frames import read_answers
 from turnout.nats.wire._publish_batch import Numbers, PublishedMessages

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
+from turnout.base.untrusted import JsonMapping, JsonObject
 from turnout.errors import ConnectionLostError
 from turnout.nats.protocol.answers import read_object
 from turnout.nats.protocol.errors import BrokenFrameError, NoRespondersError, RequestTimeoutError, api_error
@@ -23,7 +24,6 @@ from turnout.nats.protocol.headers import encode
 from turnout.nats.protocol.options import ConnectionOptions
 from turnout.nats.protocol.status import NO_RESPONDERS, StatusLine, read_status
 from turnout.nats.wire._link import Link, reason_of
-from turnout.untrusted import JsonMapping, JsonObject
 
 _PROMPT_SECONDS = 1.0
 """A server that is not frozen answers a PING within this time."""

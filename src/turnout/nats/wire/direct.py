@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from turnout.base.untrusted import LARGEST_SEQUENCE, JsonObject, decimal
 from turnout.errors import ConnectionLostError, StreamError
 from turnout.nats.protocol.headers import ADDED_BY_DIRECT_GETS, parse
 from turnout.nats.protocol.status import END_OF_BATCH, NO_MESSAGES, NO_RESPONDERS
@@ -20,7 +21,6 @@ from turnout.nats.wire.connection import Connection, Message
 from turnout.nats.wire.pull import Range, hole
 from turnout.nats.wire.rows import Row, record_batch, row
 from turnout.records.types import ArrowBatch
-from turnout.untrusted import LARGEST_SEQUENCE, JsonObject, decimal
 
 _BATCH_MESSAGES = 5000
 _BATCH_BYTES = 8 << 20

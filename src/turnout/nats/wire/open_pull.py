@@ -9,6 +9,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from turnout.base.untrusted import LARGEST_SEQUENCE
 from turnout.nats.protocol.identity import StreamIdentity
 from turnout.nats.wire.connection import Connection
 from turnout.nats.wire.pull import PullReader, Range
@@ -16,7 +17,6 @@ from turnout.nats.wire.records import SCHEMA, Received
 from turnout.nats.wire.rows import with_stream
 from turnout.records.listed import ListedRecords
 from turnout.records.types import ArrowBatch
-from turnout.untrusted import LARGEST_SEQUENCE
 
 _FEW_MESSAGES: Final = 200
 """Up to so many messages are handed out as lists."""

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from turnout.deferred import pc
+from turnout.base.deferred import pc
 from turnout.errors import ConfigError, Mistake
 from turnout.loops.compiled import Bytes, Int32s
 from turnout.loops.frames import write_frames

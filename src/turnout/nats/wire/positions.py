@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
+from turnout.base.untrusted import decimal, is_whole
 from turnout.errors import ConfigError, ConnectionLostError, Mistake, StreamError
 from turnout.nats.protocol.answers import number_in, object_in
 from turnout.nats.protocol.errors import MessageNotFoundError, StreamNotFoundError, StreamReplacedError
@@ -24,7 +25,6 @@ from turnout.nats.protocol.positions import sequences
 from turnout.nats.protocol.pull_requests import ephemeral_config, next_request, pull_body
 from turnout.nats.wire.connection import Connection
 from turnout.nats.wire.streams import create_consumer, delete_consumer, stream_info
-from turnout.untrusted import decimal, is_whole
 
 _STREAM_NOT_FOUND = 10059
 _FORBIDDEN, _NOT_FOUND = 403, 404

@@ -16,9 +16,10 @@ from typing import Self
 import numpy as np
 import pyarrow as pa
 
-from turnout.deferred import pc
+from turnout.base.deferred import pc
+from turnout.base.histogram import Histogram
+from turnout.base.untrusted import LARGEST_SEQUENCE, JsonObject, decimal
 from turnout.errors import ConnectionLostError, StreamError
-from turnout.histogram import Histogram
 from turnout.loops.frames import BODY, END, PAYLOAD, SUBJECT, SUBJECT_END
 from turnout.nats.protocol import headers as _headers
 from turnout.nats.wire._publish_batch import PublishedColumns, PublishedLists, PublishedMessages, small_enough
@@ -28,7 +29,6 @@ from turnout.nats.wire.connection import Connection
 from turnout.nats.wire.frames import Frames, locate, shift, with_room
 from turnout.records.published import Published, Refuse
 from turnout.records.types import Binaries, Strings
-from turnout.untrusted import LARGEST_SEQUENCE, JsonObject, decimal
 
 _CHUNK_MESSAGES = 1000
 _CHUNK_BYTES = 1 << 18

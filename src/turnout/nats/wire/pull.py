@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from turnout.base.untrusted import LARGEST_SEQUENCE
 from turnout.errors import ConnectionLostError, StreamError
 from turnout.nats.protocol.frames import frame
 from turnout.nats.protocol.identity import Position, StreamIdentity, older_data_error
@@ -26,7 +27,6 @@ from turnout.nats.wire.positions import position_problem, state_of
 from turnout.nats.wire.records import Received, decode
 from turnout.nats.wire.streams import create_consumer, delete_consumer
 from turnout.records.types import ArrowBatch
-from turnout.untrusted import LARGEST_SEQUENCE
 
 _OPEN_REQUESTS = 2
 _REQUEST_MESSAGES = 50_000

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from turnout.base.untrusted import LARGEST_SEQUENCE
 from turnout.loops.frames import (
     BODY,
     CONSUMER_SEQUENCE,
@@ -41,7 +42,6 @@ from turnout.nats.wire.frames import Frames, Integers
 from turnout.records.header_column import ARROW
 from turnout.records.listed import ListedRecords, Pairs
 from turnout.records.types import ArrowArray, ArrowBatch, Binaries, Strings
-from turnout.untrusted import LARGEST_SEQUENCE
 
 SCHEMA = pa.schema(
     [

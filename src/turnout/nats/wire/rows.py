@@ -8,12 +8,12 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from turnout.base.untrusted import JsonObject
 from turnout.nats.protocol.headers import MESSAGE_ID
 from turnout.nats.protocol.identity import StreamIdentity
 from turnout.nats.wire.records import SCHEMA
 from turnout.records.listed import STREAM_ID
 from turnout.records.types import ArrowBatch
-from turnout.untrusted import JsonObject
 
 
 class Row(NamedTuple):

@@ -9,6 +9,7 @@ import secrets
 import time
 from collections.abc import Sequence
 
+from turnout.base.untrusted import JsonMapping, JsonObject
 from turnout.errors import ConnectionLostError, StreamError
 from turnout.nats.protocol.answers import number_in, object_in, read_object
 from turnout.nats.protocol.errors import ConsumerNotFoundError, MessageNotFoundError
@@ -16,7 +17,6 @@ from turnout.nats.protocol.headers import parse
 from turnout.nats.wire.connection import Connection
 from turnout.nats.wire.rows import Row, record_batch, row
 from turnout.records.types import ArrowBatch
-from turnout.untrusted import JsonMapping, JsonObject
 
 
 def create_stream(connection: Connection, config: JsonMapping) -> JsonObject:

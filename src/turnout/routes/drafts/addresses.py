@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from turnout.base.terminal import did_you_mean
 from turnout.errors import ConfigError, Mistake
 from turnout.routes.endpoints import FORMATS
 from turnout.routes.line_numbers import Document
 from turnout.secrets import masked_url
-from turnout.suggestions import did_you_mean
 
 SINK: Document = {"format": "nats", "servers": "${NATS_URL:-nats://127.0.0.1:4222}"}
 """Default sink of a draft."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Discriminator, Tag
 
-from turnout.plugins import entry_points
+from turnout.base.startup import entry_points
 from turnout.routes.endpoints.base import Endpoint, EndpointFormat, Sink, Source
 from turnout.routes.endpoints.files import FileSink, FileSource
 from turnout.routes.endpoints.kafka import KafkaSink, KafkaSource

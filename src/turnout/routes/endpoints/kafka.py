@@ -8,13 +8,13 @@ from typing import ClassVar, Final, Literal, Self
 
 from pydantic import Field, PrivateAttr, model_validator
 
+from turnout.base.untrusted import LARGEST_SEQUENCE, JsonObject, decimal
 from turnout.kafka.options import KafkaOptions, security_mistakes
 from turnout.kafka.properties import translated
 from turnout.routes.endpoints.base import Endpoint, Sink, Source
 from turnout.routes.values import Brokers, JavaPattern, KafkaStart, KafkaTopics, listed
 from turnout.transforms.java.regex import JavaRegex
 from turnout.transforms.java.regex_characters import JavaRegexError
-from turnout.untrusted import LARGEST_SEQUENCE, JsonObject, decimal
 
 _TOPIC = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")
 _OWN_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})

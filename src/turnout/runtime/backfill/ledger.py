@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from turnout.private_files import private_folder
+from turnout.base.files import private_folder
 from turnout.subscriptions.index.index_writer import FollowedStore
 from turnout.subscriptions.model import Changes, Subscription
 from turnout.subscriptions.snapshot import Snapshot

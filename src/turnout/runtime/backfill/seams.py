@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from turnout.base.untrusted import is_whole
 from turnout.runtime.committed_offsets import REVISION, committed, numbers_in, planned_end
 from turnout.runtime.kafka_source import KafkaOffsets
 from turnout.runtime.nats_offsets import begins, open_numbers
-from turnout.untrusted import is_whole
 
 Positions = dict[str, int]
 """Next sequence by stream, or next offset by ``topic:partition``."""

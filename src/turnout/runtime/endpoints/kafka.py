@@ -7,7 +7,8 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Final, cast
 
-from turnout.epoch import MILLISECONDS_PER_DAY
+from turnout.base.clocks import MILLISECONDS_PER_DAY
+from turnout.base.untrusted import decimal, is_whole
 from turnout.errors import ConfigError, Mistake, StreamError
 from turnout.kafka.admin import KafkaAdmin, TopicInfo
 from turnout.kafka.options import KafkaOptions
@@ -23,7 +24,6 @@ from turnout.runtime.endpoints.kafka_originals import kafka_originals
 from turnout.runtime.endpoints.kafka_probe import KafkaProbe
 from turnout.runtime.kafka_publisher import KafkaSinkOptions
 from turnout.runtime.kafka_source import KafkaSourceOptions, partitions_of, position_of, resolved
-from turnout.untrusted import decimal, is_whole
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from turnout.base.untrusted import is_whole
 from turnout.errors import ConfigError, Mistake
 from turnout.kafka.group import OffsetReader
 from turnout.kafka.reader import record_batch
@@ -12,7 +13,6 @@ from turnout.routes.values import listed
 from turnout.runtime.endpoints.feed_records import RecordKey, by_stream, in_order, wrong_cursor
 from turnout.runtime.endpoints.kafka_history import hasty
 from turnout.runtime.feeds.cursors import cursor_among, offsets_in
-from turnout.untrusted import is_whole
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

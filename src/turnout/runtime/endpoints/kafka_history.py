@@ -8,13 +8,13 @@ from datetime import datetime
 from threading import Event
 from typing import TYPE_CHECKING, Final
 
+from turnout.base.untrusted import JsonMapping, JsonObject, is_whole
 from turnout.errors import ConfigError, Mistake, StreamError
 from turnout.kafka.admin import KafkaAdmin, TopicPartition
 from turnout.kafka.options import KafkaOptions
 from turnout.kafka.reader import PartitionRange, RangeReader
 from turnout.runtime.endpoints.adapter import StreamEnd
 from turnout.runtime.kafka_source import partitions_of
-from turnout.untrusted import JsonMapping, JsonObject, is_whole
 
 if TYPE_CHECKING:
     from turnout.nats.wire.positions import StreamPosition

@@ -8,12 +8,12 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from turnout.deferred import pc
+from turnout.base.deferred import pc
+from turnout.base.untrusted import JsonObject
 from turnout.engine.sample_records import SampleRecord
 from turnout.routes.endpoints import KafkaSource
 from turnout.runtime.endpoints.kafka_history import KafkaHistory
 from turnout.runtime.endpoints.record_rows import record_of, rows_of
-from turnout.untrusted import JsonObject
 
 _FAR = 10_000
 """Maximum distance of offsets that one connection reads."""

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, ClassVar, Final
 
+from turnout.base.plural import first_names, plural
 from turnout.errors import StreamError
 from turnout.kafka.admin import KafkaAdmin
-from turnout.plural import first_names, plural
 from turnout.routes.endpoints import KafkaSink, KafkaSource
 from turnout.routes.values import listed
 from turnout.runtime.endpoints.adapter import CheckOutput, EndpointProbe

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 
+from turnout.base.untrusted import JsonMapping, is_whole
 from turnout.errors import ConfigError, ConnectionLostError, Mistake, StreamError
 from turnout.nats.protocol.errors import StreamNotFoundError
 from turnout.nats.protocol.options import CONNECTION_OPTIONS
@@ -23,7 +24,6 @@ from turnout.runtime.endpoints.adapter import (
 from turnout.runtime.endpoints.changes import Change, other_changes, safe_change, server_changes, unsafe_change
 from turnout.runtime.endpoints.source_streams import SourceStreams
 from turnout.subjects import is_subset
-from turnout.untrusted import JsonMapping, is_whole
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from turnout.deferred import pc
+from turnout.base.deferred import pc
+from turnout.base.untrusted import LARGEST_SEQUENCE, JsonObject
 from turnout.engine.sample_records import SampleRecord
 from turnout.errors import StreamError
 from turnout.nats.protocol.identity import Origin, microseconds
 from turnout.nats.wire import Connection, PullReader, Range, stored_message
 from turnout.nats.wire.positions import state_of
 from turnout.runtime.endpoints.record_rows import record_of, rows_of
-from turnout.untrusted import LARGEST_SEQUENCE, JsonObject
 
 _FORBIDDEN, _GONE = 403, 404
 _MAX_SINGLE_READS = 20

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
 
+from turnout.base.plural import first_names, plural
+from turnout.base.untrusted import JsonMapping, JsonObject
 from turnout.errors import ConnectionLostError, StreamError
 from turnout.nats.protocol.pull_requests import ephemeral_config, next_request, pull_body
 from turnout.nats.wire import (
@@ -22,11 +24,9 @@ from turnout.nats.wire import (
 )
 from turnout.nats.wire.rows import with_stream
 from turnout.nats.wire.streams import storing_problem
-from turnout.plural import first_names, plural
 from turnout.routes.endpoints import NatsSink, NatsSource
 from turnout.runtime.endpoints.adapter import CheckOutput, EndpointProbe
 from turnout.subjects import matches
-from turnout.untrusted import JsonMapping, JsonObject
 
 if TYPE_CHECKING:
     from turnout.engine import Messages

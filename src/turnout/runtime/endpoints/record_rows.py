@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from turnout.base.untrusted import JsonObject
 from turnout.engine.sample_records import SampleRecord
 from turnout.records.types import ArrowBatch
-from turnout.untrusted import JsonObject
 
 
 def rows_of(batch: ArrowBatch) -> list[JsonObject]:

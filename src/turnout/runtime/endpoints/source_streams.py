@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Self
 
+from turnout.base.untrusted import JsonMapping
 from turnout.errors import StreamError
 from turnout.nats.wire import Connection, stream_info
 from turnout.routes.endpoints import NatsSource
 from turnout.subjects.pattern import common
-from turnout.untrusted import JsonMapping
 
 
 @dataclass(frozen=True, slots=True)

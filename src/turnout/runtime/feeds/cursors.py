@@ -20,11 +20,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
+from turnout.base.files import private_folder, replace_file
+from turnout.base.untrusted import LARGEST_SEQUENCE, JsonObject, decimal, is_whole
 from turnout.errors import QuotaExceededError, SubscriptionInvalidError
-from turnout.files import replace_file
-from turnout.private_files import private_folder
 from turnout.subscriptions.tenants import tenant_of
-from turnout.untrusted import LARGEST_SEQUENCE, JsonObject, decimal, is_whole
 
 FeedCursor: TypeAlias = "int | str"
 """Cursor as JSON has it: an integer is a sequence, a text has offsets. 0 is the beginning of both."""

@@ -21,9 +21,8 @@ from typing import Final
 import numpy as np
 import xxhash
 
-from turnout.caches import LruCache
-from turnout.files import replace_file
-from turnout.private_files import private_folder
+from turnout.base.caches import LruCache
+from turnout.base.files import private_folder, replace_file
 from turnout.runtime.feeds.match_file import Matches, MatchFile, Sequences, encode
 
 FOLDER: Final = "matches"

@@ -6,13 +6,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from turnout.background import Background
+from turnout.base.background import Background
+from turnout.base.untrusted import LARGEST_SEQUENCE
 from turnout.nats.protocol.identity import Origin
 from turnout.routes import Route
 from turnout.runtime.committed_offsets import committed
 from turnout.runtime.endpoints import adapter_of
 from turnout.runtime.feeds.match_folder import MatchFolder
-from turnout.untrusted import LARGEST_SEQUENCE
 
 _PAUSE_SECONDS: Final = 5.0
 """Seconds between two looks while micro-batches are committed all the time, or an open split reports progress."""

@@ -8,8 +8,8 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from turnout.deferred import pc
-from turnout.epoch import MILLISECONDS_PER_DAY
+from turnout.base.clocks import MILLISECONDS_PER_DAY
+from turnout.base.deferred import pc
 from turnout.errors import RecordError
 from turnout.records import Block, Moment, Schema, group
 from turnout.records.block import rows_of

@@ -15,7 +15,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Final
 
-from turnout.epoch import MILLISECONDS_PER_DAY
+from turnout.base.clocks import MILLISECONDS_PER_DAY
 from turnout.errors import RecordError
 from turnout.records import BigInt, Float32, Moment, Schema, Struct
 from turnout.records.schema import DATE, DECIMAL, DIGITS, TIME

@@ -10,8 +10,8 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from turnout.deferred import pc
-from turnout.epoch import MILLISECONDS_PER_DAY
+from turnout.base.clocks import MILLISECONDS_PER_DAY
+from turnout.base.deferred import pc
 from turnout.errors import RecordError
 from turnout.records import Block, Positions, Schema, Struct
 from turnout.records.schema import ANY, DATE, DECIMAL, TIME, TIMESTAMP

@@ -13,10 +13,10 @@ from types import TracebackType
 from typing import Protocol, Self
 from urllib.parse import unquote
 
-from turnout.background import Background
+from turnout.base.background import Background
+from turnout.base.untrusted import decimal
 from turnout.errors import TurnoutError
 from turnout.runtime.feeds.match_folder import MatchFolder
-from turnout.untrusted import decimal
 
 _CHUNK = 1 << 20
 

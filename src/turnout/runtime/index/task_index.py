@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
-from turnout.caches import LruCache
+from turnout.base.caches import LruCache
+from turnout.base.files import FileLock, hold, new_file
 from turnout.errors import ConnectionLostError
-from turnout.files import FileLock, new_file
-from turnout.private_files import hold
 from turnout.runtime.index.client import fetch, send
 
 if TYPE_CHECKING:

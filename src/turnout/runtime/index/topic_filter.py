@@ -10,10 +10,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from turnout.base.files import replace_file
+from turnout.base.plural import first_names
 from turnout.engine.subject_bounds import TopicRequirement
 from turnout.engine.subject_filters import SubjectFilters
-from turnout.files import replace_file
-from turnout.plural import first_names
 from turnout.subscriptions.index.index_writer import FollowedStore
 from turnout.subscriptions.model import Changes, Subscription
 from turnout.subscriptions.snapshot import Snapshot

@@ -8,11 +8,11 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
+from turnout.base.untrusted import JsonObject
 from turnout.errors import ConnectionLostError, RunError
 from turnout.records.types import Fields
 from turnout.runtime.open_splits.ledger import Plan
 from turnout.runtime.open_splits.progress_files import OpenProgress
-from turnout.untrusted import JsonObject
 
 _TIMEOUT_SECONDS = 60.0
 

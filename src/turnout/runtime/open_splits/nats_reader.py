@@ -6,6 +6,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from turnout.base.untrusted import LARGEST_SEQUENCE
 from turnout.nats.protocol.identity import StreamIdentity
 from turnout.nats.wire import Connection
 from turnout.nats.wire.open_pull import OpenReader
@@ -14,7 +15,6 @@ from turnout.records.listed import ListedRecords
 from turnout.records.types import ArrowBatch
 from turnout.runtime.gaps import LossWatch, until_replaced
 from turnout.runtime.source_options import SourceOptions
-from turnout.untrusted import LARGEST_SEQUENCE
 
 
 class NatsOpenReader:

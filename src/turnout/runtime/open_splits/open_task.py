@@ -15,8 +15,8 @@ from turnout.runtime.open_splits.client import OpenSession
 from turnout.runtime.open_splits.progress_files import OpenProgress
 
 if TYPE_CHECKING:
+    from turnout.base.histogram import Histogram
     from turnout.engine import Result
-    from turnout.histogram import Histogram
     from turnout.records.listed import ListedRecords
     from turnout.records.types import ArrowBatch
     from turnout.runtime.count_rows import TaskTally

@@ -10,12 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Self
 
+from turnout.base.files import private_folder, replace_file
+from turnout.base.untrusted import LARGEST_SEQUENCE, JsonObject, is_whole
 from turnout.engine.counts import NUMBERS, Counts
 from turnout.engine.flow import Flow
-from turnout.files import replace_file
-from turnout.private_files import private_folder
 from turnout.records.types import Fields
-from turnout.untrusted import LARGEST_SEQUENCE, JsonObject, is_whole
 
 FOLDER: Final = "open"
 """The folder in a checkpoint."""

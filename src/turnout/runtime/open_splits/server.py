@@ -20,11 +20,11 @@ from secrets import token_urlsafe
 from types import TracebackType
 from typing import Final, Self
 
-from turnout.background import Background
+from turnout.base.background import Background
+from turnout.base.untrusted import JsonObject, is_whole
 from turnout.records.types import Fields
 from turnout.runtime.open_splits.ledger import Attempt, OpenSplits
 from turnout.runtime.open_splits.progress_files import OpenProgress
-from turnout.untrusted import JsonObject, is_whole
 
 _LONGEST_LINE: Final = 1 << 20
 _PAUSE_SECONDS: Final = 0.05

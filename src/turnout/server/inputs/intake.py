@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from turnout.background import Background, Tasks
+from turnout.base.background import Background, Tasks
 from turnout.errors import TurnoutError, message_of
 from turnout.server.inputs.config import InputPart
 from turnout.server.inputs.messages import BodyError, Incoming, messages_of

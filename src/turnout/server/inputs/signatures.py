@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from turnout.base.untrusted import decimal
 from turnout.subscriptions.signing_secrets import SYMMETRIC, decoded_secret
-from turnout.untrusted import decimal
 
 _MOST_SIGNATURES: Final = 8
 """Maximum number of signatures of one request: each may cost a verification."""

@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Body, HTTPException, Query, Response
 
 from turnout._built import version as __version__
+from turnout.base.yaml_values import load
 from turnout.errors import ConfigError
 from turnout.secrets import is_secret, masked_url
 from turnout.server.errors import UnknownPluginError
@@ -20,7 +21,6 @@ from turnout.server.rest.models import SequenceNumber
 from turnout.server.route_entry import RouteEntry
 from turnout.server.supervisor import Phase
 from turnout.transforms import Chain
-from turnout.yaml_values import load
 
 router = APIRouter(tags=["Kafka Connect"])
 

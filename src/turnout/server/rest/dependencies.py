@@ -15,6 +15,8 @@ from fastapi.params import Query
 from fastapi.routing import APIRoute, APIWebSocketRoute
 from starlette.requests import HTTPConnection
 
+from turnout.base.terminal import did_you_mean
+from turnout.base.untrusted import RepeatedKeyError, unique_object
 from turnout.rpc.caller import Caller, Right
 from turnout.rpc.status import RefusedError
 from turnout.rpc.tenants import Tenants
@@ -39,8 +41,6 @@ from turnout.subscriptions.plain_lines import PlainLine
 from turnout.subscriptions.service import SubscriptionService
 from turnout.subscriptions.store import edit
 from turnout.subscriptions.store_threads import BoundedPool, StoreThreads
-from turnout.suggestions import did_you_mean
-from turnout.untrusted import RepeatedKeyError, unique_object
 
 
 @dataclass(frozen=True, slots=True)

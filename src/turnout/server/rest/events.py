@@ -9,11 +9,11 @@ from typing import Annotated
 from fastapi import APIRouter, Header
 from fastapi.responses import StreamingResponse
 
+from turnout.base.untrusted import LARGEST_SEQUENCE, decimal
 from turnout.errors import ConfigError, Mistake
 from turnout.server.events import Event, Events
 from turnout.server.rest.dependencies import PartsDep, Reads
 from turnout.server.rest.models import SequenceNumber
-from turnout.untrusted import LARGEST_SEQUENCE, decimal
 
 router = APIRouter(prefix="/v1", tags=["events"])
 

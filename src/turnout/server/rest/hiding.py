@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import yaml
 
+from turnout.base.yaml_values import compose
 from turnout.secrets import is_secret, masked_url
-from turnout.yaml_values import compose
 
 _MASK = "***"
 _HIDDEN = "# This is not YAML: only callers who may write it can read it.\n"

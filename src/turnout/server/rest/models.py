@@ -10,6 +10,7 @@ from pydantic.config import JsonDict, JsonValue
 from pydantic_core import PydanticCustomError
 from starlette.convertors import Convertor, PathConvertor, register_url_convertor
 
+from turnout.base.untrusted import is_text
 from turnout.errors import Mistake
 from turnout.runtime.endpoints.changes import Change
 from turnout.runtime.open_splits.slots import SlotUse
@@ -17,7 +18,6 @@ from turnout.secrets import masked_url
 from turnout.server.rest.dependencies import Parts
 from turnout.server.route_entry import RouteEntry
 from turnout.server.supervisor import Phase
-from turnout.untrusted import is_text
 
 
 class _NumberConvertor(Convertor[int]):

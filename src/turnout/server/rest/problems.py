@@ -28,8 +28,8 @@ from turnout.errors import (
     SubscriptionNotFoundError,
     TurnoutError,
     message_of,
+    shortened,
 )
-from turnout.mistakes import shortened
 from turnout.secrets import masked_url
 from turnout.server.errors import (
     ConflictError,

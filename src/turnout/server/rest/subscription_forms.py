@@ -18,13 +18,13 @@ from pydantic import (
     model_validator,
 )
 
+from turnout.base.untrusted import JsonObject
 from turnout.conditions import Condition, decode, parse
 from turnout.server.rest.models import RequestForm, exactly_one
 from turnout.subscriptions import Subscription
 from turnout.subscriptions.audit import Action
 from turnout.subscriptions.expiry import Expiry, ExpiryClock, expiry_time
 from turnout.subscriptions.settings import settings_from_mapping
-from turnout.untrusted import JsonObject
 
 _MOST_PAIRS = 1000
 _MOST_TOGETHER = 100_000

@@ -12,7 +12,7 @@ from typing import Annotated
 from fastapi import APIRouter, HTTPException, Query
 from fastapi.responses import StreamingResponse
 
-from turnout.background import run_once
+from turnout.base.background import run_once
 from turnout.conditions import parse
 from turnout.errors import TurnoutError
 from turnout.history.tap import DELIVERED, Tapped, taps

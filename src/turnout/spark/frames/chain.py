@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
-from turnout.deferred import pc
+from turnout.base.deferred import pc
 from turnout.errors import RecordError, RunError
 from turnout.records import Batch, Failure, Headers, Positions, Schema
 from turnout.records.header_column import ARROW as HEADERS_ARROW

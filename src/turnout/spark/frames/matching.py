@@ -15,8 +15,8 @@ from pyspark import SparkFiles
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
+from turnout.base.files import lasting_folder
 from turnout.errors import ConfigError, Mistake
-from turnout.private_files import lasting_folder
 from turnout.runtime.frames.reading import millis_of, whole
 from turnout.spark.frames.columns import case_rule, with_record_names
 from turnout.spark.frames.metadata import FrameMetadata

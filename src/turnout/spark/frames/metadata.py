@@ -9,9 +9,9 @@ from typing import Any, Self
 import pyarrow as pa
 from pyspark.sql import types as T
 
+from turnout.base.multivalued import ANY_KEY, leaf_key, metadata_key, single_values, texts_or_none
 from turnout.engine.metadata import Metadata
 from turnout.errors import ConfigError, Mistake
-from turnout.multivalued import ANY_KEY, leaf_key, metadata_key, single_values, texts_or_none
 from turnout.records import Batch, Block, Headers, Schema
 from turnout.records.block import rows_of
 from turnout.records.field_paths import (

@@ -19,9 +19,9 @@ from pyspark import cloudpickle
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from turnout.caches import LruCache
+from turnout.base.caches import LruCache
+from turnout.base.startup import paused_gc
 from turnout.errors import ConnectionLostError, StreamError
-from turnout.gc_tools import paused_gc
 from turnout.history.diff.differences import Differences
 from turnout.history.diff.report import DiffReport
 from turnout.routes import Route

@@ -14,10 +14,10 @@ from typing import Any
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from turnout.base.files import scratch_folder
 from turnout.engine.counts import Counts
 from turnout.history.replay import ReplayPlan, ReplayState, Splitting, StreamRange, claimed, plan_replay
 from turnout.history.tap import check_names
-from turnout.private_files import scratch_folder
 from turnout.routes import Route
 from turnout.runtime.failure_log import log_failures
 from turnout.runtime.input_partitions import even_spans

@@ -15,12 +15,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
-from turnout.caches import LruCache
+from turnout.base.caches import LruCache
+from turnout.base.files import scratch_folder
+from turnout.base.startup import paused_gc
 from turnout.engine import Program, pieces
 from turnout.errors import ConfigError, Mistake
-from turnout.gc_tools import paused_gc
 from turnout.history.traffic import TrafficWatch, traffic_from
-from turnout.private_files import scratch_folder
 from turnout.routes import Route
 from turnout.runtime.index.task_index import IndexLocation
 from turnout.runtime.java_failures import run_error

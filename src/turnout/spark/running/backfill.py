@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from turnout.background import Background
+from turnout.base.background import Background
 from turnout.history.backfill import next_part, resolve_seams
 from turnout.routes import Route
 from turnout.runtime.backfill.ledger import BackfillLedger

@@ -11,7 +11,7 @@ from typing import Any, Final, Self
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
-from turnout.background import Background
+from turnout.base.background import Background
 from turnout.errors import RunError
 from turnout.spark.session.connect import is_connect, knock
 

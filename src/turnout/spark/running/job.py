@@ -14,8 +14,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from turnout.base.files import scratch_folder
 from turnout.errors import RunError, TurnoutError
-from turnout.private_files import scratch_folder
 from turnout.routes import Route
 from turnout.runtime.backfill.ledger import BackfillLedger
 from turnout.runtime.checkpoint import BatchRevisions, checkpoint_of, keep_private, local_folder

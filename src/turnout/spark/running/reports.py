@@ -10,11 +10,11 @@ from typing import Any
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
 
+from turnout.base.untrusted import is_whole
 from turnout.engine.counts import Counts
 from turnout.runtime.committed_offsets import REVISION
 from turnout.runtime.count_rows import sum_of
 from turnout.runtime.nats_offsets import WARNING
-from turnout.untrusted import is_whole
 
 _RAN = "addBatch"
 """Duration that Spark reports for a micro-batch but not for an idle trigger."""

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from turnout.background import run_once
+from turnout.base.background import run_once
 from turnout.loops import compile_loops
 from turnout.runtime.count_rows import TALLY
 from turnout.spark.endpoints import activate

@@ -15,7 +15,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from turnout.private_files import append_privately, lasting_folder, private_folder
+from turnout.base.files import append_privately, lasting_folder, private_folder
 from turnout.routes import Route
 from turnout.runtime.java import Java, use_java
 from turnout.runtime.java_failures import run_error

@@ -23,8 +23,8 @@ from pyspark import SparkContext, accumulators, java_gateway
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
+from turnout.base.files import scratch_folder
 from turnout.errors import RunError
-from turnout.private_files import scratch_folder
 from turnout.runtime.java_failures import in_one_line
 
 _LAST_BREATH_SECONDS = 5.0

@@ -61,7 +61,7 @@ def preload() -> None:
     """
     with suppress(Exception):
         if os.environ.get(ROUTES_ONLY):
-            importlib.import_module("turnout.startup").block_pandas_import()
+            importlib.import_module("turnout.base.startup").block_pandas_import()
     for name in IMPORTS:
         with suppress(Exception):
             importlib.import_module(name)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pyspark
 
-from turnout.files import replace_file
+from turnout.base.files import replace_file
 
 # Spark puts its own copy of PySpark, a zip without compiled modules, before the installed one.
 _WRAPPER = """#!/bin/sh

@@ -10,12 +10,12 @@ from functools import lru_cache
 from ipaddress import ip_network
 from typing import Final, NamedTuple, TypeAlias
 
+from turnout.base.multivalued import ANY_KEY
 from turnout.conditions import Cidr, Compare, Element, Exists, Kiwi, Leaf, Operator, Regex, SubjectMatch
 from turnout.conditions.element import element_holds
 from turnout.conditions.evaluate import address_text, leaf_holds, network_span, parsed_number
 from turnout.conditions.pattern import ANY, ONE, escape, fold, lexemes, parse_pattern
 from turnout.conditions.regex import regex_searcher
-from turnout.multivalued import ANY_KEY
 from turnout.subjects.pattern import collide, is_subset, matches
 from turnout.subscriptions.analysis.globs import Tokens, folded, includes, meet, tokens_of
 

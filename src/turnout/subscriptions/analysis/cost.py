@@ -6,11 +6,11 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from heapq import nsmallest
 
+from turnout.base.multivalued import Metadata, values_at
 from turnout.conditions import Compare, Leaf, evaluate
 from turnout.conditions.anchor import ALWAYS, Anchor, Kind, lookups_of, prober
 from turnout.conditions.check import check_of
 from turnout.conditions.terms import Term, is_verified_always
-from turnout.multivalued import Metadata, values_at
 from turnout.subscriptions.analysis.expensive import Terms, expensive
 from turnout.subscriptions.analysis.findings import Access, HotAnchor
 from turnout.subscriptions.index.literals import kind_of, parts_of

@@ -6,12 +6,12 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from turnout.base.multivalued import ANY_KEY
 from turnout.conditions import Compare, Leaf, leaves
 from turnout.conditions.anchor import Kind
 from turnout.conditions.check import Check, check_of
 from turnout.conditions.pattern import ANY, ONE, parse_pattern
 from turnout.conditions.terms import Term
-from turnout.multivalued import ANY_KEY
 from turnout.subscriptions.index.literals import kind_of, parts_of
 
 EXPENSIVE_MS = 20.0

@@ -6,9 +6,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from turnout.base.startup import paused_gc
 from turnout.conditions import evaluate, format_condition
 from turnout.conditions.terms import Term
-from turnout.gc_tools import paused_gc
 from turnout.subscriptions.analysis.candidates import Candidates
 from turnout.subscriptions.analysis.canonical import CanonicalForm, form_of
 from turnout.subscriptions.analysis.contradictions import clash

@@ -7,9 +7,9 @@ from ipaddress import ip_network
 from itertools import groupby, islice
 from math import inf, nextafter
 
+from turnout.base.multivalued import ANY_KEY
 from turnout.conditions import Condition, evaluate
 from turnout.conditions.pattern import ANY, ONE, parse_pattern
-from turnout.multivalued import ANY_KEY
 from turnout.subscriptions.analysis.atoms import ADDRESS, BOUND, TEXT, Atom, Literal, atom_holds
 from turnout.subscriptions.analysis.canonical import CanonicalForm
 from turnout.subscriptions.analysis.diagram import Diagrams, TooLargeError

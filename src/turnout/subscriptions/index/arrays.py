@@ -8,11 +8,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from turnout.base.untrusted import JsonObject
 from turnout.conditions.anchor import Kind
 from turnout.subscriptions.index.buckets import Ints, Longs
 from turnout.subscriptions.index.facts import Fact
 from turnout.subscriptions.index.text_arrays import Texts
-from turnout.untrusted import JsonObject
 
 EQUAL: Final = 0
 """A single fact (*a*) has the literal *b*."""

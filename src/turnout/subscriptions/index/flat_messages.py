@@ -11,6 +11,15 @@ from typing import Any, Final, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from turnout.base.multivalued import (
+    ANY_KEY,
+    MAX_VALUES,
+    Metadata,
+    Multivalued,
+    by_leaf_keys,
+    is_plain_key,
+    metadata_key,
+)
 from turnout.conditions.pattern import fold, lexemes
 from turnout.loops.match import (
     FOLDED,
@@ -26,7 +35,6 @@ from turnout.loops.match import (
     VARIANTS,
     WORDS,
 )
-from turnout.multivalued import ANY_KEY, MAX_VALUES, Metadata, Multivalued, by_leaf_keys, is_plain_key, metadata_key
 from turnout.subscriptions.index.buckets import Indices, Longs
 from turnout.subscriptions.index.facts import encoded, encoded_all
 

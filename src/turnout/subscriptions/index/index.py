@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from turnout.epoch import milliseconds_now
-from turnout.multivalued import Metadata
+from turnout.base.clocks import milliseconds_now
+from turnout.base.multivalued import Metadata
 from turnout.subscriptions.index.anchor_frequencies import Costs
 from turnout.subscriptions.index.buckets import Indices, indices_of
 from turnout.subscriptions.index.build import build
@@ -29,7 +29,7 @@ class Index:
 
     Attributes:
         revision: revision of the store.
-        keys: those of leaves: metadata keys that some condition tests, and `turnout.multivalued.ANY_KEY`.
+        keys: those of leaves: metadata keys that some condition tests, and `turnout.base.multivalued.ANY_KEY`.
         expires: whether some subscription expires: only then times are checked.
         projects: whether some subscription has a projection.
     """

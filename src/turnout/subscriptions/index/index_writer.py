@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
 
-from turnout.files import FileLock
+from turnout.base.files import FileLock
 from turnout.subscriptions.index.anchor_frequencies import Costs
 from turnout.subscriptions.index.background_task import BackgroundTask
 from turnout.subscriptions.index.build import build, enabled

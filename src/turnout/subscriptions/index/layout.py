@@ -16,11 +16,11 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
+from turnout.base.files import new_file
+from turnout.base.untrusted import JsonObject
 from turnout.errors import TurnoutError
-from turnout.files import new_file
 from turnout.subscriptions.index.arrays import Arrays, Head
 from turnout.subscriptions.index.text_arrays import Texts
-from turnout.untrusted import JsonObject
 
 _MAGIC = b"TURNOUTX"
 _VERSION = 8

@@ -11,7 +11,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from turnout.files import replace_file
+from turnout.base.files import replace_file
 from turnout.subscriptions.index.layout import IndexFileError
 
 _FORMAT = 1

@@ -9,9 +9,9 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from turnout.base.multivalued import Metadata, Multivalued, Texts, is_plain_key
 from turnout.conditions.check import Check, check_of, holds, shape
 from turnout.conditions.model import Condition, Group, Kiwi, Leaf, Logic, leaves
-from turnout.multivalued import Metadata, Multivalued, Texts, is_plain_key
 from turnout.subscriptions.model import Subscription
 
 _MANY_IDS = 24

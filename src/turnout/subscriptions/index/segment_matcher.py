@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from turnout.background import run_once
+from turnout.base.background import run_once
+from turnout.base.multivalued import ANY_KEY
 from turnout.conditions.evaluate import address_prefix, parsed_number
 from turnout.conditions.pattern import fold
 from turnout.loops import compile_loops, loops_are_compiled
 from turnout.loops import match as loop
 from turnout.loops.match import Messages, Scratch, SegmentArrays
-from turnout.multivalued import ANY_KEY
 from turnout.subscriptions.index.arrays import HOLDS
 from turnout.subscriptions.index.buckets import Indices, Ints, Longs, indices_of
 from turnout.subscriptions.index.facts import BEGIN, CELL, END, PART, SPAN, encoded, marked

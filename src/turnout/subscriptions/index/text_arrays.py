@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from turnout.deferred import pc
+from turnout.base.deferred import pc
 from turnout.subscriptions.index.buckets import viewed
 
 

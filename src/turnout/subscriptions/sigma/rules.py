@@ -9,17 +9,17 @@ from pathlib import Path
 
 import yaml
 
+from turnout.base.files import read_file as bytes_of
+from turnout.base.yaml_values import compose, construct, position_of, repeated_key
 from turnout.conditions import Condition, Element, Group, all_of, format_condition, kiwi
 from turnout.conditions.element import below, implied, path_step, read_as_json
 from turnout.conditions.pattern import escape
 from turnout.errors import ConditionError
-from turnout.file_reading import read_file as bytes_of
 from turnout.subscriptions.model import Subscription
 from turnout.subscriptions.sigma.errors import InexpressibleError
 from turnout.subscriptions.sigma.expression import both, either, parse_expression
 from turnout.subscriptions.sigma.values import field_condition
 from turnout.subscriptions.validation import check
-from turnout.yaml_values import compose, construct, position_of, repeated_key
 
 LEVELS = ("informational", "low", "medium", "high", "critical")
 """Severities of a rule, from the least to the most severe."""

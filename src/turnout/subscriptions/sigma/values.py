@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from itertools import product
 from typing import Final
 
+from turnout.base.multivalued import ANY_KEY, leaf_key
 from turnout.conditions import Condition, cidr, compare, exists, kiwi, not_, regex
 from turnout.conditions.pattern import ANY, ONE, Piece, escape
 from turnout.errors import ConditionError
-from turnout.multivalued import ANY_KEY, leaf_key
 from turnout.subscriptions.sigma.errors import InexpressibleError
 from turnout.subscriptions.sigma.expression import both, either
 

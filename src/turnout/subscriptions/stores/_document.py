@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterable
 from urllib.parse import unquote
 
+from turnout.base.untrusted import JsonMapping, JsonObject
 from turnout.conditions import Condition, Group, Kiwi, Logic, leaves
 from turnout.conditions.fields import KINDS, kind_of
 from turnout.errors import SubscriptionInvalidError
@@ -17,7 +18,6 @@ from turnout.subscriptions.model import Subscription
 from turnout.subscriptions.settings import settings_from_mapping, settings_to_mapping
 from turnout.subscriptions.tenants import prefix_end
 from turnout.subscriptions.validation import MAX_NESTING
-from turnout.untrusted import JsonMapping, JsonObject
 
 _SPECIAL = str.maketrans({special: f"%{ord(special):02X}" for special in "%.$\0"})
 """Characters that mean something in the name of a field."""

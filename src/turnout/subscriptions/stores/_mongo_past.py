@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from turnout.clocks import TrustedClock
+from turnout.base.clocks import TrustedClock
+from turnout.base.untrusted import JsonMapping, JsonObject
 from turnout.errors import SubscriptionNotFoundError
 from turnout.subscriptions.actor import current_actor
 from turnout.subscriptions.audit import AuditEntry, RecordedMoment, Version, audit_entries
@@ -13,7 +14,6 @@ from turnout.subscriptions.past import Creation, Moment, Span, due_before
 from turnout.subscriptions.stores._document import subscription_of
 from turnout.subscriptions.stores._mongo_clock import ServerClock
 from turnout.subscriptions.stores._mongo_updates import plain
-from turnout.untrusted import JsonMapping, JsonObject
 
 
 class MongoPast:

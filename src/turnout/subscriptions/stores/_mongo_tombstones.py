@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from turnout.base.untrusted import JsonMapping, JsonObject
 from turnout.subscriptions.stores._mongo_driver import ReplaceOne
 from turnout.subscriptions.stores._mongo_past import MongoPast
-from turnout.untrusted import JsonMapping, JsonObject
 
 _HISTORY = 100_000
 """Tombstones that are kept; a reader that missed more starts again from everything."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from turnout.untrusted import JsonMapping, JsonObject
+from turnout.base.untrusted import JsonMapping, JsonObject
 
 
 class Updates:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from urllib.parse import parse_qsl
 
-from turnout.untrusted import JsonObject
+from turnout.base.untrusted import JsonObject
 
 _log = logging.getLogger(__name__)
 

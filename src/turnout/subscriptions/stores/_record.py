@@ -14,12 +14,12 @@ from typing import Any
 
 import msgspec
 
+from turnout.base.untrusted import JsonObject
 from turnout.conditions import Condition, Group, Kiwi, Logic, encode
 from turnout.conditions.fields import KINDS
 from turnout.subscriptions.model import Subscription
 from turnout.subscriptions.plain_lines import PlainLine
 from turnout.subscriptions.settings import settings_from_mapping, settings_to_mapping
-from turnout.untrusted import JsonObject
 
 _text = json.encoder.encode_basestring
 _dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False).encode

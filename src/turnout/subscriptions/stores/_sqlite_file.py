@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from urllib.parse import quote
 
+from turnout.base.files import private_file
 from turnout.errors import (
     ConfigError,
     Mistake,
@@ -18,7 +19,6 @@ from turnout.errors import (
     SubscriptionError,
     SubscriptionInvalidError,
 )
-from turnout.private_files import private_file
 from turnout.subscriptions.deadline import remaining, within
 from turnout.subscriptions.stores._sqlite_address import SqliteAddress
 from turnout.subscriptions.stores._sqlite_identity import OpenedFile, continue_revisions, folder_locked

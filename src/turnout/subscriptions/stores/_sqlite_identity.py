@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self, TypeAlias
 
-from turnout.files import FileLock
+from turnout.base.files import FileLock
 from turnout.subscriptions.stores import _sqlite_past as past
 
 _Inode: TypeAlias = tuple[int, int]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable, Iterator
 
-from turnout.clocks import TrustedClock
+from turnout.base.clocks import TrustedClock
 from turnout.subscriptions.actor import current_actor
 from turnout.subscriptions.audit import RecordedMoment
 from turnout.subscriptions.past import Creation, Moment, Span, due_before, now

@@ -10,7 +10,7 @@ from itertools import islice, takewhile
 from threading import Lock, RLock
 from urllib.parse import parse_qsl
 
-from turnout.clocks import TrustedClock
+from turnout.base.clocks import TrustedClock
 from turnout.conditions import Kiwi, leaves
 from turnout.errors import (
     ConfigError,

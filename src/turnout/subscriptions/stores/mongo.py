@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+from turnout.base.untrusted import JsonMapping
 from turnout.errors import (
     ConfigError,
     Mistake,
@@ -50,7 +51,6 @@ from turnout.subscriptions.stores._mongo_url import log_wait, waits_of
 from turnout.subscriptions.stores._record import id_maker
 from turnout.subscriptions.stores._url import split_url
 from turnout.subscriptions.tenants import TenantStore
-from turnout.untrusted import JsonMapping
 
 _log = logging.getLogger(__name__)
 

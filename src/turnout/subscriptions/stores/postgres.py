@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from typing import Any, TypeVar
 
+from turnout.base.startup import paused_gc
 from turnout.errors import (
     ConfigError,
     Mistake,
@@ -16,7 +17,6 @@ from turnout.errors import (
     SubscriptionExistsError,
     SubscriptionNotFoundError,
 )
-from turnout.gc_tools import paused_gc
 from turnout.subscriptions.audit import AuditEntry, Version, audit_entries
 from turnout.subscriptions.destinations import checked
 from turnout.subscriptions.model import Changes, ConditionMatch, Page, Subscription

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice, takewhile
 from typing import TypeVar
 
-from turnout.clocks import TrustedClock
+from turnout.base.clocks import TrustedClock
+from turnout.base.startup import paused_gc
 from turnout.conditions import Kiwi, leaves
 from turnout.errors import (
     StoreUnavailableError,
@@ -16,7 +17,6 @@ from turnout.errors import (
     SubscriptionExistsError,
     SubscriptionNotFoundError,
 )
-from turnout.gc_tools import paused_gc
 from turnout.subscriptions.audit import AuditEntry, Version, audit_entries
 from turnout.subscriptions.destinations import checked
 from turnout.subscriptions.model import Changes, ConditionMatch, Page, Subscription

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 
-from turnout.epoch import MILLISECONDS_PER_DAY
+from turnout.base.clocks import MILLISECONDS_PER_DAY
 from turnout.records.scalars import Float32, Int8, Int16, Int32, Moment
 from turnout.records.schema import DATE, TIME, TIMESTAMP, Schema
 from turnout.records.types import DynamicValue, Value

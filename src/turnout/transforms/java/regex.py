@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, TypeVar
 
-from turnout.deferred import regex
+from turnout.base.deferred import regex
 from turnout.errors import RecordError
 from turnout.transforms.java.regex_characters import JavaRegexError
 from turnout.transforms.java.regex_translator import JavaRegexReader

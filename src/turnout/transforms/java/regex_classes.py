@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from turnout.deferred import regex
+from turnout.base.deferred import regex
 
 _WORD = "0-9A-Z_a-z"
 _UNICODE_WORD = r"\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\u200c\u200d"

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 
+from turnout.base.untrusted import decimal
 from turnout.transforms.java.regex_characters import CharacterReader
 from turnout.transforms.java.regex_classes import code, ranges
-from turnout.untrusted import decimal
 
 _QUANTIFIER = re.compile(r"[*+?]|\{\d+(?:,\d*)?\}", re.ASCII)
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9]*")

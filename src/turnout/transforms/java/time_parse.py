@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime
 
-from turnout.epoch import MILLISECONDS_PER_DAY
+from turnout.base.clocks import MILLISECONDS_PER_DAY
 from turnout.transforms.java.date_pattern import MONTHS, WEEKDAYS, Letters, Token, parse_java_time
 from turnout.transforms.java.fields import millis_of
 from turnout.transforms.java.number import read_integer

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import date
 from functools import cached_property
 
-from turnout.epoch import MILLISECONDS_PER_DAY
+from turnout.base.clocks import MILLISECONDS_PER_DAY
 from turnout.transforms.java.calendar import CUTOVER_DAY, CUTOVER_YEAR, Date, date_of, days_of, on_or_before
 from turnout.transforms.java.date_pattern import MONTHS, WEEKDAYS, Letters, Token, parse_java_time
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
+from turnout.base.untrusted import JsonObject
 from turnout.errors import ConnectionLostError, StreamError
 from turnout.kafka.admin import KafkaAdmin, PartitionEnds, TopicInfo, TopicPartition
 from turnout.kafka.reader import LastRecord, LastRecords
@@ -29,7 +30,6 @@ from turnout.runtime.kafka_source import (
 )
 from turnout.runtime.nats_offsets import WARNING
 from turnout.spark.formats.kafka.reading import KafkaSplit, rows_of
-from turnout.untrusted import JsonObject
 
 _log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
-from turnout.gc_tools import freeze_gc
+from turnout.base.startup import freeze_gc
 from turnout.runtime.source_options import SourceOptions
 from turnout.runtime.split_rows import splits_of, task_rows
 from turnout.spark.formats.nats.reading import ArrowColumns, OpenSplit, Split, SplitReader

@@ -24,9 +24,9 @@ from pyspark.sql.types import (
     VariantType,
 )
 
-from turnout.deferred import pc
+from turnout.base.deferred import pc
+from turnout.base.startup import freeze_gc
 from turnout.errors import ConfigError, Mistake, StreamError
-from turnout.gc_tools import freeze_gc
 from turnout.nats.wire import Connection, Publisher
 from turnout.nats.wire.packing import header_lines, id_lines
 from turnout.records.listed import STREAM_ID

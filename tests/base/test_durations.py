@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from turnout.durations import parse_duration
+from turnout.base.clocks import parse_duration
 from turnout.server.durations import seconds_of
 
 

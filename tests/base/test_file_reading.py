@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from turnout.file_reading import check_file, read_file
+from turnout.base.files import check_file, read_file
 
 
 def test_a_file_within_the_limit_is_read(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnout.multivalued import MAX_VALUES, metadata_of, texts_or_none, values_at
+from turnout.base.multivalued import MAX_VALUES, metadata_of, texts_or_none, values_at
 
 
 @given(st.lists(st.none() | st.sampled_from("abc")))

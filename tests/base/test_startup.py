@@ -9,7 +9,7 @@ import sys
 def test_arrays_are_made_without_pandas() -> None:
     """Afterwards pandas can be imported as usual."""
     code = (
-        "import sys, pyarrow as pa; from turnout.startup import block_pandas_import; block_pandas_import(); "
+        "import sys, pyarrow as pa; from turnout.base.startup import block_pandas_import; block_pandas_import(); "
         "made = pa.array(['a', None]).to_pylist(); print(made, 'pandas' in sys.modules); "
         "import pandas; print(pandas.NA)"
     )

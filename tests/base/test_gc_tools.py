@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 from contextlib import suppress
 
-from turnout.gc_tools import paused_gc
+from turnout.base.startup import paused_gc
 
 
 def test_the_collector_is_paused_in_the_block_alone() -> None:

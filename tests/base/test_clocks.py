@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from turnout.clocks import JUMP_SECONDS, LASTING_SECONDS, TrustedClock
+from turnout.base.clocks import JUMP_SECONDS, LASTING_SECONDS, TrustedClock
 
 DAY = 86_400.0
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnout.epoch import EPOCH, microseconds_since_epoch
+from turnout.base.clocks import EPOCH, microseconds_since_epoch
 
 
 @given(st.datetimes())

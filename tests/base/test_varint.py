@@ -9,7 +9,7 @@ from google.protobuf.wrappers_pb2 import UInt64Value
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnout.varint import varint, zigzag_varint
+from turnout.base.varint import varint, zigzag_varint
 
 _BOUNDS = [bound for bits in range(7, 63, 7) for bound in ((1 << bits) - 1, 1 << bits)]
 

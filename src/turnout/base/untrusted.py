@@ -26,7 +26,7 @@ def unique_object(pairs: list[tuple[str, Any]]) -> JsonObject:
     >>> json.loads('{"a": {"b": 1, "b": 2}}', object_pairs_hook=unique_object)
     Traceback (most recent call last):
         ...
-    turnout.untrusted.RepeatedKeyError: the key 'b' occurs twice in one object
+    turnout.base.untrusted.RepeatedKeyError: the key 'b' occurs twice in one object
     """
     found = dict(pairs)
     if len(found) < len(pairs):

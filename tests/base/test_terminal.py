@@ -10,7 +10,7 @@ import unicodedata
 
 import pytest
 
-from turnout.terminal import json_text, printable, printable_lines
+from turnout.base.terminal import json_text, printable, printable_lines
 
 HOSTILE = [
     "\x1b]0;owned\x07",

@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 import pytest
 
-from turnout import background
-from turnout.background import Background, Tasks, keep_running, run_once, statuses
+from turnout.base import background
+from turnout.base.background import Background, Tasks, keep_running, run_once, statuses
 from turnout.errors import ConfigError, Mistake
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from turnout.caches import LruCache
+from turnout.base.caches import LruCache
 
 
 def test_the_least_recently_used_entry_is_evicted() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from turnout.yaml_values import load, position_of
+from turnout.base.yaml_values import load, position_of
 
 
 def test_values_are_plain() -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from turnout.private_files import (
+from turnout.base.files import (
     append_privately,
     hold,
     lasting_folder,
@@ -24,7 +24,7 @@ from turnout.private_files import (
 
 OWNER = """
 import sys, time
-from turnout.private_files import lasting_folder, scratch_folder
+from turnout.base.files import lasting_folder, scratch_folder
 with scratch_folder("run") as folder:
     (folder / "records").write_text("x")
     print(folder, lasting_folder("spark"), flush=True)
@@ -48,7 +48,7 @@ def mode(path: Path) -> str:
 
 HOLDER = """
 import pathlib, sys, time
-from turnout.private_files import hold
+from turnout.base.files import hold
 hold(pathlib.Path(sys.argv[1]))
 print("held", flush=True)
 time.sleep(600)

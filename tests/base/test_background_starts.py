@@ -9,7 +9,7 @@ from pathlib import Path
 import turnout
 
 SOURCE = Path(turnout.__file__).parent
-SUPERVISED = "background.py"
+SUPERVISED = "base/background.py"
 
 STARTS = frozenset(
     (
@@ -119,7 +119,7 @@ def _name(node: ast.expr) -> str:
 
 
 def test_every_start_is_supervised() -> None:
-    """A thread, task or timer is started by `turnout.background`, or is known with the reason why it need not be.
+    """A thread, task or timer is started by `turnout.base.background`, or is known with the reason why it need not be.
 
     A thread that ends by an exception says so to nobody, and what it did is not done from then on. Start it by
     `Background`, `run_once`, `keep_running` or `Tasks`, or add it to `ALLOWED` with a reason.

@@ -19,7 +19,7 @@ from http.client import HTTPConnection, HTTPException
 from typing import Any, Final
 from urllib.parse import SplitResult, unquote, urljoin, urlsplit
 
-from turnout.background import run_once
+from turnout.base.background import run_once
 
 _HEAD_BYTES: Final = 256 << 10
 """Bytes of headers, and of whatever else is around a body."""

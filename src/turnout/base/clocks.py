@@ -1,11 +1,13 @@
-"""Wall clock that accepts a jump forward only after it has lasted, for deletion by age."""
+"""Clocks that tests replace, durations as texts, and times since 1970 in their units."""
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from datetime import UTC, datetime
+from typing import Final, NewType
 
 JUMP_SECONDS: Final = 60.0
 """Largest lead of the wall clock over the monotonic clock between two readings."""
@@ -81,3 +83,62 @@ class TrustedClock:
         if jumped is None or abs(reading.wall - jumped.at(reading.monotonic)) > JUMP_SECONDS:
             self._jumped = jumped = reading
         return reading.monotonic - jumped.monotonic >= LASTING_SECONDS
+
+
+SECONDS_BY_UNIT: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
+
+_DURATION = re.compile(rf"([0-9]+(?:\.[0-9]+)?)({'|'.join(SECONDS_BY_UNIT)})")
+
+
+def parse_duration(text: str) -> float | None:
+    """Return the seconds of a duration such as ``250ms``, ``1.5m`` or ``7d``; None for other texts.
+
+    >>> [parse_duration(text) for text in ("250ms", "1.5m", "7d", "7", "-1s")]
+    [0.25, 90.0, 604800.0, None, None]
+    """
+    written = _DURATION.fullmatch(text)
+    return float(written[1]) * SECONDS_BY_UNIT[written[2]] if written else None
+
+
+Milliseconds = NewType("Milliseconds", int)
+"""Time of a record as the engine has it, since 1970."""
+
+Microseconds = NewType("Microseconds", int)
+"""Time of a stored message or letter, since 1970."""
+
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+MILLISECONDS_PER_DAY: Final = 86_400_000
+
+
+def milliseconds_now() -> int:
+    """Return the clock's time in milliseconds since 1970."""
+    return time.time_ns() // 1_000_000
+
+
+def seconds_of_millis(at: Milliseconds) -> float:
+    """Return the time in seconds since 1970, as the console and REST show it.
+
+    >>> seconds_of_millis(Milliseconds(1_500))
+    1.5
+    """
+    return at / 1_000
+
+
+def seconds_of_micros(at: Microseconds) -> float:
+    """Return the time in seconds since 1970, as the console and REST show it.
+
+    >>> seconds_of_micros(Microseconds(1_500_000))
+    1.5
+    """
+    return at / 1_000_000
+
+
+def microseconds_since_epoch(moment: datetime) -> Microseconds:
+    """Return the microseconds from 1970 to a time, exactly; without a zone it is UTC, as everywhere in turnout.
+
+    >>> microseconds_since_epoch(datetime(1969, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC))
+    -1
+    """
+    since = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - EPOCH
+    return Microseconds((since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds)

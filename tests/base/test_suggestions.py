@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from turnout.suggestions import did_you_mean, nearest
+from turnout.base.terminal import did_you_mean, nearest
 
 NAMES = ["exclude", "include", "renames", "stream", "start", "servers"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from turnout.histogram import Histogram
+from turnout.base.histogram import Histogram
 
 
 def test_a_histogram_counts_up_to_each_bound() -> None:

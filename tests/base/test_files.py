@@ -14,14 +14,14 @@ from pathlib import Path
 
 import pytest
 
-from turnout.files import FileLock, new_file, replace_file
+from turnout.base.files import FileLock, new_file, replace_file
 
 SIZE = 1 << 20
 
 HALF_WRITER = """
 import sys, time
 from pathlib import Path
-from turnout.files import new_file
+from turnout.base.files import new_file
 with new_file(Path(sys.argv[1])) as file:
     file.write(b"new" * 1000)
     file.flush()
@@ -33,7 +33,7 @@ ALTERNATING_WRITER = f"""
 import sys
 from itertools import cycle
 from pathlib import Path
-from turnout.files import replace_file
+from turnout.base.files import replace_file
 for number, letter in enumerate(cycle("ab")):
     replace_file(Path(sys.argv[1]), letter * {SIZE}, fsync=False)
     if number == 0:
@@ -43,7 +43,7 @@ for number, letter in enumerate(cycle("ab")):
 LOCK_HOLDER = """
 import sys, time
 from pathlib import Path
-from turnout.files import FileLock
+from turnout.base.files import FileLock
 with FileLock(Path(sys.argv[1])).acquire(shared=sys.argv[2] == "shared"):
     print("locked", flush=True)
     time.sleep(60)
