@@ -14,8 +14,9 @@ from tests.conditions.strategies import conditions, messages, multivalued_messag
 from tests.subscriptions.index.asking import expected, subscriptions_of
 from turnout.base.multivalued import metadata_of
 from turnout.conditions import Kiwi, all_of, any_of, kiwi, not_, one_of, parse
+from turnout.loops import facts, texts
 from turnout.loops import match as loop
-from turnout.loops import texts
+from turnout.loops import segment_arrays as layout
 from turnout.loops.compiled import Loop
 from turnout.subscriptions import Matcher
 from turnout.subscriptions.index import Index, segment_matcher
@@ -44,7 +45,7 @@ def test_is_the_interpreter(stored_conditions, given_messages) -> None:
     for size in (1, 2, 20, len(given_messages)):
         assert _pairs(index, given_messages, size) == wanted
     with pytest.MonkeyPatch.context() as patch:
-        for own in (*vars(texts).values(), *vars(loop).values()):
+        for own in (*vars(texts).values(), *vars(facts).values(), *vars(layout).values(), *vars(loop).values()):
             if isinstance(own, Loop):
                 patch.setattr(own, "_run", own.interpreted)
         assert _pairs(index, given_messages, len(given_messages)) == wanted
@@ -117,7 +118,7 @@ def test_stamps_begin_again() -> None:
     own = matcher._state.layers[0].view.segment.matcher
     matcher.match({"k": "a"})
     ((scratch, _),) = own._free
-    scratch.state[loop.EPOCH] = loop.MOST_EPOCH - 2
+    scratch.state[layout.EPOCH] = layout.MOST_EPOCH - 2
 
     assert [matcher.match({"k": "a", "j": "abc"}).ids for _ in range(3)] == [["0", "1"]] * 3
 

@@ -1,1 +1,1 @@
-"""What every package may use: files, clocks, caches, background tasks, text for terminals."""
+"""Parts that every package may use: files, clocks, caches, background tasks, text for terminals."""

@@ -1,4 +1,4 @@
-"""What keeps a start short: plug-ins by entry point, and the garbage collector."""
+"""Means to keep a start short: plug-ins by entry point, and the garbage collector."""
 
 from __future__ import annotations
 

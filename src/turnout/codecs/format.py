@@ -100,7 +100,7 @@ def codec_of(format: Format) -> Codec:  # noqa: A002 - its name everywhere
     >>> [dict(block.columns) for block in blocks], list(errors)
     ([{'n': [1, 2], 'city': ['Oulu', 'Kemi']}], [1])
     >>> codec.encode(blocks[0])
-    [b'{"n":1,"city":"Oulu"}', b'{"n":2,"city":"Kemi"}']
+    [b'{"n": 1, "city": "Oulu"}', b'{"n": 2, "city": "Kemi"}']
     """
     return kind_of(format.format).codec(format.settings)
 

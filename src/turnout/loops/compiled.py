@@ -40,7 +40,7 @@ from turnout.base.deferred import np
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-MODULES: tuple[str, ...] = ("frames", "headers", "json", "subjects", "texts", "match")
+MODULES: tuple[str, ...] = ("facts", "frames", "headers", "json", "segment_arrays", "subjects", "texts", "match")
 """Modules with loops, in this package."""
 
 CACHE_VARIABLE = "TURNOUT_LOOPS_CACHE"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from turnout.base.multivalued import ANY_KEY, by_leaf_keys, leaf_key, metadata_of
 from turnout.conditions import all_of, evaluate, kiwi, not_
-from turnout.loops.match import RANGES, S_RANGES
+from turnout.loops.segment_arrays import RANGES, S_RANGES
 from turnout.subscriptions import Subscription
 from turnout.subscriptions.index import Column, Index
 from turnout.subscriptions.index.layers import Layer

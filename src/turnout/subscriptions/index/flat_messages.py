@@ -21,7 +21,7 @@ from turnout.base.multivalued import (
     metadata_key,
 )
 from turnout.conditions.pattern import fold, lexemes
-from turnout.loops.match import (
+from turnout.loops.segment_arrays import (
     FOLDED,
     FOLDED_WORDS,
     GIVEN_AT,
@@ -64,7 +64,7 @@ class FlatMessages(NamedTuple):
     Attributes:
         texts: the values.
         data: values, and variants of those with letters beyond ASCII, as UTF-8.
-        numbers: rows, values and variants, without anything given; see `turnout.loops.match.Messages`.
+        numbers: rows, values and variants, without anything given; see `turnout.loops.segment_arrays.Messages`.
         at: start of each of these in *numbers*.
         size: number of messages.
         longest: bytes of the longest one of all these texts.
@@ -86,12 +86,12 @@ class FlatMessages(NamedTuple):
 
     @property
     def values(self) -> Longs:
-        """The values; see `turnout.loops.match.VALUE_KEY`."""
+        """The values; see `turnout.loops.segment_arrays.VALUE_KEY`."""
         return self.numbers[self.at[VALUES] : self.at[VARIANTS]].reshape(-1, VALUE)
 
     @property
     def variants(self) -> Longs:
-        """The variants; see `turnout.loops.match.FOLDED`."""
+        """The variants; see `turnout.loops.segment_arrays.FOLDED`."""
         return self.numbers[self.at[VARIANTS] : self.at[GIVEN_AT]].reshape(-1, VARIANT)
 
 

@@ -19,7 +19,8 @@ from turnout.conditions.evaluate import address_prefix, parsed_number
 from turnout.conditions.pattern import fold
 from turnout.loops import compile_loops, loops_are_compiled
 from turnout.loops import match as loop
-from turnout.loops.match import Messages, Scratch, SegmentArrays
+from turnout.loops import segment_arrays as layout
+from turnout.loops.segment_arrays import Messages, Scratch, SegmentArrays
 from turnout.subscriptions.index.arrays import HOLDS
 from turnout.subscriptions.index.buckets import Indices, Ints, Longs, indices_of
 from turnout.subscriptions.index.facts import BEGIN, CELL, END, PART, SPAN, encoded, marked
@@ -30,15 +31,15 @@ if TYPE_CHECKING:
     from turnout.subscriptions.index.segment import Segment
 
 _KINDS: Final = {
-    "=": loop.WHOLE,
-    "^": loop.FIRST,
-    "$": loop.LAST,
-    "~": loop.RUNS,
-    "has": loop.HAS,
-    PART.op: loop.PART,
-    CELL.op: loop.NODES,
-    SPAN.op: loop.NODES,
-    "net": loop.GIVEN,
+    "=": layout.WHOLE,
+    "^": layout.FIRST,
+    "$": layout.LAST,
+    "~": layout.RUNS,
+    "has": layout.HAS,
+    PART.op: layout.PART,
+    CELL.op: layout.NODES,
+    SPAN.op: layout.NODES,
+    "net": layout.GIVEN,
 }
 
 _SLOTS_OF_KEY: Final = 2
@@ -75,10 +76,10 @@ class _Rooms(NamedTuple):
 _FIRST_ROOMS: Final = _Rooms()
 
 _GROWN: Final = {
-    loop.FULL_FOUND: "found",
-    loop.FULL_RANGES: "ranges",
-    loop.FULL_MATCHES: "matches",
-    loop.FULL_ASKED: "asked",
+    layout.FULL_FOUND: "found",
+    layout.FULL_RANGES: "ranges",
+    layout.FULL_MATCHES: "matches",
+    layout.FULL_ASKED: "asked",
 }
 
 
@@ -158,11 +159,11 @@ class SegmentMatcher:
                 arguments: tuple[Any, ...] = (*messages, *self._arrays, *scratch, 0, 1, any_key, self._distinct)
                 _, end = loop.match(*arguments)
                 state = scratch.state
-                count, asked = state[loop.MATCHED], state[loop.ASKED]
+                count, asked = state[layout.MATCHED], state[layout.ASKED]
                 numbers: list[int] = scratch.matches[1 : 2 * count : 2].tolist() if count else []
-                state[loop.MATCHED] = state[loop.ASKED] = 0
+                state[layout.MATCHED] = state[layout.ASKED] = 0
                 free.append((scratch, own))
-                if end == loop.DONE and not asked:
+                if end == layout.DONE and not asked:
                     return numbers
         return self._matched_list(flat, key_of)
 
@@ -210,15 +211,17 @@ class SegmentMatcher:
         while True:
             arguments: tuple[Any, ...] = (*messages, *self._arrays, *scratch, first, last, any_key, self._distinct)
             first, end = loop.match(*arguments)
-            parts.append(scratch.matches[: 2 * int(state[loop.MATCHED])].copy())
-            begin, count = int(state[loop.S_ASKED]), int(state[loop.ASKED])
+            parts.append(scratch.matches[: 2 * int(state[layout.MATCHED])].copy())
+            begin, count = int(state[layout.S_ASKED]), int(state[layout.ASKED])
             if count:
-                flat_asked = scratch.cells[begin : begin + loop.ASKED_COLUMNS * count].reshape(-1, loop.ASKED_COLUMNS)
+                flat_asked = scratch.cells[begin : begin + layout.ASKED_COLUMNS * count].reshape(
+                    -1, layout.ASKED_COLUMNS
+                )
                 asked += [(row, kind, number) for row, kind, number in flat_asked.tolist()]
-            state[loop.MATCHED] = state[loop.ASKED] = 0
-            if end == loop.DONE:
+            state[layout.MATCHED] = state[layout.ASKED] = 0
+            if end == layout.DONE:
                 break
-            if end != loop.STALE:
+            if end != layout.STALE:
                 name = _GROWN[end]
                 # Others may have grown it meanwhile.
                 rooms = rooms._replace(**{name: 2 * getattr(rooms, name)})
@@ -252,7 +255,7 @@ class SegmentMatcher:
         given: dict[int, list[tuple[int, int, float]]] = {}
         if not self._networks:
             return given
-        keys = key_of.take(flat.values[:, loop.VALUE_KEY])
+        keys = key_of.take(flat.values[:, layout.VALUE_KEY])
         # The last one is for keys that the segment does not know.
         some = self._has_networks.take(keys)
         if flat.any_of_all and self._any in self._networks:
@@ -266,22 +269,22 @@ class SegmentMatcher:
                 literal = self._find(fact, prefix) if prefix else 0
                 if literal:
                     row = int(np.searchsorted(flat.rows[:, 1], value, "right"))
-                    given.setdefault(row, []).append((loop.ASK_LITERALS, fact, literal))
+                    given.setdefault(row, []).append((layout.ASK_LITERALS, fact, literal))
         return given
 
     def _answers(
         self, flat: FlatMessages, key_of: Ints, any_key: int, row: int, kind: int, number: int
     ) -> list[tuple[int, int, float]]:
         """Return the answers to a question."""
-        if kind == loop.ASK_NUMBER:
+        if kind == layout.ASK_NUMBER:
             parsed = parsed_number(flat.texts[number])
             return [(kind, number, np.nan if parsed is None else parsed)]
-        key = self._test_key(number) if kind == loop.ASK_TEST else self._head.keys.index(self._head.facts[number][0])
+        key = self._test_key(number) if kind == layout.ASK_TEST else self._head.keys.index(self._head.facts[number][0])
         first, last = flat.rows[row].tolist()
-        own = flat.values[first:last, loop.VALUE_KEY]
+        own = flat.values[first:last, layout.VALUE_KEY]
         values = range(first, last) if key == any_key else (indices_of(key_of.take(own) == key) + first).tolist()
         texts = dict.fromkeys(flat.texts[value] for value in values)
-        if kind == loop.ASK_TEST:
+        if kind == layout.ASK_TEST:
             return [(kind, number, self._tests().holds(key, number, texts))]
         literals = {literal for text in texts for literal in self._parts_in(number, text)}
         return [(kind, number, literal) for literal in literals or (0,)]
@@ -317,16 +320,16 @@ def _messages_of(
     own_rows = flat.rows if rows is None else rows
     by_row = [given.get(row, ()) for row in range(len(own_rows))]
     answers = [own for of_row in by_row for own in of_row]
-    integers = [(kind, number, 0 if kind == loop.ASK_NUMBER else int(answer)) for kind, number, answer in answers]
+    integers = [(kind, number, 0 if kind == layout.ASK_NUMBER else int(answer)) for kind, number, answer in answers]
     parts = [
         own_rows.ravel(),
-        flat.numbers[flat.at[loop.VALUES] : flat.at[loop.GIVEN_AT]],
+        flat.numbers[flat.at[layout.VALUES] : flat.at[layout.GIVEN_AT]],
         np.cumsum([0, *map(len, by_row)]),
         np.array(integers, np.int64).ravel(),
     ]
     at = flat.at.copy()
-    at[loop.VALUES :] += len(parts[0]) - at[loop.VALUES]
-    at[loop.GIVEN_ANSWERS] = at[loop.GIVEN_AT] + len(parts[2])
+    at[layout.VALUES :] += len(parts[0]) - at[layout.VALUES]
+    at[layout.GIVEN_ANSWERS] = at[layout.GIVEN_AT] + len(parts[2])
     numbers = np.array([answer for *_, answer in answers], np.float64)
     return Messages(flat.data, fixed(np.concatenate(parts)), fixed(at), fixed(numbers), key_of)
 
@@ -338,24 +341,24 @@ def _scratch_of(sizes: tuple[int, ...], rooms: _Rooms) -> Scratch:
     """Return buffers with this room."""
     facts, keys, literals, subscriptions, tests = sizes
     starts = {
-        loop.S_FACTS: facts * loop.FACT_STATE,
-        loop.S_KEYS: keys * loop.KEY_STATE,
-        loop.S_NEXT_VALUE: rooms.values,
-        loop.S_SEEN: literals,
-        loop.S_SUBSCRIPTIONS: subscriptions,
-        loop.S_TESTS: tests,
-        loop.S_FOUND: 2 * rooms.found,
-        loop.S_RANGES: 2 * rooms.ranges,
-        loop.S_COUNTS: 3 * _DEPTHS,
-        loop.S_ASKED: loop.ASKED_COLUMNS * rooms.asked,
+        layout.S_FACTS: facts * layout.FACT_STATE,
+        layout.S_KEYS: keys * layout.KEY_STATE,
+        layout.S_NEXT_VALUE: rooms.values,
+        layout.S_SEEN: literals,
+        layout.S_SUBSCRIPTIONS: subscriptions,
+        layout.S_TESTS: tests,
+        layout.S_FOUND: 2 * rooms.found,
+        layout.S_RANGES: 2 * rooms.ranges,
+        layout.S_COUNTS: 3 * _DEPTHS,
+        layout.S_ASKED: layout.ASKED_COLUMNS * rooms.asked,
     }
-    state = np.zeros(loop.STATE, np.int64)
+    state = np.zeros(layout.STATE, np.int64)
     at = 0
     for position, size in starts.items():
         state[position] = at
         at += size
-    state[loop.FOUND_ROOM], state[loop.RANGES_ROOM] = rooms.found, rooms.ranges
-    state[loop.MATCHED_ROOM], state[loop.ASKED_ROOM] = rooms.matches, rooms.asked
+    state[layout.FOUND_ROOM], state[layout.RANGES_ROOM] = rooms.found, rooms.ranges
+    state[layout.MATCHED_ROOM], state[layout.ASKED_ROOM] = rooms.matches, rooms.asked
     return Scratch(
         state,
         np.zeros(at, np.int32),
@@ -371,15 +374,15 @@ def _arrays_of(segment: Segment) -> SegmentArrays:
     facts, nodes, shifts = _facts_of(segment)
     by_key: list[list[int]] = [[] for _ in head.keys]
     for fact in head.probed:
-        by_key[facts[fact, loop.FACT_KEY]].append(fact)
+        by_key[facts[fact, layout.FACT_KEY]].append(fact)
     trees = _trees_of(segment)
     parts, part_at, part_data, part_bits, part_slots = _parts_of(segment, facts)
     literal_slots = _table(len(arrays.literal_fact))
     text = arrays.literal_text
-    loop.index_literals(text.data, text.offsets, arrays.literal_fact, literal_slots)
+    layout.index_literals(text.data, text.offsets, arrays.literal_fact, literal_slots)
     pair_slots, set_slots = _table(len(arrays.pair_key)), _table(len(arrays.set_key))
-    loop.index_keys(arrays.pair_key, pair_slots)
-    loop.index_keys(arrays.set_key, set_slots)
+    layout.index_keys(arrays.pair_key, pair_slots)
+    layout.index_keys(arrays.set_key, set_slots)
     form, test_data = _tests_of(segment)
     own = (
         facts,
@@ -391,13 +394,13 @@ def _arrays_of(segment: Segment) -> SegmentArrays:
         parts,
     )
     slots = (literal_slots, pair_slots, set_slots, part_slots, part_at)
-    at = np.zeros(loop.SEGMENT_POSITIONS, np.int64)
+    at = np.zeros(layout.SEGMENT_POSITIONS, np.int64)
     views: dict[str, NDArray[Any]] = {"ints": image.view(np.int32), "longs": image.view(np.int64), "bytes": image}
     views["floats"] = image.view(np.float64)
     names: dict[str, Any] = {"literal_text": arrays.literal_text, "test_text": arrays.test_text}
     position = 0
     for field, view in views.items():
-        for name in loop.SEGMENT_ARRAYS[field]:
+        for name in layout.SEGMENT_ARRAYS[field]:
             owner, _, part = name.partition(".")
             array = getattr(names[owner], part) if part else getattr(arrays, name)
             at[position] = _offset(array, view) if len(array) else 0
@@ -415,10 +418,10 @@ def _arrays_of(segment: Segment) -> SegmentArrays:
         position += len(flat)
         joined[field] = fixed(np.concatenate([*flat, np.zeros(16, dtype)]))
     for offset, table in enumerate((literal_slots, pair_slots, set_slots, part_slots)):
-        at[loop.LITERAL_MASK + offset] = len(table) - 1
-    at[loop.BIT_MASK] = len(part_bits) * 8 - 1
-    at[loop.WAYS], at[loop.PAIRS] = len(arrays.way_fact), len(arrays.pair_key)
-    at[loop.ALWAYS_ENTRY], at[loop.PAIRED_ENTRY] = head.always, head.paired
+        at[layout.LITERAL_MASK + offset] = len(table) - 1
+    at[layout.BIT_MASK] = len(part_bits) * 8 - 1
+    at[layout.WAYS], at[layout.PAIRS] = len(arrays.way_fact), len(arrays.pair_key)
+    at[layout.ALWAYS_ENTRY], at[layout.PAIRED_ENTRY] = head.always, head.paired
     return SegmentArrays(fixed(at), views["ints"], views["longs"], image, views["floats"], **joined)
 
 
@@ -436,18 +439,18 @@ def _table(count: int) -> Longs:
 def _facts_of(segment: Segment) -> tuple[Ints, Ints, Ints]:
     """Return the facts, the literals of nodes by their places, and the shifts from a cell to the nodes it is in."""
     head, arrays = segment.head, segment.arrays
-    facts = np.zeros((len(head.facts), loop.FACT), np.int32)
+    facts = np.zeros((len(head.facts), layout.FACT), np.int32)
     nodes, shifts = [np.zeros(0, np.int32)], [np.zeros(0, np.int32)]
     node_count = shift_count = 0
     for fact, (_, kind) in enumerate(head.facts):
         key = int(segment.key_of_fact[fact])
         columns = {
-            loop.FACT_KEY: key,
-            loop.FACT_KIND: _KINDS[kind.op],
-            loop.FACT_LENGTH: kind.length,
-            loop.FACT_FOLDS: kind.fold,
-            loop.FACT_WORDS: kind.lexeme,
-            loop.FACT_MANY: segment.many[fact],
+            layout.FACT_KEY: key,
+            layout.FACT_KIND: _KINDS[kind.op],
+            layout.FACT_LENGTH: kind.length,
+            layout.FACT_FOLDS: kind.fold,
+            layout.FACT_WORDS: kind.lexeme,
+            layout.FACT_MANY: segment.many[fact],
         }
         if kind in (CELL, SPAN):
             cuts = arrays.cuts[arrays.cuts_at[key] : arrays.cuts_at[key + 1]]
@@ -456,9 +459,9 @@ def _facts_of(segment: Segment) -> tuple[Ints, Ints, Ints]:
             size, literals, own_shifts = nodes_by_number(cuts, numbers, (slots + 1).astype(np.int32))
             nodes.append(literals)
             shifts.append(own_shifts)
-            columns |= {loop.FACT_FIRST: node_count, loop.FACT_SIZE: size, loop.FACT_BEGIN: shift_count}
+            columns |= {layout.FACT_FIRST: node_count, layout.FACT_SIZE: size, layout.FACT_BEGIN: shift_count}
             node_count, shift_count = node_count + len(literals), shift_count + len(own_shifts)
-            columns[loop.FACT_END] = shift_count
+            columns[layout.FACT_END] = shift_count
         for column, value in columns.items():
             facts[fact, column] = value
     return facts, np.concatenate(nodes), np.concatenate(shifts)
@@ -467,16 +470,16 @@ def _facts_of(segment: Segment) -> tuple[Ints, Ints, Ints]:
 def _trees_of(segment: Segment) -> Ints:
     """Return the nodes of trees."""
     arrays = segment.arrays
-    nodes = np.zeros((len(arrays.node_op), loop.NODE), np.int32)
+    nodes = np.zeros((len(arrays.node_op), layout.NODE), np.int32)
     for column, array in (
-        (loop.NODE_OP, arrays.node_op),
-        (loop.NODE_A, arrays.node_a),
-        (loop.NODE_B, arrays.node_b),
-        (loop.NODE_DEPTH, arrays.node_depth),
+        (layout.NODE_OP, arrays.node_op),
+        (layout.NODE_A, arrays.node_a),
+        (layout.NODE_B, arrays.node_b),
+        (layout.NODE_DEPTH, arrays.node_depth),
     ):
         nodes[:, column] = array
     if len(nodes):
-        loop.index_trees(arrays.tree_at, arrays.node_parent, nodes)
+        layout.index_trees(arrays.tree_at, arrays.node_parent, nodes)
     return nodes
 
 
@@ -486,22 +489,22 @@ def _parts_of(segment: Segment, facts: Ints) -> tuple[Ints, Longs, NDArray[np.ui
     Each is looked for by four of its bytes, by two or by one: those that the fewest other texts have.
     """
     arrays = segment.arrays
-    slots = indices_of(facts[:, loop.FACT_KIND].take(arrays.literal_fact) == loop.PART).tolist()
+    slots = indices_of(facts[:, layout.FACT_KIND].take(arrays.literal_fact) == layout.PART).tolist()
     texts = [marked(arrays.literal_text.raw(slot)) for slot in slots]
     owners = arrays.literal_fact.take(slots).tolist()
     runs_of = [_runs_of(text) for text in texts]
     uses = Counter((fact, run) for fact, runs in zip(owners, runs_of, strict=True) for run in runs)
-    parts = np.zeros((len(texts), loop.PART_COLUMNS), np.int32)
+    parts = np.zeros((len(texts), layout.PART_COLUMNS), np.int32)
     for number, (slot, fact, text, runs) in enumerate(zip(slots, owners, texts, runs_of, strict=True)):
         rarest = min(runs, key=lambda run, fact=fact: uses[fact, run])  # type: ignore[misc]
-        parts[number, : loop.PART_NEXT] = text.index(rarest), slot + 1
-        facts[fact, loop.FACT_SIZE] |= 1 << {4: 0, 2: 1, 1: 2}[len(rarest)]
+        parts[number, : layout.PART_NEXT] = text.index(rarest), slot + 1
+        facts[fact, layout.FACT_SIZE] |= 1 << {4: 0, 2: 1, 1: 2}[len(rarest)]
     at = np.cumsum([0, *map(len, texts)]).astype(np.int64)
     bits = np.zeros(1 << max(6, (_BITS_OF_RUN * len(texts) // 8).bit_length()), np.uint8)
     table = _table(len(texts))
     data = np.frombuffer(b"".join(texts), np.uint8)
     if texts:
-        loop.index_parts(data, at, arrays.literal_fact, parts, bits, table)
+        layout.index_parts(data, at, arrays.literal_fact, parts, bits, table)
     return parts, at, data, bits, table
 
 

@@ -1,0 +1,323 @@
+"""Arrays of a segment, of messages and of a call that the loop of matching reads, and loops that fill their tables."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from turnout.loops.compiled import (
+    ByteBuffer,
+    Bytes,
+    Float64Buffer,
+    Float64s,
+    Int32Buffer,
+    Int32Buffer2D,
+    Int32s,
+    Int64Buffer,
+    Int64s,
+    compiled,
+)
+from turnout.loops.texts import hash_of_text, mixed
+
+EQUAL: Final = 0
+ONE_OF: Final = 1
+LIMITS: Final = 2
+MANY: Final = 3
+HOLDS: Final = 4
+TREE: Final = 5
+GROUP: Final = 6
+JUST_ONE: Final = 7
+
+WHOLE, FIRST, LAST, RUNS, HAS, PART, NODES, GIVEN = range(8)
+"""Kinds of facts: what is derived from a value. The literals of the last one are given with a message."""
+
+(
+    FACT_KEY,
+    FACT_KIND,
+    FACT_LENGTH,
+    FACT_FOLDS,
+    FACT_WORDS,
+    FACT_MANY,
+    FACT_FIRST,
+    FACT_SIZE,
+    FACT_BEGIN,
+    FACT_END,
+) = range(10)
+"""Columns of facts: the key, the kind, the number of characters, whether it folds, takes words, and gives many texts;
+of nodes the first one in the array, and the number of cells; the range of their shifts. Of parts `FACT_SIZE` has a bit
+for each width of runs."""
+
+VALUE_KEY, VALUE_BEGIN, VALUE_END, VALUE_VARIANT = range(4)
+"""Columns of values; a value without letters beyond ASCII has no variant (-1)."""
+
+FOLDED, WORDS, FOLDED_WORDS = 0, 2, 4
+"""Columns of variants, each with the end of the text behind it."""
+
+NODE_OP, NODE_A, NODE_B, NODE_DEPTH, NODE_END, NODE_CHILDREN = range(6)
+"""Columns of the nodes of trees; the last two are written by `index_trees`."""
+
+PART_POSITION, PART_LITERAL, PART_NEXT = range(3)
+"""Columns of parts: the position of its run in it, its literal, and the next part with the run."""
+
+FACT, VALUE, VARIANT, NODE, PART_COLUMNS, GIVEN_COLUMNS, ASKED_COLUMNS = 10, 4, 6, 6, 3, 3, 3
+"""Numbers of columns."""
+
+ASK_LITERALS, ASK_TEST, ASK_NUMBER = range(3)
+"""Questions, and kinds of what is given: the literals of a fact, whether a test holds, the number of a value."""
+
+DONE, FULL_FOUND, FULL_RANGES, FULL_MATCHES, FULL_ASKED, STALE = range(6)
+"""Ends of a call: all rows, or a buffer that has to grow, or stamps that have to be cleared, before the next row."""
+
+BEGIN, END = 0xFF, 0xFE
+"""Marks around a value in which parts are looked for; no UTF-8 has them."""
+
+ROWS, VALUES, VARIANTS, GIVEN_AT, GIVEN_ANSWERS = range(5)
+"""Positions of the starts in `Messages.at`."""
+
+SEGMENT_ARRAYS: Final = {
+    "ints": (
+        "literal_fact",
+        "entries_at",
+        "ways_at",
+        "way_fact",
+        "entry_subscription",
+        "entry_program",
+        "checks_at",
+        "check_a",
+        "check_b",
+        "cuts_at",
+        "tree_at",
+    ),
+    "longs": ("literal_text.offsets", "pair_key", "set_key", "set_bits", "test_text.offsets"),
+    "bytes": ("literal_text.data", "check_op"),
+    "floats": ("limit_low", "limit_high", "cuts"),
+    "own": ("facts", "probed_at", "probed", "node_literals", "node_shifts", "tree_nodes", "parts"),
+    "slots": ("literal_slots", "pair_slots", "set_slots", "part_slots", "part_at"),
+    "own_bytes": ("part_bits", "part_data", "test_form", "test_data"),
+}
+"""Arrays of a segment by the field of `SegmentArrays` that they are in, in the order of the constants below."""
+
+(
+    LITERAL_FACT,
+    ENTRIES_AT,
+    WAYS_AT,
+    WAY_FACT,
+    ENTRY_SUBSCRIPTION,
+    ENTRY_PROGRAM,
+    CHECKS_AT,
+    CHECK_A,
+    CHECK_B,
+    CUTS_AT,
+    TREE_AT,
+    LITERAL_AT,
+    PAIR_KEY,
+    SET_KEY,
+    SET_BITS,
+    TEST_AT,
+    LITERAL_DATA,
+    CHECK_OP,
+    LIMIT_LOW,
+    LIMIT_HIGH,
+    CUTS,
+    FACTS,
+    PROBED_AT,
+    PROBED,
+    NODE_LITERALS,
+    NODE_SHIFTS,
+    TREE_NODES,
+    PARTS,
+    LITERAL_SLOTS,
+    PAIR_SLOTS,
+    SET_SLOTS,
+    PART_SLOTS,
+    PART_AT,
+    PART_BITS,
+    PART_DATA,
+    TEST_FORM,
+    TEST_DATA,
+    LITERAL_MASK,
+    PAIR_MASK,
+    SET_MASK,
+    PART_MASK,
+    BIT_MASK,
+    WAYS,
+    PAIRS,
+    ALWAYS_ENTRY,
+    PAIRED_ENTRY,
+) = range(46)
+"""Positions in `SegmentArrays.at`: the start of each array, the lengths of tables less one, and some numbers."""
+
+SEGMENT_POSITIONS: Final = 46
+
+(
+    EPOCH,
+    FOUND,
+    RANGES,
+    MATCHED,
+    ASKED,
+    FOUND_ROOM,
+    RANGES_ROOM,
+    MATCHED_ROOM,
+    ASKED_ROOM,
+    S_FACTS,
+    S_KEYS,
+    S_NEXT_VALUE,
+    S_SEEN,
+    S_SUBSCRIPTIONS,
+    S_TESTS,
+    S_FOUND,
+    S_RANGES,
+    S_COUNTS,
+    S_ASKED,
+    ROW,
+    FIRST_VALUE,
+    END_VALUE,
+    ANY,
+    STATE,
+) = range(24)
+"""Positions in `Scratch.state`: the row's stamp, numbers of elements, room for these, and the starts within cells."""
+
+FACT_STATE: Final = 3
+STAMP, CHAIN, SINGLE = range(3)
+"""Columns of a fact's state; the single one is the only literal, 0 for none, or -1 if there may be several."""
+
+KEY_STATE: Final = 5
+KEY_STAMP, KEY_FIRST, KEY_LAST, KEY_COUNT, KEY_NUMBERS = range(5)
+
+MOST_EPOCH: Final = 1 << 29
+UNKNOWN, ROW_ASKED = 2, 3
+GLOB: Final = 4
+LOW_32: Final = 0xFFFFFFFF
+STEPS_OF_BYTE: Final = 64
+"""Comparisons for each byte of a value, from which on another way takes less time."""
+
+
+class Messages(NamedTuple):
+    """Values of messages, by row. Arrays of several columns are flat.
+
+    Attributes:
+        data: texts of values and variants.
+        numbers: the first value of each row and the one behind its last; values, see `VALUE_KEY`; variants, see
+            `FOLDED`; the first answer of each row; and answers: kind; fact, test or value; and literal (0 for none) or
+            verdict.
+        at: start of each of these.
+        given_numbers: the number of each answer.
+        key_of: the segment's number of each key; -1 for none.
+    """
+
+    data: Bytes
+    numbers: Int64s
+    at: Int64s
+    given_numbers: Float64s
+    key_of: Int32s
+
+
+class SegmentArrays(NamedTuple):
+    """Arrays of a segment; see `turnout.subscriptions.index.arrays`. Those of one type are one: calls take less time.
+
+    Attributes:
+        at: see `LITERAL_FACT` and those behind it.
+        ints: arrays of the segment's file, as the next three.
+        longs: of 64 bits.
+        bytes: of bytes.
+        floats: of floats.
+        own: what is made of them: facts; the facts that entries are
+            found by, by key; the literals of nodes; the nodes of trees; parts.
+        slots: tables of hashes.
+        own_bytes: the filter of runs, parts, and tests, folded where they fold.
+    """
+
+    at: Int64s
+    ints: Int32s
+    longs: Int64s
+    bytes: Bytes
+    floats: Float64s
+    own: Int32s
+    slots: Int64s
+    own_bytes: Bytes
+
+
+class Scratch(NamedTuple):
+    """Buffers of a call, which are its caller's.
+
+    Attributes:
+        state: see `EPOCH` and those behind it.
+        cells: the states of facts and keys; the next value of each value's key, -1 for none; the stamp of the row that
+            has each literal, of the one that each subscription matched last, and of each test; found literals, each
+            with the position of the next one of its fact; ranges of entries; by depth of a tree its group, and how many
+            children are true and false; and questions: row, kind, and fact, test or value.
+        numbers: by key: the least and the greatest number of its values.
+        text: as many bytes as the longest value, and more.
+        matches: row and subscription of each match.
+    """
+
+    state: Int64Buffer
+    cells: Int32Buffer
+    numbers: Float64Buffer
+    text: ByteBuffer
+    matches: Int64Buffer
+
+
+@compiled
+def index_literals(data: Bytes, at: Int64s, facts: Int32s, slots: Int64Buffer) -> None:
+    """Fill a table of literals, whose length is a power of two; each slot is a hash above a literal from 1."""
+    mask = len(slots) - 1
+    for number in range(len(facts)):
+        value = hash_of_text(data, at[number], at[number + 1], facts[number])
+        slot = value & mask
+        while slots[slot] != 0:
+            slot = (slot + 1) & mask
+        slots[slot] = (value << 32) | (number + 1)
+
+
+@compiled
+def index_keys(keys: Int64s, slots: Int64Buffer) -> None:
+    """Fill a table of numbers of which equal ones are together; each slot is a hash above the first position from 1."""
+    mask = len(slots) - 1
+    for number in range(len(keys)):
+        if number > 0 and keys[number - 1] == keys[number]:
+            continue
+        value = mixed(mixed(keys[number] >> 32) ^ (keys[number] & LOW_32))
+        slot = value & mask
+        while slots[slot] != 0:
+            slot = (slot + 1) & mask
+        slots[slot] = (value << 32) | (number + 1)
+
+
+@compiled
+def index_parts(
+    data: Bytes, at: Int64s, literal_fact: Int32s, parts: Int32Buffer2D, bits: ByteBuffer, slots: Int64Buffer
+) -> None:
+    """Fill the table of runs of parts, and its filter, by the positions of the runs in them."""
+    mask = len(slots) - 1
+    bit_mask = len(bits) * 8 - 1
+    for number in range(len(parts)):
+        fact = literal_fact[parts[number, 1] - 1]
+        size = at[number + 1] - at[number]
+        begin = at[number] + parts[number, 0]
+        width = 0 if size >= 4 else 1 if size >= 2 else 2
+        run = data[begin]
+        if width < 2:
+            run = run | (data[begin + 1] << 8)
+        if width == 0:
+            run = run | (data[begin + 2] << 16) | (data[begin + 3] << 24)
+        value = mixed(run ^ mixed(fact * 4 + width))
+        bits[(value & bit_mask) >> 3] |= 1 << (value & 7)
+        slot = value & mask
+        while slots[slot] != 0 and slots[slot] >> 32 != value:
+            slot = (slot + 1) & mask
+        parts[number, 2] = (slots[slot] & LOW_32) - 1
+        slots[slot] = (value << 32) | (number + 1)
+
+
+@compiled
+def index_trees(tree_at: Int32s, parent: Int32s, nodes: Int32Buffer2D) -> None:
+    """Write the end of each node's subtree and the number of its children; nodes come after their parents."""
+    for tree in range(len(tree_at) - 1):
+        for node in range(tree_at[tree + 1] - 1, tree_at[tree] - 1, -1):
+            if nodes[node, NODE_END] == 0:
+                nodes[node, NODE_END] = node + 1
+            if parent[node] > 0:
+                above = node - parent[node]
+                nodes[above, NODE_CHILDREN] += 1
+                if nodes[above, NODE_END] < nodes[node, NODE_END]:
+                    nodes[above, NODE_END] = nodes[node, NODE_END]
