@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tools.sizes import MOST, MOST_LINES, alike, measure, too_long, too_much
+from tools.sizes import FORMS, MOST, MOST_LINES, Forms, alike, measure, missing_names, too_long, too_much
 
 
 @pytest.mark.parametrize(
@@ -87,4 +87,12 @@ def test_a_package_that_grew_is_a_finding() -> None:
     assert too_much(dict(MOST)) == []
     assert too_much(grown) == [
         f"{MOST['modules'] + 1:,} modules, more than {MOST['modules']:,}: make room, or raise tools.sizes.MOST"
+    ]
+
+
+def test_every_form_exists() -> None:
+    """Forms that are renamed or deleted are renamed in the list; one that is not there is a finding."""
+    assert missing_names(FORMS) == []
+    assert missing_names([Forms("read", "nats.protocol.headers:parse_all", "")]) == [
+        "read: turnout.nats.protocol.headers has no parse_all"
     ]
