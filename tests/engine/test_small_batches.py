@@ -26,7 +26,6 @@ from turnout.runtime.nats_publisher import lines_of, lines_of_listed
 from turnout.runtime.sink_options import SinkOptions
 from turnout.subscriptions import Subscription
 from turnout.subscriptions.index import Index
-from turnout.subscriptions.index import index as index_module
 from turnout.subscriptions.index import layers as layers_module
 
 THRESHOLDS = (
@@ -36,7 +35,6 @@ THRESHOLDS = (
     (reserved, "_MAX_LISTED_HEADERS"),
     (moments, "_MAX_LISTED_MOMENTS"),
     (writing, "_MAX_LISTED_RECORDS"),
-    (index_module, "_FEW_ROWS"),
     (layers_module, "_FEW_NUMBERS"),
 )
 

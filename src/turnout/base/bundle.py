@@ -10,6 +10,6 @@ def bundled(name: str) -> Path:
 
     A checkout has precedence over the copy in a wheel, so that edited examples are run.
     """
-    checkout = Path(__file__).resolve().parents[2]
+    checkout = Path(__file__).resolve().parents[3]
     is_checkout = (checkout / "pyproject.toml").exists() and (checkout / name).is_dir()
-    return checkout / name if is_checkout else Path(__file__).with_name("_bundle") / name
+    return checkout / name if is_checkout else Path(__file__).resolve().parents[1] / "_bundle" / name

@@ -35,7 +35,8 @@ class ObjectReader:
 
     def __init__(self) -> None:
         self._others = SchemalessReader()
-        self._shapes = _Shapes()
+        # A route is checked without NumPy.
+        self._shapes: _Shapes | None = None
         # Loops release the interpreter's lock.
         self._lock = threading.Lock()
 
@@ -70,7 +71,7 @@ class ObjectReader:
         begins, ends = np.empty((2, count * _FIELDS + loops.MAX_FIELDS), np.int64)
         firsts, shape_ids = np.zeros(count, np.int64), np.empty(count, np.int32)
         with self._lock:
-            shapes = self._shapes
+            shapes = self._shapes = self._shapes or _Shapes()
             shapes.counters[loops.FIELDS] = done = 0
             while (done := loops.scan(data, offsets, done, begins, ends, firsts, shape_ids, *shapes.buffers)) < count:
                 if not shapes.is_full:

@@ -32,7 +32,7 @@ def test_a_feed_is_printed_from_any_place(fed: FedRoute) -> None:
     text = runner.invoke(build_app(), command)
 
     assert [json.loads(line)["cursor"] for line in lines.stdout.splitlines()] == [5, 7]
-    assert text.stdout.count('"city":"Oulu"') == 5
+    assert text.stdout.count('"city": "Oulu"') == 5
 
 
 def test_a_feed_has_the_bodies_that_a_subscription_computes(fed: FedRoute) -> None:

@@ -73,7 +73,7 @@ def test_every_outcome_has_its_expectation() -> None:
     assert len(report.results) == 6
 
 
-AS_JSON = b'{"town":"Oulu","n":3,"list":[1,{"a":true}]}'
+AS_JSON = b'{"town":"Oulu","n":3,"list":[1, {"a": true}]}'
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ def test_pages_follow_each_other_by_their_cursors(reads: TestClient) -> None:
     third = reads.get("/v1/feeds/oulu", params={"after": second["cursor"], "route": "orders"}).json()
 
     assert [message["cursor"] for message in first["messages"]] == [1, 3, 5]
-    assert first["messages"][0]["value"] == '{"n":0,"city":"Oulu"}'
+    assert first["messages"][0]["value"] == '{"n": 0, "city": "Oulu"}'
     assert not first["last"]
     assert [message["cursor"] for message in second["messages"]] == [7, 9]
     assert second["last"]
@@ -237,7 +237,7 @@ def test_a_websocket_resumes_behind_what_was_acknowledged(reads: TestClient, fed
 
 def reads_page_of(message: dict[str, object]) -> dict[str, object]:
     """The message of a feed as its cursor says."""
-    return {**message, "cursor": 7, "value": '{"n":6,"city":"Oulu"}'}
+    return {**message, "cursor": 7, "value": '{"n": 6, "city": "Oulu"}'}
 
 
 @pytest.mark.parametrize(
