@@ -20,6 +20,7 @@ import psutil
 
 from benchmarks.harness import CannotRunError, Options
 from turnout.errors import MissingExtraError
+from turnout.loops import compile_loops
 
 Row = dict[str, Any]
 
@@ -83,6 +84,8 @@ def _end(process: BaseProcess) -> None:
 
 
 def _work(name: str, options: Options, deadline: float | None, sender: Connection) -> None:
+    # As in the workers of a run.
+    compile_loops()
     # Whoever asked for the rows may be gone.
     with suppress(BrokenPipeError):
         for row in measured(name, options, deadline):
