@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from turnout.loops.compiled import ByteBuffer, Bytes, Int32Buffer, Int32s, Int64Buffer, Int64Buffer2D, compiled
+from turnout.loops.texts import _copy
 
 # Rows of a table of frames, with a column for each frame: offsets in the buffer.
 SUBJECT: Final = 0
@@ -203,17 +204,14 @@ def _read_position(
         token_end = at
         while token_end < end and data[token_end] != 46:
             token_end += 1
-        if token < skipped:
-            pass
-        elif token < skipped + 2:
-            if token_end == at:
-                return False
-        else:
+        if token >= skipped + 2:
             number = _number(data, at, token_end)
             if number < 0:
                 return False
             if token > skipped + 2:
                 positions[token - skipped - 3, kept] = number
+        elif token >= skipped and token_end == at:
+            return False
         at = token_end + 1
     subject_bytes = table[SUBJECT_END, row] - table[SUBJECT, row]
     positions[SIZE, kept] = subject_bytes + end - begin + table[END, row] - table[BODY, row]
@@ -299,24 +297,6 @@ def read_answers(
     return True
 
 
-def _write_slice(frames: ByteBuffer, at: int, text: Bytes, begin: int, end: int) -> int:
-    """Copy a slice of a text, and return the offset behind it."""
-    frames[at : at + end - begin] = text[begin:end]
-    return at + end - begin
-
-
-@compiled
-def _write(frames: ByteBuffer, at: int, text: Bytes, begin: int, end: int) -> int:
-    """Do what `_write_slice` does."""
-    target, source = frames[at : at + end - begin], text[begin:end]
-    for index in range(len(source)):
-        target[index] = source[index]
-    return at + end - begin
-
-
-_write.plain = _write_slice
-
-
 @compiled
 def _write_number(frames: ByteBuffer, at: int, number: int) -> int:
     """Write a number in digits, and return the offset behind it."""
@@ -372,10 +352,10 @@ def write_frames(
     at = 0
     for row in range(count):
         edges[row] = at
-        at = _write(frames, at, texts, 0 if headed else 1, 5)
-        at = _write(frames, at, subjects, subject_offsets[row], subject_offsets[row + 1])
+        at = _copy(texts, 0 if headed else 1, 5, frames, at)
+        at = _copy(subjects, subject_offsets[row], subject_offsets[row + 1], frames, at)
         at = _write_byte(frames, at, 32)
-        at = _write(frames, at, lead, 0, len(lead))
+        at = _copy(lead, 0, len(lead), frames, at)
         if first >= 0:
             at = _write_number(frames, at, first + row)
         at = _write_byte(frames, at, 32)
@@ -385,14 +365,14 @@ def write_frames(
             at = _write_number(frames, at, head)
             at = _write_byte(frames, at, 32)
             at = _write_number(frames, at, head + size)
-            at = _write(frames, at, texts, version_end, len(texts))
-            at = _write(frames, at, texts, 5, version_end)
-            at = _write(frames, at, lines, line_offsets[row], line_offsets[row + 1])
+            at = _copy(texts, version_end, len(texts), frames, at)
+            at = _copy(texts, 5, version_end, frames, at)
+            at = _copy(lines, line_offsets[row], line_offsets[row + 1], frames, at)
         else:
             at = _write_number(frames, at, size)
-        at = _write(frames, at, texts, version_end, len(texts))
-        at = _write(frames, at, payloads, payload_offsets[row], payload_offsets[row + 1])
-        at = _write(frames, at, texts, version_end, len(texts))
+        at = _copy(texts, version_end, len(texts), frames, at)
+        at = _copy(payloads, payload_offsets[row], payload_offsets[row + 1], frames, at)
+        at = _copy(texts, version_end, len(texts), frames, at)
     edges[count] = at
 
 
@@ -413,5 +393,5 @@ def copy_slices(
     at = 0
     for row in range(count):
         offsets[row] = at
-        at = _write(copies, at, data, begins[row], ends[row])
+        at = _copy(data, begins[row], ends[row], copies, at)
     offsets[count] = at

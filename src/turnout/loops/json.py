@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import Final
 
 from turnout.loops.compiled import ByteBuffer, Bytes, Int32Buffer, Int32s, Int64Buffer, Int64s, compiled
+from turnout.loops.texts import _copy, are_equal
 
 MAX_FIELDS: Final = 1024
 """Number of fields of an object that is decided."""
@@ -116,7 +117,7 @@ def scan(
                 name = nodes[child * NODE_SIZE + 1]
                 begin = name_offsets[name]
                 size = name_offsets[name + 1] - begin
-                if child > 0 and data[at + size] == 34 and _is_equal(data, at, name_bytes, begin, size):
+                if child > 0 and data[at + size] == 34 and are_equal(data, at, name_bytes, begin, size):
                     at += size + 1
                 else:
                     end = at
@@ -197,14 +198,6 @@ def scan(
 
 
 @compiled
-def _is_equal(one: Bytes, begin: int, other: Bytes, other_begin: int, size: int) -> bool:
-    index = 0
-    while index < size and one[begin + index] == other[other_begin + index]:
-        index += 1
-    return index == size
-
-
-@compiled
 def _name_of(
     data: Bytes,
     begin: int,
@@ -233,18 +226,24 @@ def _name_of(
             name_slots[slot] = name + 1
             return name
         known = name_offsets[name]
-        if name_offsets[name + 1] - known == end - begin and _is_equal(data, begin, name_bytes, known, end - begin):
+        if name_offsets[name + 1] - known == end - begin and are_equal(data, begin, name_bytes, known, end - begin):
             return name
         slot = (slot + 1) & mask
     return UNDECIDED
 
 
 @compiled
+def _hash_of_node(parent: int, name: int) -> int:
+    """Return the hash of a node by its parent and name."""
+    hashed = (parent * 73856093 + name * 19349663) & 0xFFFFFFFF
+    return hashed ^ (hashed >> 15)
+
+
+@compiled
 def _child_of(parent: int, name: int, nodes: Int32Buffer, node_slots: Int32Buffer, counters: Int64Buffer) -> int:
     """Return the node with this parent and name; the number of nodes if there is none."""
     mask = len(node_slots) - 1
-    hashed = (parent * 73856093 + name * 19349663) & 0xFFFFFFFF
-    slot = (hashed ^ (hashed >> 15)) & mask
+    slot = _hash_of_node(parent, name) & mask
     for _ in range(_MAX_PROBES):
         node = int(node_slots[slot])
         if node == 0:
@@ -259,8 +258,7 @@ def _child_of(parent: int, name: int, nodes: Int32Buffer, node_slots: Int32Buffe
 def _add_child(parent: int, name: int, nodes: Int32Buffer, node_slots: Int32Buffer, counters: Int64Buffer) -> None:
     """Add a node that `_child_of` has not found."""
     mask = len(node_slots) - 1
-    hashed = (parent * 73856093 + name * 19349663) & 0xFFFFFFFF
-    slot = (hashed ^ (hashed >> 15)) & mask
+    slot = _hash_of_node(parent, name) & mask
     while node_slots[slot] != 0:
         slot = (slot + 1) & mask
     node = counters[NODES]
@@ -528,12 +526,3 @@ def join(data: Bytes, begins: Int64s, ends: Int64s, out: ByteBuffer) -> int:
         at += 1
     out[at - 1 if len(begins) else at] = 93
     return at if len(begins) else at + 1
-
-
-@compiled
-def _copy(source: Bytes, begin: int, end: int, out: ByteBuffer, at: int) -> int:
-    """Copy bytes, and return the index behind them."""
-    size = end - begin
-    for index in range(size):
-        out[at + index] = source[begin + index]
-    return at + size

@@ -8,6 +8,7 @@ A destination is a sequence of operations.
 from __future__ import annotations
 
 from turnout.loops.compiled import ByteBuffer, Bytes, Int64Buffer, Int64s, compiled, wrapped
+from turnout.loops.texts import _copy, are_equal
 
 UNMATCHED = -1
 """Among sources: none matches. Among targets: the subject is kept."""
@@ -173,14 +174,6 @@ def find(
 
 
 @compiled
-def _copy(data: Bytes, begin: int, end: int, output: ByteBuffer, at: int) -> int:
-    for index in range(begin, end):
-        output[at] = data[index]
-        at += 1
-    return at
-
-
-@compiled
 def _slices(data: Bytes, begin: int, end: int, head: int, size: int, output: ByteBuffer, at: int) -> int:
     """Write a first piece of *head* bytes and then pieces of *size*, with dots between them."""
     left = head
@@ -252,14 +245,6 @@ def _characters(data: Bytes, begin: int, end: int, output: ByteBuffer, at: int) 
 
 
 @compiled
-def _is_at(data: Bytes, index: int, texts: Bytes, first: int, last: int) -> bool:
-    for number in range(last - first):  # noqa: SIM110 - a loop has no generators
-        if data[index + number] != texts[first + number]:
-            return False
-    return True
-
-
-@compiled
 def _pieces(data: Bytes, begin: int, end: int, texts: Bytes, first: int, last: int, output: ByteBuffer, at: int) -> int:
     """Write the pieces between the delimiters: a dot before each that is not empty.
 
@@ -270,7 +255,7 @@ def _pieces(data: Bytes, begin: int, end: int, texts: Bytes, first: int, last: i
     number = 0
     begins_empty = False
     while True:
-        if index < end and (index + size > end or not _is_at(data, index, texts, first, last)):
+        if index < end and (index + size > end or not are_equal(data, index, texts, first, last - first)):
             index += 1
             continue
         if index > start:

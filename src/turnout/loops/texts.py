@@ -8,7 +8,7 @@ from __future__ import annotations
 from math import inf, nan
 from typing import Final
 
-from turnout.loops.compiled import Bytes, compiled, inlined
+from turnout.loops.compiled import ByteBuffer, Bytes, compiled, inlined
 
 _FACTOR: Final = 0x5BD1E995
 _31_BITS: Final = 0x7FFFFFFF
@@ -47,6 +47,24 @@ def hash_of_text(data: Bytes, begin: int, end: int, seed: int) -> int:
     product = (value ^ word) * _FACTOR
     product = ((product ^ (product >> 31)) & _32_BITS) * _FACTOR
     return (product ^ (product >> 29)) & _31_BITS
+
+
+@compiled
+def _copy(data: Bytes, begin: int, end: int, output: ByteBuffer, at: int) -> int:
+    """Copy the bytes between two offsets, and return the offset behind the copy."""
+    source, target = data[begin:end], output[at : at + end - begin]
+    for index in range(len(source)):
+        target[index] = source[index]
+    return at + end - begin
+
+
+def _copy_slice(data: Bytes, begin: int, end: int, output: ByteBuffer, at: int) -> int:
+    """Do what `_copy` does."""
+    output[at : at + end - begin] = data[begin:end]
+    return at + end - begin
+
+
+_copy.plain = _copy_slice
 
 
 @inlined
