@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from turnout.codecs import Codec, Format, codec_of
-from turnout.loops import compile_loops
 from turnout.records import ALIVE, FAILED, Batch, Block, Failure, Headers
 from turnout.records.block import rows_of
 from turnout.transforms import Chain
@@ -37,7 +36,6 @@ class BatchChain:
     def __init__(
         self, value: Mapping[str, Any] | Codec, transforms: Sequence[Mapping[str, Any]], writes: Codec | None = None
     ) -> None:
-        compile_loops()
         self._codec = codec_of(Format.from_config(value)) if isinstance(value, Mapping) else value
         self._writes = writes or self._codec
         self._runner = ChainRunner(Chain.from_route(transforms))

@@ -84,8 +84,6 @@ def _end(process: BaseProcess) -> None:
 
 
 def _work(name: str, options: Options, deadline: float | None, sender: Connection) -> None:
-    # As in the workers of a run.
-    compile_loops()
     # Whoever asked for the rows may be gone.
     with suppress(BrokenPipeError):
         for row in measured(name, options, deadline):
@@ -95,6 +93,8 @@ def _work(name: str, options: Options, deadline: float | None, sender: Connectio
 
 def measured(name: str, options: Options, deadline: float | None = None) -> Iterator[Row]:
     """Measure the cases of one benchmark in this process; what happens to one case leaves the others alone."""
+    # As in the workers of a run.
+    compile_loops()
     try:
         for case in importlib.import_module(f"benchmarks.{name}").cases(options):
             if not options.wants(case.name):

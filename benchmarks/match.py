@@ -28,7 +28,6 @@ from benchmarks._sigma import copies, events, subscriptions_in
 from benchmarks.harness import Case, Options, Result, Setup, Supply, clock, rates
 from benchmarks.workloads import KEYS, WORKLOADS, alerts, log_events, rule_id, security_rules, zipf
 from turnout.conditions import Condition, all_of, evaluate, kiwi, not_, one_of
-from turnout.loops import compile_loops
 from turnout.subscriptions import Matcher, Subscription
 from turnout.subscriptions.index import Column, Index, IndexFolder
 from turnout.subscriptions.stores.memory import MemoryStore
@@ -131,7 +130,6 @@ def workloads(options: Options) -> Iterator[Workload]:
 
 def cases(options: Options) -> Iterator[Case]:
     """All workloads, and what matching adds to a micro-batch."""
-    compile_loops()
     seconds = 0.1 if options.quick else _SECONDS
     if options.rules is not None:
         yield Case("real rules", partial(of_real_rules, options.rules, options.size, seconds))

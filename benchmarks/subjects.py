@@ -25,7 +25,6 @@ import pyarrow as pa
 from benchmarks.harness import Case, Options, Result, Setup, Supply, clock, rates, timed
 from benchmarks.peers.programs import NATS_SERVER, Program, natsgo
 from turnout.errors import TurnoutError
-from turnout.loops import compile_loops
 from turnout.subjects import MappingTable, SubjectTransform
 
 USUAL, QUICK = 200_000, 20_000
@@ -71,7 +70,6 @@ def _library(options: Options) -> Iterator[Result]:
 def _beside_nats_server(options: Options) -> Iterator[Result]:
     """``apply_many`` and nats-server's `SubjectTransform.Match` by turns, after a round that warms both."""
     count, subjects = options.rows(50_000, 5_000), Supply(_endless())
-    compile_loops()
     with Program([natsgo()]) as program:
         for name, destination in TRANSFORMS.items():
             transform = SubjectTransform.parse(SOURCE, destination)
