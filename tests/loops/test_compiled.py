@@ -11,8 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.loops.conftest import padded
 from turnout.loops import compiled as module
-from turnout.loops.compiled import Bytes, Int64Buffer, compiled, padded
+from turnout.loops.compiled import Bytes, Int64Buffer, compiled
 
 
 @compiled

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tests.loops.conftest import padded
 from turnout.conditions.evaluate import parsed_number
 from turnout.conditions.pattern import pattern_matcher
 from turnout.loops import texts
-from turnout.loops.compiled import padded
 
 _MOST_STEPS = 1 << 20
 

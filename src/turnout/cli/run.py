@@ -61,7 +61,7 @@ def run(
 def _run(loaded: Route, *, once: bool, master: str, checkpoint: str | None, spark_log: Path | None, form: str) -> None:
     with needs_spark():
         from turnout.base.startup import block_pandas_import
-        from turnout.loops.compiled import cache_is_filled, compile_loops
+        from turnout.loops import fill_cache
         from turnout.runtime.preflight import preflight
         from turnout.runtime.progress import StartupStep
         from turnout.spark.running.job import run as run_route
@@ -88,10 +88,8 @@ def _run(loaded: Route, *, once: bool, master: str, checkpoint: str | None, spar
         # Before Spark is started: a server that is away should not take ten seconds to be noticed.
         check_store(loaded)
         preflight(loaded)
-        if not cache_is_filled() and not is_connect(master):
-            # Workers load what is compiled here; without it each of them would compile before its first record.
-            display.waits_for(StartupStep.LOOPS)
-            compile_loops()
+        if not is_connect(master):
+            fill_cache(lambda: display.waits_for(StartupStep.LOOPS))
         display.waits_for(StartupStep.SESSION)
         ready = None if once else partial(typer.echo, f"route {loaded.name} is ready", err=True)
         with stop_on_signals() as stop, route_session(loaded, master=master, log=log) as spark:

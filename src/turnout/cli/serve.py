@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import logging
 import os
 import sys
 from contextlib import ExitStack
@@ -64,10 +63,9 @@ def _serve(paths: list[Path], config_file: Path | None, timeout: float | None, *
     if missing:
         raise ConfigError([Mistake(str(path), "there is no such folder or file") for path in missing])
     try:
-        from turnout.base.background import run_once
         from turnout.base.startup import block_pandas_import
         from turnout.console import add_console
-        from turnout.loops import compile_loops
+        from turnout.loops import compile_in_background
         from turnout.server.config import ServerConfig
         from turnout.server.logs import set_up_logs
         from turnout.server.serving import RouteServer
@@ -85,7 +83,7 @@ def _serve(paths: list[Path], config_file: Path | None, timeout: float | None, *
     secret_keys(os.environ)
     set_up_logs(config.log_format, config.log_level)
     # Beside the start: until then, interpreted loops answer.
-    run_once("compilation of loops", compile_loops, level=logging.WARNING)
+    compile_in_background()
     server = RouteServer(config, paths, config_file=file, environment=os.environ, pages=add_console)
     with stop_on_signals() as stop, server:
         typer.echo(f"serving on {server.url}", err=True)
@@ -126,8 +124,7 @@ def serve_subscriptions(
     log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error. [LOG_LEVEL]")] = None,
 ) -> None:
     """Serve subscriptions over gRPC until SIGTERM or SIGINT; other settings are read from the environment."""
-    from turnout.base.background import run_once
-    from turnout.loops import compile_loops
+    from turnout.loops import compile_in_background
     from turnout.rpc.kiwi_tree import registries
     from turnout.rpc.server import subscriptions_server
     from turnout.rpc.settings import ServerSettings
@@ -150,7 +147,7 @@ def serve_subscriptions(
     )
     secret_keys(os.environ)
     # Beside the opening of the store: until then, calls are answered by interpreted loops.
-    run_once("compilation of loops", compile_loops, level=logging.WARNING)
+    compile_in_background()
     url = store if retention is None else with_retention(store_url_of(store), retention)
     with ExitStack() as resources:
         # Before the store, which is made if it is not there.

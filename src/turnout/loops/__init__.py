@@ -5,6 +5,6 @@ interpreted until `compile_loops` has been called: ``check``, ``explain`` and ``
 for a compilation. `turnout.loops.compiled` says what a loop may contain.
 """
 
-from turnout.loops.compiled import compile_loops, loops_are_compiled
+from turnout.loops.compiled import compile_in_background, compile_loops, fill_cache, loops_are_compiled
 
-__all__ = ["compile_loops", "loops_are_compiled"]
+__all__ = ["compile_in_background", "compile_loops", "fill_cache", "loops_are_compiled"]

@@ -35,6 +35,7 @@ from functools import cache, update_wrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeAlias, TypeVar, cast
 
+from turnout.base.background import run_once
 from turnout.base.deferred import np
 
 if TYPE_CHECKING:
@@ -47,23 +48,17 @@ CACHE_VARIABLE = "TURNOUT_LOOPS_CACHE"
 
 Bytes: TypeAlias = "npt.NDArray[np.uint8]"
 Int32s: TypeAlias = "npt.NDArray[np.int32]"
-UInt32s: TypeAlias = "npt.NDArray[np.uint32]"
 Int64s: TypeAlias = "npt.NDArray[np.int64]"
 Float64s: TypeAlias = "npt.NDArray[np.float64]"
-Int32s2D: TypeAlias = "npt.NDArray[np.int32]"
-Int64s2D: TypeAlias = "npt.NDArray[np.int64]"
 ByteBuffer: TypeAlias = "npt.NDArray[np.uint8]"
 Int32Buffer: TypeAlias = "npt.NDArray[np.int32]"
-UInt32Buffer: TypeAlias = "npt.NDArray[np.uint32]"
 Int64Buffer: TypeAlias = "npt.NDArray[np.int64]"
 Float64Buffer: TypeAlias = "npt.NDArray[np.float64]"
 Int64Buffer2D: TypeAlias = "npt.NDArray[np.int64]"
 Int32Buffer2D: TypeAlias = "npt.NDArray[np.int32]"
-Float64Buffer2D: TypeAlias = "npt.NDArray[np.float64]"
 
-_ELEMENTS = {"Byte": "uint8", "Int32": "int32", "UInt32": "uint32", "Int64": "int64", "Float64": "float64"}
+_ELEMENTS = {"Byte": "uint8", "Int32": "int32", "Int64": "int64", "Float64": "float64"}
 _SCALARS = {"int": "int64", "float": "float64", "bool": "boolean", "None": "void"}
-_PADDING = 16
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -72,11 +67,6 @@ _log = logging.getLogger("turnout.loops")
 _lock = threading.RLock()
 _loops: dict[str, list[Loop[Any, Any]]] = {}
 _compiled = False
-
-
-def padded(data: bytes) -> Bytes:
-    """Return the bytes with zeros behind their end, so that a loop may look ahead without asking for the end."""
-    return np.frombuffer(data + bytes(_PADDING), np.uint8)
 
 
 def wrapped(value: int) -> int:
@@ -127,7 +117,7 @@ class Loop(Generic[P, R]):
     @property
     def is_entry(self) -> bool:
         """True if other packages call it; the others are compiled with their callers."""
-        return not self.function.__name__.startswith("_")
+        return not (self._is_inlined or self.function.__name__.startswith("_"))
 
     @property
     def _numba_type_(self) -> Any:
@@ -199,6 +189,24 @@ def compile_loops(progress: Callable[[str, int, int], None] | None = None) -> bo
             _log.info("compiled %d loops in %.1f s", len(entries), time.monotonic() - begun)
         _compiled = True
     return True
+
+
+def compile_in_background() -> None:
+    """Compile the loops, or load them, on a thread: until then they run interpreted."""
+    run_once("compilation of loops", compile_loops, level=logging.WARNING)
+
+
+def fill_cache(progress: Callable[[], None] = lambda: None) -> None:
+    """Compile the loops if the cache lacks them, so that processes that begin now load them.
+
+    Args:
+        progress: called before they are compiled.
+    """
+    if importlib.util.find_spec("numba") is None:
+        _warn_without_numba()
+    elif cache_folder() is not None and not cache_is_filled():
+        progress()
+        compile_loops()
 
 
 def cache_is_filled() -> bool:

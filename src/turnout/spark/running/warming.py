@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from turnout.base.background import run_once
-from turnout.loops import compile_loops
+from turnout.loops import fill_cache
 from turnout.runtime.count_rows import TALLY
 from turnout.spark.endpoints import activate
 from turnout.spark.formats.nothing import plan_read
@@ -31,8 +31,8 @@ def warm_up(spark: SparkSession, stage: SparkStage) -> None:
     if name is None or name in _warmed:
         return
     _warmed.add(name)
-    # The process that forks workers loads them from the cache.
-    compile_loops()
+    # The process that forks workers loads the loops from it.
+    fill_cache()
     tasks = map_in_arrow(spark.range(2, numPartitions=2), _Ready(stage), TALLY)
     run_once("warm-up of workers", tasks.collect, level=logging.DEBUG)
     if stage.splits:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import chain
@@ -13,11 +12,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from turnout.base.background import run_once
 from turnout.base.multivalued import ANY_KEY
 from turnout.conditions.evaluate import address_prefix, parsed_number
 from turnout.conditions.pattern import fold
-from turnout.loops import compile_loops, loops_are_compiled
+from turnout.loops import compile_in_background, compile_loops, loops_are_compiled
 from turnout.loops import match as loop
 from turnout.loops import segment_arrays as layout
 from turnout.loops.segment_arrays import Messages, Scratch, SegmentArrays
@@ -94,7 +92,7 @@ class _Interpreted:
         self._seconds += seconds
         if self._seconds > _INTERPRETED_SECONDS:
             self._seconds = -inf
-            run_once("compilation of loops", compile_loops, level=logging.WARNING)
+            compile_in_background()
 
 
 _interpreted = _Interpreted()
