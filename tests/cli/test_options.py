@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from pymongo import MongoClient
 
 from turnout.cli.options import loaded_route
 from turnout.embedded.nats_server import free_port
@@ -16,6 +17,7 @@ from turnout.errors import StoreUnavailableError
 from turnout.history import lineage
 from turnout.routes import Route
 from turnout.subscriptions.store_url import with_timeout
+from turnout.subscriptions.stores import mongo
 
 Turnout = Callable[..., tuple[int, str, str]]
 
@@ -52,14 +54,21 @@ def port(tmp_path: Path) -> int:
 
 @pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
 def test_a_store_that_is_away(turnout: Turnout, port: int, command: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """The command fails in its time, before Spark is started, and shows no password."""
+    """The command waits as long as it is told, fails before Spark is started, and shows no password."""
     letter = SimpleNamespace(subscription=None)
     monkeypatch.setattr("turnout.history.dead_letters.read", lambda *_, **__: [letter])
-    begin = time.monotonic()
+    urls: list[str] = []
+
+    def noted(url: str, **waits: Any) -> Any:
+        urls.append(url)
+        return MongoClient(url, **waits)
+
+    monkeypatch.setattr(mongo, "MongoClient", noted)
     code, out, err = turnout(*(part.format(port=port) for part in command), "--timeout", "0.2")
 
     assert code == 1
-    assert time.monotonic() - begin < 4
+    assert urls
+    assert all("serverSelectionTimeoutMS=200" in url for url in urls)
     sentence = rf"MongoDB is away: 127\.0\.0\.1:{port}: .*refused.*"
     if command[0] == "check":
         assert re.search(rf"^failed  subscriptions: {sentence}$", out, re.MULTILINE)

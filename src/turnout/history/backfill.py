@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -153,18 +153,14 @@ def _range(
 
 def _enabled(url: str, rows: Sequence[MissedRange], ledger: BackfillLedger) -> Snapshot:
     """Return the subscriptions that can be served; deleted ones are forgotten, and disabled ones wait."""
-    store = open_store(existing(url))
     found: dict[str, Subscription] = {}
-    try:
+    with closing(open_store(existing(url))) as store:
         for row in rows:
             try:
                 found[row.id] = store.read(row.id)
             except SubscriptionNotFoundError:
                 ledger.forget(row.id)
         return Snapshot(tuple(one for one in found.values() if one.enabled), store.revision())
-    finally:
-        with suppress(Exception):
-            store.close()
 
 
 def _part(
