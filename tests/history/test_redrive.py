@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections import Counter
 from dataclasses import replace
@@ -9,6 +10,7 @@ from dataclasses import replace
 import pytest
 
 from turnout.conditions import parse
+from turnout.engine.messages import VALUE_DIGEST
 from turnout.errors import ConfigError, StreamError
 from turnout.history import dead_letters
 from turnout.history.dead_letters import REDRIVEN, TRIES, LetterBox
@@ -182,6 +184,30 @@ def test_a_record_that_is_gone_from_its_stream(scene) -> None:
     assert [result.outcome for result in report.results] == ["delivered", "failed"]
     assert "lacks a part" in (report.results[1].reason or "")
     assert (report.stored, report.duplicates) == (0, 1)
+
+
+def test_a_record_whose_position_another_one_has(scene) -> None:
+    """A server that was restored to older data gave its sequence to another message, which is not redriven for it."""
+    scene.publish({"n": "x"}, {"n": "xx"})
+    scene.run()
+    with scene.store() as store:
+        store.create(Subscription([f"out-{scene.name}.texts"], parse("n:x*"), id="texts"))
+    lenient = Route.parse(scene.text.replace(*LENIENT), {})
+    whole, cut = (
+        replace(letter, record=replace(letter.record, offset=3 - (letter.record.offset or 0)))
+        for letter in scene.letters()
+    )
+    assert (whole.record.value, cut.record.value) == (b'{"n": "x"}', b'{"n": "xx"}')
+    digest = hashlib.sha256(cut.record.value).hexdigest().upper().encode()
+    cut = replace(cut, whole=False, record=replace(cut.record, value=b""), raw=((VALUE_DIGEST, digest),))
+    own = replace(cut, record=replace(cut.record, offset=2))
+
+    report = redrive(lenient, [whole, cut])
+
+    assert [result.outcome for result in report.results] == ["delivered", "failed"]
+    assert "no longer has" in (report.results[1].reason or "")
+    assert [row["value"] for row in scene.rows("OUT")] == [b'{"n":"x"}']
+    assert redrive(lenient, [own], dry_run=True).outcomes == {"delivered": 1}
 
 
 def test_what_others_publish_among_the_letters(scene) -> None:

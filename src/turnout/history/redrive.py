@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections import Counter
@@ -17,6 +18,7 @@ import pyarrow as pa
 
 from turnout.base.untrusted import JsonObject
 from turnout.engine import Messages, Program
+from turnout.engine.messages import VALUE_DIGEST
 from turnout.engine.outcome import Outcome
 from turnout.engine.sample_records import Header, SampleRecord, record_batch
 from turnout.engine.trace import Trace
@@ -242,7 +244,7 @@ class _Redrive:
         """Return the record of each letter."""
         verified = [letter.record for letter in letters if letter.verified]
         found = iter(adapter_of(self._route.source).originals(verified) if verified else ())
-        return [next(found) if letter.verified else _claimed(letter) for letter in letters]
+        return [_unless_another(letter, next(found)) if letter.verified else _claimed(letter) for letter in letters]
 
     def _action(self, trace: Trace, row: int, letter: DeadLetter, *, is_whole: bool) -> _Action:
         if not letter.verified and not self._unverified:
@@ -269,7 +271,21 @@ class _Action:
     reason: str | None = None
 
 
-_INCOMPLETE = _Action(FAILED, (), "the letter lacks a part of the record, which was deleted from its stream")
+_INCOMPLETE = _Action(FAILED, (), "the letter lacks a part of the record, which its stream or topic no longer has")
+
+
+def _unless_another(letter: DeadLetter, found: SampleRecord) -> SampleRecord:
+    """Return the record at a letter's position; the letter's own if that one has another value.
+
+    A server that was restored to older data, and has grown since, gives positions to other records.
+    """
+    digest = next((value for name, value in letter.raw if name == VALUE_DIGEST), None)
+    if digest is not None:
+        is_same = hashlib.sha256(found.value or b"").hexdigest().encode() == digest.lower()
+    else:
+        # A letter that lacks its value, and was written before there was a digest, is believed.
+        is_same = (found.value or b"") == (letter.record.value or b"") or not (letter.whole or letter.record.value)
+    return found if is_same else letter.record
 
 
 def _claimed(letter: DeadLetter) -> SampleRecord:
