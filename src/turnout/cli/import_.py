@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -38,6 +39,7 @@ ListedAsJson = Annotated[bool, typer.Option("--json", help="Print JSON: subscrip
 
 def connect(
     file: File,
+    connector: Annotated[str | None, typer.Option(metavar="NAME", help="Which connector, of several.")] = None,
     name: Name = None,
     source: From = None,
     to: To = None,
@@ -45,14 +47,15 @@ def connect(
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
-    """A connector of Kafka Connect, as its .json or .properties file has it.
+    """A connector of Kafka Connect, Strimzi, MirrorMaker or Debezium Server, as its .json, .yaml or .properties has it.
 
     turnout import connect orders.json --to nats://127.0.0.1:4222 --output orders.yaml
     """
     from turnout.routes.drafts import draft_of_connector
 
     written = _DraftFile(file, output, force=force, as_json=as_json)
-    raise typer.Exit(written.write(lambda ends: draft_of_connector(file, name=name, **ends), source, to))
+    drafted = partial(draft_of_connector, file, connector=connector, name=name)
+    raise typer.Exit(written.write(lambda ends: drafted(**ends), source, to))
 
 
 def nats(

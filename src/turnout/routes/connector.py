@@ -1,13 +1,21 @@
-"""Properties of a connector, from a file of Connect or inline, and those of them that a route ignores."""
+"""Properties of a connector, from a file of Connect or its relatives or inline, and those that a route ignores.
+
+Beside Connect's own JSON and properties these are the resources of Strimzi (KafkaConnector, KafkaMirrorMaker2), and the
+properties of Debezium Server and of MirrorMaker; all are read as the properties that Connect would have.
+"""
 
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from pathlib import Path
+from typing import Final
+
+import yaml
 
 from turnout.base.terminal import did_you_mean, nearest
 from turnout.base.untrusted import is_text
@@ -26,6 +34,27 @@ _MAX_EXAMINED = 200
 _ALIKE = 0.85
 """A name so much like one that is known is taken for a slip, also in a file that holds what others read."""
 
+DEBEZIUM_SERVER: Final = "debezium."
+"""Prefix of Debezium Server's properties."""
+
+MIRROR: Final = "org.apache.kafka.connect.mirror.MirrorSourceConnector"
+"""Class of the connector by which MirrorMaker copies topics."""
+
+_JSON_CONVERTER = "org.apache.kafka.connect.json.JsonConverter"
+_DEBEZIUM_FORMATS = {
+    "json": _JSON_CONVERTER,
+    "jsonbytearray": _JSON_CONVERTER,
+    "avro": "io.confluent.connect.avro.AvroConverter",
+    "protobuf": "io.confluent.connect.protobuf.ProtobufConverter",
+    "cloudevents": "io.debezium.converters.CloudEventsConverter",
+    "simplestring": "org.apache.kafka.connect.storage.StringConverter",
+    "binary": "org.apache.kafka.connect.converters.ByteArrayConverter",
+}
+"""Converter by the name that ``debezium.format.value`` gives it."""
+
+_QUARKUS = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_.]*):([^{}]*)\}")
+_MIRROR_FLOW = re.compile(r"(.+?)->(.+?)\.(.+)")
+
 
 @dataclass(frozen=True, slots=True)
 class Connector:
@@ -35,11 +64,13 @@ class Connector:
         properties: all of them, as text.
         file: their file; None if in the route itself.
         name: the connector's, where the file says it.
+        origins: the names that properties have in the file, where these are not Connect's.
     """
 
     properties: Mapping[str, str | None]
     file: Path | None = None
     name: str | None = None
+    origins: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def in_place(cls, block: Mapping[str, object]) -> Connector:
@@ -63,26 +94,28 @@ class Connector:
         return connector
 
     @classmethod
-    def load(cls, file: Path) -> Connector:
-        """Return the properties of a file, with transforms or without.
+    def load(cls, file: Path, name: str | None = None) -> Connector:
+        """Return the properties of a connector of a file, with transforms or without.
+
+        Args:
+            file: a file with connectors.
+            name: which of them; not needed for the only one.
 
         Raises:
-            ConfigError: the file is neither JSON nor properties, or a name is in it twice.
+            ConfigError: the file has none, a name is in it twice, or which connector is meant is not clear.
             OSError: it cannot be read.
         """
-        try:
-            text = file.read_text(encoding="utf-8-sig")
-        except UnicodeDecodeError as failure:
-            problem = f"{file}: found the byte 0x{failure.object[failure.start]:02x}, expected text in UTF-8"
-            raise ConfigError([Mistake("", problem)]) from None
-        if file.suffix != ".json":
-            written = _of_properties(text, file)
-            return cls(dict(written), file, written.get("name"))
-        config, name = _of_json(text, file)
-        entries = {str(key): option_text(value) for key, value in config.items()}
-        if not is_text("".join(f"{key}{value}" for key, value in (*entries.items(), ("name", name)))):
-            raise ConfigError([Mistake("", f"{file}: found half of a character (\\ud800 to \\udfff), expected text")])
-        return cls(entries, file, name)
+        found = _connectors_in(file)
+        named = [connector for connector in found if name is None or connector.name == name]
+        if len(named) == 1:
+            return named[0]
+        names = shortened(", ".join(sorted(connector.name or "without a name" for connector in found)))
+        if name is not None:
+            problem = f"{file} has no connector {name!r}{did_you_mean(name, [one.name or '' for one in found])}"
+            raise ConfigError([Mistake("", f"{problem} (it has {names or 'none'})")])
+        raise ConfigError(
+            [Mistake("", f"{file} has {len(found)} connectors ({names}): choose one by its name, --connector NAME")]
+        )
 
     def filled(self, variables: Variables) -> tuple[Connector, list[Mistake]]:
         """Return the connector with the variables of its used properties filled in, and a warning for each literal."""
@@ -134,11 +167,37 @@ def _above(name: str) -> Iterator[str]:
     return accumulate(name.split(".")[:-1], "{}.{}".format)
 
 
-def _of_json(text: str, file: Path) -> tuple[Mapping[str, object], str | None]:
-    """Return a connector's properties and its name.
+def _connectors_in(file: Path) -> list[Connector]:
+    """Return the connectors of a file."""
+    try:
+        text = file.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as failure:
+        problem = f"{file}: found the byte 0x{failure.object[failure.start]:02x}, expected text in UTF-8"
+        raise ConfigError([Mistake("", problem)]) from None
+    if file.suffix == ".json":
+        return [_of_config(config, name, file) for config, name in _of_json(text, file)]
+    if file.suffix in (".yaml", ".yml"):
+        return [connector for resource in _resources(text, file) for connector in _of_resource(resource, file)]
+    written = _of_properties(text, file)
+    if any(name.startswith(DEBEZIUM_SERVER) for name in written):
+        return [_of_debezium_server(written, file)]
+    if "clusters" in written:
+        return list(_of_mirror_maker(written, file))
+    return [Connector(dict(written), file, written.get("name"))]
 
-    They are in ``{"name": …, "config": {…}}``, as Connect's REST interface takes it, in that of ``?expand=info``, or
-    alone.
+
+def _of_config(config: Mapping[str, object], name: str | None, file: Path) -> Connector:
+    entries = {str(key): option_text(value) for key, value in config.items()}
+    if not is_text("".join(f"{key}{value}" for key, value in (*entries.items(), ("name", name)))):
+        raise ConfigError([Mistake("", f"{file}: found half of a character (\\ud800 to \\udfff), expected text")])
+    return Connector(entries, file, name)
+
+
+def _of_json(text: str, file: Path) -> list[tuple[Mapping[str, object], str | None]]:
+    """Return the properties and the name of each connector.
+
+    They are in ``{"name": …, "config": {…}}``, as Connect's REST interface takes it, in that of ``?expand=info``, in a
+    list or below ``connectors``, or alone.
     """
     twice: list[str] = []
 
@@ -152,27 +211,28 @@ def _of_json(text: str, file: Path) -> tuple[Mapping[str, object], str | None]:
         raise ConfigError([Mistake("", f"{file}, line {failure.lineno}: not JSON: {failure.msg}")]) from failure
     except (RecursionError, ValueError):
         raise ConfigError([Mistake("", f"{file}: too deep, or a number too long, for a connector's JSON")]) from None
-    loaded = _of_expanded(loaded, file)
-    config = loaded.get("config", loaded) if isinstance(loaded, dict) else None
-    if not isinstance(loaded, dict) or not isinstance(config, dict):
-        raise ConfigError([Mistake("", f"{file}: expected an object, or one under 'config'")])
+    found: list[tuple[Mapping[str, object], str | None]] = []
+    for name, entry in _entries(loaded):
+        config = entry.get("config", entry) if isinstance(entry, dict) else None
+        if not isinstance(entry, dict) or not isinstance(config, dict):
+            raise ConfigError([Mistake("", f"{file}: expected an object, or one under 'config'")])
+        found.append((config, name or option_text(entry.get("name", config.get("name")))))
     if twice:
         raise ConfigError([Mistake("", f"{file}: {name!r} occurs twice") for name in twice])
-    return config, option_text(loaded.get("name"))
+    return found
 
 
-def _of_expanded(loaded: object, file: Path) -> object:
-    """Return the only connector of ``GET /connectors?expand=info``; other documents unchanged."""
-    if not isinstance(loaded, dict) or not loaded or "config" in loaded:
-        return loaded
-    infos = [entry.get("info") for entry in loaded.values() if isinstance(entry, dict)]
-    if len(infos) < len(loaded) or not all(isinstance(info, dict) and "config" in info for info in infos):
-        return loaded
-    if len(infos) > 1:
-        names = shortened(", ".join(sorted(loaded)))
-        problem = f"{file} has {len(infos)} connectors ({names}), expected one, as GET /connectors/NAME answers"
-        raise ConfigError([Mistake("", problem)])
-    return infos[0]
+def _entries(loaded: object) -> list[tuple[str | None, object]]:
+    """Return the connectors of a document, with the names that it lists them under."""
+    if isinstance(loaded, dict) and "config" not in loaded and isinstance(loaded.get("connectors"), dict | list):
+        loaded = loaded["connectors"]
+    if isinstance(loaded, list):
+        return [(None, entry) for entry in loaded]
+    if isinstance(loaded, dict) and loaded and all(isinstance(entry, dict) for entry in loaded.values()):
+        infos = {name: entry.get("info", entry) for name, entry in loaded.items()}
+        if all(isinstance(info, dict) and ("config" in info or "connector.class" in info) for info in infos.values()):
+            return list(infos.items())
+    return [(None, loaded)]
 
 
 def _of_properties(text: str, file: Path) -> Mapping[str, str]:
@@ -180,3 +240,136 @@ def _of_properties(text: str, file: Path) -> Mapping[str, str]:
     if twice:
         raise ConfigError([Mistake("", f"{file}, line {line}: {name!r} occurs twice") for name, line in twice])
     return entries
+
+
+# Strimzi's resources
+
+
+def _resources(text: str, file: Path) -> list[Mapping[str, object]]:
+    """Return the resources of a file of YAML that are connectors or copies of clusters."""
+    try:
+        documents = list(yaml.safe_load_all(text))
+    except (yaml.YAMLError, RecursionError, ValueError) as failure:
+        where = getattr(failure, "problem_mark", None)
+        at = "" if where is None else f", line {where.line + 1}"
+        raise ConfigError([Mistake("", f"{file}{at}: not YAML: {getattr(failure, 'problem', failure)}")]) from None
+    kinds = [document.get("kind") if isinstance(document, dict) else None for document in documents]
+    found = [document for document, kind in zip(documents, kinds, strict=True) if kind in _OF_KIND]
+    if not found:
+        seen = ", ".join(str(kind) for kind in kinds if kind) or "none"
+        problem = f"{file} has no connector: expected a resource of kind {' or '.join(_OF_KIND)}, found {seen}"
+        raise ConfigError([Mistake("", problem)])
+    return found
+
+
+def _of_resource(resource: Mapping[str, object], file: Path) -> Iterator[Connector]:
+    metadata, spec = _block(resource, "metadata"), _block(resource, "spec")
+    name = option_text(metadata.get("name"))
+    yield from _OF_KIND[str(resource["kind"])](spec, name, file)
+
+
+def _of_kafka_connector(spec: Mapping[str, object], name: str | None, file: Path) -> Iterator[Connector]:
+    own = {"connector.class": spec.get("class"), "tasks.max": spec.get("tasksMax")}
+    known = {key: value for key, value in own.items() if value is not None}
+    connector = _of_config({**known, **_block(spec, "config")}, name, file)
+    others = {
+        f"spec.{key}": option_text(value) for key, value in spec.items() if key not in ("class", "tasksMax", "config")
+    }
+    yield replace(connector, properties={**connector.properties, **others})
+
+
+def _of_kafka_mirror_maker_2(spec: Mapping[str, object], name: str | None, file: Path) -> Iterator[Connector]:
+    """Yield a connector for each mirror; a target of its own is the cluster that Connect runs on."""
+    listed = [*_list(spec, "clusters"), _block(spec, "target")]
+    clusters = {str(cluster.get("alias")): cluster for cluster in listed if isinstance(cluster, dict) and cluster}
+    mirrors = [mirror for mirror in _list(spec, "mirrors") if isinstance(mirror, dict)]
+    for mirror in mirrors:
+        target = str(mirror.get("targetCluster") or _block(spec, "target").get("alias") or spec.get("connectCluster"))
+        source_block = _block(mirror, "source")
+        source = str(mirror.get("sourceCluster") or source_block.get("alias"))
+        clusters.setdefault(source, source_block)
+        config: dict[str, object] = {"connector.class": MIRROR}
+        for side, alias in (("source", source), ("target", target)):
+            cluster = clusters.get(alias, {})
+            config[f"{side}.cluster.alias"] = alias
+            config[f"{side}.cluster.bootstrap.servers"] = cluster.get("bootstrapServers")
+            config |= {f"{side}.cluster.{key}": value for key, value in _block(cluster, "config").items()}
+            for key in ("tls", "authentication"):
+                if key in cluster:
+                    config[f"{side}.cluster.{key}"] = json.dumps(cluster[key])
+        pairs = {"topicsPattern": "topics", "topicsExcludePattern": "topics.exclude"}
+        config |= {option: mirror[key] for key, option in pairs.items() if key in mirror}
+        config |= _block(_block(mirror, "sourceConnector"), "config")
+        own_name = name if len(mirrors) == 1 else f"{name}-{source}"
+        yield _of_config({key: value for key, value in config.items() if value is not None}, own_name, file)
+
+
+_OF_KIND = {"KafkaConnector": _of_kafka_connector, "KafkaMirrorMaker2": _of_kafka_mirror_maker_2}
+
+
+def _block(parent: Mapping[str, object], key: str) -> dict[str, object]:
+    block = parent.get(key)
+    return {str(name): value for name, value in block.items()} if isinstance(block, dict) else {}
+
+
+def _list(parent: Mapping[str, object], key: str) -> list[object]:
+    listed = parent.get(key)
+    return listed if isinstance(listed, list) else []
+
+
+# Debezium Server's and MirrorMaker's properties
+
+
+def _of_debezium_server(written: Mapping[str, str], file: Path) -> Connector:
+    """Return what Debezium Server does to records under Connect's names, and everything else under its own."""
+    entries: dict[str, str | None] = {}
+    origins: dict[str, str] = {}
+    lists = tuple(f"{DEBEZIUM_SERVER}{kind}" for kind in _LISTS)
+    for original, text in written.items():
+        name = original.removeprefix(DEBEZIUM_SERVER) if original.startswith(lists) else original
+        side, _, option = original.removeprefix(f"{DEBEZIUM_SERVER}format.").partition(".")
+        if original.startswith(f"{DEBEZIUM_SERVER}format.") and side in ("key", "value"):
+            name = f"{side}.converter.{option}" if option else f"{side}.converter"
+            text = text if option else _DEBEZIUM_FORMATS.get(text.lower(), text)
+        # Quarkus writes a default behind a colon.
+        entries[name] = _QUARKUS.sub(lambda found: f"${{{found[1].upper().replace('.', '_')}:-{found[2]}}}", text)
+        if name != original:
+            origins[name] = original
+    for side in ("key", "value"):
+        if f"{side}.converter" not in entries:
+            entries[f"{side}.converter"] = _JSON_CONVERTER
+            origins[f"{side}.converter"] = f"{DEBEZIUM_SERVER}format.{side}"
+    return Connector(entries, file, written.get("quarkus.application.name"), origins)
+
+
+def _of_mirror_maker(written: Mapping[str, str], file: Path) -> Iterator[Connector]:
+    """Yield a connector for each flow that is enabled.
+
+    Raises:
+        ConfigError: none is.
+    """
+    clusters = split_list(written["clusters"])
+    flows: dict[tuple[str, str], dict[str, str]] = {}
+    others: dict[str, str] = {}
+    for name, text in written.items():
+        flow = _MIRROR_FLOW.fullmatch(name)
+        if flow is not None:
+            flows.setdefault((flow[1].strip(), flow[2].strip()), {})[flow[3]] = text
+        elif name.partition(".")[0] not in clusters and name != "clusters":
+            others[name] = text
+    enabled = {ends: own for ends, own in flows.items() if own.get("enabled", others.get("enabled")) == "true"}
+    if not enabled:
+        problem = f"{file} enables no flow between the clusters {', '.join(clusters)}: expected A->B.enabled = true"
+        raise ConfigError([Mistake("", problem)])
+    for (source, target), own in enabled.items():
+        config: dict[str, str | None] = {"connector.class": MIRROR}
+        origins = {key: f"{source}->{target}.{key}" for key in own}
+        for side, alias in (("source", source), ("target", target)):
+            config[f"{side}.cluster.alias"] = alias
+            origins[f"{side}.cluster.alias"] = "clusters"
+            for name, text in written.items():
+                if name.startswith(f"{alias}."):
+                    inner = f"{side}.cluster.{name.removeprefix(f'{alias}.')}"
+                    config[inner], origins[inner] = text, name
+        config |= {key: text for key, text in {**others, **own}.items() if key != "enabled"}
+        yield Connector(config, file, f"{source}-to-{target}", origins)

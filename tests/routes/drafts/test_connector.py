@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ from typing import Any
 import pytest
 
 from turnout.codecs import Format
+from turnout.engine import Program
+from turnout.engine.sample_records import SampleRecord, record_batch
 from turnout.errors import ConfigError, RouteError
 from turnout.routes import Route
 from turnout.routes.drafts import Draft, draft_of_connector, source_of
@@ -50,6 +53,12 @@ def part_of(draft: Draft, name: str) -> dict[str, Any]:
     block = draft.document[name]
     assert isinstance(block, dict)
     return block
+
+
+def stages_of(draft: Draft) -> list[dict[str, Any]]:
+    stages = draft.document["transforms"]
+    assert isinstance(stages, list)
+    return stages
 
 
 def left(draft: Draft) -> dict[str, str]:
@@ -337,5 +346,221 @@ def test_the_expanded_form_of_connects_rest_interface(tmp_path) -> None:
     assert draft.document["name"] == "lake"
     assert part_of(draft, "source")["topics"] == ["orders", "returns"]
     file.write_text(json.dumps({"lake": {"info": info}, "other": {"info": info}}))
-    with pytest.raises(ConfigError, match=r"has 2 connectors \(lake, other\), expected one"):
+    with pytest.raises(ConfigError, match=r"has 2 connectors \(lake, other\): choose one by its name"):
         draft_of_connector(file)
+
+
+def test_one_of_several_connectors(tmp_path) -> None:
+    """A file may have several, in a list or by name; one is chosen by its name."""
+    one, two = {"connector.class": "A", "topics": "a"}, {"connector.class": "B", "topics": "b"}
+    file = tmp_path / "many.json"
+    documents = (
+        {"connectors": {"one": one, "two": {"config": two}}},
+        [{"name": "one", "config": one}, two | {"name": "two"}],
+    )
+    for document in documents:
+        file.write_text(json.dumps(document))
+
+        assert part_of(draft_of_connector(file, connector="two"), "source")["topics"] == ["b"]
+        with pytest.raises(ConfigError, match="did you mean"):
+            draft_of_connector(file, connector="twp")
+
+
+STRIMZI = """
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: other}
+---
+apiVersion: kafka.strimzi.io/v1
+kind: KafkaConnector
+metadata: {name: lake}
+spec:
+  class: com.example.LakeSinkConnector
+  tasksMax: 2
+  pause: true  # starts later
+  config:
+    topics: "orders"
+    transforms: drop
+    transforms.drop.type: org.apache.kafka.connect.transforms.ReplaceField$Value
+    transforms.drop.blacklist: card,cvv
+    value.converter: org.apache.kafka.connect.json.JsonConverter
+    value.converter.schemas.enable: false
+"""
+
+
+def test_a_resource_of_strimzi(tmp_path) -> None:
+    """It is read as the connector that its operator makes, and an option under its former name has today's."""
+    file = tmp_path / "lake.yaml"
+    file.write_text(STRIMZI)
+
+    draft = draft_of_connector(file)
+
+    assert draft.document["name"] == "lake"
+    assert draft.document["value"] == {"format": "connect-json", "schemas.enable": False}
+    assert draft.document["transforms"] == [{"name": "drop", "type": "ReplaceField$Value", "exclude": "card,cvv"}]
+    assert left(draft)["transforms.drop.blacklist"] == "exclude = card,cvv"
+    assert "# changed: transforms.drop.blacklist" in draft.text("lake.yaml")
+    assert "spec.pause" in left(draft)
+    assert not draft.lossy
+    assert not draft.mistakes(draft.text("lake.yaml"))
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("a: [", "not YAML"),
+        ("kind: Kafka", "kind KafkaConnector or KafkaMirrorMaker2, found Kafka"),
+        ("- 1", "found none"),
+    ],
+)
+def test_yaml_without_a_connector(tmp_path, text: str, problem: str) -> None:
+    file = tmp_path / "x.yaml"
+    file.write_text(text)
+    with pytest.raises(ConfigError, match=problem):
+        draft_of_connector(file)
+
+
+DEBEZIUM = r"""
+debezium.sink.type=nats-jetstream
+debezium.sink.nats-jetstream.url=${NATS:nats://nats:4222}
+debezium.sink.nats-jetstream.create-stream=true
+debezium.sink.nats-jetstream.auth.user=ann
+debezium.sink.nats-jetstream.auth.password=s3cr3t
+debezium.source.connector.class=io.debezium.connector.postgresql.PostgresConnector
+debezium.source.topic.prefix=shop
+debezium.transforms=unwrap
+debezium.transforms.unwrap.type=io.debezium.transforms.ExtractNewRecordState
+debezium.transforms.unwrap.drop.tombstones=false
+debezium.transforms.unwrap.delete.handling.mode=rewrite
+debezium.transforms.unwrap.predicate=orders
+debezium.predicates=orders
+debezium.predicates.orders.type=org.apache.kafka.connect.transforms.predicates.TopicNameMatches
+debezium.predicates.orders.pattern=shop.public.orders
+debezium.format.value.schemas.enable=false
+"""
+
+
+def test_debezium_server(tmp_path) -> None:
+    """It continues to read the database; the route reads its stream, and does its transforms."""
+    file = tmp_path / "application.properties"
+    file.write_text(DEBEZIUM)
+
+    draft = draft_of_connector(file)
+
+    source = {"format": "nats", "servers": "${NATS:-nats://nats:4222}", "stream": "DebeziumStream", "user": "ann"}
+    assert part_of(draft, "source").items() >= source.items()
+    assert "s3cr3t" not in draft.text("application.properties")
+    (stage,) = stages_of(draft)
+    assert stage["delete.tombstone.handling.mode"] == "rewrite-with-tombstone"
+    assert stage["predicate"]
+    assert draft.document["value"] == {"format": "connect-json", "schemas.enable": False}
+    names = {name for name, _ in (*draft.taken, *draft.left)}
+    written = {line.partition("=")[0] for line in DEBEZIUM.split()}
+    whole = {name for name in written if not name.startswith(("debezium.transforms", "debezium.predicates"))}
+    assert whole <= names
+    assert {"debezium.transforms", "debezium.transforms.unwrap", "debezium.transforms.unwrap.drop.tombstones"} <= names
+    assert not draft.mistakes(draft.text("application.properties"))
+
+
+@pytest.mark.parametrize(("sink", "lossy"), [("kafka", False), ("pulsar", True)])
+def test_other_sinks_of_debezium_server(tmp_path, sink: str, lossy: bool) -> None:
+    file = tmp_path / "application.properties"
+    file.write_text(
+        f"debezium.sink.type={sink}\ndebezium.sink.kafka.producer.bootstrap.servers=k:9092\n"
+        "debezium.source.connector.class=X\ndebezium.source.topic.prefix=shop\n"
+    )
+    draft = draft_of_connector(file)
+    assert draft.lossy == lossy
+    if sink == "kafka":
+        assert part_of(draft, "source")["servers"] == "k:9092"
+        assert part_of(draft, "source")["topicPattern"] == r"shop\..*"
+
+
+MIRROR_MAKER = """
+clusters = us-west, eu
+us-west.bootstrap.servers = west:9092
+eu.bootstrap.servers = eu:9092
+us-west->eu.enabled = true
+us-west->eu.topics = orders.*, returns
+eu->us-west.enabled = false
+replication.factor = 3
+"""
+MIRROR_MAKER_2 = """
+kind: KafkaMirrorMaker2
+metadata: {name: copy}
+spec:
+  connectCluster: b
+  clusters:
+  - {alias: a, bootstrapServers: "a:9092"}
+  - {alias: b, bootstrapServers: "b:9092", config: {client.rack: x}, authentication: {type: tls}}
+  mirrors:
+  - sourceCluster: a
+    targetCluster: b
+    topicsPattern: "foo|bar"
+    topicsExcludePattern: "bar"
+    sourceConnector:
+      config: {replication.policy.class: org.apache.kafka.connect.mirror.IdentityReplicationPolicy}
+"""
+REPLICATOR = {
+    "connector.class": "io.confluent.connect.replicator.ReplicatorSourceConnector",
+    "src.kafka.bootstrap.servers": "a:9092",
+    "dest.kafka.bootstrap.servers": "b:9092",
+    "topic.whitelist": "orders.eu,returns",
+    "topic.rename.format": "${topic}.copy",
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "copied", "not_copied", "copy"),
+    [
+        (
+            "mm2.properties",
+            MIRROR_MAKER,
+            ["orders", "orders.eu", "returns"],
+            ["a.internal", "return"],
+            "us-west.orders.eu",
+        ),
+        ("mm2.yaml", MIRROR_MAKER_2, ["foo"], ["bar", "food"], "orders.eu"),
+        ("replicator.json", json.dumps(REPLICATOR), ["orders.eu", "returns"], ["ordersxeu"], "orders.eu.copy"),
+    ],
+)
+def test_copies_of_topics(tmp_path, name: str, text: str, copied: list[str], not_copied: list[str], copy: str) -> None:
+    """A route copies the topics that the connector copied, to the same names and partitions."""
+    file = tmp_path / name
+    file.write_text(text)
+
+    draft = draft_of_connector(file)
+
+    source, sink = part_of(draft, "source"), part_of(draft, "sink")
+    assert (source["format"], sink["format"], sink["partitionBy"]) == ("kafka", "kafka", "record")
+    assert [topic for topic in [*copied, *not_copied] if re.fullmatch(source["topicPattern"], topic)] == copied
+    assert not draft.mistakes(draft.text(name))
+    route = read(draft)
+    batch = Program.of(route).transformed(record_batch([SampleRecord.of({"topic": "orders.eu", "value": "x"})]))
+    assert batch.topics == [copy]
+    lossy = {item.name for item in draft.left if draft.word(item) == "lost"}
+    assert lossy == ({"target.cluster.authentication"} if name == "mm2.yaml" else set())
+
+
+@pytest.mark.parametrize(
+    ("tombstones", "deletes", "mode"),
+    [
+        ("true", "drop", "drop"),
+        ("false", None, "tombstone"),
+        (None, "rewrite", "rewrite"),
+        ("false", "rewrite", "rewrite-with-tombstone"),
+        (None, "none", "delete-to-tombstone"),
+    ],
+)
+def test_former_names_of_debeziums_options(tmp_path, tombstones: str | None, deletes: str | None, mode: str) -> None:
+    """Both options that Debezium 2.5 joined become the one that it has now."""
+    options = {"drop.tombstones": tombstones, "delete.handling.mode": deletes, "operation.header": "true"}
+    unwrap = {f"transforms.u.{option}": text for option, text in options.items() if text is not None}
+    unwrap |= {"transforms": "u", "transforms.u.type": "io.debezium.transforms.UnwrapFromEnvelope"}
+    draft = draft_of_connector(connector(tmp_path, {**SINK, "value.converter": JSON, **unwrap}))
+
+    (stage,) = stages_of(draft)
+    assert stage["type"].endswith("ExtractNewRecordState")
+    assert (stage["delete.tombstone.handling.mode"], stage["add.headers"]) == (mode, "op")
+    assert not {"drop.tombstones", "delete.handling.mode"} & stage.keys()
+    assert not draft.mistakes(draft.text("x"))

@@ -9,9 +9,9 @@ from pathlib import Path
 from turnout.codecs import Format, converters_of
 from turnout.codecs.schema_registry import RegistryOptions
 from turnout.errors import ConfigError, Mistake
-from turnout.routes.connector import Connector
+from turnout.routes.connector import DEBEZIUM_SERVER, MIRROR, Connector
 from turnout.routes.drafts.addresses import SINK, named_after
-from turnout.routes.drafts.route_draft import Adoption, Draft, Loss, Omission, route_name
+from turnout.routes.drafts.route_draft import Adoption, Change, Draft, Loss, Omission, route_name
 from turnout.routes.drafts.stages import stage_of
 from turnout.routes.line_numbers import Document
 from turnout.routes.variables import escaped, placeholders_in
@@ -59,14 +59,39 @@ _MARKS = ("connector.class", "topics", "topics.regex", "transforms", "key.conver
 """Properties, at least one of which a connector has."""
 _OF_THE_CLIENT = ("deserializer", "serializer", "group.id", "enable.auto.commit", "interceptor.classes", "client.id")
 """Settings that Spark's connector controls."""
+_OF_STRIMZI = ("tls", "authentication")
+"""Settings of a cluster that Strimzi's operator turns into those of a client."""
 _OF_THE_WORKER = (
     "not there, the worker's configuration has it: values are bytes until value: {format: …} says otherwise"
 )
 
 
+_REPLICATOR = "io.confluent.connect.replicator.ReplicatorSourceConnector"
+_COPIES = {MIRROR: ("source.cluster.", "target.cluster."), _REPLICATOR: ("src.kafka.", "dest.kafka.")}
+"""Prefixes of the settings of both clusters, by class of a connector that copies topics."""
+_COPIED_BY = {
+    "offset-syncs.": "consumer groups keep their own offsets in each cluster: a group begins by a time in the copy",
+    "emit.": "consumer groups keep their own offsets in each cluster: a group begins by a time in the copy",
+    "sync.": "topics, their settings and rights are not created: create them in the target",
+    "refresh.": "new topics of the pattern are found by each micro-batch",
+    "replication.factor": "topics are not created: create them in the target",
+    "topic.auto.create": "topics are not created: create them in the target",
+    "topic.config.": "topics, their settings and rights are not created: create them in the target",
+    "topic.preserve.": "topics are not created: create them in the target",
+    "heartbeats.": "a route's own metrics say how far it is behind",
+    "checkpoints.": "the route's checkpoint has its offsets",
+}
+"""Reasons by prefix of a setting of a connector that copies topics."""
+_UNCOPIED = r".*[\-.]internal|.*\.replica|__.*"
+"""Topics that MirrorMaker leaves out unless its settings say otherwise."""
+_DEBEZIUM_STREAM = "DebeziumStream"
+"""Stream that Debezium Server creates."""
+
+
 def draft_of_connector(
     file: Path,
     *,
+    connector: str | None = None,
     name: str | None = None,
     source: Document | None = None,
     sink: Document | None = None,
@@ -77,7 +102,8 @@ def draft_of_connector(
     which only the connector knows, is NATS unless it is given.
 
     Args:
-        file: the connector's ``.json`` or ``.properties``.
+        file: a file with the connector, see `turnout.routes.connector`.
+        connector: its name, where the file has several.
         name: name of the route; the connector's if not given.
         source: source of the records, if not the file's.
         sink: sink of the messages, likewise.
@@ -86,10 +112,73 @@ def draft_of_connector(
         ConfigError: the file cannot be read as a connector's, or has no property that a connector has.
         OSError: it cannot be read at all.
     """
-    connector = Connector.load(file)
-    if not any(mark in connector.properties for mark in _MARKS):
+    found = Connector.load(file, connector)
+    if not any(mark in found.properties for mark in _MARKS):
         raise ConfigError([Mistake("", f"{file} is no connector: expected at least one of {', '.join(_MARKS)}")])
-    return _ConnectorDrafter(connector, file).draft(name, source, sink)
+    return _ConnectorDrafter(found, file).draft(name, source, sink)
+
+
+_UNWRAP = ("ExtractNewRecordState", "UnwrapFromEnvelope")
+_TOMBSTONES = {
+    ("true", "drop"): "drop",
+    ("false", "drop"): "tombstone",
+    ("true", "rewrite"): "rewrite",
+    ("false", "rewrite"): "rewrite-with-tombstone",
+    ("true", "none"): "delete-to-tombstone",
+}
+"""Value of ``delete.tombstone.handling.mode`` by those of ``drop.tombstones`` and ``delete.handling.mode``."""
+
+
+class _NewNames:
+    """Options under the names that Kafka 4.0 (KIP-629), Debezium 2.5 and Confluent's serializers gave them.
+
+    Attributes:
+        properties: a connector's properties, with today's names.
+        changes: each change.
+    """
+
+    def __init__(self, properties: Mapping[str, str | None]) -> None:
+        self.properties = dict(properties)
+        self.changes: list[Change] = []
+        for alias in split_list(properties.get("transforms") or ""):
+            prefix = f"transforms.{alias}."
+            class_name = (properties.get(f"{prefix}type") or "").rpartition(".")[2]
+            if class_name.partition("$")[0] == "ReplaceField":
+                self._rename(prefix, "blacklist", "exclude")
+                self._rename(prefix, "whitelist", "include")
+            elif class_name in _UNWRAP:
+                self._unwrap(prefix, class_name)
+        for side in ("key", "value"):
+            for option in ("basic.auth.user.info", "basic.auth.credentials.source"):
+                self._rename(f"{side}.converter.", f"schema.registry.{option}", option)
+
+    def _rename(self, prefix: str, old: str, new: str, text: str | None = None) -> None:
+        if f"{prefix}{old}" in self.properties and f"{prefix}{new}" not in self.properties:
+            found = self.properties.pop(f"{prefix}{old}")
+            self.properties[f"{prefix}{new}"] = found if text is None else text
+            shown = "" if is_secret(new) else f" = {found if text is None else text}"
+            self.changes.append(Change(f"{prefix}{old}", f"{new}{shown}"))
+
+    def _unwrap(self, prefix: str, class_name: str) -> None:
+        """Rename the options of ExtractNewRecordState."""
+        if class_name == "UnwrapFromEnvelope":
+            self.properties[f"{prefix}type"] = "io.debezium.transforms.ExtractNewRecordState"
+            self.changes.append(Change(f"{prefix}type", "ExtractNewRecordState, its name since Debezium 1.0"))
+        pair = [(self.properties.get(f"{prefix}{name}") or default).lower() for name, default in _DELETES]
+        mode = _TOMBSTONES.get((pair[0], pair[1]))
+        former = [f"{prefix}{name}" for name, _ in _DELETES if f"{prefix}{name}" in self.properties]
+        if mode is not None and former and f"{prefix}{_MODE}" not in self.properties:
+            self.properties[f"{prefix}{_MODE}"] = mode
+            for name in former:
+                del self.properties[name]
+                self.changes.append(Change(name, f"{_MODE} = {mode}"))
+        if (self.properties.get(f"{prefix}operation.header") or "").lower() == "true":
+            self._rename(prefix, "operation.header", "add.headers", "op")
+
+
+_DELETES = (("drop.tombstones", "true"), ("delete.handling.mode", "drop"))
+"""Former options about deleted rows, with their defaults."""
+_MODE = "delete.tombstone.handling.mode"
 
 
 def _as_in_a_route(properties: Mapping[str, str | None]) -> tuple[dict[str, str | None], list[Omission]]:
@@ -139,27 +228,50 @@ class _ConnectorDrafter:
     """Conversion of one connector to a draft."""
 
     def __init__(self, connector: Connector, file: Path) -> None:
-        self.properties, literals = _as_in_a_route(connector.properties)
+        self.is_debezium_server = any(name.startswith(DEBEZIUM_SERVER) for name in connector.properties)
+        # Of Debezium Server's properties ${NAME} is a variable.
+        properties, literals = (
+            (dict(connector.properties), []) if self.is_debezium_server else _as_in_a_route(connector.properties)
+        )
+        renamed = _NewNames(properties)
+        self.properties = renamed.properties
+        self.origins = connector.origins
         self.name = connector.name or named_after(file)
         self.taken: list[Adoption] = []
-        self.left: list[Omission] = literals
+        self.left: list[Omission] = [*literals, *renamed.changes]
         self.variables: list[str] = []
         self.used_names: set[str] = set()
 
     def draft(self, name: str | None, source: Document | None, sink: Document | None) -> Draft:
         self._take("name", "name")
         document: Document = {"name": name or route_name(self.name)}
-        reads_kafka = (
-            bool(self.properties.get("topics") or self.properties.get("topics.regex")) or "Sink" in self._class()
-        )
-        document["source"] = source or (self._kafka_source() if reads_kafka else self._nats_source())
+        own_source, own_sink, prefix = self._ends()
+        document["source"] = source or own_source
         document |= self._codecs()
-        stages = self._stages()
+        stages = [*self._stages(), *prefix]
         document |= {"transforms": stages} if stages else {}
-        document["sink"] = sink or (SINK if reads_kafka else self._kafka_sink())
+        document["sink"] = sink or own_sink
         document |= self._failures()
         self._rest()
-        return Draft(document, tuple(self.taken), tuple(self.left), tuple(self.variables))
+        taken = tuple(Adoption(self._origin(name), path) for name, path in self.taken)
+        left = tuple(item._replace(name=self._origin(item.name)) for item in self.left)
+        return Draft(document, taken, left, tuple(self.variables))
+
+    def _origin(self, name: str) -> str:
+        """Return the name that a property, or a transform or a predicate, has in the file."""
+        is_prefixed = self.is_debezium_server and name.startswith(("transforms", "predicates"))
+        return self.origins.get(name, f"{DEBEZIUM_SERVER}{name}" if is_prefixed else name)
+
+    def _ends(self) -> tuple[Document, Document, list[Document]]:
+        """Return the source, the sink, and the stages that give topics the names of a copy."""
+        class_name = self.properties.get("connector.class") or ""
+        if class_name in _COPIES:
+            return self._copy(class_name)
+        if self.is_debezium_server:
+            return self._debezium_source(), SINK, []
+        if self.properties.get("topics") or self.properties.get("topics.regex") or "Sink" in self._class():
+            return self._kafka_source(), SINK, []
+        return self._nats_source(), self._kafka_sink(), []
 
     def _class(self) -> str:
         return (self.properties.get("connector.class") or "").rpartition(".")[2]
@@ -196,6 +308,94 @@ class _ConnectorDrafter:
     def _kafka_sink(self) -> Document:
         return {**_KAFKA, **self._client("producer.override.", "sink")}
 
+    def _copy(self, class_name: str) -> tuple[Document, Document, list[Document]]:
+        """Return the ends of a connector that copies topics from one cluster of Kafka to another."""
+        ends = []
+        for path, prefix in zip(("source", "sink"), _COPIES[class_name], strict=True):
+            alias = self.properties.get(f"{prefix}alias")
+            variable = re.sub(r"\W", "_", alias or path).upper()
+            end = {"format": "kafka", **self._client(prefix, path)}
+            default = f":-{end['servers']}" if "servers" in end else ""
+            end["servers"] = f"${{KAFKA_{variable}{default}}}"
+            ends.append(end)
+        source, sink = ends
+        source |= {"topicPattern": self._copied_topics(class_name), "start": "earliest"}
+        sink["partitionBy"] = "record"
+        for name in [name for name in self.properties if name not in self.used_names]:
+            reason = next((reason for start, reason in _COPIED_BY.items() if name.startswith(start)), None)
+            if reason is not None:
+                self._leave(name, reason)
+        self._leave("connector.class", "the route copies the records itself")
+        replacement = self._copied_name(class_name)
+        stage = {"name": "copy", "type": "RegexRouter", "regex": ".+", "replacement": replacement}
+        return source, sink, [] if replacement == "$0" else [stage]
+
+    def _copied_topics(self, class_name: str) -> str:
+        """Return the pattern of the topics that are copied."""
+
+        def named(*names: str) -> list[str]:
+            texts = [self._take(name, "source.topicPattern") or "" for name in names if name in self.properties]
+            return [part for text in texts for part in split_list(text) if part]
+
+        if class_name == MIRROR:
+            chosen = named("topics") or [".*"]
+            without = named("topics.exclude", "topics.blacklist") or [_UNCOPIED]
+        else:
+            chosen = [re.escape(name) for name in named("topic.whitelist")]
+            chosen += [pattern for pattern in [self._take("topic.regex", "source.topicPattern")] if pattern]
+            without = [re.escape(name) for name in named("topic.blacklist")]
+        pattern = "|".join(chosen)
+        return f"(?!(?:{'|'.join(without)})$)(?:{pattern})" if without else pattern
+
+    def _copied_name(self, class_name: str) -> str:
+        """Return the name of a topic's copy, ``$0`` for the topic's own."""
+        if class_name == _REPLICATOR:
+            name = self._take("topic.rename.format", "transforms") or "${topic}"
+            return name.replace("\\", r"\\").replace("$${topic}", "$0").replace("${topic}", "$0")
+        policy = (self._take("replication.policy.class", "transforms") or "").rpartition(".")[2]
+        separator = self._take("replication.policy.separator", "transforms")
+        if policy == "IdentityReplicationPolicy":
+            return "$0"
+        if policy not in ("", "DefaultReplicationPolicy"):
+            problem = "a class of another vendor: topics get the source's alias"
+            self._leave("replication.policy.class", problem, lossy=True)
+        alias = self.properties.get("source.cluster.alias") or "source"
+        return f"{alias}{'.' if separator is None else separator}$0"
+
+    def _debezium_source(self) -> Document:
+        """Return the source with what Debezium Server writes, which continues to read the database."""
+        kind = self._take("debezium.sink.type", "source.format") or ""
+        prefix = f"debezium.sink.{kind}."
+        for name in self.properties:
+            if name.startswith((f"{DEBEZIUM_SERVER}source.", "quarkus.", f"{DEBEZIUM_SERVER}format.")):
+                self._leave(name, "Debezium Server continues to read the database, with this setting")
+            elif name in (f"{prefix}subjects", f"{prefix}storage"):
+                self._leave(name, "Debezium Server continues to write its stream, with this setting")
+        if self.properties.get("transforms"):
+            note = "the route does them: remove them from Debezium Server, or records pass through them twice"
+            self.left.append(Omission("transforms", note))
+        if kind == "kafka":
+            topics = re.escape(self.properties.get("debezium.source.topic.prefix") or "")
+            source = {**_KAFKA, **self._client(f"{prefix}producer.", "source"), "topicPattern": rf"{topics}\..*"}
+            return {**source, "start": "earliest"}
+        if kind != "nats-jetstream":
+            problem = f"turnout reads NATS and Kafka, not {kind or 'nothing'}: let it write to nats-jetstream or kafka"
+            self._leave("debezium.sink.type", problem, lossy=True)
+            return self._nats_source()
+        source = {**SINK}
+        if f"{prefix}url" in self.properties:
+            url = self._take(f"{prefix}url", "source.servers") or ""
+            source["servers"] = url if url.startswith("${") else f"${{NATS_URL:-{url}}}"
+        for option, key in (("auth.user", "user"), ("auth.password", "password"), ("auth.jwt", ""), ("auth.seed", "")):
+            if f"{prefix}{option}" in self.properties and not key:
+                self._leave(f"{prefix}{option}", "name a file of both by source.credentials", lossy=True)
+            elif f"{prefix}{option}" in self.properties:
+                source[key] = self._value(f"{prefix}{option}", f"source.{key}")
+        source["stream"] = _DEBEZIUM_STREAM
+        if (self._take(f"{prefix}create-stream", "source.stream") or "").lower() != "true":
+            self.left.append(Omission("source", f"a guess: the stream {_DEBEZIUM_STREAM}; --from sets the source"))
+        return source
+
     def _client(self, prefix: str, path: str) -> Document:
         """Servers, start and options of Kafka's client."""
         end: Document = {}
@@ -204,6 +404,10 @@ class _ConnectorDrafter:
             inner = name.removeprefix(prefix)
             if inner.endswith(_OF_THE_CLIENT):
                 self._leave(name, "turnout sets it itself")
+            elif inner in _OF_STRIMZI:
+                self._leave(name, f"write it as {path}.security, with Kafka's names", lossy=True)
+            elif inner == "alias":
+                self._take(name, path)
             elif inner == "bootstrap.servers":
                 end["servers"] = self._take(name, f"{path}.servers")
             elif inner == "auto.offset.reset":
@@ -240,7 +444,7 @@ class _ConnectorDrafter:
             ]
             for name in names if format_ is not None else ():
                 self._take(name, side)
-        if "value.converter" not in self.properties:
+        if "value.converter" not in self.properties and self.properties.get("connector.class") not in _COPIES:
             self.left.append(Omission("value.converter", _OF_THE_WORKER))
         return {
             side: {"format": format_.format, **self._settings(side, format_, marks)}

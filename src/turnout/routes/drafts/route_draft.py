@@ -39,6 +39,12 @@ class Loss(Omission):
     __slots__ = ()
 
 
+class Change(Omission):
+    """Part of the original taken over in another form: its original name, and what it is now."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Draft:
     """A route file that is not written yet.
@@ -46,7 +52,7 @@ class Draft:
     Attributes:
         document: its contents, in the order of its keys.
         taken: origins of its parts.
-        left: parts that were left out, or are guesses.
+        left: parts that were left out, have another form, or are guesses.
         variables: variables to set where the route runs, as their values are secrets.
         file_variables: those of them that name files.
     """
@@ -65,7 +71,7 @@ class Draft:
     @staticmethod
     def word(item: Omission) -> str:
         """Return the word by which reports call a part that was left out."""
-        return "lost" if isinstance(item, Loss) else "left"
+        return "lost" if isinstance(item, Loss) else "changed" if isinstance(item, Change) else "left"
 
     def text(self, origin: str) -> str:
         """Return the text of the file, with the parts left out in comments above the route."""
