@@ -66,8 +66,6 @@ def main(arguments: list[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="turnout-tests-") as folder:
         run = Run(_EVERY if every else _USUAL, Path(folder))
         os.environ.setdefault("TURNOUT_HYPOTHESIS", "check" if every else "test")
-        # Otherwise each of the processes would compile the loops at its first run of a route.
-        subprocess.run([sys.executable, "-m", "turnout", "warm-up"], check=False)
         code = run.run_all()
         before = run.failed() if code == _SOME_FAILED else set()
         if before:

@@ -6,14 +6,16 @@ import logging
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tests.loops.conftest import padded
+from turnout.base.files import FileLock
 from turnout.loops import compiled as module
-from turnout.loops.compiled import Bytes, Int64Buffer, compiled
+from turnout.loops.compiled import Bytes, Int64Buffer, cache_is_filled, compile_loops, compiled
 
 
 @compiled
@@ -64,6 +66,23 @@ def test_compiled_code_is_kept_and_loaded(folder: Path, monkeypatch: pytest.Monk
 
     assert sum(again.stats.cache_hits.values()) == 1
     assert not again.stats.cache_misses
+
+
+def test_one_process_compiles_at_a_time(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that begin meanwhile wait, and load: six routes that start at once would compile for minutes."""
+    monkeypatch.setattr(module, "_compiled", False)
+    monkeypatch.setattr(module, "_every_loop", list)
+    seen: list[str] = []
+    waiting = threading.Thread(target=lambda: (compile_loops(), seen.append("compiled")))
+    with FileLock(folder) as other_process:
+        other_process.acquire()
+        waiting.start()
+        waiting.join(0.2)
+        seen.append("released")
+    waiting.join(60)
+
+    assert seen == ["released", "compiled"]
+    assert cache_is_filled()
 
 
 def test_damaged_cache_is_compiled_anew(
@@ -118,6 +137,7 @@ def test_without_numba_loops_are_interpreted(monkeypatch: pytest.MonkeyPatch, ca
     assert sum_digits(padded(b"12"), 2, np.zeros(2, np.int64)) == (3, True)
 
 
+@pytest.mark.heavy
 def test_warm_up_fills_the_cache_of_the_next_process(tmp_path: Path) -> None:
     """`turnout warm-up` compiles every loop, and again finds them."""
     environment = {**os.environ, "TURNOUT_LOOPS_CACHE": str(tmp_path)}

@@ -30,13 +30,15 @@ import stat
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from functools import cache, update_wrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeAlias, TypeVar, cast
 
 from turnout.base.background import run_once
 from turnout.base.deferred import np
+from turnout.base.files import FileLock
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -174,21 +176,34 @@ def compile_loops(progress: Callable[[str, int, int], None] | None = None) -> bo
             _warn_without_numba()
             return False
         entries = [loop for loop in _every_loop() if loop.is_entry]
-        begun, known = time.monotonic(), cache_is_filled()
-        if not known and entries:
-            _log.info("compiling, once: %d loops into %s", len(entries), cache_folder() or "memory")
-        for number, loop in enumerate(entries, 1):
-            if progress is not None:
-                progress(loop.name, number, len(entries))
-            loop.dispatcher()
-        for loop in entries:
-            loop.use_compiled()
         folder = cache_folder()
-        if not known and folder is not None:
-            (folder / _COMPLETE).touch()
-            _log.info("compiled %d loops in %.1f s", len(entries), time.monotonic() - begun)
+        with _only_process(folder):
+            begun, known = time.monotonic(), cache_is_filled()
+            if not known and entries:
+                _log.info("compiling, once: %d loops into %s", len(entries), folder or "memory")
+            for number, loop in enumerate(entries, 1):
+                if progress is not None:
+                    progress(loop.name, number, len(entries))
+                loop.dispatcher()
+            for loop in entries:
+                loop.use_compiled()
+            if not known and folder is not None:
+                (folder / _COMPLETE).touch()
+                _log.info("compiled %d loops in %.1f s", len(entries), time.monotonic() - begun)
         _compiled = True
     return True
+
+
+@contextmanager
+def _only_process(folder: Path | None) -> Iterator[None]:
+    """Let one process fill the cache: those that begin meanwhile wait for it, and load what it has compiled."""
+    with ExitStack() as locks:
+        if folder is not None and not cache_is_filled():
+            try:
+                locks.enter_context(FileLock(folder)).acquire(wait=True)
+            except OSError as failure:
+                _log.info("%s cannot be locked, so several processes may compile at a time: %s", folder, failure)
+        yield
 
 
 def compile_in_background() -> None:
