@@ -56,6 +56,7 @@ def test_a_jvm_makes_an_archive_and_the_next_maps_it(java: Java, tmp_path: Path,
     subprocess.run([command[0], *options, "-Xshare:on", *command[-3:]], check=True, capture_output=True)
 
 
+@pytest.mark.heavy
 def test_the_class_path_of_sparks_launcher(java: Java, tmp_path: Path, monkeypatch: Any) -> None:
     """It has slf4j's jar twice: a Java that compares more closely than it writes (21) maps its archive, too."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
