@@ -27,7 +27,7 @@ from google.protobuf import json_format
 
 from benchmarks.harness import Case, Options, Result, Setup, Supply, clock
 from turnout.conditions import all_of, kiwi, not_
-from turnout.rpc.channel import Channel
+from turnout.rpc.client import Channel
 from turnout.rpc.remote_store import RemoteStore
 from turnout.rpc.v1 import matching_pb2, subscriptions_pb2
 from turnout.rpc.v1.matching_pb2_grpc import MatchingStub

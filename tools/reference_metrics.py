@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from prometheus_client import GC_COLLECTOR, PLATFORM_COLLECTOR, PROCESS_COLLECTOR, CollectorRegistry
 from prometheus_client.metrics_core import Metric
 
-from turnout.rpc.metrics import CallMetrics as RpcMetrics
+from turnout.rpc.call_interceptor import CallMetrics as RpcMetrics
 from turnout.server.metric_definitions import MEASURES
 from turnout.server.metrics import Metrics
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from turnout.rpc.channel import Channel
-from turnout.rpc.matching_client import MatchingClient
+from turnout.rpc.client import Channel, MatchingClient
 from turnout.rpc.remote_store import RemoteStore
 from turnout.rpc.server import subscriptions_server
 from turnout.rpc.settings import ServerSettings

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import random
+import socket
 import threading
+import urllib.request
+from contextlib import ExitStack
+from dataclasses import replace
 
 import grpc
 import pytest
@@ -11,6 +15,10 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.rpc.sockets import read_to_end
+from tests.server.conftest import wait_for
+from turnout.rpc import call_interceptor
+from turnout.rpc.server import subscriptions_server
 from turnout.rpc.v1 import subscriptions_pb2 as pb
 
 
@@ -213,3 +221,35 @@ def test_any_message_is_converted_or_refused(id_, destinations, metadata, kiwis,
         refused = None
 
     assert "route.condition" in refused if refused is not None else subscription_to(subscription) == message
+
+
+def scraped(port: int | None) -> bytes:
+    """The metrics; nothing where a slot is about to be given back."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as page:
+            return page.read()
+    except OSError:
+        return b""
+
+
+def test_slow_clients_of_metrics_hold_few_threads(backing, settings, monkeypatch, capfd):
+    """Half-open connections to the metrics port are closed in time or at once, and Prometheus is answered again."""
+    monkeypatch.setattr(call_interceptor._Handler, "timeout", 0.3)
+    # Few clients: those beyond the queue of the listening socket connect again only seconds later.
+    monkeypatch.setattr(call_interceptor, "_SCRAPES", 3)
+    with subscriptions_server(backing, replace(settings, metrics_port=0)) as server, ExitStack() as clients:
+        address = ("127.0.0.1", server.metrics_port)
+        for client in [clients.enter_context(socket.create_connection(address, timeout=30)) for _ in range(9)]:
+            read_to_end(client)
+        assert b"turnout_subscriptions" in wait_for(lambda: scraped(server.metrics_port))
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_many_clients_of_metrics_connect_at_once():
+    """Before the first is answered: none is turned away to connect again seconds later."""
+    with (
+        call_interceptor._server_class("127.0.0.1")(("127.0.0.1", 0), call_interceptor._Handler) as server,
+        ExitStack() as clients,
+    ):
+        for _ in range(100):
+            clients.enter_context(socket.create_connection(("127.0.0.1", server.server_port), timeout=5))

@@ -8,7 +8,7 @@ import sys
 SCRIPT = """
 import collections, contextlib, subprocess, threading
 from turnout.errors import SubscriptionNotFoundError
-from turnout.rpc.channel import Channel
+from turnout.rpc.client import Channel
 from turnout.rpc.remote_store import RemoteStore
 from turnout.rpc.server import subscriptions_server
 from turnout.rpc.settings import ServerSettings

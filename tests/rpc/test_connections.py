@@ -12,7 +12,7 @@ import pytest
 from tests.contracts.store import subscription
 from tests.rpc.sockets import read_to_end
 from turnout.errors import SubscriptionInvalidError
-from turnout.rpc.channel import Channel
+from turnout.rpc.client import Channel
 from turnout.rpc.remote_store import RemoteStore
 from turnout.rpc.server import subscriptions_server
 from turnout.rpc.v1 import subscriptions_pb2

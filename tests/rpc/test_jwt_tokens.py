@@ -17,7 +17,7 @@ from tests.http_servers import server_of
 from turnout.errors import ConfigError, SubscriptionError
 from turnout.rpc import jwt_tokens
 from turnout.rpc.caller import Caller, Right
-from turnout.rpc.channel import Channel
+from turnout.rpc.client import Channel
 from turnout.rpc.jwt_tokens import JwtSettings, JwtVerifier
 from turnout.rpc.remote_store import RemoteStore
 from turnout.rpc.server import subscriptions_server

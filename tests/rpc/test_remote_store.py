@@ -18,7 +18,7 @@ from turnout.errors import (
     SubscriptionInvalidError,
     SubscriptionNotFoundError,
 )
-from turnout.rpc.channel import Channel
+from turnout.rpc.client import Channel
 from turnout.rpc.remote_store import RemoteStore
 from turnout.rpc.server import subscriptions_server
 from turnout.rpc.v1 import matching_pb2, matching_pb2_grpc

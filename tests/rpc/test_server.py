@@ -16,7 +16,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from tests.certificates import make_certificates
 from tests.contracts.store import subscription
 from turnout.errors import ConfigError, StoreUnavailableError, SubscriptionError
-from turnout.rpc.channel import Channel
+from turnout.rpc.client import Channel
 from turnout.rpc.remote_store import RemoteStore
 from turnout.rpc.server import subscriptions_server
 from turnout.rpc.tokens import AcceptedToken

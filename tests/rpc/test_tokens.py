@@ -11,10 +11,20 @@ import yaml
 
 from turnout.errors import ConfigError
 from turnout.rpc.caller import USUAL_RIGHTS, Caller, Right
-from turnout.rpc.digests import Scrypt
 from turnout.rpc.settings import ServerSettings
 from turnout.rpc.status import RefusedError
-from turnout.rpc.tokens import Tokens, entry_of, new_token, read_tokens
+from turnout.rpc.tokens import Scrypt, Tokens, digest_of_text, entry_of, new_token, read_tokens
+
+
+def test_digests():
+    """A digest read back from its text recognises the same token, and shows nothing of it."""
+    digest = Scrypt.of("s3cret")
+
+    assert digest_of_text(str(digest)) == digest
+    assert digest.fits("s3cret")
+    assert not digest.fits("s3cre")
+    assert Scrypt.of("s3cret") != digest
+    assert digest_of_text(sha256("s3cret")).fits("s3cret")
 
 
 def sha256(token: str) -> str:

@@ -12,7 +12,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from tests.server.fakes import FakeRunner, Run
-from turnout.rpc.tenants import Tenants
+from turnout.rpc.caller import Tenants
 from turnout.server.activity_recorder import Recorder
 from turnout.server.app import build_app, guarded
 from turnout.server.config import RestartsPart

@@ -16,10 +16,9 @@ from tests.feeds import FedRoute
 from tests.server.conftest import Bench, client_of, wait_for
 from turnout.rpc import feeds
 from turnout.rpc.caller import Caller, Right
-from turnout.rpc.digests import Sha256
 from turnout.rpc.server import RpcServer, subscriptions_server
 from turnout.rpc.settings import ServerSettings
-from turnout.rpc.tokens import AcceptedToken
+from turnout.rpc.tokens import AcceptedToken, Sha256
 from turnout.rpc.v1 import feeds_pb2 as pb
 from turnout.rpc.v1.feeds_pb2_grpc import FeedsStub
 from turnout.server.feeds import Feeds

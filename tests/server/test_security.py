@@ -12,8 +12,7 @@ import pytest
 from tests.server.conftest import Bench, client_of, route_text, wait_for
 from turnout.errors import ConfigError
 from turnout.rpc.caller import Caller, Right
-from turnout.rpc.digests import Scrypt
-from turnout.rpc.tokens import entry_of, new_token
+from turnout.rpc.tokens import Scrypt, entry_of, new_token
 from turnout.server.app import build_app, guarded
 from turnout.server.principal import Principal, TokenFile
 from turnout.server.security import allowed_hosts

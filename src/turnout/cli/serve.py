@@ -125,8 +125,7 @@ def serve_subscriptions(
 ) -> None:
     """Serve subscriptions over gRPC until SIGTERM or SIGINT; other settings are read from the environment."""
     from turnout.loops import compile_in_background
-    from turnout.rpc.kiwi_tree import registries
-    from turnout.rpc.server import subscriptions_server
+    from turnout.rpc.server import registries, subscriptions_server
     from turnout.rpc.settings import ServerSettings
     from turnout.subscriptions.sealing import secret_keys
     from turnout.subscriptions.store_url import with_retention

@@ -2,19 +2,92 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, TypeAlias
 
+from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 
+from turnout.base.clocks import microseconds_since_epoch
 from turnout.base.multivalued import MAX_VALUES, Metadata, Texts, metadata_of, texts_or_none
+from turnout.base.untrusted import JsonObject
 from turnout.conditions import Condition, Group, Logic
 from turnout.conditions.fields import KINDS, kind_of
 from turnout.errors import ConditionError, SubscriptionInvalidError
 from turnout.records.text import texts_of_values
-from turnout.rpc.settings_messages import SettingsMessage, settings_from, write_settings
 from turnout.rpc.v1 import matching_pb2, subscriptions_pb2
 from turnout.subscriptions import Changes, Subscription
+from turnout.subscriptions.audit import AuditEntry
+from turnout.subscriptions.expiry import Expiry, ExpiryClock
+from turnout.subscriptions.past import Creation, time_of
+from turnout.subscriptions.settings import settings_from_mapping
+
+SettingsMessage: TypeAlias = (
+    subscriptions_pb2.SubscriptionDataInput
+    | subscriptions_pb2.SubscriptionDataOutput
+    | subscriptions_pb2.ConditionMatch
+)
+
+_CLOCKS: tuple[ExpiryClock, ...] = ("record", "wall")
+"""In the order of the proto's enum."""
+
+
+def settings_from(message: SettingsMessage) -> JsonObject:
+    """Return the settings in a message as arguments of a `Subscription`.
+
+    Raises:
+        SubscriptionInvalidError: one means nothing; the message names the field.
+    """
+    settings: JsonObject = {"enabled": message.enabled} if message.HasField("enabled") else {}
+    if message.HasField("expires"):
+        number = int(message.expires.by)
+        if not 0 <= number < len(_CLOCKS):
+            raise SubscriptionInvalidError(f"expires.by: expected 0 (record) or 1 (wall), found {number}")
+        settings["expires"] = Expiry(time_of(message.expires.at), _CLOCKS[number])
+    if message.start:
+        settings |= settings_from_mapping({"from": message.start})
+    if message.keepPaused:
+        settings["keep"] = True
+    if message.HasField("delivery"):
+        try:
+            delivery = MessageToDict(message.delivery)
+        except ValueError as problem:
+            # NaN and infinities, which JSON does not have.
+            raise SubscriptionInvalidError(f"delivery: {problem}") from None
+        settings |= settings_from_mapping({"delivery": _whole(delivery)})
+    if message.project:
+        settings["project"] = message.project
+    if message.deliveriesQuota:
+        settings |= settings_from_mapping({"quota": {"deliveries": message.deliveriesQuota}})
+    return settings
+
+
+def _whole(value: Any) -> Any:
+    """Return JSON with its integers as such: the message holds every number as a floating-point one."""
+    if isinstance(value, dict):
+        return {name: _whole(part) for name, part in value.items()}
+    if isinstance(value, list):
+        return [_whole(part) for part in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def write_settings(subscription: Subscription, message: SettingsMessage) -> None:
+    """Write the settings that are not defaults into a message."""
+    if not subscription.enabled:
+        message.enabled = False
+    if subscription.expires is not None:
+        message.expires.at = microseconds_since_epoch(subscription.expires.at)
+        message.expires.by = subscriptions_pb2.ExpiryClock.Value(subscription.expires.by.capitalize())
+    if subscription.start is not None:
+        message.start = str(subscription.start.to_plain())
+    message.keepPaused = subscription.keep
+    if subscription.delivery is not None:
+        # On the way to a service secrets are plain; what a service has read from a store is encrypted.
+        message.delivery.update(subscription.delivery.to_mapping(plain=True))
+    message.project = subscription.project
+    message.deliveriesQuota = subscription.deliveries or 0
+
 
 ConditionMessage: TypeAlias = subscriptions_pb2.ConditionInput | subscriptions_pb2.ConditionOutput
 GroupMessage: TypeAlias = subscriptions_pb2.GroupConditionInput | subscriptions_pb2.GroupConditionOutput
@@ -153,3 +226,111 @@ def metadata_to(metadata: Mapping[str, object]) -> dict[str, Any]:
         "metadata": {key: value for key, value in texts.items() if isinstance(value, str)},
         "lists": {key: matching_pb2.Values(values=value) for key, value in texts.items() if not isinstance(value, str)},
     }
+
+
+_BYTES = 1 << 20
+_DELETED = 10_000
+_BIRTHS = 10_000
+
+
+def batches(subscriptions: Sequence[Subscription]) -> Iterator[list[subscriptions_pb2.Subscription]]:
+    """The messages in lists of about a megabyte; one empty list for none."""
+    batch: list[subscriptions_pb2.Subscription] = []
+    size = 0
+    for subscription in subscriptions:
+        message = subscription_to(subscription)
+        batch.append(message)
+        size += message.ByteSize()
+        if size >= _BYTES:
+            yield batch
+            batch, size = [], 0
+    yield batch
+
+
+def line_parts(lines: Iterable[bytes]) -> Iterator[bytes]:
+    """Join lines to texts of about a megabyte."""
+    part: list[bytes] = []
+    size = 0
+    for line in lines:
+        if part and size + len(line) > _BYTES:
+            yield b"\n".join(part)
+            part, size = [], 0
+        part.append(line)
+        size += len(line) + 1
+    if part:
+        yield b"\n".join(part)
+
+
+def changes_parts(changes: Changes) -> Iterator[matching_pb2.Changes]:
+    """The changes as messages: deletions first, *more* on all but the last."""
+    starts = range(0, len(changes.deleted_ids), _DELETED)
+    reset = changes.reset
+    for start in starts:
+        deleted = changes.deleted_ids[start : start + _DELETED]
+        yield matching_pb2.Changes(revision=changes.revision, deleted_ids=deleted, reset=reset, more=True)
+        reset = False
+    previous: matching_pb2.Changes | None = None
+    for batch in batches(changes.created):
+        if previous is not None:
+            yield previous
+        previous = matching_pb2.Changes(revision=changes.revision, created=batch, reset=reset, more=True)
+        reset = False
+    assert previous is not None
+    previous.more = False
+    yield previous
+
+
+def births_parts(births: Mapping[str, Creation]) -> Iterator[matching_pb2.BirthsPart]:
+    """The births as messages."""
+    messages = (
+        matching_pb2.Birth(
+            id=id_, revision=birth.revision, time=None if birth.at is None else microseconds_since_epoch(birth.at)
+        )
+        for id_, birth in births.items()
+    )
+    while part := list(islice(messages, _BIRTHS)):
+        yield matching_pb2.BirthsPart(births=part)
+
+
+def births_of(parts: Iterable[matching_pb2.BirthsPart]) -> dict[str, Creation]:
+    """Convert messages to births."""
+    return {
+        birth.id: Creation.of(birth.revision, birth.time if birth.HasField("time") else None)
+        for part in parts
+        for birth in part.births
+    }
+
+
+def audit_message(entry: AuditEntry) -> matching_pb2.AuditEntry:
+    """Convert an entry of the audit log to its message."""
+    return matching_pb2.AuditEntry(
+        revision=entry.revision,
+        time=None if entry.at is None else microseconds_since_epoch(entry.at),
+        actor=entry.actor,
+        before=None if entry.before is None else subscription_to(entry.before),
+        after=None if entry.after is None else subscription_to(entry.after),
+    )
+
+
+def audit_entry(message: matching_pb2.AuditEntry) -> AuditEntry:
+    """Convert a message to an entry of the audit log."""
+    before, after = (
+        subscription_from(getattr(message, name)) if message.HasField(name) else None for name in ("before", "after")
+    )
+    at = time_of(message.time) if message.HasField("time") else None
+    return AuditEntry(message.revision, at, message.actor, before, after)
+
+
+def changes_of(parts: Iterator[matching_pb2.Changes]) -> Iterator[Changes]:
+    """Reassemble changes from the messages with their parts."""
+    created: list[Subscription] = []
+    deleted: list[str] = []
+    reset = False
+    for message in parts:
+        part = changes_from(message)
+        created += part.created
+        deleted += part.deleted_ids
+        reset = reset or part.reset
+        if not message.more:
+            yield Changes(part.revision, tuple(created), tuple(deleted), reset)
+            created, deleted, reset = [], [], False

@@ -9,9 +9,8 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Final, Protocol
 
 from turnout.errors import SubscriptionInvalidError
-from turnout.rpc.call_limits import Slots
 from turnout.rpc.caller import CallContext, Caller
-from turnout.rpc.status import UNAVAILABLE, RefusedError
+from turnout.rpc.status import UNAVAILABLE, RefusedError, Slots
 from turnout.rpc.v1 import feeds_pb2 as pb
 from turnout.rpc.v1.feeds_pb2_grpc import FeedsServicer as _Servicer
 

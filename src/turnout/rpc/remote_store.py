@@ -9,9 +9,17 @@ import grpc
 
 from turnout.base.clocks import microseconds_since_epoch
 from turnout.errors import HistoryForgottenError, SubscriptionError, SubscriptionInvalidError
-from turnout.rpc.channel import Channel
-from turnout.rpc.convert import data_from, data_to, subscription_from, subscription_to
-from turnout.rpc.message_parts import audit_entry, births_of, changes_of, line_parts
+from turnout.rpc.client import Channel
+from turnout.rpc.convert import (
+    audit_entry,
+    births_of,
+    changes_of,
+    data_from,
+    data_to,
+    line_parts,
+    subscription_from,
+    subscription_to,
+)
 from turnout.rpc.status import error_of, translated
 from turnout.rpc.storage import COUNT_KEY
 from turnout.rpc.v1 import matching_pb2, subscriptions_pb2

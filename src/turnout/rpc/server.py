@@ -4,35 +4,122 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from types import TracebackType
 from typing import Self, TypeVar
+from urllib.parse import urlsplit
 
 import grpc
+from google.protobuf.empty_pb2 import Empty
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from turnout.base.background import Background
-from turnout.errors import ConfigError, Mistake, TurnoutError
-from turnout.rpc.call_interceptor import Calls, logger
-from turnout.rpc.call_limits import MessageBounds, Slots
+from turnout.errors import ConfigError, Mistake, StoreUnavailableError, SubscriptionInvalidError, TurnoutError
+from turnout.rpc.call_interceptor import CallMetrics, Calls, logger
+from turnout.rpc.caller import Tenants
 from turnout.rpc.feeds import FeedAccess, FeedsServicer
-from turnout.rpc.kiwi_tree import KiwiTreeServicer
-from turnout.rpc.matching import MatchingServicer
-from turnout.rpc.metrics import CallMetrics
 from turnout.rpc.settings import ServerSettings
+from turnout.rpc.status import MessageBounds, Slots, translated
 from turnout.rpc.storage import StorageServicer
-from turnout.rpc.subscriptions import SubscriptionsServicer
-from turnout.rpc.tenants import Tenants
+from turnout.rpc.subscriptions import MatchingServicer, SubscriptionsServicer
 from turnout.rpc.tokens import Tokens
 from turnout.rpc.v1 import feeds_pb2_grpc, kiwi_tree_pb2_grpc, matching_pb2_grpc, subscriptions_pb2_grpc
+from turnout.rpc.v1 import kiwi_tree_pb2 as pb
+from turnout.rpc.v1.kiwi_tree_pb2_grpc import ServiceServicer, ServiceStub
 from turnout.subjects.rights import Rights
 from turnout.subscriptions.deadline import within
 from turnout.subscriptions.kiwi_tree import PatternRegistry
 from turnout.subscriptions.service import KiwiTrees
 from turnout.subscriptions.store import Store
 from turnout.subscriptions.store_threads import StoreThreads
+
+
+class KiwiTreeServicer(ServiceServicer):
+    """Translates between the wire and a registry."""
+
+    def __init__(self, registry: PatternRegistry) -> None:
+        self._registry = registry
+
+    def Create(self, request: pb.KeyPatternRequest, context: grpc.ServicerContext) -> Empty:  # noqa: ARG002, N802
+        """Register a pair."""
+        self._registry.create(request.key, request.pattern)
+        return Empty()
+
+    def LockCreate(self, request: pb.KeyPatternRequest, context: grpc.ServicerContext) -> Empty:  # noqa: ARG002, N802
+        """Stop its creation."""
+        self._registry.lock_create(request.key, request.pattern)
+        return Empty()
+
+    def UnlockCreate(self, request: pb.KeyPatternRequest, context: grpc.ServicerContext) -> Empty:  # noqa: ARG002, N802
+        """Allow it again."""
+        self._registry.unlock_create(request.key, request.pattern)
+        return Empty()
+
+    def Delete(self, request: pb.KeyPatternRequest, context: grpc.ServicerContext) -> Empty:  # noqa: ARG002, N802
+        """Remove it."""
+        self._registry.delete(request.key, request.pattern)
+        return Empty()
+
+
+class KiwiTreeClient:
+    """A `PatternRegistry` behind ``host:port`` or ``http://host:port``, the forms that the original documents."""
+
+    def __init__(self, address: str, *, timeout: float = 5.0) -> None:
+        self._address = (urlsplit(address).netloc if "://" in address else address).rpartition("@")[2]
+        self._channel = grpc.insecure_channel(self._address)
+        self._stub = ServiceStub(self._channel)
+        self._timeout = timeout
+
+    def create(self, key: str, pattern: str) -> None:
+        """See `PatternRegistry.create`."""
+        self._call(self._stub.Create, key, pattern)
+
+    def lock_create(self, key: str, pattern: str) -> None:
+        """See `PatternRegistry.lock_create`."""
+        self._call(self._stub.LockCreate, key, pattern)
+
+    def unlock_create(self, key: str, pattern: str) -> None:
+        """See `PatternRegistry.unlock_create`."""
+        self._call(self._stub.UnlockCreate, key, pattern)
+
+    def delete(self, key: str, pattern: str) -> None:
+        """See `PatternRegistry.delete`."""
+        self._call(self._stub.Delete, key, pattern)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._channel.close()
+
+    def _call(self, method: Callable[..., Empty], key: str, pattern: str) -> None:
+        try:
+            with translated():
+                method(pb.KeyPatternRequest(key=key, pattern=pattern), timeout=self._timeout)
+        except StoreUnavailableError as failure:
+            # Otherwise the client would assume that this service is unreachable.
+            raise StoreUnavailableError(f"the kiwi-tree service at {self._address}: {failure}") from failure
+
+
+def registries(environment: Mapping[str, str], resources: ExitStack) -> KiwiTrees | None:
+    """The kiwi-tree services that the environment names, as the original service has them; None where it does not.
+
+    Raises:
+        SubscriptionInvalidError: it names one of the two.
+    """
+    addresses = [environment.get(f"API_KIWI_TREE_{kind}_URI", "") for kind in ("COMPLETE", "PARTIAL")]
+    if not any(addresses):
+        return None
+    if not all(addresses):
+        raise SubscriptionInvalidError(
+            "API_KIWI_TREE_COMPLETE_URI and API_KIWI_TREE_PARTIAL_URI belong together: one is not set"
+        )
+    complete, partial = (KiwiTreeClient(address) for address in addresses)
+    for registry in (complete, partial):
+        resources.callback(registry.close)
+    return KiwiTrees(complete, partial)
+
 
 _HEALTH_SECONDS = 5.0
 

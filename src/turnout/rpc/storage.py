@@ -7,12 +7,9 @@ from collections.abc import Iterable, Iterator
 import grpc
 
 from turnout.errors import SubscriptionInvalidError, SubscriptionNotFoundError
-from turnout.rpc.call_limits import MAX_BULK, MAX_BULK_BYTES, Slots
-from turnout.rpc.caller import CallContext
-from turnout.rpc.convert import subscription_from
-from turnout.rpc.message_parts import audit_message, batches, births_parts, changes_parts
-from turnout.rpc.status import RefusedError
-from turnout.rpc.tenants import Tenants
+from turnout.rpc.caller import CallContext, Tenants
+from turnout.rpc.convert import audit_message, batches, births_parts, changes_parts, subscription_from
+from turnout.rpc.status import MAX_BULK, MAX_BULK_BYTES, RefusedError, Slots
 from turnout.rpc.v1 import matching_pb2 as pb
 from turnout.rpc.v1 import subscriptions_pb2
 from turnout.rpc.v1.matching_pb2_grpc import StorageServicer as _Servicer

@@ -9,10 +9,9 @@ from typing import ParamSpec, TypeVar
 
 from turnout.errors import SubscriptionError, TurnoutError, message_of
 from turnout.history.feed import FeedPage
-from turnout.rpc.caller import Caller
+from turnout.rpc.caller import Caller, Tenants
 from turnout.rpc.settings import ServerSettings
 from turnout.rpc.status import RefusedError
-from turnout.rpc.tenants import Tenants
 from turnout.runtime.feeds.cursors import cursor_in
 from turnout.server.config import ServerConfig
 from turnout.server.feeds import Feed

@@ -18,10 +18,9 @@ from starlette.types import ASGIApp
 from turnout.base.background import Background
 from turnout.errors import ConfigError, Mistake, RouteError, RunError
 from turnout.routes import Route
-from turnout.rpc.kiwi_tree import registries
-from turnout.rpc.server import subscriptions_server
+from turnout.rpc.caller import Tenants
+from turnout.rpc.server import registries, subscriptions_server
 from turnout.rpc.settings import ServerSettings
-from turnout.rpc.tenants import Tenants
 from turnout.server.activity_recorder import Recorder
 from turnout.server.app import build_app, guarded
 from turnout.server.config import ServerConfig

@@ -23,7 +23,7 @@ from tests.server.conftest import Bench, client_of
 from turnout.embedded import NatsServer
 from turnout.errors import TurnoutError
 from turnout.rpc.caller import Caller
-from turnout.rpc.digests import Sha256
+from turnout.rpc.tokens import Sha256
 from turnout.server.app import build_app
 from turnout.server.serving import RouteServer
 from turnout.subscriptions import Subscription

@@ -19,7 +19,7 @@ from turnout.errors import SubscriptionInvalidError
 
 if TYPE_CHECKING:
     from turnout.conditions import Explanation
-    from turnout.rpc.matching_client import MatchingClient
+    from turnout.rpc.client import MatchingClient
     from turnout.subscriptions import Match, Subscription
 
 Pairs = Annotated[list[str] | None, typer.Argument(help="The message's metadata: key=value …")]
@@ -202,8 +202,7 @@ def _service(address: str | None) -> Iterator[MatchingClient | None]:
     if not url.startswith("grpc://"):
         yield None
         return
-    from turnout.rpc.channel import Channel
-    from turnout.rpc.matching_client import MatchingClient
+    from turnout.rpc.client import Channel, MatchingClient
 
     client = MatchingClient(Channel.parse(url))
     try:

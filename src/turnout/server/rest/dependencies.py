@@ -17,9 +17,8 @@ from starlette.requests import HTTPConnection
 
 from turnout.base.terminal import did_you_mean
 from turnout.base.untrusted import RepeatedKeyError, unique_object
-from turnout.rpc.caller import Caller, Right
+from turnout.rpc.caller import Caller, Right, Tenants
 from turnout.rpc.status import RefusedError
-from turnout.rpc.tenants import Tenants
 from turnout.server.deliveries import WebhookDeliveries
 from turnout.server.errors import NoStoreError
 from turnout.server.events import Events

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Generator
+
 import pytest
 
-from turnout.errors import ConfigError
-from turnout.rpc.channel import Channel
+from tests.contracts.store import subscription
+from turnout.errors import ConfigError, StoreUnavailableError
+from turnout.rpc.client import Channel, MatchingClient
 from turnout.rpc.remote_store import RemoteStore
 from turnout.rpc.server import subscriptions_server
 from turnout.subscriptions import open_store
@@ -50,3 +54,38 @@ def test_a_tenant_in_the_url(backing, settings):
         assert [subscription.id for subscription in backing.snapshot()] == ["@acme/x"]
     with pytest.raises(ConfigError, match="no tenant is named 'a/b'"):
         RemoteStore.open("grpc://127.0.0.1:1?tenant=a/b")
+
+
+def test_shutdown_ends_watching(backing, settings):
+    """A watcher is told that the server stops, and from which revision to continue."""
+    server = subscriptions_server(backing, settings).start()
+    client = MatchingClient(Channel(f"127.0.0.1:{server.port}"))
+    backing.create(subscription())
+    watching = client.watch()
+    next(watching)
+    begun = time.monotonic()
+    server.stop()
+
+    with pytest.raises(StoreUnavailableError):
+        next(watching)
+    assert time.monotonic() - begun < settings.grace_seconds
+    client.close()
+
+
+def test_streams_leave_room(server, channel, store):
+    """However many watch, short calls are answered, and one stream too many is refused."""
+    clients = [MatchingClient(channel) for _ in range(server.settings.workers * 3 // 4)]
+    store.create(subscription())
+    streams = [client.watch() for client in clients]
+    for stream in streams:
+        next(stream)
+    one_more = MatchingClient(channel)
+
+    assert len(store.snapshot()) == 1
+    with pytest.raises(StoreUnavailableError, match="too many streams"):
+        next(one_more.watch())
+    for stream in streams:
+        assert isinstance(stream, Generator)
+        stream.close()
+    for client in [*clients, one_more]:
+        client.close()

@@ -11,12 +11,10 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from tests.contracts.store import HistoryContract, OwnerContract, subscription
 from turnout.errors import QuotaExceededError, SubscriptionError, SubscriptionInvalidError, SubscriptionNotFoundError
 from turnout.rpc.caller import NEEDS, OPEN, Caller, Right
-from turnout.rpc.channel import Channel
-from turnout.rpc.digests import Sha256
-from turnout.rpc.matching_client import MatchingClient
+from turnout.rpc.client import Channel, MatchingClient
 from turnout.rpc.remote_store import RemoteStore
 from turnout.rpc.server import subscriptions_server
-from turnout.rpc.tokens import AcceptedToken
+from turnout.rpc.tokens import AcceptedToken, Sha256
 from turnout.rpc.v1 import subscriptions_pb2 as pb
 from turnout.rpc.v1.subscriptions_pb2_grpc import ServiceStub
 from turnout.subscriptions.delivery_settings import DeliverySettings
