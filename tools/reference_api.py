@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import turnout
-from turnout.server.app import build_app
+from turnout.server.rest.app import build_app
 
 __all__ = ["grpc_reference", "python_reference", "rest_reference"]
 

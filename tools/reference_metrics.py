@@ -8,8 +8,7 @@ from prometheus_client import GC_COLLECTOR, PLATFORM_COLLECTOR, PROCESS_COLLECTO
 from prometheus_client.metrics_core import Metric
 
 from turnout.rpc.call_interceptor import CallMetrics as RpcMetrics
-from turnout.server.metric_definitions import MEASURES
-from turnout.server.metrics import Metrics
+from turnout.server.metrics import MEASURES, Metrics
 
 __all__ = ["NAMES", "metrics_reference"]
 

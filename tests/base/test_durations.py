@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from turnout.base.clocks import parse_duration
-from turnout.server.durations import seconds_of
+from turnout.server.config import seconds_of
 
 
 @pytest.mark.parametrize("text", ["", "s", "1", "1 s", "-1s", "1w", "1h30m", "٣h", "1e3s"])

@@ -28,7 +28,7 @@ from turnout.routes.endpoints import KafkaSink
 from turnout.runtime.kafka_limits import KafkaLimits
 from turnout.runtime.sink_options import SinkOptions
 from turnout.runtime.source_options import SourceOptions
-from turnout.server.durations import seconds_of
+from turnout.server.config import seconds_of
 from turnout.subscriptions.store_url import url_problem
 from turnout.transforms.java.regex import check_java_regex
 from turnout.transforms.java.regex_characters import JavaRegexError

@@ -11,8 +11,8 @@ from tests.server.conftest import route_text, wait_for
 from tests.server.fakes import FakeRunner
 from tests.server.test_serving import serving
 from turnout.history.tap import Tapped
+from turnout.server.routes.supervisor import Phase
 from turnout.server.serving import RouteServer
-from turnout.server.supervisor import Phase
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def test_offsets_are_shown_and_reset(ctl, server, monkeypatch) -> None:
 def test_records_are_watched(ctl, server, monkeypatch) -> None:
     """Each as it was and as it became; the reason of a server that cannot be read ends the command."""
     tapped = Tapped("IN", 7, "mapped", "changed", {"topic": "in.a"}, {"topic": "out.a"})
-    monkeypatch.setattr("turnout.server.rest.tap.taps", lambda *_, **__: iter([tapped, tapped]))
+    monkeypatch.setattr("turnout.server.rest.records.taps", lambda *_, **__: iter([tapped, tapped]))
 
     code, out, _ = ctl("tap", "a", "--stage", "mapped", "--limit", "1")
 

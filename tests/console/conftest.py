@@ -13,8 +13,8 @@ from tests.console.scene import scene
 from tests.server.conftest import Bench, bench
 from turnout.console import add_console
 from turnout.embedded import NatsServer
-from turnout.server.app import build_app, guarded
-from turnout.server.principal import Authenticator
+from turnout.server.rest.app import build_app, guarded
+from turnout.server.security import Authenticator
 from turnout.server.serving import RouteServer
 
 if TYPE_CHECKING:

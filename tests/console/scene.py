@@ -26,9 +26,9 @@ from turnout.routes import Route
 from turnout.rpc.caller import Caller
 from turnout.runtime.endpoints import adapter_of
 from turnout.server.config import ServerConfig
-from turnout.server.minutes import MinutePace
+from turnout.server.routes.state import MinutePace
+from turnout.server.routes.supervisor import Phase
 from turnout.server.serving import RouteServer
-from turnout.server.supervisor import Phase
 from turnout.subscriptions.index import Index
 
 __all__ = ["ORDERS", "orders_text", "scene"]

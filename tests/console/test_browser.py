@@ -13,8 +13,8 @@ from selenium.webdriver.common.keys import Keys
 from tests.console.browser import MISSING, chromium, fill, prefer, press, quiet, text_of, until, write
 from tests.console.views import SCENE, VIEWS
 from turnout.server.events import Event
+from turnout.server.routes.supervisor import Phase
 from turnout.server.serving import RouteServer
-from turnout.server.supervisor import Phase
 
 pytestmark = pytest.mark.skipif(chromium() is None, reason=MISSING)
 

@@ -17,7 +17,7 @@ from tests.server.conftest import wait_for
 from turnout.conditions import parse
 from turnout.nats.wire import Connection, ConnectionOptions, Publisher
 from turnout.rpc.caller import Caller
-from turnout.server.dead_letters import newest
+from turnout.server.sandbox import newest
 from turnout.server.serving import RouteServer
 from turnout.subscriptions import Subscription
 

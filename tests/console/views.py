@@ -13,7 +13,7 @@ from starlette.routing import Match
 
 from tests.console.browser import fill, in_editor, press, text_of, until
 from turnout.console import add_console
-from turnout.server.principal import TokenFile
+from turnout.server.security import TokenFile
 
 __all__ = ["CLOSED", "SCENE", "VIEWS", "WEBHOOKS", "ConsolePaths", "View"]
 

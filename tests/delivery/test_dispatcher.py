@@ -31,7 +31,7 @@ from turnout.embedded import NatsServer
 from turnout.errors import ConnectionLostError
 from turnout.nats.jetstream import Message, connect
 from turnout.nats.wire import Connection
-from turnout.server.inputs.messages import messages_of
+from turnout.server.inputs import messages_of
 from turnout.subscriptions import Subscription
 from turnout.subscriptions.delivery_settings import DeliverySettings
 from turnout.subscriptions.sealing import SECRET_KEY, SECRET_KEY_FILE, new_key

@@ -20,7 +20,7 @@ import yaml
 
 from tests.server.conftest import Bench, wait_for
 from turnout.runtime.lag import Lag
-from turnout.server.app import build_app, guarded
+from turnout.server.rest.app import build_app, guarded
 
 pytestmark = pytest.mark.heavy
 

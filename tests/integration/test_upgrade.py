@@ -32,8 +32,7 @@ from turnout.embedded import NatsServer
 from turnout.engine.counts import Counts
 from turnout.nats.wire import Connection, Publisher
 from turnout.routes import Route
-from turnout.server.minutes import MinutePace
-from turnout.server.state import State
+from turnout.server.routes.state import MinutePace, State
 from turnout.spark.running import job
 from turnout.subscriptions import Subscription, open_store
 
@@ -274,7 +273,8 @@ def test_the_state_of_an_earlier_server(tmp_path: Path) -> None:
 def test_a_servers_state_goes_back(tmp_path: Path, unpack: Callable[[str], EarlierVersion]) -> None:
     """The earlier version reads and adds to what the present one has written, flows of stages included, and back."""
     earlier = unpack("engine")
-    exec(STATE.replace("sys.argv[1]", repr(str(tmp_path))), {})
+    present = STATE.replace("turnout.server.state", State.__module__).replace("sys.argv[1]", repr(str(tmp_path)))
+    exec(present, {})
     read = (
         "import sys; from pathlib import Path; from turnout.server.state import State; s = State(Path(sys.argv[1]));"
         "print(s.newest_revision('orders').digest, s.paused('orders').who, s.reset_of('bills').start,"

@@ -22,7 +22,7 @@ from turnout.rpc.jwt_tokens import JwtSettings, JwtVerifier
 from turnout.rpc.remote_store import RemoteStore
 from turnout.rpc.server import subscriptions_server
 from turnout.rpc.status import RefusedError
-from turnout.server.principal import TokenFile
+from turnout.server.security import TokenFile
 from turnout.subscriptions.quotas import Quota
 
 ISSUER, AUDIENCE = "https://login.example", "turnout"

@@ -13,19 +13,16 @@ from starlette.testclient import TestClient
 
 from tests.server.fakes import FakeRunner, Run
 from turnout.rpc.caller import Tenants
-from turnout.server.activity_recorder import Recorder
-from turnout.server.app import build_app, guarded
 from turnout.server.config import RestartsPart
-from turnout.server.events import Events
-from turnout.server.health import Health
-from turnout.server.lag_monitor import Survey
-from turnout.server.losses import LossMonitor
+from turnout.server.events import Events, Recorder
+from turnout.server.health import Health, LossMonitor, Survey
 from turnout.server.metrics import Metrics
+from turnout.server.rest.app import build_app, guarded
 from turnout.server.rest.dependencies import Parts
-from turnout.server.routes import Routes
-from turnout.server.state import State
-from turnout.server.supervisor import Phase
-from turnout.server.watch import Files
+from turnout.server.routes.routes import Routes
+from turnout.server.routes.state import State
+from turnout.server.routes.supervisor import Phase
+from turnout.server.routes.table import Files
 from turnout.subscriptions import open_store
 
 ROUTE = """name: {name}

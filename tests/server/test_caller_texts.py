@@ -10,7 +10,7 @@ from starlette.testclient import TestClient
 
 from tests.server.conftest import Bench, client_of, route_text
 from turnout.rpc.caller import Caller, Right
-from turnout.server.principal import Principal
+from turnout.server.security import Principal
 
 CALLERS = {
     "read": Principal("reader", Caller(rights=frozenset({Right.READ}))),

@@ -8,7 +8,7 @@ import pytest
 
 from tests.certificates import make_certificates
 from turnout.errors import ConfigError
-from turnout.server.config import ServerConfig
+from turnout.server.config import ServerConfig, seconds_of
 
 
 def test_a_file_says_everything_and_its_paths_start_from_its_folder(tmp_path: Path) -> None:
@@ -97,3 +97,16 @@ def test_a_configuration_that_is_no_yaml_is_a_mistake(tmp_path: Path) -> None:
         file.write_text(text)
         with pytest.raises(ConfigError, match="is not YAML"):
             ServerConfig.load(file, {})
+
+
+@pytest.mark.parametrize(("written", "seconds"), [(30, 30.0), ("250ms", 0.25), ("1.5 m", 90.0), ("7d", 604800.0)])
+def test_spans_are_written_as_people_do(written: object, seconds: float) -> None:
+    """A number without a unit is seconds."""
+    assert seconds_of(written) == seconds
+
+
+@pytest.mark.parametrize("written", ["", "m", "-1s", "1 fortnight", True, None])
+def test_what_is_no_span_is_refused(written: object) -> None:
+    """With examples of what is one."""
+    with pytest.raises(ValueError, match="expected a span"):
+        seconds_of(written)

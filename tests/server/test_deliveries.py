@@ -14,8 +14,7 @@ from turnout.delivery.failures import DeliveryCounts
 from turnout.errors import StreamError
 from turnout.routes import Route
 from turnout.server.deliveries import Ready, WebhookDeliveries
-from turnout.server.health import Health
-from turnout.server.lag_monitor import Survey
+from turnout.server.health import Health, Survey
 from turnout.server.metrics import Metrics
 
 

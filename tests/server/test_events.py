@@ -9,7 +9,7 @@ import pytest
 
 from tests.server.conftest import Bench, client_of
 from turnout.server.events import Event, Events
-from turnout.server.state import State
+from turnout.server.routes.state import State
 
 
 def test_listeners_hear_what_was_kept_and_then_what_happens(tmp_path: Path) -> None:

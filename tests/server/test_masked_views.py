@@ -23,11 +23,11 @@ from turnout.nats.wire import Connection, Publisher, create_stream, delete_strea
 from turnout.rpc.caller import USUAL_RIGHTS, Caller, Right
 from turnout.rpc.tokens import entry_of, new_token
 from turnout.runtime.endpoints import adapter_of
-from turnout.server.app import build_app
 from turnout.server.config import RestartsPart, ServerConfig
-from turnout.server.principal import TokenFile
+from turnout.server.rest.app import build_app
+from turnout.server.routes.supervisor import Phase
+from turnout.server.security import TokenFile
 from turnout.server.serving import RouteServer
-from turnout.server.supervisor import Phase
 
 __all__ = ["bench"]
 

@@ -18,12 +18,14 @@ from tools.reference_metrics import NAMES
 from tests.server.conftest import Bench, route_text, wait_for
 from tests.server.fakes import FakeRunner
 from turnout.base.histogram import Histogram
+from turnout.engine.counts import COUNTS
 from turnout.engine.flow import Flow
 from turnout.runtime.lag import Lag
 from turnout.runtime.open_splits.slots import SlotUse
 from turnout.server.config import ServerConfig
+from turnout.server.metrics import MEASURES
+from turnout.server.routes.supervisor import Phase
 from turnout.server.serving import RouteServer
-from turnout.server.supervisor import Phase
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 
@@ -217,3 +219,10 @@ def test_a_live_server_tells_just_the_metrics_of_the_reference(tmp_path: Path) -
 
     assert families == NAMES
     assert set(re.findall(r"^\| `(\w+)`", page, re.MULTILINE)) == NAMES
+
+
+def test_each_metric_is_served() -> None:
+    """Counts with a metric are among the measures."""
+    declared = {info.metric for info in COUNTS.values() if info.metric}
+
+    assert declared <= set(MEASURES)

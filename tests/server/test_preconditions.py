@@ -8,9 +8,9 @@ from starlette.testclient import TestClient
 from tests.server.conftest import Bench, route_text
 from turnout.console.app import add_console
 from turnout.errors import ConfigError
-from turnout.server.app import build_app, guarded
 from turnout.server.errors import StaleError
 from turnout.server.preconditions import Preconditions
+from turnout.server.rest.app import build_app, guarded
 
 _FORM = {"id": "a", "destinations": ["d"], "condition_text": "k:v"}
 

@@ -17,8 +17,8 @@ from tests.server.conftest import Bench, client_of, route_text
 from turnout.conditions import parse
 from turnout.console import add_console
 from turnout.rpc.tokens import Sha256
-from turnout.server.app import build_app, guarded
-from turnout.server.principal import TokenFile
+from turnout.server.rest.app import build_app, guarded
+from turnout.server.security import TokenFile
 from turnout.subscriptions import Subscription
 
 IDS = [

@@ -115,7 +115,7 @@ def _run(loaded: Route, *, once: bool, master: str, checkpoint: str | None, spar
 
 def _log_to_standard_error() -> None:
     """Log warnings on standard error, except for py4j's, which duplicate raised errors."""
-    from turnout.server.logs import TextLines
+    from turnout.base.logs import TextLines
 
     handler = logging.StreamHandler()
     handler.setFormatter(TextLines())

@@ -63,11 +63,11 @@ def _serve(paths: list[Path], config_file: Path | None, timeout: float | None, *
     if missing:
         raise ConfigError([Mistake(str(path), "there is no such folder or file") for path in missing])
     try:
+        from turnout.base.logs import set_up_logs
         from turnout.base.startup import block_pandas_import
         from turnout.console import add_console
         from turnout.loops import compile_in_background
         from turnout.server.config import ServerConfig
-        from turnout.server.logs import set_up_logs
         from turnout.server.serving import RouteServer
         from turnout.subscriptions.sealing import secret_keys
     except ModuleNotFoundError as absent:

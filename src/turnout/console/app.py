@@ -22,8 +22,7 @@ from turnout.console.pages import (
     webhooks,
 )
 from turnout.console.render import answer_people_with_pages
-from turnout.server.principal import Authenticator
-from turnout.server.security import Entrance
+from turnout.server.security import Authenticator, Entrance
 
 _STATIC = Path(str(files("turnout.console"))) / "static"
 _PAGES = (route_list, route, new_route, sandbox, subscriptions, dead_letters, webhooks)

@@ -17,8 +17,7 @@ from turnout.console.formatting import number, rate, span
 from turnout.engine.counts import Counts
 from turnout.engine.flow import KEY, MAPPING, MATCH, SINK, SOURCE, VALUE, Stages
 from turnout.routes import Route
-from turnout.server.minutes import MinuteCounts, MinutePace
-from turnout.server.state import State
+from turnout.server.routes.state import MinuteCounts, MinutePace, State
 
 Length = Literal["15m", "1h", "6h", "24h", "7d", "30d"]
 

@@ -18,12 +18,10 @@ from turnout.runtime.endpoints import adapter_of
 from turnout.runtime.endpoints.adapter import Start
 from turnout.runtime.endpoints.changes import Change
 from turnout.secrets import masked_url
-from turnout.server.compatibility import is_safe
 from turnout.server.errors import ConflictError
-from turnout.server.matchers import Matchers
-from turnout.server.offsets import checked_start
-from turnout.server.routes import Routes
-from turnout.server.sandbox import route_of
+from turnout.server.routes.compatibility import checked_start, is_safe
+from turnout.server.routes.routes import Routes
+from turnout.server.sandbox import Matchers, route_of
 
 _EXAMPLES = 3
 

@@ -17,9 +17,8 @@ from turnout.console import formatting as words
 from turnout.errors import ConfigError, RouteError, TurnoutError, message_of
 from turnout.rpc.caller import Right
 from turnout.secrets import masked_url
-from turnout.server.principal import Principal
-from turnout.server.rest.problems import status_of
-from turnout.server.security import is_for_programs
+from turnout.server.errors import status_of
+from turnout.server.security import Principal, is_for_programs
 
 FRAGMENTS = "/fragments/"
 """Below it are parts of pages, for the console's own script."""

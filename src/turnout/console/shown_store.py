@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from turnout.errors import ConfigError, Mistake
 from turnout.routes import Route
 from turnout.server.errors import NoStoreError
-from turnout.server.principal import Principal
 from turnout.server.rest.dependencies import Parts
 from turnout.server.sandbox import route_of
+from turnout.server.security import Principal
 from turnout.subscriptions.live_matcher import LiveMatcher
 from turnout.subscriptions.service import SubscriptionService
 

@@ -15,9 +15,8 @@ from turnout.routes import Route
 from turnout.runtime.open_splits.slots import SlotUse
 from turnout.runtime.progress import Progress, RunResult
 from turnout.server.config import ServerConfig
-from turnout.server.runner import Runner
+from turnout.server.routes.supervisor import Phase, Runner
 from turnout.server.serving import RouteServer, RunnerOf, spark_runner
-from turnout.server.supervisor import Phase
 
 _LOOK_SECONDS = 0.2
 _AT_REST = (Phase.DONE, Phase.FAILED)

@@ -6,26 +6,151 @@ An address that other machines reach needs TLS and tokens, or ``insecure``.
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Final, Literal, Self
 
 import yaml
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    StringConstraints,
+    ValidationError,
+    WithJsonSchema,
+    field_validator,
+    model_validator,
+)
 from pydantic.alias_generators import to_camel
 
+from turnout.base.clocks import SECONDS_BY_UNIT
 from turnout.base.files import read_file
 from turnout.base.terminal import did_you_mean
 from turnout.base.untrusted import decimal
 from turnout.base.yaml_values import load, position_of
 from turnout.errors import MOST_MISTAKES, ConfigError, Mistake
-from turnout.routes.endpoints import Part
+from turnout.routes.endpoints import NatsSink, Part
 from turnout.routes.loss_limits import HealthPart
 from turnout.routes.variables import Variables
 from turnout.rpc.jwt_tokens import JwtSettings
-from turnout.server.durations import Seconds
-from turnout.server.inputs.config import InputName, InputPart
+from turnout.server.security import MAX_BODY
+from turnout.subjects import is_publishable
+from turnout.subjects.rights import Rights
+from turnout.subscriptions.signing_secrets import SYMMETRIC, decoded_secret
 from turnout.subscriptions.store_url import store_url
+
+_MAX_SECONDS = 1e9
+"""Some thirty years, which every clock and every lock can wait."""
+
+_SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|)")
+
+
+def seconds_of(written: object) -> float:
+    """Return the seconds of ``90``, ``"90s"``, ``"1.5m"``, ``"2h"`` or ``"7d"``.
+
+    >>> seconds_of("10m")
+    600.0
+
+    Raises:
+        ValueError: it is none of these.
+    """
+    match = _SPAN.fullmatch(str(written).strip())
+    seconds = (
+        float("nan")
+        if isinstance(written, bool) or match is None
+        else float(match[1]) * SECONDS_BY_UNIT[match[2] or "s"]
+    )
+    if not seconds <= _MAX_SECONDS:
+        raise ValueError('expected a span like 30, "30s", "10m", "2h" or "7d"')
+    return seconds
+
+
+_TEXT = {"type": "string", "pattern": f"^\\s*{_SPAN.pattern}\\s*$"}
+
+Seconds = Annotated[
+    float,
+    BeforeValidator(seconds_of),
+    WithJsonSchema({"anyOf": [{"type": "number", "minimum": 0}, _TEXT]}),
+]
+"""A field of a configuration that holds a span of time."""
+
+
+InputName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
+InputKind = Literal["standard-webhooks", "github", "stripe", "cloudevents", "json", "lines"]
+
+
+_SHORTEST: Final = 16
+_PUBLIC: Final = "whpk_"
+_KEY_BYTES: Final = {SYMMETRIC: range(24, 65), _PUBLIC: (32,)}
+
+
+def check_secret(kind: str, secret: str) -> None:
+    """Refuse a secret that cannot be one of a kind of input.
+
+    Raises:
+        ValueError: names the expected form, without the secret.
+    """
+    if kind == "standard-webhooks":
+        webhook_key(secret)
+    elif len(secret) < _SHORTEST or not secret.isascii() or not secret.isprintable() or " " in secret:
+        raise ValueError(f"expected a secret of at least {_SHORTEST} visible ASCII characters")
+
+
+def webhook_key(secret: str) -> tuple[str, bytes]:
+    """Return the prefix and the key of a secret of Standard Webhooks.
+
+    Raises:
+        ValueError: it is none.
+    """
+    prefix, key = decoded_secret(secret, _KEY_BYTES)
+    if prefix and len(key) in _KEY_BYTES[prefix]:
+        return prefix, key
+    raise ValueError(f"expected {SYMMETRIC} and 24 to 64 bytes in base64, or {_PUBLIC} and the 32 of a public key")
+
+
+class InputPart(Part):
+    """One input.
+
+    Attributes:
+        kind: form of its requests, and how they prove their sender: ``standard-webhooks``, ``github`` and ``stripe``
+            are signed; ``cloudevents``, ``json`` and ``lines`` (a JSON text on each line) have a bearer token.
+        secrets: of signatures, or tokens; two while one is replaced by another. ``${NAME}``, ``${NAME:-default}`` and
+            ``${file:path}`` are filled in as in routes.
+        subject: subject of the stored messages.
+        sink: the server, and the stream that has to take them.
+        tolerance: longest difference between a signature's time and now.
+        rate: verified requests a second; further ones are answered with 429.
+        max_body: bytes of a request.
+    """
+
+    kind: InputKind
+    secrets: Annotated[list[str], Field(min_length=1, max_length=4, repr=False)]
+    subject: str
+    sink: NatsSink
+    tolerance: Seconds = Field(default=300.0, gt=0)
+    rate: float | None = Field(default=None, gt=0)
+    max_body: int = Field(default=1 << 20, ge=1, le=MAX_BODY)
+
+    @field_validator("subject")
+    @classmethod
+    def _subject(cls, subject: str) -> str:
+        if not is_publishable(subject):
+            raise ValueError("expected a subject without wildcards")
+        return subject
+
+    @model_validator(mode="after")
+    def _rights(self) -> Self:
+        refusal = Rights(self.sink.writable, prefixes=self.sink.prefixes).refusal(self.subject)
+        if refusal is not None:
+            raise ValueError(f"subject: {self.subject!r} {refusal}")
+        return self
+
+    @model_validator(mode="after")
+    def _secrets(self) -> Self:
+        for secret in self.secrets:
+            check_secret(self.kind, secret)
+        return self
+
 
 VariableName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 

@@ -14,8 +14,8 @@ from turnout.routes import Route
 from turnout.rpc.caller import Caller
 from turnout.runtime.feeds.cursors import FeedCursor, FeedCursors
 from turnout.server.errors import ConflictError, TooManyFollowersError
-from turnout.server.route_entry import RouteEntry
-from turnout.server.routes import Routes
+from turnout.server.routes.routes import Routes
+from turnout.server.routes.table import RouteEntry
 from turnout.subscriptions.tenants import prefix_of
 
 MAX_FOLLOWERS: Final = 64

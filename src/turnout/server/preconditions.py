@@ -19,8 +19,7 @@ from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from turnout.errors import ConfigError, Mistake
-from turnout.server.errors import StaleError
-from turnout.server.rest.problems import problem
+from turnout.server.errors import StaleError, problem
 
 _TAG = re.compile(r'(?:(?P<weak>W/)?"(?P<tag>[\x21\x23-\x7e\x80-\xff]*)"[ \t]*)?(?:,[ \t]*|$)')
 _OF_CONTENT = ("content-length", "content-type", "content-encoding", "content-language", "content-range")

@@ -13,7 +13,9 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol, runtime_checkable
 from urllib.parse import quote, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -21,10 +23,150 @@ from starlette.responses import RedirectResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from turnout.rpc.caller import Caller
+from turnout.rpc.jwt_tokens import JwtSettings, JwtVerifier
 from turnout.rpc.status import RefusedError
-from turnout.server.principal import ANONYMOUS, Authenticator, Principal, SlowAuthenticator
-from turnout.server.request_bodies import MAX_BODY, Bodies, declared_length
-from turnout.server.rest.problems import problem
+from turnout.rpc.tokens import Tokens, read_tokens
+from turnout.server.errors import problem
+
+MAX_BODY = 4 << 20
+"""Bytes of one body."""
+
+_DIGITS = re.compile(r"[0-9]{1,19}")
+
+Refuse = Callable[[int, str], Awaitable[None]]
+"""Answers the request with a status and a reason."""
+
+
+def declared_length(headers: Headers) -> int | None:
+    """Return the declared length of a request's body, 0 without one; None if the declaration is invalid.
+
+    >>> [declared_length(Headers({"content-length": text})) for text in ("17", "", "-1", "+1", "1_0", "²", "9" * 5_000)]
+    [17, None, None, None, None, None, None]
+    """
+    written = set(headers.getlist("content-length"))
+    if not written:
+        return 0
+    text = written.pop()
+    return int(text) if not written and _DIGITS.fullmatch(text) else None
+
+
+class Bodies:
+    """Reads bodies for an application, so that one beyond a limit is answered and not cut off.
+
+    Args:
+        total: bytes of all bodies that are held at once.
+
+    Attributes:
+        total: the same.
+    """
+
+    def __init__(self, total: int = 64 << 20) -> None:
+        self.total = total
+        self._held_bytes = 0
+
+    async def forward(
+        self, app: ASGIApp, scope: Scope, receive: Receive, send: Send, refuse: Refuse, limit: int = MAX_BODY
+    ) -> None:
+        """Have *app* answer the request once its body of at most *limit* bytes is complete, or *refuse* it."""
+        body = bytearray()
+        try:
+            more = True
+            while more:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    return
+                part = message.get("body", b"")
+                more = message.get("more_body", False)
+                self._held_bytes += len(part)
+                body += part
+                if len(body) > limit:
+                    await refuse(413, f"a request has at most {limit:,} bytes")
+                    return
+                if self._held_bytes > self.total:
+                    await refuse(503, "too many request bodies are held at once: try again later")
+                    return
+            await app(scope, _replay(bytes(body), receive), send)
+        finally:
+            self._held_bytes -= len(body)
+
+
+def _replay(body: bytes, receive: Receive) -> Receive:
+    """Receive the body as one message, then what follows it."""
+    rest: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def replaying() -> Message:
+        return rest.pop() if rest else await receive()
+
+    return replaying
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Authenticated principal of a request.
+
+    Attributes:
+        name: name recorded with changes.
+        caller: tenant and rights, as in the gRPC service.
+    """
+
+    name: str
+    caller: Caller = field(default_factory=Caller)
+
+
+ANONYMOUS = Principal("anonymous")
+"""Principal of every request to a server without tokens."""
+
+
+class Authenticator(Protocol):
+    """Authenticator of bearer tokens."""
+
+    def principal(self, token: str | None) -> Principal | None:
+        """Return the principal of a token; None if it is unknown. *token* is None if the request has none."""
+        ...
+
+
+@runtime_checkable
+class SlowAuthenticator(Authenticator, Protocol):
+    """Authenticator that needs milliseconds to verify a token, and caches the tokens that it has verified."""
+
+    def remembered(self, token: str) -> Principal | None:
+        """Return the bearer of a token that was recognised before; None if that is not known without computing."""
+        ...
+
+
+class TokenFile:
+    """Bearer tokens of a file, or of an issuer, the same that the gRPC service takes.
+
+    Raises:
+        ConfigError: the file has no token, or entries that mean nothing.
+        OSError: it cannot be read.
+    """
+
+    def __init__(self, file: Path | None, jwt: JwtSettings | None = None) -> None:
+        self._tokens = Tokens(read_tokens(file) if file is not None else (), jwt=jwt)
+
+    def principal(self, token: str | None) -> Principal | None:
+        """Return the principal of a token; None if it is unknown.
+
+        Raises:
+            RefusedError: too many unknown tokens are being checked, or the issuer's keys are away.
+        """
+        return None if token is None else _principal_of(token, self._tokens.caller(token))
+
+    def remembered(self, token: str) -> Principal | None:
+        """See `SlowAuthenticator.remembered`."""
+        return _principal_of(token, self._tokens.remembered(token))
+
+
+def _principal_of(token: str, caller: Caller | None) -> Principal | None:
+    if caller is None:
+        return None
+    if JwtVerifier.is_one(token):
+        return Principal(caller.name, caller)
+    # The part before the first dot is no secret.
+    id_, dot, _ = token.partition(".")
+    return Principal(f"token {id_}" if dot else "token", caller)
+
 
 _SAFE = ("GET", "HEAD", "OPTIONS")
 _INTERFACES = ("/v1/", "/connectors", "/connector-plugins", "/metrics")

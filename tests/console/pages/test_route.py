@@ -18,9 +18,9 @@ from turnout.engine.counts import Counts
 from turnout.engine.flow import Flow
 from turnout.history.diff.report import report_lines
 from turnout.routes import Route
-from turnout.server.minutes import MinutePace
+from turnout.server.routes.state import MinutePace
+from turnout.server.routes.supervisor import Phase
 from turnout.server.serving import RouteServer
-from turnout.server.supervisor import Phase
 
 
 def test_the_picture_has_each_step_and_what_leaves_it() -> None:
@@ -331,7 +331,7 @@ def test_values_in_an_effect_are_for_those_who_may_see_them(tmp_path: Path, nats
     """Without the right to see masked fields there are counts, but no examples."""
     from turnout.console.previews import effect_of
     from turnout.nats.wire import Connection, ConnectionOptions, Publisher, create_stream, delete_stream
-    from turnout.server.matchers import Matchers
+    from turnout.server.sandbox import Matchers
 
     text = f'name: a\nsource: {{format: nats, servers: "{nats_server.url}", stream: EFFECT}}\nvalue: {{format: json}}\n'
     mask = 'transforms:\n  - {name: m, type: "MaskField$Value", fields: "card"}\n'

@@ -10,7 +10,7 @@ from starlette.testclient import TestClient
 from tests.server.conftest import Bench, route_text
 from turnout.engine.counts import Counts
 from turnout.errors import RunError
-from turnout.server.supervisor import Phase
+from turnout.server.routes.supervisor import Phase
 
 
 def names(html: str) -> list[str]:

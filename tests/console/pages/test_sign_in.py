@@ -9,7 +9,7 @@ from starlette.testclient import TestClient
 
 from tests.console.conftest import console_of
 from tests.server.conftest import Bench
-from turnout.server.principal import TokenFile
+from turnout.server.security import TokenFile
 
 
 @pytest.fixture

@@ -94,7 +94,7 @@ from turnout.history.dead_letters import LetterBox
 from turnout.routes.json_schema import route_schema
 from turnout.runtime.endpoints import adapter_of
 from turnout.runtime.preflight import preflight
-from turnout.server.compatibility import compatibility
+from turnout.server.routes.compatibility import compatibility
 
 text = "name: r\\nsource: {format: pigeon, loft: roof}\\nsink: {format: pigeon, loft: attic}\\n"
 route = preflight(Route.parse(text, {}))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from starlette.testclient import TestClient
 
 from tests.server.conftest import Bench, route_text
-from turnout.server.supervisor import Phase
+from turnout.server.routes.supervisor import Phase
 from turnout.transforms import Chain
 
 MORE = """

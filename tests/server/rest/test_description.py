@@ -24,7 +24,7 @@ from turnout.embedded import NatsServer
 from turnout.errors import TurnoutError
 from turnout.rpc.caller import Caller
 from turnout.rpc.tokens import Sha256
-from turnout.server.app import build_app
+from turnout.server.rest.app import build_app
 from turnout.server.serving import RouteServer
 from turnout.subscriptions import Subscription
 
@@ -226,7 +226,7 @@ def test_a_method_that_is_not_there_is_refused_with_those_that_are(
 
 def test_who_asks_comes_before_what_is_sent(bench: Bench, tmp_path: Path) -> None:
     """A caller without a token gets 401 for every request; 415 is for authorised callers."""
-    from turnout.server.principal import TokenFile
+    from turnout.server.security import TokenFile
 
     tokens = tmp_path / "tokens.txt"
     tokens.write_text(f"{TOKEN}\n")
@@ -240,7 +240,7 @@ def test_who_asks_comes_before_what_is_sent(bench: Bench, tmp_path: Path) -> Non
 @pytest.mark.parametrize(("level", "status"), [("nobody", 401), ("read", 403), ("match", 403)])
 def test_who_may_not_is_refused(bench: Bench, tmp_path: Path, level: str, status: int) -> None:
     """Each operation that changes something refuses unauthorised callers before it reads the body."""
-    from turnout.server.principal import TokenFile
+    from turnout.server.security import TokenFile
 
     tokens = tmp_path / "tokens.yaml"
     tokens.touch(0o600)
@@ -272,3 +272,18 @@ def test_a_form_that_connect_cannot_read_is_refused_in_its_form(client: TestClie
 
     assert answer.status_code == 422
     assert answer.json()["error_code"] == 422
+
+
+def test_the_description_is_openapi_3_1_and_has_a_page_of_its_own(client: TestClient) -> None:
+    """Every path is on the page, which loads nothing from elsewhere."""
+    document = client.get("/v1/openapi.json").json()
+    page = client.get("/v1/docs").text
+
+    assert document["openapi"].startswith("3.1")
+    assert {"/v1/routes/{name}/offsets", "/v1/subscriptions/match", "/connectors/{name}/status"} <= set(
+        document["paths"]
+    )
+    assert all(path in page for path in document["paths"])
+    assert client.get("/v1/docs.css").headers["content-type"].startswith("text/css")
+    operations = [operation for methods in document["paths"].values() for operation in methods.values()]
+    assert all(operation.get("summary") for operation in operations)

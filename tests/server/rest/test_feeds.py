@@ -23,7 +23,7 @@ from turnout.nats.wire.streams import purge_stream
 from turnout.rpc.caller import Caller, Right
 from turnout.runtime.feeds.cursors import FeedCursors
 from turnout.server.feeds import Feeds
-from turnout.server.principal import Principal
+from turnout.server.security import Principal
 from turnout.subscriptions import open_store
 
 

@@ -26,12 +26,10 @@ from turnout.history.dead_letters import DeadLetter
 from turnout.history.masking import hidden_anywhere
 from turnout.history.redrive import masked_report, redrive
 from turnout.routes import Route
-from turnout.server.dead_letters import REACH, letter_at, newest, text_of_bytes, visible
-from turnout.server.loss_counts import Losses
-from turnout.server.rest.dependencies import PartsDep, Reads, Writes, is_masked
+from turnout.server.rest.dependencies import PartsDep, Reads, Writes, asks_servers, is_masked, redrives
 from turnout.server.rest.models import RequestForm, SequenceNumber
-from turnout.server.rest.store_calls import asks_servers, redrives
-from turnout.server.sandbox import route_of
+from turnout.server.routes.state import Losses
+from turnout.server.sandbox import REACH, letter_at, newest, route_of, text_of_bytes, visible
 
 router = page_router()
 

@@ -15,10 +15,9 @@ from turnout.console.previews import names_in
 from turnout.console.render import page, page_router
 from turnout.errors import RouteError
 from turnout.routes import json_schema
-from turnout.server.rest.dependencies import PartsDep, Writes
+from turnout.server.rest.dependencies import PartsDep, Writes, asks_servers
 from turnout.server.rest.models import RequestForm
-from turnout.server.rest.store_calls import asks_servers
-from turnout.server.route_files import Author
+from turnout.server.routes.table import Author
 
 router = page_router()
 

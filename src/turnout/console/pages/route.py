@@ -20,16 +20,15 @@ from turnout.routes import Route
 from turnout.rpc.caller import Right
 from turnout.runtime.endpoints import adapter_of
 from turnout.secrets import masked_url
-from turnout.server.compatibility import is_safe
-from turnout.server.principal import Principal
-from turnout.server.rest.dependencies import Parts, PartsDep, Reads, Writes, is_masked
-from turnout.server.rest.hiding import without_secrets
+from turnout.server.rest.dependencies import Parts, PartsDep, Reads, Writes, asks_servers, is_masked, matches_store
 from turnout.server.rest.models import RequestForm
-from turnout.server.rest.store_calls import asks_servers, matches_store
-from turnout.server.route_entry import RouteEntry
+from turnout.server.rest.routes import without_secrets
+from turnout.server.routes.compatibility import is_safe
+from turnout.server.routes.state import Pause
+from turnout.server.routes.supervisor import Phase
+from turnout.server.routes.table import RouteEntry
 from turnout.server.sandbox import route_of
-from turnout.server.state import Pause
-from turnout.server.supervisor import Phase
+from turnout.server.security import Principal
 
 router = page_router()
 

@@ -20,11 +20,10 @@ from turnout.console.render import page, page_router
 from turnout.engine.counts import Counts
 from turnout.runtime.lag import Lag
 from turnout.secrets import masked_url
-from turnout.server.loss_counts import Losses
 from turnout.server.rest.dependencies import Parts, PartsDep, Reads
-from turnout.server.route_entry import RouteEntry
-from turnout.server.state import StoredEvent
-from turnout.server.supervisor import Phase
+from turnout.server.routes.state import Losses, StoredEvent
+from turnout.server.routes.supervisor import Phase
+from turnout.server.routes.table import RouteEntry
 
 router = page_router()
 

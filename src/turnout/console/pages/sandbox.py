@@ -17,11 +17,9 @@ from turnout.errors import ConfigError, Mistake, TurnoutError
 from turnout.history.tap import stages_of
 from turnout.records.types import ArrowBatch
 from turnout.routes import Route
-from turnout.server.dead_letters import as_given, letter_at, visible
-from turnout.server.rest.dependencies import Parts, PartsDep, Reads, is_masked
+from turnout.server.rest.dependencies import Parts, PartsDep, Reads, is_masked, matches_store
 from turnout.server.rest.models import RequestForm, SequenceNumber
-from turnout.server.rest.store_calls import matches_store
-from turnout.server.sandbox import batch_at, batch_of, explained, route_of
+from turnout.server.sandbox import as_given, batch_at, batch_of, explained, letter_at, route_of, visible
 
 router = page_router()
 

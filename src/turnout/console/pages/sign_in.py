@@ -10,8 +10,8 @@ from pydantic import Field
 
 from turnout.console.render import page, page_router
 from turnout.rpc.status import RefusedError
-from turnout.server.principal import Authenticator
 from turnout.server.rest.models import RequestForm
+from turnout.server.security import Authenticator
 
 PATH = "/sign-in"
 COOKIE = "turnout"

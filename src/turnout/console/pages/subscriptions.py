@@ -21,9 +21,8 @@ from turnout.console.shown_store import routes_with_stores, shown_store
 from turnout.errors import ConditionError, ConfigError, HistoryForgottenError, Mistake, SubscriptionNotFoundError
 from turnout.runtime.committed_offsets import Offsets
 from turnout.runtime.feeds.cursors import FeedCursor, cursor_among
-from turnout.server.rest.dependencies import Parts, PartsDep, Reads, is_masked
+from turnout.server.rest.dependencies import Parts, PartsDep, Reads, asks_servers, is_masked, reads_store
 from turnout.server.rest.models import RequestForm
-from turnout.server.rest.store_calls import asks_servers, reads_store
 from turnout.server.sandbox import route_of
 from turnout.subscriptions import Page, Subscription
 from turnout.subscriptions.audit import AuditEntry

@@ -12,9 +12,8 @@ from turnout.console.render import page, page_router
 from turnout.console.shown_store import store_name
 from turnout.secrets import masked_url
 from turnout.server.deliveries import dead_letters, enable, redrive
-from turnout.server.rest.dependencies import PartsDep, Reads, Writes
+from turnout.server.rest.dependencies import PartsDep, Reads, Writes, asks_servers, redrives
 from turnout.server.rest.models import RequestForm
-from turnout.server.rest.store_calls import asks_servers, redrives
 from turnout.server.rest.webhooks import EnableForm, hidden_of, webhook_route
 
 router = page_router()

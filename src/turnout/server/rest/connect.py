@@ -18,8 +18,8 @@ from turnout.secrets import is_secret, masked_url
 from turnout.server.errors import UnknownPluginError
 from turnout.server.rest.dependencies import PartsDep, Reads, Writes
 from turnout.server.rest.models import SequenceNumber
-from turnout.server.route_entry import RouteEntry
-from turnout.server.supervisor import Phase
+from turnout.server.routes.supervisor import Phase
+from turnout.server.routes.table import RouteEntry
 from turnout.transforms import Chain
 
 router = APIRouter(tags=["Kafka Connect"])

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Annotated, Final
+from functools import partial, wraps
+from typing import Annotated, Final, ParamSpec, TypeVar
 
 from fastapi import Depends, HTTPException, Request
 from fastapi.dependencies.utils import get_flat_params
@@ -23,16 +25,14 @@ from turnout.server.deliveries import WebhookDeliveries
 from turnout.server.errors import NoStoreError
 from turnout.server.events import Events
 from turnout.server.feeds import Feeds
-from turnout.server.health import Health
-from turnout.server.inputs.intake import Intake
-from turnout.server.lag_monitor import Survey
-from turnout.server.losses import LossMonitor
-from turnout.server.matchers import Matchers
+from turnout.server.health import Health, LossMonitor, Survey
+from turnout.server.inputs import Intake
 from turnout.server.metrics import Metrics
 from turnout.server.preconditions import UNCONDITIONAL, Preconditions
-from turnout.server.principal import Principal
-from turnout.server.routes import Routes
-from turnout.server.state import State
+from turnout.server.routes.routes import Routes
+from turnout.server.routes.state import State
+from turnout.server.sandbox import Matchers
+from turnout.server.security import Principal
 from turnout.subscriptions import Subscription
 from turnout.subscriptions.actor import acting_as
 from turnout.subscriptions.live_matcher import LiveMatcher
@@ -279,3 +279,54 @@ SubscriptionsDep = Annotated[Subscriptions, Depends(_subscriptions_of)]
 Reads = Annotated[Principal, Depends(_with(Right.READ))]
 Writes = Annotated[Principal, Depends(_with(Right.WRITE))]
 Matches = Annotated[Principal, Depends(_with(Right.MATCH))]
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+async def in_pool(pool: BoundedPool, work: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
+    """Run *work* on a thread of the pool, and return its result.
+
+    Raises:
+        StoreUnavailableError: too many calls wait already.
+    """
+    pool.check()
+    result: T = await asyncio.wrap_future(pool.submit(partial(work, *args, **named)))
+    return result
+
+
+def reads_store(endpoint: Callable[..., T]) -> Callable[..., Awaitable[T]]:
+    """Decorate an endpoint that reads the store."""
+    return _on_pool(endpoint, lambda threads: threads.reads)
+
+
+def writes_store(endpoint: Callable[..., T]) -> Callable[..., Awaitable[T]]:
+    """Decorate an endpoint that changes the store."""
+    return _on_pool(endpoint, lambda threads: threads.writes)
+
+
+def matches_store(endpoint: Callable[..., T]) -> Callable[..., Awaitable[T]]:
+    """Decorate an endpoint that matches with an index of a store."""
+    return _on_pool(endpoint, lambda threads: threads.matches)
+
+
+def asks_servers(endpoint: Callable[..., T]) -> Callable[..., Awaitable[T]]:
+    """Decorate an endpoint that queries the servers of a route."""
+    return _on_pool(endpoint, lambda threads: threads.servers)
+
+
+def redrives(endpoint: Callable[..., T]) -> Callable[..., Awaitable[T]]:
+    """Decorate an endpoint that redrives dead letters."""
+    return _on_pool(endpoint, lambda threads: threads.redrives)
+
+
+def _on_pool(endpoint: Callable[..., T], pool_of: Callable[[StoreThreads], BoundedPool]) -> Callable[..., Awaitable[T]]:
+    @wraps(endpoint)
+    async def answered(**arguments: object) -> T:
+        threads = next(part.threads for part in arguments.values() if isinstance(part, Parts | Subscriptions))
+        return await in_pool(pool_of(threads), partial(endpoint, **arguments))
+
+    # The framework reads the parameters' types, which the endpoint's module knows.
+    answered.__signature__ = inspect.signature(endpoint, eval_str=True)  # type: ignore[attr-defined]
+    return answered

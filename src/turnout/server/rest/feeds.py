@@ -17,12 +17,11 @@ from turnout.errors import SubscriptionNotFoundError, TurnoutError, message_of
 from turnout.history.feed import MOST_MESSAGES, FeedMessage, FeedPage
 from turnout.rpc.caller import Caller, Right
 from turnout.runtime.feeds.cursors import MAX_CURSOR, FeedCursor, cursor_in
+from turnout.server.errors import problem, status_of
 from turnout.server.feeds import Feed
-from turnout.server.principal import Principal
-from turnout.server.rest.dependencies import Parts, Reads, parts_of
+from turnout.server.rest.dependencies import Parts, Reads, in_pool, parts_of
 from turnout.server.rest.models import JsonSequenceNumber, RequestForm
-from turnout.server.rest.problems import problem, status_of
-from turnout.server.rest.store_calls import in_pool
+from turnout.server.security import Principal
 
 router = APIRouter(prefix="/v1/feeds", tags=["feeds"])
 

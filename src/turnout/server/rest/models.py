@@ -16,8 +16,8 @@ from turnout.runtime.endpoints.changes import Change
 from turnout.runtime.open_splits.slots import SlotUse
 from turnout.secrets import masked_url
 from turnout.server.rest.dependencies import Parts
-from turnout.server.route_entry import RouteEntry
-from turnout.server.supervisor import Phase
+from turnout.server.routes.supervisor import Phase
+from turnout.server.routes.table import RouteEntry
 
 
 class _NumberConvertor(Convertor[int]):

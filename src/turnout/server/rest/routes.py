@@ -1,19 +1,21 @@
-"""``/v1/routes``: the routes, their files, and their events."""
+"""``/v1/routes``: the routes, their files, their history and their control."""
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
+import yaml
 from fastapi import APIRouter, Query, Response
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, StrictInt, StrictStr
 
+from turnout.base.yaml_values import compose
 from turnout.errors import RouteError
 from turnout.rpc.caller import Right
+from turnout.secrets import is_secret, masked_url
 from turnout.server.preconditions import Conditions
-from turnout.server.principal import Principal
-from turnout.server.rest.dependencies import Parts, PartsDep, Reads, Writes
-from turnout.server.rest.hiding import without_secrets
+from turnout.server.rest.dependencies import Parts, PartsDep, Reads, Writes, asks_servers
 from turnout.server.rest.models import (
     ChangeModel,
     MistakeModel,
@@ -25,9 +27,46 @@ from turnout.server.rest.models import (
     mistakes_of,
     route_model,
 )
-from turnout.server.route_entry import RouteEntry
-from turnout.server.route_files import Author
-from turnout.server.supervisor import Phase
+from turnout.server.routes.supervisor import Phase
+from turnout.server.routes.table import Author, RouteEntry
+from turnout.server.security import Principal
+
+_MASK = "***"
+_HIDDEN = "# This is not YAML: only callers who may write it can read it.\n"
+
+
+def without_secrets(text: str) -> str:
+    """Replace passwords, tokens and seeds by ``***``, and in URLs the part before the @.
+
+    >>> without_secrets('sink: {servers: "nats://ann:pw@a", password: open sesame, window: 5}')
+    'sink: {servers: "nats://***@a", password: ***, window: 5}'
+    """
+    try:
+        # The value of an alias is at its anchor.
+        spans = sorted(set(_secrets(compose(text))), reverse=True)
+    except yaml.YAMLError:
+        return _HIDDEN
+    for begin, end in spans:
+        # The end of a block of text is the beginning of the next line.
+        rest = text[begin:end]
+        text = text[:begin] + _MASK + rest[len(rest.rstrip()) :] + text[end:]
+    return masked_url(text)
+
+
+def _secrets(node: yaml.Node | None) -> Iterator[tuple[int, int]]:
+    """Yield the start and end of the values of secret names; variables are no secrets."""
+    if isinstance(node, yaml.SequenceNode):
+        for item in node.value:
+            yield from _secrets(item)
+    if not isinstance(node, yaml.MappingNode):
+        return
+    for name, value in node.value:
+        variable = isinstance(value, yaml.ScalarNode) and value.value.startswith("${")
+        if isinstance(name, yaml.ScalarNode) and is_secret(name.value) and not variable:
+            yield value.start_mark.index, value.end_mark.index
+        else:
+            yield from _secrets(value)
+
 
 router = APIRouter(prefix="/v1/routes", tags=["routes"])
 
@@ -183,3 +222,86 @@ def history(name: str, parts: PartsDep, _: Reads, since: float = 0.0) -> list[Mi
     return [
         MinuteModel(at=minute.at, counts=minute.counts.as_dict()) for minute in parts.state.counts(entry.name, since)
     ]
+
+
+control_router = APIRouter(prefix="/v1/routes/{name}", tags=["routes"])
+
+
+class OffsetsModel(BaseModel):
+    """Committed offsets of a route."""
+
+    batch: int | None = Field(description="the last micro-batch that is done; null where none is")
+    next: dict[str, object] = Field(description="next sequence by stream, next offset by topic and partition")
+    begins_at: object = Field(description="start that was set by a reset; null for the route's own")
+
+
+class ResetForm(RequestForm):
+    """Target of a reset."""
+
+    to: StrictStr | StrictInt | dict[str, object] = Field(
+        description="earliest, latest, a sequence, an ISO time, or a place for each stream or topic",
+        examples=["earliest", 4711, "2026-01-31T12:00:00Z", {"ORDERS": 4711}],
+    )
+
+
+class ConfirmForm(RequestForm):
+    """Version to confirm, so that no unseen version is confirmed."""
+
+    digest: StrictStr = Field(description="of the file whose changes are confirmed, as the route's digest says it")
+
+
+@control_router.post(
+    "/pause",
+    status_code=202,
+    summary="Pause a route after its current micro-batch",
+    responses={409: {}},
+)
+def pause(name: str, parts: PartsDep, principal: Writes) -> RouteModel:
+    parts.routes.pause(name, who=principal.name)
+    return route_model(parts.routes.entry(name), parts)
+
+
+@control_router.post("/resume", status_code=202, summary="Resume a route from its checkpoint", responses={409: {}})
+def resume(name: str, parts: PartsDep, _: Writes) -> RouteModel:
+    parts.routes.resume(name)
+    return route_model(parts.routes.entry(name), parts)
+
+
+@control_router.post(
+    "/restart",
+    status_code=202,
+    summary="Restart a route after its current micro-batch",
+    responses={409: {}},
+)
+def restart(name: str, parts: PartsDep, _: Writes) -> RouteModel:
+    parts.routes.restart(name)
+    return route_model(parts.routes.entry(name), parts)
+
+
+@control_router.get("/offsets", summary="Committed offsets of a route")
+def offsets(name: str, parts: PartsDep, _: Reads) -> OffsetsModel:
+    done = parts.routes.offsets(name)
+    reset = parts.state.reset_of(name)
+    return OffsetsModel(batch=done.batch, next=done.next, begins_at=reset.start if reset else None)
+
+
+@control_router.put(
+    "/offsets",
+    summary="Reset the offsets of a paused route",
+    responses={409: {}, 412: {}, 502: {}, 503: {}},
+)
+@asks_servers
+def reset_offsets(name: str, form: ResetForm, parts: PartsDep, _: Writes) -> OffsetsModel:
+    start = parts.routes.reset_offsets(name, form.to)
+    return OffsetsModel(batch=None, next={}, begins_at=start)
+
+
+@control_router.post(
+    "/confirm",
+    status_code=202,
+    summary="Begin the new checkpoint that a changed file needs; the old one is moved aside",
+    responses={409: {}, 412: {}},
+)
+def confirm(name: str, form: ConfirmForm, parts: PartsDep, principal: Writes) -> RouteModel:
+    parts.routes.confirm(name, form.digest, who=principal.name)
+    return route_model(parts.routes.entry(name), parts)

@@ -1,21 +1,21 @@
-"""``/v1/routes/{name}/webhooks``: endpoints, their dead letters, and the redrive of these."""
+"""Webhooks: endpoints of a route and their dead letters; requests of others that become messages of a stream."""
 
 from __future__ import annotations
 
+from math import ceil
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, HTTPException, Query, Request
 from pydantic import BaseModel, Field, StrictStr
 
 from turnout.history.masking import Hidden, hidden_anywhere
 from turnout.routes import Route
 from turnout.server.deliveries import dead_letters, enable, redrive
 from turnout.server.errors import ConflictError
-from turnout.server.principal import Principal
-from turnout.server.rest.dependencies import Parts, PartsDep, Reads, Writes, is_masked
+from turnout.server.rest.dependencies import Parts, PartsDep, Reads, Writes, asks_servers, is_masked, parts_of, redrives
 from turnout.server.rest.models import RequestForm
-from turnout.server.rest.store_calls import asks_servers, redrives
 from turnout.server.sandbox import route_of
+from turnout.server.security import Principal
 
 router = APIRouter(prefix="/v1/routes/{name}/webhooks", tags=["webhooks"])
 
@@ -148,3 +148,29 @@ def webhook_route(parts: Parts, name: str) -> Route:
 def hidden_of(route: Route, principal: Principal) -> Hidden:
     """Return what is hidden from a caller in responses of endpoints, which may repeat the message."""
     return hidden_anywhere(route.chain) if is_masked(principal) else Hidden()
+
+
+inputs_router = APIRouter(prefix="/v1/in", tags=["inputs"])
+
+
+class StoredModel(BaseModel):
+    """Outcome of a request whose messages are in the stream."""
+
+    messages: int = Field(description="messages of the request, all of which are stored")
+    duplicates: int = Field(description="number of these that were stored before under the same id")
+
+
+@inputs_router.post(
+    "/{name}",
+    summary="Store the messages of a request; it proves its sender by the input's secret",
+    responses={429: {}, 503: {}},
+)
+async def take(name: str, request: Request) -> StoredModel:
+    intake = parts_of(request).intake
+    answer = None if intake is None else await intake.take(name, request.headers, await request.body())
+    if answer is None:
+        raise HTTPException(404, "there is no such input")
+    if answer.status != 200:
+        headers = {"Retry-After": f"{ceil(answer.retry_after)}"} if answer.retry_after else None
+        raise HTTPException(answer.status, answer.detail, headers)
+    return StoredModel(messages=answer.stored, duplicates=answer.duplicates)

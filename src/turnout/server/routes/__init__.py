@@ -1,0 +1,1 @@
+"""Routes of a server: their files, versions, states, and what runs them."""
