@@ -35,10 +35,10 @@ from turnout.demo.flights import FlightMessage
 from turnout.demo.year import route_file
 from turnout.embedded import NatsServer
 from turnout.routes import Route
-from turnout.runtime.index.revisions import Revisions
-from turnout.runtime.index.server import IndexServer
-from turnout.runtime.index.task_index import IndexLocation
-from turnout.runtime.progress import Progress
+from turnout.runtime.driver import IndexServer
+from turnout.runtime.offsets import Progress
+from turnout.runtime.revisions import Revisions
+from turnout.runtime.task_index import IndexLocation
 from turnout.spark.running import job
 from turnout.spark.session.build import route_session
 from turnout.subscriptions import Snapshot

@@ -26,8 +26,7 @@ from turnout.embedded import NatsServer
 from turnout.history.feed import FeedReader
 from turnout.nats.wire import Connection, Publisher, create_stream
 from turnout.routes import Route
-from turnout.runtime.feeds.match_file import Matches, encode
-from turnout.runtime.feeds.match_folder import MatchFolder, MatchPart, hash_of
+from turnout.runtime.matches import Matches, MatchFolder, MatchPart, encode, hash_of
 from turnout.subscriptions import Subscription, open_store
 
 FEEDS = 1_000_000

@@ -113,7 +113,7 @@ def _sources(started: Callable[[], tuple[Any, Any]], count: int) -> Iterator[Res
     import pyarrow as pa
 
     from turnout.routes.endpoints import KafkaSource
-    from turnout.runtime.split_rows import records_of
+    from turnout.runtime.splits import records_of
     from turnout.spark.endpoints import RECORD_COLUMNS, endpoint_of
     from turnout.spark.history.recorded import RecordSpan
     from turnout.spark.workers.map_in_arrow import map_in_arrow

@@ -28,7 +28,7 @@ from turnout.engine.reading import AT_ONCE, batch_of
 from turnout.errors import StreamError
 from turnout.nats.wire import Connection, PullReader, Range, create_stream, delete_stream, stream_info
 from turnout.routes import Route
-from turnout.runtime.progress import Progress
+from turnout.runtime.offsets import Progress
 from turnout.runtime.publishing import Publishers
 from turnout.spark.endpoints import endpoint_of
 from turnout.spark.running import job

@@ -12,8 +12,7 @@ from turnout.engine import Program
 from turnout.nats.wire import Connection, PullReader, Range, stream_info
 from turnout.nats.wire.rows import with_stream
 from turnout.routes import Route
-from turnout.runtime.feeds.recorder import MatchRecorder
-from turnout.runtime.index.task_index import IndexLocation
+from turnout.runtime.task_index import IndexLocation, MatchRecorder
 from turnout.subscriptions import Subscription, open_store
 from turnout.subscriptions.index import Index
 

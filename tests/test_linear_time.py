@@ -40,7 +40,7 @@ from turnout.routes.line_numbers import Path
 from turnout.routes.properties import properties
 from turnout.routes.reader import RouteReader
 from turnout.routes.values import interval
-from turnout.runtime.java_failures import in_one_line
+from turnout.runtime.java import in_one_line
 from turnout.secrets import masked_url
 from turnout.server import security
 from turnout.server.config import ServerConfig

@@ -25,9 +25,9 @@ from turnout.nats.protocol.options import ConnectionOptions
 from turnout.nats.protocol.positions import JSAck, sequences
 from turnout.nats.wire.positions import parse_position
 from turnout.routes.endpoints import KafkaSink
-from turnout.runtime.kafka_limits import KafkaLimits
-from turnout.runtime.sink_options import SinkOptions
-from turnout.runtime.source_options import SourceOptions
+from turnout.runtime.kafka.publisher import KafkaLimits
+from turnout.runtime.nats.sink import SinkOptions
+from turnout.runtime.nats.source import SourceOptions
 from turnout.server.config import seconds_of
 from turnout.subscriptions.store_url import url_problem
 from turnout.transforms.java.regex import check_java_regex

@@ -95,8 +95,8 @@ CODECS = {"turnout.codecs.avro.codec", "turnout.codecs.json_schema.codec", "turn
 STORES = {"sqlite3", "turnout.subscriptions.model", "turnout.subscriptions.stores._sqlite_file"}
 CONDITIONS = {"turnout.conditions", "turnout.transforms.condition"}
 WIRE = {"turnout.nats.wire.acknowledger", "turnout.nats.wire.publisher", "turnout.nats.wire.pull",
-        "turnout.runtime.endpoints.nats_feed", "turnout.runtime.endpoints.nats_history",
-        "turnout.runtime.endpoints.nats_probe", "turnout.runtime.sink_options"}  # fmt: skip
+        "turnout.runtime.endpoints.nats.history", "turnout.runtime.endpoints.nats.probe",
+        "turnout.runtime.nats.sink"}  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ from rich.console import Console
 from turnout.cli.run import lag_watch, log_beside, run_display
 from turnout.engine.counts import Counts
 from turnout.routes import Route
-from turnout.runtime.lag import Lag
-from turnout.runtime.progress import Progress, StartupStep
+from turnout.runtime.offsets import Progress, StartupStep
+from turnout.runtime.preflight import Lag
 
 ROUTE = """name: a
 source: {format: nats, servers: "nats://127.0.0.1:4222", stream: S}

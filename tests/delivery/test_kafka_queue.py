@@ -21,7 +21,7 @@ from turnout.delivery.failures import DeliveryCounts
 from turnout.delivery.service import deliver, opened_queue
 from turnout.engine import Program
 from turnout.routes.endpoints import KafkaSink
-from turnout.runtime.kafka_publisher import KafkaSinkOptions
+from turnout.runtime.kafka.publisher import KafkaSinkOptions
 from turnout.subscriptions import Subscription
 from turnout.subscriptions.index import Index
 

@@ -20,7 +20,7 @@ from turnout.demo.year import route_file
 from turnout.embedded.nats_server import free_port
 from turnout.errors import RunError
 from turnout.routes import Route
-from turnout.runtime.progress import Progress
+from turnout.runtime.offsets import Progress
 
 FLIGHTS = 2000
 

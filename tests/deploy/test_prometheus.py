@@ -19,7 +19,7 @@ import uvicorn
 import yaml
 
 from tests.server.conftest import Bench, wait_for
-from turnout.runtime.lag import Lag
+from turnout.runtime.preflight import Lag
 from turnout.server.rest.app import build_app, guarded
 
 pytestmark = pytest.mark.heavy

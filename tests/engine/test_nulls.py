@@ -15,8 +15,7 @@ from turnout.codecs import FORMATS
 from turnout.engine import Program
 from turnout.records.listed import ListedRecords
 from turnout.routes import Route
-from turnout.runtime.nats_publisher import lines_of
-from turnout.runtime.sink_options import SinkOptions
+from turnout.runtime.nats.sink import SinkOptions, lines_of
 
 NATS = '{format: nats, servers: "nats://127.0.0.1:4222"'
 KAFKA = '{format: kafka, servers: "127.0.0.1:9092"'

@@ -22,8 +22,7 @@ from turnout.records.header_column import ARROW
 from turnout.records.headers import Headers
 from turnout.records.listed import ListedRecords
 from turnout.routes.endpoints import NatsSink
-from turnout.runtime.nats_publisher import lines_of, lines_of_listed
-from turnout.runtime.sink_options import SinkOptions
+from turnout.runtime.nats.sink import SinkOptions, lines_of, lines_of_listed
 from turnout.subscriptions import Subscription
 from turnout.subscriptions.index import Index
 from turnout.subscriptions.index import layers as layers_module

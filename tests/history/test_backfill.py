@@ -16,7 +16,7 @@ from turnout.history import backfill
 from turnout.history.backfill import BackfillPart, next_part
 from turnout.nats.wire import Connection, Publisher
 from turnout.routes import Route
-from turnout.runtime.backfill.ledger import BackfillLedger
+from turnout.runtime.backfill import BackfillLedger
 from turnout.subscriptions import Store, Subscription
 from turnout.subscriptions.start import Start
 from turnout.subscriptions.store import edit

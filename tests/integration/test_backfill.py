@@ -24,8 +24,8 @@ from turnout.errors import SubscriptionNotFoundError
 from turnout.history.feed import FeedPage, FeedReader
 from turnout.nats.wire import Connection, create_stream, delete_stream
 from turnout.routes import Route
-from turnout.runtime.backfill.ledger import BackfillLedger
-from turnout.runtime.progress import RunResult
+from turnout.runtime.backfill import BackfillLedger
+from turnout.runtime.offsets import RunResult
 from turnout.spark.running import job
 from turnout.subscriptions import Store, Subscription, open_store
 from turnout.subscriptions.start import Start

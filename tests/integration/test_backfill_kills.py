@@ -16,9 +16,8 @@ from turnout.conditions import kiwi
 from turnout.embedded import NatsServer
 from turnout.history.feed import FeedReader
 from turnout.routes import Route
-from turnout.runtime.backfill.ledger import BackfillLedger
-from turnout.runtime.backfill.seams import matched_before
-from turnout.runtime.feeds.match_folder import MatchFolder, hash_of
+from turnout.runtime.backfill import BackfillLedger, matched_before
+from turnout.runtime.matches import MatchFolder, hash_of
 from turnout.subscriptions import Subscription, open_store
 from turnout.subscriptions.start import Start
 

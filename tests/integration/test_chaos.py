@@ -22,7 +22,7 @@ from tests.nats.wire.proxy import CuttingProxy
 
 from turnout.embedded import NatsServer
 from turnout.nats.wire import Connection, stream_info
-from turnout.runtime.committed_offsets import committed
+from turnout.runtime.offsets import committed
 from turnout.subscriptions import open_store
 
 _SUBSCRIPTIONS = 1000

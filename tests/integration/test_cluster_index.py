@@ -36,8 +36,8 @@ from pyspark.sql import SparkSession
 spark = SparkSession.builder.getOrCreate()
 spark.sparkContext.addPyFile(sys.argv[3])
 from turnout import Route
-from turnout.runtime.index.task_index import IndexLocation
-from turnout.runtime.index.server import IndexServer
+from turnout.runtime.task_index import IndexLocation
+from turnout.runtime.driver import IndexServer
 from turnout.spark.running.job import run
 
 # The workers are on this machine as well: they are to take it for another one.

@@ -51,8 +51,8 @@ from turnout.nats.wire import (
     purge_stream,
     stream_info,
 )
-from turnout.runtime.committed_offsets import committed, planned_end
-from turnout.runtime.kafka_source import KafkaOffsets
+from turnout.runtime.kafka.source import KafkaOffsets
+from turnout.runtime.offsets import committed, planned_end
 
 _ROUND_SECONDS = 2.5
 _PIECES = 50

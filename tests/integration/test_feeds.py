@@ -17,9 +17,9 @@ from turnout.embedded import NatsServer
 from turnout.errors import ConfigError, SubscriptionNotFoundError
 from turnout.history.feed import FeedMessage, FeedReader
 from turnout.routes import Route
-from turnout.runtime.committed_offsets import committed
-from turnout.runtime.feeds.cursors import FeedCursor
-from turnout.runtime.feeds.match_folder import MatchFolder, hash_of
+from turnout.runtime.cursors import FeedCursor
+from turnout.runtime.matches import MatchFolder, hash_of
+from turnout.runtime.offsets import committed
 from turnout.spark.running import job
 from turnout.subscriptions import Subscription, open_store
 

@@ -20,8 +20,8 @@ from turnout.embedded import NatsServer
 from turnout.errors import RunError, TurnoutError
 from turnout.nats.wire import Connection, Publisher, PullReader, Range, create_stream, delete_stream, stream_info
 from turnout.routes import Route
-from turnout.runtime.open_splits.progress_files import ProgressFolder
-from turnout.runtime.progress import RunResult
+from turnout.runtime.offsets import RunResult
+from turnout.runtime.open_splits import ProgressFolder
 from turnout.spark import register
 from turnout.spark.running import job
 

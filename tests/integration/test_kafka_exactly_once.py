@@ -21,7 +21,7 @@ from turnout.kafka.options import KafkaOptions
 from turnout.kafka.producer import KafkaMessages, KafkaProducer
 from turnout.kafka.reader import PartitionRange, RangeReader
 from turnout.nats.wire import Connection, Publisher, PullReader, Range, create_stream, stream_info
-from turnout.runtime.committed_offsets import committed
+from turnout.runtime.offsets import committed
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(3600)]
 

@@ -18,9 +18,8 @@ from turnout.history.feed import FeedMessage, FeedReader
 from turnout.kafka.admin import KafkaAdmin
 from turnout.kafka.producer import KafkaMessages, KafkaProducer
 from turnout.routes import Route
-from turnout.runtime.feeds.cursors import FeedCursor
-from turnout.runtime.feeds.match_folder import MatchFolder
-from turnout.runtime.feeds.merging import FeedMerging
+from turnout.runtime.cursors import FeedCursor
+from turnout.runtime.matches import FeedMerging, MatchFolder
 from turnout.spark.running import job
 from turnout.subscriptions import Subscription, open_store
 

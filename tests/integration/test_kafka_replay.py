@@ -27,7 +27,7 @@ from turnout.kafka.producer import KafkaMessages, KafkaProducer
 from turnout.kafka.reader import PartitionRange, RangeReader
 from turnout.nats.wire import Connection, Publisher, create_stream
 from turnout.routes import Route
-from turnout.runtime.progress import Progress
+from turnout.runtime.offsets import Progress
 from turnout.spark.history.replay import carry_out
 
 if TYPE_CHECKING:

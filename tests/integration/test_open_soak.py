@@ -28,7 +28,7 @@ from tests.nats.wire.proxy import CuttingProxy
 from turnout.embedded import NatsServer
 from turnout.nats.wire import Connection, Publisher, PullReader, Range, stream_info
 from turnout.nats.wire.packing import id_lines
-from turnout.runtime.committed_offsets import committed
+from turnout.runtime.offsets import committed
 
 ROUTE = """
 name: soak

@@ -25,10 +25,9 @@ from turnout.embedded import NatsServer
 from turnout.engine.counts import Counts
 from turnout.errors import RunError
 from turnout.routes import Route
-from turnout.runtime.open_splits import ledger
-from turnout.runtime.open_splits.progress_files import OpenProgress, ProgressFolder
-from turnout.runtime.open_splits.slots import SLOTS, SlotUse
-from turnout.runtime.progress import Progress, RunResult
+from turnout.runtime import open_splits
+from turnout.runtime.offsets import Progress, RunResult
+from turnout.runtime.open_splits import SLOTS, OpenProgress, ProgressFolder, SlotUse
 from turnout.spark.running import job
 from turnout.spark.running.open_run import task_slots
 from turnout.subscriptions import Subscription, open_store
@@ -166,7 +165,7 @@ def test_splits_that_open_one_after_the_other(
     """What stands in the stream and what comes later is delivered once and counted once, second by second; a stop ends
     the split, and leaves a checkpoint that any run goes on from."""
     for length in ("FIRST_SECONDS", "SHORTEST_SECONDS", "LONGEST_SECONDS"):
-        monkeypatch.setattr(ledger, length, 2.0)
+        monkeypatch.setattr(open_splits, length, 2.0)
     publish(streams, 0, 300)
     checkpoint = tmp_path / "c"
     with under_way(Route.parse(text(streams), {}), spark, checkpoint) as run:

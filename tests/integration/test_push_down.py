@@ -17,7 +17,7 @@ from tests.integration.routes import Streams, command, wait_for, write_route
 
 from turnout.conditions import parse
 from turnout.routes import Route
-from turnout.runtime.progress import Progress
+from turnout.runtime.offsets import Progress
 from turnout.spark.running import job
 from turnout.subscriptions import Subscription, open_store
 from turnout.subscriptions.store import Store

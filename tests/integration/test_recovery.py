@@ -22,7 +22,7 @@ from turnout.conditions import kiwi
 from turnout.errors import RunError, StreamError
 from turnout.nats.wire import Connection, create_stream, stream_info
 from turnout.routes import Route
-from turnout.runtime.progress import Progress
+from turnout.runtime.offsets import Progress
 from turnout.spark.running import job
 from turnout.subscriptions import Subscription, open_store
 

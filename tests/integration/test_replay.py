@@ -20,7 +20,7 @@ from turnout.conditions import parse
 from turnout.errors import ConfigError, HistoryForgottenError, SubscriptionNotFoundError
 from turnout.history.replay import ReplayPlan, plan_replay
 from turnout.routes import Route
-from turnout.runtime.progress import Progress
+from turnout.runtime.offsets import Progress
 from turnout.spark.history.replay import carry_out
 from turnout.subscriptions import Subscription, open_store
 

@@ -26,7 +26,7 @@ from turnout.subscriptions import Matcher, Subscription, open_store
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from turnout.runtime.progress import RunResult
+    from turnout.runtime.offsets import RunResult
 
 ROUTE = """
 name: test

@@ -18,7 +18,7 @@ from tests.integration.routes import Streams, command, wait_for, write_route
 
 from turnout.errors import RunError
 from turnout.routes import Route
-from turnout.runtime.progress import Progress
+from turnout.runtime.offsets import Progress
 from turnout.spark.running import job
 
 if TYPE_CHECKING:

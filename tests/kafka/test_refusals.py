@@ -20,8 +20,8 @@ from turnout.nats.wire.records import SCHEMA
 from turnout.nats.wire.rows import with_stream
 from turnout.routes import Route
 from turnout.routes.endpoints import KafkaSink
-from turnout.runtime.count_rows import sum_of
-from turnout.runtime.endpoints.kafka_probe import KafkaProbe
+from turnout.runtime.endpoints.kafka.adapter import KafkaProbe
+from turnout.runtime.publishing import sum_of
 from turnout.spark import stage as module
 from turnout.spark.endpoints import endpoint_of
 from turnout.spark.stage import SparkStage

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from turnout.errors import RunError
-from turnout.runtime.checkpoint_lock import claimed
+from turnout.runtime.checkpoint import claimed
 
 HOLD = """
 import sys
 from pathlib import Path
-from turnout.runtime.checkpoint_lock import claimed
+from turnout.runtime.checkpoint import claimed
 with claimed(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from turnout.errors import RunError
-from turnout.runtime.checkpoint_repair import repair_torn_entries
+from turnout.runtime.checkpoint import repair_torn_entries
 
 OFFSETS = 'v1\n{"batchWatermarkMs":0,"conf":{}}\n{"IN": %d}'
 COMMIT = 'v1\n{"nextBatchWatermarkMs":0}'

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from turnout.runtime.committed_offsets import Offsets, committed
-from turnout.runtime.open_splits.progress_files import OpenProgress, ProgressFolder
+from turnout.runtime.offsets import Offsets, committed
+from turnout.runtime.open_splits import OpenProgress, ProgressFolder
 
 
 def checkpoint(folder: Path, *places: str, done: int | None = None) -> Path:

@@ -12,7 +12,7 @@ from turnout.engine.failures import IN_FULL
 from turnout.engine.flow import Flow
 from turnout.engine.messages import Messages
 from turnout.engine.result import Result
-from turnout.runtime.count_rows import TALLY_SCHEMA, TaskTally, sum_of
+from turnout.runtime.publishing import TALLY_SCHEMA, TaskTally, sum_of
 
 COUNTS = Counts(read=3, delivered=2, discarded=1, flow=Flow({"source": 3}, {"value": 1}))
 

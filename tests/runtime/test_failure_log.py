@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from turnout.routes import Route
-from turnout.runtime.failure_log import log_failures
+from turnout.runtime.publishing import log_failures
 from turnout.spark.running.job import run
 
 FAILURE = {

@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnout.runtime.input_partitions import even_spans
+from turnout.runtime.splits import even_spans
 
 
 @given(start=st.integers(0, 2**62), length=st.integers(0, 10**9), most=st.integers(0, 64))

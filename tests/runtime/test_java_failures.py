@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from turnout.runtime.java_failures import in_one_line
+from turnout.runtime.java import in_one_line
 
 
 def test_what_surrounds_spark_s_words() -> None:

@@ -14,7 +14,7 @@ from turnout.engine.messages import VALUE_LEFT_OUT
 from turnout.errors import ConfigError, RunError
 from turnout.records.header_column import ARROW
 from turnout.routes import Route
-from turnout.runtime.kafka_limits import KafkaLimits, fitting, record_sizes
+from turnout.runtime.kafka.publisher import KafkaLimits, fitting, record_sizes
 
 ROUTE = 'name: r\nsource: {format: nats, servers: "nats://a", stream: S}\nvalue: {format: raw}\n'
 SINK = 'sink: {format: kafka, servers: "a:1"}\n'

@@ -10,8 +10,7 @@ from turnout.errors import StreamError
 from turnout.kafka.admin import PartitionEnds, TopicInfo
 from turnout.kafka.options import KafkaOptions
 from turnout.kafka.reader import LastRecord
-from turnout.runtime.kafka_losses import next_offsets_after, records_to_compare
-from turnout.runtime.kafka_source import KafkaOffsets, KafkaSourceOptions
+from turnout.runtime.kafka.source import KafkaOffsets, KafkaSourceOptions, next_offsets_after, records_to_compare
 
 BEFORE = KafkaOffsets({"a": {0: 5, 1: 5}}, {"a": "x"})
 

@@ -8,7 +8,7 @@ from turnout.errors import ConfigError, StreamError
 from turnout.kafka.admin import PartitionEnds, TopicInfo
 from turnout.kafka.reader import PartitionRange
 from turnout.routes.endpoints import KafkaSource
-from turnout.runtime.kafka_source import (
+from turnout.runtime.kafka.source import (
     KafkaOffsets,
     KafkaSourceOptions,
     admitted,
@@ -16,7 +16,7 @@ from turnout.runtime.kafka_source import (
     position_of,
     resolved,
 )
-from turnout.runtime.option_text import decoded, encoded
+from turnout.runtime.splits import decoded, encoded
 
 A0, A1, B0 = ("a", 0), ("a", 1), ("b", 0)
 INFOS = {"a": TopicInfo("a", "x", (0, 1)), "b": TopicInfo("b", None, (0,))}

@@ -10,7 +10,7 @@ import pytest
 from tests.runtime.test_committed_offsets import checkpoint
 
 from turnout.runtime.endpoints.adapter import StreamEnd
-from turnout.runtime.lag import lag_of
+from turnout.runtime.preflight import lag_of
 
 
 class Session:

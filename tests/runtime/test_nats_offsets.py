@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from turnout.nats.protocol.identity import Position, StreamIdentity
-from turnout.runtime.nats_offsets import (
+from turnout.runtime.offsets import (
     Backlog,
     closed,
     identities_in,

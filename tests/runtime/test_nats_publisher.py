@@ -15,10 +15,10 @@ from turnout.nats.protocol.headers import parse
 from turnout.nats.wire import Connection, ConnectionOptions, PullReader, Range, create_stream, stream_info
 from turnout.nats.wire.rows import with_stream
 from turnout.routes import Route
-from turnout.runtime.endpoints.letters import NewLetter
-from turnout.runtime.endpoints.nats_letters import NatsLetters
+from turnout.runtime.endpoints.adapter import NewLetter
+from turnout.runtime.endpoints.nats.history import NatsLetters
+from turnout.runtime.nats.sink import SinkOptions
 from turnout.runtime.publishing import Publishers
-from turnout.runtime.sink_options import SinkOptions
 
 ROUTE = """
 name: copy

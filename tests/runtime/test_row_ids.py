@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnout.runtime.row_ids import IdSample, TaskIds
+from turnout.runtime.nats.sink import IdSample, TaskIds
 
 batches = st.lists(st.lists(st.none() | st.sampled_from([b"", b"a", b"b", b"c", b"a:1"]), max_size=12), max_size=6)
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from turnout.routes.endpoints import NatsSink
-from turnout.runtime.sink_options import SinkOptions
+from turnout.runtime.nats.sink import SinkOptions
 
 _ALL: dict[str, Any] = {
     "user": "u",

@@ -11,9 +11,8 @@ from pyspark.sql.types import StructType
 from tests.spark.formats.listing_stage import ListingStage
 
 from turnout.embedded import NatsServer
-from turnout.runtime.option_text import encoded
-from turnout.runtime.source_options import SourceOptions
-from turnout.runtime.split_rows import readers_of
+from turnout.runtime.nats.source import SourceOptions
+from turnout.runtime.splits import encoded, readers_of
 from turnout.spark.formats.nats.reading import Split
 from turnout.spark.formats.nats.rows import Rows
 

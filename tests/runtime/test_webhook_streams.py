@@ -9,7 +9,7 @@ from turnout.embedded.nats_server import free_port
 from turnout.errors import ConnectionLostError, StreamError
 from turnout.nats.wire import Connection, create_stream, stream_info
 from turnout.routes import Route
-from turnout.runtime.webhook_streams import make_webhook_streams
+from turnout.runtime.preflight import make_webhook_streams
 
 ROUTE = """
 name: hooked

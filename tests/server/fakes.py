@@ -11,8 +11,8 @@ from turnout.engine.counts import Counts
 from turnout.engine.flow import Flow
 from turnout.errors import Mistake, RunError
 from turnout.routes import Route
-from turnout.runtime.open_splits.slots import SlotUse
-from turnout.runtime.progress import Progress, RunResult
+from turnout.runtime.offsets import Progress, RunResult
+from turnout.runtime.open_splits import SlotUse
 
 
 @dataclass

@@ -20,8 +20,8 @@ from tests.server.fakes import FakeRunner
 from turnout.base.histogram import Histogram
 from turnout.engine.counts import COUNTS
 from turnout.engine.flow import Flow
-from turnout.runtime.lag import Lag
-from turnout.runtime.open_splits.slots import SlotUse
+from turnout.runtime.open_splits import SlotUse
+from turnout.runtime.preflight import Lag
 from turnout.server.config import ServerConfig
 from turnout.server.metrics import MEASURES
 from turnout.server.routes.supervisor import Phase

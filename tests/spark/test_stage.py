@@ -28,8 +28,8 @@ from turnout.errors import RunError, StreamError
 from turnout.nats.wire import Connection, Publisher, PullReader, Range, stream_info
 from turnout.nats.wire.records import SCHEMA
 from turnout.routes import Route
-from turnout.runtime.count_rows import TALLY, sum_of
-from turnout.runtime.source_options import SourceOptions
+from turnout.runtime.nats.source import SourceOptions
+from turnout.runtime.publishing import TALLY, sum_of
 from turnout.spark import stage as module
 from turnout.spark.formats.nats.reading import Split
 from turnout.spark.formats.nats.rows import Rows

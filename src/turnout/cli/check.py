@@ -228,7 +228,7 @@ class _Probing:
 
     def _webhooks(self) -> str:
         """Ask what a run asks before its first delivery, and create nothing."""
-        from turnout.runtime.webhook_streams import make_webhook_streams
+        from turnout.runtime.preflight import make_webhook_streams
 
         assert self.route.webhooks is not None
         names = ", ".join(self.route.webhooks.streams)

@@ -30,8 +30,8 @@ from turnout.cli.options import AsJson, RouteFile, SparkLog, StoreTimeout, check
 if TYPE_CHECKING:
     from turnout.engine.counts import Counts
     from turnout.routes import Route
-    from turnout.runtime.lag import Lag
-    from turnout.runtime.progress import Progress, RunResult, StartupStep
+    from turnout.runtime.offsets import Progress, RunResult, StartupStep
+    from turnout.runtime.preflight import Lag
 
 
 def run(
@@ -62,8 +62,8 @@ def _run(loaded: Route, *, once: bool, master: str, checkpoint: str | None, spar
     with needs_spark():
         from turnout.base.startup import block_pandas_import
         from turnout.loops import fill_cache
+        from turnout.runtime.offsets import StartupStep
         from turnout.runtime.preflight import preflight
-        from turnout.runtime.progress import StartupStep
         from turnout.spark.running.job import run as run_route
         from turnout.spark.session.build import route_session
         from turnout.spark.session.connect import is_connect
@@ -387,7 +387,7 @@ def lag_watch(route: Route, checkpoint: Path | None) -> Iterator[Callable[[], La
 def _watch(route: Route, checkpoint: Path, latest: list[Lag | None], ended: threading.Event) -> None:
     from turnout.errors import TurnoutError
     from turnout.runtime.endpoints import adapter_of
-    from turnout.runtime.lag import lag_of
+    from turnout.runtime.preflight import lag_of
 
     with suppress(TurnoutError), adapter_of(route.source).session() as session:
         while not ended.wait(_EVERY_SECONDS):

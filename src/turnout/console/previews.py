@@ -15,8 +15,7 @@ from turnout.history.diff.differences import Differences
 from turnout.history.diff.report import DiffReport
 from turnout.routes import Route
 from turnout.runtime.endpoints import adapter_of
-from turnout.runtime.endpoints.adapter import Start
-from turnout.runtime.endpoints.changes import Change
+from turnout.runtime.endpoints.adapter import Change, Start
 from turnout.secrets import masked_url
 from turnout.server.errors import ConflictError
 from turnout.server.routes.compatibility import checked_start, is_safe

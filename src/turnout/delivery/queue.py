@@ -19,7 +19,7 @@ from turnout.nats.jetstream import JetStream, KeyValue, KeyValueConfig
 from turnout.nats.jetstream.errors import MessageNotFoundError
 from turnout.nats.protocol.headers import HeaderInput, Headers
 from turnout.routes.webhooks import WebhooksPart
-from turnout.runtime.kafka_source import partitions_of
+from turnout.runtime.kafka.source import partitions_of
 from turnout.subscriptions.webhooks import delivery_address
 
 _log = logging.getLogger(__name__)

@@ -17,7 +17,7 @@ from turnout.errors import ConfigError, ConnectionLostError, Mistake, StreamErro
 from turnout.routes import Route
 from turnout.routes.endpoints.formats import format_of, import_part
 from turnout.routes.webhooks import WebhooksPart
-from turnout.runtime.webhook_streams import make_webhook_streams
+from turnout.runtime.preflight import make_webhook_streams
 from turnout.subscriptions import open_store
 from turnout.subscriptions.sealing import secret_keys
 from turnout.subscriptions.store_url import existing

@@ -12,8 +12,8 @@ from turnout.console import add_console
 from turnout.demo.flights import check_stop
 from turnout.errors import Mistake
 from turnout.routes import Route
-from turnout.runtime.open_splits.slots import SlotUse
-from turnout.runtime.progress import Progress, RunResult
+from turnout.runtime.offsets import Progress, RunResult
+from turnout.runtime.open_splits import SlotUse
 from turnout.server.config import ServerConfig
 from turnout.server.routes.supervisor import Phase, Runner
 from turnout.server.serving import RouteServer, RunnerOf, spark_runner

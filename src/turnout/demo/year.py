@@ -25,7 +25,7 @@ from turnout.nats.wire import Connection, PullReader, Range, create_stream, stre
 from turnout.records.types import Fields
 from turnout.routes import Route
 from turnout.routes.document import TriggerPart
-from turnout.runtime.progress import Progress, RunResult
+from turnout.runtime.offsets import Progress, RunResult
 from turnout.spark.running.job import run
 from turnout.spark.session.build import route_session
 from turnout.subscriptions import open_store

@@ -21,12 +21,11 @@ from turnout.history.replay import ReplayPlan, StreamRange
 from turnout.nats.protocol.identity import StreamIdentity
 from turnout.nats.wire.positions import StreamPosition, position_of
 from turnout.routes import Route
-from turnout.runtime.backfill.ledger import BackfillLedger, MissedRange
-from turnout.runtime.backfill.seams import Positions, matched_before, seam_of
-from turnout.runtime.committed_offsets import committed
+from turnout.runtime.backfill import BackfillLedger, MissedRange, Positions, matched_before, seam_of
 from turnout.runtime.endpoints import SourceHistory, adapter_of
 from turnout.runtime.endpoints.adapter import StreamEnd
-from turnout.runtime.feeds.match_folder import MatchFolder
+from turnout.runtime.matches import MatchFolder
+from turnout.runtime.offsets import committed
 from turnout.runtime.preflight import preflight
 from turnout.subscriptions import Snapshot, Subscription, open_store
 from turnout.subscriptions.store_url import existing

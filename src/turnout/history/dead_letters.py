@@ -32,8 +32,8 @@ from turnout.records import ALIVE
 from turnout.records.types import Fields, RowIds
 from turnout.routes import Route
 from turnout.runtime.endpoints import adapter_of
-from turnout.runtime.endpoints.letters import NewLetter, SinkLetters
-from turnout.runtime.endpoints.record_rows import rows_of
+from turnout.runtime.endpoints.adapter import NewLetter, SinkLetters
+from turnout.runtime.endpoints.streams import rows_of
 from turnout.transforms.content_paths import KEY, VALUE
 
 REDRIVEN: Final = "Turnout-Redriven"

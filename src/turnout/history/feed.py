@@ -33,14 +33,13 @@ from turnout.engine import Program, Result
 from turnout.errors import ConfigError, Mistake, SubscriptionNotFoundError
 from turnout.nats.wire.positions import StreamPosition
 from turnout.routes import Route
-from turnout.runtime.backfill.pending import pending_positions
+from turnout.runtime.backfill import pending_positions
 from turnout.runtime.checkpoint import checkpoint_of, local_folder
-from turnout.runtime.committed_offsets import Offsets, committed
+from turnout.runtime.cursors import FeedCursor, split_part, with_part
 from turnout.runtime.endpoints import adapter_of
-from turnout.runtime.endpoints.feed_records import FeedRecords, RecordKey
-from turnout.runtime.feeds.cursors import FeedCursor, split_part, with_part
-from turnout.runtime.feeds.match_file import Sequences
-from turnout.runtime.feeds.match_folder import MatchFolder, hash_of
+from turnout.runtime.endpoints.streams import FeedRecords, RecordKey
+from turnout.runtime.matches import MatchFolder, Sequences, hash_of
+from turnout.runtime.offsets import Offsets, committed
 from turnout.subscriptions import Snapshot, Subscription
 from turnout.subscriptions.destinations import FEED
 from turnout.subscriptions.index import Index

@@ -30,7 +30,7 @@ from turnout.records.published import Published
 from turnout.records.types import ArrowBatch
 from turnout.routes import Route
 from turnout.runtime.endpoints import adapter_of
-from turnout.runtime.endpoints.letters import NewLetter
+from turnout.runtime.endpoints.adapter import NewLetter
 from turnout.runtime.preflight import preflight, with_stored_topics
 from turnout.subscriptions import Store, Subscription, open_store
 from turnout.subscriptions.index import Index

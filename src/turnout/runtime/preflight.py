@@ -1,16 +1,19 @@
-"""Preflight: facts from a route's servers before a record is read, for runs and observers."""
+"""Facts from a route's servers: before a record is read, for runs and observers, and the lag of a run."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TypeVar
+from pathlib import Path
+from typing import Final, TypeVar
 
 from turnout.engine.addresses import Addresses
 from turnout.errors import TurnoutError
 from turnout.routes import Route
-from turnout.runtime.endpoints import adapter_of
+from turnout.routes.endpoints import Source
+from turnout.runtime.endpoints import SourceSession, adapter_of
+from turnout.runtime.offsets import committed
 from turnout.secrets import masked_url
 
 _Answer = TypeVar("_Answer")
@@ -121,3 +124,76 @@ def _unstored_letters(route: Route) -> Iterator[str]:
     address = addresses.of(route.dead_letter.topic)
     if address.problem is not None and list(route.sinks)[address.sink] in route.stored:
         yield f"dead letters: {route.dead_letter.topic!r} {address.problem}, so that the first of them ends a run"
+
+
+def make_webhook_streams(route: Route, *, create: bool = True) -> list[str]:
+    """Make the stream of waiting deliveries and that of dead letters, or their Kafka topics, unless they exist.
+
+    Args:
+        route: the route; without webhooks nothing is made.
+        create: False to find out whether a run could make them, by the same questions.
+
+    Returns:
+        The names of those that were missing.
+
+    Raises:
+        ConfigError: the sink stores no deliveries.
+        ConnectionLostError: the server cannot be reached.
+        StreamError: the server refuses one; another stream may have its subjects, or an existing one not those.
+    """
+    webhooks = route.webhooks
+    if webhooks is None:
+        return []
+    sink = list(route.sinks.values())[webhooks.sink_index(list(route.sinks))]
+    adapter = adapter_of(sink)
+    # An adapter of a package may know a run's call alone.
+    return adapter.make_delivery_streams(webhooks) if create else adapter.make_delivery_streams(webhooks, create=False)
+
+
+_MOST_AGES: Final = 16
+"""Maximum number of ages to request: those of the streams or partitions with the largest lags."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """Lag of a route.
+
+    Attributes:
+        records: by stream, the sequences that are not read yet, or by ``topic:partition``, the offsets. With a filter
+            not all of them are for this route; of offsets some may hold no record.
+        seconds: the age of the oldest of them; 0 where there is none, None where the server does not say.
+    """
+
+    records: dict[str, int] = field(default_factory=dict)
+    seconds: float | None = 0.0
+
+
+def lag_of(source: Source, checkpoint: Path | None, session: SourceSession, now: float) -> Lag | None:
+    """Return the lag of a route with a source of streams; None without a checkpoint on this machine.
+
+    Args:
+        source: the route's.
+        checkpoint: its folder.
+        session: at the source's server.
+        now: seconds since the epoch.
+
+    Raises:
+        StreamError: a stream does not exist.
+        ConnectionLostError: the connection is lost.
+    """
+    ends = session.ends(source)
+    if checkpoint is None:
+        return None
+    done = committed(checkpoint)
+    # Of a stream that was made anew nothing is read yet.
+    created = {name: identity.created for name, identity in done.identities.items()}
+    known = {name for name, end in ends.items() if created.get(name, end.created) == end.created}
+    positions = {name: max(end.first, done.sequence(name) if name in known else 0) for name, end in ends.items()}
+    records = {stream: max(0, end.next - positions[stream]) for stream, end in ends.items()}
+    ages: list[float] = []
+    for stream in sorted((name for name, count in records.items() if count), key=records.__getitem__)[-_MOST_AGES:]:
+        age = session.age(stream, positions[stream], now)
+        if age is None:
+            return Lag(records, None)
+        ages.append(age)
+    return Lag(records, max(ages, default=0.0))

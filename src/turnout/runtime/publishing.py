@@ -1,27 +1,127 @@
-"""Publishing of a task's messages to the route's sinks, and dead letters for refused messages."""
+"""Publishing of a task's messages to the route's sinks, dead letters for refused messages, and the task's counts.
+
+All counts of a task are one text: Spark would plan, compile and run a sum for each number, in each micro-batch and
+task anew.
+"""
 
 from __future__ import annotations
 
+import json
+import logging
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeAlias
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from turnout.base.histogram import Histogram
-from turnout.engine import Counts, Result
+from turnout.engine.counts import Counts
+from turnout.engine.failures import IN_FULL
+from turnout.engine.flow import Flow
+from turnout.engine.result import Result
 from turnout.errors import StreamError
 from turnout.kafka.clients import INVALID_RECORD, INVALID_TIMESTAMP
 from turnout.kafka.control import Slot
 from turnout.records.published import TOO_LARGE, Published, Refuse
-from turnout.runtime.kafka_publisher import KafkaPublisher, KafkaSinkOptions
+from turnout.runtime.kafka.publisher import KafkaPublisher, KafkaSinkOptions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from turnout.engine import Messages
     from turnout.engine.messages import ListedMessages
+
+
+TALLY: Final = "counts string, failures bigint, failure string"
+"""The columns of a task's counts: a JSON object; the number of failures to log; and one of them, a JSON object too."""
+
+TALLY_SCHEMA: Final = pa.schema([("counts", pa.string()), ("failures", pa.int64()), ("failure", pa.string())])
+
+_NO_COUNTS: Final = "{}"
+
+
+def sum_of(texts: Iterable[str]) -> Counts:
+    """Return the sum of the column ``counts``."""
+    return sum((Counts.of_json(json.loads(text)) for text in texts), Counts())
+
+
+class TaskTally:
+    """Counts of one task, and the first of the failures to log."""
+
+    def __init__(self) -> None:
+        self.counts = Counts()
+        self._failures = 0
+        self._shown: list[Mapping[str, object]] = []
+
+    def add(self, *results: Result) -> None:
+        """Count batches, and changes of counted batches."""
+        for result in results:
+            self.counts += result.counts
+            self._failures += len(result.failures)
+            # Beyond the first of a batch failures are empty: they only count.
+            shown = [failure for failure in result.failures[:IN_FULL] if failure]
+            self._shown += shown[: IN_FULL - len(self._shown)]
+
+    def include(self, other: TaskTally) -> None:
+        """Add the counts and failures of a part of the task."""
+        self.counts += other.counts
+        self._failures += other._failures
+        self._shown += other._shown[: IN_FULL - len(self._shown)]
+
+    def resume(self, counts: Counts) -> None:
+        """Add what earlier attempts have counted."""
+        self.counts += counts
+
+    def acknowledged(self, delivery: Histogram, duplicates: int) -> None:
+        """Add how long messages took until they were acknowledged, and how many the sinks had before."""
+        self.counts += Counts(duplicates=duplicates, flow=Flow(delivery=delivery))
+
+    def rows(self) -> pa.RecordBatch:
+        """Return the counts in one row of `TALLY`, with the first failure; the others in rows of their own."""
+        shown: list[str | None] = [json.dumps(failure) for failure in self._shown] or [None]
+        more = len(shown) - 1
+        counts = [json.dumps(self.counts.to_json()), *[_NO_COUNTS] * more]
+        return pa.RecordBatch.from_arrays(
+            [pa.array(counts), pa.array([self._failures, *[0] * more]), pa.array(shown, pa.string())],
+            schema=TALLY_SCHEMA,
+        )
+
+
+FAILURES: Final = "_failures"
+"""Name of the observed column of a micro-batch's first failures, each a JSON object."""
+
+FAILURES_COUNT: Final = "_failures_count"
+"""Name of the observed column of the number of all failures."""
+
+_POSITION = ("topic", "partition", "offset", "timestamp")
+
+_log = logging.getLogger("turnout.errors")
+
+
+def log_failures(metrics: Mapping[str, Any], *, route: str) -> None:
+    """Write the observation to the logger ``turnout.errors``, at the level ERROR."""
+    count = metrics.get(FAILURES_COUNT) or 0
+    failures = metrics.get(FAILURES) or []
+    for failure in failures:
+        _log.error("route %s: %s", route, _sentence(json.loads(failure)))
+    if count > len(failures):
+        _log.error("route %s: %d more records failed in this micro-batch", route, count - len(failures))
+
+
+def _sentence(failure: Mapping[str, Any]) -> str:
+    """Return the sentence of Connect's log reporter for one failure."""
+    position = ", ".join(f"{name}={failure[name]!r}" for name in _POSITION if failure.get(name) is not None)
+    sentence = (
+        f"Error encountered. Executing stage '{failure['stage']}' with class '{failure['class_name']}', "
+        f"where consumed record is {{{position}}}: {failure['exception']}: {failure['message']}"
+    )
+    if failure.get("value") is None and failure.get("key") is None:
+        return sentence
+    return f"{sentence} (key={failure.get('key')!r}, value={failure.get('value')!r})"
+
 
 _REDUCED: Final = frozenset({TOO_LARGE, INVALID_TIMESTAMP, INVALID_RECORD})
 """Codes of refusals of dead letters that may be stored without their values or times."""

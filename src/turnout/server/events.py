@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from turnout.engine.counts import Counts
-from turnout.runtime.lag import Lag
-from turnout.runtime.progress import Progress
+from turnout.runtime.offsets import Progress
+from turnout.runtime.preflight import Lag
 from turnout.server.routes.state import MinutePace, State, StoredEvent
 from turnout.server.routes.supervisor import Phase, RouteStatus
 

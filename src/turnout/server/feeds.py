@@ -12,7 +12,7 @@ from typing import Final
 from turnout.history.feed import FeedPage, FeedReader
 from turnout.routes import Route
 from turnout.rpc.caller import Caller
-from turnout.runtime.feeds.cursors import FeedCursor, FeedCursors
+from turnout.runtime.cursors import FeedCursor, FeedCursors
 from turnout.server.errors import ConflictError, TooManyFollowersError
 from turnout.server.routes.routes import Routes
 from turnout.server.routes.table import RouteEntry

@@ -14,7 +14,7 @@ from turnout.errors import ConnectionLostError, StreamError, TurnoutError
 from turnout.routes.endpoints import Endpoint, Source
 from turnout.routes.loss_limits import HealthPart
 from turnout.runtime.endpoints import SourceSession, adapter_of
-from turnout.runtime.lag import Lag, lag_of
+from turnout.runtime.preflight import Lag, lag_of
 from turnout.secrets import masked_url
 from turnout.server.routes.state import Losses, State
 from turnout.server.routes.supervisor import Phase, Runner

@@ -21,9 +21,9 @@ from turnout._built import version as __version__
 from turnout.base.background import BackgroundStatus, statuses
 from turnout.engine.counts import COUNTS, OUTCOMES, CountInfo, Counts
 from turnout.engine.flow import Stages
-from turnout.runtime.lag import Lag
-from turnout.runtime.open_splits.slots import SlotUse
-from turnout.runtime.progress import Progress
+from turnout.runtime.offsets import Progress
+from turnout.runtime.open_splits import SlotUse
+from turnout.runtime.preflight import Lag
 from turnout.server.health import LossReport
 from turnout.server.inputs import OUTCOMES as OUTCOMES_OF_INPUTS
 from turnout.server.inputs import Intake

@@ -24,7 +24,7 @@ from turnout.rpc.caller import Caller, Tenants
 from turnout.rpc.server import registries, subscriptions_server
 from turnout.rpc.settings import ServerSettings
 from turnout.rpc.status import RefusedError
-from turnout.runtime.feeds.cursors import cursor_in
+from turnout.runtime.cursors import cursor_in
 from turnout.server.config import ServerConfig
 from turnout.server.deliveries import WebhookDeliveries
 from turnout.server.errors import RETRY_SECONDS, status_of

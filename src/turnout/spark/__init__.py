@@ -11,7 +11,7 @@ from turnout.base.deferred import names_at_first_use
 
 if TYPE_CHECKING:
     from turnout.engine.counts import Counts
-    from turnout.runtime.progress import Progress, RunResult
+    from turnout.runtime.offsets import Progress, RunResult
     from turnout.spark.formats.nats.source import register
     from turnout.spark.frames import Applied, apply_chain, match, subscriptions_table
     from turnout.spark.history.diff import DiffResult, diff

@@ -14,7 +14,7 @@ from turnout.routes.endpoints.formats import format_of, import_part
 if TYPE_CHECKING:
     from turnout.history.replay import StreamRange
     from turnout.routes import Route
-    from turnout.runtime.kafka_limits import KafkaLimits
+    from turnout.runtime.kafka.publisher import KafkaLimits
     from turnout.runtime.publishing import PublishingOptions
     from turnout.spark.history.recorded import RecordSpan
 

@@ -23,14 +23,11 @@ from turnout.kafka.control import Slot
 from turnout.nats.wire.records import SCHEMA
 from turnout.nats.wire.rows import with_stream
 from turnout.routes import Route
-from turnout.runtime.count_rows import TALLY, TALLY_SCHEMA, TaskTally
-from turnout.runtime.index.task_index import IndexLocation
-from turnout.runtime.kafka_limits import KafkaLimits, fitting
-from turnout.runtime.kafka_publisher import KafkaSinkOptions
-from turnout.runtime.open_splits.nats_reader import opened
-from turnout.runtime.open_splits.open_task import OpenTask
-from turnout.runtime.publishing import Publishers, PublishingOptions
-from turnout.runtime.split_rows import readers_of, splits_of
+from turnout.runtime.kafka.publisher import KafkaLimits, KafkaSinkOptions, fitting
+from turnout.runtime.open_task import OpenTask, opened
+from turnout.runtime.publishing import TALLY, TALLY_SCHEMA, Publishers, PublishingOptions, TaskTally
+from turnout.runtime.splits import readers_of, splits_of
+from turnout.runtime.task_index import IndexLocation
 from turnout.spark.endpoints import endpoint_of
 from turnout.spark.formats.nats.rows import open_split_of
 
@@ -38,8 +35,8 @@ if TYPE_CHECKING:
     from turnout.engine import Messages, Program, Result
     from turnout.engine.replay import Replay
     from turnout.records.listed import ListedRecords
-    from turnout.runtime.feeds.recorder import MatchRecorder
-    from turnout.runtime.source_options import SourceOptions
+    from turnout.runtime.nats.source import SourceOptions
+    from turnout.runtime.task_index import MatchRecorder
     from turnout.spark.formats.nats.reading import OpenSplit
     from turnout.subscriptions.index import Index
 
@@ -256,7 +253,7 @@ class SparkStage:
             yield from program.results(piece, index)
 
     def _recorder(self) -> MatchRecorder | None:
-        from turnout.runtime.feeds.recorder import MatchRecorder
+        from turnout.runtime.task_index import MatchRecorder
 
         return MatchRecorder(self.index) if self.stores_matches and self.index is not None else None
 

@@ -141,7 +141,7 @@ def test_pace_is_kept_minute_by_minute(bench: Bench) -> None:
 
 def test_a_lag_that_a_look_finds_is_kept(bench: Bench) -> None:
     """With the time of the micro-batches of the same minute."""
-    from turnout.runtime.lag import Lag
+    from turnout.runtime.preflight import Lag
 
     bench.start("a")
     bench.recorder.lagged("a", Lag({"IN": 7, "ON": 3}, 4.0))

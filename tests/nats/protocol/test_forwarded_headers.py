@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from turnout.nats.protocol.forwarded_headers import instructs_server
-from turnout.runtime.sink_options import SinkOptions
+from turnout.runtime.nats.sink import SinkOptions
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,8 @@ from turnout.nats.protocol.options import (
     ConnectionSettings,
 )
 from turnout.routes.endpoints import NatsSink, NatsSource
-from turnout.runtime.sink_options import SinkOptions
-from turnout.runtime.source_options import SourceOptions
+from turnout.runtime.nats.sink import SinkOptions
+from turnout.runtime.nats.source import SourceOptions
 
 NAMES = [field.name for field in fields(ConnectionSettings)]
 END = {"format": "nats", "servers": "a", "stream": "S"}

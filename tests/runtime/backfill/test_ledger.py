@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from turnout.runtime.backfill.ledger import BackfillLedger, WatchedStore
+from turnout.runtime.backfill import BackfillLedger, WatchedStore
 from turnout.subscriptions import Subscription
 from turnout.subscriptions.start import Start
 from turnout.subscriptions.store import edit

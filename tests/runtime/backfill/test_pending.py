@@ -10,8 +10,7 @@ import pytest
 from tests.runtime.backfill.test_ledger import Follower, run  # noqa: F401 - a fixture
 from tests.runtime.backfill.test_seams import REVISION, write
 
-from turnout.runtime.backfill.ledger import FILE
-from turnout.runtime.backfill.pending import pending_positions
+from turnout.runtime.backfill import FILE, pending_positions
 
 
 def pending(run: Follower, id_: str) -> dict[str, int]:  # noqa: F811 - the fixture

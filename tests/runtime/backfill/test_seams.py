@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from turnout.runtime.backfill.seams import matched_before, seam_of
+from turnout.runtime.backfill import matched_before, seam_of
 
 REVISION = "subscriptions.revision"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from turnout.routes.endpoints import NatsSource
-from turnout.runtime.endpoints.changes import server_changes
+from turnout.runtime.endpoints.adapter import server_changes
 
 
 @pytest.mark.parametrize(

@@ -22,8 +22,8 @@ from turnout.kafka.producer import KafkaMessages, KafkaProducer
 from turnout.routes.endpoints import KafkaSink, KafkaSource
 from turnout.runtime.endpoints import adapter_of
 from turnout.runtime.endpoints.adapter import StreamEnd
-from turnout.runtime.endpoints.kafka_probe import KafkaProbe
-from turnout.runtime.kafka_publisher import KafkaSinkOptions
+from turnout.runtime.endpoints.kafka.adapter import KafkaProbe
+from turnout.runtime.kafka.publisher import KafkaSinkOptions
 
 pytestmark = pytest.mark.kafka
 
@@ -108,7 +108,7 @@ def test_partitions_of_messages(broker: KafkaBroker, options: KafkaOptions) -> N
 
 def test_limits_of_batches() -> None:
     """A producer's batches are no larger than the smallest record that a topic takes."""
-    from turnout.runtime.kafka_limits import KafkaLimits
+    from turnout.runtime.kafka.publisher import KafkaLimits
 
     sink = KafkaSinkOptions(KafkaOptions.of("a:1"))
 

@@ -17,9 +17,9 @@ from turnout.kafka.producer import KafkaMessages
 from turnout.kafka.reader import SCHEMA
 from turnout.records.published import Published
 from turnout.routes import Route
-from turnout.runtime.endpoints import kafka_letters
 from turnout.runtime.endpoints.adapter import StreamEnd
-from turnout.runtime.endpoints.kafka import KafkaAdapter
+from turnout.runtime.endpoints.kafka import history as kafka_letters
+from turnout.runtime.endpoints.kafka.adapter import KafkaAdapter
 
 TEXT = """
 name: r

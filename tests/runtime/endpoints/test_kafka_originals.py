@@ -12,7 +12,7 @@ from turnout.engine.sample_records import SampleRecord
 from turnout.kafka.reader import SCHEMA
 from turnout.routes.endpoints import KafkaSource
 from turnout.runtime.endpoints.adapter import StreamEnd
-from turnout.runtime.endpoints.kafka_originals import kafka_originals
+from turnout.runtime.endpoints.kafka.history import kafka_originals
 
 SOURCE = KafkaSource.model_validate({"format": "kafka", "servers": "localhost:9092", "topics": ["a", "b"]})
 

@@ -14,7 +14,7 @@ from turnout.nats.protocol.identity import StreamIdentity
 from turnout.nats.wire import Connection, Publisher, create_stream, delete_stream, stored_message, stream_info
 from turnout.routes.endpoints import NatsSource
 from turnout.runtime.endpoints import adapter_of
-from turnout.runtime.endpoints import nats_originals as module
+from turnout.runtime.endpoints.nats import history as module
 
 
 def record(stream: str, offset: int, topic: str) -> SampleRecord:

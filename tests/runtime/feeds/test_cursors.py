@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turnout.errors import QuotaExceededError
-from turnout.runtime.feeds import cursors as cursors_module
-from turnout.runtime.feeds.cursors import FeedCursor, FeedCursors, cursor_at, cursor_of, offsets_in
+from turnout.runtime import cursors as cursors_module
+from turnout.runtime.cursors import FeedCursor, FeedCursors, cursor_at, cursor_of, offsets_in
 
 NAMES = st.sampled_from(["0", "1", "27", "ORDERS", "orders:0", "orders.eu:12"])
 OFFSETS = st.dictionaries(NAMES, st.integers(0, 30), max_size=5)

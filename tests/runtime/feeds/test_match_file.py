@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnout.runtime.feeds.match_file import Matches, MatchFile, MatchFileError, decoded, encode
+from turnout.runtime.matches import Matches, MatchFile, MatchFileError, decoded, encode
 
 SUBSCRIPTION = st.sampled_from([0, 1, 7, 2**63, 2**64 - 1])
 BASE = st.sampled_from([0, 1, 2**31, 2**50])

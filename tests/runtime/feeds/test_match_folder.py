@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnout.runtime.feeds.match_file import Matches, encode
-from turnout.runtime.feeds.match_folder import MatchFolder, MatchPart, hash_of
+from turnout.runtime.matches import Matches, MatchFolder, MatchPart, encode, hash_of
 
 ONE = hash_of("one")
 STREAM = "ORDERS"

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from turnout.base.caches import LruCache
-from turnout.runtime.index import task_index as index_place
-from turnout.runtime.index.server import IndexServer
+from turnout.runtime import task_index as index_place
+from turnout.runtime.driver import IndexServer
 from turnout.subscriptions.index import IndexFileError
 
 

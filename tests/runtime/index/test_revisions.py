@@ -12,9 +12,9 @@ import pytest
 
 from turnout.conditions import kiwi
 from turnout.errors import ConfigError, StoreUnavailableError
-from turnout.runtime.backfill.ledger import BackfillLedger
-from turnout.runtime.index import revisions as module
-from turnout.runtime.index.revisions import Revisions
+from turnout.runtime import revisions as module
+from turnout.runtime.backfill import BackfillLedger
+from turnout.runtime.revisions import Revisions
 from turnout.subscriptions import Changes, Subscription
 from turnout.subscriptions.deadline import remaining
 from turnout.subscriptions.index import Index

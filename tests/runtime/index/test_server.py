@@ -11,8 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 from tests.runtime.index.conftest import Folder
 
-from turnout.runtime.index.client import AskedRevisions
-from turnout.runtime.index.server import IndexServer
+from turnout.runtime.driver import AskedRevisions, IndexServer
 
 
 def test_the_source_asks_for_revisions(folder: Folder, server: IndexServer) -> None:

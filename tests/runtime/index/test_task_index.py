@@ -12,9 +12,9 @@ import pytest
 from tests.runtime.index.conftest import Folder
 
 from turnout.errors import ConnectionLostError
-from turnout.runtime.index import task_index as index_place
-from turnout.runtime.index.server import IndexServer
-from turnout.runtime.index.task_index import IndexLocation
+from turnout.runtime import task_index as index_place
+from turnout.runtime.driver import IndexServer
+from turnout.runtime.task_index import IndexLocation
 
 
 def files_of(place: IndexLocation, revision: int) -> set[str]:

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 from tests.runtime.open_splits.fakes import FakeRevisions, read
 
-from turnout.runtime.open_splits import ledger, progress_files
-from turnout.runtime.open_splits.ledger import OpenSplits, Plan
-from turnout.runtime.open_splits.progress_files import OpenProgress
+from turnout.runtime import open_splits
+from turnout.runtime.open_splits import OpenProgress, OpenSplits, Plan, ProgressFolder
 
 
 def test_a_new_split_begins_where_it_was_planned(tmp_path: Path) -> None:
@@ -58,7 +57,7 @@ def test_a_number_is_never_used_twice(tmp_path: Path) -> None:
 
 def test_the_counts_of_another_process_are_counted_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It was killed before its micro-batch was reported; those of this process were reported as they were recorded."""
-    monkeypatch.setattr(ledger, "PROCESS", "killed")
+    monkeypatch.setattr(open_splits, "PROCESS", "killed")
     killed = OpenSplits(tmp_path)
     killed.record(killed.begin(1, 1, None), OpenProgress(11, read(10)), final=False)
     monkeypatch.undo()
@@ -110,10 +109,10 @@ def test_progress_is_marked_with_the_process(tmp_path: Path) -> None:
     splits = OpenSplits(tmp_path)
     splits.record(splits.begin(1, 1, None), OpenProgress(5, process="task"), final=False)
 
-    recorded = progress_files.ProgressFolder(tmp_path).read(1)
+    recorded = ProgressFolder(tmp_path).read(1)
 
     assert recorded is not None
-    assert recorded.process == progress_files.PROCESS
+    assert recorded.process == open_splits.PROCESS
 
 
 def test_splits_stay_open_by_what_a_gap_costs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,7 +123,7 @@ def test_splits_stay_open_by_what_a_gap_costs(tmp_path: Path, monkeypatch: pytes
     splits.open()
     first = splits.begin(1, 5, None)
     splits.reads(first)
-    assert (splits.ready, splits.gap, first.seconds) == (False, None, ledger.FIRST_SECONDS)
+    assert (splits.ready, splits.gap, first.seconds) == (False, None, open_splits.FIRST_SECONDS)
     splits.record(first, OpenProgress(9), final=True)
     now += 0.08
     second = splits.begin(2, 9, None)
@@ -148,7 +147,7 @@ def test_a_backlog_between_two_splits_is_no_gap(tmp_path: Path) -> None:
     splits.reads(splits.begin(2, 100_000, None))
 
     assert splits.gap is None
-    assert splits.seconds == ledger.FIRST_SECONDS
+    assert splits.seconds == open_splits.FIRST_SECONDS
 
 
 def test_a_stop_is_not_undone_by_a_task_that_begins(tmp_path: Path) -> None:

@@ -21,15 +21,13 @@ from turnout.engine import Counts
 from turnout.errors import ConnectionLostError, StreamError
 from turnout.nats.wire import Connection, purge_stream
 from turnout.records.listed import as_batch
-from turnout.runtime.count_rows import TaskTally
-from turnout.runtime.gaps import report_loss
-from turnout.runtime.open_splits import open_task
-from turnout.runtime.open_splits.ledger import OpenSplits
-from turnout.runtime.open_splits.nats_reader import opened
-from turnout.runtime.open_splits.open_task import OpenTask
-from turnout.runtime.open_splits.progress_files import OpenProgress, ProgressFolder
-from turnout.runtime.open_splits.server import OpenSplitServer
-from turnout.runtime.source_options import SourceOptions
+from turnout.runtime import open_task
+from turnout.runtime.driver import OpenSplitServer
+from turnout.runtime.nats.source import SourceOptions
+from turnout.runtime.nats.stream import report_loss
+from turnout.runtime.open_splits import OpenProgress, OpenSplits, ProgressFolder
+from turnout.runtime.open_task import OpenTask, opened
+from turnout.runtime.publishing import TaskTally
 from turnout.spark.formats.nats.reading import OpenSplit
 
 pytestmark = pytest.mark.jetstream

@@ -13,7 +13,7 @@ from turnout.base.histogram import Histogram
 from turnout.base.untrusted import LARGEST_SEQUENCE
 from turnout.engine.counts import NUMBERS, Counts
 from turnout.engine.flow import Flow
-from turnout.runtime.open_splits.progress_files import OpenProgress, ProgressFolder, position_after
+from turnout.runtime.open_splits import OpenProgress, ProgressFolder, position_after
 
 WHOLE = st.integers(0, LARGEST_SEQUENCE)
 

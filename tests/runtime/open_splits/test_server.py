@@ -14,10 +14,8 @@ import pytest
 from tests.runtime.open_splits.fakes import FakeRevisions, read
 
 from turnout.errors import ConnectionLostError, RunError
-from turnout.runtime.open_splits.client import OpenSession, ask_plan
-from turnout.runtime.open_splits.ledger import OpenSplits, Plan
-from turnout.runtime.open_splits.progress_files import OpenProgress, ProgressFolder, position_after
-from turnout.runtime.open_splits.server import OpenSplitServer
+from turnout.runtime.driver import OpenSession, OpenSplitServer, ask_plan
+from turnout.runtime.open_splits import OpenProgress, OpenSplits, Plan, ProgressFolder, position_after
 
 
 @pytest.fixture

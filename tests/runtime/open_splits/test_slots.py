@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from turnout.runtime.open_splits.slots import SlotUse, TaskSlots
+from turnout.runtime.open_splits import SlotUse, TaskSlots
 
 
 def test_one_slot_is_left_for_others() -> None:

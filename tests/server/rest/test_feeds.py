@@ -21,7 +21,7 @@ from tests.server.test_serving import serving
 from turnout.nats.wire import Connection
 from turnout.nats.wire.streams import purge_stream
 from turnout.rpc.caller import Caller, Right
-from turnout.runtime.feeds.cursors import FeedCursors
+from turnout.runtime.cursors import FeedCursors
 from turnout.server.feeds import Feeds
 from turnout.server.security import Principal
 from turnout.subscriptions import open_store

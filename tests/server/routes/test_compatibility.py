@@ -11,7 +11,7 @@ import yaml
 from tests.runtime.test_committed_offsets import checkpoint
 from turnout.errors import ConfigError
 from turnout.routes import Route
-from turnout.runtime.committed_offsets import committed
+from turnout.runtime.offsets import committed
 from turnout.server.errors import ConflictError
 from turnout.server.routes.compatibility import begun_at, checked_start, compatibility, is_safe, set_aside
 

@@ -9,7 +9,7 @@ import pytest
 from tests.server.conftest import Bench, route_text, wait_for
 from tests.server.routes.test_compatibility import checkpoint
 from turnout.errors import RouteError
-from turnout.runtime.committed_offsets import Offsets
+from turnout.runtime.offsets import Offsets
 from turnout.server.errors import ConflictError, StaleError, UnsafeChangeError
 from turnout.server.preconditions import Preconditions
 from turnout.server.routes.supervisor import Phase

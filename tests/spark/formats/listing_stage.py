@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
-from turnout.runtime.split_rows import splits_of
+from turnout.runtime.splits import splits_of
 
 
 class ListingStage:

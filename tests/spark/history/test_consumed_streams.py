@@ -28,7 +28,7 @@ from turnout.nats.wire import (
     stream_info,
 )
 from turnout.routes import Route
-from turnout.runtime.source_options import SourceOptions
+from turnout.runtime.nats.source import SourceOptions
 from turnout.spark.formats.nats.source import NatsReader
 from turnout.spark.history.traffic import traffic_in_tasks
 from turnout.subscriptions import Subscription, open_store

@@ -12,8 +12,8 @@ from tests.spark.reads import RecordedReads
 
 from turnout.errors import ConfigError
 from turnout.routes.endpoints import FileSource, KafkaSource, NatsSource
-from turnout.runtime.kafka_source import KafkaSourceOptions
-from turnout.runtime.option_text import decoded
+from turnout.runtime.kafka.source import KafkaSourceOptions
+from turnout.runtime.splits import decoded
 from turnout.spark.formats.kafka.source import OPTIONS
 from turnout.spark.history.recorded import RecordSpan, recorded, same_source
 

@@ -10,7 +10,7 @@ import pytest
 
 from turnout.engine.counts import Counts
 from turnout.routes import Route
-from turnout.runtime.progress import Progress
+from turnout.runtime.offsets import Progress
 from turnout.spark.running.application import Application
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from tests.spark.running.test_reports import Query, Report, idle
 
 from turnout.engine.counts import Counts
-from turnout.runtime.progress import Progress
+from turnout.runtime.offsets import Progress
 from turnout.spark.running.open_run import OpenRun
 from turnout.spark.running.run_counts import RunCounts
 

@@ -18,7 +18,7 @@ from turnout.demo.flights import messages
 from turnout.embedded import NatsServer
 from turnout.nats.wire.rows import record_batch, row, with_stream
 from turnout.routes import Route
-from turnout.runtime.index.task_index import IndexLocation
+from turnout.runtime.task_index import IndexLocation
 from turnout.spark.stage import SparkStage
 from turnout.spark.workers.daemon import IMPORTS, ROUTES_ONLY
 from turnout.spark.workers.map_in_arrow import map_in_arrow

@@ -128,7 +128,7 @@ def feed(
 ) -> None:
     """Read the messages of a subscription; nothing is delivered, and no copy of them is stored."""
     from turnout.history.feed import FeedReader
-    from turnout.runtime.feeds.cursors import cursor_of
+    from turnout.runtime.cursors import cursor_of
 
     begin = None if after is None else cursor_of(after)
     if after is not None and begin is None:

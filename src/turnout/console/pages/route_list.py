@@ -18,7 +18,7 @@ from turnout.console.figures import sparkline
 from turnout.console.formatting import rate, span
 from turnout.console.render import page, page_router
 from turnout.engine.counts import Counts
-from turnout.runtime.lag import Lag
+from turnout.runtime.preflight import Lag
 from turnout.secrets import masked_url
 from turnout.server.rest.dependencies import Parts, PartsDep, Reads
 from turnout.server.routes.state import Losses, StoredEvent

@@ -19,8 +19,8 @@ from turnout.console.formatting import moment, pretty
 from turnout.console.render import page, page_router
 from turnout.console.shown_store import routes_with_stores, shown_store
 from turnout.errors import ConditionError, ConfigError, HistoryForgottenError, Mistake, SubscriptionNotFoundError
-from turnout.runtime.committed_offsets import Offsets
-from turnout.runtime.feeds.cursors import FeedCursor, cursor_among
+from turnout.runtime.cursors import FeedCursor, cursor_among
+from turnout.runtime.offsets import Offsets
 from turnout.server.rest.dependencies import Parts, PartsDep, Reads, asks_servers, is_masked, reads_store
 from turnout.server.rest.models import RequestForm
 from turnout.server.sandbox import route_of

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, TypeAlias
 
 from turnout.errors import ConfigError, Mistake
+from turnout.routes.endpoints import Endpoint
+from turnout.routes.values import listed
+from turnout.secrets import is_secret
 
 if TYPE_CHECKING:
     from threading import Event
@@ -19,13 +22,143 @@ if TYPE_CHECKING:
     from turnout.engine.sample_records import SampleRecord
     from turnout.nats.wire.positions import StreamPosition
     from turnout.records.published import Published, Refuse
-    from turnout.records.types import ArrowBatch
+    from turnout.records.types import ArrowBatch, Fields
     from turnout.routes.endpoints import Endpoint, Source
     from turnout.routes.webhooks import WebhooksPart
-    from turnout.runtime.endpoints.changes import Change
-    from turnout.runtime.endpoints.feed_records import FeedRecords
-    from turnout.runtime.endpoints.letters import SinkLetters
-    from turnout.runtime.endpoints.source_streams import SourceStreams
+    from turnout.runtime.endpoints.streams import FeedRecords, SourceStreams
+
+
+Verdict = Literal["safe", "needs_new_checkpoint"]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Difference between two versions of a route.
+
+    Attributes:
+        change: the changed setting, by its path in the file.
+        verdict: whether the new version can continue from the checkpoint of the old one.
+        reason: why, in a sentence.
+        uncovers: whether content that was masked or removed may be delivered as it is.
+    """
+
+    change: str
+    verdict: Verdict
+    reason: str
+    uncovers: bool = False
+
+    @property
+    def safe(self) -> bool:
+        """True if the new version can continue from the checkpoint."""
+        return self.verdict == "safe"
+
+
+def unsafe_change(change: str, reason: str) -> Change:
+    """Return a change after which positions in the checkpoint mean something else, or nothing."""
+    return Change(change, "needs_new_checkpoint", reason)
+
+
+def safe_change(change: str, reason: str) -> Change:
+    """Return a change after which the checkpoint can be used."""
+    return Change(change, "safe", reason)
+
+
+def server_changes(old: Endpoint, new: Endpoint, reason: str) -> Iterator[Change]:
+    """Yield the change of the servers; it is safe if an address is common to both versions.
+
+    Args:
+        old: the source before.
+        new: the source after.
+        reason: why positions at other servers mean nothing.
+    """
+    written = [listed(getattr(source, "servers", None)) for source in (old, new)]
+    if written[0] == written[1]:
+        return
+    before, after = ({host.rstrip("/").lower() for host in source.hosts} for source in (old, new))
+    if before & after:
+        yield safe_change("source.servers", "at least one address is as before: it is the same cluster")
+    else:
+        yield unsafe_change("source.servers", reason)
+
+
+def other_changes(old: Endpoint, new: Endpoint, handled: Collection[str]) -> Iterator[Change]:
+    """Yield changes of options that do not affect positions."""
+    before, after = (version.model_dump(by_alias=True) for version in (old, new))
+    for name in before:
+        if name in handled or before[name] == after[name]:
+            continue
+        if name == "start":
+            reason = "it has an effect where there is no checkpoint; reset the offsets to go elsewhere"
+            yield safe_change("source.start", reason)
+        elif is_secret(name):
+            yield safe_change(f"source.{name}", "the reader does not affect the records")
+        else:
+            yield safe_change(f"source.{name}", "it changes how the source is read, and not where")
+
+
+class NewLetter(NamedTuple):
+    """Message to be added among dead letters."""
+
+    headers: list[tuple[str, bytes]]
+    value: bytes
+    message_id: str | None = None
+
+
+class SinkLetters(Protocol):
+    """Dead letters on one topic of a sink.
+
+    Attributes:
+        stream: stream of the letters; in Kafka the topic itself.
+        keeps_keys: True if letters have the keys of their records.
+        deletion_problem: reason that single letters cannot be deleted; None if they can.
+    """
+
+    @property
+    def stream(self) -> str: ...  # noqa: D102 - described above
+    @property
+    def keeps_keys(self) -> bool: ...  # noqa: D102
+    @property
+    def deletion_problem(self) -> str | None: ...  # noqa: D102
+
+    def stream_of(self, row: Fields) -> str:
+        """Return the stream of a letter, in Kafka ``topic:partition``."""
+
+    def holds(self, stream: str) -> bool:
+        """Return True if letters are stored in this stream, or partition."""
+
+    def history(self) -> AbstractContextManager[SourceHistory]:
+        """Open a connection to read the letters.
+
+        Raises:
+            StreamError: the stream, or the topic, does not exist.
+            ConnectionLostError: the server cannot be reached.
+        """
+
+    def at(self, sequence: int) -> StreamPosition:
+        """Return a sequence of the letters' stream as a position; in Kafka, the offset in each partition."""
+
+    def add(self, letter: NewLetter, stream: str) -> None:
+        """Publish a message among the letters of a stream, and wait until it is stored.
+
+        Raises:
+            StreamError: the server refuses it.
+            ConnectionLostError: the server does not come back in time.
+        """
+
+    def exchange(self, added: Sequence[NewLetter], deleted: Sequence[tuple[str, int]]) -> None:
+        """Publish letters and, when they are stored, delete those at some positions, as far as they are still there.
+
+        It may be called only if there is no `deletion_problem`.
+
+        Args:
+            added: letters to publish.
+            deleted: stream and sequence of each letter to delete.
+
+        Raises:
+            StreamError: the server refuses to delete, or to store a letter.
+            ConnectionLostError: the server does not come back in time.
+        """
+
 
 Start: TypeAlias = str | int | Mapping[str, object]
 """Start position: ``earliest``, ``latest``, a sequence, an ISO time, or positions by stream or topic."""

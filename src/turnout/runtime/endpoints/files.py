@@ -9,8 +9,14 @@ from typing import cast
 
 from turnout.errors import ConfigError, Mistake, TurnoutError
 from turnout.routes.endpoints import FileSink, FileSource
-from turnout.runtime.endpoints.adapter import EndpointAdapter, EndpointProbe, Start
-from turnout.runtime.endpoints.changes import Change, other_changes, unsafe_change
+from turnout.runtime.endpoints.adapter import (
+    Change,
+    EndpointAdapter,
+    EndpointProbe,
+    Start,
+    other_changes,
+    unsafe_change,
+)
 
 
 class FileAdapter(EndpointAdapter):

@@ -16,7 +16,7 @@ from pydantic import BaseModel, Field, StringConstraints, ValidationError
 from turnout.errors import SubscriptionNotFoundError, TurnoutError, message_of
 from turnout.history.feed import MOST_MESSAGES, FeedMessage, FeedPage
 from turnout.rpc.caller import Caller, Right
-from turnout.runtime.feeds.cursors import MAX_CURSOR, FeedCursor, cursor_in
+from turnout.runtime.cursors import MAX_CURSOR, FeedCursor, cursor_in
 from turnout.server.errors import problem, status_of
 from turnout.server.feeds import Feed
 from turnout.server.rest.dependencies import Parts, Reads, in_pool, parts_of

@@ -21,8 +21,7 @@ from turnout.routes import Route
 from turnout.routes.endpoints import Source
 from turnout.runtime.checkpoint import checkpoint_of
 from turnout.runtime.endpoints import adapter_of
-from turnout.runtime.endpoints.adapter import Start
-from turnout.runtime.endpoints.changes import Change, safe_change, unsafe_change
+from turnout.runtime.endpoints.adapter import Change, Start, safe_change, unsafe_change
 from turnout.secrets import is_secret, masked_url
 from turnout.server.errors import ConflictError
 

@@ -12,10 +12,9 @@ from pathlib import Path
 from turnout.base.files import replace_file
 from turnout.errors import Mistake, RouteError
 from turnout.routes import Route
-from turnout.runtime.committed_offsets import Offsets, committed
-from turnout.runtime.endpoints.adapter import Start
-from turnout.runtime.endpoints.changes import Change
-from turnout.runtime.open_splits.slots import SlotUse
+from turnout.runtime.endpoints.adapter import Change, Start
+from turnout.runtime.offsets import Offsets, committed
+from turnout.runtime.open_splits import SlotUse
 from turnout.server.config import RestartsPart
 from turnout.server.errors import ConflictError, StaleError, UnsafeChangeError
 from turnout.server.events import Recorder

@@ -18,8 +18,8 @@ from turnout.engine.counts import Counts
 from turnout.errors import ConnectionLostError, Mistake, TurnoutError
 from turnout.history.masking import masked_sentence
 from turnout.routes import Route
-from turnout.runtime.open_splits.slots import SlotUse
-from turnout.runtime.progress import Progress, RunResult
+from turnout.runtime.offsets import Progress, RunResult
+from turnout.runtime.open_splits import SlotUse
 from turnout.secrets import masked_url
 from turnout.server.config import RestartsPart
 

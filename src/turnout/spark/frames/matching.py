@@ -17,7 +17,7 @@ from pyspark.sql import types as T
 
 from turnout.base.files import lasting_folder
 from turnout.errors import ConfigError, Mistake
-from turnout.runtime.frames.reading import millis_of, whole
+from turnout.runtime.frames.columns import millis_of, whole
 from turnout.spark.frames.columns import case_rule, with_record_names
 from turnout.spark.frames.metadata import FrameMetadata
 from turnout.spark.workers.map_in_arrow import map_in_arrow

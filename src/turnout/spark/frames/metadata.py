@@ -25,7 +25,7 @@ from turnout.records.field_paths import (
     listed_path,
 )
 from turnout.records.path_texts import element_texts_at, leaf_texts_at, texts_at
-from turnout.runtime.frames.reading import blocks_of, millis_of, texts_of, whole
+from turnout.runtime.frames.columns import blocks_of, millis_of, texts_of, whole
 from turnout.spark.frames.columns import HEADERS, foreign, is_headers, schema_of
 from turnout.subscriptions.index import Column
 

@@ -25,10 +25,10 @@ from turnout.errors import ConnectionLostError, StreamError
 from turnout.history.diff.differences import Differences
 from turnout.history.diff.report import DiffReport
 from turnout.routes import Route
-from turnout.runtime.index.task_index import IndexLocation
-from turnout.runtime.java_failures import run_error
+from turnout.runtime.java import run_error
 from turnout.runtime.preflight import preflight
-from turnout.runtime.split_rows import records_of
+from turnout.runtime.splits import records_of
+from turnout.runtime.task_index import IndexLocation
 from turnout.spark.endpoints import reads_splits
 from turnout.spark.history.recorded import RecordSpan, check_source, recorded, same_source
 from turnout.spark.running.matching import RunMatching

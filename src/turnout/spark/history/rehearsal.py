@@ -15,7 +15,7 @@ from turnout.engine.counts import Counts
 from turnout.engine.deliveries import NO_SUBSCRIPTION
 from turnout.engine.result import Result, Sent
 from turnout.records.header_column import ARROW
-from turnout.runtime.count_rows import TALLY, TALLY_SCHEMA, TaskTally, sum_of
+from turnout.runtime.publishing import TALLY, TALLY_SCHEMA, TaskTally, sum_of
 from turnout.spark.stage import SparkStage
 
 _COLUMNS: Final = (

@@ -19,12 +19,11 @@ from turnout.engine.counts import Counts
 from turnout.history.replay import ReplayPlan, ReplayState, Splitting, StreamRange, claimed, plan_replay
 from turnout.history.tap import check_names
 from turnout.routes import Route
-from turnout.runtime.failure_log import log_failures
-from turnout.runtime.input_partitions import even_spans
-from turnout.runtime.java_failures import run_error
-from turnout.runtime.option_text import encoded
+from turnout.runtime.java import run_error
+from turnout.runtime.offsets import Progress
 from turnout.runtime.preflight import with_stored_topics
-from turnout.runtime.progress import Progress
+from turnout.runtime.publishing import log_failures
+from turnout.runtime.splits import encoded, even_spans
 from turnout.spark.endpoints import activate, endpoint_of, publishes
 from turnout.spark.formats.nats.source import register
 from turnout.spark.history.rehearsal import DELIVERIES, Rehearsal, counted, deliveries_of

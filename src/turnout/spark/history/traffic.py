@@ -22,9 +22,9 @@ from turnout.engine import Program, pieces
 from turnout.errors import ConfigError, Mistake
 from turnout.history.traffic import TrafficWatch, traffic_from
 from turnout.routes import Route
-from turnout.runtime.index.task_index import IndexLocation
-from turnout.runtime.java_failures import run_error
-from turnout.runtime.split_rows import records_of
+from turnout.runtime.java import run_error
+from turnout.runtime.splits import records_of
+from turnout.runtime.task_index import IndexLocation
 from turnout.spark.history.recorded import RecordSpan, check_source, recorded
 from turnout.spark.running.matching import RunMatching
 from turnout.spark.workers.map_in_arrow import map_in_arrow

@@ -12,9 +12,9 @@ from pyspark.sql import SparkSession
 
 from turnout.errors import Mistake, RunError
 from turnout.routes import Route
-from turnout.runtime.java_failures import run_error
-from turnout.runtime.open_splits.slots import SLOTS, SlotUse
-from turnout.runtime.progress import Progress, RunResult
+from turnout.runtime.java import run_error
+from turnout.runtime.offsets import Progress, RunResult
+from turnout.runtime.open_splits import SLOTS, SlotUse
 from turnout.spark.running.job import run
 from turnout.spark.running.open_run import task_slots
 from turnout.spark.session.build import server_session, session_for

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from turnout.base.background import Background
 from turnout.history.backfill import next_part, resolve_seams
 from turnout.routes import Route
-from turnout.runtime.backfill.ledger import BackfillLedger
+from turnout.runtime.backfill import BackfillLedger
 from turnout.spark.history.replay import carry_out
 
 _log = logging.getLogger(__name__)

@@ -15,7 +15,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from turnout.errors import RunError, TurnoutError
-from turnout.runtime.java_failures import in_one_line, run_error
+from turnout.runtime.java import in_one_line, run_error
 from turnout.spark.session.jvm import how_jvm_ended
 
 _AGAIN: Final = "run it again: it continues from its checkpoint"

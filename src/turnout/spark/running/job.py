@@ -17,17 +17,14 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from turnout.base.files import scratch_folder
 from turnout.errors import RunError, TurnoutError
 from turnout.routes import Route
-from turnout.runtime.backfill.ledger import BackfillLedger
-from turnout.runtime.checkpoint import BatchRevisions, checkpoint_of, keep_private, local_folder
-from turnout.runtime.checkpoint_lock import claimed
-from turnout.runtime.checkpoint_repair import mend
-from turnout.runtime.failure_log import log_failures
-from turnout.runtime.feeds.merging import FeedMerging
-from turnout.runtime.java_failures import run_error
-from turnout.runtime.option_text import encoded
-from turnout.runtime.preflight import preflight
-from turnout.runtime.progress import Progress, RunResult, StartupStep
-from turnout.runtime.webhook_streams import make_webhook_streams
+from turnout.runtime.backfill import BackfillLedger
+from turnout.runtime.checkpoint import BatchRevisions, checkpoint_of, claimed, keep_private, local_folder, mend
+from turnout.runtime.java import run_error
+from turnout.runtime.matches import FeedMerging
+from turnout.runtime.offsets import Progress, RunResult, StartupStep
+from turnout.runtime.preflight import make_webhook_streams, preflight
+from turnout.runtime.publishing import log_failures
+from turnout.runtime.splits import encoded
 from turnout.spark.endpoints import ReadOptions, activate, endpoint_of, has_transactions, publishes, reads_splits
 from turnout.spark.running.backfill import Backfill
 from turnout.spark.running.executors import ExecutorWatch

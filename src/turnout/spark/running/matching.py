@@ -14,11 +14,11 @@ from turnout.engine import Program
 from turnout.engine.subject_filters import SubjectFilters
 from turnout.errors import StreamError
 from turnout.routes import Route
-from turnout.runtime.backfill.ledger import BackfillLedger
+from turnout.runtime.backfill import BackfillLedger
+from turnout.runtime.driver import IndexServer
 from turnout.runtime.endpoints import adapter_of
-from turnout.runtime.index.revisions import Revisions
-from turnout.runtime.index.server import IndexServer
-from turnout.runtime.index.task_index import IndexLocation
+from turnout.runtime.revisions import Revisions
+from turnout.runtime.task_index import IndexLocation
 from turnout.spark.session.connect import is_connect, own_address
 from turnout.subscriptions import Snapshot
 

@@ -12,12 +12,11 @@ from pyspark.sql import SparkSession
 
 from turnout.engine.counts import Counts
 from turnout.routes import Route
-from turnout.runtime.backfill.ledger import BackfillLedger
-from turnout.runtime.index.revisions import Revisions
-from turnout.runtime.nats_offsets import number_in
-from turnout.runtime.open_splits.ledger import OpenSplits
-from turnout.runtime.open_splits.server import OpenSplitServer
-from turnout.runtime.open_splits.slots import SLOTS
+from turnout.runtime.backfill import BackfillLedger
+from turnout.runtime.driver import OpenSplitServer
+from turnout.runtime.offsets import number_in
+from turnout.runtime.open_splits import SLOTS, OpenSplits
+from turnout.runtime.revisions import Revisions
 from turnout.spark.endpoints import stays_open
 from turnout.spark.running.matching import driver_address
 

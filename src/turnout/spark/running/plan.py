@@ -9,8 +9,7 @@ from pyspark.sql import functions as F
 
 from turnout.engine.failures import IN_FULL
 from turnout.routes import Route
-from turnout.runtime.count_rows import TALLY
-from turnout.runtime.failure_log import FAILURES, FAILURES_COUNT
+from turnout.runtime.publishing import FAILURES, FAILURES_COUNT, TALLY
 from turnout.spark.endpoints import endpoint_of, publishes
 from turnout.spark.stage import MESSAGE_ID, MESSAGES, SINK, SparkStage
 from turnout.spark.workers.map_in_arrow import map_in_arrow

@@ -12,9 +12,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from turnout.base.untrusted import is_whole
 from turnout.engine.counts import Counts
-from turnout.runtime.committed_offsets import REVISION
-from turnout.runtime.count_rows import sum_of
-from turnout.runtime.nats_offsets import WARNING
+from turnout.runtime.offsets import REVISION, WARNING
+from turnout.runtime.publishing import sum_of
 
 _RAN = "addBatch"
 """Duration that Spark reports for a micro-batch but not for an idle trigger."""

@@ -11,9 +11,9 @@ from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
 
 from turnout.engine.counts import Counts
-from turnout.runtime.failure_log import log_failures
-from turnout.runtime.open_splits.open_task import RECORD_SECONDS
-from turnout.runtime.progress import Progress, RunResult
+from turnout.runtime.offsets import Progress, RunResult
+from turnout.runtime.open_task import RECORD_SECONDS
+from turnout.runtime.publishing import log_failures
 from turnout.spark.running.matching import RunMatching
 from turnout.spark.running.open_run import OpenRun
 from turnout.spark.running.plan import OBSERVED

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from turnout.base.background import run_once
 from turnout.loops import fill_cache
-from turnout.runtime.count_rows import TALLY
+from turnout.runtime.publishing import TALLY
 from turnout.spark.endpoints import activate
 from turnout.spark.formats.nothing import plan_read
 from turnout.spark.stage import SparkStage

@@ -17,8 +17,7 @@ from pyspark.sql import SparkSession
 
 from turnout.base.files import append_privately, lasting_folder, private_folder
 from turnout.routes import Route
-from turnout.runtime.java import Java, use_java
-from turnout.runtime.java_failures import run_error
+from turnout.runtime.java import Java, run_error, use_java
 from turnout.spark.endpoints import reads_splits
 from turnout.spark.session.class_archive import archive_options, check_spark_home, jars_of_spark
 from turnout.spark.session.connect import connect, is_connect

@@ -13,7 +13,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from turnout.errors import MissingExtraError, RunError
-from turnout.runtime.java_failures import in_one_line
+from turnout.runtime.java import in_one_line
 
 _SCHEME: Final = "sc://"
 _PORT: Final = 15002

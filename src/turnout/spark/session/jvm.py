@@ -25,7 +25,7 @@ from pyspark.sql import SparkSession
 
 from turnout.base.files import scratch_folder
 from turnout.errors import RunError
-from turnout.runtime.java_failures import in_one_line
+from turnout.runtime.java import in_one_line
 
 _LAST_BREATH_SECONDS = 5.0
 """Connections break before the process has ended."""

@@ -21,7 +21,7 @@ from turnout.errors import StreamError, TurnoutError
 from turnout.kafka.admin import KafkaAdmin
 from turnout.kafka.options import KafkaOptions
 from turnout.kafka.producer import KafkaMessages, KafkaProducer
-from turnout.runtime.kafka_source import KafkaSourceOptions
+from turnout.runtime.kafka.source import KafkaSourceOptions
 from turnout.spark.formats.kafka.reading import KafkaSplit
 from turnout.spark.formats.kafka.stream import KafkaStreamReader
 

@@ -25,11 +25,11 @@ from turnout.nats.wire.positions import count_exactly
 from turnout.nats.wire.read_strategy import ONE_CONSUMER, WHOLE_STREAM, ReadStrategy
 from turnout.nats.wire.records import SCHEMA
 from turnout.routes import Route
-from turnout.runtime.committed_offsets import REVISION
-from turnout.runtime.index.revisions import Revisions
-from turnout.runtime.index.server import IndexServer
-from turnout.runtime.source_options import SourceOptions
-from turnout.runtime.split_rows import readers_of
+from turnout.runtime.driver import IndexServer
+from turnout.runtime.nats.source import SourceOptions
+from turnout.runtime.offsets import REVISION
+from turnout.runtime.revisions import Revisions
+from turnout.runtime.splits import readers_of
 from turnout.spark.formats.nats.reading import ArrowColumns, Split
 from turnout.spark.formats.nats.stream import NatsStreamReader
 from turnout.subscriptions import Subscription, open_store

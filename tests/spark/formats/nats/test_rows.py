@@ -14,9 +14,9 @@ from tests.streams import sequences_in
 from turnout.embedded import NatsServer
 from turnout.errors import ConfigError
 from turnout.nats.wire import Connection, Publisher
-from turnout.runtime.committed_offsets import REVISION
-from turnout.runtime.source_options import SourceOptions
-from turnout.runtime.split_rows import readers_of
+from turnout.runtime.nats.source import SourceOptions
+from turnout.runtime.offsets import REVISION
+from turnout.runtime.splits import readers_of
 from turnout.spark.formats.nats import stream as stream_module
 from turnout.spark.formats.nats.reading import Split
 from turnout.spark.formats.nats.source import NatsDataSource, NatsReader

@@ -18,10 +18,9 @@ from tests.streams import sequences_in
 from turnout.embedded import NatsServer
 from turnout.errors import ConfigError, StreamError
 from turnout.nats.wire import Connection, Publisher, create_stream, delete_stream, purge_stream, stream_info
-from turnout.runtime.open_splits.ledger import OpenSplits
-from turnout.runtime.open_splits.progress_files import OpenProgress
-from turnout.runtime.open_splits.server import OpenSplitServer
-from turnout.runtime.source_options import SourceOptions
+from turnout.runtime.driver import OpenSplitServer
+from turnout.runtime.nats.source import SourceOptions
+from turnout.runtime.open_splits import OpenProgress, OpenSplits
 from turnout.spark.formats.nats.reading import OpenSplit, Split
 from turnout.spark.formats.nats.source import NatsReader
 from turnout.spark.formats.nats.stream import NatsStreamReader
@@ -359,8 +358,8 @@ def test_a_backlog_is_worked_off_first(
     fill: Fill, make: Make, splits: OpenSplits, driver: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In micro-batches with an end."""
-    monkeypatch.setattr("turnout.runtime.nats_offsets.LARGE_BACKLOG", 8)
-    monkeypatch.setattr("turnout.runtime.nats_offsets._SMALL_BACKLOG", 2)
+    monkeypatch.setattr("turnout.runtime.offsets.LARGE_BACKLOG", 8)
+    monkeypatch.setattr("turnout.runtime.offsets._SMALL_BACKLOG", 2)
     name = fill(9)
     reader = make(name, **driver, staysOpen="true")
     splits.seconds = 30.0

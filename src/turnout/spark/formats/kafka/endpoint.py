@@ -13,12 +13,11 @@ from turnout.errors import ConfigError, ConnectionLostError, StreamError
 from turnout.kafka.admin import KafkaAdmin
 from turnout.kafka.control import CONFIG, PARTITIONS
 from turnout.routes.endpoints import KafkaSink, KafkaSource
-from turnout.runtime.count_rows import TALLY
-from turnout.runtime.endpoints.kafka_history import no_single_offset, offsets_by_topic
-from turnout.runtime.kafka_limits import KafkaLimits
-from turnout.runtime.kafka_publisher import KafkaSinkOptions
-from turnout.runtime.kafka_source import KafkaPosition, KafkaSourceOptions, position_of
-from turnout.runtime.option_text import encoded
+from turnout.runtime.endpoints.kafka.history import no_single_offset, offsets_by_topic
+from turnout.runtime.kafka.publisher import KafkaLimits, KafkaSinkOptions
+from turnout.runtime.kafka.source import KafkaPosition, KafkaSourceOptions, position_of
+from turnout.runtime.publishing import TALLY
+from turnout.runtime.splits import encoded
 from turnout.spark.endpoints import ReadOptions, SparkEndpoint
 from turnout.spark.formats.kafka.source import FORMAT, OPTIONS, KafkaDataSource
 

@@ -14,8 +14,8 @@ from turnout.kafka.admin import KafkaAdmin
 from turnout.kafka.clients import NOT_FOUND
 from turnout.kafka.reader import LastRecord, PartitionRange, RangeReader, check_topic, other_record
 from turnout.records.listed import TOPIC_ID
-from turnout.runtime.kafka_source import KafkaSourceOptions
-from turnout.runtime.split_rows import task_rows
+from turnout.runtime.kafka.source import KafkaSourceOptions
+from turnout.runtime.splits import task_rows
 
 _log = logging.getLogger(__name__)
 

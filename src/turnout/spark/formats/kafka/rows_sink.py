@@ -13,7 +13,7 @@ from turnout.engine import Messages
 from turnout.engine.messages import RECORDS
 from turnout.errors import RunError, StreamError
 from turnout.records.casts import as_type
-from turnout.runtime.kafka_publisher import KafkaSinkOptions
+from turnout.runtime.kafka.publisher import KafkaSinkOptions
 from turnout.spark.workers.map_in_arrow import map_in_arrow
 
 

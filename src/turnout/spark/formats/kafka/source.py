@@ -9,9 +9,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from turnout.runtime.kafka_source import KafkaSourceOptions, planned_between
-from turnout.runtime.option_text import decoded
-from turnout.runtime.split_rows import SPLIT_COLUMNS
+from turnout.runtime.kafka.source import KafkaSourceOptions, planned_between
+from turnout.runtime.splits import SPLIT_COLUMNS, decoded
 from turnout.spark.formats.kafka.reading import KafkaSplit, rows_of
 from turnout.spark.formats.kafka.stream import KafkaStreamReader
 

@@ -17,18 +17,20 @@ from turnout.base.untrusted import JsonObject
 from turnout.errors import ConnectionLostError, StreamError
 from turnout.kafka.admin import KafkaAdmin, PartitionEnds, TopicInfo, TopicPartition
 from turnout.kafka.reader import LastRecord, LastRecords
-from turnout.runtime.index.client import AskedRevisions
-from turnout.runtime.kafka_losses import NextOffsets, next_offsets_after, records_to_compare
-from turnout.runtime.kafka_source import (
+from turnout.runtime.driver import AskedRevisions
+from turnout.runtime.kafka.source import (
     KafkaOffsets,
     KafkaSourceOptions,
+    NextOffsets,
     admitted,
     by_topic,
+    next_offsets_after,
     partitions_of,
     planned,
+    records_to_compare,
     resolved,
 )
-from turnout.runtime.nats_offsets import WARNING
+from turnout.runtime.offsets import WARNING
 from turnout.spark.formats.kafka.reading import KafkaSplit, rows_of
 
 _log = logging.getLogger(__name__)

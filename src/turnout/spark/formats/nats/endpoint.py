@@ -9,9 +9,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from turnout.routes.endpoints import NatsSink, NatsSource
-from turnout.runtime.count_rows import TALLY
-from turnout.runtime.sink_options import SinkOptions
-from turnout.runtime.source_options import STAGE
+from turnout.runtime.nats.sink import SinkOptions
+from turnout.runtime.nats.source import STAGE
+from turnout.runtime.publishing import TALLY
 from turnout.spark.endpoints import ReadOptions, SparkEndpoint, activate
 from turnout.spark.formats.nats.source import register
 from turnout.spark.session.latency import low_latency_source, waiting_source

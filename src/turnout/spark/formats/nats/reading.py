@@ -21,9 +21,9 @@ from turnout.nats.wire.read_strategy import BY_SEQUENCE, ONE_CONSUMER, WHOLE_STR
 from turnout.nats.wire.records import SCHEMA
 from turnout.nats.wire.rows import with_stream
 from turnout.records.listed import STREAM_ID
-from turnout.runtime.gaps import LossWatch, until_replaced
-from turnout.runtime.input_partitions import even_spans
-from turnout.runtime.source_options import SourceOptions
+from turnout.runtime.nats.source import SourceOptions
+from turnout.runtime.nats.stream import LossWatch, until_replaced
+from turnout.runtime.splits import even_spans
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
 from turnout.base.startup import freeze_gc
-from turnout.runtime.source_options import SourceOptions
-from turnout.runtime.split_rows import splits_of, task_rows
+from turnout.runtime.nats.source import SourceOptions
+from turnout.runtime.splits import splits_of, task_rows
 from turnout.spark.formats.nats.reading import ArrowColumns, OpenSplit, Split, SplitReader
 
 

@@ -31,8 +31,7 @@ from turnout.nats.wire import Connection, Publisher
 from turnout.nats.wire.packing import header_lines, id_lines
 from turnout.records.listed import STREAM_ID
 from turnout.records.published import Published
-from turnout.runtime.row_ids import IdSample, TaskIds
-from turnout.runtime.sink_options import SinkOptions
+from turnout.runtime.nats.sink import IdSample, SinkOptions, TaskIds
 
 _NAMES = ("topic", "value", "key", "headers", "stream", "offset")
 _log = logging.getLogger(__name__)

@@ -20,9 +20,9 @@ from turnout.nats.protocol.identity import Position, StreamIdentity, replaced_er
 from turnout.nats.wire import Connection
 from turnout.nats.wire.positions import resolve, state_of
 from turnout.records.listed import STREAM_ID
-from turnout.runtime.gaps import HoleCounter
-from turnout.runtime.source_options import SourceOptions
-from turnout.runtime.split_rows import SPLIT_COLUMNS
+from turnout.runtime.nats.source import SourceOptions
+from turnout.runtime.nats.stream import HoleCounter
+from turnout.runtime.splits import SPLIT_COLUMNS
 from turnout.spark.formats.nats.reading import Split, by_sequence, planned, split
 from turnout.spark.formats.nats.rows import Rows
 from turnout.spark.formats.nats.sink import NatsStreamWriter, NatsWriter

@@ -26,14 +26,14 @@ from turnout.nats.protocol.errors import StreamNotFoundError
 from turnout.nats.protocol.identity import Position, StreamIdentity
 from turnout.nats.wire import Acknowledger, Connection
 from turnout.nats.wire.positions import StoredSequences, position_problem, resolve, state_of, time_before
-from turnout.runtime.committed_offsets import REVISION
-from turnout.runtime.gaps import HoleCounter, lost_error, report_loss
-from turnout.runtime.index.client import AskedRevisions
-from turnout.runtime.message_wait import wait_for_more
-from turnout.runtime.nats_offsets import (
+from turnout.runtime.driver import AskedRevisions, ask_plan
+from turnout.runtime.nats.source import SourceOptions
+from turnout.runtime.nats.stream import HoleCounter, lost_error, report_loss, wait_for_more
+from turnout.runtime.offsets import (
+    REVISION,
     WARNING,
     Backlog,
-    Offsets,
+    NatsOffset,
     begin_keys,
     begins,
     closed,
@@ -43,9 +43,7 @@ from turnout.runtime.nats_offsets import (
     position_keys,
     time_in,
 )
-from turnout.runtime.open_splits.client import ask_plan
-from turnout.runtime.open_splits.ledger import Plan
-from turnout.runtime.source_options import SourceOptions
+from turnout.runtime.open_splits import Plan
 from turnout.spark.formats.nats.reading import OpenSplit, Split, only, planned, split
 from turnout.spark.formats.nats.rows import Rows
 
@@ -65,7 +63,7 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._rows = Rows.of(options, schema)
         self._connection: Connection | None = None
-        self._initial: Offsets | None = None
+        self._initial: NatsOffset | None = None
         self._target: dict[str, int] | None = None
         self._latest: dict[str, int] | None = None
         self._released: dict[str, int] = {}
@@ -99,7 +97,7 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # Spark's names
 
-    def initialOffset(self) -> Offsets:  # noqa: N802
+    def initialOffset(self) -> NatsOffset:  # noqa: N802
         """Return the start of a query without a checkpoint, resolved once so that ``latest`` does not move."""
         if self._initial is None:
             options, starts = self._options, {}
@@ -124,7 +122,7 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Fix the end of the run; later messages belong to the next run."""
         self._target = {stream: state.next for stream, state in self._states().items()}
 
-    def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:  # noqa: N802
+    def latestOffset(self, start: NatsOffset, limit: ReadLimit) -> NatsOffset:  # noqa: N802
         """Return the end of the next micro-batch: all stored messages, or as many as the limits admit.
 
         Raises:
@@ -175,10 +173,10 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         plan_key = {_PLAN: self._options.partitions} if self._options.fixed_plan else {}
         return offsets | self._with_revision() | plan_key
 
-    def _with_revision(self) -> Offsets:
+    def _with_revision(self) -> NatsOffset:
         return {} if self._revisions is None else {REVISION: self._revisions.newest()}
 
-    def _plan(self, start: Offsets) -> Plan | None:
+    def _plan(self, start: NatsOffset) -> Plan | None:
         """Return the driver's plan for the open split that *start* names, and for the next; None without any."""
         number, address = number_in(start), self._options.open_splits
         if address is None or (number is None and not self._options.stays_open):
@@ -202,7 +200,7 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._warnings[stream] = str(missing)
             report_loss(self._options, missing)
 
-    def _start(self, start: Offsets, stream: str, state: StoredSequences, plan: Plan | None = None) -> Position:
+    def _start(self, start: NatsOffset, stream: str, state: StoredSequences, plan: Plan | None = None) -> Position:
         """Return the position in *stream*; the start option decides for a stream without a checkpointed offset.
 
         Of an open split the offset has the beginning, and the driver the place that it has reached. If that is lost,
@@ -248,7 +246,7 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             most = min(most, max(1, int(self._options.max_bytes / mean)) if mean else most)
         return most
 
-    def reportLatestOffset(self) -> Offsets | None:  # noqa: N802
+    def reportLatestOffset(self) -> NatsOffset | None:  # noqa: N802
         """Return the ends of the streams as the last poll saw them: Spark shows them in the query's progress.
 
         ``STREAM.missing`` beside them counts the holes that were stepped over, and ``STREAM.warning`` is the last loss
@@ -259,7 +257,7 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         holes = {f"{stream}.missing": count for stream, count in self._holes.missing.items()}
         return self._latest | holes | {f"{stream}{WARNING}": text for stream, text in self._warnings.items()}
 
-    def partitions(self, start: Offsets, end: Offsets) -> Sequence[InputPartition]:
+    def partitions(self, start: NatsOffset, end: NatsOffset) -> Sequence[InputPartition]:
         """Return the ranges between two offsets, after a check that their messages are still stored.
 
         Raises:
@@ -288,7 +286,7 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 parts += only(self._server(), splits, filters, own)
         return parts or [Split(self._options.streams[0], 0, 0)]
 
-    def _revision(self, end: Offsets) -> int | None:
+    def _revision(self, end: NatsOffset) -> int | None:
         """Return the revision for the micro-batch with this end; the newest if it was planned without one.
 
         A checkpoint is read by a run that has subscriptions now and had none, or the other way round.
@@ -323,14 +321,14 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Yield one range as Arrow record batches."""
         return self._rows.read(partition)
 
-    def commit(self, end: Offsets) -> None:
+    def commit(self, end: NatsOffset) -> None:
         """Acknowledge processed messages if a consumer is configured; only the checkpoint holds the position."""
         if self._options.ack_consumer is not None:
             with contextlib.suppress(StreamNotFoundError):
                 # Without the stream there is nothing to acknowledge; the next poll reports it.
                 self._release(end, {stream: state_of(self._server(), stream) for stream in self._options.streams})
 
-    def _release(self, end: Offsets, states: Mapping[str, StoredSequences]) -> None:
+    def _release(self, end: NatsOffset, states: Mapping[str, StoredSequences]) -> None:
         """Acknowledge everything below *end*, once, and nothing of another stream, whose messages are unread.
 
         A failure here is logged and not raised: the batch is done, and the next call acknowledges its messages too.

@@ -1,0 +1,299 @@
+"""Committed offsets of a route, read from its checkpoint.
+
+Spark writes the checkpoint: ``commits/N`` exists when micro-batch N is done, and ``offsets/N`` holds the end
+that it was planned to, a line of JSON for each source.
+
+Of NATS it is ``{"STREAM": sequence}``, with optional keys beside it. A stream's name has no dot, so keys with a dot are
+free for other facts:
+
+- ``STREAM.from``: first sequence of the micro-batch, where no earlier offset in the checkpoint has it.
+- ``STREAM.open``: number of an open split. Spark's offsets are ends of micro-batches, and an open split has none when
+  it is planned: its sequence is its beginning, and the number, one higher for each open split, makes the offset differ
+  from the last one. Its position is recorded under the number (`turnout.runtime.open_splits`) and is where the next
+  micro-batch begins.
+- ``STREAM.created``: creation time of the stream that the sequence is a position in. A checkpoint of an earlier release
+  has none; it adopts the present stream.
+- ``STREAM.id``: identity of the stream in message ids, where it does not follow from the creation time: "" for a
+  checkpoint that has adopted its stream, and keeps ids without one.
+- ``STREAM.time``: when the message before the sequence was stored, in microseconds since 1970, if that is known.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+from turnout.base.untrusted import is_whole
+from turnout.engine.counts import Counts
+from turnout.nats.protocol.identity import Position, StreamIdentity
+from turnout.runtime.open_splits import position_after
+
+NatsOffset: TypeAlias = "dict[str, Any]"
+"""Next sequence of each stream, and the keys above; the content of a checkpoint."""
+
+_OPEN_SUFFIX: Final = ".open"
+_BEGIN_SUFFIX: Final = ".from"
+_CREATED_SUFFIX: Final = ".created"
+_ID_SUFFIX: Final = ".id"
+_TIME_SUFFIX: Final = ".time"
+
+WARNING: Final = ".warning"
+"""End of a key in the latest offset of a query's progress, after the name of a stream: a loss was stepped over."""
+
+LARGE_BACKLOG: Final = 50_000
+"""With more records than this to catch up with, micro-batches have an end: they cost less by record."""
+
+_SMALL_BACKLOG: Final = 10_000
+
+
+def identity_in(offset: Mapping[str, Any], stream: str) -> StreamIdentity | None:
+    """Return the identity of a stream that an offset has; None in one of an earlier release."""
+    created = offset.get(f"{stream}{_CREATED_SUFFIX}")
+    if not isinstance(created, str):
+        return None
+    token = offset.get(f"{stream}{_ID_SUFFIX}")
+    return StreamIdentity(created, token) if isinstance(token, str) else StreamIdentity.of(created)
+
+
+def identities_in(offset: Mapping[str, Any]) -> dict[str, StreamIdentity]:
+    """Return the identities of streams that an offset has, by stream."""
+    streams = [name.removesuffix(_CREATED_SUFFIX) for name in offset if name.endswith(_CREATED_SUFFIX)]
+    found = {stream: identity_in(offset, stream) for stream in streams}
+    return {stream: identity for stream, identity in found.items() if identity is not None}
+
+
+def time_in(offset: Mapping[str, Any], stream: str) -> int | None:
+    """Return when the message before the sequence of an offset was stored; None if it does not say so."""
+    time = offset.get(f"{stream}{_TIME_SUFFIX}")
+    return time if is_whole(time) else None
+
+
+def position_keys(positions: Mapping[str, Position]) -> NatsOffset:
+    """Return the keys of an offset with positions in streams, given by stream."""
+    offset: NatsOffset = {}
+    for stream, position in positions.items():
+        identity = position.identity
+        offset |= {stream: position.next, f"{stream}{_CREATED_SUFFIX}": identity.created}
+        if identity != StreamIdentity.of(identity.created):
+            offset[f"{stream}{_ID_SUFFIX}"] = identity.token
+        if position.time is not None:
+            offset[f"{stream}{_TIME_SUFFIX}"] = position.time
+    return offset
+
+
+def number_in(offset: Mapping[str, Any], stream: str | None = None) -> int | None:
+    """Return the number of the open split in an offset, of any stream or of one; None if there is none."""
+    numbers = open_numbers(offset)
+    return next(iter(numbers.values()), None) if stream is None else numbers.get(stream)
+
+
+def open_numbers(offset: Mapping[str, Any]) -> dict[str, int]:
+    """Return the numbers of the open splits in an offset, by stream."""
+    return _with_suffix(offset, _OPEN_SUFFIX)
+
+
+def begins(offset: Mapping[str, Any]) -> dict[str, int]:
+    """Return the first sequences of a micro-batch that its offset records, by stream."""
+    return _with_suffix(offset, _BEGIN_SUFFIX)
+
+
+def begin_keys(starts: Mapping[str, Position]) -> NatsOffset:
+    """Return the keys of an offset that record where its micro-batch begins, given by stream."""
+    return {f"{stream}{_BEGIN_SUFFIX}": position.next for stream, position in starts.items()}
+
+
+def _with_suffix(offset: Mapping[str, Any], suffix: str) -> dict[str, int]:
+    return {name.removesuffix(suffix): number for name, number in offset.items() if name.endswith(suffix)}
+
+
+def opened(starts: Mapping[str, Position], number: int) -> NatsOffset:
+    """Return the offset of an open split that begins at *starts*."""
+    return position_keys(starts) | {f"{stream}{_OPEN_SUFFIX}": number for stream in starts}
+
+
+def closed(offset: NatsOffset, starts: Mapping[str, Position]) -> NatsOffset:
+    """Return the offset with which a bounded micro-batch follows; *offset* unchanged if it has no open split.
+
+    Args:
+        offset: the last one.
+        starts: where the next micro-batch begins, by stream.
+    """
+    if number_in(offset) is None:
+        return offset
+    return position_keys(starts) | begin_keys(starts)
+
+
+class Backlog:
+    """Choice between open splits and micro-batches with an end, with hysteresis."""
+
+    def __init__(self) -> None:
+        self._large = False
+
+    def is_large(self, records: int) -> bool:
+        """Return True from the moment that more than 50,000 records wait until there are no more than 10,000."""
+        self._large = records > (_SMALL_BACKLOG if self._large else LARGE_BACKLOG)
+        return self._large
+
+
+REVISION: Final = "subscriptions.revision"
+"""Key of an offset with the revision of the subscriptions that its micro-batch is matched with."""
+
+
+TOPIC_IDS: Final = ":ids"
+"""Key of an offset with the ids of Kafka's topics."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offsets:
+    """Committed offsets of a route.
+
+    Attributes:
+        batch: the last micro-batch that is done; None where none is.
+        next: next sequence by stream, next offset by topic and partition.
+        identities: identity of each stream, as far as the offset has it.
+        topic_ids: likewise the id of each topic.
+    """
+
+    batch: int | None
+    next: dict[str, object]
+    identities: dict[str, StreamIdentity] = field(default_factory=dict, compare=False)
+    topic_ids: dict[str, str] = field(default_factory=dict, compare=False)
+
+    @property
+    def by_stream(self) -> dict[str, object]:
+        """Next sequence by stream, next offset by ``topic:partition``."""
+        positions: dict[str, object] = {}
+        for name, value in self.next.items():
+            if isinstance(value, dict):
+                positions |= {f"{name}:{number}": offset for number, offset in value.items()}
+            else:
+                positions[name] = value
+        return positions
+
+    @property
+    def identity_texts(self) -> dict[str, str]:
+        """Text that distinguishes each stream or topic from others of its name, as far as that is known."""
+        return {name: identity.created for name, identity in self.identities.items()} | self.topic_ids
+
+    def label(self, stream: str) -> str:
+        """Return a stream with its identity if it is known, as origins and the matches of feeds have it."""
+        identity = self.identities.get(stream)
+        return stream if identity is None else identity.label(stream)
+
+    def sequence(self, stream: str) -> int:
+        """Return the next sequence of a stream, or the offset of a ``topic:partition``; 0 if none is committed."""
+        topic, colon, partition = stream.rpartition(":")
+        offsets = self.next.get(topic) if colon else None
+        following = offsets.get(partition, 0) if isinstance(offsets, dict) else self.next.get(stream, 0)
+        return following if isinstance(following, int) else 0
+
+
+def committed(checkpoint: Path) -> Offsets:
+    """Return the offsets committed in the checkpoint, and recorded of an open split; none without a checkpoint."""
+    batches = numbers_in(checkpoint / "commits")
+    while batches:
+        batch = batches.pop()
+        position = planned_end(checkpoint, batch)
+        if position is None:
+            continue
+        # Names beside the streams have a dot, which no NATS stream's name has; those beside Kafka's topics a colon.
+        following = {
+            name: value for name, value in position.items() if ":" not in name and ("." not in name or _nested(value))
+        }
+        reached = following | _recorded(checkpoint, position) | _under_way(checkpoint, batch + 1)
+        topic_ids = position.get(TOPIC_IDS)
+        ids = {name: str(id_) for name, id_ in topic_ids.items()} if isinstance(topic_ids, dict) else {}
+        return Offsets(batch, reached, identities_in(position), ids)
+    return Offsets(None, _under_way(checkpoint, 0), identities_in(planned_end(checkpoint, 0) or {}))
+
+
+def planned_end(checkpoint: Path, batch: int) -> dict[str, object] | None:
+    """Return the offset that a micro-batch was planned to; None if it cannot be read."""
+    try:
+        lines = (checkpoint / "offsets" / str(batch)).read_text(encoding="utf-8").splitlines()
+        position = json.loads(lines[2])
+    except (OSError, IndexError, ValueError):
+        return None
+    return position if isinstance(position, dict) else None
+
+
+def _under_way(checkpoint: Path, batch: int) -> dict[str, object]:
+    """Return the records of an uncommitted micro-batch; only open splits have them."""
+    return _recorded(checkpoint, planned_end(checkpoint, batch) or {})
+
+
+def _recorded(checkpoint: Path, position: Mapping[str, object]) -> dict[str, object]:
+    """Return the position that the open splits in an offset have reached, by stream."""
+    numbers = {name: number for name, number in position.items() if is_whole(number)}
+    reached = {stream: position_after(checkpoint, number) for stream, number in open_numbers(numbers).items()}
+    return {stream: sequence for stream, sequence in reached.items() if sequence is not None}
+
+
+def _nested(value: object) -> bool:
+    """Return True for the offsets of a Kafka topic, by partition; topics may contain dots."""
+    return isinstance(value, dict)
+
+
+def numbers_in(folder: Path) -> list[int]:
+    """Return the numbers that files of a folder are named by, ascending; none without the folder."""
+    try:
+        return sorted(int(file.name) for file in folder.iterdir() if file.name.isdigit())
+    except OSError:
+        return []
+
+
+class StartupStep(StrEnum):
+    """Step of a run before its first micro-batch, in the words that show it."""
+
+    SERVERS = "asking the servers and the store"
+    LOOPS = "compiling, once"
+    SESSION = "starting Spark: the JVM and its session"
+    SUBSCRIPTIONS = "reading the subscriptions"
+    FIRST_BATCH = "waiting for Spark's workers and the first records"
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Progress of a run after a micro-batch.
+
+    Attributes:
+        batch: the number of the micro-batch, as in the checkpoint.
+        counts: everything since the run began.
+        seconds: since the first micro-batch began.
+        batch_seconds: duration of the last micro-batch, from the first record to the last acknowledgement.
+        revision: revision of the subscriptions that it was matched with; None without subscriptions.
+        subscriptions: how many there are; None without subscriptions.
+    """
+
+    batch: int
+    counts: Counts
+    seconds: float
+    batch_seconds: float
+    revision: int | None
+    subscriptions: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """Result of a run.
+
+    Attributes:
+        counts: outcomes of the records.
+        batches: how many micro-batches were run.
+        seconds: from the first micro-batch's beginning to the end of the last.
+        stopped: the run was stopped on request; it can continue from its checkpoint.
+    """
+
+    counts: Counts
+    batches: int
+    seconds: float
+    stopped: bool = False
+
+    @property
+    def records_per_second(self) -> float:
+        """Records read per second of work; 0 if no work was done."""
+        return self.counts.read / self.seconds if self.seconds else 0.0
