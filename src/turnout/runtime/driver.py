@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import secrets
 import select
 import shutil
 import socket
@@ -283,7 +282,22 @@ class _Server(ThreadingHTTPServer):
     request_queue_size = 1_024
 
 
-class IndexServer:
+class _DriverServer(Background):
+    """Server that listens while it is entered, on a thread of its own."""
+
+    def __init__(self, name: str, server: socketserver.BaseServer) -> None:
+        super().__init__(name, server.serve_forever)
+        self._server = server
+
+    def close(self) -> None:
+        """End the server, and wait for its thread."""
+        self.stop()
+        self._server.shutdown()
+        self._server.server_close()
+        self.join()
+
+
+class IndexServer(_DriverServer):
     """Serves five paths to clients that have the token.
 
     ``/TOKEN/newest`` and ``/TOKEN/usable/REVISION`` give the number of a revision, ``/TOKEN/filters/REVISION`` the
@@ -298,9 +312,8 @@ class IndexServer:
 
     def __init__(self, revisions: ServedRevisions, host: str = "127.0.0.1") -> None:
         self._revisions = revisions
-        self._token = secrets.token_urlsafe(24)
-        self._server = _Server((host, 0), self._handler())
-        self._background = Background("index server", self._server.serve_forever)
+        self._token = token_urlsafe(24)
+        super().__init__("index server", _Server((host, 0), self._handler()))
 
     @property
     def url(self) -> str:
@@ -308,18 +321,6 @@ class IndexServer:
         host, port = self._server.server_address[:2]
         name = host.decode() if isinstance(host, bytes) else str(host)
         return f"http://{f'[{name}]' if ':' in name else name}:{port}/{self._token}"
-
-    def __enter__(self) -> Self:
-        self._background.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._background.stop()
-        self._server.shutdown()
-        self._server.server_close()
-        self._background.join()
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:
         find, put = self._find, self._receive
@@ -399,7 +400,7 @@ _PAUSE_SECONDS: Final = 0.05
 """Seconds between two checks of the subscriptions, and of a request to stop."""
 
 
-class OpenSplitServer:
+class OpenSplitServer(_DriverServer):
     """Serves a run's ledger to its source and its tasks, which have the token.
 
     Args:
@@ -412,27 +413,18 @@ class OpenSplitServer:
         self._token = token_urlsafe(24)
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         server = type("_Server", (socketserver.ThreadingTCPServer,), {"address_family": family, "daemon_threads": True})
-        self._server: socketserver.ThreadingTCPServer = server((host, 0), self._handler())
         self._host = host
-        self._background = Background("server of open splits", self._server.serve_forever)
+        super().__init__("server of open splits", server((host, 0), self._handler()))
 
     @property
     def address(self) -> str:
         """``HOST PORT TOKEN`` of the server, for `turnout.runtime.driver`; it must not be logged."""
         return f"{self._host} {self._server.server_address[1]} {self._token}"
 
-    def __enter__(self) -> Self:
-        self._background.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """Refuse reports of tasks from now on, and end the server."""
         self._splits.end()
-        self._background.stop()
-        self._server.shutdown()
-        self._server.server_close()
-        self._background.join()
+        super().close()
 
     def _handler(self) -> type[socketserver.BaseRequestHandler]:
         answer = self._answer

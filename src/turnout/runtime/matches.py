@@ -16,7 +16,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Final, NamedTuple, Self, TypeAlias
 
 import numpy as np
@@ -481,7 +480,7 @@ _PAUSE_SECONDS: Final = 5.0
 """Seconds between two looks while micro-batches are committed all the time, or an open split reports progress."""
 
 
-class FeedMerging:
+class FeedMerging(Background):
     """Thread of the driver that maintains the matches of one run.
 
     Args:
@@ -493,18 +492,7 @@ class FeedMerging:
         self._route = route
         self._checkpoint = checkpoint
         self._matches = MatchFolder.beside(checkpoint)
-        self._background = Background(
-            f"matches of {route.name}", self.maintain, every=_PAUSE_SECONDS, delay=_PAUSE_SECONDS
-        )
-
-    def __enter__(self) -> Self:
-        self._background.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._background.close()
+        super().__init__(f"matches of {route.name}", self.maintain, every=_PAUSE_SECONDS, delay=_PAUSE_SECONDS)
 
     def maintain(self) -> None:
         """Remove the files of deleted records, and merge until nothing is left to merge.
@@ -526,7 +514,7 @@ class FeedMerging:
         for label in streams:
             name = self._name(label)
             until = done.sequence(name) if done.label(name) == label else 0
-            while not self._background.stopped.is_set() and self._matches.merge(label, until):
+            while not self.stopped.is_set() and self._matches.merge(label, until):
                 pass
 
     def _name(self, label: str) -> str:
