@@ -25,7 +25,7 @@ _AT_WORK = (Phase.STARTING, Phase.RUNNING, Phase.WAITING, Phase.STOPPING)
 """Phases in which a server that is away is a problem: a route that is paused, or has failed, does not need it."""
 
 
-class Survey:
+class Survey(Background):
     """Results of the last survey: lags of NATS streams and Kafka partitions; other servers are only reached.
 
     Args:
@@ -49,15 +49,7 @@ class Survey:
         self._lags: dict[str, Lag] = {}
         self._problems: dict[str, str] = {}
         self._measured = threading.Event()
-        self._background = Background("survey of the routes' servers", self.measure, every=pause, longest=30.0)
-
-    def start(self) -> None:
-        """Start the thread of the survey."""
-        self._background.start()
-
-    def close(self) -> None:
-        """Stop the survey, and wait for its thread."""
-        self._background.close()
+        super().__init__("survey of the routes' servers", self.measure, every=pause, longest=30.0)
 
     @property
     def has_measured(self) -> bool:
@@ -272,7 +264,7 @@ class Readiness:
         return not self.problems
 
 
-class Check:
+class Check(Background):
     """Check that runs every few seconds on its own thread, with its last result.
 
     Args:
@@ -287,7 +279,7 @@ class Check:
         self._clock = clock
         self._answer: str | None = None
         self._asked_at: float | None = None
-        self._background = Background(f"check of the {name}", self.run, every=_PAUSE_SECONDS, longest=_PAUSE_SECONDS)
+        super().__init__(f"check of the {name}", self.run, every=_PAUSE_SECONDS, longest=_PAUSE_SECONDS)
 
     @property
     def problem(self) -> str | None:
@@ -301,14 +293,6 @@ class Check:
         self._asked_at = self._clock()
         self._answer = self._query()
         self._asked_at = None
-
-    def start(self) -> None:
-        """Start the thread of the check."""
-        self._background.start()
-
-    def close(self) -> None:
-        """Stop the check, without waiting for a pending result."""
-        self._background.stop()
 
 
 class Health:
@@ -335,9 +319,9 @@ class Health:
         self._store_check.start()
 
     def close(self) -> None:
-        """Stop the checks."""
-        self._spark_check.close()
-        self._store_check.close()
+        """Stop the checks, without waiting for pending results."""
+        self._spark_check.stop()
+        self._store_check.stop()
 
     def check(self) -> None:
         """Run all checks now."""

@@ -186,10 +186,7 @@ def mistakes_of(mistakes: tuple[Mistake, ...]) -> list[MistakeModel]:
 
 def changes_of(changes: list[Change] | tuple[Change, ...]) -> list[ChangeModel]:
     """Return the changes in the form of a response."""
-    return [
-        ChangeModel(change=change.change, verdict=change.verdict, reason=change.reason, uncovers=change.uncovers)
-        for change in changes
-    ]
+    return [ChangeModel.model_validate(change, from_attributes=True) for change in changes]
 
 
 def route_model(entry: RouteEntry, parts: Parts) -> RouteModel:

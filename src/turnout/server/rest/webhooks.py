@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import ceil
 from typing import Annotated
 
@@ -81,17 +82,7 @@ def list_endpoints(name: str, parts: PartsDep, principal: Reads) -> list[Endpoin
     if endpoints is None:
         return None
     return [
-        EndpointModel(
-            destination=one.destination,
-            subscription=one.subscription,
-            state=one.state,
-            waiting=one.waiting,
-            in_flight=one.in_flight,
-            last_status=one.last_status,
-            last_error=hidden.failure(one.last_error),
-            last_at=one.last_at,
-            tenant=one.tenant,
-        )
+        EndpointModel.model_validate(replace(one, last_error=hidden.failure(one.last_error)), from_attributes=True)
         for one in endpoints
     ]
 
