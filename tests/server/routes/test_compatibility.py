@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import pytest
 import yaml
 
-from tests.runtime.test_committed_offsets import checkpoint
+from tests.runtime.test_offsets import checkpoint
 from turnout.errors import ConfigError
 from turnout.routes import Route
 from turnout.runtime.offsets import committed

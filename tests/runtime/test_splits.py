@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 from tests.spark.formats.listing_stage import ListingStage
 
 from turnout.embedded import NatsServer
 from turnout.runtime.nats.source import SourceOptions
-from turnout.runtime.splits import encoded, readers_of
+from turnout.runtime.splits import encoded, even_spans, readers_of
 from turnout.spark.formats.nats.reading import Split
 from turnout.spark.formats.nats.rows import Rows
 
@@ -48,3 +51,17 @@ def test_a_task_runs_the_stage_of_a_route(nats_server: NatsServer, stream: str) 
     read = [row.column("counts").to_pylist() for part in (split, Split(stream, 8, 8)) for row in rows.read(part)]
 
     assert read == [[str([(None, str(split))])], ["[]"]]
+
+
+@given(start=st.integers(0, 2**62), length=st.integers(0, 10**9), most=st.integers(0, 64))
+def test_spans_cover_the_range_without_gap_or_overlap(start: int, length: int, most: int) -> None:
+    """They differ in length by one at most, and none is shorter than 10,000 unless it is the only one."""
+    spans = even_spans(start, start + length, most)
+
+    assert spans[:1] == ([(start, spans[0][1])] if length else [])
+    assert [high for _, high in spans[-1:]] == ([start + length] if length else [])
+    assert all(high == low for (_, high), (low, _) in pairwise(spans))
+    lengths = [high - low for low, high in spans]
+    assert len(spans) <= max(1, most)
+    assert max(lengths, default=0) - min(lengths, default=0) <= 1
+    assert len(spans) <= 1 or min(lengths) >= 10_000

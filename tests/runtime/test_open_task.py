@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.runtime.open_splits.fakes import FakeRevisions, read
+from tests.runtime.fakes import FakeRevisions, read
 from tests.streams import own_stream
 
 from turnout.base.histogram import Histogram

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.runtime.index.conftest import Folder
+from tests.runtime.conftest import Folder
 
 from turnout.errors import ConnectionLostError
 from turnout.runtime import task_index as index_place

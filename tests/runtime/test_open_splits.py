@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from pathlib import Path
 
 import pytest
-from tests.runtime.open_splits.fakes import FakeRevisions, read
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.runtime.fakes import FakeRevisions, read
 
+from turnout.base.histogram import Histogram
+from turnout.base.untrusted import LARGEST_SEQUENCE
+from turnout.engine.counts import NUMBERS, Counts
+from turnout.engine.flow import Flow
 from turnout.runtime import open_splits
-from turnout.runtime.open_splits import OpenProgress, OpenSplits, Plan, ProgressFolder
+from turnout.runtime.open_splits import (
+    OpenProgress,
+    OpenSplits,
+    Plan,
+    ProgressFolder,
+    SlotUse,
+    TaskSlots,
+    position_after,
+)
 
 
 def test_a_new_split_begins_where_it_was_planned(tmp_path: Path) -> None:
@@ -160,3 +175,86 @@ def test_a_stop_is_not_undone_by_a_task_that_begins(tmp_path: Path) -> None:
     splits.reads(second)
 
     assert splits.closing
+
+
+WHOLE = st.integers(0, LARGEST_SEQUENCE)
+
+
+@given(WHOLE, st.lists(WHOLE, min_size=len(NUMBERS), max_size=len(NUMBERS)), st.none() | WHOLE)
+def test_what_is_written_is_read(sequence: int, numbers: list[int], revision: int | None) -> None:
+    """Position, counts with their flow, and revision."""
+    flow = Flow({"source": 3, "sink": 2}, {"value": 1}, Histogram.of(0.5))
+    progress = OpenProgress(sequence, Counts(*numbers, flow=flow), revision, "p")
+
+    read = OpenProgress.from_dict(progress.as_dict())
+
+    assert read == progress
+    assert read.counts.flow == flow
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        b"",
+        b"{}",
+        b"[1]",
+        b'{"next": -1}',
+        b"\0" * 40,
+        b'{"next": 1, "counts": {"read": "x"}, "flow": {}, "revision": 1}',
+    ],
+)
+def test_a_torn_record_is_none(tmp_path: Path, written: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    """As after a power cut: the split begins at its planned position, which is logged."""
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open" / "3").write_bytes(written)
+
+    with caplog.at_level(logging.WARNING):
+        assert ProgressFolder(tmp_path).read(3) is None
+    assert "open/3 is torn" in caplog.text
+
+
+def test_the_newest_ten_are_kept(tmp_path: Path) -> None:
+    """A folder does not grow; a position is found by its number, and is private."""
+    folder = ProgressFolder(tmp_path)
+    assert (folder.numbers(), folder.read(1)) == ([], None)
+    for number in range(1, 31):
+        folder.write(number, OpenProgress(number * 100))
+        folder.write(number, OpenProgress(number * 100 + 1), fsync=True)
+
+    assert folder.numbers() == list(range(21, 31))
+    assert position_after(tmp_path, 30) == 3001
+    assert position_after(tmp_path, 20) is None
+    assert (tmp_path / "open").stat().st_mode & 0o777 == 0o700
+
+
+def test_one_slot_is_left_for_others() -> None:
+    """Of two applications each has its own."""
+    slots = TaskSlots()
+
+    assert not slots.take("one", 1, "a")
+    assert [slots.take("two", 3, route) for route in "abc"] == [True, True, False]
+    assert slots.use("one", 1) == SlotUse(1, (), ("a",))
+    assert slots.use("two", 3) == SlotUse(3, ("a", "b"), ("c",))
+
+
+def test_a_route_that_waits_takes_what_is_given_back() -> None:
+    """Repeated requests of one route count once; a route that ends no longer waits."""
+    slots = TaskSlots()
+    assert slots.take("app", 2, "a")
+    assert not any(slots.take("app", 2, "b") for _ in range(3))
+    assert not slots.take("app", 2, "c")
+    slots.give_back("app", "c")
+    slots.give_back("app", "a")
+
+    assert slots.use("app", 2) == SlotUse(2, (), ("b",))
+    assert slots.take("app", 2, "b")
+    assert slots.use("app", 2) == SlotUse(2, ("b",), ())
+
+
+def test_an_application_that_grows() -> None:
+    """The number that a route has seen last counts."""
+    slots = TaskSlots()
+    assert slots.use("app", 2).total == 2
+    slots.take("app", 4, "a")
+
+    assert slots.use("app", 2).total == 4

@@ -1,12 +1,18 @@
-"""Publishing of a route's messages to a NATS sink."""
+"""Options of the NATS sink: of a route, and of Spark."""
 
 from __future__ import annotations
 
 import base64
 import json
+import pickle
 import time
+from collections.abc import Sequence
+from typing import Any
 
+import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from turnout.embedded import NatsServer
 from turnout.engine import Program, Result
@@ -15,10 +21,38 @@ from turnout.nats.protocol.headers import parse
 from turnout.nats.wire import Connection, ConnectionOptions, PullReader, Range, create_stream, stream_info
 from turnout.nats.wire.rows import with_stream
 from turnout.routes import Route
+from turnout.routes.endpoints import NatsSink
 from turnout.runtime.endpoints.adapter import NewLetter
 from turnout.runtime.endpoints.nats.history import NatsLetters
-from turnout.runtime.nats.sink import SinkOptions
+from turnout.runtime.nats.sink import IdSample, SinkOptions, TaskIds
 from turnout.runtime.publishing import Publishers
+
+_ALL: dict[str, Any] = {
+    "user": "u",
+    "password": "p",
+    "stream": "S",
+    "window": 7,
+    "forwardHeaders": ["Nats-TTL"],
+    "timeout": 2.5,
+}
+_ALL["allow"] = ["deliver.>", "$KV.b.*"]
+
+
+@pytest.mark.parametrize("options", [{}, _ALL])
+def test_a_routes_sink_has_the_options_that_spark_would_read(options: dict[str, Any]) -> None:
+    """Both ways to say the same give equal options, secrets and defaults included."""
+    sink = NatsSink.model_validate({"format": "nats", "servers": "nats://a,nats://b:5000", **options})
+
+    assert SinkOptions.from_mapping(sink.options()) == SinkOptions.of(sink)
+
+
+@pytest.mark.parametrize(("message_id", "expected"), [(None, "auto"), ("origin", "auto"), ("none", "none")])
+def test_a_sink_without_ids(message_id: str | None, expected: str) -> None:
+    """Only a sink with `messageId: none` publishes without ids."""
+    sink = NatsSink.model_validate({"format": "nats", "servers": "nats://a", "messageId": message_id})
+
+    assert expected == SinkOptions.of(sink).message_id
+
 
 ROUTE = """
 name: copy
@@ -154,3 +188,48 @@ def test_a_message_that_a_mapping_moves_is_a_dead_letter(monkeypatch: pytest.Mon
     reason = headers["__connect.errors.exception.message"].decode()
     assert "moved.b" in reason
     assert "a mapping of the account may move or drop it" in reason
+
+
+batches = st.lists(st.lists(st.none() | st.sampled_from([b"", b"a", b"b", b"c", b"a:1"]), max_size=12), max_size=6)
+
+
+def task(parts: Sequence[Sequence[bytes | None]], *, distinct: bool) -> tuple[list[bytes | None], IdSample]:
+    ids = TaskIds(distinct=distinct)
+    written = [id_ for part in parts for id_ in ids.add(pa.array(part, pa.binary())).to_pylist()]
+    return written, pickle.loads(pickle.dumps(ids.sample()))
+
+
+@given(batches)
+def test_the_first_row_keeps_an_id(parts: list[list[bytes | None]]) -> None:
+    """Each further row has its number in the task added; rows without an id have none."""
+    given_ids = [id_ for part in parts for id_ in part]
+    seen: set[bytes] = set()
+    expected = []
+    for number, id_ in enumerate(given_ids):
+        expected.append(b"%b:%d" % (id_, number) if id_ and id_ in seen else id_)
+        seen.add(id_ or b"")
+
+    assert task(parts, distinct=True)[0] == expected
+    kept, sample = task(parts, distinct=False)
+    assert kept == given_ids
+    present = [id_ for id_ in given_ids if id_]
+    assert sample.repeats == (len(present) > len(set(present)))
+
+
+@pytest.mark.parametrize("count", [400, 3_000, 100_000])
+def test_tasks_with_equal_ids(count: int) -> None:
+    """Samples of tasks of very different sizes have equal ids where many are equal, and none where none are."""
+    one, two, three = ([b"%d:%d" % (part, n) for n in range(size)] for part, size in enumerate((count, 10, 50_000)))
+    samples = [task([ids], distinct=True)[1] for ids in (one, two, three)]
+
+    assert not IdSample.have_equal(samples)
+    assert IdSample.have_equal([*samples, task([one], distinct=True)[1]])
+    assert not IdSample.have_equal([])
+
+
+def test_small_tasks_with_one_equal_id() -> None:
+    """Up to a few hundred rows in each task, the comparison is exact."""
+    samples = [task([[b"%d:%d" % (part, n) for n in range(300)]], distinct=True)[1] for part in range(20)]
+
+    assert not IdSample.have_equal(samples)
+    assert IdSample.have_equal([*samples, task([[b"7:299"]], distinct=True)[1]])
