@@ -12,7 +12,7 @@ from turnout.codecs import Codec, Format, codec_of
 from turnout.records import ALIVE, FAILED, Batch, Block, Failure, Headers
 from turnout.records.block import rows_of
 from turnout.transforms import Chain
-from turnout.transforms.apply import ChainRunner
+from turnout.transforms.chain import ChainRunner
 
 
 class Outcome(NamedTuple):

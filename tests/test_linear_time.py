@@ -48,10 +48,10 @@ from turnout.server.security import Gate
 from turnout.subjects import MappingTable, SubjectTransform
 from turnout.subjects.functions import FUNCTIONS, parse_call
 from turnout.subjects.tokens import check_subject
-from turnout.transforms.cast_conversions import caster
 from turnout.transforms.java.literal import parse_literal
-from turnout.transforms.java.number import low_bits, parsed_integer
-from turnout.transforms.java.time_parse import time_parser
+from turnout.transforms.java.times import time_parser
+from turnout.transforms.java.values import low_bits, parsed_integer
+from turnout.transforms.kafka.cast import caster
 
 _LARGEST: Final = 40_000 if settings().max_examples >= 100 else 20_000
 """Half of it in `make test`: a quadratic time is seen there too, unless its steps are among the shortest."""
@@ -147,11 +147,11 @@ AT_RUN_TIME: Final = {
     "conditions/pattern.py": {"_regex_of"},
     # The names of functions of a table, and fields of fixed length: tested below.
     "subjects/functions.py": {"opening"},
-    "transforms/java/time_parse.py": {"_quickened"},
+    "transforms/java/times.py": {"_quick_parser"},
     # Written by the author of a route.
     "transforms/java/regex.py": {"_compiled"},
-    "transforms/java/regex_classes.py": {"_named_set"},
-    "transforms/properties.py": {"sink_mistakes"},
+    "transforms/java/regex_characters.py": {"_named_set"},
+    "transforms/config.py": {"sink_mistakes"},
 }
 """Functions that compile what depends on data; all other expressions are read from the sources and tested."""
 

@@ -8,10 +8,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 
+from turnout.transforms.config import OPTIONS as POLICY
 from turnout.transforms.options import REQUIRED, Option
-from turnout.transforms.parity import PARITY
-from turnout.transforms.policy import OPTIONS as POLICY
-from turnout.transforms.registry import PREDICATES, transforms
+from turnout.transforms.registry import PARITY, PREDICATES, transforms
 
 
 def reference() -> str:

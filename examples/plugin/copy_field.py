@@ -15,9 +15,8 @@ from typing import ClassVar
 
 from turnout.records import Batch, Block, Field, Schema, Shape
 from turnout.transforms import Errors, Option, Step, Transform
-from turnout.transforms.base import NamedField, flat_fields
-from turnout.transforms.content_paths import Move
-from turnout.transforms.shape_checks import require_object
+from turnout.transforms.base import Move, NamedField, flat_fields
+from turnout.transforms.fields import require_object
 
 
 @dataclass(frozen=True, slots=True)

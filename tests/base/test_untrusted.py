@@ -32,7 +32,7 @@ from turnout.server.config import seconds_of
 from turnout.subscriptions.store_url import url_problem
 from turnout.transforms.java.regex import check_java_regex
 from turnout.transforms.java.regex_characters import JavaRegexError
-from turnout.transforms.java.time_parse import time_parser
+from turnout.transforms.java.times import time_parser
 
 DIGITS: Final = "9" * 5000
 NATS: Final = {"servers": "nats://h:1"}

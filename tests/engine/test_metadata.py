@@ -12,7 +12,7 @@ from turnout.records.batch import Record
 from turnout.records.headers import Header
 from turnout.records.scalars import Moment
 from turnout.records.schema import DATE, TIMESTAMP
-from turnout.transforms import condition
+from turnout.transforms import predicates
 
 DAY = 86_400_000
 TYPED = Schema(
@@ -75,7 +75,7 @@ def test_both_see_the_same(values, schema, key, expected) -> None:
     columns = Metadata(paths).columns(batch, np.arange(2), [key])
 
     assert expected == [texts_of(columns, row).get(key) for row in range(2)]
-    assert expected == list(condition.texts_of(batch, key))
+    assert expected == list(predicates.texts_of(batch, key))
 
 
 def _seen(

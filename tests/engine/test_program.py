@@ -18,7 +18,7 @@ from turnout.engine import Counts, Program
 from turnout.errors import RunError
 from turnout.subscriptions import Subscription
 from turnout.subscriptions.index import Index
-from turnout.transforms import gzip_decompress
+from turnout.transforms.community import contents as transforms_of_contents
 
 OULU = {"n": 1, "city": "Oulu", "secret": "s"}
 
@@ -280,7 +280,7 @@ transforms: [{name: unpack, type: GzipDecompress$Value}]
 
 def test_a_batch_with_too_much_decompressed_content_is_divided(monkeypatch) -> None:
     """Each record is delivered, and no more than the limit and one record are held decompressed at a time."""
-    monkeypatch.setattr(gzip_decompress, "MAX_BATCH", 2_000)
+    monkeypatch.setattr(transforms_of_contents, "MAX_BATCH", 2_000)
     contents = [bytes([65 + number]) * 900 for number in range(9)]
     records = batch([{"topic": f"in.a.{n}", "value": gzip.compress(text)} for n, text in enumerate(contents)])
 
@@ -293,7 +293,7 @@ def test_a_batch_with_too_much_decompressed_content_is_divided(monkeypatch) -> N
 
 def test_a_batch_that_cannot_be_divided_is_bounded(monkeypatch) -> None:
     """Without a run, the records beyond the limit fail with its number and a cure."""
-    monkeypatch.setattr(gzip_decompress, "MAX_BATCH", 1_000)
+    monkeypatch.setattr(transforms_of_contents, "MAX_BATCH", 1_000)
     records = batch([{"topic": "in.a.b", "value": gzip.compress(b"x" * 900)}] * 3)
 
     trace = program(SINK, DEAD, text=_GZIP).trace(records)

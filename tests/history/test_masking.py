@@ -28,8 +28,7 @@ from turnout.history.masking import (
 from turnout.records import Record, Shape
 from turnout.routes import Route
 from turnout.transforms import registry
-from turnout.transforms.base import Step, Transform, unchanged
-from turnout.transforms.content_paths import Move
+from turnout.transforms.base import Move, Step, Transform, unchanged
 from turnout.transforms.registry import RELEASED
 
 # Of each released transform: its options, and the field that is masked behind it.

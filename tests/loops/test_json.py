@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.transforms.test_mixed_blocks import GUARDS, STAGES, TEXTS, batch_of, guarded, outcome, written
+from tests.transforms.test_base import GUARDS, STAGES, TEXTS, batch_of, guarded, outcome, written
 from turnout.codecs import Format, codec_of, json_objects
 from turnout.codecs.json_reading import SchemalessReader
 from turnout.loops import json as loops
 from turnout.records.block import rows_of
-from turnout.transforms.apply import ChainRunner
+from turnout.transforms.chain import ChainRunner
 
 JSON = codec_of(Format("json"))
 FORMS = ("interpreted", "compiled")

@@ -20,7 +20,7 @@ from turnout.transforms import Chain
 from turnout.transforms.java.literal import Literal, parse_literal
 from turnout.transforms.java.regex import JavaRegex
 from turnout.transforms.java.regex_characters import JavaRegexError
-from turnout.transforms.java.text import trim
+from turnout.transforms.java.values import trim
 from turnout.transforms.options import Kind, Option, OptionError
 
 pytestmark = pytest.mark.kafka

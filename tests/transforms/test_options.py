@@ -11,8 +11,8 @@ import pytest
 from turnout.errors import ConfigError
 from turnout.records import Record
 from turnout.transforms import Chain
-from turnout.transforms.options import Kind, Option, OptionError
-from turnout.transforms.value_to_key import ValueToKey
+from turnout.transforms.kafka.whole_values import ValueToKey
+from turnout.transforms.options import Kind, Option, OptionError, java_regex, names, non_empty, non_empty_list, one_of
 
 VALUES = json.loads(Path(__file__).with_name("option_values.json").read_text(encoding="utf-8"))
 
@@ -98,3 +98,24 @@ def test_numbers_are_written_as_java_writes_the_smallest() -> None:
     assert [applied(single, number) for number in numbers[2:]] == [
         "1.4E-45", "1.4E-45", "1.0E-40", "2.0E-37",
     ]  # fmt: skip
+
+
+def test_checks_return_the_problem_or_none() -> None:
+    """A valid value has no problem."""
+    assert [non_empty("a"), non_empty_list(["a"]), names(["a"]), java_regex("a+"), one_of("x", "y")("x")] == [None] * 5
+    assert all([non_empty(""), non_empty_list([]), names([""]), java_regex("(")])
+
+
+def test_one_of_compares_with_case_unless_told() -> None:
+    """The problem names the words."""
+    problem = one_of("first", "all")("ALL")
+
+    assert problem is not None
+    assert "first" in problem
+    assert one_of("first", "all", any_case=True)("ALL") is None
+
+
+@pytest.mark.parametrize("value", [None])
+def test_none_is_checked_too(value: None) -> None:
+    """An option without a default may be missing."""
+    assert non_empty_list(value)

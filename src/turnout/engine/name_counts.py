@@ -19,9 +19,8 @@ from turnout.records.scalars import Struct
 from turnout.records.types import DynamicValue
 from turnout.routes import Route
 from turnout.subscriptions import Subscription
-from turnout.transforms.apply import StageRunner
 from turnout.transforms.base import Errors, Mask, Predicate, Side
-from turnout.transforms.chain import Guard
+from turnout.transforms.chain import Guard, StageRunner
 from turnout.transforms.predicates import SubjectMatches, TopicNameMatches
 
 _MAX_ALTERNATIVES: Final = 200

@@ -43,7 +43,7 @@ from turnout.records.types import ArrowBatch, RowIds
 from turnout.routes import Route
 from turnout.subjects.draw_hash import draws_of
 from turnout.subjects.mapper import Mapper
-from turnout.transforms.apply import ChainRunner
+from turnout.transforms.chain import ChainRunner
 
 if TYPE_CHECKING:
     from turnout.subscriptions.index import Index

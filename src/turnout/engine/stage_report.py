@@ -16,11 +16,9 @@ from turnout.records import Batch, Record
 from turnout.records.text import iso_of, json_of, readable, text_of
 from turnout.records.types import Fields
 from turnout.routes import Route
-from turnout.transforms.apply import StageRunner
 from turnout.transforms.base import Errors, Predicate
-from turnout.transforms.chain import Guard
-from turnout.transforms.condition import Condition, texts_of
-from turnout.transforms.predicates import HasHeaderKey, RecordIsTombstone
+from turnout.transforms.chain import Guard, StageRunner
+from turnout.transforms.predicates import Condition, HasHeaderKey, RecordIsTombstone, texts_of
 
 
 @dataclass(frozen=True, slots=True)

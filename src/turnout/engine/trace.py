@@ -18,7 +18,7 @@ from turnout.engine.rejection import Rejection, failures_of
 from turnout.records import Batch, Failure
 from turnout.records.types import RowIds, Strings
 from turnout.routes import Route
-from turnout.transforms.apply import StageRunner
+from turnout.transforms.chain import StageRunner
 
 if TYPE_CHECKING:
     from turnout.subscriptions.index import Index

@@ -20,7 +20,7 @@ from turnout.records import Batch, Block, Failure, Struct
 from turnout.records.header_column import ARROW
 from turnout.records.types import ArrowArray, RowIds
 from turnout.routes import Route
-from turnout.transforms.mixed_blocks import split
+from turnout.transforms.base import split
 
 Bodies = dict[int, bytes | None]
 HeaderPairs = Sequence[tuple[str | None, bytes | None]]

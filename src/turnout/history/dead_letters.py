@@ -34,7 +34,7 @@ from turnout.routes import Route
 from turnout.runtime.endpoints import adapter_of
 from turnout.runtime.endpoints.adapter import NewLetter, SinkLetters
 from turnout.runtime.endpoints.streams import rows_of
-from turnout.transforms.content_paths import KEY, VALUE
+from turnout.transforms.base import KEY, VALUE
 
 REDRIVEN: Final = "Turnout-Redriven"
 """The header of a note among dead letters: how many of them it says something of."""

@@ -24,11 +24,10 @@ from turnout.records.text import iso_of, json_of, readable, text_of
 from turnout.records.types import Fields
 from turnout.routes import Route
 from turnout.transforms import Chain
-from turnout.transforms.base import Predicate
+from turnout.transforms.base import HEADERS, KEY, VALUE, ContentPath, Predicate, fits, same_name
 from turnout.transforms.chain import Stage
-from turnout.transforms.content_paths import HEADERS, KEY, VALUE, ContentPath, fits, same_name
-from turnout.transforms.drop_headers import DropHeaders
-from turnout.transforms.replace_field import ReplaceField
+from turnout.transforms.kafka.headers import DropHeaders
+from turnout.transforms.kafka.replace_field import ReplaceField
 
 HIDDEN: Final = "***"
 """Text shown in place of masked content."""

@@ -35,7 +35,7 @@ from turnout.runtime.preflight import preflight
 from turnout.subscriptions import open_store
 from turnout.subscriptions.index import Index
 from turnout.subscriptions.store_url import existing
-from turnout.transforms.apply import StageRunner
+from turnout.transforms.chain import StageRunner
 
 _log = logging.getLogger(__name__)
 

@@ -22,9 +22,9 @@ from turnout.base.untrusted import is_text
 from turnout.errors import ConfigError, Mistake, shortened
 from turnout.routes.properties import properties
 from turnout.routes.variables import Variables
-from turnout.transforms.java.text import split_list
+from turnout.transforms.config import OPTIONS as POLICY_OPTIONS
+from turnout.transforms.java.values import split_list
 from turnout.transforms.options import option_text
-from turnout.transforms.policy import OPTIONS as POLICY_OPTIONS
 
 _CONVERTERS = ("key.converter", "value.converter", "header.converter")
 _LISTS = ("transforms", "predicates")

@@ -35,7 +35,7 @@ from turnout.subjects.rights import Rights
 from turnout.transforms import Chain, ErrorPolicy, unknown_fields
 from turnout.transforms.base import Side
 from turnout.transforms.chain import DottedName
-from turnout.transforms.schema_field_checks import useless_stages
+from turnout.transforms.schemas import useless_stages
 
 DEFAULT_SINK = ""
 """The name of a route's only sink, where it was given as ``sink:``."""

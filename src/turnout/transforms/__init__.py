@@ -3,9 +3,9 @@
 from turnout.records.schema import Field, Schema
 from turnout.transforms.base import Errors, Mask, Predicate, Side, Step, Transform
 from turnout.transforms.chain import Chain, ChainMistake, Guard, Stage
+from turnout.transforms.config import ErrorPolicy
 from turnout.transforms.options import REQUIRED, Option
-from turnout.transforms.policy import ErrorPolicy
-from turnout.transforms.schema_field_checks import unknown_fields
+from turnout.transforms.schemas import unknown_fields
 
 __all__ = [
     "REQUIRED",

@@ -2,20 +2,156 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple, Self, TypeAlias
+from itertools import chain
+from typing import TYPE_CHECKING, ClassVar, Final, Generic, NamedTuple, Self, TypeAlias, TypeVar
 
+from turnout.base.deferred import np
 from turnout.errors import RecordError
 from turnout.records import Batch, Block, Positions, Shape
-from turnout.transforms.content_paths import CONTENT, ContentPath, Move, moved_back, moved_on
-from turnout.transforms.mixed_blocks import ByFields, ByNames
+from turnout.records.spans import MixedObjects
 from turnout.transforms.options import Option, OptionError, Options, Phase
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
+
+
+KEY: Final = "key"
+VALUE: Final = "value"
+HEADERS: Final = "headers"
+
+ContentPath: TypeAlias = tuple[str, ...]
+"""A path that begins with `KEY`, `VALUE` or `HEADERS`: ``("value", "order", "card")``, ``("headers", "Pan")``.
+
+A name that ends with ``*`` stands for every name that begins so. The topic, the partition, the offset and the
+timestamp are the record's address, not its content.
+"""
+
+CONTENT: Final[tuple[ContentPath, ...]] = ((KEY,), (VALUE,), (HEADERS,))
+"""Everything in a record that is content."""
+
+
+class Move(NamedTuple):
+    """Content that a transform carries from one path to another, with everything below it.
+
+    Attributes:
+        source: the path before the transform.
+        target: the path behind it.
+        copy: the content is at its old path as well.
+    """
+
+    source: ContentPath
+    target: ContentPath
+    copy: bool = False
+
+
+def same_name(one: str, other: str) -> bool:
+    """Return True if two names can be equal; one may end with ``*``, which matches any ending."""
+    if one == other:
+        return True
+    begins = one.endswith("*") and other.startswith(one[:-1])
+    return begins or (other.endswith("*") and one.startswith(other[:-1]))
+
+
+def fits(begin: ContentPath, path: ContentPath) -> bool:
+    """Return True if a path is *begin*, or below it."""
+    return len(path) >= len(begin) and all(map(same_name, begin, path))
+
+
+def moved_on(moves: Iterable[Move], path: ContentPath) -> set[ContentPath]:
+    """Return the paths at which content is behind a transform.
+
+    >>> sorted(moved_on([Move(("value", "pan"), ("value", "card"))], ("value", "pan", "digits")))
+    [('value', 'card', 'digits')]
+    """
+    found: set[ContentPath] = set()
+    stays = True
+    for move in moves:
+        if fits(move.source, path):
+            found.add(move.target + path[len(move.source) :])
+            stays = stays and move.copy
+        elif fits(path, move.source):
+            found.add(move.target)
+    return found | {path} if stays else found
+
+
+def moved_back(moves: Iterable[Move], path: ContentPath) -> set[ContentPath]:
+    """Return the paths at which content may have been before a transform; it may have been at its own path, too.
+
+    >>> sorted(moved_back([Move(("value",), ("value", "order"))], ("value", "order", "card")))
+    [('value', 'card'), ('value', 'order', 'card')]
+    """
+    found = {path}
+    for move in moves:
+        if fits(move.target, path):
+            found.add(move.source + path[len(move.target) :])
+        elif fits(path, move.target):
+            found.add(move.source)
+    return found
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ByNames:
+    """The step chooses, renames or orders fields, and cannot fail.
+
+    Attributes:
+        change: returns the new names of an object, and what each old one stood for.
+    """
+
+    change: Callable[[Mapping[str, int]], Mapping[str, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class ByFields:
+    """The step depends on these fields alone, and changes no others; added fields are last.
+
+    Attributes:
+        names: the fields, each once.
+    """
+
+    names: tuple[str, ...]
+
+    @classmethod
+    def of(cls, paths: Iterable[tuple[str, ...]]) -> ByFields | None:
+        """Return the step on the fields with these paths; None where one is inside of another field."""
+        names = dict.fromkeys(paths)
+        return cls(tuple(path[0] for path in names)) if all(len(path) == 1 for path in names) else None
+
+    def applied(
+        self, objects: MixedObjects, rows: Positions, indices: Positions | None, run: Callable[[Block], list[Block]]
+    ) -> MixedObjects:
+        """Return objects changed by a step that sees only these fields of them.
+
+        Args:
+            objects: the objects.
+            rows: the row of each in the batch.
+            indices: those that are changed; None for all.
+            run: the step, of a block with the fields that its objects have.
+        """
+        for own, columns in objects.fields(self.names, indices):
+            block = Block(rows[own], None, columns=columns)
+            for part in run(block):
+                of_part = own if len(part) == len(own) else own[np.searchsorted(block.rows, part.rows)]
+                for name, column in part.columns.items():
+                    if columns.get(name) is not column:
+                        objects = objects.with_field(name, column, None if len(of_part) == len(rows) else of_part)
+        return objects
+
+
+def split(side: list[Block]) -> None:
+    """Put the objects of mixed blocks into a block for each shape."""
+    if any(block.kind == "mixed" for block in side):
+        side[:] = chain.from_iterable(_of_shapes(block) if block.kind == "mixed" else [block] for block in side)
+
+
+def _of_shapes(block: Block) -> list[Block]:
+    return [
+        Block(block.rows[indices], None, columns=dict(zip(names, columns, strict=True)))
+        for indices, names, columns in block.mixed_objects.parts()
+    ]
+
 
 PACKAGE: Final = "org.apache.kafka.connect.transforms."
 """Kafka's package of transforms."""
@@ -208,7 +344,9 @@ class Transform:
         if self.java_names:
             return self.java_names[0] + (f"${self.side}" if self.sided else "")
         module = type(self).__module__
-        return f"{PACKAGE if self.kafka else (module.rpartition('.')[0] or module) + '.'}{self.label}"
+        # A transform of turnout has this name whatever its folder is: error headers and metrics keep it.
+        own = "turnout.transforms" if module.startswith("turnout.transforms.") else module.rpartition(".")[0] or module
+        return (PACKAGE if self.kafka else f"{own}.") + self.label
 
     @property
     def label(self) -> str:
@@ -238,7 +376,7 @@ class Predicate:
     kafka: ClassVar[bool] = False
     summary: ClassVar[str] = ""
     takes_mixed: ClassVar[bool] = False
-    """True where values may be in mixed blocks, see `turnout.transforms.mixed_blocks`."""
+    """True where values may be in mixed blocks, see `turnout.transforms.base`."""
 
     def named_fields(self) -> Iterator[NamedField]:
         """Yield the fields of the key or value that the options name."""
@@ -264,3 +402,60 @@ class Predicate:
 def mistake(option: str, problem: str, phase: Phase = "task_start") -> OptionError:
     """Return a mistake that shows only when options are seen together, which Connect finds when the task starts."""
     return OptionError(option, problem, phase)
+
+
+T = TypeVar("T")
+
+_TOPICS = 50_000
+"""Maximum number of cached topics; the cache is cleared when it is full."""
+
+
+class ByTopic(Generic[T]):
+    """Caches the result of a function for each topic, or its failure.
+
+    Args:
+        function: function of a topic; it may raise `RecordError`.
+
+    Attributes:
+        has_failed: whether it has for any topic.
+    """
+
+    __slots__ = ("_answers", "function", "has_failed")
+
+    def __init__(self, function: Callable[[str | None], T]) -> None:
+        self.function = function
+        self.has_failed = False
+        self._answers: dict[str | None, T | RecordError] = {}
+
+    def of(self, topics: Sequence[str | None]) -> list[T | RecordError]:
+        """Results of the function by topic, or its failures."""
+        answers = self._answers
+        try:
+            return [answers[topic] for topic in topics]
+        except KeyError:
+            pass
+        if len(answers) >= _TOPICS:
+            # A new one: another thread may be reading the old.
+            answers = self._answers = {}
+        for topic in set(topics).difference(answers):
+            try:
+                answers[topic] = self.function(topic)
+            except RecordError as error:
+                # First, as another thread may find the error at once.
+                self.has_failed = True
+                answers[topic] = error
+        return [answers[topic] for topic in topics]
+
+
+def route(batch: Batch, rows: Positions, routed: ByTopic[str | None]) -> Errors:
+    """Set the new topics of these records of a batch; return the errors of the failed ones by row."""
+    routed_topics = routed.of(batch.by_row(batch.topics, rows))
+    errors: Errors = {}
+    topics = list(batch.topics)
+    for row, topic in zip(rows.tolist(), routed_topics, strict=True):
+        if isinstance(topic, RecordError):
+            errors[row] = topic
+        else:
+            topics[row] = topic
+    batch.topics = topics
+    return errors

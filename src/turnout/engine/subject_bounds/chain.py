@@ -9,11 +9,10 @@ from turnout.engine.subject_bounds.mapping import matching, through_transform
 from turnout.engine.subject_bounds.narrow import narrowed
 from turnout.engine.subject_bounds.normal_form import SubjectForm, joined
 from turnout.engine.subject_bounds.regex_globs import regex_globs, replacement_glob
-from turnout.transforms.chain import Chain, Stage
-from turnout.transforms.filter import Filter
+from turnout.transforms.chain import Chain, Filter, Stage
+from turnout.transforms.community.topics import SubjectTransform
+from turnout.transforms.kafka.routers import RegexRouter
 from turnout.transforms.predicates import SubjectMatches, TopicNameMatches
-from turnout.transforms.regex_router import RegexRouter
-from turnout.transforms.subject_transform import SubjectTransform
 
 
 def through_chain(forms: Iterable[SubjectForm], chain: Chain) -> list[SubjectForm]:

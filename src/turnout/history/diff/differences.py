@@ -24,7 +24,7 @@ from turnout.errors import ConfigError, Mistake
 from turnout.history.suite.outcomes import ABSENT, plain
 from turnout.records import ALIVE, Batch
 from turnout.records.types import ArrowBatch, RowIds
-from turnout.transforms.apply import StageRunner
+from turnout.transforms.chain import StageRunner
 
 _FAILED = (Outcome.DEAD_LETTERED, Outcome.DISCARDED, Outcome.STOPPED)
 

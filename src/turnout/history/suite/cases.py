@@ -29,8 +29,8 @@ from turnout.subjects.mapping_table import SubjectMapping
 from turnout.subscriptions import Subscription, open_store
 from turnout.subscriptions.index import Index
 from turnout.subscriptions.store_url import existing
-from turnout.transforms.apply import StageRunner
 from turnout.transforms.base import Errors
+from turnout.transforms.chain import StageRunner
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,9 +16,9 @@ from turnout.routes.drafts.stages import stage_of
 from turnout.routes.line_numbers import Document
 from turnout.routes.variables import escaped, placeholders_in
 from turnout.secrets import is_secret, masked_url
-from turnout.transforms.java.text import split_list
-from turnout.transforms.policy import OPTIONS as POLICY
-from turnout.transforms.properties import read_properties
+from turnout.transforms.config import OPTIONS as POLICY
+from turnout.transforms.config import read_properties
+from turnout.transforms.java.values import split_list
 
 _KAFKA = {"format": "kafka", "servers": "${KAFKA_SERVERS:-localhost:9092}"}
 _ERRORS = {

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from turnout.routes.line_numbers import Document
 from turnout.transforms.base import PACKAGE
+from turnout.transforms.config import PredicateSpec, StageSpec
 from turnout.transforms.options import Option, OptionError
 from turnout.transforms.registry import (
     PREDICATE_PACKAGES,
@@ -13,7 +14,6 @@ from turnout.transforms.registry import (
     find_predicate,
     find_transform,
 )
-from turnout.transforms.specs import PredicateSpec, StageSpec
 
 
 def stage_of(spec: StageSpec) -> Document:

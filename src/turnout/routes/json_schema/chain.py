@@ -5,7 +5,7 @@ from __future__ import annotations
 from turnout.routes.json_schema.models import JsonSchema, when
 from turnout.routes.json_schema.options import option_schema, options_schema
 from turnout.transforms.base import PACKAGE
-from turnout.transforms.policy import OPTIONS as POLICY
+from turnout.transforms.config import OPTIONS as POLICY
 from turnout.transforms.registry import predicate_names, predicates, transform_names, transforms
 
 _OF_THE_STAGE = ("name", "type", "predicate", "negate")

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from turnout.routes.json_schema.models import JsonSchema
-from turnout.transforms.checks import OneOf
-from turnout.transforms.options import RANGES, REQUIRED, Option, OptionError
+from turnout.transforms.options import RANGES, REQUIRED, OneOf, Option, OptionError
 
 _SCALAR = ["string", "number", "boolean"]
 

@@ -30,8 +30,7 @@ from turnout.spark.frames.columns import (
     with_record_names,
 )
 from turnout.spark.workers.map_in_arrow import map_in_arrow
-from turnout.transforms.apply import ChainRunner
-from turnout.transforms.chain import Chain
+from turnout.transforms.chain import Chain, ChainRunner
 from turnout.transforms.schemas import schemas_after
 
 Tolerance = Literal["none", "all"]

@@ -1,0 +1,1 @@
+"""Turnout's own transforms, and those of Confluent and Aiven."""

@@ -1,0 +1,1 @@
+"""Transforms that Kafka ships, and their namesakes."""
