@@ -106,7 +106,7 @@ def _latency(scene: _Scene, spark: Any, server: NatsServer, folder: Path, second
 
 @contextmanager
 def _query(spark: Any, server: NatsServer, folder: Path) -> Iterator[None]:
-    from turnout.spark.session.latency import low_latency_source
+    from turnout.spark.session.build import low_latency_source
 
     options = {"servers": server.url, "stream": "IN", "startingOffsets": "latest", "includeStream": "true"}
     loaded = spark.readStream.format("nats").options(**options, **low_latency_source()).load()

@@ -115,8 +115,8 @@ def _sources(started: Callable[[], tuple[Any, Any]], count: int) -> Iterator[Res
     from turnout.routes.endpoints import KafkaSource
     from turnout.runtime.splits import records_of
     from turnout.spark.endpoints import RECORD_COLUMNS, endpoint_of
-    from turnout.spark.history.recorded import RecordSpan
-    from turnout.spark.workers.map_in_arrow import map_in_arrow
+    from turnout.spark.history.diff import RecordSpan
+    from turnout.spark.map_in_arrow import map_in_arrow
 
     spark, broker = started()
 

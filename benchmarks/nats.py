@@ -34,8 +34,7 @@ from turnout.nats.wire import (
 )
 from turnout.nats.wire.packing import id_lines
 from turnout.spark.formats.nats.source import register
-from turnout.spark.session.build import build_session
-from turnout.spark.session.latency import low_latency_session
+from turnout.spark.session.build import build_session, low_latency_session
 
 SIZES = ((60, 1.0), (1024, 0.2), (65_536, 0.01))
 REPEATS = 3

@@ -215,7 +215,7 @@ def _partitions() -> dict[str, Any]:
 
     from turnout.spark.subjects.partition import fnv1a, hash_by_loop
     from turnout.spark.subjects.text import split_tokens
-    from turnout.subjects._fnv import OFFSET, PRIME
+    from turnout.subjects.random_numbers import OFFSET, PRIME
 
     tokens = split_tokens(F.col("s"))
     key = F.concat(F.get(tokens, F.lit(1)), F.get(tokens, F.lit(2)))

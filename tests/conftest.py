@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -79,7 +80,7 @@ def spark() -> Iterator[SparkSession]:
     from turnout.spark.session import build
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(build, "archive_options", _options_that_write_no_archive)
+        patch.setattr(build, "archive_options", partial(_options_that_write_no_archive, build.archive_options))
         session = build.build_session(
             "turnout-tests",
             master="local[2]",
@@ -89,13 +90,11 @@ def spark() -> Iterator[SparkSession]:
     session.stop()
 
 
-def _options_that_write_no_archive(java: Java) -> list[str]:
+def _options_that_write_no_archive(archive_options: Callable[[Java], list[str]], java: Java) -> list[str]:
     """Return the options that map an archive of classes.
 
     In a fresh clone each test process would write one at its end, of 200 MB, too late for any test to map it.
     """
-    from turnout.spark.session.class_archive import archive_options
-
     options = archive_options(java)
     return [] if any("ArchiveClassesAtExit" in option for option in options) else options
 

@@ -34,7 +34,7 @@ def interpreted(spark: SparkSession) -> AbstractContextManager[None]:
 
 def low_latency(spark: SparkSession) -> AbstractContextManager[None]:
     """Low-latency settings that can be set in an existing session: all except the sockets."""
-    from turnout.spark.session.latency import low_latency_session
+    from turnout.spark.session.build import low_latency_session
 
     settings_by_name = {name.removeprefix("spark.hadoop."): value for name, value in low_latency_session().items()}
     # Hadoop would go on with the file system that it knows.

@@ -1,7 +1,7 @@
 """Make the archive of Spark's classes for an image: run a route once, and keep what its JVM wrote.
 
 The run compiles turnout's loops, too. The archive is in ``$XDG_CACHE_HOME/turnout``, where every start looks for it
-(`turnout.spark.session.class_archive`).
+(`turnout.spark.session.build`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 from turnout.runtime.java import find_java
-from turnout.spark.session.class_archive import archive_options
+from turnout.spark.session.build import archive_options
 
 SECONDS = 180
 """For the JVM to write its archive."""

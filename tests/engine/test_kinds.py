@@ -18,7 +18,7 @@ from turnout.records.schema import TIMESTAMP
 from turnout.records.text import text_of
 from turnout.subscriptions import Subscription
 from turnout.subscriptions.index import Index
-from turnout.transforms import predicates
+from turnout.transforms.community import condition
 
 KINDS = {"text": (str,), "number": (int, float), "boolean": (bool,)}
 PATHS = {"n": "value.n", "only": "value.n:number", "each": "value.items[].n", "below.*": "value.*"}
@@ -87,7 +87,7 @@ def test_every_key_is_read_alike(values: list[dict[str, Any]]) -> None:
     assert [dict(texts_of(columns, row)) for row in range(len(values))] == [_reference(value) for value in values]
     for suffix in SUFFIXES:
         expected = [_reference(value).get(f"n{suffix}") for value in values]
-        assert list(predicates.texts_of(batch, f"value.n{suffix}")) == expected
+        assert list(condition.texts_of(batch, f"value.n{suffix}")) == expected
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,8 @@ from turnout.engine.metadata import Metadata, texts_of
 from turnout.records import Batch, Field, Schema
 from turnout.records.batch import Record
 from turnout.records.headers import Header
-from turnout.records.scalars import Moment
-from turnout.records.schema import DATE, TIMESTAMP
-from turnout.transforms import predicates
+from turnout.records.schema import DATE, TIMESTAMP, Moment
+from turnout.transforms.community import condition
 
 DAY = 86_400_000
 TYPED = Schema(
@@ -75,7 +74,7 @@ def test_both_see_the_same(values, schema, key, expected) -> None:
     columns = Metadata(paths).columns(batch, np.arange(2), [key])
 
     assert expected == [texts_of(columns, row).get(key) for row in range(2)]
-    assert expected == list(predicates.texts_of(batch, key))
+    assert expected == list(condition.texts_of(batch, key))
 
 
 def _seen(

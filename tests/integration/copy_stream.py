@@ -10,8 +10,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from turnout.spark.formats.nats.source import register
-from turnout.spark.session.build import build_session
-from turnout.spark.session.latency import low_latency_session
+from turnout.spark.session.build import build_session, low_latency_session
 
 
 def copy_stream(

@@ -1,16 +1,21 @@
+"""Counts of records, which offsets do not tell."""
+
 from __future__ import annotations
 
 import re
 
 import pytest
 from confluent_kafka.admin import AdminClient
+from tests.kafka.test_producer import refusing
+from tests.kafka.test_reader import topic
 from tests.server.conftest import wait_for
 
 from turnout.embedded.nats_server import free_port
 from turnout.errors import ConnectionLostError, StreamError
-from turnout.kafka.admin import KafkaAdmin, PartitionEnds
+from turnout.kafka.admin import KafkaAdmin, PartitionEnds, count_records
 from turnout.kafka.clients import ErrorWatch, producer_of
 from turnout.kafka.options import KafkaOptions
+from turnout.kafka.producer import KafkaMessages, KafkaProducer
 from turnout.kafka.reader import PartitionRange, check_topic
 
 pytestmark = pytest.mark.kafka
@@ -75,3 +80,28 @@ def test_no_broker() -> None:
         admin.topics()
     with KafkaAdmin(options) as admin, pytest.raises(ConnectionLostError, match=r"no server of 127.0.0.1"):
         admin.describe(["any"])
+
+
+def test_committed_records_are_counted(options: KafkaOptions) -> None:
+    """Marks of transactions are no records, and aborted records do not count; an empty topic has none."""
+    topic(options, "counted", 2)
+    topic(options, "counted.empty", 1)
+
+    def send(producer: KafkaProducer, count: int) -> None:
+        producer.begin()
+        numbers = [number % 2 for number in range(count)]
+        producer.publish(
+            KafkaMessages(["counted"] * count, [b"x"] * count, [None] * count, None, None, numbers), refusing
+        )
+        producer.flush()
+
+    with KafkaProducer(options, "turnout.test.counted") as producer:
+        send(producer, 5)
+        producer.commit()
+    with KafkaProducer(options, "turnout.test.counted") as producer:
+        send(producer, 3)
+        producer.abort()
+
+    assert count_records(options, ["counted", "counted.empty"]) == {"counted": 5, "counted.empty": 0}
+    with pytest.raises(StreamError, match=r"there is no topic 'counted\.absent'"):
+        count_records(options, ["counted.absent"])

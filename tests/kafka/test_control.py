@@ -6,9 +6,8 @@ from tests.kafka.test_producer import refusing
 from turnout.errors import StreamError
 from turnout.kafka.admin import KafkaAdmin
 from turnout.kafka.control import CONFIG, Note, Slot, find_note
-from turnout.kafka.murmur2 import partition_of
 from turnout.kafka.options import KafkaOptions
-from turnout.kafka.producer import KafkaMessages, KafkaProducer
+from turnout.kafka.producer import KafkaMessages, KafkaProducer, partition_of
 
 pytestmark = pytest.mark.kafka
 

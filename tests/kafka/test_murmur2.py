@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from turnout.kafka.murmur2 import murmur2
+from turnout.kafka.producer import murmur2
 
 
 @pytest.mark.parametrize(

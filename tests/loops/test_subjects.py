@@ -22,8 +22,7 @@ from turnout.loops import compile_loops
 from turnout.loops import subjects as loops
 from turnout.subjects import MappingTable, SubjectTransform
 from turnout.subjects import arrays as arrays_module
-from turnout.subjects.arrays import SubjectArrays, transform_many
-from turnout.subjects.mapper import Mapper
+from turnout.subjects.arrays import Mapper, SubjectArrays, transform_many
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "subjects"
 EACH_FORM = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])

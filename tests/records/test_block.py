@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from turnout.records.batch import group
 from turnout.records.block import Block, taking
-from turnout.records.grouping import group
 from turnout.records.types import Value
 
 

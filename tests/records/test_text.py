@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import pytest
 
-from turnout.records.scalars import Float32, Moment
+from turnout.records.schema import Float32, Moment
 from turnout.records.text import json_of, readable, text_of
 
 

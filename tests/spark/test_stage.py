@@ -31,8 +31,7 @@ from turnout.routes import Route
 from turnout.runtime.nats.source import SourceOptions
 from turnout.runtime.publishing import TALLY, sum_of
 from turnout.spark import stage as module
-from turnout.spark.formats.nats.reading import Split
-from turnout.spark.formats.nats.rows import Rows
+from turnout.spark.formats.nats.reading import Rows, Split
 from turnout.spark.stage import MESSAGE_ID, MESSAGES, SINK, SparkStage
 from turnout.subscriptions import Subscription
 from turnout.subscriptions.index import Index

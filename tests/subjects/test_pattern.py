@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import itertools
 import json
+import pickle
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.subjects import strategies
 from tests.vectors.outcome import OLDER_SERVERS
 from tests.vectors.subject_match import python_outcomes
 
-from turnout.subjects import collide, is_subset, matches
-from turnout.subjects.pattern import common
+from turnout.subjects import (
+    MappingTable,
+    collide,
+    is_subset,
+    matches,
+)
+from turnout.subjects.pattern import common, covers_tokens
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "subjects" / "subject-match.json"
 FILTERS = st.lists(st.sampled_from(["a", "b", "*"]), min_size=0, max_size=3).flatmap(
@@ -75,3 +83,23 @@ def test_a_subject_matches_it_where_it_matches_both(one: str, other: str, subjec
     both = common(one, other)
 
     assert (both is not None and matches(both, subject)) == (matches(one, subject) and matches(other, subject))
+
+
+@given(strategies.tables_with_subjects(), strategies.draws)
+def test_the_index_finds_what_trying_one_by_one_finds(case: tuple[dict[str, Any], list[str]], draw: float) -> None:
+    """Shapes and dictionaries are only a faster way to the first match in order."""
+    config, subjects = case
+    table = MappingTable.from_config(config)
+    again = pickle.loads(pickle.dumps(table))
+    for subject in [*subjects, *strategies.ODD_SUBJECTS]:
+        tokens = subject.split(".")
+        slow = next(
+            (m for m in table.mappings if m.source == subject or covers_tokens(tokens, m.source.split("."))), None
+        )
+        for cluster in (None, "west", "nowhere"):
+            share = slow.choose(cluster, draw) if slow else None
+            expected = share.transform.apply_tokens(tokens, draw) if share else None if slow else subject
+
+            assert table.apply(subject, cluster, draw) == expected
+            assert again.apply(subject, cluster, draw) == expected
+        assert table.find(subject) is slow

@@ -6,7 +6,7 @@ import pytest
 
 from turnout.conditions import kiwi
 from turnout.errors import ConfigError, SubscriptionInvalidError
-from turnout.subjects.rights import Rights
+from turnout.subjects.pattern import Rights
 from turnout.subjects.tokens import MAX_BYTES
 from turnout.subscriptions import Subscription
 from turnout.subscriptions.destinations import problem_of

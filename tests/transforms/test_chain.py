@@ -17,9 +17,10 @@ from turnout.records import Failure, Field, Header, Int32, Record, Schema
 from turnout.transforms import Chain, registry
 from turnout.transforms.base import Side, Transform
 from turnout.transforms.chain import Filter
+from turnout.transforms.community.condition import Condition
 from turnout.transforms.kafka.insert_field import InsertField
 from turnout.transforms.kafka.whole_values import ExtractField
-from turnout.transforms.predicates import Condition, RecordIsTombstone, TopicNameMatches
+from turnout.transforms.predicates import RecordIsTombstone, TopicNameMatches
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "connect"
 KAFKA = "org.apache.kafka.connect.transforms."

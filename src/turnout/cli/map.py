@@ -19,7 +19,7 @@ from turnout.cli.exits import FAILED, WRONG_REQUEST
 from turnout.errors import ConfigError, Mistake, SubjectError
 
 if TYPE_CHECKING:
-    from turnout.subjects.explain import MappingExplanation
+    from turnout.subjects.mapping import MappingExplanation
 
 _SHOWN_SUBJECTS = 10
 
@@ -206,7 +206,7 @@ def _explain_table(
     file: Path, account: str | None, cluster: str | None, subjects: Iterable[str], *, as_json: bool
 ) -> None:
     from turnout.subjects import MappingTable
-    from turnout.subjects.explain import explain
+    from turnout.subjects.mapping import explain
 
     mappings, own = _mappings(file, account)
     table = MappingTable.from_config(mappings)

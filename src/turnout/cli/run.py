@@ -66,7 +66,7 @@ def _run(loaded: Route, *, once: bool, master: str, checkpoint: str | None, spar
         from turnout.runtime.preflight import preflight
         from turnout.spark.running.job import run as run_route
         from turnout.spark.session.build import route_session
-        from turnout.spark.session.connect import is_connect
+        from turnout.spark.session.jvm import is_connect
 
     if not is_connect(master):
         block_pandas_import()

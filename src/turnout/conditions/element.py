@@ -18,8 +18,15 @@ from turnout.conditions.evaluate import evaluate
 from turnout.conditions.model import Cidr, Compare, Condition, Element, Group, Kiwi, Logic, leaves
 from turnout.conditions.text import parse
 from turnout.errors import ConditionError
-from turnout.records.field_paths import ADDRESS, EACH, PathError, parse_elements
-from turnout.records.path_texts import flat_elements, leaf_texts, text_of_kind
+from turnout.records.field_paths import (
+    ADDRESS,
+    EACH,
+    PathError,
+    flat_elements,
+    leaf_texts,
+    parse_elements,
+    text_of_kind,
+)
 from turnout.records.text import NumberText
 from turnout.records.types import DynamicValue
 

@@ -32,7 +32,7 @@ from turnout.kafka.admin import KafkaAdmin
 from turnout.kafka.group import GroupReader, GroupRecord, OffsetReader
 from turnout.kafka.options import KafkaOptions
 from turnout.kafka.producer import KafkaHeaders, KafkaMessages, KafkaProducer
-from turnout.kafka.table import TopicTable
+from turnout.kafka.reader import TopicTable
 from turnout.nats.protocol.headers import HeaderInput, Headers
 from turnout.routes.endpoints import KafkaSink
 from turnout.routes.webhooks import WebhooksPart

@@ -12,8 +12,8 @@ from typing import Final, Protocol, Self
 import msgspec
 
 from turnout.kafka.admin import KafkaAdmin
+from turnout.kafka.clients import PartitionProgress
 from turnout.kafka.options import KafkaOptions
-from turnout.kafka.progress import PartitionProgress
 from turnout.kafka.reader import PartitionRange, RangeReader, committed_progress
 from turnout.nats.jetstream import JetStream, KeyValue, KeyValueConfig
 from turnout.nats.jetstream.errors import MessageNotFoundError

@@ -24,8 +24,7 @@ from turnout.demo.flights import FlightMessage, check_stop, messages, subscribe
 from turnout.demo.kafka_broker import DemoRegistry, KafkaBroker, demo_registry
 from turnout.demo.year import GENERATED, Ledger, YearDemo
 from turnout.errors import StreamError
-from turnout.kafka.admin import KafkaAdmin
-from turnout.kafka.counting import count_records
+from turnout.kafka.admin import KafkaAdmin, count_records
 from turnout.kafka.options import KafkaOptions
 from turnout.kafka.producer import KafkaMessages, KafkaProducer
 from turnout.routes import Route

@@ -1,6 +1,6 @@
 """Resolution of destinations: sink, topic, and reachability.
 
-Which subjects and topics a subscription may name: `turnout.subjects.rights.Rights`.
+Which subjects and topics a subscription may name: `turnout.subjects.pattern.Rights`.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ from typing import Final
 from turnout.routes import Route
 from turnout.routes.endpoints import Sink
 from turnout.routes.reader import DEFAULT_SINK
-from turnout.subjects.index import SourceIndex
-from turnout.subjects.rights import Rights
+from turnout.subjects.pattern import Rights, SourceIndex
 from turnout.subjects.tokens import MAX_BYTES
 from turnout.subscriptions.destinations import FEED, problem_of
 from turnout.subscriptions.webhooks import delivery_subject, is_url, is_webhook, webhook_problem

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from turnout.engine.addresses import FEED_ALONE, Address, Addresses
 from turnout.engine.message_ids import suffix
 from turnout.records.types import RowIds, Strings
-from turnout.subjects.draw_hash import chained
+from turnout.subjects.arrays import chained
 
 if TYPE_CHECKING:
     from turnout.subscriptions import index as _index

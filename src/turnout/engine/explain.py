@@ -23,7 +23,7 @@ from turnout.errors import SubscriptionNotFoundError
 from turnout.records import Batch, Failure
 from turnout.records.text import readable, text_of
 from turnout.records.types import Fields
-from turnout.subjects.draw_hash import draws_of
+from turnout.subjects.arrays import draws_of
 
 if TYPE_CHECKING:
     from turnout.subscriptions import Subscription

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from turnout.routes import Route
-from turnout.subjects.mapping_table import MappingTable, Share, SubjectMapping
+from turnout.subjects.mapping import MappingTable, Share, SubjectMapping
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ import pyarrow as pa
 from turnout.base.deferred import pc
 from turnout.records.listed import STREAM_ID, TOPIC_ID, ListedRecords
 from turnout.records.types import ArrowBatch, RowIds, Strings
-from turnout.subjects.draw_hash import chained
+from turnout.subjects.arrays import chained
 
 _MAX_JOINED_RECORDS = 32
 """Number of records up to which texts are joined one by one."""

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from turnout.base.deferred import pc
 from turnout.engine.reserved import CONNECT_PREFIX, TURNOUT_PREFIX
 from turnout.records import Headers
-from turnout.records.casts import as_type
 from turnout.records.header_column import ARROW
+from turnout.records.headers import as_type
 from turnout.records.types import ArrowArray, ArrowBatch, Binaries, Strings
 
 RECORDS: Final = pa.schema(

@@ -24,8 +24,19 @@ from turnout.conditions import Condition
 from turnout.conditions import leaves as leaves_of
 from turnout.conditions.text import leftovers
 from turnout.records import Batch, Block, Positions, Schema
-from turnout.records.field_paths import ADDRESS, PREFIX, ListedPath, PathError, has_elements, is_prefix, listed_path
-from turnout.records.path_texts import element_texts_at, entry_at, leaf_texts_at, texts_at
+from turnout.records.field_paths import (
+    ADDRESS,
+    PREFIX,
+    ListedPath,
+    PathError,
+    element_texts_at,
+    entry_at,
+    has_elements,
+    is_prefix,
+    leaf_texts_at,
+    listed_path,
+    texts_at,
+)
 from turnout.records.text import iso_of, json_text, kind_of_type, text_of
 from turnout.subscriptions.index import Column
 

@@ -15,7 +15,7 @@ from turnout.engine.trace import Watch
 from turnout.expressions import Expression
 from turnout.records import Batch, Block
 from turnout.records.field_paths import EACH, PREFIX, ListedPath
-from turnout.records.scalars import Struct
+from turnout.records.schema import Struct
 from turnout.records.types import DynamicValue
 from turnout.routes import Route
 from turnout.subscriptions import Subscription

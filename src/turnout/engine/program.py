@@ -41,8 +41,7 @@ from turnout.records import Batch, Positions
 from turnout.records.listed import ListedRecords, as_batch
 from turnout.records.types import ArrowBatch, RowIds
 from turnout.routes import Route
-from turnout.subjects.draw_hash import draws_of
-from turnout.subjects.mapper import Mapper
+from turnout.subjects.arrays import Mapper, draws_of
 from turnout.transforms.chain import ChainRunner
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from turnout.errors import RecordError, TurnoutError
 from turnout.nats.protocol.headers import key_of_header
 from turnout.records import Batch, Failure, Headers, Positions
 from turnout.records.block import rows_of
-from turnout.records.casts import as_type
+from turnout.records.headers import as_type
 from turnout.records.listed import ListedRecords, as_batch
 from turnout.records.types import ArrowBatch, NewColumn
 from turnout.routes.endpoints import Source

@@ -18,7 +18,8 @@ from turnout.records.types import Fields
 from turnout.routes import Route
 from turnout.transforms.base import Errors, Predicate
 from turnout.transforms.chain import Guard, StageRunner
-from turnout.transforms.predicates import Condition, HasHeaderKey, RecordIsTombstone, texts_of
+from turnout.transforms.community.condition import Condition, texts_of
+from turnout.transforms.predicates import HasHeaderKey, RecordIsTombstone
 
 
 @dataclass(frozen=True, slots=True)

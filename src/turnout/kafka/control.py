@@ -15,8 +15,8 @@ from typing import Final
 from turnout.base.caches import LruCache
 from turnout.errors import StreamError
 from turnout.kafka.admin import KafkaAdmin
-from turnout.kafka.murmur2 import partition_of
 from turnout.kafka.options import KafkaOptions
+from turnout.kafka.producer import partition_of
 from turnout.kafka.reader import PartitionRange, RangeReader
 
 PARTITIONS: Final = 8

@@ -10,9 +10,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from turnout.errors import StreamError, TurnoutError
-from turnout.kafka.clients import ErrorWatch, consumer_of, kafka_errors, polled, raise_error
+from turnout.kafka.clients import ErrorWatch, PartitionProgress, consumer_of, kafka_errors, polled, raise_error
 from turnout.kafka.options import KafkaOptions
-from turnout.kafka.progress import PartitionProgress
 from turnout.kafka.reader import PASSING, partition_bounds
 
 if TYPE_CHECKING:

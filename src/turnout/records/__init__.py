@@ -1,11 +1,9 @@
 """Batches of records: parallel columns, values by column, headers with offsets, and Connect's schemas."""
 
-from turnout.records.batch import ALIVE, FAILED, FILTERED, Batch, Failure, Record
+from turnout.records.batch import ALIVE, FAILED, FILTERED, Batch, Failure, Record, group
 from turnout.records.block import Block, Origin, Positions, Shape
-from turnout.records.grouping import group
 from turnout.records.headers import Header, Headers
-from turnout.records.scalars import BigInt, Float32, Int8, Int16, Int32, Moment, Struct
-from turnout.records.schema import Field, Schema
+from turnout.records.schema import BigInt, Field, Float32, Int8, Int16, Int32, Moment, Schema, Struct
 
 __all__ = [
     "ALIVE",

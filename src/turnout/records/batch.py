@@ -2,22 +2,84 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
 from turnout.base.clocks import Milliseconds
 from turnout.base.deferred import np
 from turnout.errors import RecordError
-from turnout.records.block import Block, Positions, rows_of, taking
-from turnout.records.grouping import group
+from turnout.records.block import Block, Positions, columns_of, rows_of, taking, types_of
 from turnout.records.headers import Header, Headers
-from turnout.records.scalars import exact
-from turnout.records.schema import Schema
-from turnout.records.types import Column, DynamicValue, Value
+from turnout.records.schema import Schema, exact
+from turnout.records.types import Column, DynamicValue, NewColumn, Value
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+
+_Members: TypeAlias = tuple[list[int], NewColumn]
+"""Indices of values, and the values."""
+
+_PLAIN: Final = "plain"
+
+
+def group(rows: Positions, schema: Schema | None, values: Iterable[Value], *, checked: bool = True) -> list[Block]:
+    """Return whole values as blocks: objects by their shape, nulls, and all others together.
+
+    Args:
+        rows: rows of the values in the batch.
+        schema: schema of all values. With one, a dict is an object only where the schema is a struct.
+        values: the values.
+        checked: whether they are known to fit the schema.
+
+    >>> blocks = group(np.arange(4), None, [{"a": 1}, "text", {"a": 2}, None])
+    >>> [(block.kind, block.rows.tolist()) for block in blocks]
+    [('object', [0, 2]), ('plain', [1]), ('null', [3])]
+    """
+    objects = schema is None or schema.type == "struct"
+    groups: dict[object, _Members] = {}
+    values = values if isinstance(values, list) else list(values)
+    for index, value in enumerate(values):
+        if value is None:
+            key: object = None
+        elif objects and type(value) is dict:
+            key = tuple(value)
+        else:
+            key = _PLAIN
+        members = groups.get(key)
+        if members is None:
+            groups[key] = ([index], [value])
+        else:
+            members[0].append(index)
+            members[1].append(value)
+    blocks: list[Block] = []
+    for key, (indices, content) in _split_by_type(groups):
+        group_rows = rows if len(indices) == len(rows) else rows[np.array(indices, np.intp)]
+        if key is None:
+            block = Block(group_rows, schema, checked=checked)
+        elif key is _PLAIN:
+            block = Block(group_rows, schema, values=content, checked=checked)
+        else:
+            block = Block.closed(group_rows, schema, content, columns_of, checked=checked)
+        blocks.append(block)
+    return blocks
+
+
+def _split_by_type(groups: dict[object, _Members]) -> Iterator[tuple[object, _Members]]:
+    """Separate objects whose names are equal in Python but not in Connect."""
+    for key, (indices, members) in groups.items():
+        if type(key) is not tuple or not types_of(key):
+            yield key, (indices, members)
+            continue
+        by_type: dict[tuple[type, ...], _Members] = {}
+        for index, member in zip(indices, members, strict=True):
+            alike = by_type.setdefault(types_of(tuple(member)), ([], []))
+            alike[0].append(index)
+            alike[1].append(member)
+        for alike in by_type.values():
+            yield key, alike
+
 
 ALIVE: Final = 0
 FILTERED: Final = 1
@@ -29,7 +91,7 @@ class Record:
     """Single record, for programs with only a few.
 
     Attributes:
-        key: plain Python, see `turnout.records.scalars`; a struct is a dict with every field in the schema's order.
+        key: plain Python, see `turnout.records.schema`; a struct is a dict with every field in the schema's order.
         offset: None for a source record, which has none.
         timestamp: milliseconds since 1970.
         key_schema: schema of the key; None for schemaless data.

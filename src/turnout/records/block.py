@@ -11,9 +11,8 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from turnout.base.deferred import np
-from turnout.records.encoded import EncodedColumn
 from turnout.records.schema import Schema
-from turnout.records.spans import MixedObjects
+from turnout.records.spans import EncodedColumn, MixedObjects
 from turnout.records.types import Column, Columns, ConvertColumn, DynamicValue, NewColumn, Value
 
 if TYPE_CHECKING:

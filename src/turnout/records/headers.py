@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from turnout.base.deferred import DeferredModule, np
 from turnout.records.block import Positions
-from turnout.records.casts import as_type
 from turnout.records.schema import Schema
 from turnout.records.text import text_of
 from turnout.records.types import ArrowArray, Binaries, Column, Strings, Value
@@ -26,6 +25,21 @@ if TYPE_CHECKING:
 else:
     pa, pc = DeferredModule("pyarrow"), DeferredModule("pyarrow.compute")
     header_column = DeferredModule("turnout.records.header_column")
+
+
+def as_type(column: ArrowArray, type_: pa.DataType) -> ArrowArray:
+    """Return the column as a type: itself if it has that type, as a cast to it takes as long as a thousand values.
+
+    Raises:
+        pyarrow.ArrowInvalid: a value cannot be of that type.
+
+    >>> import pyarrow as pa
+    >>> numbers = pa.array([1, 2])
+    >>> as_type(numbers, pa.int64()) is numbers, as_type(numbers, pa.string()).to_pylist()
+    (True, ['1', '2'])
+    """
+    return column if column.type.equals(type_) else column.cast(type_)
+
 
 _MAX_LISTED_HEADERS = 64
 """Number of headers of a batch up to which they are read from lists."""

@@ -13,8 +13,7 @@ from typing import Final, Self, cast
 from turnout.base.clocks import MILLISECONDS_PER_DAY
 from turnout.base.deferred import np
 from turnout.base.multivalued import Metadata, metadata_of, texts_or_none
-from turnout.records.scalars import Float32, Moment, Struct
-from turnout.records.schema import DATE, TIME, Schema
+from turnout.records.schema import DATE, TIME, Float32, Moment, Schema, Struct
 from turnout.records.types import DynamicValue
 
 

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-    from turnout.records.scalars import Struct
+    from turnout.records.schema import Struct
 
 Value: TypeAlias = "bool | int | float | str | bytes | Decimal | Struct | Sequence[Value] | Mapping[Any, Value] | None"
-"""A key, a value or a field of a record; see `turnout.records.scalars` for the integers and dates among them."""
+"""A key, a value or a field of a record; see `turnout.records.schema` for the integers and dates among them."""
 
 DynamicValue: TypeAlias = Any
 """A value whose type is known at run time only: by the schema beside it, or by a test that no type checker follows."""

@@ -31,7 +31,7 @@ from turnout.routes.webhooks import WebhooksPart
 from turnout.secrets import is_secret
 from turnout.subjects import MappingTable, MappingTableError, is_publishable
 from turnout.subjects.mapping_readers import older_meanings
-from turnout.subjects.rights import Rights
+from turnout.subjects.pattern import Rights
 from turnout.transforms import Chain, ErrorPolicy, unknown_fields
 from turnout.transforms.base import Side
 from turnout.transforms.chain import DottedName

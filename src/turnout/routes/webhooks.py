@@ -12,7 +12,7 @@ from turnout.errors import ConfigError
 from turnout.routes.endpoints import Part
 from turnout.routes.values import StreamName
 from turnout.subjects import is_publishable
-from turnout.subjects.rights import Rights
+from turnout.subjects.pattern import Rights
 from turnout.subscriptions.delivery_settings import DeliverySettings
 from turnout.subscriptions.signing_secrets import MAX_SECRETS, secret_bytes
 from turnout.subscriptions.webhooks import NAMED, is_url, webhook_problem

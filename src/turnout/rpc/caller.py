@@ -13,7 +13,7 @@ import grpc
 from turnout.base.caches import LruCache
 from turnout.base.untrusted import decimal
 from turnout.rpc.status import RefusedError
-from turnout.subjects.rights import Rights
+from turnout.subjects.pattern import Rights
 from turnout.subscriptions import Subscription
 from turnout.subscriptions.destinations import refusals_of
 from turnout.subscriptions.lines import doubts

@@ -22,7 +22,7 @@ from turnout.base.untrusted import JsonObject
 from turnout.errors import ConfigError, Mistake, SubscriptionInvalidError
 from turnout.rpc.caller import Caller, Right
 from turnout.rpc.status import RefusedError
-from turnout.subjects.rights import check_pattern
+from turnout.subjects.pattern import check_pattern
 from turnout.subscriptions.quotas import Quota
 from turnout.subscriptions.tenants import check_tenant
 

@@ -29,7 +29,7 @@ from turnout.rpc.tokens import Tokens
 from turnout.rpc.v1 import feeds_pb2_grpc, kiwi_tree_pb2_grpc, matching_pb2_grpc, subscriptions_pb2_grpc
 from turnout.rpc.v1 import kiwi_tree_pb2 as pb
 from turnout.rpc.v1.kiwi_tree_pb2_grpc import ServiceServicer, ServiceStub
-from turnout.subjects.rights import Rights
+from turnout.subjects.pattern import Rights
 from turnout.subscriptions.deadline import within
 from turnout.subscriptions.kiwi_tree import PatternRegistry
 from turnout.subscriptions.service import KiwiTrees

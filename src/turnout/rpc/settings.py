@@ -13,7 +13,7 @@ from turnout.base.untrusted import decimal
 from turnout.errors import ConfigError, Mistake
 from turnout.rpc.jwt_tokens import JwtSettings
 from turnout.rpc.tokens import AcceptedToken, read_tokens
-from turnout.subjects.rights import check_pattern
+from turnout.subjects.pattern import check_pattern
 
 
 @dataclass(frozen=True, slots=True)

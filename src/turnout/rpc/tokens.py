@@ -21,7 +21,7 @@ from turnout.errors import ConfigError, Mistake, SubscriptionInvalidError
 from turnout.rpc.caller import USUAL_RIGHTS, Caller, Right
 from turnout.rpc.jwt_tokens import JwtSettings, JwtVerifier
 from turnout.rpc.status import Slots
-from turnout.subjects.rights import check_pattern
+from turnout.subjects.pattern import check_pattern
 from turnout.subscriptions.quotas import Quota
 from turnout.subscriptions.tenants import check_tenant
 

@@ -15,7 +15,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from secrets import token_urlsafe
 from types import TracebackType
-from typing import Any, Final, Protocol, Self
+from typing import Any, Final, Protocol, Self, cast
 from urllib.error import HTTPError
 from urllib.parse import unquote
 
@@ -318,9 +318,8 @@ class IndexServer(_DriverServer):
     @property
     def url(self) -> str:
         """URL of the server; it contains the token and must not be logged."""
-        host, port = self._server.server_address[:2]
-        name = host.decode() if isinstance(host, bytes) else str(host)
-        return f"http://{f'[{name}]' if ':' in name else name}:{port}/{self._token}"
+        host, port = cast("tuple[str, int]", self._server.server_address)[:2]
+        return f"http://{f'[{host}]' if ':' in host else host}:{port}/{self._token}"
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:
         find, put = self._find, self._receive
@@ -419,7 +418,8 @@ class OpenSplitServer(_DriverServer):
     @property
     def address(self) -> str:
         """``HOST PORT TOKEN`` of the server, for `turnout.runtime.driver`; it must not be logged."""
-        return f"{self._host} {self._server.server_address[1]} {self._token}"
+        _, port = cast("tuple[str, int]", self._server.server_address)[:2]
+        return f"{self._host} {port} {self._token}"
 
     def close(self) -> None:
         """Refuse reports of tasks from now on, and end the server."""

@@ -35,7 +35,7 @@ from turnout.routes.variables import Variables
 from turnout.rpc.jwt_tokens import JwtSettings
 from turnout.server.security import MAX_BODY
 from turnout.subjects import is_publishable
-from turnout.subjects.rights import Rights
+from turnout.subjects.pattern import Rights
 from turnout.subscriptions.signing_secrets import SYMMETRIC, decoded_secret
 from turnout.subscriptions.store_url import store_url
 

@@ -43,7 +43,7 @@ from turnout.server.routes.supervisor import Runner
 from turnout.server.routes.table import Files, RouteTexts
 from turnout.server.sandbox import Matchers
 from turnout.server.security import ANONYMOUS, Authenticator, Bodies, Entrance, TokenFile, allowed_hosts
-from turnout.subjects.rights import Rights
+from turnout.subjects.pattern import Rights
 from turnout.subscriptions import open_store
 from turnout.subscriptions.service import KiwiTrees
 from turnout.subscriptions.store import Store
@@ -172,7 +172,7 @@ Pages = Callable[[FastAPI, Authenticator | None], Entrance]
 
 def spark_runner(config: ServerConfig, state: Path, routes: list[Route]) -> Runner:
     """Return a runner on Spark with the settings of the configuration."""
-    from turnout.spark.running.application import Application
+    from turnout.spark.running.job import Application
 
     return Application(
         routes,

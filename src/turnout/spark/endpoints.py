@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from turnout.routes import Route
     from turnout.runtime.kafka.publisher import KafkaLimits
     from turnout.runtime.publishing import PublishingOptions
-    from turnout.spark.history.recorded import RecordSpan
+    from turnout.spark.history.diff import RecordSpan
 
 RECORD_COLUMNS: Final = ("topic", "partition", "offset", "key", "value", "headers", "timestamp")
 

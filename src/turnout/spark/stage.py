@@ -29,7 +29,7 @@ from turnout.runtime.publishing import TALLY, TALLY_SCHEMA, Publishers, Publishi
 from turnout.runtime.splits import readers_of, splits_of
 from turnout.runtime.task_index import IndexLocation
 from turnout.spark.endpoints import endpoint_of
-from turnout.spark.formats.nats.rows import open_split_of
+from turnout.spark.formats.nats.reading import open_split_of
 
 if TYPE_CHECKING:
     from turnout.engine import Messages, Program, Result

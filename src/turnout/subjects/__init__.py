@@ -1,6 +1,7 @@
 """Subjects, their transforms and their mappings, as nats-server has them (ADR-30). Pure Python."""
 
 from turnout.subjects.errors import MappingTableError, NoMatchError
+from turnout.subjects.mapping import Destination, MappingTable, SubjectMapping
 from turnout.subjects.mapping_readers import (
     StreamTransforms,
     mappings_from_claim,
@@ -8,7 +9,6 @@ from turnout.subjects.mapping_readers import (
     mappings_in,
     stream_transforms,
 )
-from turnout.subjects.mapping_table import Destination, MappingTable, SubjectMapping
 from turnout.subjects.pattern import collide, is_subset, matches, subscriptions_under
 from turnout.subjects.server_config import load_config, parse_config
 from turnout.subjects.tokens import (

@@ -1,4 +1,4 @@
-"""Filters with wildcards: matching, cover and intersection.
+"""Filters with wildcards: matching, cover and intersection, an index of them, and access rights made of them.
 
 They follow nats-server from 2.15.3 on: a token that only *starts* with ``*`` (``*foo``) is a plain token. Its older
 releases match the source of a transform with such a token to any one token.
@@ -6,9 +6,13 @@ releases match the source of a transform with such a token to any one token.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from operator import itemgetter
+from typing import Any, Final
 
-from turnout.subjects.tokens import FULL, PARTIAL, has_wildcard
+from turnout.errors import ConfigError, Mistake
+from turnout.subjects.tokens import FULL, PARTIAL, has_wildcard, is_valid
 
 
 def matches(pattern: str, subject: str) -> bool:
@@ -120,3 +124,195 @@ def subscriptions_under(subscriptions: Iterable[str], subject: str) -> list[str]
     ['*.new', 'orders.eu']
     """
     return [subscription for subscription in subscriptions if collide(subscription, subject)]
+
+
+FIXED, STAR = "fixed", "*"
+
+
+@dataclass(frozen=True, slots=True)
+class SourceShape:
+    """Common shape of the sources in one dictionary.
+
+    Attributes:
+        kinds: per token, not counting a final ``>``: "fixed"; "*", a wildcard.
+        full: whether ``>`` follows.
+    """
+
+    kinds: tuple[str, ...]
+    full: bool
+
+    @property
+    def fixed(self) -> tuple[int, ...]:
+        """Indices of the fixed tokens."""
+        return tuple(index for index, kind in enumerate(self.kinds) if kind == FIXED)
+
+    @property
+    def is_literal(self) -> bool:
+        """True if every token is fixed: the sources match subjects equal to them."""
+        return not self.full and all(kind == FIXED for kind in self.kinds)
+
+    def takes(self, count: int) -> bool:
+        """Return True if a subject of *count* tokens can match."""
+        return count > len(self.kinds) if self.full else count == len(self.kinds)
+
+    def key(self, tokens: Sequence[str]) -> str:
+        """Return the fixed tokens of a source or a subject, joined."""
+        return ".".join(tokens[index] for index in self.fixed)
+
+
+def shape_of(source: str) -> SourceShape:
+    """Return the shape of a source."""
+    tokens = source.split(".")
+    full = tokens[-1] == FULL
+    kinds = (STAR if token == PARTIAL else FIXED for token in (tokens[:-1] if full else tokens))
+    return SourceShape(tuple(kinds), full)
+
+
+_Probe = tuple[int, Callable[[Sequence[str]], Any], dict[Any, int]]
+"""The smallest number in a shape's dictionary, what picks its key from a subject's tokens, and the dictionary."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceIndex:
+    """Index of mapping sources that finds the first match of a subject.
+
+    Attributes:
+        literals: subject to the number of its source.
+        shapes: for each shape of a source with wildcards, its fixed tokens to the number of the first source.
+    """
+
+    sources: tuple[str, ...]
+    literals: dict[str, int]
+    shapes: dict[SourceShape, dict[str, int]]
+    # By the number of a subject's tokens, the last entry for all that have more.
+    _probes: tuple[tuple[_Probe, ...], ...] = field(default=((),), repr=False, compare=False)
+
+    @classmethod
+    def build(cls, sources: Iterable[str]) -> SourceIndex:
+        """Index *sources*; an earlier one wins over a later one."""
+        ordered = tuple(sources)
+        literals: dict[str, int] = {}
+        shapes: dict[SourceShape, dict[str, int]] = {}
+        for number, source in enumerate(ordered):
+            shape = shape_of(source)
+            if shape.is_literal:
+                literals.setdefault(source, number)
+            else:
+                shapes.setdefault(shape, {}).setdefault(shape.key(source.split(".")), number)
+        probes = [(shape, _probe(ordered, shape, numbers)) for shape, numbers in shapes.items()]
+        # A search that finds a number smaller than all that follow can stop.
+        probes.sort(key=lambda item: item[1][0])
+        longest = max((len(shape.kinds) for shape in shapes), default=0)
+        by_count = [tuple(probe for shape, probe in probes if shape.takes(count)) for count in range(longest + 2)]
+        return cls(ordered, literals, shapes, tuple(by_count))
+
+    def first(self, subject: str, tokens: Sequence[str]) -> int | None:
+        """Return the number of the first source that matches; None where none does."""
+        lowest = self.literals.get(subject)
+        literal: bool | None = None
+        by_count = self._probes
+        count = len(tokens)
+        for smallest, pick, numbers in by_count[count] if count < len(by_count) else by_count[-1]:
+            if lowest is not None and lowest < smallest:
+                return lowest
+            number = numbers.get(pick(tokens))
+            if number is None or (lowest is not None and lowest < number):
+                continue
+            if literal is None:
+                literal = "" not in tokens and PARTIAL not in tokens and FULL not in tokens
+            # The fixed tokens are equal; only a subject that is not literal can still fail at a wildcard.
+            if literal or covers_tokens(tokens, self.sources[number].split(".")):
+                lowest = number
+        return lowest
+
+
+def _probe(sources: tuple[str, ...], shape: SourceShape, numbers: dict[str, int]) -> _Probe:
+    """Build the probe of a shape: its dictionary keyed by the fixed tokens that an itemgetter picks."""
+    fixed = shape.fixed
+    if not fixed:
+        (only,) = numbers.values()
+        return only, lambda _tokens: None, {None: only}
+    pick = itemgetter(*fixed)
+    return min(numbers.values()), pick, {pick(sources[n].split(".")): n for n in numbers.values()}
+
+
+_ANSWERS: Final = ("_INBOX.", "_R_.", "_GR_.")
+"""Subjects of answers: of clients, of services of other accounts, of other clusters."""
+
+
+def check_pattern(pattern: str) -> str:
+    """Return a pattern of subjects as it was given.
+
+    Raises:
+        ValueError: it is no subject, with or without wildcards.
+    """
+    if not pattern or not is_valid(pattern):
+        raise ValueError(f"expected subjects, wildcards allowed (deliver.>), found {pattern!r}")
+    return pattern
+
+
+@dataclass(frozen=True, slots=True)
+class Rights:
+    """Subjects that may be published on.
+
+    The server's own subjects (``$JS.``, ``$SYS.``, ``$KV.``, all that begin with ``$``), inboxes and subjects that lead
+    back to the source are reached only where a pattern names their first token: ``>`` does not open them.
+
+    Attributes:
+        allow: patterns of subjects; None allows everything that is not protected.
+        own: whether a subject is one that the route itself reads.
+        prefixes: the connection's own prefixes of API requests and of inboxes.
+    """
+
+    allow: Sequence[str] | None = None
+    own: Callable[[str], bool] | None = None
+    prefixes: Sequence[str] = ()
+
+    @classmethod
+    def of(cls, patterns: Sequence[str]) -> Rights:
+        """Return the rights by patterns; without any, everything that is not protected is allowed.
+
+        Raises:
+            ConfigError: a pattern is no subject.
+        """
+        mistakes = []
+        for number, pattern in enumerate(patterns):
+            try:
+                check_pattern(pattern)
+            except ValueError as problem:
+                mistakes.append(Mistake(f"allow[{number}]", str(problem)))
+        if mistakes:
+            raise ConfigError(mistakes, what="destinations")
+        return cls(tuple(patterns) or None)
+
+    def refusal(self, subject: str) -> str | None:
+        """Return the reason that a subject is not allowed; None if it is allowed.
+
+        >>> Rights().refusal("$JS.API.STREAM.DELETE.ORDERS")
+        "is not allowed: subjects that begin with '$' are the server's own"
+        >>> Rights(("deliver.>",)).refusal("orders.new")
+        'is not allowed: only deliver.> is'
+        """
+        protected = self.protection(subject)
+        patterns = self.allow or ()
+        if protected is not None:
+            named = any(pattern[0] not in "*>" and matches(pattern, subject) for pattern in patterns)
+            return None if named else f"is not allowed: {protected}"
+        if self.allow is None or any(matches(pattern, subject) for pattern in patterns):
+            return None
+        if not patterns:
+            return "is not allowed: nothing is"
+        return f"is not allowed: only {', '.join(patterns)} {'is' if len(patterns) == 1 else 'are'}"
+
+    def protection(self, subject: str) -> str | None:
+        """Return the reason that a subject is protected; None if it is not."""
+        if subject.startswith("$"):
+            return "subjects that begin with '$' are the server's own"
+        if subject.startswith(_ANSWERS):
+            return "it is an inbox, where answers to requests go"
+        for prefix in self.prefixes:
+            if subject.startswith(f"{prefix}."):
+                return f"subjects that begin with '{prefix}.' are the connection's own requests and answers"
+        if self.own is not None and self.own(subject):
+            return "the route reads it, and would read its own messages again"
+        return None

@@ -12,6 +12,20 @@ import random
 
 from xxhash import xxh64_intdigest
 
+OFFSET = 2166136261
+PRIME = 16777619
+
+_MASK = 0xFFFFFFFF
+
+
+def fnv1a(data: bytes) -> int:
+    """Return the hash of *data*, from 0 to 2**32 - 1."""
+    value = OFFSET
+    for byte in data:
+        value = ((value ^ byte) * PRIME) & _MASK
+    return value
+
+
 BITS = 53
 """Bits of a draw: all that a float holds."""
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from turnout.errors import SubscriptionInvalidError
 from turnout.subjects import matches
-from turnout.subjects.rights import Rights
+from turnout.subjects.pattern import Rights
 from turnout.subjects.tokens import MAX_BYTES
 from turnout.subscriptions.webhooks import is_url, webhook_problem
 

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from turnout.conditions import Kiwi, leaves
 from turnout.errors import StoreUnavailableError, SubscriptionInvalidError
-from turnout.subjects.rights import Rights
+from turnout.subjects.pattern import Rights
 from turnout.subscriptions.audit import AuditEntry
 from turnout.subscriptions.destinations import refusals_of
 from turnout.subscriptions.kiwi_tree import PairNotFoundError, PatternRegistry

@@ -68,7 +68,7 @@ _PREDICATES: Final = ("TopicNameMatches", "HasHeaderKey", "RecordIsTombstone", "
 
 _PREDICATE_MODULES: Final = {
     **dict.fromkeys(_PREDICATES, "turnout.transforms.predicates"),
-    "Condition": "turnout.transforms.predicates",
+    "Condition": "turnout.transforms.community.condition",
 }
 
 PREDICATES: Mapping[str, type[Predicate]] = DeferredClasses(_PREDICATE_MODULES)

@@ -18,7 +18,7 @@ from turnout.codecs.avro.reading import MalformedError, read_value, reader_of
 from turnout.codecs.avro.types import AvroType, parse_schema
 from turnout.records import Block, Moment
 from turnout.records.block import rows_of
-from turnout.records.encoded import EncodedColumn
+from turnout.records.spans import EncodedColumn
 
 _EMPTY = {"type": "record", "name": "Empty", "fields": []}
 

@@ -17,7 +17,7 @@ from turnout.codecs.protobuf.codec import Protobuf
 from turnout.codecs.protobuf.connect_schema import plan_of
 from turnout.codecs.protobuf.descriptors import file_of
 from turnout.records.block import rows_of
-from turnout.records.encoded import EncodedColumn
+from turnout.records.spans import EncodedColumn
 
 _KINDS = (
     "int32", "int64", "uint32", "uint64", "sint32", "sint64", "bool", "fixed32", "fixed64", "sfixed32", "sfixed64",

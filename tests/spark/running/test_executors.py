@@ -8,9 +8,11 @@ import time
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
+from turnout.spark.endpoints import activate
 from turnout.spark.running import executors
-from turnout.spark.running.executors import ExecutorWatch
+from turnout.spark.running.executors import ExecutorWatch, plan_read
 
 
 class Cluster:
@@ -131,3 +133,15 @@ def test_a_local_session_is_not_watched(master: str) -> None:
     """Its tasks run in the driver."""
     with ExecutorWatch("r", Cluster(master).spark(), threading.Event()) as watch:
         assert watch.granted
+
+
+def test_a_read_is_planned_and_gives_nothing(spark: SparkSession) -> None:
+    """Spark has made the source and planned its read in Python by then; a second time changes nothing."""
+    activate(spark)
+    plan_read(spark)
+    plan_read(spark)
+
+    rows = spark.read.format("turnout-nothing").load()
+
+    assert rows.schema.simpleString() == "struct<nothing:int>"
+    assert rows.collect() == []

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.spark.subjects.frames import MANY, subject_frame, values_of
 from tests.subjects import strategies
 
-from turnout.subjects._fnv import fnv1a as fnv1a_of_bytes
+from turnout.subjects.random_numbers import fnv1a as fnv1a_of_bytes
 from turnout.subjects.tokens import decode
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import SparkSession
 
 from turnout.spark.subjects.random_numbers import draw_bits, draw_of
-from turnout.subjects.draw_hash import draws_of
+from turnout.subjects.arrays import draws_of
 
 PLACES = [
     ("flights.JFK.LAX.B6", 0, 1),

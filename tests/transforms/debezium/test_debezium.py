@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from tests.jvm_host import KafkaMissingError
-from tests.transforms.debezium import CONFIGS, DebeziumHost, made_vectors, read_vectors
+from tests.transforms.debezium_host import CONFIGS, DebeziumHost, made_vectors, read_vectors
 
 
 @pytest.fixture(scope="module")

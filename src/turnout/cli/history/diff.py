@@ -132,8 +132,7 @@ def _compared(
     with needs_spark():
         from turnout.base.startup import block_pandas_import
         from turnout.cli.run import log_beside
-        from turnout.spark.history.diff import diff
-        from turnout.spark.history.recorded import RecordSpan, check_source, same_source
+        from turnout.spark.history.diff import RecordSpan, check_source, diff, same_source
         from turnout.spark.session.build import route_session
 
     block_pandas_import()

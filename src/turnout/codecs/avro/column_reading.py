@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from turnout.codecs.avro.connect_schema import decimal_of, nullable_of
 from turnout.codecs.avro.reading import MAX_DECIMAL, MalformedError, Read, conversion_of, reader_of
 from turnout.codecs.avro.types import AvroType
-from turnout.records.encoded import Bounds
+from turnout.records.spans import Bounds
 from turnout.records.types import Column, Mask, NewColumn, Octets, RowIds
 
 _PAD: Final = 16

@@ -11,7 +11,7 @@ import numpy as np
 from turnout.codecs.avro.column_reading import Cursors, ReadColumn
 from turnout.codecs.avro.connect_schema import nullable_of
 from turnout.codecs.avro.types import AvroType
-from turnout.records.encoded import Bounds, EncodedColumn, non_ascii
+from turnout.records.spans import Bounds, EncodedColumn, non_ascii
 from turnout.records.types import Column, Mask, RowIds
 
 _MORE: Final = 0x80

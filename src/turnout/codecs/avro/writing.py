@@ -17,7 +17,7 @@ from turnout.codecs.avro.passing import form_of
 from turnout.codecs.avro.types import AvroType
 from turnout.errors import RecordError
 from turnout.records import BigInt, Float32, Int8, Int16, Int32, Moment
-from turnout.records.encoded import ColumnPieces, EncodedColumn
+from turnout.records.spans import ColumnPieces, EncodedColumn
 from turnout.records.types import Column, DynamicValue
 
 WriteColumn: TypeAlias = Callable[[Column], list[bytes]]

@@ -19,7 +19,12 @@ from turnout.codecs.protobuf.logical_types import FIRST_SECOND, LAST_SECOND, NAN
 from turnout.codecs.protobuf.scalars import WIRE_TYPES
 from turnout.codecs.protobuf.wire import FIXED32, FIXED64, LENGTH, VARINT, tag
 from turnout.records import Moment
-from turnout.records.encoded import Bounds, EncodedColumn, Slices, non_ascii
+from turnout.records.spans import (
+    Bounds,
+    EncodedColumn,
+    Slices,
+    non_ascii,
+)
 from turnout.records.types import Column, Columns, Convert, Mask, NewColumn, Octets, RowIds
 
 _PAD: Final = 32

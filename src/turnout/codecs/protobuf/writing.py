@@ -16,7 +16,7 @@ from turnout.codecs.protobuf.scalars import WIRE_TYPES, Pieces, WriteColumn, by_
 from turnout.codecs.protobuf.wire import LENGTH, delimited, tag
 from turnout.errors import RecordError
 from turnout.records import Block, Schema, Struct
-from turnout.records.encoded import ColumnPieces
+from turnout.records.spans import ColumnPieces
 from turnout.records.types import Column, Columns, DynamicValue, Entries, NewColumn, Value
 
 _UNWRITABLE: Final = (ValueError, TypeError, AttributeError, LookupError, OverflowError, ArithmeticError)

@@ -24,8 +24,8 @@ from turnout.history.suite.outcomes import ABSENT, CaseOutcome, Difference, diff
 from turnout.history.suite.suite import Case, load_suites
 from turnout.records import Batch
 from turnout.routes import Route
-from turnout.subjects.draw_hash import draws_of
-from turnout.subjects.mapping_table import SubjectMapping
+from turnout.subjects.arrays import draws_of
+from turnout.subjects.mapping import SubjectMapping
 from turnout.subscriptions import Subscription, open_store
 from turnout.subscriptions.index import Index
 from turnout.subscriptions.store_url import existing

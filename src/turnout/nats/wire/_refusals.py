@@ -19,7 +19,7 @@ from turnout.nats.wire._publish_batch import PublishedMessages
 from turnout.nats.wire.connection import Connection
 from turnout.nats.wire.streams import storing_problem, stream_info, streams_of
 from turnout.subjects import matches
-from turnout.subjects.rights import Rights
+from turnout.subjects.pattern import Rights
 from turnout.subjects.tokens import MAX_BYTES
 
 TOO_MANY: Final = 429

@@ -15,8 +15,7 @@ from turnout.nats.wire.pull import PullReader, Range, hole
 from turnout.nats.wire.read_strategy import ONE_CONSUMER, ReadStrategy, cover
 from turnout.nats.wire.records import SCHEMA
 from turnout.records.types import ArrowBatch
-from turnout.subjects.index import SourceIndex
-from turnout.subjects.pattern import matches
+from turnout.subjects.pattern import SourceIndex, matches
 from turnout.subjects.tokens import FULL, PARTIAL
 
 

@@ -14,7 +14,7 @@ from turnout.nats.protocol.positions import stream_and_sequence
 from turnout.routes.values import listed
 from turnout.secrets import is_secret, masked_url
 from turnout.subjects import matches
-from turnout.subjects.rights import check_pattern
+from turnout.subjects.pattern import check_pattern
 
 
 class Part(BaseModel):

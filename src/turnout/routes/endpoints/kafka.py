@@ -9,8 +9,7 @@ from typing import ClassVar, Final, Literal, Self
 from pydantic import Field, PrivateAttr, model_validator
 
 from turnout.base.untrusted import LARGEST_SEQUENCE, JsonObject, decimal
-from turnout.kafka.options import KafkaOptions, security_mistakes
-from turnout.kafka.properties import translated
+from turnout.kafka.options import KafkaOptions, security_mistakes, translated
 from turnout.routes.endpoints.base import Endpoint, Sink, Source
 from turnout.routes.values import Brokers, JavaPattern, KafkaStart, KafkaTopics, listed
 from turnout.transforms.java.regex import JavaRegex

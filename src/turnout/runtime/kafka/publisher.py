@@ -17,9 +17,8 @@ from turnout.engine import Counts, Messages, Result
 from turnout.engine.messages import ListedMessages
 from turnout.errors import ConfigError, Mistake, StreamError
 from turnout.kafka.control import Note, Slot, find_note
-from turnout.kafka.murmur2 import partition_of
 from turnout.kafka.options import KafkaOptions
-from turnout.kafka.producer import KafkaMessages, KafkaProducer
+from turnout.kafka.producer import KafkaMessages, KafkaProducer, partition_of
 from turnout.nats.protocol.headers import MESSAGE_ID
 from turnout.records.published import Published, Refuse
 from turnout.routes.endpoints import KafkaSink

@@ -26,7 +26,7 @@ from turnout.nats.wire.packing import header_block, header_lines, id_line, id_li
 from turnout.records.published import Published, Refuse
 from turnout.records.types import Binaries
 from turnout.runtime.nats.source import check_names
-from turnout.subjects.rights import check_pattern
+from turnout.subjects.pattern import check_pattern
 
 if TYPE_CHECKING:
     from turnout.engine import Messages

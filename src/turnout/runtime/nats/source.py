@@ -43,7 +43,7 @@ class SourceOptions:
         pause_file: as long as there is a file of this name, a streaming read finds nothing new.
         ack_consumer: a durable consumer that acknowledges what Spark has committed.
         partition_subject: a filter with ``{partition}`` in it: each number of *subject_partitions* is read by one task.
-        splits: rows are no records but splits, see `turnout.spark.formats.nats.rows`.
+        splits: rows are no records but splits, see `turnout.spark.formats.nats.reading`.
         revisions_url: URL of the subscriptions' revision, which becomes part of a streaming read's offsets.
         push_down: request from the same URL the subjects that the subscriptions of a revision can match, and read only
             these.

@@ -12,7 +12,7 @@ from turnout.server.errors import ConflictError
 from turnout.server.rest.dependencies import Parts, PartsDep, Reads
 from turnout.server.rest.models import RequestForm, exactly_one
 from turnout.subjects import MappingTable, SubjectTransform
-from turnout.subjects.explain import explain
+from turnout.subjects.mapping import explain
 
 router = APIRouter(prefix="/v1/subjects", tags=["subjects"])
 

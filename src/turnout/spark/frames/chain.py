@@ -15,7 +15,14 @@ from turnout.base.deferred import pc
 from turnout.errors import RecordError, RunError
 from turnout.records import Batch, Failure, Headers, Positions, Schema
 from turnout.records.header_column import ARROW as HEADERS_ARROW
-from turnout.runtime.frames.columns import UTC_MICROS, WrittenColumn, blocks_of, millis_of, texts_of, whole
+from turnout.runtime.frames.columns import (
+    UTC_MICROS,
+    WrittenColumn,
+    blocks_of,
+    millis_of,
+    texts_of,
+    whole,
+)
 from turnout.spark.frames.columns import (
     ERROR,
     ERROR_TYPE,
@@ -29,7 +36,7 @@ from turnout.spark.frames.columns import (
     value_field,
     with_record_names,
 )
-from turnout.spark.workers.map_in_arrow import map_in_arrow
+from turnout.spark.map_in_arrow import map_in_arrow
 from turnout.transforms.chain import Chain, ChainRunner
 from turnout.transforms.schemas import schemas_after
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, Self
 from uuid import uuid4
 
 import pyarrow as pa
@@ -16,13 +16,35 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
 from turnout.base.files import lasting_folder
+from turnout.base.multivalued import ANY_KEY, leaf_key, metadata_key, single_values, texts_or_none
+from turnout.engine.metadata import Metadata
 from turnout.errors import ConfigError, Mistake
-from turnout.runtime.frames.columns import millis_of, whole
-from turnout.spark.frames.columns import case_rule, with_record_names
-from turnout.spark.frames.metadata import FrameMetadata
-from turnout.spark.workers.map_in_arrow import map_in_arrow
+from turnout.records import Batch, Block, Headers, Schema
+from turnout.records.block import rows_of
+from turnout.records.field_paths import (
+    EACH,
+    PREFIX,
+    ListedPath,
+    PathError,
+    element_texts_at,
+    has_elements,
+    is_prefix,
+    kind_problem,
+    leaf_texts_at,
+    listed_path,
+    texts_at,
+)
+from turnout.runtime.frames.columns import (
+    blocks_of,
+    millis_of,
+    texts_of,
+    whole,
+)
+from turnout.spark.frames.columns import HEADERS, case_rule, foreign, is_headers, schema_of, with_record_names
+from turnout.spark.map_in_arrow import map_in_arrow
 from turnout.subscriptions import Snapshot, Store
 from turnout.subscriptions.analysis.table import table_of
+from turnout.subscriptions.index import Column
 from turnout.subscriptions.index.anchor_frequencies import Costs
 from turnout.subscriptions.index.build import build
 from turnout.subscriptions.index.index import Index
@@ -30,6 +52,231 @@ from turnout.subscriptions.index.layers import Layer
 from turnout.subscriptions.index.segment import Segment
 from turnout.subscriptions.past import PastStore
 from turnout.subscriptions.store import creations_of
+
+_SIDES = ("key", "value")
+_NOT_HEADERS = {"topic": "topic", "subject": "topic", "key": "key"}
+_PLACE = ("topic", "partition", "offset", "timestamp", *_SIDES)
+"""Columns that `Metadata` reads itself; a path may also begin with any other column of the frame."""
+
+
+@dataclass(frozen=True)
+class FrameMetadata:
+    """Reads the metadata that conditions use from Arrow batches of a frame.
+
+    Attributes:
+        keys: keys of leaves.
+        paths: listed ones, as far as those need them.
+        others: keys that are paths into other columns, as text: a parsed one loses its steps into elements on the way
+            to a worker.
+        headers: those that are headers here, because the frame has no column for them: a topic, a key.
+        columns_read: of the frame, with the schema of their values; of a struct, the fields read.
+    """
+
+    keys: tuple[str, ...]
+    paths: Mapping[str, str]
+    others: Mapping[str, str]
+    headers: tuple[str, ...]
+    columns_read: Mapping[str, Schema | None]
+
+    @classmethod
+    def of(
+        cls,
+        schema: T.StructType,
+        paths: Mapping[str, str],
+        keys: Collection[str],
+        rule: Callable[[str], str] = str.lower,
+    ) -> Self:
+        """Return the reader of these keys.
+
+        Args:
+            schema: schema of the frame.
+            paths: name → path.
+            keys: keys that conditions test; no other metadata is read.
+            rule: makes equal what Spark takes for one name.
+
+        Raises:
+            ConfigError: for paths that the records cannot have.
+        """
+        mistakes = []
+        resolved: dict[str, str] = {}
+        for name, listed in paths.items():
+            try:
+                resolved[name] = _resolved(schema, listed, rule)
+            except PathError as wrong:
+                mistakes.append(Mistake(f"metadata.{name}", str(wrong)))
+        paths = resolved
+        if mistakes:
+            raise ConfigError(mistakes, what="bad metadata for matching")
+        names = [metadata_key(key) for key in keys if key != ANY_KEY]
+        used = {name: path for name in names if (path := listed_path(paths, name)) is not None}
+        homes = {name: _home(name, schema) for name in names if name not in used}
+        if ANY_KEY in keys:
+            used |= paths
+            homes |= {name: _home(name, schema) for name in (*_NOT_HEADERS, "headers") if name not in used}
+        parsed = {name: _split(path.removesuffix(PREFIX)) for name, path in used.items()}
+        looked_at = [*parsed.values(), *(ListedPath(home, ()) for home in homes.values())]
+        columns_read = {root: _read(schema[root], looked_at) for root, *_ in looked_at if root in schema.names}
+        return cls(
+            tuple(keys),
+            used,
+            {name: used[name] for name, path in parsed.items() if path.root not in _PLACE},
+            tuple(name for name, home in homes.items() if home == "headers" and name in _NOT_HEADERS),
+            columns_read,
+        )
+
+    def columns(self, arrow: pa.RecordBatch) -> dict[str, Column]:
+        """Return a column for each key, with an entry for each row of the batch."""
+        count = arrow.num_rows
+        batch = self._batch(arrow)
+        columns = Metadata(self.paths).columns(batch, rows_of(count), self.keys)
+        columns_by_path: dict[str, Column] = {}
+        for name in self.headers:
+            columns_by_path[name] = Column(batch.headers.last(name))
+        for name, path in self.others.items():
+            root, steps, kind = _split(path.removesuffix(PREFIX))
+            blocks = self._blocks(arrow, root)
+            if is_prefix(path):
+                columns_by_path[name] = Column(
+                    list(map(texts_or_none, leaf_texts_at(blocks, steps, count))), several=True
+                )
+            elif has_elements(steps):
+                columns_by_path[name] = Column(element_texts_at(blocks, steps, count, kind), several=True)
+            else:
+                columns_by_path[name] = Column(texts_at(blocks, steps, count, kind))
+        if ANY_KEY in columns and columns_by_path:
+            rows = zip(columns[ANY_KEY].values, *(column.values for column in columns_by_path.values()), strict=True)
+            columns[ANY_KEY] = Column([texts_or_none(single_values(values)) for values in rows], several=True)
+        return columns | {
+            key: column for name, column in columns_by_path.items() if (key := leaf_key(name)) in self.keys
+        }
+
+    def _batch(self, arrow: pa.RecordBatch) -> Batch:
+        """Return the records with only the columns that conditions use."""
+        count = arrow.num_rows
+        nothing: list[Any] = [None] * count
+        timestamps = nothing
+        if "timestamp" in self.columns_read:
+            timestamps = millis_of(whole(arrow.column("timestamp"))).to_pylist()
+        headers = Headers(count)
+        if "headers" in self.columns_read:
+            headers = Headers.of_arrow(arrow.column("headers"))
+        topics = texts_of(arrow.column("topic")) if "topic" in self.columns_read else nothing
+        partitions, offsets = (
+            arrow.column(name).to_pylist() if name in self.columns_read else nothing for name in ("partition", "offset")
+        )
+        key, value = (self._blocks(arrow, name) for name in _SIDES)
+        return Batch(topics, partitions, offsets, timestamps, key, value, headers)
+
+    def _blocks(self, arrow: pa.RecordBatch, name: str) -> list[Block]:
+        if name not in self.columns_read:
+            return [Block(rows_of(arrow.num_rows), None)]
+        schema = self.columns_read[name]
+        column = whole(arrow.column(name))
+        if schema is not None and schema.type == "struct":
+            column = _narrowed(column, schema)
+        # What cannot be read counts as absent.
+        return blocks_of(column, schema)[0]
+
+
+def _split(path: str) -> ListedPath:
+    try:
+        parsed = ListedPath.of(path)
+    except PathError:
+        # A key below a prefix may be anything.
+        return ListedPath("", ())
+    return parsed._replace(root="topic") if parsed.root == "subject" else parsed
+
+
+def _home(key: str, schema: T.StructType) -> str:
+    """Return the column that holds a key without a listed path."""
+    column = _NOT_HEADERS.get(key, "headers")
+    return column if column in schema.names else "headers"
+
+
+def _resolved(schema: T.StructType, path: str, rule: Callable[[str], str]) -> str:
+    """Return a path with the names of columns and fields as the records have them.
+
+    Raises:
+        PathError: no value can have this path.
+    """
+    bare = path.removesuffix(PREFIX)
+    root, steps, kind = ListedPath.of(bare)
+    if (problem := kind_problem(path)) is not None:
+        raise PathError(problem)
+    names = {rule(name): name for name in schema.names}
+    root_name = names.get(rule("topic" if rule(root) == "subject" and rule(root) not in names else root))
+    if root_name is None:
+        raise PathError(f"the path {path!r} begins with {root!r}; the records have {', '.join(schema.names)}")
+    type_: T.DataType | None = schema[root_name].dataType
+    if steps and not isinstance(type_, T.StructType | T.VariantType | T.MapType | T.ArrayType):
+        raise PathError(f"the path {path!r} looks into {root!r}, which is {_described(type_)}: decode it first")
+    written = [root_name]
+    before = root
+    for step in steps:
+        name, type_ = _field(path, before, step, type_, rule)
+        written.append(name)
+        before = step
+    for _, strange in foreign("", type_) if type_ is not None else ():
+        raise PathError(f"the path {path!r} leads to {strange.simpleString()}, which has no text: cast it first")
+    own = ListedPath(root_name, tuple(written[1:]), kind)
+    return path if own == ListedPath(root, steps, kind) else own.text + path[len(bare) :]
+
+
+def _field(
+    path: str, before: str, step: str, type_: T.DataType | None, rule: Callable[[str], str]
+) -> tuple[str, T.DataType | None]:
+    """Return the name and the type of a step into a type; None for any type."""
+    if type_ is None or isinstance(type_, T.VariantType | T.NullType):
+        return step, None
+    if step is EACH:
+        # A value that is no array counts as its only element.
+        return step, type_.elementType if isinstance(type_, T.ArrayType) else type_
+    if isinstance(type_, T.MapType):
+        return step, type_.valueType
+    if isinstance(type_, T.StructType):
+        found = [name for name in type_.names if rule(name) == rule(step)]
+        name = step if step in found else found[0] if len(found) == 1 else None
+        if name is not None:
+            return name, type_[name].dataType
+        if found:
+            raise PathError(f"{step!r} in the path {path!r} may be {' or '.join(found)}: write one of them")
+        fields = ", ".join(type_.names) or "none"
+        raise PathError(f"the path {path!r} looks for {step!r} in {before!r}, whose fields are {fields}")
+    cure = f"write {before}[] for each element" if isinstance(type_, T.ArrayType) else "it has no fields"
+    raise PathError(f"the path {path!r} looks into {before!r}, which is {_described(type_)}: {cure}")
+
+
+def _described(type_: T.DataType | None) -> str:
+    return "anything" if type_ is None else type_.simpleString()
+
+
+def _read(field: T.StructField, looked_at: Iterable[ListedPath]) -> Schema | None:
+    """Return the schema of the part of a column that is read; of a struct, only the fields in use.
+
+    Raises:
+        ConfigError: for headers of another type than they have everywhere.
+    """
+    if field.name == "headers" and not is_headers(field.dataType):
+        problem = f"expected {HEADERS.simpleString()}, found {field.dataType.simpleString()}"
+        raise ConfigError([Mistake("headers", problem)], what="bad columns for matching")
+    schema = schema_of(field)
+    paths = [steps for root, steps, _ in looked_at if root == field.name]
+    if schema is None or schema.type != "struct" or not all(paths):
+        return schema
+    names = {steps[0] for steps in paths}
+    return schema.with_(default=None, fields=tuple(field for field in schema.fields if field.name in names))
+
+
+def _narrowed(column: pa.Array, schema: Schema) -> pa.Array:
+    """Structs with the fields of *schema* alone."""
+    if len(schema.fields) == column.type.num_fields:
+        return column
+    if not schema.fields:
+        return pa.nulls(len(column))
+    names = [field.name for field in schema.fields]
+    arrays = [column.field(column.type.get_field_index(name)) for name in names]
+    return pa.StructArray.from_arrays(arrays, names=names, mask=column.is_null())
+
 
 _ADDED: Final = (
     T.StructField("subscription_id", T.StringType()),

@@ -4,34 +4,131 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+import numpy as np
+import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from turnout.base.files import scratch_folder
 from turnout.engine.counts import Counts
+from turnout.engine.deliveries import NO_SUBSCRIPTION
+from turnout.engine.result import Result, Sent
 from turnout.history.replay import ReplayPlan, ReplayState, Splitting, StreamRange, claimed, plan_replay
 from turnout.history.tap import check_names
+from turnout.records.header_column import ARROW
 from turnout.routes import Route
 from turnout.runtime.java import run_error
 from turnout.runtime.offsets import Progress
 from turnout.runtime.preflight import with_stored_topics
-from turnout.runtime.publishing import log_failures
+from turnout.runtime.publishing import (
+    TALLY,
+    TALLY_SCHEMA,
+    TaskTally,
+    log_failures,
+    sum_of,
+)
 from turnout.runtime.splits import encoded, even_spans
 from turnout.spark.endpoints import activate, endpoint_of, publishes
 from turnout.spark.formats.nats.source import register
-from turnout.spark.history.rehearsal import DELIVERIES, Rehearsal, counted, deliveries_of
+from turnout.spark.map_in_arrow import map_in_arrow
+from turnout.spark.running.counts import counts_of, write_all
 from turnout.spark.running.matching import RunMatching
-from turnout.spark.running.plan import write_all
-from turnout.spark.running.reports import counts_of
 from turnout.spark.stage import ReplayPart, SparkStage
-from turnout.spark.workers.map_in_arrow import map_in_arrow
+
+_COLUMNS: Final = (
+    ("subscription", "string", pa.string()),
+    ("destination", "string", pa.string()),
+    ("topic", "string", pa.string()),
+    ("message_id", "string", pa.string()),
+    ("stream", "string", pa.string()),
+    ("partition", "int", pa.int32()),
+    ("offset", "bigint", pa.int64()),
+    ("timestamp", "timestamp", pa.timestamp("us", tz="UTC")),
+    ("key", "binary", pa.binary()),
+    ("value", "binary", pa.binary()),
+    ("headers", "array<struct<key:string,value:binary>>", ARROW),
+)
+_NAMES: Final = [name for name, _, _ in _COLUMNS]
+
+DELIVERIES: Final = f"{', '.join(f'`{name}` {kind}' for name, kind, _ in _COLUMNS)}, {TALLY}"
+"""The columns of `Rehearsal`: messages, with null counts; and rows of counts that are no messages."""
+
+_SCHEMA: Final = pa.schema([*(pa.field(name, kind) for name, _, kind in _COLUMNS), *TALLY_SCHEMA])
+
+
+@dataclass(frozen=True, slots=True)
+class Rehearsal:
+    """A stage for ``mapInArrow`` that gives what another one would send.
+
+    Attributes:
+        stage: the other one.
+    """
+
+    stage: SparkStage
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Give the deliveries of each batch, and behind them the task's counts."""
+        tally = TaskTally()
+        for result in self.stage.results(batches):
+            tally.add(result)
+            if len(result.messages):
+                yield _delivery_rows(result)
+        counts = tally.rows()
+        yield _batch(dict(zip(counts.schema.names, counts.columns, strict=True)), counts.num_rows)
+
+
+def _delivery_rows(result: Result) -> pa.RecordBatch:
+    sent, messages = result.sent, result.messages
+    assert sent is not None, "a replay sends no dead letters"
+    rows = pa.array(sent.deliveries.rows)
+    read = sent.consumed.batch
+    columns = {"topic": messages.topics, "message_id": messages.ids}
+    columns |= {name: messages.column(name) for name in ("partition", "offset", "timestamp", "key", "value", "headers")}
+    columns["subscription"], columns["destination"] = _addressed(sent, messages.topics)
+    if "stream" in read.schema.names:
+        columns["stream"] = read.column("stream").take(rows)
+    return _batch(columns, len(messages))
+
+
+def _addressed(sent: Sent, topics: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """Return the subscription and the destination of each delivery; null, and the topic, for a record under its own."""
+    deliveries, index = sent.deliveries, sent.index
+    of_index = np.flatnonzero(deliveries.subscriptions != NO_SUBSCRIPTION)
+    if index is None or len(of_index) < len(deliveries):
+        return pa.nulls(len(deliveries), pa.string()), topics
+    return index.subscription_ids(deliveries.subscriptions), index.destinations(deliveries.destinations)
+
+
+def _batch(columns: dict[str, pa.Array], count: int) -> pa.RecordBatch:
+    arrays = [columns[item.name] if item.name in columns else pa.nulls(count, item.type) for item in _SCHEMA]
+    arrays = [
+        array if array.type.equals(item.type) else array.cast(item.type)
+        for array, item in zip(arrays, _SCHEMA, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=_SCHEMA)
+
+
+def deliveries_of(rows: DataFrame) -> DataFrame:
+    """Return the deliveries of a rehearsal."""
+    return rows.where(F.col("counts").isNull()).select(*_NAMES)
+
+
+def counted(rows: DataFrame) -> tuple[Counts, dict[str | None, int]]:
+    """Return the counts of a rehearsal, and the number of messages for each subscription."""
+    (total,) = rows.agg(F.collect_list("counts")).collect()
+    groups = deliveries_of(rows).groupBy("subscription").count().collect()
+    by_subscription = {row["subscription"]: int(row["count"]) for row in groups}
+    ordered = sorted(by_subscription.items(), key=lambda counted: (-counted[1], counted[0] or ""))
+    return sum_of(total[0]), dict(ordered)
+
 
 AT_ONCE = 500_000
 """Number of sequences delivered between two checks of the clock and of stop requests, and writes of the state file."""

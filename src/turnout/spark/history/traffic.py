@@ -25,9 +25,9 @@ from turnout.routes import Route
 from turnout.runtime.java import run_error
 from turnout.runtime.splits import records_of
 from turnout.runtime.task_index import IndexLocation
-from turnout.spark.history.recorded import RecordSpan, check_source, recorded
+from turnout.spark.history.diff import RecordSpan, check_source, recorded
+from turnout.spark.map_in_arrow import map_in_arrow
 from turnout.spark.running.matching import RunMatching
-from turnout.spark.workers.map_in_arrow import map_in_arrow
 from turnout.subscriptions import Snapshot
 from turnout.subscriptions.analysis import AnchorCounter, AnchorTraffic, Traffic
 

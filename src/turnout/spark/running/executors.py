@@ -5,15 +5,102 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
+import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from turnout.base.background import Background
+from turnout.base.background import Background, run_once
 from turnout.errors import RunError
-from turnout.spark.session.connect import is_connect, knock
+from turnout.loops import fill_cache
+from turnout.runtime.publishing import TALLY
+from turnout.spark.endpoints import activate
+from turnout.spark.map_in_arrow import map_in_arrow
+from turnout.spark.session.jvm import is_connect, knock
+from turnout.spark.stage import SparkStage
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+
+def plan_read(spark: SparkSession) -> None:
+    """Have Spark plan a read of a Python source, for which it starts one process for each of three steps."""
+    spark.dataSource.register(_NothingDataSource)
+    spark.read.format(_NothingDataSource.name()).load().collect()
+
+
+class _NothingDataSource(DataSource, DataSourceReader):
+    """Source without rows, and its own reader; its module imports little, as its processes do the same."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the format's name."""
+        return "turnout-nothing"
+
+    def schema(self) -> str:
+        """Return a column."""
+        return "nothing int"
+
+    def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002 - there are no rows
+        """Return the reader."""
+        return self
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Return no partitions: PySpark plans an empty one then."""
+        return []
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[int]]:  # noqa: ARG002 - there are no rows
+        """Return no rows."""
+        return iter(())
+
+
+_warmed: set[str] = set()
+
+
+def warm_up(spark: SparkSession, stage: SparkStage) -> None:
+    """Start the processes that plan reads of sources, the one that forks workers, and two workers with the route.
+
+    It is done on threads, once per application. It takes a second and more, in which the first micro-batch would wait,
+    and the driver's own second of reading subscriptions and planning continues in parallel. Nothing depends on it: a
+    failure here repeats where it is reported.
+    """
+    context = getattr(spark, "sparkContext", None)
+    name = getattr(context, "applicationId", None)
+    if name is None or name in _warmed:
+        return
+    _warmed.add(name)
+    # The process that forks workers loads the loops from it.
+    fill_cache()
+    tasks = map_in_arrow(spark.range(2, numPartitions=2), _Ready(stage), TALLY)
+    run_once("warm-up of workers", tasks.collect, level=logging.DEBUG)
+    if stage.splits:
+        run_once("warm-up of plans", lambda: _plan_read(spark), level=logging.DEBUG)
+
+
+def _plan_read(spark: SparkSession) -> None:
+    activate(spark)
+    plan_read(spark)
+
+
+class _Ready:
+    """A task that does nothing but make its worker's program of the route.
+
+    Args:
+        stage: stage of the route.
+    """
+
+    def __init__(self, stage: SparkStage) -> None:
+        self._stage = stage
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _ in batches:
+            pass
+        yield from self._stage.nothing()
+
 
 _log = logging.getLogger(__name__)
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack, suppress
+from functools import reduce
 from pathlib import Path
 
 from pyspark.errors import PySparkException
@@ -15,28 +16,21 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from turnout.base.files import scratch_folder
-from turnout.errors import RunError, TurnoutError
+from turnout.errors import Mistake, RunError, TurnoutError
 from turnout.routes import Route
-from turnout.runtime.backfill import BackfillLedger
-from turnout.runtime.checkpoint import BatchRevisions, checkpoint_of, claimed, keep_private, local_folder, mend
+from turnout.runtime.checkpoint import checkpoint_of, claimed, keep_private, local_folder, mend
 from turnout.runtime.java import run_error
-from turnout.runtime.matches import FeedMerging
 from turnout.runtime.offsets import Progress, RunResult, StartupStep
+from turnout.runtime.open_splits import SLOTS, SlotUse
 from turnout.runtime.preflight import make_webhook_streams, preflight
 from turnout.runtime.publishing import log_failures
 from turnout.runtime.splits import encoded
 from turnout.spark.endpoints import ReadOptions, activate, endpoint_of, has_transactions, publishes, reads_splits
-from turnout.spark.running.backfill import Backfill
-from turnout.spark.running.executors import ExecutorWatch
-from turnout.spark.running.failure_messages import ending_in_words
-from turnout.spark.running.matching import RunMatching
-from turnout.spark.running.open_run import OpenRun
-from turnout.spark.running.plan import observed, write_all
-from turnout.spark.running.reports import counts_of
-from turnout.spark.running.run_counts import RunCounts
-from turnout.spark.running.warming import warm_up
-from turnout.spark.session.connect import is_connect
-from turnout.spark.session.jvm import how_jvm_ended
+from turnout.spark.running.counts import RunCounts, counts_of, observed, write_all
+from turnout.spark.running.executors import ExecutorWatch, warm_up
+from turnout.spark.running.parts import parts_of, task_slots
+from turnout.spark.session.build import missing_properties, server_session, session_for
+from turnout.spark.session.jvm import ending_in_words, how_jvm_ended, is_connect
 from turnout.spark.stage import SparkStage
 
 _log = logging.getLogger(__name__)
@@ -98,7 +92,8 @@ def run(
         resources.enter_context(claimed(local_checkpoint))
         mend(route, local_checkpoint)
         make_webhook_streams(route)
-        work = _Run(route, spark, folder, stop or threading.Event(), on_progress, resources, on_ready)
+        stop = stop or threading.Event()
+        work = _Run(route, spark, folder, local_checkpoint, stop, on_progress, resources, on_ready)
         return work.stream(once=once, on_step=on_step) if streaming else work.batch(on_step)
 
 
@@ -132,6 +127,7 @@ class _Run:
         route: Route,
         spark: SparkSession,
         checkpoint: str,
+        local_checkpoint: Path | None,
         stop: threading.Event,
         on_progress: Callable[[Progress], None] | None,
         resources: ExitStack,
@@ -144,39 +140,20 @@ class _Run:
         self.on_ready = on_ready
         scratch = resources.enter_context(scratch_folder("run"))
         self.executors = resources.enter_context(ExecutorWatch(route.name, spark, self.stop))
-        self.remote = is_connect(spark)
         self.pause = scratch / "pause"
-        self.stage = SparkStage.of(route, splits=reads_splits(route.source)).held_to_brokers(route)
+        stage = SparkStage.of(route, splits=reads_splits(route.source)).held_to_brokers(route)
         for sink in route.sinks.values():
             endpoint_of(sink).prepare()
-        warm_up(spark, self.stage)
-        streamed = None if route.source.is_bounded or self.remote else checkpoint
-        local_checkpoint = local_folder(streamed)
-        self.matching: RunMatching | None = None
-        self.backfill: Backfill | None = None
-        if route.subscriptions is not None:
-            # Beside the checkpoint its revisions outlive the run, as the offsets do that name them.
-            ledger = None
-            if local_checkpoint is not None and route.source.keeps_history:
-                ledger = BackfillLedger(local_checkpoint)
-                resources.callback(ledger.close)
-                self.backfill = Backfill(route, spark, local_checkpoint, ledger)
-            folder = (local_checkpoint or scratch) / "subscriptions"
-            self.matching = RunMatching(route, spark, folder, lasting=local_checkpoint is not None, ledger=ledger)
-            resources.callback(self.matching.close)
-            stores_matches = route.subscriptions.feeds and local_checkpoint is not None
-            self.stage = self.stage.with_index(self.matching.index_location, stores_matches=stores_matches)
-            if stores_matches and local_checkpoint is not None:
-                resources.enter_context(FeedMerging(route, local_checkpoint))
-        self.batch_revisions = BatchRevisions.in_checkpoint(streamed)
-        self.whole = self.stage.splits and publishes(route.sinks)
-        self.open_run: OpenRun | None = None
-        if endpoint_of(route.source).opens_splits and self.whole and local_checkpoint is not None:
-            revisions = None if self.matching is None else self.matching.revisions
-            ledger = None if self.backfill is None else self.backfill.ledger
-            self.open_run = resources.enter_context(OpenRun(route, spark, local_checkpoint, revisions, ledger))
+        warm_up(spark, stage)
+        self.whole = stage.splits and publishes(route.sinks)
+        self.parts = parts_of(route, spark, local_checkpoint, scratch, resources, whole=self.whole)
+        self.stage = reduce(lambda stage, part: part.stage(stage), self.parts.every, stage)
         self.counts = RunCounts(
-            route.name, whole=self.whole, on_progress=on_progress, matching=self.matching, open_run=self.open_run
+            route.name,
+            whole=self.whole,
+            on_progress=on_progress,
+            subscriptions=self.parts.subscriptions,
+            open_counts=self.parts.open_counts,
         )
         self.between_batches = threading.Lock()
         self.failure: BaseException | None = None
@@ -190,19 +167,10 @@ class _Run:
             if self.stop.is_set():
                 raise _StoppedError
             begun = self.counts.begin()
-            stage, revision = self._stage_of(batch)
+            stage = reduce(lambda stage, part: part.batch(batch, stage), self.parts.every, self.stage)
             metrics = write_all(self.route, rows, stage)
             log_failures(metrics, route=self.route.name)
-            self.counts.add_written(batch, counts_of(metrics), begun, revision)
-
-    def _stage_of(self, batch: int) -> tuple[SparkStage, int | None]:
-        """Return the stage for a micro-batch, and its revision if the source's offsets do not hold it."""
-        if self.matching is None or self.stage.splits:
-            return self.stage, None
-        revisions, before = self.matching.revisions, self.batch_revisions.of(batch)
-        revision = revisions.newest() if before is None else revisions.usable(before)
-        self.batch_revisions.note(batch, revision)
-        return self.stage.at(revision), revision
+            self.counts.add_written(batch, counts_of(metrics), begun, stage.revision)
 
     # The whole
 
@@ -223,25 +191,20 @@ class _Run:
 
     def stream(self, *, once: bool, on_step: Callable[[StartupStep], None]) -> RunResult:
         """Run micro-batches until the trigger, the caller or a failure ends them."""
-        if self.matching is not None:
+        if self.route.subscriptions is not None:
             on_step(StartupStep.SUBSCRIPTIONS)
-            self.matching.learn()
-        if self.open_run is not None and not once:
-            self.open_run.allow()
+        for part in self.parts.every:
+            part.begin(once=once)
         try:
             query = self._start(once=once)
             on_step(StartupStep.FIRST_BATCH)
-            lasting = not (once or self.route.trigger.available_now)
             try:
-                if self.backfill is not None and self.matching is not None and lasting:
-                    self.backfill.start(self.matching.revisions.watch)
-                self._follow(query, lasting=lasting)
+                self._follow(query, lasting=not (once or self.route.trigger.available_now))
             finally:
-                if self.backfill is not None and lasting:
-                    self.backfill.close()
                 self._end(query)
-            if self.backfill is not None and not self.stop.is_set():
-                self.backfill.finish()
+            if not self.stop.is_set():
+                for part in self.parts.every:
+                    part.finish()
         except PySparkException as failure:
             if self.whole or not self.stop.is_set() or self.failure is not None:
                 raise self._run_error(failure) from (self.failure or failure)
@@ -272,12 +235,11 @@ class _Run:
             latency=self.route.trigger.latency,
             # A route with an interval has its own pause.
             wait=self.route.trigger.processing_time is None,
-            pause_file=str(self.pause) if self.whole and not self.remote else None,
+            pause_file=str(self.pause) if self.whole and not is_connect(self.spark) else None,
             splits=self.stage.splits,
             stage=encoded(self.stage) if self.whole else None,
             more={
-                **({} if self.matching is None else self.matching.options),
-                **({} if self.open_run is None else self.open_run.options),
+                **{name: value for part in self.parts.every for name, value in part.options.items()},
                 **({"fixedPlan": "true"} if has_transactions(self.route) else {}),
             },
         )
@@ -304,13 +266,13 @@ class _Run:
             before = self.counts.batches
             self._take_reports(query)
             self.counts.report_open()
+            for part in self.parts.every:
+                part.follow()
             self._report_ready(query)
-            if self.backfill is not None:
-                self.backfill.note_seams()
             idle = lasting and self.counts.batches == before
             self.pause_between = min(_IDLE_SECONDS, self.pause_between * _LONGER) if idle else _POLL_SECONDS
             if self.stop.wait(self.pause_between):
-                if self.remote:
+                if is_connect(self.spark):
                     self._let_report(query)
                 elif self.whole:
                     self._pause(query)
@@ -323,8 +285,8 @@ class _Run:
     def _pause(self, query: StreamingQuery) -> None:
         """Pause the source, and wait for two idle polls: Spark may have requested data just before the pause."""
         self.pause.touch()
-        if self.open_run is not None:
-            self.open_run.close()
+        for part in self.parts.every:
+            part.pause()
         idle, deadline = 0, time.monotonic() + _COMMIT_SECONDS
         # Without executors the micro-batch does not end: it is run again later.
         while query.isActive and idle < 2 and self.executors.granted:
@@ -332,7 +294,7 @@ class _Run:
             self._take_reports(query)
             working = query.status["isTriggerActive"] and query.status["isDataAvailable"]
             # Behind an open split the source has Spark commit the place that it has reached.
-            follows = self.open_run is not None and self.open_run.is_last and time.monotonic() < deadline
+            follows = self.parts.open_counts.is_last and time.monotonic() < deadline
             idle = 0 if working or follows else idle + 1
         if not query.isActive:
             query.awaitTermination()
@@ -362,21 +324,19 @@ class _Run:
             query.stop()
             self._take_reports(query)
         finally:
-            if self.open_run is not None:
-                # Counts recorded by now are not reported again by the next run of this process.
-                self.open_run.end()
-                self.counts.report_open()
+            for part in self.parts.every:
+                part.end()
+            # Counts recorded by now are not reported again by the next run of this process.
+            self.counts.report_open()
 
     def _take_reports(self, query: StreamingQuery) -> None:
         self.counts.take_reports(query, self.pause_between)
 
     def _report_ready(self, query: StreamingQuery) -> None:
-        """Say once that the run reads; take a task slot that an open split waits for."""
-        if self.open_run is not None:
-            self.open_run.retry_slot()
+        """Say once that the run reads."""
         if self.on_ready is None or not self.executors.granted:
             return
-        prepared = self.open_run is None or self.open_run.ready or self.counts.counts().read > 0
+        prepared = all(part.ready for part in self.parts.every) or self.counts.counts().read > 0
         if prepared and not query.status["message"].startswith("Initializing"):
             self.on_ready()
             self.on_ready = None
@@ -385,3 +345,76 @@ class _Run:
         if isinstance(self.failure, TurnoutError) and not isinstance(self.failure, RunError):
             return self.failure
         return run_error(f"route {self.route.name} failed", self.failure or failure)
+
+
+_FAIR = {"spark.scheduler.mode": "FAIR"}
+
+
+class Application:
+    """Runs routes, each on the calling thread and in its own session with its own properties.
+
+    The tasks of routes take turns (FAIR scheduling): one that reads a year of messages does not keep a trickle waiting.
+    Settings of the JVM as a whole, like its memory or jars, have to be known when it starts.
+
+    Args:
+        routes: the known routes; the application gets the dependencies of their endpoints, as a connector.
+        master: Spark's master.
+        properties: Spark properties, over turnout's own.
+        log: file for the standard error of the JVM and the workers.
+    """
+
+    def __init__(
+        self,
+        routes: Iterable[Route] = (),
+        *,
+        master: str = "local[*]",
+        properties: Mapping[str, str] | None = None,
+        log: Path | None = None,
+    ) -> None:
+        self._session: SparkSession = server_session(
+            list(routes), master=master, properties={**_FAIR, **(properties or {})}, log=log
+        )
+        # Read once: later callers, like metrics, need not wait for the JVM.
+        self._id = str(self._session.sparkContext.applicationId)
+        self._slots = task_slots(self._session)
+        self._closed = False
+
+    def mistakes(self, route: Route) -> list[Mistake]:
+        """Return the properties that require a restart of the application."""
+        return [
+            Mistake(
+                name, f"a running application cannot take {value!r}: set it in turnout.yaml, and start the server again"
+            )
+            for name, value in missing_properties(self._session, route).items()
+        ]
+
+    def run(self, route: Route, *, stop: threading.Event, on_progress: Callable[[Progress], None]) -> RunResult:
+        """Run the route on the calling thread, until it ends or is to stop; see `turnout.spark.running.job.run`."""
+        try:
+            # Holds for this thread, and those that Spark starts from it.
+            self._session.sparkContext.setLocalProperty("spark.scheduler.pool", route.name)
+            session = session_for(self._session, route)
+            return run(route, session, stop=stop, on_progress=on_progress)
+        except PySparkException as failure:
+            raise run_error(f"route {route.name} failed", failure) from failure
+        except (ConnectionError, EOFError) as failure:
+            if self.alive():
+                raise
+            raise RunError(f"route {route.name} failed: the Spark session has ended") from failure
+
+    def slots(self) -> SlotUse:
+        """Return the use of the application's task slots by open splits."""
+        return SLOTS.use(self._id, self._slots)
+
+    def alive(self) -> bool:
+        """Return True if the JVM answers."""
+        with suppress(Exception):
+            # A question that a context which has stopped refuses, as a JVM does which is no longer there.
+            return not self._closed and self._session.sparkContext.defaultParallelism > 0
+        return False
+
+    def close(self) -> None:
+        """Stop the application."""
+        self._closed = True
+        with suppress(Exception):
+            self._session.stop()

@@ -19,7 +19,7 @@ from turnout.runtime.driver import IndexServer
 from turnout.runtime.endpoints import adapter_of
 from turnout.runtime.revisions import Revisions
 from turnout.runtime.task_index import IndexLocation
-from turnout.spark.session.connect import is_connect, own_address
+from turnout.spark.session.jvm import is_connect, own_address
 from turnout.subscriptions import Snapshot
 
 _WORTH_LEARNING = 1000

@@ -2,37 +2,338 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import re
+import secrets
 import shlex
+import subprocess
 import sys
+import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
+from typing import Final
 
+import pyspark
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from turnout.base.files import append_privately, lasting_folder, private_folder
+from turnout.base.files import append_privately, lasting_folder, private_folder, replace_file
+from turnout.errors import RunError
 from turnout.routes import Route
-from turnout.runtime.java import Java, run_error, use_java
-from turnout.spark.endpoints import reads_splits
-from turnout.spark.session.class_archive import archive_options, check_spark_home, jars_of_spark
-from turnout.spark.session.connect import connect, is_connect
+from turnout.runtime.java import Java, counts_jars_twice, run_error, use_java
+from turnout.spark.endpoints import SparkEndpoint, endpoint_of, reads_splits, stays_open
+from turnout.spark.session.daemon import ROUTES_ONLY
 from turnout.spark.session.jvm import (
+    connect,
     forget_jvm,
     how_jvm_ended,
+    is_connect,
     launch_jvm,
     leave_last_words_unsaid,
     out_of_reach_of_sigterm,
     own_interrupts,
 )
-from turnout.spark.session.latency import with_open_slots
-from turnout.spark.session.route_properties import needed_properties, session_properties
-from turnout.spark.workers.daemon import ROUTES_ONLY
-from turnout.spark.workers.python import worker_python
+
+_LOCAL: Final = re.compile(r"local(?:\[(\d+|\*)(, *\d+)?\])?")
+
+_POLL_WAIT_CONF: Final = {"pollWait": "1"}
+
+
+def low_latency_session() -> dict[str, str]:
+    """Spark properties that halve the time of a micro-batch, for the session (``trigger: {latency: low}``).
+
+    The checkpoint is written through Hadoop's FileSystem, whose rename is atomic on a local disk and on HDFS, and not
+    on an object store: keep Spark's own choice there. It holds through a kill -9 at any point (tested). Neither
+    choice syncs its files: after a power cut a route removes the damaged ones.
+    """
+    return {
+        "spark.sql.streaming.checkpointFileManagerClass": (
+            "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+        ),
+        "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
+        # Hadoop starts the program chmod for each file that it creates on a local disk. With this file system, which
+        # writes no .crc files, it does so twice in a micro-batch and not four times: 12 ms less (measured).
+        "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+        # 40 ms per micro-batch on loopback TCP vanish with it.
+        "spark.python.unix.domain.socket.enabled": "true",
+    }
+
+
+def low_latency_source() -> dict[str, str]:
+    """Options of the NATS source: wait for the next message at the server, and let one task read it.
+
+    A route with ``trigger: {latency: low}`` has them by itself; its source's own settings have precedence.
+    """
+    return {**_POLL_WAIT_CONF, "partitions": "1"}
+
+
+def waiting_source() -> dict[str, str]:
+    """Options of the NATS source: wait for the next message at the server.
+
+    A route whose micro-batches start as soon as there are records has them by itself.
+    """
+    return dict(_POLL_WAIT_CONF)
+
+
+def with_open_slots(master: str, routes: Iterable[Route]) -> str:
+    """Return a local master with enough task slots for the routes' open splits and one more; other masters unchanged.
+
+    An open split has a slot to itself and sleeps most of the time, so that there may be more slots than cores.
+
+    >>> with_open_slots("local[1]", []), with_open_slots("spark://host:7077", [])
+    ('local[1]', 'spark://host:7077')
+    """
+    found = _LOCAL.fullmatch(master)
+    needed = sum(map(stays_open, routes))
+    if found is None or not needed:
+        return master
+    slots = _cores() if found[1] == "*" else int(found[1] or 1)
+    return master if slots > needed else f"local[{slots + needed}{found[2] or ''}]"
+
+
+def _cores() -> int:
+    """Return how many cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def asking_less(route: Route) -> dict[str, str]:
+    """Return session properties that reduce idle polling of a source that cannot wait for the next record.
+
+    Spark lists a folder a hundred times a second for as long as there is nothing new. It does so at
+    once after a micro-batch that had records, so that nothing changes where there is always something to read; what
+    reaches an idle route is seen 0.05 s later on average. Not with ``trigger: {latency: low}``, and not with
+    ``processingTime``, which polls once in that time anyway.
+    """
+    if reads_splits(route.source) or route.trigger.latency == "low" or route.trigger.processing_time is not None:
+        return {}
+    return {"spark.sql.streaming.pollingDelay": "100ms"}
+
+
+def session_properties(route: Route) -> dict[str, str]:
+    """Return the properties of a session for the route; its own have precedence."""
+    return {**needed_properties(route), **asking_less(route), **route.spark}
+
+
+def needed_properties(route: Route) -> dict[str, str]:
+    """Return the Spark properties for the route's endpoints and trigger: connectors, short micro-batches."""
+    needed: dict[str, str] = {}
+    for endpoint in _endpoints(route):
+        needed |= endpoint.needs({**route.spark, **needed})
+    if route.trigger.latency == "low":
+        needed.update(low_latency_session())
+    return needed
+
+
+def missing_properties(spark: SparkSession, route: Route) -> dict[str, str]:
+    """Return the properties that the route needs and that only a new application can have.
+
+    What merely makes micro-batches shorter is not missed.
+    """
+    required = dict(route.spark)
+    settings = spark.sparkContext.getConf()
+    for endpoint in _endpoints(route):
+        required |= endpoint.lacks({**dict(settings.getAll()), **route.spark})
+    return {
+        name: value
+        for name, value in required.items()
+        if not spark.conf.isModifiable(name) and settings.get(name) != value
+    }
+
+
+def _endpoints(route: Route) -> list[SparkEndpoint]:
+    return [endpoint_of(endpoint) for endpoint in (route.source, *route.sinks.values())]
+
+
+# Spark puts its own copy of PySpark, a zip without compiled modules, before the installed one.
+_WRAPPER = """#!/bin/sh
+kept=
+IFS=:
+for part in $PYTHONPATH; do
+  case "$part" in
+    {lib}/pyspark.zip | {lib}/py4j-*.zip) ;;
+    *) kept="${{kept:+$kept:}}$part" ;;
+  esac
+done
+unset IFS
+PYTHONPATH=$kept exec {python} "$@"
+"""
+
+
+def worker_python() -> str:
+    """Return a program that starts this Python without Spark's zips on its path.
+
+    From a zip every process compiles its imports: half a second in each of the eight that a first query starts
+    (measured). The zip has the installed version, as long as Spark is the one inside this PySpark. Where no
+    program can be put into the user's cache, this Python itself is good enough.
+    """
+    home = Path(pyspark.__file__).parent
+    if os.name != "posix" or Path(os.environ.get("SPARK_HOME") or home).resolve() != home.resolve():
+        return sys.executable
+    caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    text = _WRAPPER.format(lib=shlex.quote(str(home / "python" / "lib")), python=shlex.quote(sys.executable))
+    program = caches / "turnout" / f"python-{zlib.crc32(text.encode()):08x}"
+    with suppress(OSError):
+        if not program.exists():
+            program.parent.mkdir(parents=True, exist_ok=True)
+            # Another start may do the same: each puts a whole file there.
+            replace_file(program, text, mode=0o755)
+        if os.access(program, os.X_OK):
+            return str(program)
+    return sys.executable
+
+
+# --- archive of Spark's classes ---------------------------------------------------------------------------------------
+
+# The JVM of a first run writes it, and later JVMs map it. Loading and verifying some 20,000 classes is half of what it
+# takes to start Spark. HotSpot can write those that a run has loaded to a file when it ends (application class data
+# sharing), and map them at the next start. The file fits one JDK and one class path, and is in the user's cache under a
+# name made from both. Nothing here can fail a start: without an archive the JVM loads its classes as ever.
+
+_SINCE: Final = 13
+"""The first JDK whose JVM archives at its exit."""
+
+_BASE: Final = Path("lib", "server", "classes.jsa")
+"""Within a Java's home: the archive of its own classes, which slim runtimes leave out."""
+
+_WITHOUT_BASE: Final = 21
+"""The first JDK seen to start, with its options here, if the archive of its own classes is missing."""
+
+_SETTLED: Final = 20.0
+"""Seconds without a change after which a file is no longer being written."""
+
+_ABANDONED: Final = 86_400.0
+"""Seconds without a change after which no start waits for a file any more, whatever its class path."""
+
+_CHECK_SECONDS: Final = 20.0
+_QUIET: Final = ("-XX:+IgnoreUnrecognizedVMOptions", "-Xshare:auto", "-Xlog:disable", "-Xlog:all=error:stderr")
+"""An archive that does not fit is no news, and neither are the classes that cannot be archived."""
+
+
+def archive_options(java: Java, cache: Path | None = None) -> list[str]:
+    """Return the JVM options that use the archive for this Java and this PySpark, or have it made when the JVM ends.
+
+    Args:
+        java: Java that Spark will run on.
+        cache: the folder of archives; the user's own if not given.
+    """
+    if java.major < _SINCE or (java.major < _WITHOUT_BASE and not (java.home / _BASE).exists()):
+        return []
+    # Without HOME a user that the system does not know has no home: RuntimeError.
+    with suppress(OSError, RuntimeError):
+        folder = cache or _cache()
+        folder.mkdir(parents=True, exist_ok=True)
+        archive = folder / f"spark-{_fingerprint(java)}.jsa"
+        _adopt(java, archive)
+        _remove_abandoned(folder)
+        if archive.exists():
+            return [*_QUIET, f"-XX:SharedArchiveFile={archive}"]
+        if os.access(folder, os.W_OK) and not _refused(archive).exists():
+            return [*_QUIET, f"-XX:ArchiveClassesAtExit={_part(archive)}"]
+    return []
+
+
+def _cache() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "turnout"
+
+
+def jars_of_spark() -> Path:
+    """Return the folder of the jars that Spark's launcher puts on the class path."""
+    return Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent) / "jars"
+
+
+def check_spark_home() -> None:
+    """Check that SPARK_HOME, if it is set, is a Spark of PySpark's version.
+
+    Raises:
+        RunError: it is none; names it, what was found and the remedy.
+    """
+    home = os.environ.get("SPARK_HOME")
+    if not home:
+        return
+    remedy = f"unset SPARK_HOME to use PySpark's own Spark {pyspark.__version__}, or let it be such a Spark"
+    if not (Path(home) / "bin" / "spark-submit").exists():
+        raise RunError(f"SPARK_HOME is {home!r}, which has no bin/spark-submit: {remedy}")
+    versions = [jar.stem.rpartition("-")[2] for jar in jars_of_spark().glob("spark-core_*.jar")]
+    if versions and pyspark.__version__ not in versions:
+        raise RunError(f"SPARK_HOME is {home!r}, a Spark {', '.join(versions)}: {remedy}")
+
+
+def _fingerprint(java: Java) -> str:
+    """Return a fingerprint of the JDK and class path that an archive belongs to."""
+    release = java.home.resolve() / "release"
+    version = release.read_bytes() if release.exists() else b""
+    jars = sorted((jar.name, jar.stat().st_size, jar.stat().st_mtime_ns) for jar in jars_of_spark().glob("*.jar"))
+    parts = (java.home, java.major, version, _class_path(java), jars, pyspark.__version__)
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:20]
+
+
+def _part(archive: Path) -> Path:
+    """Return a unique path for a JVM that may write an archive."""
+    return archive.with_name(f"{archive.stem}.{secrets.token_hex(4)}.part")
+
+
+def _refused(archive: Path) -> Path:
+    """Return the mark that this JVM's archives are of no use to it, so that no run makes another."""
+    return archive.with_suffix(".refused")
+
+
+def _adopt(java: Java, archive: Path) -> None:
+    """Make the file of an earlier JVM the archive, if it is whole; several JVMs may have written one.
+
+    The others are removed, at a later start if they were still being written: each has some 200 MB.
+    """
+    for part in sorted(archive.parent.glob(f"{archive.stem}.*.part")):
+        if _seconds_unchanged(part) < _SETTLED:
+            continue
+        if archive.exists():
+            part.unlink(missing_ok=True)
+        elif _is_whole(java, part):
+            part.replace(archive)
+        else:
+            part.unlink(missing_ok=True)
+            _refused(archive).touch(0o600)
+
+
+def _remove_abandoned(folder: Path) -> None:
+    """Remove what JVMs of other class paths have left: no start looks for it any more."""
+    for part in folder.glob("spark-*.part"):
+        if _seconds_unchanged(part) > _ABANDONED:
+            part.unlink(missing_ok=True)
+
+
+def _seconds_unchanged(part: Path) -> float:
+    """Return the seconds since a file was written; 0 for one that another process has just removed or adopted."""
+    with suppress(FileNotFoundError):
+        return time.time() - part.stat().st_mtime
+    return 0.0
+
+
+def _is_whole(java: Java, part: Path) -> bool:
+    """Return True if the JVM accepts the file as an archive: a JVM killed while writing leaves half of one."""
+    program = str(java.home / "bin" / "java")
+    command = [program, "-Xshare:on", f"-XX:SharedArchiveFile={part}", "-cp", _class_path(java), "-version"]
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=_CHECK_SECONDS, check=False)
+    except (OSError, subprocess.SubprocessError):
+        return False
+    return done.returncode == 0
+
+
+def _class_path(java: Java) -> str:
+    """Return the class path that Spark's launcher makes, and `names_jars_once` hands on: an archive fits no other."""
+    jars = jars_of_spark()
+    conf = os.environ.get("SPARK_CONF_DIR") or jars.with_name("conf")
+    first = [] if counts_jars_twice(java) else sorted(jars.glob("slf4j-api-*.jar"))
+    return os.pathsep.join(str(part) for part in (conf, *first, jars / "*"))
+
 
 _QUIET_LOGS = Path(__file__).with_name("log4j2.properties")
 
@@ -63,7 +364,7 @@ _HERE_ONLY: dict[str, str] = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     # Other hosts may have turnout from a file that was added to the session, which is too late for this.
-    "spark.python.daemon.module": "turnout.spark.workers.daemon",
+    "spark.python.daemon.module": "turnout.spark.session.daemon",
 }
 
 

@@ -5,27 +5,124 @@ Its settings are in a file, as all users of a machine can read the command lines
 
 from __future__ import annotations
 
+import logging
 import os
+import re
 import shlex
+import shutil
 import signal
+import socket
 import socketserver
 import subprocess
 import sys
+import tempfile
 import threading
+import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
+from urllib.parse import urlsplit
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkContext, accumulators, java_gateway
-from pyspark.errors import PySparkRuntimeError
+from pyspark.errors import PySparkException, PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from turnout.base.files import scratch_folder
-from turnout.errors import RunError
-from turnout.runtime.java import in_one_line
+from turnout.errors import MissingExtraError, RunError, TurnoutError
+from turnout.runtime.java import in_one_line, run_error
+
+_SCHEME: Final = "sc://"
+_PORT: Final = 15002
+"""Default port of a server."""
+
+_KNOCK_SECONDS: Final = 10.0
+_RETRIES: Final = 6
+"""Retries of a request to a server that does not answer: about a minute. PySpark's 15 take more than ten, in which a
+run says nothing and does not stop; a server that was restarted does not know the session anyway."""
+
+_ANY_PORT: Final = 9
+"""Nothing is sent to it: it is only for the system to say which way it would take."""
+
+_log = logging.getLogger(__name__)
+
+
+def is_connect(session_or_master: SparkSession | str) -> bool:
+    """Return True for a Spark Connect session, or the address of its server as master."""
+    if isinstance(session_or_master, str):
+        return session_or_master.startswith(_SCHEME)
+    return getattr(session_or_master, "_jsparkSession", None) is None
+
+
+def connect(url: str, properties: Mapping[str, str]) -> SparkSession:
+    """Return a session of the Connect server at *url*, with the properties that a session may set.
+
+    Args:
+        url: ``sc://HOST:PORT``.
+        properties: of Spark. What belongs to the whole application is the server's to have: it is logged, and left.
+
+    Raises:
+        MissingExtraError: PySpark's client for such a server is not installed.
+        RunError: the server does not answer.
+    """
+    # What follows the address may hold a token.
+    server = url.partition(";")[0]
+    _knock(server)
+    warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas", category=FutureWarning)
+    try:
+        session = SparkSession.builder.remote(url).getOrCreate()
+        from pyspark.sql.connect.client.retries import DefaultPolicy
+
+        session.client.set_retry_policies([DefaultPolicy(max_retries=_RETRIES)])
+        for name, value in properties.items():
+            if session.conf.isModifiable(name):
+                session.conf.set(name, value)
+            elif session.conf.get(name, None) != value:
+                _log.warning("%s is set where the Spark Connect server is started, not by a session: left out", name)
+    except ImportError as missing:
+        raise MissingExtraError("connect", missing.name or "grpc") from missing
+    except PySparkException as failure:
+        raise RunError(f"the Spark Connect server at {server} does not answer: {in_one_line(failure)}") from failure
+    return session
+
+
+def _knock(server: str) -> None:
+    """Check that a server accepts connections: PySpark alone would retry for ten minutes."""
+    try:
+        address = urlsplit(server)
+        socket.create_connection((address.hostname or "", address.port or _PORT), timeout=_KNOCK_SECONDS).close()
+    except (OSError, ValueError) as failure:
+        raise RunError(f"the Spark Connect server at {server} does not answer: {failure}") from failure
+
+
+def knock(session: SparkSession) -> None:
+    """Check that a session's server accepts connections.
+
+    Raises:
+        RunError: it does not.
+    """
+    client: Any = session.client
+    _knock(f"{_SCHEME}{client._builder.endpoint}")  # noqa: SLF001 - PySpark tells the host alone
+
+
+def own_address(session: SparkSession) -> str:
+    """Return the address of this machine that the Connect server's network reaches it by.
+
+    Raises:
+        RunError: the server's name leads nowhere.
+    """
+    client: Any = session.client
+    host = str(client.host).strip("[]")
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, _ANY_PORT, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind, protocol) as route:
+            route.connect(address)
+            return str(route.getsockname()[0])
+    except OSError as failure:
+        raise RunError(f"no address of this machine leads to the Spark Connect server {host}: {failure}") from failure
+
 
 _LAST_BREATH_SECONDS = 5.0
 """Connections break before the process has ended."""
@@ -231,3 +328,60 @@ def _ascii(text: str) -> str:
     units = text.encode("utf-16-be")
     codes = (int.from_bytes(units[at : at + 2]) for at in range(0, len(units), 2))
     return "".join(chr(code) if code < 128 else f"\\u{code:04x}" for code in codes)
+
+
+_AGAIN: Final = "run it again: it continues from its checkpoint"
+_FULL: Final = re.compile(r"No space left on device|Disk quota exceeded|ENOSPC|EDQUOT", re.IGNORECASE)
+_DEAD_WORKER: Final = re.compile(r"Python worker exited unexpectedly")
+_HARDLY_ANY: Final = 1 << 20
+"""Bytes: with less a disk is taken for the one that is full."""
+
+
+@contextmanager
+def ending_in_words(name: str, spark: SparkSession, checkpoint: Path | None) -> Iterator[None]:
+    """Convert a failure in this block to a `RunError` with a clear message, if a remedy exists.
+
+    Args:
+        name: name of the route.
+        spark: session whose JVM may have ended.
+        checkpoint: the folder of the run's progress, if it is on this machine.
+
+    Raises:
+        RunError: for failures of Spark and of this machine, unless they are a `TurnoutError` already.
+    """
+    heading = f"route {name} failed"
+    try:
+        yield
+    except Exception as failure:
+        full = _full_disk(failure, checkpoint)
+        if full is not None:
+            raise RunError(f"{heading}: {full}; make room and {_AGAIN}") from failure
+        if _cause_matching(failure, _DEAD_WORKER) is not None:
+            raise RunError(f"{heading}: a Python worker died, killed or short of memory; {_AGAIN}") from failure
+        if isinstance(failure, TurnoutError):
+            raise
+        ended = how_jvm_ended(spark, failure)
+        if ended is not None:
+            raise RunError(f"{heading}: Spark's JVM ended {ended}; {_AGAIN}") from failure
+        if isinstance(failure, PySparkException | Py4JError | OSError):
+            raise run_error(heading, failure) from failure
+        raise
+
+
+def _full_disk(failure: BaseException, checkpoint: Path | None) -> str | None:
+    """Return the full disk, if the failure or one of its causes reports one."""
+    cause = _cause_matching(failure, _FULL)
+    if cause is None:
+        return None
+    for folder, kind in ((checkpoint, "the checkpoint"), (Path(tempfile.gettempdir()), "temporary files")):
+        with suppress(OSError):
+            if folder is not None and shutil.disk_usage(folder).free < _HARDLY_ANY:
+                return f"the disk of {kind}, {folder}, is full"
+    return f"a disk is full ({in_one_line(cause)})"
+
+
+def _cause_matching(failure: BaseException | None, pattern: re.Pattern[str]) -> BaseException | None:
+    """Return the failure, or the first of its causes, whose message matches the pattern; None if none does."""
+    while failure is not None and not pattern.search(str(failure)):
+        failure = failure.__cause__
+    return failure

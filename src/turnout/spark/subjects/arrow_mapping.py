@@ -12,9 +12,8 @@ from pyspark.sql.pandas.functions import arrow_udf
 
 from turnout.spark.subjects.random_numbers import draw_of
 from turnout.spark.subjects.text import as_bytes, from_bytes
-from turnout.subjects.mapper import Mapper
-from turnout.subjects.mapping_program import MappingProgram
-from turnout.subjects.mapping_table import MappingTable
+from turnout.subjects.arrays import Mapper
+from turnout.subjects.mapping import MappingProgram, MappingTable
 from turnout.subjects.tokens import decode, encode
 
 # Terms of an expression, each a handful of nodes. On one core 350 are planned and compiled within 8 s, 700 in 10,

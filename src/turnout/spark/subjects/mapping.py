@@ -19,9 +19,8 @@ from turnout.spark.subjects.partition import fnv1a, hash_by_loop
 from turnout.spark.subjects.random_numbers import draw_bits, percent, random_below
 from turnout.spark.subjects.text import join, let, literal, split_tokens
 from turnout.spark.subjects.transform import tail_of
-from turnout.subjects.index import FIXED, SourceShape
-from turnout.subjects.mapping_program import KEPT, LOST, MappingProgram, TargetForm
-from turnout.subjects.mapping_table import MappingTable
+from turnout.subjects.mapping import KEPT, LOST, MappingProgram, MappingTable, TargetForm
+from turnout.subjects.pattern import FIXED, SourceShape
 from turnout.subjects.tokens import FULL
 
 _TOKENS, _BITS, _TARGET = "__turnout_tokens", "__turnout_bits", "__turnout_target"

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from turnout.spark.subjects.lookup import constant
 from turnout.spark.subjects.text import as_bytes, as_latin1
-from turnout.subjects._fnv import OFFSET, PRIME
+from turnout.subjects.random_numbers import OFFSET, PRIME
 
 STRAIGHT = 16
 """Keys of at most this many bytes are hashed by straight-line code, longer ones by a loop.

@@ -12,10 +12,9 @@ from turnout.spark.subjects.matching import is_literal, tokens_fit
 from turnout.spark.subjects.partition import fnv1a
 from turnout.spark.subjects.random_numbers import draw_bits, random_below
 from turnout.spark.subjects.text import join, literal, split_tokens
-from turnout.subjects.index import shape_of
-from turnout.subjects.plan import TokenStep
+from turnout.subjects.pattern import shape_of
 from turnout.subjects.tokens import FULL, PARTIAL
-from turnout.subjects.transform import SubjectTransform
+from turnout.subjects.transform import SubjectTransform, TokenStep
 
 
 def transform_subject(

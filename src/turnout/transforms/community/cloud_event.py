@@ -19,8 +19,8 @@ from turnout.records.field_paths import PathError
 from turnout.records.text import iso_of, text_of
 from turnout.records.types import Column, DynamicValue, Value
 from turnout.transforms.base import Errors, Side, Transform
+from turnout.transforms.community.condition import check_key, texts_of
 from turnout.transforms.options import Option, OptionError, Options, one_of
-from turnout.transforms.predicates import check_key, texts_of
 
 VERSION: Final = "1.0"
 """Version of the specification."""

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from turnout.errors import RecordError
 from turnout.records import BigInt, Float32, Int8, Int16, Int32, Moment, Schema
-from turnout.records.scalars import Struct
+from turnout.records.schema import Struct
 from turnout.records.text import text_of
 from turnout.records.types import DynamicValue
 

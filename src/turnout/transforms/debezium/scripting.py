@@ -10,8 +10,7 @@ from typing import ClassVar, Final, NamedTuple, Self, TypeAlias, TypeVar
 from turnout.base.deferred import np
 from turnout.errors import ConditionError, RecordError
 from turnout.records import Batch, Block, Positions, Schema
-from turnout.records.scalars import Struct
-from turnout.records.schema import ANY
+from turnout.records.schema import ANY, Struct
 from turnout.records.types import DynamicValue
 from turnout.transforms.base import Errors, NamedField, Side, Transform
 from turnout.transforms.debezium.expression import (

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 from turnout.base.clocks import MILLISECONDS_PER_DAY
-from turnout.records.scalars import Float32, Int8, Int16, Int32, Moment
-from turnout.records.schema import DATE, DECIMAL, TIME, TIMESTAMP, Schema
+from turnout.records.schema import DATE, DECIMAL, TIME, TIMESTAMP, Float32, Int8, Int16, Int32, Moment, Schema
 from turnout.records.types import DynamicValue, Entries, Value
 from turnout.transforms.java.times import time_parser
 from turnout.transforms.java.values import double, low_bits, parsed_decimal, scale_of, single, trim
@@ -96,7 +95,7 @@ def plain(schema: Schema | None, value: DynamicValue) -> DynamicValue:
 class Literal:
     """Value with its schema; null has no schema.
 
-    Elements of an array or a map without a common schema carry their own width (`turnout.records.scalars`).
+    Elements of an array or a map without a common schema carry their own width (`turnout.records.schema`).
     """
 
     schema: Schema | None

@@ -15,8 +15,7 @@ from typing import ClassVar, Self
 from turnout.base.clocks import MILLISECONDS_PER_DAY
 from turnout.errors import RecordError
 from turnout.records import Batch, Block, Field, Float32, Int8, Int16, Int32, Moment, Schema, Shape
-from turnout.records.scalars import class_of
-from turnout.records.schema import DATE, LOGICAL, TIME, TIMESTAMP
+from turnout.records.schema import DATE, LOGICAL, TIME, TIMESTAMP, class_of
 from turnout.records.text import java_decimal, java_double, java_float
 from turnout.records.types import Convert, DynamicValue, NewColumns, Value
 from turnout.transforms.base import REPLACE_NULL, Errors, NamedField, Side, Step, Transform, unchanged

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from itertools import compress
 from typing import ClassVar, Self
 
-import numpy as np
-
+from turnout.base.deferred import np
 from turnout.base.plural import plural
 from turnout.errors import RecordError
 from turnout.records import Batch, Block, Field, Positions, Schema, Shape

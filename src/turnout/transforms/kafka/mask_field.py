@@ -9,8 +9,7 @@ from typing import ClassVar, Self
 
 from turnout.errors import RecordError
 from turnout.records import Batch, BigInt, Block, Float32, Int8, Int16, Int32, Moment, Schema, Shape
-from turnout.records.scalars import class_of
-from turnout.records.schema import DATE, DECIMAL, TIME, TIMESTAMP
+from turnout.records.schema import DATE, DECIMAL, TIME, TIMESTAMP, class_of
 from turnout.records.spans import replaced
 from turnout.records.types import Column, DynamicValue, NewColumns, Value
 from turnout.transforms.base import REPLACE_NULL, ByFields, ContentPath, Errors, NamedField, Run, Side, Step, Transform

@@ -10,8 +10,7 @@ from typing import ClassVar, Self
 from turnout.base.clocks import MILLISECONDS_PER_DAY
 from turnout.errors import RecordError
 from turnout.records import Batch, Block, Field, Moment, Schema, Shape
-from turnout.records.scalars import class_of
-from turnout.records.schema import DATE, TIME, TIMESTAMP
+from turnout.records.schema import DATE, TIME, TIMESTAMP, class_of
 from turnout.records.types import Convert, DynamicValue, Value
 from turnout.transforms.base import (
     REPLACE_NULL,

@@ -11,7 +11,7 @@ from turnout.kafka.options import KafkaOptions
 from turnout.kafka.reader import PartitionRange
 from turnout.runtime.kafka.source import KafkaSourceOptions
 from turnout.runtime.splits import encoded, splits_of
-from turnout.spark.formats.kafka.reading import KafkaSplit, rows_of
+from turnout.spark.formats.kafka.source import KafkaSplit, rows_of
 
 OPTIONS = KafkaSourceOptions(KafkaOptions.of("127.0.0.1:9"), topics=("T",))
 SPLIT = KafkaSplit(PartitionRange("T", 0, 3, 8), revision=12)

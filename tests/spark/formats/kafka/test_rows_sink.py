@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from turnout.engine.messages import RECORDS
-from turnout.spark.formats.kafka.rows_sink import _messages
+from turnout.spark.formats.kafka.source import _messages
 
 
 def test_messages_keep_their_ids() -> None:

@@ -22,8 +22,7 @@ from turnout.kafka.admin import KafkaAdmin
 from turnout.kafka.options import KafkaOptions
 from turnout.kafka.producer import KafkaMessages, KafkaProducer
 from turnout.runtime.kafka.source import KafkaSourceOptions
-from turnout.spark.formats.kafka.reading import KafkaSplit
-from turnout.spark.formats.kafka.stream import KafkaStreamReader
+from turnout.spark.formats.kafka.source import KafkaSplit, KafkaStreamReader
 
 pytestmark = pytest.mark.kafka
 ALL = ReadAllAvailable()

@@ -23,7 +23,7 @@ from tests.streams import sequences_in
 from turnout.embedded import NatsServer
 from turnout.nats.wire import Connection, Publisher, create_stream, delete_stream, purge_stream, stream_info
 from turnout.spark.formats.nats.source import register
-from turnout.spark.session.latency import low_latency_source
+from turnout.spark.session.build import low_latency_source
 
 pytestmark = pytest.mark.jetstream
 

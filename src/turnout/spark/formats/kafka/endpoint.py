@@ -24,7 +24,7 @@ from turnout.spark.formats.kafka.source import FORMAT, OPTIONS, KafkaDataSource
 if TYPE_CHECKING:
     from turnout.history.replay import StreamRange
     from turnout.nats.wire.positions import StreamPosition
-    from turnout.spark.history.recorded import RecordSpan
+    from turnout.spark.history.diff import RecordSpan
 
 _log = logging.getLogger(__name__)
 
@@ -82,7 +82,7 @@ class KafkaEndpoint(SparkEndpoint):
 
     def write(self, messages: DataFrame, message_id: str) -> None:
         """Write the messages from tasks of their own, where other sinks of the route receive rows too."""
-        from turnout.spark.formats.kafka.rows_sink import write_rows
+        from turnout.spark.formats.kafka.source import write_rows
 
         write_rows(messages, message_id, self.publishing().at_least_once())
 

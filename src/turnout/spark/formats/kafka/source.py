@@ -2,17 +2,403 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Final
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final, TypeVar
 
+import numpy as np
 import pyarrow as pa
+from pyspark.sql import DataFrame
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from turnout.runtime.kafka.source import KafkaSourceOptions, planned_between
-from turnout.runtime.splits import SPLIT_COLUMNS, decoded
-from turnout.spark.formats.kafka.reading import KafkaSplit, rows_of
-from turnout.spark.formats.kafka.stream import KafkaStreamReader
+from turnout.base.untrusted import JsonObject
+from turnout.engine import Messages
+from turnout.engine.messages import RECORDS
+from turnout.errors import ConnectionLostError, RunError, StreamError
+from turnout.kafka.admin import KafkaAdmin, PartitionEnds, TopicInfo, TopicPartition
+from turnout.kafka.clients import NOT_FOUND
+from turnout.kafka.reader import LastRecord, LastRecords, PartitionRange, RangeReader, check_topic, other_record
+from turnout.records.headers import as_type
+from turnout.records.listed import TOPIC_ID
+from turnout.runtime.driver import AskedRevisions
+from turnout.runtime.kafka.publisher import KafkaSinkOptions
+from turnout.runtime.kafka.source import (
+    KafkaOffsets,
+    KafkaSourceOptions,
+    NextOffsets,
+    admitted,
+    by_topic,
+    next_offsets_after,
+    partitions_of,
+    planned,
+    planned_between,
+    records_to_compare,
+    resolved,
+)
+from turnout.runtime.offsets import WARNING
+from turnout.runtime.splits import SPLIT_COLUMNS, decoded, task_rows
+from turnout.spark.map_in_arrow import map_in_arrow
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class KafkaSplit(InputPartition):
+    """Range of one partition; empty without one.
+
+    Attributes:
+        span: span to read.
+        revision: revision of the subscriptions that the records are matched with; None without.
+    """
+
+    span: PartitionRange | None
+    revision: int | None = None
+
+    def __repr__(self) -> str:
+        return str(self.span)
+
+    def reader(self, options: KafkaSourceOptions) -> KafkaSplitReader:
+        """Return a reader for this split."""
+        return KafkaSplitReader(options, self)
+
+
+def rows_of(options: KafkaSourceOptions, part: InputPartition) -> Iterator[pa.RecordBatch]:
+    """Yield the rows that Spark gets for one of its partitions: its split, or the counts of the stage that reads it."""
+    # Spark makes an InputPartition of its own where a reader plans none.
+    is_empty = not isinstance(part, KafkaSplit) or part.span is None
+    yield from task_rows(replace(options, stage=None), None if is_empty else part, options.stage)
+
+
+class KafkaSplitReader:
+    """Reads one split, once.
+
+    Attributes:
+        revision: revision of the subscriptions that its records are matched with; None where there are none.
+        not_read: always 0, as brokers filter nothing.
+        stream: the partition, as ``topic:partition``; "" where there is no range.
+        start: the first offset.
+        end: the offset behind the last.
+    """
+
+    def __init__(self, options: KafkaSourceOptions, split: KafkaSplit) -> None:
+        self._options = options
+        self._span = span = split.span
+        self.stream, self.start, self.end = (
+            ("", 0, 0) if span is None else (f"{span.topic}:{span.partition}", span.start, span.end)
+        )
+        self.revision = split.revision
+        self.not_read = 0
+
+    def batches_with_stream(self) -> Iterator[pa.RecordBatch]:
+        """Yield the records; each with topic, partition and offset, and the topic's id if message ids have it.
+
+        Raises:
+            StreamError: records of the range were deleted, or the topic was recreated, and ``failOnDataLoss`` is on.
+        """
+        span, options = self._span, self._options
+        if span is None:
+            return
+        strict = options.fail_on_data_loss
+        with KafkaAdmin(options.client) as admin:
+            reader = RangeReader(options.client, span, fail_on_data_loss=strict)
+            for batch in reader.batches():
+                # The next micro-batch reads a topic that is made anew from its first record: this one must not.
+                if not (strict or self._is_planned(admin, span)):
+                    return
+                if span.identified and span.topic_id is not None:
+                    yield batch.append_column(TOPIC_ID, pa.repeat(pa.scalar(span.topic_id), batch.num_rows))
+                else:
+                    yield batch
+            # No topic has the id of an earlier one: if it is the planned one now, it was so all the time.
+            if self._is_planned(admin, span):
+                self._compare(span, reader.last)
+
+    def _compare(self, span: PartitionRange, found: LastRecord | None) -> None:
+        """Compare the last record of the range with that of the plan: in between, a broker may have been restored.
+
+        Without ``failOnDataLoss`` the next micro-batch compares it too, and begins with the partition's first record.
+        """
+        if span.last is None or found is None or found.offset != span.last.offset or found.is_same(span.last):
+            return
+        failure = other_record(span.topic, span.partition, span.last, found, span.end)
+        if self._options.fail_on_data_loss:
+            raise failure
+        _log.warning("%s", failure)
+
+    def _is_planned(self, admin: KafkaAdmin, span: PartitionRange) -> bool:
+        """Return True if the topic is the one that the range was planned for, False after a warning.
+
+        Raises:
+            StreamError: it is not, and ``failOnDataLoss`` is on; or nothing is known about it.
+        """
+        try:
+            check_topic(admin, span)
+        except StreamError as failure:
+            if self._options.fail_on_data_loss or failure.code != NOT_FOUND:
+                raise
+            _log.warning("%s", failure)
+            return False
+        return True
+
+
+_PAUSE_SECONDS: Final = 0.05
+"""Poll interval of idle partitions, in seconds."""
+
+_RETRY_SECONDS: Final = 0.5
+
+_Answer = TypeVar("_Answer")
+
+
+class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads topics in micro-batches. Spark keeps one instance for a query, in its own process."""
+
+    def __init__(self, options: KafkaSourceOptions) -> None:
+        self._options = options
+        self._admin: KafkaAdmin | None = None
+        self._records: LastRecords | None = None
+        self._initial: JsonObject | None = None
+        self._target: NextOffsets | None = None
+        self._latest: JsonObject | None = None
+        self._reported: dict[str, None] = {}
+        self._revisions = AskedRevisions(options.revisions_url) if options.revisions_url else None
+
+    def __getstate__(self) -> dict[str, object]:
+        # The tasks get a copy; connections stay where they are.
+        return {**self.__dict__, "_admin": None, "_records": None}
+
+    # Spark's names
+
+    def initialOffset(self) -> JsonObject:  # noqa: N802
+        """Return the start of a query without a checkpoint, resolved once so that ``latest`` does not move."""
+        if self._initial is None:
+            infos = self._query(self._topics)
+            ends = self._ends(infos)
+            next_offsets = self._query(lambda admin: resolved(admin, self._options.start, infos, ends))
+            ids = _ids(infos)
+            self._initial = KafkaOffsets(by_topic(next_offsets), ids, identified=frozenset(ids)).to_json()
+        return self._initial
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """Return the read limit of the options."""
+        most = self._options.max_records
+        return ReadAllAvailable() if most is None else ReadMaxRows(most)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Fix the end of the run; later records belong to the next run."""
+        infos = self._query(self._topics)
+        ends = self._ends(infos)
+        self._target = self._query(lambda admin: resolved(admin, self._options.end, infos, ends))
+
+    def latestOffset(self, start: JsonObject, limit: ReadLimit) -> JsonObject:  # noqa: N802
+        """Return the end of the next micro-batch: all records that may be read, or as many as the limit admits.
+
+        Raises:
+            StreamError: unread records, or a topic, were deleted, and ``failOnDataLoss`` is on.
+        """
+        before = KafkaOffsets.of_json(start)
+        deadline = time.monotonic() + (self._options.poll_wait if self._target is None else 0)
+        while True:
+            if self._options.pause_file and Path(self._options.pause_file).exists():
+                return start
+            infos = self._query(self._topics)
+            ends = self._ends(infos)
+            self._latest = by_topic({name: end.next for name, end in ends.items()})
+            next_offsets = self._next_offsets(before, infos, ends)
+            tops = self._tops(next_offsets, ends)
+            if any(top > next_offsets[name] for name, top in tops.items()):
+                return self._end(start, before, next_offsets, tops, infos, limit)
+            if time.monotonic() > deadline:
+                # Spark compares texts; changes without records are detected again.
+                return start
+            time.sleep(_PAUSE_SECONDS)
+
+    def reportLatestOffset(self) -> JsonObject | None:  # noqa: N802
+        """Return the ends of the partitions as the last poll saw them: Spark shows them in the query's progress.
+
+        ``:N.warning`` beside them are the losses that were stepped over: this process has no log of the query's own.
+        """
+        if self._latest is None:
+            return None
+        latest: JsonObject = {
+            topic: {str(number): at for number, at in numbers.items()} for topic, numbers in self._latest.items()
+        }
+        return latest | {f":{number}{WARNING}": text for number, text in enumerate(self._reported)}
+
+    def partitions(self, start: JsonObject, end: JsonObject) -> Sequence[InputPartition]:
+        """Return the splits between two offsets: for a micro-batch that is done again, the same as before."""
+        stop = KafkaOffsets.of_json(end)
+        begins = KafkaOffsets.of_json(start).next_offsets() | KafkaOffsets(stop.begins).next_offsets()
+        revision = self._revision(stop)
+        spans = planned(begins, stop, stop.splits or self._options.partitions)
+        return [KafkaSplit(span, revision) for span in spans] or [KafkaSplit(None)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield a split as a row, or the counts of the stage that reads it."""
+        yield from rows_of(self._options, partition)
+
+    def commit(self, end: JsonObject) -> None:
+        """Do nothing: the checkpoint alone holds the position."""
+
+    def stop(self) -> None:
+        """Close the connections."""
+        if self._admin is not None:
+            self._admin.close()
+            self._admin = None
+        if self._records is not None:
+            self._records.close()
+            self._records = None
+
+    # Topics
+
+    def _query(self, question: Callable[[KafkaAdmin], _Answer]) -> _Answer:
+        """Return the answer of the cluster; the request is repeated while no broker answers."""
+        deadline = time.monotonic() + self._options.client.patience
+        while True:
+            try:
+                if self._admin is None:
+                    self._admin = KafkaAdmin(self._options.client)
+                return question(self._admin)
+            except ConnectionLostError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(_RETRY_SECONDS)
+
+    def _topics(self, admin: KafkaAdmin) -> dict[str, TopicInfo]:
+        return self._options.found_topics(admin)
+
+    def _ends(self, infos: Mapping[str, TopicInfo]) -> dict[TopicPartition, PartitionEnds]:
+        return self._query(lambda admin: admin.ends(partitions_of(infos)))
+
+    def _next_offsets(
+        self, before: KafkaOffsets, infos: Mapping[str, TopicInfo], ends: Mapping[TopicPartition, PartitionEnds]
+    ) -> NextOffsets:
+        """Return the next offset of each partition, and report what was lost before it."""
+        others = self._others(before, records_to_compare(before, infos, ends))
+        next_offsets, losses = next_offsets_after(before, self._options, infos, ends, others)
+        for loss in losses:
+            self._report(loss)
+        return next_offsets
+
+    def _others(
+        self, before: KafkaOffsets, records: Mapping[TopicPartition, LastRecord]
+    ) -> dict[TopicPartition, LastRecord | None]:
+        """Return what is now in the places of records that were read, where it is another record, or none.
+
+        A topic that is compacted, or whose settings may not be described, may lack any record.
+        """
+        if not records:
+            return {}
+        found = self._query(lambda _: self._last_records.now_before(before.next_offsets(), records))
+        others: dict[TopicPartition, LastRecord | None]
+        others = {name: one for name, one in found.items() if not records[name].is_same(one)}
+        if absent := records.keys() - found.keys():
+            rules = self._query(lambda admin: admin.topic_rules({topic for topic, _ in absent}))
+            others |= {name: None for name in absent if name[0] in rules and not rules[name[0]].is_compacted}
+        return others
+
+    @property
+    def _last_records(self) -> LastRecords:
+        if self._records is None:
+            self._records = LastRecords(self._options.client)
+        return self._records
+
+    def _report(self, failure: StreamError) -> None:
+        if self._options.fail_on_data_loss:
+            raise failure
+        # A loss is found at each poll until the next micro-batch begins behind it.
+        if str(failure) not in self._reported:
+            self._reported[str(failure)] = None
+            _log.warning("%s", failure)
+
+    # The next micro-batch
+
+    def _tops(self, next_offsets: NextOffsets, ends: Mapping[TopicPartition, PartitionEnds]) -> NextOffsets:
+        tops = {name: end.next for name, end in ends.items()}
+        if self._target is None:
+            return tops
+        # New partitions belong to the next run.
+        return {name: min(top, self._target.get(name, next_offsets[name])) for name, top in tops.items()}
+
+    def _end(
+        self,
+        start: JsonObject,
+        before: KafkaOffsets,
+        next_offsets: NextOffsets,
+        tops: NextOffsets,
+        infos: Mapping[str, TopicInfo],
+        limit: ReadLimit,
+    ) -> JsonObject:
+        most = None if isinstance(limit, ReadAllAvailable) else self._options.max_records
+        # No checkpoint has the place where a query begins. One that dies in this micro-batch does it again from here.
+        former_offsets = {} if start == self._initial else before.next_offsets()
+        begins = {name: at for name, at in next_offsets.items() if former_offsets.get(name) != at}
+        ids = _ids(infos)
+        bounded = admitted(next_offsets, tops, most)
+        moved = {name: at for name, at in bounded.next_offsets().items() if at > next_offsets[name]}
+        unmoved = next_offsets.items() & former_offsets.items()
+        kept = {name: before.last[name] for name, _ in unmoved if name in before.last and name not in moved}
+        end = replace(
+            bounded,
+            last=kept | self._query(lambda _: self._last_records.before(moved)),
+            ids=ids,
+            identified=before.identified_among(ids),
+            begins=by_topic(begins),
+            splits=self._options.partitions,
+            revision=None if self._revisions is None else self._revisions.newest(),
+        )
+        return end.to_json()
+
+    def _revision(self, end: KafkaOffsets) -> int | None:
+        if self._revisions is None:
+            return None
+        return self._revisions.newest() if end.revision is None else self._revisions.usable(end.revision)
+
+
+def _ids(infos: Mapping[str, TopicInfo]) -> dict[str, str]:
+    return {name: info.id for name, info in infos.items() if info.id is not None}
+
+
+def write_rows(messages: DataFrame, message_id: str, options: KafkaSinkOptions) -> None:
+    """Write the messages of a frame; after the return brokers have acknowledged all of them.
+
+    Args:
+        messages: with the columns ``topic``, ``value``, ``headers``, ``key``, ``partition``, ``offset``, ``timestamp``.
+        message_id: name of the column of message ids, which deliveries to webhooks carry as a header.
+        options: options of the sink.
+    """
+    rows = messages.select("topic", message_id, *RECORDS.names)
+
+    def publish(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with closing(options.publisher()) as publisher:
+            for batch in batches:
+                publisher.send(_messages(batch, message_id), _refuse)
+            stored = publisher.flush().stored
+        yield pa.RecordBatch.from_pydict({"stored": [stored]})
+
+    map_in_arrow(rows, publish, "stored bigint").write.format("noop").mode("append").save()
+
+
+def _messages(batch: pa.RecordBatch, message_id: str) -> Messages:
+    records = [as_type(batch.column(field.name), field.type) for field in RECORDS]
+    count = batch.num_rows
+    return Messages(
+        batch.column("topic"),
+        batch.column(message_id),
+        np.zeros(count, np.int8),
+        np.arange(count),
+        pa.RecordBatch.from_arrays(records, schema=RECORDS),
+    )
+
+
+def _refuse(_index: int, reason: StreamError) -> None:
+    raise RunError(f"a message is refused by Kafka: {reason}")
+
 
 FORMAT: Final = "turnout-kafka"
 OPTIONS: Final = "encodedSecret"

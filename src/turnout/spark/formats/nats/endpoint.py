@@ -14,14 +14,14 @@ from turnout.runtime.nats.source import STAGE
 from turnout.runtime.publishing import TALLY
 from turnout.spark.endpoints import ReadOptions, SparkEndpoint, activate
 from turnout.spark.formats.nats.source import register
-from turnout.spark.session.latency import low_latency_source, waiting_source
+from turnout.spark.session.build import low_latency_source, waiting_source
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrameReader
     from pyspark.sql.streaming.readwriter import DataStreamReader
 
     from turnout.history.replay import StreamRange
-    from turnout.spark.history.recorded import RecordSpan
+    from turnout.spark.history.diff import RecordSpan
 
 _OF_RUNS: Final = frozenset(
     {"startingOffsets", "maxRecordsPerTrigger", "maxBytesPerTrigger", "pollWait", "ackConsumer"}

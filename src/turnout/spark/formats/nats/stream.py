@@ -44,8 +44,7 @@ from turnout.runtime.offsets import (
     time_in,
 )
 from turnout.runtime.open_splits import Plan
-from turnout.spark.formats.nats.reading import OpenSplit, Split, only, planned, split
-from turnout.spark.formats.nats.rows import Rows
+from turnout.spark.formats.nats.reading import OpenSplit, Rows, Split, only, planned, split
 
 _PLAN: Final = "splits.most"
 """The key of an offset with the most splits of its micro-batch, where a repeated one must have the same."""

@@ -1,14 +1,19 @@
-"""Spark's reports on micro-batches are taken once each, whatever the pace of the looks."""
+"""Counts of a run from Spark's reports."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from pyspark.sql.streaming.query import StreamingQuery
 
-from turnout.spark.running.reports import Reports, ended_at, metrics_of, revision_of
+from turnout.engine.counts import Counts
+from turnout.runtime.offsets import Progress
+from turnout.spark.running.counts import OpenCounts, Reports, RunCounts, ended_at, metrics_of, revision_of
 
 
 @dataclass
@@ -120,3 +125,60 @@ def test_rows_as_spark_connect_gives_them() -> None:
     metrics = metrics_of(Report(0, observedMetrics={"turnout": observed}), "turnout")  # type: ignore[arg-type]
 
     assert metrics == {"read": 1000, "failures": [{"stage": "TRANSFORMATION"}]}
+
+
+def counts_of_a_run(
+    on_progress: Callable[[Progress], None] | None = None, open_counts: OpenCounts | None = None
+) -> RunCounts:
+    """Counts of a run without subscriptions whose micro-batches Python writes."""
+    open_counts = open_counts or OpenCounts()
+    return RunCounts("r", whole=False, on_progress=on_progress, subscriptions=lambda: None, open_counts=open_counts)
+
+
+def test_a_batch_is_reported_after_its_commit() -> None:
+    """A written micro-batch counts at once; its progress is reported with Spark's report on it."""
+    reported: list[Progress] = []
+    counts = RunCounts(
+        "r", whole=False, on_progress=reported.append, subscriptions=lambda: None, open_counts=OpenCounts()
+    )
+    query = Query()
+    counts.add_written(7, Counts(read=3, delivered=3), counts.begin(), revision=5)
+    query.reports.append(idle(7))
+    counts.take_reports(cast("StreamingQuery", query), 1.0)
+
+    assert (counts.counts().read, counts.awaits_commit, reported) == (3, True, [])
+
+    query.reports.append(Report(7))
+    counts.take_reports(cast("StreamingQuery", query), 1.0)
+    counts.take_reports(cast("StreamingQuery", query), 1.0)
+
+    assert [(one.batch, one.counts.read, one.revision, one.subscriptions) for one in reported] == [(7, 3, 5, None)]
+    assert (counts.counts().read, counts.awaits_commit, counts.batches) == (3, False, 1)
+
+
+def test_the_result_has_written_batches() -> None:
+    """A run that is stopped before the commit has the micro-batch in its result; one without reports is completed."""
+    counts = counts_of_a_run()
+    counts.add_written(0, Counts(read=2, delivered=2), counts.begin(), revision=None)
+    stopped = counts.result(stopped=True)
+    counts.complete(0)
+    result = counts.result(stopped=False)
+
+    assert (stopped.counts, stopped.batches, stopped.stopped) == (Counts(read=2, delivered=2), 1, True)
+    assert (result.counts, result.batches, result.stopped) == (stopped.counts, 1, False)
+
+
+def test_losses_are_said_and_counted(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What tasks and the source have stepped over is a warning of the run at once, and a count; each loss is one."""
+    open_counts = OpenCounts()
+    monkeypatch.setattr(open_counts, "losses", lambda: ["3 are gone"])
+    counts = counts_of_a_run(open_counts=open_counts)
+    query = Query()
+    counts.report_open()
+    latest = {"S": 5, "S.warning": "3 are gone", "a.warning": {"0": 5}, ":0.warning": "other data"}
+    query.reports.append(Report(1, sources=[SimpleNamespace(latestOffset=json.dumps(latest))]))
+
+    counts.take_reports(cast("StreamingQuery", query), 1.0)
+
+    assert [record.message for record in caplog.records] == ["route r: 3 are gone", "route r: other data"]
+    assert counts.counts() == Counts(losses=2)

@@ -1,10 +1,12 @@
+"""Columns that are read at the first look."""
+
 from __future__ import annotations
 
 import numpy as np
 
 from turnout.records import Block
 from turnout.records.block import rows_of
-from turnout.records.encoded import Bounds, EncodedColumn
+from turnout.records.spans import Bounds, EncodedColumn
 
 
 class Letters:

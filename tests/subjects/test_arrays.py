@@ -1,6 +1,8 @@
-"""`SubjectTransform.apply_many` gives what `apply` gives for each subject, also for subjects that are no lines."""
+"""Draws of records."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -9,7 +11,16 @@ from tests.subjects import strategies
 
 from turnout.errors import SubjectError
 from turnout.loops import compile_loops
-from turnout.subjects import SubjectTransform
+from turnout.subjects import SubjectTransform, arrays
+
+
+@given(st.lists(st.tuples(st.text(max_size=3), st.sampled_from([None, 0, 7]), st.none() | st.integers(0, 2**63 - 1))))
+def test_the_loop_hashes_as_xxhash_does(records: list[Any]) -> None:
+    """A record has the same draw by the reference and by the loop."""
+    topics, partitions, offsets = ([record[part] for record in records] for part in range(3))
+
+    expected = list(map(arrays._digest, topics, partitions, offsets))
+    assert arrays._digests(topics, partitions, offsets).tolist() == expected
 
 
 @pytest.fixture(scope="module", autouse=True)

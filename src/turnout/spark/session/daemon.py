@@ -29,7 +29,7 @@ IMPORTS = (
     "pyspark.sql.worker.plan_data_source_read",
     "turnout.spark.formats.nats.source",
     "turnout.spark.stage",
-    "turnout.spark.running.warming",
+    "turnout.spark.running.executors",
     "turnout.engine.program",
     "turnout.engine.replay",
     "turnout.runtime.nats.sink",

@@ -19,14 +19,14 @@ from turnout.embedded import NatsServer
 from turnout.nats.wire.rows import record_batch, row, with_stream
 from turnout.routes import Route
 from turnout.runtime.task_index import IndexLocation
+from turnout.spark.map_in_arrow import map_in_arrow
+from turnout.spark.session.daemon import IMPORTS, ROUTES_ONLY
 from turnout.spark.stage import SparkStage
-from turnout.spark.workers.daemon import IMPORTS, ROUTES_ONLY
-from turnout.spark.workers.map_in_arrow import map_in_arrow
 from turnout.subscriptions import Subscription, open_store
 from turnout.subscriptions.index.index_writer import IndexFolder
 
 LOOK = """
-import os, sys, turnout.spark.workers.daemon as daemon
+import os, sys, turnout.spark.session.daemon as daemon
 daemon.preload()
 names = [open(f"/proc/self/task/{task}/comm").read().strip() for task in os.listdir("/proc/self/task")]
 import gc
@@ -36,7 +36,7 @@ print(len(names) - names.count("jemalloc_bg_thd"), "pandas" in sys.modules, gc.g
 STORED = "2026-01-01T00:00:00Z"
 
 FIRST_RECORDS = """
-import pickle, sys, turnout.spark.workers.daemon as daemon
+import pickle, sys, turnout.spark.session.daemon as daemon
 daemon.preload()
 loaded = set(sys.modules)
 stage, records, revision = pickle.load(sys.stdin.buffer)
@@ -79,7 +79,7 @@ def test_workers_are_forked_from_it(spark: SparkSession) -> None:
     rows = map_in_arrow(spark.range(4, numPartitions=2), look, "had boolean, parent string, one string").collect()
 
     assert all(row.had for row in rows)
-    assert all("turnout.spark.workers.daemon" in row.parent for row in rows)
+    assert all("turnout.spark.session.daemon" in row.parent for row in rows)
     assert {row.one for row in rows} == {"1"}
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from turnout.spark.workers.map_in_arrow import map_in_arrow
+from turnout.spark.map_in_arrow import map_in_arrow
 
 
 def test_through_is_mapinarrow_without_pandas(spark: SparkSession) -> None:

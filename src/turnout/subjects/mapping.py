@@ -1,7 +1,8 @@
-"""Account mappings: weighted, cluster-scoped destinations for one source, and a table of them."""
+"""Account mappings: weighted, cluster-scoped destinations for a source, a table of them, and its explanation."""
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,11 +11,10 @@ from typing import Self
 
 from turnout.errors import SubjectError
 from turnout.subjects.errors import InvalidSubjectError, MappingEntryError, MappingTableError, Reason
-from turnout.subjects.index import SourceIndex
-from turnout.subjects.pattern import covers_tokens
+from turnout.subjects.pattern import SourceIndex, SourceShape, covers_tokens
 from turnout.subjects.random_numbers import check_draw, new_draw, percent
-from turnout.subjects.tokens import check_subject, has_wildcard
-from turnout.subjects.transform import SubjectTransform, check_mapping, with_placeholders
+from turnout.subjects.tokens import FULL, PARTIAL, check_subject, has_wildcard
+from turnout.subjects.transform import SubjectTransform, TokenStep, check_mapping, with_placeholders
 
 _WEIGHT = re.compile(r"[+-]?[0-9]+")
 _WHOLE_PERCENT = 100
@@ -318,3 +318,255 @@ def _weight(source: str, entry: int | None, value: object) -> int:
     if not _WEIGHT.fullmatch(text) or len(text) > _MAX_DIGITS or not 0 <= int(text) <= _WHOLE_PERCENT:
         raise wrong(Reason.INVALID_WEIGHT, f"a weight is an integer from 0 to 100, found {value!r}")
     return int(text)
+
+
+_WHOLE = 100
+
+
+@dataclass(frozen=True, slots=True)
+class TargetForm:
+    """Common form of the destinations in one branch of the expression.
+
+    Attributes:
+        functions: per placeholder its function and how many token places it reads.
+        tail: whether ``>`` follows.
+    """
+
+    functions: tuple[tuple[str, int], ...]
+    tail: bool
+
+
+KEPT = TargetForm((("kept", 0),), tail=False)
+"""The subject is unchanged."""
+
+LOST = TargetForm((("lost", 0),), tail=False)
+"""The weights mean loss."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Destination as data.
+
+    Attributes:
+        form: the number of its form.
+        texts: the literals before, between and after the placeholders; then the delimiters of ``split``.
+        numbers: for each placeholder its token places, its number and its place in the destination; then the
+            number of tokens before ``>``.
+    """
+
+    form: int
+    texts: tuple[str, ...] = ()
+    numbers: tuple[int, ...] = ()
+
+
+@dataclass(slots=True)
+class MappingProgram:
+    """Lookup tables of the mapping expression.
+
+    Attributes:
+        literals: literal source to rule.
+        shapes: by shape, fixed tokens to rule.
+        rules: per rule the targets among which the draw chooses, equally likely; rule 0 keeps the subject.
+        targets: the destinations, each once.
+        forms: the forms of all targets.
+        draws: whether a draw can matter.
+    """
+
+    literals: dict[str, int] = field(default_factory=dict)
+    shapes: dict[SourceShape, dict[str, int]] = field(default_factory=dict)
+    rules: list[tuple[int, ...]] = field(default_factory=list)
+    targets: list[Target] = field(default_factory=list)
+    forms: list[TargetForm] = field(default_factory=list)
+    draws: bool = False
+    _numbers: dict[Target, int] = field(default_factory=dict)
+
+    @classmethod
+    def build(cls, table: MappingTable, cluster: str | None) -> MappingProgram:
+        """Return the program of *table* for messages that are published in *cluster*."""
+        program = cls()
+        program.rules.append((program._target(program._bare(KEPT)),))
+        for mapping in table.mappings:
+            program.rules.append(program._rule(mapping, mapping.group(cluster)))
+        # Rule 0 is the one for no match, so the rule of source n is n + 1.
+        program.literals = {source: number + 1 for source, number in table.index.literals.items()}
+        program.shapes = {
+            shape: {key: number + 1 for key, number in numbers.items()} for shape, numbers in table.index.shapes.items()
+        }
+        return program
+
+    @property
+    def is_empty(self) -> bool:
+        """True if the table has no mappings."""
+        return len(self.rules) == 1
+
+    def _rule(self, mapping: SubjectMapping, shares: Sequence[Share]) -> tuple[int, ...]:
+        if len(shares) == 1 and shares[0].weight == _WHOLE:
+            return (self._target(self._destination(mapping, shares[0])),)
+        lost_slot = self._target(self._bare(LOST))
+        if not shares:
+            return (lost_slot,)
+        self.draws = True
+        step = math.gcd(_WHOLE, *(share.until for share in shares))
+        slots: list[int] = []
+        for share in shares:
+            number = self._target(self._destination(mapping, share))
+            slots += [number] * (share.until // step - len(slots))
+        return tuple(slots + [lost_slot] * (_WHOLE // step - len(slots)))
+
+    def _destination(self, mapping: SubjectMapping, share: Share) -> Target:
+        transform = share.transform
+        if share.completed and has_wildcard(mapping.source):
+            return self._bare(KEPT)
+        if transform.is_random:
+            self.draws = True
+        elif not has_wildcard(mapping.source):
+            # The one subject that matches is known, so is the result.
+            return self._constant(transform.apply_tokens(mapping.source.split(".")))
+        return self._templated(transform)
+
+    def _bare(self, form: TargetForm) -> Target:
+        return Target(self._form(form))
+
+    def _constant(self, text: str) -> Target:
+        return Target(self._form(TargetForm((), tail=False)), (text,))
+
+    def _templated(self, transform: SubjectTransform) -> Target:
+        functions: list[tuple[str, int]] = []
+        texts = [""]
+        delimiters: list[str] = []
+        numbers: list[int] = []
+        for index, step in enumerate(transform.steps):
+            texts[-1] += "." if index else ""
+            constant = _constant_text(step)
+            if constant is not None:
+                texts[-1] += constant
+                continue
+            assert step.call is not None
+            name, number = step.call.function, step.call.number or 0
+            if name == "split":
+                name = "split" if step.call.delimiter else "characters"
+                delimiters.append(step.call.delimiter or "")
+            elif name == "partition":
+                number %= 2**32
+            elif name == "random":
+                number = abs(number)
+            elif number <= 0:
+                name = "wildcard"
+            functions.append((name, len(step.tokens)))
+            numbers += [*step.tokens, number, index]
+            texts.append("")
+        if transform.tail is not None:
+            texts[-1] += "." if transform.steps else ""
+            numbers.append(transform.tail)
+        form = TargetForm(tuple(functions), tail=transform.tail is not None)
+        return Target(self._form(form), tuple(texts + delimiters), tuple(numbers))
+
+    def _form(self, form: TargetForm) -> int:
+        if form not in self.forms:
+            self.forms.append(form)
+        return self.forms.index(form)
+
+    def _target(self, target: Target) -> int:
+        number = self._numbers.setdefault(target, len(self.targets))
+        if number == len(self.targets):
+            self.targets.append(target)
+        return number
+
+
+def _constant_text(step: TokenStep) -> str | None:
+    """Return the text of a step that does not depend on the subject."""
+    if step.literal is not None:
+        return step.literal
+    assert step.call is not None
+    return "0" if step.call.function in ("partition", "random") and step.call.number == 0 else None
+
+
+_ONLY_DEFAULT = "it is for clusters that have no destinations of their own"
+
+
+@dataclass(frozen=True, slots=True)
+class MappingOutcome:
+    """Possible outcome of mapping the subject.
+
+    Attributes:
+        destination: as configured; the source's own subject where a group was completed with it.
+        subject: the mapped subject; an example if it has ``random(n)``. None if it is lost.
+        share: how often, in percent.
+        completed: whether the destination was added to make 100 percent.
+    """
+
+    destination: str
+    subject: str | None
+    share: int
+    completed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MappingExplanation:
+    """Explanation of a table's result for one subject.
+
+    Attributes:
+        subject: the subject.
+        mapping: the mapping that it takes, None where nothing maps it.
+        group: the cluster whose destinations apply, "" for the default ones, None where nothing maps it.
+        outcomes: possible outcomes.
+        skipped: the mapping's destinations for other clusters, and whose they are.
+        others: the other sources and why they are not taken.
+    """
+
+    subject: str
+    mapping: SubjectMapping | None
+    group: str | None
+    outcomes: tuple[MappingOutcome, ...]
+    skipped: tuple[tuple[str, str], ...]
+    others: tuple[tuple[str, str], ...]
+
+
+def explain(table: MappingTable, subject: str, cluster: str | None = None) -> MappingExplanation:
+    """Map *subject* with *table* in *cluster* and explain the result."""
+    chosen = table.find(subject)
+    others = tuple(
+        (mapping.source, why_not(mapping.source, subject) or "it matches too, but is later in the list")
+        for mapping in table.mappings
+        if mapping is not chosen
+    )
+    if chosen is None:
+        return MappingExplanation(subject, None, None, (MappingOutcome(subject, subject, 100),), (), others)
+    tokens = subject.split(".")
+    shares = chosen.group(cluster)
+    outcomes = [
+        MappingOutcome(share.transform.destination, share.transform.apply_tokens(tokens), share.weight, share.completed)
+        for share in shares
+    ]
+    lost_percent = 100 - sum(share.weight for share in shares)
+    if lost_percent:
+        outcomes.append(MappingOutcome("", None, lost_percent))
+    group = cluster if cluster and cluster in chosen.groups else ""
+    skipped = tuple(
+        (
+            destination.destination,
+            f"it is for the cluster {destination.cluster!r}" if destination.cluster else _ONLY_DEFAULT,
+        )
+        for destination in chosen.destinations
+        if destination.cluster != group
+    )
+    return MappingExplanation(subject, chosen, group, tuple(outcomes), skipped, others)
+
+
+def why_not(source: str, subject: str) -> str:
+    """Return the reason why a mapping's source does not match a subject; empty if it matches."""
+    tokens, pattern = subject.split("."), source.split(".")
+    if source == subject or covers_tokens(tokens, pattern):
+        return ""
+    for index, pattern_token in enumerate(pattern):
+        if index >= len(tokens):
+            least = f"at least {len(pattern)}" if pattern[-1] == FULL else str(len(pattern))
+            return f"it needs {least} tokens, the subject has {len(tokens)}"
+        token = tokens[index]
+        if pattern_token == FULL:
+            break
+        if not pattern_token.startswith(PARTIAL) and token != pattern_token:
+            return f"token {index + 1} is {token!r}, not {pattern_token!r}"
+        if not token or token in (FULL, PARTIAL):
+            return f"token {index + 1} is {token!r}, which no published subject has"
+    return f"it needs {len(pattern)} tokens, the subject has {len(tokens)}"

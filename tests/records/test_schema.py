@@ -7,7 +7,7 @@ import pickle
 import pytest
 
 from turnout.records import Field, Schema
-from turnout.records.scalars import BigInt, Float32, Int8, Int16, Int32, Moment, Struct
+from turnout.records.schema import BigInt, Float32, Int8, Int16, Int32, Moment, Struct
 
 
 @pytest.mark.parametrize("kind", [Int8, Int16, Int32, BigInt, Float32, Moment])
