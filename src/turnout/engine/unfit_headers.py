@@ -40,7 +40,7 @@ class HeaderRules:
         """Return the mask of headers that cannot be written; None if all can.
 
         Args:
-            headers: a list for each record, see `turnout.records.headers.ARROW`.
+            headers: a list for each record, see `turnout.records.header_column.ARROW`.
         """
         if not self._apply or not len(headers):
             return None
