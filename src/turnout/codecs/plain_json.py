@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Final
 
 from turnout.base.deferred import np
-from turnout.codecs.codec import Decoded, attempt, with_tombstones
+from turnout.codecs.codec import Codec, Decoded, attempt, with_tombstones
 from turnout.codecs.ddl import DdlError, parse_ddl
 from turnout.codecs.json_objects import ObjectReader
 from turnout.codecs.json_reading import Reader
 from turnout.codecs.json_writing import encode_json
-from turnout.codecs.kind import CodecKind, Setting
+from turnout.codecs.kind import CodecKind, Setting, flag
 from turnout.records import Block, Positions, Schema
 
 JSON_CONVERTER: Final = "org.apache.kafka.connect.json.JsonConverter"
@@ -111,8 +111,21 @@ def _columns(value: object) -> str:
     return value
 
 
-def _codec(schema: str | None) -> SchemalessJson | TypedJson:
+def _codec(*, schema: str | None, mapping: str | None, original_names: bool) -> Codec:
+    if mapping == "PROTOBUF":
+        if schema is not None:
+            raise ValueError("expected either schema or mapping: protobuf")
+        from turnout.codecs.protobuf.json_mapping import ProtobufJson
+
+        return ProtobufJson(original_names=original_names)
     return SchemalessJson() if schema is None else TypedJson(schema)
+
+
+def _mapping(value: object) -> str:
+    word = str(value).upper()
+    if word not in ("PLAIN", "PROTOBUF"):
+        raise ValueError(f"expected plain or protobuf, found {value!r}")
+    return word
 
 
 KIND: Final = CodecKind(
@@ -126,6 +139,20 @@ KIND: Final = CodecKind(
             "the columns of a struct: carrier STRING, delay DOUBLE",
             _columns,
             json_schema={"type": ["string", "null"]},
+        ),
+        Setting(
+            "mapping",
+            "how values with a schema are written: plain, or protobuf as in Protobuf's JSON mapping, which is the "
+            "default where values are read as protobuf",
+            _mapping,
+            json_schema={
+                "anyOf": [{"type": "null"}, {"type": "string", "pattern": "^(?:plain|protobuf|PLAIN|PROTOBUF)$"}]
+            },
+        ),
+        flag(
+            "original.names",
+            "whether Protobuf's JSON mapping has the fields' own names, and not lowerCamelCase",
+            default=False,
         ),
     ),
 )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from turnout.base.clocks import milliseconds_now
 from turnout.base.multivalued import Metadata, readable_texts
 from turnout.base.untrusted import JsonObject
-from turnout.codecs import Notation, TextNotation, notation_of
+from turnout.codecs import Notation, TextNotation
 from turnout.conditions import Condition, SeenLeaf, blame, format_condition, leaves, true_leaves
 from turnout.engine.change_event import ChangeEvent, change_event
 from turnout.engine.mapping_report import Mapped, mapped_by
@@ -19,6 +19,7 @@ from turnout.engine.program import Program
 from turnout.engine.reading import Consumed
 from turnout.engine.stage_report import StageReport, StageWatch
 from turnout.engine.trace import Trace
+from turnout.engine.writing import MessageNotations
 from turnout.errors import SubscriptionNotFoundError
 from turnout.records import Batch, Failure
 from turnout.records.text import readable, text_of
@@ -271,20 +272,24 @@ def _messages(program: Program, trace: Trace) -> list[SentMessage]:
     messages = trace.messages
     sinks = list(program.route.sinks)
     projected = set(trace.projected.tolist())
-    key_notation, value_notation = notation_of(program.route.key), notation_of(program.route.value)
+    notations = MessageNotations(program.route)
     keys, values, headers = (messages.column(name).to_pylist() for name in ("key", "value", "headers"))
     columns = zip(
         messages.topics.to_pylist(), messages.sinks.tolist(), messages.ids.to_pylist(),
         trace.subscriptions.to_pylist(), keys, values, headers, strict=True,
     )  # fmt: skip
-    return [
-        SentMessage(
-            topic, sinks[sink], id_, subscription, trace.is_letter(number),
-            _noted(key, key_notation), _noted(value, value_notation),
-            tuple((header["key"], readable(header["value"])) for header in pairs or ()), number in projected,
-        )
-        for number, (topic, sink, id_, subscription, key, value, pairs) in enumerate(columns)
-    ]  # fmt: skip
+    sent = []
+    for number, (topic, sink, id_, subscription, key, value, pairs) in enumerate(columns):
+        is_letter = trace.is_letter(number)
+        key_notation, value_notation = notations.read if is_letter else notations.of_message(sink, topic)
+        shown = tuple((header["key"], readable(header["value"])) for header in pairs or ())
+        sent.append(
+            SentMessage(
+                topic, sinks[sink], id_, subscription, is_letter, _noted(key, key_notation),
+                _noted(value, value_notation), shown, number in projected,
+            )
+        )  # fmt: skip
+    return sent
 
 
 def _noted(raw: bytes | None, notation: Notation) -> str | None:

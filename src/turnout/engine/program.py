@@ -275,18 +275,21 @@ class Program:
         deliveries, projections = project(records, deliveries, index)
         undeliverable = rejected_deliveries(route, records.topics, index, deliveries, deliveries.problems)
         deliveries = deliveries.sendable()
-        outgoing = self.writer.written(records, deliveries.rows if index is None else np.unique(deliveries.rows))
+        outgoing = self.writer.written_for(records, deliveries, repeated=index is not None)
+        sent_rows = (
+            outgoing[0].rows if len(outgoing) == 1 else np.unique(np.concatenate([one.rows for one in outgoing]))
+        )
         if records.failures:
             # A record that could not be written is a dead letter, and none of its messages is sent.
-            deliveries = deliveries.of_rows(outgoing.rows)
+            deliveries = deliveries.of_rows(sent_rows)
             undeliverable = [rejection for rejection in undeliverable if rejection.row not in records.failures]
         rejections = [*self._rejected_records(records, unmatched), *undeliverable]
         log.rejected(rejections)
         rejected = np.array([rejection.row for rejection in rejections], np.int64) if rejections else _NO_ROWS
         if undeliverable:
             # Other deliveries of their records are sent.
-            rejected = np.setdiff1d(rejected, outgoing.rows)
-        outcomes = outcomes_of(route, records, lost, unmatched, rejected, outgoing.rows)
+            rejected = np.setdiff1d(rejected, sent_rows)
+        outcomes = outcomes_of(route, records, lost, unmatched, rejected, sent_rows)
         matched = None
         if index is not None and route.subscriptions is not None and route.subscriptions.feeds:
             matched = FeedMatches.of(consumed.batch, deliveries, index)
@@ -294,7 +297,7 @@ class Program:
         numbers = numbers_of_outcomes(outcomes) | {
             "messages": len(deliveries),
             "undeliverable": len(undeliverable),
-            "dropped_headers": outgoing.dropped_headers,
+            "dropped_headers": sum(one.dropped_headers for one in outgoing),
             "reserved_headers": consumed.reserved_headers,
         }
         messages = self._outgoing(consumed, deliveries, outgoing, projections, index)
@@ -320,7 +323,7 @@ class Program:
         self,
         consumed: Consumed,
         deliveries: OutgoingDeliveries,
-        outgoing: Outgoing,
+        outgoing: Sequence[Outgoing],
         projections: Projections,
         index: Index | None,
     ) -> Messages | ListedMessages:
@@ -329,13 +332,14 @@ class Program:
         def make() -> Messages:
             return self._messages(consumed, deliveries, outgoing, projections, index)
 
-        listed, headers = consumed.source, outgoing.header_pairs
+        first = outgoing[0]
+        listed, headers = consumed.source, first.header_pairs
         is_special = self.replay is not None or self.lineage.enabled or self.writer.needs_keys
-        if is_special or deliveries.sinks is not None or deliveries.bodies is not None:
+        if is_special or len(outgoing) > 1 or deliveries.sinks is not None or deliveries.bodies is not None:
             return make()
         if not isinstance(listed, ListedRecords) or isinstance(headers, pa.Array):
             return make()
-        rows = outgoing.rows.tolist()
+        rows = first.rows.tolist()
         indices = {row: at for at, row in enumerate(rows)}
         of_records = deliveries.rows.tolist()
         # A delivery without a topic has a problem, and is not here any more.
@@ -343,7 +347,7 @@ class Program:
             cast("Sequence[str]", deliveries.topics.listed),
             ids_of_listed(listed, of_records, deliveries.suffixes.listed),
             [indices[row] for row in of_records],
-            [outgoing.values[row] for row in rows],
+            [first.values[row] for row in rows],
             headers,
             make,
         )
@@ -352,24 +356,36 @@ class Program:
         self,
         consumed: Consumed,
         deliveries: OutgoingDeliveries,
-        outgoing: Outgoing,
+        outgoing: Sequence[Outgoing],
         projections: Projections,
         index: Index | None,
     ) -> Messages:
         """Return the messages of the deliveries."""
-        rows = outgoing.rows.tolist()
-        indices = np.zeros(len(consumed.topics), np.int64)
-        indices[outgoing.rows] = np.arange(len(rows))
-        bodies = [outgoing.values[row] for row in rows]
-        carried, headers = indices[deliveries.rows], outgoing.headers
+        rows: list[int] = []
+        bodies: list[bytes | None] = []
+        own_keys: list[bytes | None] = []
+        # A record has an entry for each pair of formats that its messages have.
+        indices = np.zeros((len(outgoing), len(consumed.topics)), np.int64)
+        for form, one in enumerate(outgoing):
+            indices[form, one.rows] = np.arange(len(one.rows)) + len(rows)
+            written = one.rows.tolist()
+            rows += written
+            bodies += [one.values[row] for row in written]
+            own_keys += [one.keys.get(row) for row in written]
+        headers = outgoing[0].headers if len(outgoing) == 1 else pa.concat_arrays([one.headers for one in outgoing])
+        carried = indices[self.writer.forms_of(deliveries), deliveries.rows]
         if deliveries.bodies is not None:
-            own, projected = np.unique(deliveries.bodies[deliveries.bodies >= 0], return_inverse=True)
-            carried[deliveries.bodies >= 0] = projected + len(rows)
+            chosen = deliveries.bodies >= 0
+            own, first, projected = np.unique(deliveries.bodies[chosen], return_index=True, return_inverse=True)
+            # Beside its own body a message has the key and the headers of its record.
+            beside = carried[chosen][first]
+            carried[chosen] = projected + len(rows)
             rows += [projections.rows[number] for number in own.tolist()]
             bodies += [projections.values[number] for number in own.tolist()]
-            headers = headers.take(pa.array(indices[rows]))
+            own_keys += [own_keys[entry] for entry in beside.tolist()]
+            headers = headers.take(pa.array(np.concatenate([np.arange(len(headers)), beside])))
         values = pa.array(bodies, pa.binary())
-        keys = pa.array([outgoing.keys.get(row) for row in rows], pa.binary())
+        keys = pa.array(own_keys, pa.binary())
         messages = Messages(
             deliveries.topics.array,
             message_ids(consumed.batch, deliveries.rows, deliveries.suffixes.array),

@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from turnout.codecs import Codec, EncodeErrors
+from turnout.base.deferred import pc
+from turnout.codecs import Codec, EncodeErrors, Format, Notation, notation_of
 from turnout.codecs.codec import RecordCodec, as_record_codec
 from turnout.codecs.connect_json import ConnectJson
+from turnout.codecs.conversion import Converting, writing_codec
 from turnout.codecs.json_writing import encode_json
 from turnout.codecs.plain_json import SchemalessJson, TypedJson
+from turnout.engine.deliveries import OutgoingDeliveries
 from turnout.engine.unfit_headers import HeaderRules, without
 from turnout.errors import RecordError
-from turnout.records import Batch, Block, Failure, Struct
+from turnout.records import Batch, Block, Failure, Headers, Struct
+from turnout.records.block import rows_of
 from turnout.records.header_column import ARROW
 from turnout.records.types import ArrowArray, RowIds
 from turnout.routes import Route
 from turnout.transforms.base import split
+from turnout.routes.written_formats import WrittenFormats
 
 Bodies = dict[int, bytes | None]
 HeaderPairs = Sequence[tuple[str | None, bytes | None]]
@@ -58,36 +63,119 @@ class Outgoing:
         headers = self.header_pairs
         return headers if isinstance(headers, pa.Array) else pa.array(headers, ARROW)
 
+    def without(self, failures: Mapping[int, Failure]) -> Outgoing:
+        """Return these without records that have failed since."""
+        if np.isin(self.rows, list(failures)).any():
+            left = np.flatnonzero(~np.isin(self.rows, list(failures)))
+            return replace(self, rows=self.rows[left], header_pairs=_taken(self.header_pairs, left))
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class _Encoder:
+    """Codecs of keys and values in one pair of formats.
+
+    Attributes:
+        id_headers: headers with the ids of schemas that records were read with, and that are not written.
+    """
+
+    key: Codec
+    value: Codec
+    id_headers: tuple[str, ...]
+
+    @property
+    def has_schema_ids(self) -> bool:
+        """True if encoding may change headers."""
+        return bool(self.id_headers) or not (as_record_codec(self.key) is None and as_record_codec(self.value) is None)
+
 
 class Writer:
-    """Writes records for a route's sinks.
+    """Writes records for a route's sinks: once for each pair of formats that these have.
+
+    A format that equals the one that is read has its codec, so that unchanged values keep their bytes.
 
     Args:
-        route: has the policy for headers that cannot be written.
+        route: has the formats, and the policy for headers that cannot be written.
         rules: rules for them.
-        key: the codec of keys.
-        value: the codec of values.
+        key: the codec of keys that are read.
+        value: the codec of values that are read.
 
     Attributes:
         needs_keys: whether a sink has keys.
+        forms: number of different pairs of formats.
     """
 
     def __init__(self, route: Route, rules: HeaderRules, key: Codec, value: Codec) -> None:
         self._rules = rules
         self._drops = route.errors.bad_headers == "drop"
-        self._key = key
-        self._value = value
-        self._has_schema_ids = as_record_codec(key) is not None or as_record_codec(value) is not None
+        self._read = WrittenFormats(route.key, route.value)
+        formats = [route.formats_of(name) for name in route.sinks]
+        self._deliveries: str | None = None
+        if route.webhooks is not None and route.webhook_format is not None:
+            self._deliveries = f"{route.webhooks.subject}."
+            stored = formats[route.webhooks.sink_index(list(route.sinks))]
+            formats.append(stored._replace(value=route.webhook_format))
+        different: list[WrittenFormats] = []
+        for one in formats:
+            if one not in different:
+                different.append(one)
+        self._encoders = [self._encoder(one, key, value) for one in different]
+        self._form_of_sink = np.array([different.index(one) for one in formats], np.int8)
+        self.forms = len(different)
         self.needs_keys = any(sink.takes_keys for sink in route.sinks.values())
 
-    def written(self, records: Batch, rows: RowIds) -> Outgoing:
+    def _encoder(self, formats: WrittenFormats, key: Codec, value: Codec) -> _Encoder:
+        own_key = writing_codec(formats.key, self._read.key, key)
+        own_value = writing_codec(formats.value, self._read.value, value)
+        pairs = ((key, own_key), (value, own_value))
+        headers = tuple(read.header for read, own in pairs if own is not read and isinstance(read, RecordCodec))
+        return _Encoder(own_key, own_value, headers)
+
+    def forms_of(self, deliveries: OutgoingDeliveries) -> NDArray[np.int8]:
+        """Return the pair of formats of each delivery, by its number."""
+        if self.forms == 1:
+            return np.zeros(len(deliveries), np.int8)
+        sinks = np.zeros(len(deliveries), np.int8) if deliveries.sinks is None else deliveries.sinks
+        # What only a feed has is written as for the first sink.
+        forms: NDArray[np.int8] = self._form_of_sink[np.maximum(sinks, 0)]
+        if self._deliveries is not None:
+            stored = pc.fill_null(pc.starts_with(deliveries.topics.array, self._deliveries), False)
+            forms = np.where(stored.to_numpy(zero_copy_only=False), self._form_of_sink[-1], forms)
+        return forms
+
+    def written_for(self, records: Batch, deliveries: OutgoingDeliveries, *, repeated: bool) -> list[Outgoing]:
+        """Encode the records of some deliveries, for each pair of formats those that need it.
+
+        Args:
+            records: records that fail if they cannot be written in all their formats.
+            deliveries: messages of them.
+            repeated: whether a record may have several deliveries.
+        """
+        if self.forms == 1:
+            rows = np.unique(deliveries.rows) if repeated else deliveries.rows
+            return [self._written(records, rows, self._encoders[0])]
+        forms, headers = self.forms_of(deliveries), records.headers
+        outgoing: list[Outgoing] = []
+        for form, encoder in enumerate(self._encoders):
+            rows = np.unique(deliveries.rows[forms == form])
+            rows = rows[~np.isin(rows, list(records.failures))]
+            # A codec may change the headers of its own messages alone.
+            records.headers = Headers.of_arrow(headers.to_arrow(rows_of(len(records))))
+            outgoing.append(self._written(records, rows, encoder))
+        records.headers = headers
+        return [part.without(records.failures) for part in outgoing]
+
+    def _written(self, records: Batch, rows: RowIds, encoder: _Encoder) -> Outgoing:
         """Encode the records at *rows*; records that cannot be written fail and are left out."""
-        headers, bad = self._listed_pairs(records, rows), None
+        has_schema_ids = encoder.has_schema_ids
+        headers, bad = self._listed_pairs(records, rows, has_schema_ids=has_schema_ids), None
         if headers is None:
             headers, bad = self._headers(records, rows)
-        values = _encoded(records, records.value, rows, self._value, "VALUE_CONVERTER")
-        keys = _encoded(records, records.key, rows, self._key, "KEY_CONVERTER") if self.needs_keys else {}
-        if self._has_schema_ids:
+        if encoder.id_headers:
+            records.headers.drop(encoder.id_headers, rows)
+        values = _encoded(records, records.value, rows, encoder.value, "VALUE_CONVERTER")
+        keys = _encoded(records, records.key, rows, encoder.key, "KEY_CONVERTER") if self.needs_keys else {}
+        if has_schema_ids:
             headers, bad = self._headers(records, rows)
         if records.failures:
             written = np.flatnonzero(~np.isin(rows, list(records.failures)))
@@ -99,9 +187,9 @@ class Writer:
             return Outgoing(rows, values, keys, headers)
         return Outgoing(rows, values, keys, without(headers, bad), int(bad.sum()))
 
-    def _listed_pairs(self, records: Batch, rows: RowIds) -> Sequence[HeaderPairs] | None:
+    def _listed_pairs(self, records: Batch, rows: RowIds, *, has_schema_ids: bool) -> Sequence[HeaderPairs] | None:
         """Return the headers of a few records as lists; None where they are not lists, or have to be changed."""
-        if len(rows) > _MAX_LISTED_RECORDS or self._has_schema_ids or self.needs_keys:
+        if len(rows) > _MAX_LISTED_RECORDS or has_schema_ids or self.needs_keys or self.forms > 1:
             return None
         pairs = records.headers.pairs(rows)
         return pairs if pairs is not None and self._rules.fit(pairs) else None
@@ -114,6 +202,39 @@ class Writer:
             wrong = self._rules.failures(headers, bad)
             records.fail({int(rows[index]): failure for index, failure in wrong.items()})
         return headers, bad
+
+
+class MessageNotations:
+    """Notations of the keys and values of a route's messages, for people and tests; each is made once.
+
+    Args:
+        route: has the formats.
+    """
+
+    def __init__(self, route: Route) -> None:
+        self._route = route
+        self._sinks = list(route.sinks)
+        self._known: list[tuple[Format, Notation]] = []
+
+    @property
+    def read(self) -> tuple[Notation, Notation]:
+        """Notations of records as they are read, and so of dead letters."""
+        return self._of(self._route.key), self._of(self._route.value)
+
+    def of_message(self, sink: int, topic: str | None) -> tuple[Notation, Notation]:
+        """Return the notations of a message that is no dead letter, by its sink and its topic there."""
+        key, value = self._route.formats_of(self._sinks[max(sink, 0)])
+        webhooks = self._route.webhooks
+        if webhooks is not None and self._route.webhook_format is not None:
+            value = self._route.webhook_format if (topic or "").startswith(f"{webhooks.subject}.") else value
+        return self._of(key), self._of(value)
+
+    def _of(self, format_: Format) -> Notation:
+        known = next((notation for one, notation in self._known if one == format_), None)
+        if known is None:
+            known = notation_of(format_)
+            self._known.append((format_, known))
+        return known
 
 
 def _taken(
@@ -131,7 +252,7 @@ def _encoded(records: Batch, side: list[Block], rows: RowIds, codec: Codec, stag
         chosen_rows[rows] = True
     bodies: Bodies = {}
     failures: dict[int, Failure] = {}
-    if not isinstance(codec, SchemalessJson | TypedJson | ConnectJson):
+    if not isinstance(codec, SchemalessJson | TypedJson | ConnectJson | Converting):
         split(side)
     for block in tuple(side):
         chosen = block if chosen_rows is None else block.take(np.flatnonzero(chosen_rows[block.rows]))

@@ -59,13 +59,15 @@ class CallerLimits:
             folder: base folder of relative names.
         """
         yield from self._includes(document, folder)
-        yield from self._codecs(document, folder)
+        yield from self._codecs((), document, folder)
+        yield from self._codecs(("webhooks",), document.get("webhooks"), folder)
         sinks = document.get("sinks")
         endpoints: list[tuple[Path, Any]] = [((name,), document.get(name)) for name in ("source", "sink")]
         endpoints += [(("sinks", str(name)), sink) for name, sink in sinks.items()] if isinstance(sinks, dict) else []
         for path, endpoint in endpoints:
             if isinstance(endpoint, dict):
                 yield from self._endpoint(path, endpoint, folder)
+                yield from self._codecs(path, endpoint, folder)
         yield from self._options(("spark",), document.get("spark"))
         checkpoint = document.get("checkpoint")
         if isinstance(checkpoint, str) and not (self.writer and self._within(self.checkpoints, folder / checkpoint)):
@@ -76,15 +78,16 @@ class CallerLimits:
             for name in files_of(store):
                 yield from self._file(("subscriptions", "store"), name, folder)
 
-    def _codecs(self, document: Mapping[str, object], folder: FilePath) -> Iterator[tuple[Path, str]]:
+    def _codecs(self, path: Path, block: object, folder: FilePath) -> Iterator[tuple[Path, str]]:
+        """Find the files that the formats of a route, a sink or webhooks name."""
         for side in ("key", "value"):
-            part = document.get(side)
-            for setting, name in named_files(part).items() if isinstance(part, dict) else ():
-                yield from self._file((side, setting), name, folder)
-            for option, name in RegistryOptions.file_names(
-                part.get("registry") if isinstance(part, dict) else None
-            ).items():
-                yield from self._file((side, "registry", "tls", option), name, folder)
+            part = block.get(side) if isinstance(block, Mapping) else None
+            if not isinstance(part, Mapping):
+                continue
+            for setting, name in named_files(part).items():
+                yield from self._file((*path, side, setting), name, folder)
+            for option, name in RegistryOptions.file_names(part.get("registry")).items():
+                yield from self._file((*path, side, "registry", "tls", option), name, folder)
 
     def _includes(self, document: Mapping[str, object], folder: FilePath) -> Iterator[tuple[Path, str]]:
         for key in ("transforms", "mappings"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import yaml
 from pydantic import ValidationError
@@ -10,8 +11,10 @@ from pydantic import ValidationError
 from turnout.base.yaml_values import load
 from turnout.errors import ConfigError, Mistake
 from turnout.routes.endpoints import AnySink, Part, Sink
+from turnout.routes.files import FileNames
 from turnout.routes.mistakes import from_validation
 from turnout.routes.route import Route
+from turnout.routes.written_formats import WrittenFormats, written_format
 
 
 class _Document(Part):
@@ -29,8 +32,25 @@ def with_sink(route: Route, sink_or_name: str | Sink) -> Route:
     Raises:
         ConfigError: lists every mistake in the block.
     """
-    sink = route.sinks.get(sink_or_name) if isinstance(sink_or_name, str) else sink_or_name
-    return replace(route, sinks=dict.fromkeys(route.sinks, sink or _parsed(str(sink_or_name), route)))
+    if isinstance(sink_or_name, str) and sink_or_name in route.sinks:
+        sink, formats = route.sinks[sink_or_name], route.formats_of(sink_or_name)
+    else:
+        sink = _parsed(sink_or_name, route) if isinstance(sink_or_name, str) else sink_or_name
+        formats = _formats(sink, route)
+    names = dict.fromkeys(route.sinks)
+    return replace(route, sinks=dict.fromkeys(names, sink), written=dict.fromkeys(names, formats))
+
+
+def _formats(sink: Sink, route: Route) -> WrittenFormats:
+    """Return the formats of a sink that is none of the route's; names of files start at the route's folder."""
+    files = FileNames((route.file or Path()).parent)
+    read = WrittenFormats(route.key, route.value)
+    own = {
+        side: written_format(block, getattr(read, side), side, files)[0]
+        for side in read._fields
+        if (block := getattr(sink, side)) is not None
+    }
+    return read._replace(**own)
 
 
 def _parsed(text: str, route: Route) -> Sink:

@@ -14,12 +14,11 @@ from pydantic import ValidationError
 
 from turnout.base.untrusted import decimal
 from turnout.codecs import Converters, Format, codec_of, converters_of
-from turnout.codecs.schema_registry import RegistryOptions
 from turnout.errors import MOST_MISTAKES, ConfigError, Mistake, SubjectError
 from turnout.records import Schema
 from turnout.routes.connector import Connector
 from turnout.routes.document import DeadLetterPart, RouteDocument
-from turnout.routes.endpoints import KafkaSink, KafkaSource, NatsSink, NatsSource, Sink
+from turnout.routes.endpoints import KafkaSink, KafkaSource, NatsSink, NatsSource, Part, Sink
 from turnout.routes.endpoints.formats import WITH_DELIVERIES
 from turnout.routes.files import FileNames
 from turnout.routes.includes import mappings_of, transforms_of
@@ -28,6 +27,7 @@ from turnout.routes.mistakes import from_validation
 from turnout.routes.spark_names import intended_property
 from turnout.routes.variables import Variables
 from turnout.routes.webhooks import WebhooksPart
+from turnout.routes.written_formats import WrittenFormats, with_registry, written_format
 from turnout.secrets import is_secret
 from turnout.subjects import MappingTable, MappingTableError, is_publishable
 from turnout.subjects.mapping_readers import older_meanings
@@ -48,6 +48,13 @@ class _Format(NamedTuple):
 
     format: Format
     schema: Schema | None
+
+
+class _Written(NamedTuple):
+    """Formats of sinks by their names, and of webhooks' bodies."""
+
+    sinks: Mapping[str, WrittenFormats]
+    webhooks: Format | None
 
 
 _SOURCE = re.compile(r'"(.+)"(?:\[(\d+)\])?')
@@ -99,7 +106,8 @@ class RouteReader:
         files = FileNames(self.folder)
         for path, problem in files.mistakes(self.document):
             self.add(path, problem)
-        if checked is None or key is None or value is None or chain is None or table is None:
+        written = self._written(checked, key, value, files)
+        if checked is None or key is None or value is None or chain is None or table is None or written is None:
             return None
         self._fields(checked, chain, (key.schema, value.schema), self._unread(transforms, converters))
         self._chain_warnings(chain, {Side.KEY: key.schema, Side.VALUE: value.schema})
@@ -119,6 +127,8 @@ class RouteReader:
             sinks=_with_deliveries(
                 {name: files.endpoint(sink) for name, sink in sinks.items() if sink is not None}, checked.webhooks
             ),
+            written=written.sinks,
+            webhook_format=written.webhooks,
             cluster=checked.cluster,
             subscriptions=files.subscriptions(checked.subscriptions),
             unmatched=checked.unmatched or "drop",
@@ -164,20 +174,58 @@ class RouteReader:
             format_ = (
                 of_connector if part is None and of_connector is not None else Format.from_config(given, path=side)
             )
-            format_ = self._with_registry(format_, side)
+            format_ = with_registry(format_, dead_letter=self._waits_for_no_registry, of_keys=side == "key")
             return _Format(format_, codec_of(format_).schema())
 
         return self._part(side, read, default=None)
 
-    def _with_registry(self, format_: Format, side: str) -> Format:
-        """Return a format whose registry, if it has one, knows the route's ``errors`` and the side."""
-        registry = format_.settings.get("registry")
-        if not isinstance(registry, RegistryOptions):
-            return format_
+    @property
+    def _waits_for_no_registry(self) -> bool:
         errors = self.document.get("errors")
-        dead_letter = isinstance(errors, dict) and errors.get("registry") == "deadLetter"
-        options = replace(registry, dead_letter=dead_letter, of_keys=side == "key")
-        return Format(format_.format, **{**format_.settings, "registry": options})
+        return isinstance(errors, dict) and errors.get("registry") == "deadLetter"
+
+    def _written(
+        self, checked: RouteDocument | None, key: _Format | None, value: _Format | None, files: FileNames
+    ) -> _Written | None:
+        """Return the formats of what is written, and note what they lose; None without those that are read."""
+        if checked is None or key is None or value is None:
+            return None
+        read = {"key": key, "value": value}
+
+        def formats(path: Path, part: Part) -> dict[str, Format]:
+            return {
+                side: format_
+                for side, of_side in read.items()
+                if (block := getattr(part, side, None)) is not None
+                and (format_ := self._written_format((*path, side), block, of_side, files)) is not None
+            }
+
+        sinks = {}
+        for name, sink in (checked.sinks or {DEFAULT_SINK: checked.sink}).items():
+            own = formats(("sinks", name) if checked.sinks else ("sink",), sink) if sink is not None else {}
+            if own:
+                sinks[name] = WrittenFormats(own.get("key", key.format), own.get("value", value.format))
+        webhooks = formats(("webhooks",), checked.webhooks).get("value") if checked.webhooks is not None else None
+        return _Written(sinks, webhooks)
+
+    def _written_format(
+        self, path: Path, block: Mapping[str, object], read: _Format, files: FileNames
+    ) -> Format | None:
+        side, dead_letter = str(path[-1]), self._waits_for_no_registry
+        try:
+            format_, pair = written_format(block, read.format, side, files, schema=read.schema, dead_letter=dead_letter)
+        except ConfigError as failure:
+            for mistake in failure.mistakes:
+                # Names of settings have dots of their own.
+                name = mistake.path.removeprefix(side).removeprefix(".")
+                self.add((*path, name) if name else path, mistake.problem)
+            return None
+        where = dotted(path)
+        if pair.notes:
+            pair_read = f"{read.format.format} → {format_.format}"
+            self.notes.append(f"{where}: {pair_read}: {'; '.join(pair.notes)}")
+        self.warnings += [Mistake(where, warning, line_of(self.lines, path)) for warning in pair.warnings]
+        return format_
 
     def _converters(self, transforms: list[Document] | Connector | None) -> Converters:
         """The converters of a connector's properties: an unknown one is a mistake, unless the route has its own."""

@@ -20,6 +20,7 @@ from turnout.routes.loss_limits import HealthPart
 from turnout.routes.reader import RouteReader
 from turnout.routes.variables import Variables
 from turnout.routes.webhooks import WebhooksPart
+from turnout.routes.written_formats import WrittenFormats
 from turnout.routes.yaml_text import YamlText, decoded
 from turnout.secrets import masked_url
 from turnout.subjects import MappingTable
@@ -42,7 +43,7 @@ class Route:
     Attributes:
         name: name of the route, in logs and in its checkpoint's path.
         source: source of the records.
-        value: how their values are decoded and encoded.
+        value: how their values are decoded, and encoded for sinks without a format of their own.
         key: the same of their keys.
         chain: the transforms, in order (KIP-585), and the effect of a failing record on the run.
         mappings: the subject mappings (ADR-30).
@@ -50,6 +51,8 @@ class Route:
         subscriptions: the store of subscriptions; None sends every record to the sink under its own topic.
         unmatched: handling of a record that no subscription matches: drop, pass or deadLetter.
         sinks: name → sink. The first is where destinations without a sink's name go.
+        written: name of a sink → formats of its keys and values, where it has formats of its own.
+        webhook_format: format of the bodies of webhooks' requests; None for that of the sink that stores them.
         webhooks: how messages for HTTP endpoints are stored and delivered; None for no webhooks.
         dead_letter: destination of failed records; None drops them, counted.
         trigger: when micro-batches start.
@@ -89,6 +92,8 @@ class Route:
     mappings: MappingTable
     sinks: Mapping[str, Sink]
     key: Format = field(default_factory=Format)
+    written: Mapping[str, WrittenFormats] = field(default_factory=dict)
+    webhook_format: Format | None = None
     cluster: str | None = None
     subscriptions: SubscriptionsPart | None = None
     unmatched: str = "drop"
@@ -104,6 +109,10 @@ class Route:
     digest: str = field(default="", compare=False)
     reads: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     stored: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def formats_of(self, sink: str) -> WrittenFormats:
+        """Return the formats of what the sink of that name gets."""
+        return self.written.get(sink) or WrittenFormats(self.key, self.value)
 
     @property
     def errors(self) -> ErrorPolicy:

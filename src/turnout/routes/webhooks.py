@@ -10,6 +10,7 @@ from pydantic import AfterValidator, Field, field_validator
 
 from turnout.errors import ConfigError
 from turnout.routes.endpoints import Part
+from turnout.routes.endpoints.base import FormatBlock
 from turnout.routes.values import StreamName
 from turnout.subjects import is_publishable
 from turnout.subjects.pattern import Rights
@@ -77,6 +78,7 @@ class WebhooksPart(Part):
         endpoints: name → endpoint.
         allow: networks that may be reached although they are private, loopback or link-local; http:// leads to
             these alone.
+        value: format of the requests' bodies; that of the sink's values if not given.
     """
 
     stream: StreamName = "DELIVERIES"
@@ -87,6 +89,7 @@ class WebhooksPart(Part):
         default_factory=dict
     )
     allow: list[str] = Field(default_factory=list)
+    value: FormatBlock = None
 
     @field_validator("stream")
     @classmethod

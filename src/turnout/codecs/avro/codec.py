@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import ClassVar, Final
 
 import numpy as np
@@ -13,6 +14,8 @@ from turnout.codecs.avro.kind import AVRO_CONVERTER
 from turnout.codecs.avro.plan import Plan
 from turnout.codecs.avro.types import parse_schema
 from turnout.codecs.codec import Decoded, attempt, with_tombstones
+from turnout.codecs.conversion import converted
+from turnout.codecs.fitting import Fitting
 from turnout.codecs.json_writing import Written
 from turnout.codecs.schema_registry import Indexes, Position, RegisteringCodec, SchemaText
 from turnout.errors import RecordError
@@ -27,13 +30,18 @@ class AvroFile:
     format: ClassVar[str] = "avro"
     class_name: ClassVar[str] = AVRO_CONVERTER
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, *, drops_unknown: bool = False) -> None:
         """Create a codec of the schema in *text*.
+
+        Args:
+            text: the schema.
+            drops_unknown: whether fields that it does not have are left out of values of other formats.
 
         Raises:
             ValueError: it is no schema, or Connect has no equivalent.
         """
         self._plan = Plan(parse_schema(text))
+        self._target = _PlannedValues(self._plan, drops_unknown=drops_unknown)
         self._equal = LruCache[int, Schema](_SCHEMAS)
 
     def decode(self, rows: Positions, texts: Sequence[bytes | None]) -> Decoded:
@@ -56,16 +64,21 @@ class AvroFile:
             self._equal.add(id(schema), schema)
         return attempt(*_written(self._plan, block))
 
+    def converted(self, block: Block) -> Written:
+        """See `turnout.codecs.conversion.OfOneSchema`."""
+        return converted(block, self._target)
+
     def schema(self) -> Schema | None:
         """Return the schema of the file, in Connect."""
         return self._plan.schema
 
 
-class _RegistryPlan:
-    """Plan of a schema of a registry, see `turnout.codecs.schema_registry.codec.SchemaPlan`."""
+class _PlannedValues:
+    """Values of a plan, see `turnout.codecs.schema_registry.codec.SchemaPlan`."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, *, drops_unknown: bool) -> None:
         self._plan = plan
+        self._drops_unknown = drops_unknown
         self.schemas = (plan.schema,)
 
     def decode(self, rows: Positions, texts: Sequence[bytes], codec: object) -> Decoded:
@@ -75,6 +88,13 @@ class _RegistryPlan:
     def encode(self, block: Block) -> Written:
         return _written(self._plan, block)
 
+    def fitted(self, rows: Positions, texts: Sequence[bytes]) -> Decoded:
+        return self._fitting.read(rows, texts)
+
+    @cached_property
+    def _fitting(self) -> Fitting:
+        return Fitting(self._plan.schema, drops_unknown=self._drops_unknown)
+
 
 class AvroRegistry(RegisteringCodec):
     """Values in Confluent's wire format, with schemas of a registry."""
@@ -83,9 +103,10 @@ class AvroRegistry(RegisteringCodec):
     class_name: ClassVar[str] = AVRO_CONVERTER
     language: ClassVar[str] = "AVRO"
 
-    def _plan_of(self, text: SchemaText, indexes: Indexes, position: Position) -> _RegistryPlan:
+    def _plan_of(self, text: SchemaText, indexes: Indexes, position: Position) -> _PlannedValues:
         del indexes
-        return _RegistryPlan(Plan(parse_schema(text.text, text.references), position.prefix))
+        plan = Plan(parse_schema(text.text, text.references), position.prefix)
+        return _PlannedValues(plan, drops_unknown=self._writing.drops_unknown)
 
     def _text_of(self, schema: Schema) -> SchemaText:
         return SchemaText("AVRO", schema_text(avro_schema_of(schema)))

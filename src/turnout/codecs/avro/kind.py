@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any, Final
 
 from turnout.codecs.codec import Codec
 from turnout.codecs.kind import CodecKind
 from turnout.codecs.notation import SchemaNotation
 from turnout.codecs.schema_registry import (
+    CONVERSION,
     CONVERTER,
     REGISTRY,
     SUBJECTS,
@@ -25,17 +26,19 @@ AVRO_CONVERTER: Final = "io.confluent.connect.avro.AvroConverter"
 def _codec(
     *,
     registry: RegistryOptions | None,
-    schema: str | None,
-    **writing: Any,
+    schema: str | Mapping[str, object] | None,
+    **others: Any,
 ) -> Codec:
     from turnout.codecs.avro.codec import AvroFile, AvroRegistry
 
-    if (registry is None) == (schema is None):
+    if registry is None and schema is None:
         raise ValueError("expected either registry or schema")
+    writing = Writing.of(others)
+    text = None if schema is None else schema_text_of(schema)
     if registry is not None:
-        return AvroRegistry(registry, Writing(**writing))
-    assert schema is not None
-    return AvroFile(schema_text_of(Path(schema)))
+        return AvroRegistry(registry, writing, text)
+    assert text is not None
+    return AvroFile(text, drops_unknown=writing.drops_unknown)
 
 
 KIND: Final = CodecKind(
@@ -45,8 +48,12 @@ KIND: Final = CodecKind(
     _codec,
     settings=(
         REGISTRY,
-        schema_file("the file with the schema of all values, which have no header then"),
+        schema_file(
+            "the schema of all values, which have no header then, as a file's name or in place; with a registry, the "
+            "schema that values are written with"
+        ),
         *SUBJECTS,
+        *CONVERSION,
     ),
     connect=CONVERTER,
     notation=SchemaNotation,

@@ -10,6 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from turnout.codecs.codec import Decoded, attempt, with_tombstones
+from turnout.codecs.conversion import converted
 from turnout.codecs.json_schema.branches import Branches, schemas_of
 from turnout.codecs.json_schema.connect_schema import connect_schema_of
 from turnout.codecs.json_schema.definition import definition_of
@@ -69,6 +70,10 @@ class Plan:
             block.origin = Origin(self, payloads if whole else [payloads[index] for index in indices])
         return blocks, errors | failed
 
+    def fitted(self, rows: Positions, texts: Sequence[bytes]) -> Decoded:
+        """Return the values of texts without a prefix, which are written as they are if they are valid."""
+        return self.decode(rows, [self._prefix + text for text in texts] if self._prefix else texts)
+
     def encode(self, block: Block) -> Written:
         """Return the texts with their prefix."""
         if block.origin is not None and block.origin.codec is self:
@@ -121,6 +126,10 @@ class JsonSchemaFile:
             )
         return attempt(*self._plan.encode(block))
 
+    def converted(self, block: Block) -> Written:
+        """See `turnout.codecs.conversion.OfOneSchema`."""
+        return converted(block, self._plan)
+
     def schema(self) -> Schema | None:
         """Return the schema of the file, in Connect; None for several schemas, of which each value has one."""
         return self._plan.schema if len(self._plan.schemas) == 1 else None
@@ -133,8 +142,10 @@ class JsonSchemaRegistry(RegisteringCodec):
     class_name: ClassVar[str] = JSON_SCHEMA_CONVERTER
     language: ClassVar[str] = "JSON"
 
-    def __init__(self, registry: RegistryOptions, options: JsonSchemaOptions, writing: Writing) -> None:
-        super().__init__(registry, writing)
+    def __init__(
+        self, registry: RegistryOptions, options: JsonSchemaOptions, writing: Writing, schema: str | None = None
+    ) -> None:
+        super().__init__(registry, writing, schema)
         self._mapping = options
 
     def _plan_of(self, text: SchemaText, indexes: Indexes, position: Position) -> Plan:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Final
 
 from turnout.codecs.codec import Codec
@@ -13,6 +12,7 @@ from turnout.codecs.kind import CodecKind, choice, flag
 from turnout.codecs.notation import SchemaNotation
 from turnout.codecs.schema_registry import (
     CONVERTER,
+    LATEST,
     REGISTRY,
     SUBJECTS,
     RegistryOptions,
@@ -42,18 +42,17 @@ _UNSUPPORTED: Final = (
 )
 
 
-def _codec(*, registry: RegistryOptions | None, schema: str | None, **others: Any) -> Codec:
+def _codec(*, registry: RegistryOptions | None, schema: str | Mapping[str, object] | None, **others: Any) -> Codec:
     from turnout.codecs.json_schema.codec import JsonSchemaFile, JsonSchemaRegistry
 
-    if (registry is None) == (schema is None):
+    if registry is None and schema is None:
         raise ValueError("expected either registry or schema")
     options = JsonSchemaOptions(**{one.argument: others[one.argument] for one in _OPTIONS})
+    text = None if schema is None else schema_text_of(schema)
     if registry is not None:
-        return JsonSchemaRegistry(
-            registry, options, Writing(**{one.argument: others[one.argument] for one in SUBJECTS})
-        )
-    assert schema is not None
-    return JsonSchemaFile(schema_text_of(Path(schema)), options)
+        return JsonSchemaRegistry(registry, options, Writing.of(others), text)
+    assert text is not None
+    return JsonSchemaFile(text, options)
 
 
 class _JsonNotation(SchemaNotation):
@@ -87,7 +86,16 @@ KIND: Final = CodecKind(
     JSON_SCHEMA_CONVERTER,
     "JSON with a JSON Schema of a registry, in Confluent's wire format, or with the one of a file",
     _codec,
-    settings=(REGISTRY, schema_file("the file with the JSON Schema of all values"), *SUBJECTS, *_OPTIONS),
+    settings=(
+        REGISTRY,
+        schema_file(
+            "the JSON Schema of all values, as a file's name or in place; with a registry, the schema that values are "
+            "written with"
+        ),
+        *SUBJECTS,
+        LATEST,
+        *_OPTIONS,
+    ),
     connect=(*CONVERTER, *_OPTIONS, *_UNSUPPORTED),
     notation=_JsonNotation,
     from_connect=_of_connect,

@@ -11,8 +11,17 @@ from turnout.codecs.codec import Codec
 from turnout.codecs.kind import CodecKind, Setting, flag
 from turnout.codecs.notation import SchemaNotation
 from turnout.codecs.protobuf.options import ProtobufOptions
+from turnout.codecs.schema_registry import (
+    CONVERSION,
+    LATEST,
+    REGISTRY,
+    SUBJECTS,
+    RegistryOptions,
+    Writing,
+    only,
+    settings_of,
+)
 from turnout.codecs.schema_registry import CONVERTER as REGISTRY_PROPERTIES
-from turnout.codecs.schema_registry import REGISTRY, SUBJECTS, RegistryOptions, Writing, only, settings_of
 from turnout.errors import MissingExtraError
 
 CONVERTER: Final = "io.confluent.connect.protobuf.ProtobufConverter"
@@ -40,15 +49,15 @@ def _codec(
     from turnout.codecs.protobuf.descriptors import file_of
 
     options = ProtobufOptions(**{one.argument: others[one.argument] for one in OPTIONS})
+    writing = Writing.of(others)
     if registry is not None:
         if message is not None:
             raise ValueError("message: values of a registry say themselves which message they are")
         from turnout.codecs.protobuf.registry_codec import ProtobufRegistry
 
-        writing = Writing(**{one.argument: others[one.argument] for one in _SUBJECTS})
         return ProtobufRegistry(registry, options, writing)
     assert schema is not None
-    return Protobuf(plan_of(file_of(Path(schema)).message(message), options))
+    return Protobuf(plan_of(file_of(Path(schema)).message(message), options), drops_unknown=writing.drops_unknown)
 
 
 OPTIONS: Final = (
@@ -112,6 +121,7 @@ KIND: Final = CodecKind(
             json_schema={"type": ["string", "null"]},
         ),
         *_SUBJECTS,
+        *(setting for setting in CONVERSION if setting is not LATEST),
         *OPTIONS,
     ),
     connect=(*_CONNECT, *OPTIONS, *_UNSUPPORTED),

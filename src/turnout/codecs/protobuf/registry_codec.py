@@ -13,6 +13,7 @@ from turnout.codecs.protobuf.connect_schema import Message, plan_of
 from turnout.codecs.protobuf.descriptors import SchemaFile, text_of_registry
 from turnout.codecs.protobuf.kind import CONVERTER
 from turnout.codecs.protobuf.message_indexes import FIRST, read_indexes, read_name, write_indexes, write_name
+from turnout.codecs.protobuf.message_values import MessageValues
 from turnout.codecs.protobuf.options import ProtobufOptions
 from turnout.codecs.protobuf.reading import MessageReader
 from turnout.codecs.protobuf.writing import MessageWriter
@@ -34,11 +35,12 @@ from turnout.records import Block, Positions, Schema
 class _RegistryPlan:
     """Plan of a message, see `turnout.codecs.schema_registry.codec.SchemaPlan`."""
 
-    def __init__(self, message: Message, prefix: bytes) -> None:
+    def __init__(self, message: Message, prefix: bytes, *, drops_unknown: bool) -> None:
         self.schemas = (message.schema,)
         self._prefix = prefix
         self._reader = MessageReader(message)
         self._writer = MessageWriter(message)
+        self._values = MessageValues(message, drops_unknown=drops_unknown)
 
     def decode(self, rows: Positions, texts: Sequence[bytes], codec: object) -> Decoded:
         del codec
@@ -47,6 +49,9 @@ class _RegistryPlan:
     def _start(self, text: bytes) -> int:
         """Return where the message begins: indexes have more than one form."""
         return len(self._prefix) if text.startswith(self._prefix) else read_indexes(text, HEADER)[1]
+
+    def fitted(self, rows: Positions, texts: Sequence[bytes]) -> Decoded:
+        return self._values.fitted(rows, texts)
 
     def encode(self, block: Block) -> Written:
         if block.kind == "null":
@@ -105,7 +110,14 @@ class ProtobufRegistry(RegistryCodec):
     def _plan_of(self, text: SchemaText, indexes: Indexes, position: Position) -> _RegistryPlan:
         file = _file(text)
         message = file.message_named(indexes) if isinstance(indexes, str) else file.message_at(indexes)
-        return _RegistryPlan(plan_of(message, self._mapping), position.prefix)
+        plan = plan_of(message, self._mapping)
+        return _RegistryPlan(plan, position.prefix, drops_unknown=self._writing.drops_unknown)
+
+    def _indexes_to_write(self, text: SchemaText) -> Indexes:
+        try:
+            return _indexes_of_name(_file(text), None)
+        except ValueError as failure:
+            raise RecordError(f"the last schema of the subject {text.subject!r} cannot be used: {failure}") from None
 
     def _registered(self, schema: Schema, topic: str | None) -> RegistrySchema:
         """Return the message of the subject's last version that a changed schema is written as."""

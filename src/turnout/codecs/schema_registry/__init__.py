@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING
 from turnout.base.deferred import names_at_first_use
 from turnout.codecs.schema_registry.connect import CONVERTER, only, settings_of
 from turnout.codecs.schema_registry.files import schema_file, schema_text_of
-from turnout.codecs.schema_registry.options import REGISTRY, STRATEGIES, SUBJECTS, RegistryOptions, Writing
+from turnout.codecs.schema_registry.options import (
+    CONVERSION,
+    LATEST,
+    REGISTRY,
+    STRATEGIES,
+    SUBJECTS,
+    RegistryOptions,
+    Writing,
+)
 
 if TYPE_CHECKING:
     from turnout.codecs.schema_registry.client import (
@@ -27,7 +35,9 @@ if TYPE_CHECKING:
     from turnout.codecs.schema_registry.waiting import answered
 
 __all__ = [
+    "CONVERSION",
     "CONVERTER",
+    "LATEST",
     "REGISTRY",
     "STRATEGIES",
     "SUBJECTS",

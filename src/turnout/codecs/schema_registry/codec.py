@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar, Final, NamedTuple, Protocol, TypeAlias
 
 from turnout.base.caches import LruCache
 from turnout.base.deferred import np
 from turnout.codecs.codec import Decoded, Encoded, attempt, with_tombstones
+from turnout.codecs.conversion import converted
 from turnout.codecs.json_writing import Written
 from turnout.codecs.schema_registry.client import SchemaText, registry_of
 from turnout.codecs.schema_registry.framing import (
@@ -71,6 +73,10 @@ class SchemaPlan(Protocol):
         """Return the texts with their prefix."""
         ...
 
+    def fitted(self, rows: Positions, texts: Sequence[bytes]) -> Decoded:
+        """Return the values of plain JSON texts, see `turnout.codecs.conversion.Target`."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class RegistrySchema:
@@ -106,6 +112,8 @@ class RegistryCodec(ABC):
         self._by_schema = LruCache[int, tuple[Schema, RegistrySchema | None]](_PLANS)
         self._changed = LruCache[tuple[int, str | None], tuple[Schema, RegistrySchema]](_SCHEMAS)
         self._topics: set[str | None] = set()
+        self._targets = LruCache[str | None, RegistrySchema](_SCHEMAS)
+        self._converts = False
 
     @property
     def header(self) -> str:
@@ -263,32 +271,79 @@ class RegistryCodec(ABC):
         if block.schema is None:
             if block.kind == "null":
                 return Encoded([None] * len(block), {})
-            return _refused(block, RecordError(f"the value has no schema, and {_LANGUAGES[self.language]} needs one"))
+            return self._by_topics(block, topics, self._encoded_by_target)
+        if self._converts:
+            return self._by_topics(block, topics, self._encoded_by_target)
         schema = self._as_read(block.schema)
         if schema is not None and self._is_position(schema):
             return _encoded(schema, block)
+        return self._by_topics(block, topics, partial(self._encoded_anew, schema=block.schema))
+
+    def _by_topics(
+        self, block: Block, topics: Sequence[str | None], encode: Callable[[Block, str | None], Encoded]
+    ) -> Encoded:
+        """Encode a block, by topic where subjects depend on it."""
         if self._writing.topic is not None or self._writing.subject_name_strategy == "record":
-            return self._encoded_anew(block, block.schema, self._writing.topic)
+            return encode(block, self._writing.topic)
         by_topic: dict[str | None, list[int]] = {}
         for index, topic in enumerate(topics):
             by_topic.setdefault(topic, []).append(index)
         if len(by_topic) == 1:
-            return self._encoded_anew(block, block.schema, topics[0])
-        return self._encoded_by_topic(block, block.schema, by_topic)
-
-    def _encoded_by_topic(self, block: Block, schema: Schema, by_topic: Mapping[str | None, list[int]]) -> Encoded:
+            return encode(block, topics[0])
         texts: list[bytes | None] = [None] * len(block)
         errors: dict[int, RecordError] = {}
         headers = [b""] * len(block)
         for topic, indices in by_topic.items():
-            part = self._encoded_anew(block.take(np.array(indices, np.intp)), schema, topic)
+            part = encode(block.take(np.array(indices, np.intp)), topic)
             errors |= {indices[at]: error for at, error in part.errors.items()}
             for at, index in enumerate(indices):
                 texts[index] = part.texts[at]
                 headers[index] = part.headers[at] if part.headers is not None else b""
         return Encoded(texts, errors, headers if any(headers) else None)
 
-    def _encoded_anew(self, block: Block, schema: Schema, topic: str | None) -> Encoded:
+    def _encoded_by_target(self, block: Block, topic: str | None) -> Encoded:
+        """Encode values with the schema that the codec was given, or the last one of the subject."""
+        target = self._targets.get(topic)
+        if target is None:
+            try:
+                target = self._to_convert(self._checked(topic))
+            except RecordError as error:
+                return _refused(block, error)
+            self._targets.add(topic, target)
+        texts, errors = converted(block, target.plan)
+        if block.schema is None:
+            reason = f"the value has no schema, and is not of that of the subject {target.text.subject!r}"
+            errors = {index: RecordError(f"{reason}: {error}") for index, error in errors.items()}
+        header = target.position.header
+        return Encoded(texts, errors, None if header is None else [header] * len(texts))
+
+    def _to_convert(self, topic: str | None) -> RegistrySchema:
+        """Return the schema that values without one are written with.
+
+        Raises:
+            RecordError: there is none.
+        """
+        try:
+            subject = self._subject(topic, None)
+            text = answered(self._options, lambda: self._registry.latest(subject))
+        except RecordError as error:
+            language = _LANGUAGES[self.language]
+            raise RecordError(
+                f"the value has no schema, and {language} needs one: {error}; give it by the setting 'schema', or "
+                "register it under the subject"
+            ) from None
+        return self._to_write(text, self._indexes_to_write(text))
+
+    def _indexes_to_write(self, text: SchemaText) -> Indexes:
+        """Return the message indexes of values that are written with a schema and do not say them.
+
+        Raises:
+            RecordError: the schema cannot be used.
+        """
+        del text
+        return ()
+
+    def _encoded_anew(self, block: Block, topic: str | None, schema: Schema) -> Encoded:
         """Encode values whose schema gets its id from the registry."""
         cached = self._changed.get((id(schema), topic))
         if cached is None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -12,16 +14,19 @@ _MAX_FILE_BYTES: Final = 1 << 20
 
 
 def schema_file(doc: str) -> Setting:
-    """Return the setting ``schema``, which names a file."""
-    return Setting("schema", doc, _name, json_schema={"type": ["string", "null"]}, file=True)
+    """Return the setting ``schema``, which names a file or is the schema itself."""
+    return Setting("schema", doc, _name_or_schema, json_schema={"type": ["string", "object", "null"]}, file=True)
 
 
-def schema_text_of(path: Path) -> str:
-    """Return the text in a file of a schema.
+def schema_text_of(schema: str | Mapping[str, object]) -> str:
+    """Return the text of a schema that is given, or of the file with that name.
 
     Raises:
-        ValueError: it cannot be read, or is no text.
+        ValueError: the file cannot be read, or is no text.
     """
+    if not isinstance(schema, str):
+        return json.dumps(schema)
+    path = Path(schema)
     try:
         return read_file(path, max_bytes=_MAX_FILE_BYTES).decode()
     except UnicodeDecodeError:
@@ -30,7 +35,9 @@ def schema_text_of(path: Path) -> str:
         raise ValueError(f"schema: {path}: {failure.strerror}") from failure
 
 
-def _name(value: object) -> str:
+def _name_or_schema(value: object) -> str | Mapping[str, object]:
+    if isinstance(value, Mapping) and value:
+        return value
     if not isinstance(value, str) or not value:
-        raise ValueError(f"expected the name of a file, found {value!r}")
+        raise ValueError(f"expected the name of a file, or a schema in place, found {value!r}")
     return value

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Final
+from dataclasses import dataclass, fields, replace
+from typing import Any, Final, Self
 from urllib.parse import urlsplit
 
 from turnout.base.terminal import did_you_mean
-from turnout.codecs.kind import Setting, flag
+from turnout.codecs.kind import Setting, choice, flag
 from turnout.secrets import Secret, masked_url
 
 _NAMES: Final = ("url", "auth", "tls", "timeout", "retries", "wait", "cache")
@@ -261,6 +261,19 @@ class Writing:
     topic: str | None = None
     auto_register_schemas: bool = True
     schema_id_serializer: str = "prefix"
+    use_latest_version: bool = False
+    unknown_fields: str = "REFUSE"
+
+    @classmethod
+    def of(cls, settings: Mapping[str, Any]) -> Self:
+        """Return those among the settings of a codec, by their arguments."""
+        names = {one.name for one in fields(cls)}
+        return cls(**{name: value for name, value in settings.items() if name in names})
+
+    @property
+    def drops_unknown(self) -> bool:
+        """True if fields that the written schema does not have are left out."""
+        return self.unknown_fields == "DROP"
 
     @property
     def in_header(self) -> bool:
@@ -295,3 +308,20 @@ SUBJECTS: Final = (
     ),
 )
 """Settings of codecs that write schemas to a registry."""
+
+LATEST: Final = flag(
+    "use.latest.version",
+    "whether values are written with the subject's last version, whatever schema they have",
+    default=False,
+)
+
+CONVERSION: Final = (
+    LATEST,
+    choice(
+        "unknown.fields",
+        "what happens to a field of a value of another format that the schema does not have",
+        "REFUSE",
+        "DROP",
+    ),
+)
+"""Settings of codecs that write values of other formats with a schema that is given."""

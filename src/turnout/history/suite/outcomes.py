@@ -7,11 +7,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from turnout.codecs import Notation, TextNotation, notation_of
+from turnout.codecs import Notation, TextNotation
 from turnout.engine.outcome import Outcome
 from turnout.engine.sample_records import bytes_of
 from turnout.engine.stage_report import record_as_json
 from turnout.engine.trace import Trace
+from turnout.engine.writing import MessageNotations
 from turnout.history.suite.suite import DeliveryPart, ExpectPart
 from turnout.records import ALIVE, Schema
 from turnout.records.text import json_of, text_of
@@ -55,7 +56,8 @@ class CaseOutcome:
 
 def ending_of(trace: Trace, row: int, route: Route) -> CaseOutcome:
     """Return the outcome of one record of a trace through a route."""
-    notations = notation_of(route.key), notation_of(route.value)
+    of_messages = MessageNotations(route)
+    notations = of_messages.read
     failure = trace.failures.get(row)
     outcome = trace.outcome(row)
     # A run ends before it sends the dead letter of a record that stops it.
@@ -69,9 +71,16 @@ def ending_of(trace: Trace, row: int, route: Route) -> CaseOutcome:
     # What subscriptions compute is each one's own: the case is about the record.
     whole = [number for number in messages if number not in trace.projected]
     key, value, headers = _sent(trace, whole[0]) if whole else _transformed_parts(trace, row, notations)
+    # The bytes of a message are in the formats of its sink, those of a dead letter as they were read.
+    sent_notations = notations
+    if whole and not trace.is_letter(whole[0]):
+        sink, topic = int(trace.messages.sinks[whole[0]]), trace.messages.topics[whole[0]].as_py()
+        sent_notations = of_messages.of_message(sink, topic)
+    plain_key = sent_notations[0].decode(key)
     if key is None and not dead:
         # JetStream's messages have no key: compare the result of the transforms.
         key = _transformed_parts(trace, row, notations)[0]
+        plain_key = notations[0].decode(key)
     return CaseOutcome(
         outcome.label,
         failure.stage if failure else None,
@@ -79,8 +88,8 @@ def ending_of(trace: Trace, row: int, route: Route) -> CaseOutcome:
         trace.topics[row],
         key,
         value,
-        notations[0].decode(key),
-        notations[1].decode(value),
+        plain_key,
+        sent_notations[1].decode(value),
         headers,
         tuple(sorted(sent, key=lambda delivery: (delivery[0] or "", delivery[1]))),
         {

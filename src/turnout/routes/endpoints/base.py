@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Final, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema
 from pydantic.alias_generators import to_camel
 
+from turnout.base.untrusted import JsonObject
 from turnout.nats.protocol.positions import stream_and_sequence
 from turnout.routes.values import listed
 from turnout.secrets import is_secret, masked_url
@@ -25,7 +26,15 @@ class Part(BaseModel):
     )
 
 
-_OF_ROUTES: Final = frozenset({"format", "allow", "lineage", "push_down", "empty_payload", "key_header"})
+FORMAT_BLOCK: Final = "a format with its settings"
+"""Comment of these in the JSON Schema of the models, which do not know the formats."""
+
+FormatBlock = Annotated[JsonObject | None, WithJsonSchema({"type": ["object", "null"], "$comment": FORMAT_BLOCK})]
+"""A format with its settings, checked by its codec."""
+
+_OF_ROUTES: Final = frozenset(
+    {"format", "allow", "lineage", "push_down", "empty_payload", "key_header", "key", "value"}
+)
 """Options that the route itself has, and not its reader or writer in Spark."""
 
 
@@ -167,6 +176,8 @@ class Sink(Endpoint):
     lineage: bool | None = Field(
         None, description="true: messages say by headers which route, revision and record they were made from"
     )
+    key: FormatBlock = Field(None, description="how keys are written; as the route reads them if not given")
+    value: FormatBlock = Field(None, description="how values are written; as the route reads them if not given")
 
     @property
     def with_ids(self) -> bool:

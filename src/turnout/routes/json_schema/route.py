@@ -5,6 +5,7 @@ from __future__ import annotations
 from turnout.codecs.kind import CodecKind, Setting
 from turnout.codecs.registry import NULLABLE, format_names, kinds
 from turnout.routes.document import RouteDocument
+from turnout.routes.endpoints.base import FORMAT_BLOCK
 from turnout.routes.json_schema.chain import chain_definitions, chain_schema
 from turnout.routes.json_schema.models import DIALECT, JsonSchema, model_schema, when
 from turnout.routes.json_schema.options import any_case
@@ -14,6 +15,18 @@ def codec_schema(side: str) -> JsonSchema:
     """Return the schema of a codec for the *side*, keys or values."""
     text = f"how {side}s are decoded, and encoded again; as the bytes that they are if not given"
     return {"description": text, "anyOf": [{"$ref": "#/$defs/codec"}, {"type": "null"}]}
+
+
+def _with_codecs(definitions: JsonSchema) -> JsonSchema:
+    """Return the definitions of sinks and webhooks with the formats that they write."""
+    for definition in definitions.values():
+        for name, schema in definition.get("properties", {}).items():
+            if schema.get("$comment") == FORMAT_BLOCK:
+                definition["properties"][name] = {
+                    "description": schema["description"],
+                    "anyOf": [{"$ref": "#/$defs/codec"}, {"type": "null"}],
+                }
+    return definitions
 
 
 def codec_definitions() -> JsonSchema:
@@ -90,7 +103,7 @@ def route_schema(tests: JsonSchema | None = None) -> JsonSchema:
         tests: the schema of the route's tests, which are read by another package; anything if not given.
     """
     document = model_schema(RouteDocument)
-    definitions = document.pop("$defs")
+    definitions = _with_codecs(document.pop("$defs"))
     suite = dict(tests or {})
     definitions |= {**chain_definitions(), **codec_definitions(), **mappings_definitions(), **suite.pop("$defs", {})}
     document["properties"] |= {
