@@ -13,6 +13,7 @@ from tests.notebook import page as notebook_page
 from tests.vector_examples import with_examples
 
 from tools.figures import with_figures
+from tools.format_pairs import with_pairs
 from tools.layers_picture import picture
 from tools.reference_api import grpc_reference, python_reference, rest_reference
 from tools.reference_cli import reference as cli_reference
@@ -73,6 +74,7 @@ PAGES = (
     Generated("reference/metrics.md", lambda _: metrics_reference()),
     Generated("transforms.md", _with_transforms),
     Generated("architecture.md", _with_rooms),
+    Generated("encodings.md", with_pairs),
     *(
         Generated(page, with_figures)
         for page in ("../README.md", "performance.md", "sizing.md", "cluster.md", "scale-out.md", "nats.md")

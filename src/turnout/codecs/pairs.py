@@ -99,7 +99,7 @@ BECOME: Final[Mapping[str, Mapping[Feature, str]]] = {
         _F.UNIONS: "maps with a key for each member",
     },
     "avro": {_F.KEYS: "refused"},
-    "jsonSchema": {_F.NAN: "texts", _F.FINE_TIMES: "numbers of their unit"},
+    "jsonSchema": {_F.NAN: "texts"},
     "protobuf": {
         _F.WIDTHS: "what the message's field is",
         _F.FINE_TIMES: "what the message's field is, or refused",
@@ -112,9 +112,18 @@ BECOME: Final[Mapping[str, Mapping[Feature, str]]] = {
 BECOME_AS_JSON: Final = ("raw", "string")
 """Formats that write texts and bytes as they are, and anything else as JSON."""
 
+_JSON: Final = ("json, mapping: protobuf", "connect-json", "connect-json, schemas.enable: false")
+SCALARS: Final = ("raw", "string", "numbers")
+"""Formats whose values are no objects when they are read, which is what messages are made of."""
+
 _NUMBERS: Final = frozenset({"short", "integer", "long", "float", "double", "boolean"})
-_WITH_SCHEMA: Final = frozenset({"avro", "jsonSchema", "protobuf", "connect-json", "json with schema"})
-_NEEDS_SCHEMA: Final = frozenset({"avro", "jsonSchema", "protobuf", "json with schema"})
+WITH_SCHEMA: Final = frozenset(
+    {"raw", "string", "numbers", "avro", "jsonSchema", "protobuf", "connect-json", "json with schema"}
+)
+"""Formats whose values have a schema of Connect when they are read."""
+
+NEEDS_SCHEMA: Final = frozenset({"avro", "jsonSchema", "protobuf", "json with schema"})
+"""Formats that write values of a schema alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,17 +157,15 @@ def pair_of(read: Format, written: Format, schema: Schema | None = None) -> Pair
     warnings = tuple(_warnings(reader, writer, written, schema))
     if warnings or (writer not in BECOME and writer not in BECOME_AS_JSON):
         return Pair((), warnings)
-    notes = [f"{feature} {_verb(text)}" for feature, text in losses(reader, writer, features)]
+    notes = [f"{feature} are {text}" for feature, text in losses(reader, writer, features)]
     return Pair((*notes, *_schema_notes(reader, writer, written)))
-
-
-def _verb(text: str) -> str:
-    return f"are {text}"
 
 
 def losses(reader: str, writer: str, features: frozenset[Feature] | None = None) -> list[tuple[Feature, str]]:
     """Return the features that a pair changes, with what becomes of them."""
-    become = BECOME["json" if writer in BECOME_AS_JSON else writer]
+    # Without a schema these formats have values as JSON has them.
+    as_json = writer in BECOME_AS_JSON or (reader not in WITH_SCHEMA and writer in _JSON)
+    become = BECOME["json" if as_json else writer]
     has = HAS[reader] if features is None else features
     return [(feature, become[feature]) for feature in Feature if feature in has and feature in become]
 
@@ -169,6 +176,8 @@ def _warnings(reader: str, writer: str, written: Format, schema: Schema | None) 
             f"values are read as bytes, so that {written.format} has each of them as bytes (base64 in JSON); say how "
             "they are read by the route's own format"
         )
+    if writer == "protobuf" and reader in SCALARS and reader != "raw":
+        yield "values are no objects, and messages need their fields: each record becomes a dead letter"
     alone = schema is not None and schema.type in ("struct", "array", "map")
     if writer in ("numbers", "bytes") and (alone or reader in ("json with schema", "protobuf")):
         yield (
@@ -178,7 +187,7 @@ def _warnings(reader: str, writer: str, written: Format, schema: Schema | None) 
 
 
 def _schema_notes(reader: str, writer: str, written: Format) -> Iterator[str]:
-    if writer in _NEEDS_SCHEMA and reader not in _WITH_SCHEMA:
+    if writer in NEEDS_SCHEMA and reader not in WITH_SCHEMA:
         if "schema" in written.settings:
             yield "values have no schema, and are written with the one that is given; what does not fit it is refused"
         else:
@@ -186,7 +195,7 @@ def _schema_notes(reader: str, writer: str, written: Format) -> Iterator[str]:
                 "values have no schema, and are written with the last version of the subject in the registry; what "
                 "does not fit it is refused"
             )
-    elif reader in _WITH_SCHEMA and writer not in _WITH_SCHEMA:
+    elif reader in NEEDS_SCHEMA | {"connect-json"} and writer not in WITH_SCHEMA:
         yield "the schema is not written"
 
 
