@@ -200,8 +200,9 @@ class RouteReader:
                 and (format_ := self._written_format((*path, side), block, of_side, files)) is not None
             }
 
-        sinks = {}
-        for name, sink in (checked.sinks or {DEFAULT_SINK: checked.sink}).items():
+        sinks: dict[str, WrittenFormats] = {}
+        of_route: Mapping[str, Sink | None] = checked.sinks or {DEFAULT_SINK: checked.sink}
+        for name, sink in of_route.items():
             own = formats(("sinks", name) if checked.sinks else ("sink",), sink) if sink is not None else {}
             if own:
                 sinks[name] = WrittenFormats(own.get("key", key.format), own.get("value", value.format))
@@ -218,7 +219,8 @@ class RouteReader:
             for mistake in failure.mistakes:
                 # Names of settings have dots of their own.
                 name = mistake.path.removeprefix(side).removeprefix(".")
-                self.add((*path, name) if name else path, mistake.problem)
+                where = f"{dotted(path)}.{name}" if name else dotted(path)
+                self.mistakes.append(Mistake(where, mistake.problem, line_of(self.lines, (*path, name))))
             return None
         where = dotted(path)
         if pair.notes:
