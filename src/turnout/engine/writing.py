@@ -24,8 +24,8 @@ from turnout.records.block import rows_of
 from turnout.records.header_column import ARROW
 from turnout.records.types import ArrowArray, RowIds
 from turnout.routes import Route
-from turnout.transforms.base import split
 from turnout.routes.written_formats import WrittenFormats
+from turnout.transforms.base import split
 
 Bodies = dict[int, bytes | None]
 HeaderPairs = Sequence[tuple[str | None, bytes | None]]
