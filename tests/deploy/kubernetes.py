@@ -10,7 +10,8 @@ from typing import Any
 from tests.deploy.programs import NotAvailable
 
 KINDS = (
-    "configmap-v1", "deployment-apps-v1", "horizontalpodautoscaler-autoscaling-v2", "networkpolicy-networking-v1",
+    "configmap-v1", "deployment-apps-v1", "horizontalpodautoscaler-autoscaling-v2", "ingress-networking-v1",
+    "networkpolicy-networking-v1",
     "pod-v1", "poddisruptionbudget-policy-v1", "role-rbac-v1", "rolebinding-rbac-v1", "secret-v1", "service-v1",
     "serviceaccount-v1", "statefulset-apps-v1",
 )  # fmt: skip

@@ -19,6 +19,8 @@ CHART = Path(__file__).parents[2] / "deploy" / "helm" / "turnout"
 VALUES = sorted(path.stem.removesuffix("-values") for path in (CHART / "ci").glob("*-values.yaml"))
 ROUTED = [name for name in VALUES if name != "service"]
 """Those with the router, which has settings of its own."""
+USERS: dict[str, int | None] = {"openshift": None, "own-user": 20042}
+"""Users of the pods, if they are not the image's."""
 VERSIONS = ("1.25.0", "1.37.0")
 """The oldest version of Kubernetes that the chart takes, and the newest whose schemas there are."""
 
@@ -136,14 +138,16 @@ def test_a_wrong_object_is_seen(render, conforms) -> None:
 def test_every_pod_is_locked_in(objects, name) -> None:
     """Nobody's user, a root that cannot be written, no capabilities, a token only where Spark needs one."""
     for pod in pods(objects(name)):
-        (container,) = pod["containers"]
+        container = pod["containers"][0]
 
-        assert (pod["securityContext"]["runAsNonRoot"], pod["securityContext"]["runAsUser"]) == (True, 10001)
+        assert pod["securityContext"]["runAsNonRoot"] is True
+        assert pod["securityContext"].get("runAsUser") == USERS.get(name, 10001)
         assert container["securityContext"] == {
             "allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]},
         }  # fmt: skip
         assert "/tmp" in {mount["mountPath"] for mount in container["volumeMounts"]}
-        assert pod["automountServiceAccountToken"] is (name == "spark" and container.get("args", [""])[0] == "serve")
+        needs_token = name in ("spark", "own-user") and container.get("args", [""])[0] == "serve"
+        assert pod["automountServiceAccountToken"] is needs_token
 
 
 @pytest.mark.parametrize("name", ROUTED)
@@ -190,7 +194,7 @@ def test_the_server_is_guarded_as_said(objects) -> None:
         ("/live", "HTTPS"), ("/live", "HTTPS"), ("/ready", "HTTPS"),
     ]  # fmt: skip
     assert {probe["httpHeaders"][0]["value"] for probe in probes} == {"localhost"}
-    assert settings(manifests)["hosts"] == ["switch.example"]
+    assert "hosts" not in settings(manifests)
     assert settings(manifests)["store"] == "sqlite:////var/lib/turnout/subscriptions.db"
     policy = of_kind(manifests, "NetworkPolicy")["spec"]
     assert policy["ingress"][0]["from"][0]["namespaceSelector"]
@@ -249,6 +253,120 @@ def test_the_router_is_installed_without_the_service(objects, render) -> None:
     assert neither.returncode == 1
     assert "server.enabled" in neither.stderr
     assert "subscriptions.enabled" in neither.stderr
+
+
+def test_a_text_does_not_switch_protection_off(render) -> None:
+    """``--set-string server.insecure=false`` is a text, which templates take for true: it is refused by the schema, and
+    by the chart itself where schemas are skipped."""
+    words = ("--set-string", "server.insecure=false")
+    by_schema, by_chart = render(None, *words), render(None, *words, "--skip-schema-validation")
+
+    assert (by_schema.returncode, by_chart.returncode) == (1, 1)
+    assert "/server/insecure" in by_schema.stderr
+    assert "server.insecure: expected true or false" in by_chart.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        ("server.replicas=2", "replicas"),
+        ("podSecurityContex.runAsUser=1", "podSecurityContex"),
+        ("server.resources.limit.memory=1Gi", "limit"),
+        ("subscriptions.autoscaling.maxReplicas=many", "/subscriptions/autoscaling/maxReplicas"),
+        ("spark.properties.driver=1", "driver"),
+        ("routes.orders=a", "orders"),
+        ("image.digest=latest", "/image/digest"),
+    ],
+)
+def test_a_mistyped_value_is_refused(render, words, named) -> None:
+    """An unknown name and a value of another kind end the installation with the place of it."""
+    done = render("insecure", "--set", words)
+
+    assert done.returncode == 1
+    assert "values don't meet the specifications of the schema" in done.stderr
+    assert named in done.stderr
+
+
+def test_a_cluster_gives_the_user(objects) -> None:
+    """A part that is null is left out, so that OpenShift's restricted-v2 sets user and groups; the others stay."""
+    (pod,) = pods(objects("openshift"))
+
+    assert pod["securityContext"] == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+
+
+def test_executors_have_the_users_of_the_server(objects) -> None:
+    """Pods that Spark makes get the same user and groups, by which they read the shared secret."""
+    server, executor = pods(objects("own-user"))
+
+    assert server["securityContext"] == executor["securityContext"]
+    assert server["securityContext"]["supplementalGroups"] == [20001]
+
+
+def test_the_ingress(objects) -> None:
+    """Names of the ingress lead to HTTP, and the server accepts them beside its own."""
+    manifests = objects("ingress")
+    ingress = of_kind(manifests, "Ingress")["spec"]
+    paths = [path for rule in ingress["rules"] for path in rule["http"]["paths"]]
+
+    assert [rule["host"] for rule in ingress["rules"]] == ["turnout.example.com", "switch.example.com"]
+    assert settings(manifests)["hosts"] == ["turnout.routing.svc", "turnout.example.com", "switch.example.com"]
+    assert {path["backend"]["service"]["name"] for path in paths} == {"switch-turnout"}
+    assert (ingress["ingressClassName"], ingress["tls"][0]["secretName"]) == ("nginx", "turnout-public")
+
+
+def test_an_ingress_has_hosts(render) -> None:
+    """Without names the rendering ends: such an ingress would lead nowhere."""
+    done = render("insecure", "--set", "server.ingress.enabled=true")
+
+    assert done.returncode == 1
+    assert "server.ingress.hosts" in done.stderr
+
+
+def test_pods_have_what_is_given_to_them(objects) -> None:
+    """Containers, volumes, labels and spreading are the pod's; labels that selectors look for cannot be replaced."""
+    manifests = objects("sidecars", "--set", r"server.podLabels.app\.kubernetes\.io/component=mine")
+    server = of_kind(manifests, "StatefulSet")["spec"]["template"]
+    service = of_kind(manifests, "Deployment")["spec"]["template"]
+
+    assert [container["name"] for container in server["spec"]["containers"]] == ["turnout", "logs"]
+    assert [container["name"] for container in server["spec"]["initContainers"]] == ["wait"]
+    assert server["metadata"]["labels"]["sidecar.istio.io/inject"] == "false"
+    assert server["metadata"]["labels"]["app.kubernetes.io/component"] == "server"
+    assert server["spec"]["topologySpreadConstraints"][0]["topologyKey"] == "topology.kubernetes.io/zone"
+    assert [container["name"] for container in service["spec"]["containers"]] == ["subscriptions", "proxy"]
+    assert "authority" in {volume["name"] for volume in service["spec"]["volumes"]}
+    assert service["spec"]["containers"][0]["envFrom"] == [{"secretRef": {"name": "subscriptions"}}]
+    assert service["spec"]["priorityClassName"] == "routing"
+
+
+def test_a_faulty_pod_is_replaced(objects) -> None:
+    """A new version does not wait until the pod of a faulty one is ready."""
+    assert of_kind(objects("insecure"), "StatefulSet")["spec"]["podManagementPolicy"] == "Parallel"
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "named"),
+    [
+        ("guarded", "serviceMonitor.bearerToken.existingSecret=", "serviceMonitor.bearerToken.existingSecret"),
+        ("monitor", "serviceMonitor.tlsConfig.cert=null", "serviceMonitor.tlsConfig.cert"),
+        ("ingress", "serviceMonitor.enabled=true,serviceMonitor.bearerToken.existingSecret=a", "server.config.hosts"),
+    ],
+)
+def test_a_monitor_that_would_be_refused(render, name, words, named) -> None:
+    """Prometheus without token, certificate or a name that the server accepts would be refused at every scrape."""
+    done = render(name, "--set", words)
+
+    assert done.returncode == 1
+    assert named in done.stderr
+
+
+def test_the_monitor_shows_its_token_and_certificate(objects) -> None:
+    """The token is of a secret; the certificate, too."""
+    (token,) = of_kind(objects("guarded"), "ServiceMonitor")["spec"]["endpoints"]
+    (certificate,) = of_kind(objects("monitor"), "ServiceMonitor")["spec"]["endpoints"]
+
+    assert token["authorization"]["credentials"] == {"name": "turnout-scraper", "key": "token"}
+    assert certificate["tlsConfig"]["keySecret"] == {"name": "prometheus-tls", "key": "tls.key"}
 
 
 @pytest.mark.parametrize("existing", ["", "ours"])

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import ast
 import importlib
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
+
+from jsonschema import Draft202012Validator
 
 from turnout.routes.drafts import Starter, sink_of, source_of
 from turnout.server.config import ServerConfig
@@ -44,6 +49,38 @@ def test_scripts_import_what_there_is(script: Path) -> None:
     for node in imports:
         module = importlib.import_module(node.module or "")
         assert [name.name for name in node.names if not hasattr(module, name.name)] == []
+
+
+CHART = DEPLOY / "helm" / "turnout"
+VALUES_SCHEMA = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize(
+    "values", [CHART / "values.yaml", *sorted((CHART / "ci").glob("*.yaml"))], ids=lambda file: file.stem
+)
+def test_values_of_the_chart_meet_its_schema(values: Path) -> None:
+    """The defaults and every set of values that is tested; null takes a default away."""
+    document = yaml.safe_load(values.read_text(encoding="utf-8"))
+
+    assert [error.message for error in Draft202012Validator(VALUES_SCHEMA).iter_errors(document)] == []
+
+
+def test_the_schema_of_the_chart_is_strict() -> None:
+    """Each value has a default in values.yaml, and no other name is taken."""
+    defaults = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
+
+    def names(schema: dict[str, Any], values: dict[str, Any], place: str) -> Iterator[str]:
+        if "$ref" in schema:
+            schema = VALUES_SCHEMA["$defs"][schema["$ref"].rpartition("/")[2]]
+        if schema.get("additionalProperties") is not False:
+            return
+        for name, part in schema["properties"].items():
+            if name not in values and name not in ("global", "claims"):
+                yield f"{place}{name}"
+            elif isinstance(values.get(name), dict):
+                yield from names(part, values[name], f"{place}{name}.")
+
+    assert list(names(VALUES_SCHEMA, defaults, "")) == []
 
 
 @pytest.mark.spark

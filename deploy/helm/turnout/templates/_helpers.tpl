@@ -51,25 +51,47 @@ helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace 
 {{ .Values.existingRoutes | default (printf "%s-routes" (include "turnout.fullname" .)) }}
 {{- end -}}
 
-{{- define "turnout.podSecurity" -}}
-runAsNonRoot: true
-runAsUser: 10001
-runAsGroup: 10001
-fsGroup: 10001
-fsGroupChangePolicy: OnRootMismatch
-seccompProfile: {type: RuntimeDefault}
+{{/* What both pods have of the parts that belong to a pod: its names, security and place. */}}
+{{- define "turnout.podMetadata" -}}
+{{- $root := index . 0 -}}
+{{- $component := index . 1 -}}
+{{- $labels := include "turnout.labels" (list $root $component) | fromYaml -}}
+{{- /* The labels that the objects of the chart look for win. */ -}}
+{{- toYaml (merge $labels (index $root.Values $component).podLabels) -}}
 {{- end -}}
 
-{{- define "turnout.containerSecurity" -}}
-allowPrivilegeEscalation: false
-readOnlyRootFilesystem: true
-capabilities: {drop: [ALL]}
+{{- define "turnout.podPlace" -}}
+{{- $root := index . 0 -}}
+{{- $part := index . 1 -}}
+securityContext: {{- toYaml $root.Values.podSecurityContext | nindent 2 }}
+{{- with $root.Values.image.pullSecrets }}
+imagePullSecrets: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $part.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- with $part.nodeSelector }}
+nodeSelector: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $part.tolerations }}
+tolerations: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $part.topologySpreadConstraints }}
+topologySpreadConstraints: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $part.initContainers }}
+initContainers: {{- toYaml . | nindent 2 }}
+{{- end }}
 {{- end -}}
 
 {{/* Who listens beyond its machine has TLS and tokens (or clients' certificates), or says that it wants neither. */}}
 {{- define "turnout.guarded" -}}
 {{- $part := index . 0 -}}
 {{- $name := index . 1 -}}
+{{- /* A text is true, also "false": protection is not switched off by one. */ -}}
+{{- if not (kindIs "bool" $part.insecure) -}}
+{{- fail (printf "%s.insecure: expected true or false, found the text %q" $name (toString $part.insecure)) -}}
+{{- end -}}
 {{- if not $part.insecure -}}
 {{- if not $part.tls.existingSecret -}}
 {{- fail (printf "%s is reached by other machines: name a certificate in %s.tls.existingSecret, or set %s.insecure" $name $name $name) -}}
@@ -83,6 +105,13 @@ capabilities: {drop: [ALL]}
 {{/* The secret that driver and executors share. */}}
 {{- define "turnout.sparkSecret" -}}
 {{ .Values.spark.authentication.existingSecret | default (printf "%s-spark" (include "turnout.fullname" .)) }}
+{{- end -}}
+
+{{/* Names by which the server is called: of its own settings, and of the ingress. None: any. */}}
+{{- define "turnout.hosts" -}}
+{{- $hosts := .Values.server.config.hosts | default list -}}
+{{- if and .Values.server.ingress.enabled $hosts -}}{{- $hosts = concat $hosts .Values.server.ingress.hosts | uniq -}}{{- end -}}
+{{- toJson $hosts -}}
 {{- end -}}
 
 {{/* turnout.yaml: what the chart knows, and server.config over it. */}}
@@ -135,5 +164,7 @@ capabilities: {drop: [ALL]}
 {{- $_ := set $config "tokens" (printf "/etc/turnout/tokens/%s" $server.tokens.key) -}}
 {{- end -}}
 {{- if $server.store.url -}}{{- $_ := set $config "store" $server.store.url -}}{{- end -}}
-{{ toYaml (merge (deepCopy $server.config) $config) }}
+{{- $own := deepCopy $server.config -}}
+{{- with include "turnout.hosts" . | fromJsonArray -}}{{- $_ := set $own "hosts" . -}}{{- end -}}
+{{ toYaml (merge $own $config) }}
 {{- end -}}
