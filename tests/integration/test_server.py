@@ -118,18 +118,23 @@ def test_reset_offsets_are_read_from_again_exactly(served: Served) -> None:
     assert streams.stored(streams.sink) == last
 
 
-def test_a_server_that_goes_away_turns_ready_red_and_back(served: Served) -> None:
-    """While nats-server is down the reason is reported; when it is back, routes deliver again automatically."""
+def test_a_server_that_goes_away_turns_its_routes_red_and_back(served: Served) -> None:
+    """While nats-server is down each route reports the reason, and the server is ready; when it is back, routes deliver
+    again automatically."""
     read = served.route("first")["counts"]["read"]
     served.nats.stop(kill=True)
-    wait_for(lambda: served.ask("/ready")[0] == 503, SECONDS)
-    problems = served.ask("/ready")[1]["problems"]
+    problems = {}
+    for name in ("first", "second"):
+        wait_for(lambda name=name: served.ask(f"/ready?route={name}")[0] == 503, SECONDS)
+        problems |= served.ask(f"/ready?route={name}")[1]["problems"]
+    ready = served.ask("/ready")
 
     served.nats.start()
-    wait_for(lambda: served.ask("/ready")[0] == 200, SECONDS)
+    wait_for(lambda: all(served.ask(f"/ready?route={name}")[0] == 200 for name in ("first", "second")), SECONDS)
     served.publish("first", 5)
     served.wait_read("first", read + 5)
 
+    assert ready == (200, {"ready": True, "problems": {}})
     assert set(problems) == {"route first", "route second"}
     assert str(served.nats_port) in problems["route first"]
 

@@ -54,6 +54,7 @@ class Bench:
     runner: FakeRunner = field(default_factory=FakeRunner)
     checkpoints: Path | None = None
     variables: tuple[str, ...] = ()
+    counted: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         self.folder.mkdir(exist_ok=True)
@@ -80,7 +81,7 @@ class Bench:
             events=self.events,
             survey=self.survey,
             metrics=self.metrics,
-            health=Health(self.runner, self.survey),
+            health=Health(self.runner, self.survey, routes=self.routes.entries, counted=self.counted),
             losses=self.losses,
             subscriptions=Tenants(self.store),
         )

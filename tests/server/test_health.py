@@ -83,7 +83,10 @@ def test_two_streams_in_one_text_are_two(bench: Bench, streams: Streams) -> None
 
 
 def test_ready_is_red_while_a_server_or_a_stream_is_away(bench: Bench, streams: Streams, tmp_path: Path) -> None:
-    """With the reason, without the credentials; other routes are not concerned."""
+    """Of routes that count, with the reason, without the credentials; other routes are not concerned."""
+    bench.close()
+    bench.counted = ("*",)
+    bench.open()
     client = client_of(bench)
     start(bench, streams)
     assert client.get("/ready").json()["problems"] == {"routes": "the server is starting"}
@@ -114,6 +117,48 @@ def test_ready_is_red_while_a_server_or_a_stream_is_away(bench: Bench, streams: 
         bench.wait_phase(name, Phase.PAUSED)
     bench.survey.measure()
     assert client.get("/ready").status_code == 200
+
+
+def test_the_health_of_a_route_is_its_own(bench: Bench, streams: Streams) -> None:
+    """A route whose broker is away, or which has failed, is red itself, and the server is ready: it answers, and the
+    others work. A paused route is well; a route that there is not is 404."""
+    client = client_of(bench)
+    start(bench, streams)
+    away = "source: {format: nats, servers: 'nats://u:secret@127.0.0.1:1', stream: X}"
+    bench.write("b", f"name: b\n{away}\nsink: {{format: nats, servers: 'nats://127.0.0.1:1'}}\n")
+    bench.write("broken", "name: broken\n")
+    bench.routes.scan()
+    bench.run_of("b")
+    bench.survey.measure()
+    answer = client.get("/ready?route=b")
+    broken = client.get("/ready?route=broken")
+
+    assert client.get("/ready").json() == {"ready": True, "problems": {}}
+    assert client.get("/ready?route=a").json() == {"ready": True, "problems": {}}
+    assert (answer.status_code, broken.status_code) == (503, 503)
+    assert "127.0.0.1:1" in answer.json()["problems"]["route b"]
+    assert "secret" not in answer.text
+    assert broken.json()["problems"]["route broken"].startswith("is invalid: source: is required")
+    assert client.get("/ready?route=c").status_code == 404
+    bench.routes.pause("b", who="ann")
+    bench.wait_phase("b", Phase.PAUSED)
+    bench.survey.measure()
+    assert client.get("/ready?route=b").status_code == 200
+
+
+def test_routes_that_count_for_the_server(bench: Bench, streams: Streams) -> None:
+    """Those that are named make the server unready, a name that no route has, too; the others do not."""
+    bench.close()
+    bench.counted = ("broken", "missing")
+    bench.open()
+    client = client_of(bench)
+    start(bench, streams)
+    for name in ("broken", "other"):
+        bench.write(name, f"name: {name}\n")
+    bench.routes.scan()
+    bench.survey.measure()
+
+    assert set(client.get("/ready").json()["problems"]) == {"route broken", "route missing"}
 
 
 def test_a_process_that_cannot_run_routes_any_more_is_not_live(bench: Bench) -> None:

@@ -334,6 +334,8 @@ class ServerConfig(Part):
         inputs: requests to ``POST /v1/in/NAME`` that become messages of a stream, by name.
         health: shares of lost records above which a route is shown as unhealthy, where it sets none itself: half of
             the records or deliveries, and all records unmatched.
+        ready_routes: names of routes whose health counts for ``/ready``, ``*`` for all; ``/ready?route=`` has that of
+            each.
         log_format: format of lines of the log.
         log_level: minimum level of logged lines.
         route_variables: the environment variables that route texts from callers may name; those of files may name all.
@@ -362,6 +364,7 @@ class ServerConfig(Part):
     limits: LimitsPart = Field(default_factory=LimitsPart)
     inputs: dict[InputName, InputPart] = Field(default_factory=dict)
     health: HealthPart = Field(default_factory=HealthPart)
+    ready_routes: tuple[str, ...] = ()
     interval: Seconds = 1.0
     log_format: Literal["text", "json"] = "text"
     log_level: Literal["debug", "info", "warning", "error"] = "info"

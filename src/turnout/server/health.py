@@ -1,10 +1,10 @@
-"""Health of a server: readiness and liveness, the lag of its routes, and shares of lost records above their limits."""
+"""Health of a server and of each of its routes, the lag of the routes, and shares of lost records above limits."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Final
@@ -248,9 +248,20 @@ _SILENCE_SECONDS: Final = 30.0
 """A check that takes longer is a problem itself."""
 
 
+EVERY_ROUTE: Final = "*"
+"""In place of names of routes: all of them."""
+
+_UNWELL: Final = (Phase.WAITING, Phase.FAILED, Phase.INVALID)
+
+
+def _dispatcher_of(route: str) -> str:
+    """Return the name of the work that delivers a route's webhooks."""
+    return f"webhooks of {route}"
+
+
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """Readiness of the server's parts.
+    """Readiness of the server's parts, or of a route's.
 
     Attributes:
         problems: a sentence for each missing part; by ``route <name>`` or part.
@@ -298,18 +309,30 @@ class Check(Background):
 class Health:
     """Last known health of a server's parts; requests for it do not wait.
 
-    A route that has failed does not make the server unready: the others work, and no restart of the process helps it.
+    A route that has failed, or whose server is away, does not make the server unready: it answers, the other routes
+    work, and no restart of the process helps. Routes that are named to count do.
 
     Args:
         runner: has to be alive.
         survey: knows which servers are away.
         store: raises a TurnoutError while the store of subscriptions is away; None where there is none.
+        routes: the routes.
+        counted: names of routes whose health is the server's as well; ``*`` for all.
     """
 
-    def __init__(self, runner: Runner, survey: Survey, store: Callable[[], object] | None = None) -> None:
+    def __init__(
+        self,
+        runner: Runner,
+        survey: Survey,
+        store: Callable[[], object] | None = None,
+        routes: Callable[[], Iterable[RouteEntry]] = list,
+        counted: Collection[str] = (),
+    ) -> None:
         self._runner = runner
         self._survey = survey
         self._store = store
+        self._routes = routes
+        self._counted = counted
         self._spark_check = Check("Spark session", self._spark_problem)
         self._store_check = Check("store", self._store_problem)
 
@@ -334,13 +357,38 @@ class Health:
         return self._spark_check.problem or ended
 
     def ready(self) -> Readiness:
-        """Return the readiness, with the missing parts."""
-        problems = {f"route {name}": problem for name, problem in self._survey.problems.items()}
+        """Return the readiness of the server, with the missing parts."""
+        problems: dict[str, str] = {}
+        names: set[str] = set()
+        for entry in self._routes():
+            names.add(entry.name)
+            if entry.name in self._counted or EVERY_ROUTE in self._counted:
+                problems |= self.route(entry).problems
+        missing = {f"route {name}": "there is no such route" for name in self._counted if name != EVERY_ROUTE}
+        problems |= {part: problem for part, problem in missing.items() if part.removeprefix("route ") not in names}
         if not self._survey.has_measured:
             problems["routes"] = "the server is starting"
-        problems |= {f"thread {status.name}": status.problem for status in statuses() if status.problem}
+        of_routes = {_dispatcher_of(name) for name in names}
+        problems |= {
+            f"thread {status.name}": status.problem
+            for status in statuses()
+            if status.problem and status.name not in of_routes
+        }
         problems_of = {"spark": self._spark_check.problem, "store": self._store_check.problem}
         return Readiness(problems | {part: problem for part, problem in problems_of.items() if problem is not None})
+
+    def route(self, entry: RouteEntry) -> Readiness:
+        """Return the health of a route: its own state, its servers, and its dispatcher. A paused route is well."""
+        problems = {}
+        status = entry.status
+        if status.phase in _UNWELL:
+            problems[f"route {entry.name}"] = f"is {status.phase}: {status.reason}".rstrip(": ")
+        away = self._survey.problems.get(entry.name)
+        if away is not None:
+            problems[f"route {entry.name}"] = away
+        dispatcher = _dispatcher_of(entry.name)
+        problems |= {f"thread {one.name}": one.problem for one in statuses() if one.problem and one.name == dispatcher}
+        return Readiness(problems)
 
     def _spark_problem(self) -> str | None:
         return None if self._runner.alive() else "the Spark session has ended"

@@ -282,7 +282,8 @@ class RouteServer:
         losses = LossMonitor(state, self.routes.entries, self.config.health)
         metrics.watch(self.routes.entries, survey.lag, losses.report, self.routes.slots)
         tenants = subscriptions[1] if subscriptions else None
-        health = Health(self.runner, survey, tenants.store.revision if tenants else None)
+        ask_store = tenants.store.revision if tenants else None
+        health = Health(self.runner, survey, ask_store, self.routes.entries, self.config.ready_routes)
         health.start()
         self._resources.callback(health.close)
         matchers = self._resources.enter_context(Matchers())

@@ -86,11 +86,13 @@ async def live(parts: PartsDep) -> JSONResponse:
 
 @probes_router.get(
     "/ready",
-    summary="Readiness of the server; 503 with the reasons",
-    responses={200: {"model": ReadyModel}, 503: {"model": ReadyModel, "description": "Something is away"}},
+    summary="Readiness of the server, or health of a route; 503 with the reasons",
+    responses={200: {"model": ReadyModel}, 404: {}, 503: {"model": ReadyModel, "description": "Something is away"}},
 )
-async def ready(parts: PartsDep) -> JSONResponse:
-    readiness = parts.health.ready()
+async def ready(
+    parts: PartsDep, route: Annotated[str | None, Query(description="name of a route; the server if not given")] = None
+) -> JSONResponse:
+    readiness = parts.health.ready() if route is None else parts.health.route(parts.routes.entry(route))
     return JSONResponse({"ready": readiness.ready, "problems": readiness.problems}, 200 if readiness.ready else 503)
 
 
