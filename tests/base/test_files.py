@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from turnout.base.files import FileLock, new_file, replace_file
+from turnout.base.files import FileChanges, FileLock, new_file, read_files_again, replace_file
 
 SIZE = 1 << 20
 
@@ -197,3 +197,31 @@ def test_a_missing_file_is_created_only_if_asked_for(tmp_path: Path) -> None:
         FileLock(tmp_path / "lock", create=False)
 
     assert list(tmp_path.iterdir()) == []
+
+
+def test_changes_are_found_once_a_second(tmp_path: Path) -> None:
+    """Of content, by an exchanged link and of a file that goes or comes; a second look within a second is none."""
+    file, link = tmp_path / "tokens", tmp_path / "link"
+    for name in ("old", "new"):
+        (tmp_path / name).write_text("same")
+    link.symlink_to(tmp_path / "old")
+    seconds = [0.0]
+    changes = FileChanges([file, link], clock=lambda: seconds[0])
+
+    def found(after: float = 2.0) -> bool:
+        seconds[0] += after
+        return changes.found()
+
+    assert not found()
+    file.write_text("a")
+    assert not found(0.5)
+    assert found()
+    assert not found()
+    link.unlink()
+    link.symlink_to(tmp_path / "new")
+    assert found()
+    file.unlink()
+    assert found()
+    read_files_again()
+    assert found(0.0)
+    assert not found()

@@ -10,7 +10,9 @@ import secrets
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, Self
@@ -102,6 +104,54 @@ class FileLock:
 
     def __exit__(self, *_: object) -> None:
         self.release()
+
+
+_LOOK_SECONDS = 1.0
+_hangups = [0]
+
+
+def read_files_again() -> None:
+    """Have every `FileChanges` of this process report a change once, as for SIGHUP."""
+    _hangups[0] += 1
+
+
+class FileChanges:
+    """Changes of files, such as renewed certificates: asked as often as one likes, it looks once a second.
+
+    Links are followed, so that a volume of Kubernetes whose link is exchanged has changed. A missing file is a state,
+    too. Safe to use from several threads.
+
+    Args:
+        paths: the files.
+        clock: seconds that only grow.
+    """
+
+    def __init__(self, paths: Iterable[Path], clock: Callable[[], float] = time.monotonic) -> None:
+        self._paths = tuple(paths)
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._looked_at = clock()
+        self._state = self._stamp()
+
+    def found(self) -> bool:
+        """Return True if a file has changed since the last call that returned True, or since the beginning."""
+        with self._lock:
+            if self._state[0] == _hangups[0] and self._clock() - self._looked_at < _LOOK_SECONDS:
+                return False
+            self._looked_at = self._clock()
+            before, self._state = self._state, self._stamp()
+            return before != self._state
+
+    def _stamp(self) -> tuple[object, ...]:
+        stamps: list[object] = [_hangups[0]]
+        for path in self._paths:
+            try:
+                found = path.stat()
+            except OSError as failure:
+                stamps.append(failure.errno)
+            else:
+                stamps.append((found.st_ino, found.st_size, found.st_mtime_ns))
+        return tuple(stamps)
 
 
 MAX_BYTES = 16 << 20
