@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import logging
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -16,10 +17,12 @@ from turnout.cli import main
 @contextmanager
 def root_log_kept() -> Iterator[None]:
     """A command that sets the process's log up writes to this test's standard error, which ends with the test."""
-    handlers, level = logging.root.handlers[:], logging.root.level
+    handlers, level, hook = logging.root.handlers[:], logging.root.level, threading.excepthook
     yield
     logging.root.handlers[:] = handlers
     logging.root.setLevel(level)
+    logging.captureWarnings(False)
+    threading.excepthook = hook
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import threading
 from datetime import UTC, datetime
 
 from turnout.base.terminal import json_text, printable
@@ -39,7 +40,7 @@ class TextLines(logging.Formatter):
 
 
 def set_up_logs(kind: str, level: str) -> None:
-    """Send every log of this process to standard error.
+    """Send every log of this process to standard error, with warnings of Python's and the ends of threads.
 
     Args:
         kind: ``text`` or ``json``.
@@ -52,3 +53,19 @@ def set_up_logs(kind: str, level: str) -> None:
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     for name in _QUIET:
         logging.getLogger(name).setLevel(logging.WARNING)
+    if kind == "json":
+        logging.captureWarnings(True)
+        threading.excepthook = _log_end_of_thread
+
+
+def _log_end_of_thread(ended: threading.ExceptHookArgs) -> None:
+    """Log an exception that ends a thread: Python's own hook prints a trace, which is no JSON."""
+    if ended.exc_value is not None and not isinstance(ended.exc_value, SystemExit):
+        name = "" if ended.thread is None else ended.thread.name
+        failure = (ended.exc_type, ended.exc_value, ended.exc_traceback)
+        logging.getLogger("turnout").error("the thread %s has ended by an exception", name, exc_info=failure)
+
+
+def logs_json() -> bool:
+    """Return True if this process's log is JSON lines."""
+    return any(isinstance(handler.formatter, JsonLines) for handler in logging.root.handlers)
