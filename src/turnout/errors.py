@@ -223,8 +223,8 @@ class SubscriptionNotFoundError(SubscriptionError, LookupError):
     turnout.errors.SubscriptionNotFoundError: no subscription has the id 'unknown'
     """
 
-    def __init__(self, id: str) -> None:  # noqa: A002 - the field's own name
-        super().__init__(f"no subscription has the id {id!r}")
+    def __init__(self, id: str, hint: str = "") -> None:  # noqa: A002 - the field's own name
+        super().__init__(f"no subscription has the id {id!r}{hint}")
         self.id = id
 
 

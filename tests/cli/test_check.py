@@ -95,6 +95,32 @@ def test_a_route_that_is_wrong(turnout: Turnout, tmp_path: Path) -> None:
     assert "hunter2" not in out + err + as_json + err_of_json
 
 
+def test_several_routes_and_folders(turnout: Turnout, tmp_path: Path) -> None:
+    """Each is reported, of a folder those that a server would run, without tests; the exit code is the worst one."""
+    text = ROUTE.format(url="nats://127.0.0.1:1", stream="S")
+    (tmp_path / "routes").mkdir()
+    for name in ("routes/a.yaml", "routes/b.yml", "single.yaml"):
+        (tmp_path / name).write_text(text)
+    for name in ("routes/a.test.yaml", "routes/turnout.yaml", "routes/compose.yaml", "routes/.hidden.yaml"):
+        (tmp_path / name).write_text("not: a route")
+    (tmp_path / "wrong.yaml").write_text("name: wrong\n")
+    (tmp_path / "empty").mkdir()
+
+    code, out, err = turnout("check", "routes", "single.yaml")
+    wrong = turnout("check", "wrong.yaml", "routes")
+    document = json.loads(turnout("check", "routes", "wrong.yaml", "--json")[1])
+
+    assert (code, err) == (0, "")
+    assert [line.partition(":")[0] for line in out.splitlines()] == ["routes/a.yaml", "routes/b.yml", "single.yaml"]
+    assert (wrong[0], len(wrong[1].splitlines())) == (2, 2)
+    assert "wrong.yaml" in wrong[2]
+    assert [(route["route"], route["valid"]) for route in document["routes"]] == [
+        ("routes/a.yaml", True), ("routes/b.yml", True), ("wrong.yaml", False),
+    ]  # fmt: skip
+    code, _, err = turnout("check", "empty")
+    assert (code, "empty: the folder has no route file" in err) == (2, True)
+
+
 def test_streams_and_filters_with_commas(
     turnout: Turnout, streams: tuple[Connection, str, str], nats_server: NatsServer, tmp_path: Path
 ) -> None:

@@ -10,6 +10,7 @@ import pytest
 from tests.server.conftest import route_text, wait_for
 from tests.server.fakes import FakeRunner
 from tests.server.test_serving import serving
+from turnout.cli.ctl import ServerClient
 from turnout.history.tap import Tapped
 from turnout.server.routes.supervisor import Phase
 from turnout.server.serving import RouteServer
@@ -98,6 +99,111 @@ def test_records_are_watched(ctl, server, monkeypatch) -> None:
     assert "Traceback" not in err
 
 
+def test_one_route_is_shown(ctl, server) -> None:
+    """With its file, and the versions that were started."""
+    code, out, err = ctl("show", "a")
+    document = json.loads(ctl("show", "a", "--json")[1])
+
+    assert (code, err) == (0, "")
+    assert out.splitlines()[0].split()[:2] == ["a", "running"]
+    assert f"    file {server.routes.entry('a').file.path}" in out.splitlines()
+    assert "versions, the newest first: 1" in out.splitlines()
+    assert [one["digest"] for one in document["revisions"]] == [document["running_digest"]]
+
+
+LETTER = {
+    "sequence": 3, "stream": "DEAD", "stored": 0.0, "stage": "value", "class_name": "ValueError",
+    "reason": "is no JSON", "subscription": "desk", "destination": "out.desk", "tries": 2, "done": False,
+    "verified": True,
+    "record": {"topic": "in.a"},
+}  # fmt: skip
+ENDPOINT = {
+    "destination": "https://a.example", "subscription": "", "state": "open", "waiting": 1200, "in_flight": 1,
+    "last_status": 500, "last_error": "answered 500", "last_at": 0.0, "tenant": "",
+}  # fmt: skip
+GIVEN_UP = {
+    "position": "7", "destination": "https://a.example", "subscription": "", "at": 0.0, "reason": "8 attempts",
+    "webhook_id": "x", "attempts": [{"at": 0.0, "status": 500, "error": "answered 500"}], "size": 2,
+}  # fmt: skip
+ANSWERS = {
+    "/v1/routes/a/dead-letters?limit=20&stage=value": {"items": [LETTER], "cursor": None},
+    "/v1/routes/a/dead-letters/groups": [{"stage": None, "reason": None, "count": 4, "first": 0.0, "last": 0.0}],
+    "/v1/routes/a/webhooks": [ENDPOINT],
+    "/v1/routes/a/webhooks/dead-letters?limit=20": [GIVEN_UP],
+    "/v1/routes/b/webhooks": None,
+    "/v1/routes/b/dead-letters?limit=20": {"items": [], "cursor": None},
+}
+
+
+@pytest.mark.parametrize(
+    ("words", "lines"),
+    [
+        (
+            ("letters", "a", "--stage", "value"),
+            [
+                "1970-01-01T00:00:00+00:00  DEAD:3  value: is no JSON, redriven in vain 2 times",
+                "    for desk → out.desk",
+                '    {"topic": "in.a"}',
+            ],
+        ),
+        (("letters", "a", "--groups"), ["       4  matched by no subscription"]),
+        (
+            ("webhooks", "a"),
+            [
+                "https://a.example  open  1,200 waiting, 1 in flight",
+                "    1970-01-01T00:00:00+00:00  answered 500",
+            ],
+        ),
+        (("webhooks", "a", "--letters"), ["1970-01-01T00:00:00+00:00  7  https://a.example  8 attempts, 1 attempt"]),
+        (("webhooks", "b"), ["no dispatcher runs here"]),
+        (("letters", "b"), ["no dead letters"]),
+    ],
+)
+def test_letters_and_webhooks_are_shown(turnout, monkeypatch, words, lines) -> None:
+    """A letter with its reason, an endpoint with its backlog and last error; as JSON the server's own answer."""
+    monkeypatch.setattr(ServerClient, "call", lambda _, __, path: ANSWERS[path])
+
+    assert turnout("ctl", *words) == (0, "\n".join(lines) + "\n", "")
+    code, out, _ = turnout("ctl", *words, "--json")
+    assert code == 0
+    answers = [answer.get("items") if isinstance(answer, dict) else answer for answer in ANSWERS.values()]
+    assert json.loads(out) in answers
+
+
+def test_letters_of_a_route_without_any(ctl) -> None:
+    """The server's sentence says why there are none to show."""
+    code, _, err = ctl("letters", "a")
+
+    assert code == 1
+    assert err.startswith("turnout: ")
+    assert ctl("webhooks", "a")[0] == 1
+
+
+def test_what_happened_is_logged(ctl, server) -> None:
+    """The last events, of all routes or of some; the command ends with the last one that is stored."""
+    assert ctl("pause", "a")[0] == 0
+    wait_for(lambda: server.routes.entry("a").status.phase is Phase.PAUSED)
+    wait_for(lambda: "paused" in ctl("logs", "a", "--limit", "1")[1])
+
+    code, out, err = ctl("logs")
+    last = json.loads(ctl("logs", "a", "-n", "1", "--json")[1])
+
+    assert (code, err) == (0, "")
+    assert {line.split("  ")[1] for line in out.splitlines()} == {"a", "b"}
+    assert (last["event"], last["route"], last["state"]) == ("route.state", "a", "paused")
+
+
+def test_former_names_of_options(turnout, server) -> None:
+    """They are understood, with a note that has the present name, and not listed; a value is no name."""
+    code, out, err = turnout("ctl", f"--url={server.url}", "list", "--json")
+
+    assert (code, err) == (0, "note: --url is called --server now\n")
+    assert len(json.loads(out)) == 2
+    assert "--url" not in turnout("ctl", "--help")[1]
+    code, _, err = turnout("ctl", "--server", server.url, "pause", "--", "--url")
+    assert (code, "note" in err) == (2, False)
+
+
 def test_a_route_that_there_is_not(ctl) -> None:
     """The server's own sentence, and a wrong request."""
     code, _, err = ctl("pause", "c")
@@ -138,7 +244,7 @@ def test_addresses_that_are_refused(turnout, monkeypatch, url, problem) -> None:
     """Before anything is sent; what stands in an address is not shown."""
     monkeypatch.setenv("TURNOUT_TOKEN", "secret-token")
 
-    code, _, err = turnout("ctl", "--url", url, "list")
+    code, _, err = turnout("ctl", "--server", url, "list")
 
     assert code == 2
     assert problem in err
@@ -148,7 +254,7 @@ def test_addresses_that_are_refused(turnout, monkeypatch, url, problem) -> None:
 
 def test_a_server_that_is_away(turnout) -> None:
     """Failed work, in one sentence."""
-    code, _, err = turnout("ctl", "--url", "http://127.0.0.1:9", "list")
+    code, _, err = turnout("ctl", "--server", "http://127.0.0.1:9", "list")
 
     assert code == 1
     assert err.startswith("turnout: http://127.0.0.1:9 cannot be reached: ")

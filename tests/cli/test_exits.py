@@ -15,9 +15,10 @@ from typing import Any
 import pytest
 from typer.core import TyperCommand
 
+from turnout.base.files import FileChanges
 from turnout.cli import app
 from turnout.cli.app import COMMANDS, all_commands
-from turnout.cli.exits import stop_on_signals
+from turnout.cli.exits import read_again, stop_on_signals
 from turnout.embedded import NatsServer
 from turnout.nats.wire import Connection, create_stream
 
@@ -38,7 +39,9 @@ def _arguments(command: Any) -> list[str]:
 
 LEAVES = dict(found for name, command in all_commands().items() for found in leaves(command, name))
 TAKE_A_FILE = [
-    path for path, command in LEAVES.items() if path[0] != "ctl" and _arguments(command) in (["route"], ["file"])
+    path
+    for path, command in LEAVES.items()
+    if path[0] != "ctl" and _arguments(command) in (["route"], ["routes"], ["file"])
 ]
 
 
@@ -47,6 +50,24 @@ def test_done_is_zero_and_a_wrong_request_two(path, turnout) -> None:
     """``--help`` is done; an option that there is not is a wrong request."""
     assert turnout(*path, "--help")[0] == 0
     assert turnout(*path, "--no-such-option")[0] == 2
+
+
+PRINTS_NO_RESULT = {("serve",), ("kiwi-tree", "serve"), ("subscriptions", "serve")}
+PRINTS_JSON_ANYWAY = {("schema",), ("subscriptions", "read"), ("subscriptions", "export")}
+PRINTS_ONE_WORD = {
+    *(("subscriptions", name) for name in ("delete", "pause", "resume", "secret-key", "token")),
+}
+
+
+def test_every_command_prints_json() -> None:
+    """With ``--json``; services have none, and print JSON lines with ``--log-format json``."""
+    without = {
+        path for path, command in LEAVES.items() if not any("--json" in parameter.opts for parameter in command.params)
+    }
+
+    assert without == PRINTS_NO_RESULT | PRINTS_JSON_ANYWAY | PRINTS_ONE_WORD
+    for path in PRINTS_NO_RESULT:
+        assert any("--log-format" in parameter.opts for parameter in LEAVES[path].params)
 
 
 @pytest.mark.parametrize("path", TAKE_A_FILE, ids=" ".join)
@@ -120,7 +141,7 @@ def test_one_short_option_means_one_thing() -> None:
     ("arguments", "code"),
     [
         (["tail", "EXITS.*", "--from", "all"], 0),
-        (["tail", "EXITS.*", "--from", "all", "--count", "5"], 130),
+        (["tail", "EXITS.*", "--from", "all", "--limit", "5"], 130),
         (["tail", "EXITS.*", "--from", "all", "--wait", "600"], 130),
         (["kv", "watch", "exits"], 0),
         (["kv", "watch", "exits", "--wait", "600"], 130),
@@ -189,7 +210,7 @@ def test_an_interrupted_drain_is_not_done(turnout, tmp_path, monkeypatch, option
     from turnout.delivery import service
     from turnout.delivery.failures import DeliveryCounts
 
-    async def deliver(_route, stop, *, drain):
+    async def deliver(_route, stop, *, drain, ready):
         signal.raise_signal(signal.SIGTERM)
         assert await asyncio.to_thread(stop.wait, 30)
         return DeliveryCounts()
@@ -226,6 +247,39 @@ def test_a_signal_that_another_thread_gets() -> None:
 
         assert stop.wait(30)
         thread.join()
+
+
+@pytest.mark.timeout(60)
+def test_a_hangup_reads_files_again_and_ends_nothing(tmp_path: Path) -> None:
+    """Work that follows files goes on after SIGHUP, each time; the handler that was there is there again."""
+    before = signal.getsignal(signal.SIGHUP)
+    changes = FileChanges([tmp_path / "tokens"])
+    heard = threading.Event()
+
+    def on_hangup() -> None:
+        read_again()
+        heard.set()
+
+    with stop_on_signals(on_hangup=on_hangup) as stop:
+        for _ in range(2):
+            signal.raise_signal(signal.SIGHUP)
+            assert heard.wait(30)
+            assert changes.found()
+            heard.clear()
+        assert not stop.is_set()
+
+    assert signal.getsignal(signal.SIGHUP) is before
+
+
+@pytest.mark.timeout(60)
+def test_a_stop_is_said_at_once() -> None:
+    """At the first signal, before the work has ended; not again."""
+    said = []
+    with stop_on_signals(lambda: said.append(stop.is_set())) as stop:
+        signal.raise_signal(signal.SIGTERM)
+        assert stop.wait(30)
+
+    assert said == [True]
 
 
 def test_the_handlers_that_were_there_are_there_again() -> None:

@@ -154,6 +154,7 @@ def test_kv(nats_server: NatsServer) -> None:
     call(*kv, "put", bucket, "c", "-", stdin=b"from stdin")
     (entry,) = lines(call("kv", "--server", nats_server.url, "--json", "get", bucket, "c"))
     assert (entry["value"], entry["revision"], entry["operation"]) == ("from stdin", 3, "PUT")
+    assert lines(call(*kv, "get", bucket, "c", "--json")) == [entry]
     assert call(*kv, "keys", bucket).stdout == "a.b\nc\n"
     assert call(*kv, "keys", bucket, "c").stdout == "c\n"
     assert call(*kv, "watch", bucket, "--once").stdout == "[2] PUT a.b = two\n[3] PUT c = from stdin\n"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import io
+import json
 import os
 import re
 import subprocess
@@ -13,6 +15,7 @@ import pytest
 
 import turnout as package
 from turnout.cli import app
+from turnout.cli.output import BAD, echo_lines
 
 ROUTE = """
 name: small
@@ -51,6 +54,95 @@ def test_completion(turnout) -> None:
     _, out, _ = turnout("--help")
 
     assert "--install-completion" in out
+
+
+def test_commands_are_listed_by_group(turnout) -> None:
+    """In the order of a user's first day; every group has commands."""
+    _, out, _ = turnout("--help")
+    found = [out.index(f" {group} ─") for group in app.GROUPS]
+
+    assert found == sorted(found)
+    assert {entry.group for entry in app.COMMANDS.values()} == set(app.GROUPS)
+
+
+def test_former_names_are_names_of_options() -> None:
+    """What replaces a former name exists, and the former one does not any more."""
+    for name, renamed in app.RENAMED.items():
+        command = app.all_commands()[name]
+        known = {option for parameter in command.params for option in parameter.opts}
+
+        assert set(renamed.values()) <= known
+        assert not set(renamed) & known
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_any_encoding_of_the_output(tmp_path, encoding) -> None:
+    """Letters that it lacks are escaped as JSON does, in text and in JSON; the command does its work.
+
+    Of ASCII click believes that the system is set up wrongly, and writes UTF-8.
+    """
+    written = "utf-8" if encoding == "ascii" else encoding
+    (tmp_path / "small.yaml").write_text(ROUTE, encoding="utf-8")
+    (tmp_path / "record.json").write_text('{"topic": "in.a", "value": {"a": "żółw 🐢"}}', encoding="utf-8")
+    environment = {**os.environ, "PYTHONIOENCODING": encoding}
+
+    def run(*words: str) -> bytes:
+        command = [sys.executable, "-m", "turnout", *words]
+        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, check=True).stdout
+
+    text = run("check", "small.yaml")
+    document = json.loads(run("explain", "small.yaml", "--file", "record.json", "--json").decode(written))
+
+    assert ("nats → 1 transform" if written == "utf-8" else "nats \\u2192 1 transform").encode() in text
+    assert document["record"]["value"]["a"] == "żółw 🐢"
+
+
+def test_a_file_with_a_similar_name_is_proposed(turnout, tmp_path) -> None:
+    """A name that was mistyped, with the folder as it was typed."""
+    (tmp_path / "routes").mkdir()
+    (tmp_path / "routes" / "orders.yaml").touch()
+
+    assert turnout("check", "routes/order.yaml") == (
+        2, "", 'turnout: routes/order.yaml: no such file; did you mean "routes/orders.yaml"?\n'
+    )  # fmt: skip
+    assert turnout("check", "elsewhere/order.yaml")[2] == "turnout: elsewhere/order.yaml: no such file\n"
+
+
+def test_a_similar_id_of_a_subscription_is_proposed(turnout, tmp_path) -> None:
+    """By commands on a store, and by `explain`."""
+    stored = "subscriptions: {store: 'sqlite:///subscriptions.db'}\nmappings:"
+    (tmp_path / "small.yaml").write_text(ROUTE.replace("mappings:", stored), encoding="utf-8")
+    (tmp_path / "record.json").write_text('{"topic": "in.a", "value": {"a": "b"}}')
+    assert turnout("subscriptions", "create", "a:1", "--to", "out", "--id", "desk-7")[0] == 0
+    sentence = "turnout: no subscription has the id 'desk-8'; did you mean \"desk-7\"?\n"
+
+    assert turnout("subscriptions", "read", "desk-8") == (1, "", sentence)
+    assert turnout("explain", "small.yaml", "--file", "record.json", "--subscription", "desk-8") == (1, "", sentence)
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("variables", "coloured"),
+    [({}, True), ({"NO_COLOR": "1"}, False), ({"NO_COLOR": ""}, True), ({"TERM": "dumb"}, False)],
+)
+def test_colours_on_a_terminal(monkeypatch, variables, coloured) -> None:
+    """The part that a pattern finds is coloured, red in bold; not off a terminal, and not against the user's will."""
+    for name in ("NO_COLOR", "TERM"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    terminal, file = Terminal(), io.StringIO()
+    for stream in (terminal, file):
+        monkeypatch.setattr(sys, "stdout", stream)
+        echo_lines(["FAILED a\x1b[2J", "passed"], {"^FAILED": BAD})
+
+    assert file.getvalue() == "FAILED a\\x1b[2J\npassed\n"
+    red = "\x1b[31m\x1b[1mFAILED\x1b[0m a\\x1b[2J\npassed\n"
+    assert terminal.getvalue() == (red if coloured else file.getvalue())
 
 
 def test_benchmarks_are_listed_from_anywhere(turnout) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from turnout.cli.run import lag_watch, log_beside, run_display
+from turnout.cli.run import RunLog, lag_watch, log_beside, run_display, working
 from turnout.engine.counts import Counts
 from turnout.routes import Route
 from turnout.runtime.offsets import Progress, StartupStep
@@ -91,3 +91,46 @@ def test_a_server_that_is_away_has_no_lag(local, tmp_path, monkeypatch) -> None:
 
     with lag_watch(Route.parse(STREAM_ROUTE, {}), tmp_path if local else None) as lag:
         assert lag() is None
+
+
+def test_work_goes_on_with_details_on_a_terminal(monkeypatch) -> None:
+    """With its seconds; nothing is written off a terminal, and nothing remains on one."""
+    shown = {}
+    for terminal in (True, False):
+        out = io.StringIO()
+        screen = Console(file=out, force_terminal=terminal, width=100, highlight=False)
+        monkeypatch.setattr("turnout.cli.run.console", lambda screen=screen, **_: screen)
+        with working("comparing") as details:
+            details(lambda: "12 of 34 tasks")
+        shown[terminal] = out.getvalue()
+
+    assert "comparing: 12 of 34 tasks (0 s)" in shown[True]
+    assert shown[False] == ""
+
+
+def test_a_run_says_that_it_stops() -> None:
+    """At once, before the micro-batch under way has ended."""
+    out = io.StringIO()
+    screen = Console(file=out, force_terminal=False, width=100, highlight=False)
+    with run_display(screen, "flights") as display:
+        display.says_stopping()
+
+    assert out.getvalue() == "route flights: stopping after the micro-batch under way\n"
+
+
+def test_a_run_is_logged(caplog) -> None:
+    """Its phases, and its micro-batches with their counts, at most one every few seconds."""
+    caplog.set_level("INFO")
+    log = RunLog("flights")
+    log.waits_for(StartupStep.SESSION)
+    for batch in range(3):
+        log(progress(batch, 1000, batch))
+    log.says_stopping()
+
+    assert [record.getMessage() for record in caplog.records] == [
+        f"route flights: {StartupStep.SESSION}",
+        "route flights: batch 0",
+        "route flights: stopping after the micro-batch under way",
+    ]
+    assert vars(caplog.records[1])["counts"]["read"] == 1000
+    assert {vars(record)["route"] for record in caplog.records} == {"flights"}

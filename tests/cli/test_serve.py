@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -42,6 +45,49 @@ def test_a_wrong_request_ends_with_2_and_a_sentence(
     assert "Traceback" not in err
     assert psutil.Process().children() == before
     assert logging.root.handlers == handlers
+
+
+def json_lines(*words: str, folder: Path, until: str) -> list[dict[str, Any]]:
+    """Run a command with JSON logs until a line has a text, end it by SIGTERM, and return its lines."""
+    command = [sys.executable, "-m", "turnout", *words, "--log-format", "json"]
+    lines: list[str] = []
+    with subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            lines.append(line)
+            if until in line:
+                process.terminate()
+        assert process.wait(60) == 0
+    return [json.loads(line) for line in lines]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["kiwi-tree", "serve", "--port", "0"],
+        ["subscriptions", "serve", "--port", "0", "--store", "sqlite:///new.db"],
+    ],
+    ids=" ".join,
+)
+def test_everything_a_service_says_is_json(tmp_path: Path, words: list[str]) -> None:
+    """From its address to its end, which begins with a line at the signal."""
+    lines = json_lines(*words, folder=tmp_path, until="serving on port")
+    messages = [line.get("message", "") for line in lines]
+
+    assert [message for message in messages if message.startswith("serving on port ")] != []
+    assert "stopping after the work under way" in messages
+
+
+def test_what_ends_a_command_is_json(turnout: Callable[..., tuple[int, str, str]]) -> None:
+    """The error is a line of the log, and the exit code the same; a form that there is not is a wrong request."""
+    code, _, err = turnout("run", "missing.yaml", "--log-format", "json")
+    (line,) = map(json.loads, err.splitlines())
+
+    assert code == 2
+    assert (line["level"], line["message"]) == ("error", "missing.yaml: no such file")
+    assert turnout("deliver", "--route", "missing.yaml", "--log-format", "xml")[::2] == (
+        2, "turnout: bad configuration: 1 mistake\n  --log-format: expected text or json, found 'xml'\n"
+    )  # fmt: skip
 
 
 def test_deliver_redrive_and_enable(nats_server: NatsServer, tmp_path: Path) -> None:

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import gc
 import importlib
+import logging
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from turnout.base.terminal import printable
 from turnout.cli.exits import INTERRUPTED, OUTPUT_CLOSED, WRONG_REQUEST, exit_code_of
+from turnout.cli.output import prepare_streams, similar_file, tell
 from turnout.errors import TurnoutError, message_of
 
 
@@ -26,55 +27,79 @@ class CommandEntry(NamedTuple):
     """Command as ``--help`` and completion list it, without an import of its module.
 
     Attributes:
+        group: heading under which it is listed.
         target: the command below `turnout.cli`: a function, or the `Typer` of a group.
         help: the first paragraph of the command's own help.
     """
 
+    group: str
     target: str
     help: str
 
 
+_START: Final = "Start"
+_RUN: Final = "Run"
+_INVESTIGATE: Final = "Investigate"
+_SUBSCRIPTIONS: Final = "Subscriptions"
+_NATS_TOOLS: Final = "NATS tools"
+GROUPS: Final = (_START, _RUN, _INVESTIGATE, _SUBSCRIPTIONS, _NATS_TOOLS)
+"""Headings of ``--help``, in this order."""
+
+
 COMMANDS: Final[Mapping[str, CommandEntry]] = {
-    name: CommandEntry(target, help_)
-    for name, target, help_ in (
-        ("ack-format", "jetstream.ack_format",
+    name: CommandEntry(group, target, help_)
+    for name, group, target, help_ in (
+        ("ack-format", _NATS_TOOLS, "jetstream.ack_format",
          "Explain JSAck reply subjects of version 1 and 2 (ADR-15); 2 is the exit code for other subjects."),
-        ("bench", "bench.bench", "Measure turnout on this machine, and a baseline in the same minutes."),
-        ("check", "check.check", "Read a route and report all its mistakes, without running it."),
-        ("ctl", "ctl.ctl", "List, pause and watch the routes of a running server."),
-        ("deliver", "serve.deliver", "Post the messages for webhooks, signed and with retries, until interrupted."),
-        ("demo", "demo.demo",
+        ("bench", _RUN, "bench.bench", "Measure turnout on this machine, and a baseline in the same minutes."),
+        ("check", _START, "check.check", "Read routes and report all their mistakes, without running them."),
+        ("ctl", _RUN, "ctl.ctl", "List, watch and control the routes of a running server."),
+        ("deliver", _RUN, "serve.deliver",
+         "Post the messages for webhooks, signed and with retries, until interrupted."),
+        ("demo", _START, "demo.demo",
          "Run the main job on real servers and real data: 336,776 flights past 10,000 subscriptions."),
-        ("diff", "history.diff.diff",
+        ("diff", _INVESTIGATE, "history.diff.diff",
          "Compare two versions of a route over the same stored records; nothing is published."),
-        ("explain", "explain.explain",
+        ("explain", _INVESTIGATE, "explain.explain",
          "Show one record's way through a route: stages, mapping, subscriptions, deliveries."),
-        ("feed", "history.messages.feed",
+        ("feed", _SUBSCRIPTIONS, "history.messages.feed",
          "Read the messages of a subscription; nothing is delivered, and no copy of them is stored."),
-        ("import", "import_.import_", "Make a route, or subscriptions, of what you have already."),
-        ("kiwi-tree", "serve.kiwi_tree", "Serve the kiwi-tree registry of patterns."),
-        ("kv", "jetstream.kv", "Read, write and watch key-value buckets."),
-        ("lineage", "history.messages.lineage",
+        ("import", _START, "import_.import_", "Make a route, or subscriptions, of what you have already."),
+        ("kiwi-tree", _SUBSCRIPTIONS, "serve.kiwi_tree", "Serve the kiwi-tree registry of patterns."),
+        ("kv", _NATS_TOOLS, "jetstream.kv", "Read, write and watch key-value buckets."),
+        ("lineage", _INVESTIGATE, "history.messages.lineage",
          "Print the record, subscription and route from which a delivered message was made."),
-        ("map", "map.map_", "Show the subjects that a subject is mapped to, and the reasons."),
-        ("new", "new.new", "Write NAME.yaml with a word to each part, NAME.test.yaml and compose.yaml."),
-        ("redrive", "history.replay.redrive", "Deliver dead letters that the route can take by now."),
-        ("replay", "history.replay.replay", "Deliver a route's history again; continue an interrupted replay."),
-        ("run", "run.run", "Run a route against its servers, continuing from its checkpoint."),
-        ("schema", "check.schema",
+        ("map", _INVESTIGATE, "map.map_", "Show the subjects that a subject is mapped to, and the reasons."),
+        ("new", _START, "new.new", "Write NAME.yaml with a word to each part, NAME.test.yaml and compose.yaml."),
+        ("redrive", _INVESTIGATE, "history.replay.redrive", "Deliver dead letters that the route can take by now."),
+        ("replay", _INVESTIGATE, "history.replay.replay",
+         "Deliver a route's history again; continue an interrupted replay."),
+        ("run", _RUN, "run.run", "Run a route against its servers, continuing from its checkpoint."),
+        ("schema", _START, "check.schema",
          "Print the JSON Schema of route files, of their tests or of a server's settings, with installed plug-ins."),
-        ("serve", "serve.serve",
+        ("serve", _RUN, "serve.serve",
          "Run every route of a folder, follow its files, and answer REST, gRPC and Prometheus."),
-        ("subscriptions", "subscriptions.subscriptions", "Store subscriptions, find them, and serve them over gRPC."),
-        ("tail", "jetstream.tail",
+        ("subscriptions", _SUBSCRIPTIONS, "subscriptions.subscriptions",
+         "Store subscriptions, find them, and serve them over gRPC."),
+        ("tail", _NATS_TOOLS, "jetstream.tail",
          "Follow a stream with an ordered consumer: every message once, in order, over faults too."),
-        ("tap", "history.messages.tap",
+        ("tap", _INVESTIGATE, "history.messages.tap",
          "Watch records before and after a stage; nothing is delivered, and a run is not disturbed."),
-        ("test", "history.test.run_tests", "Run the tests of routes, and list the parts that they do not reach."),
-        ("warm-up", "run.warm_up", "Compile turnout's loops once, so that no later start waits for it."),
+        ("test", _START, "history.test.run_tests",
+         "Run the tests of routes, and list the parts that they do not reach."),
+        ("warm-up", _RUN, "run.warm_up", "Compile turnout's loops once, so that no later start waits for it."),
     )
 }  # fmt: skip
-"""The commands by name: the function or group that it is, and its help's first paragraph, as ``--help`` lists them."""
+"""The commands by name: heading, the function or group that it is, and its help's first paragraph, as ``--help`` lists
+them."""
+
+RENAMED: Final[Mapping[str, Mapping[str, str]]] = {
+    "ctl": {"--url": "--server", "--ca": "--tls-ca"},
+    "kv": {"--creds": "--credentials"},
+    "tail": {"--creds": "--credentials", "--count": "--limit"},
+}
+"""Former names of options by command: they are understood, with a note, and not listed."""
+
 
 _OBJECTS_PER_COLLECTION: Final = 50_000
 
@@ -131,6 +156,7 @@ def main() -> None:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     # A collection for each 700 objects, while modules load, costs 0.05 s and finds nothing.
     gc.set_threshold(_OBJECTS_PER_COLLECTION)
+    prepare_streams()
     try:
         build_app()()
     except SystemExit as ended:
@@ -144,13 +170,13 @@ def main() -> None:
         sys.exit(INTERRUPTED)
     except TurnoutError as failure:
         # Messages are composed without secrets; the mask is for those of other libraries that they quote.
-        sys.stderr.write(f"turnout: {printable(message_of(failure))}\n")
+        tell(message_of(failure), level=logging.ERROR, label="turnout: ")
         sys.exit(exit_code_of(failure))
     except (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError) as failure:
-        reason = (
-            "no such file" if isinstance(failure, FileNotFoundError) else (failure.strerror or str(failure)).lower()
-        )
-        sys.stderr.write(f"turnout: {printable(str(failure.filename))}: {reason}\n")
+        reason = (failure.strerror or str(failure)).lower()
+        if isinstance(failure, FileNotFoundError):
+            reason = f"no such file{similar_file(Path(failure.filename)) if failure.filename else ''}"
+        tell(f"{failure.filename}: {reason}", level=logging.ERROR, label="turnout: ")
         sys.exit(WRONG_REQUEST)
     finally:
         # The process ends: the interpreter need not look for cycles among the objects of all modules, three times.
@@ -169,14 +195,34 @@ class _CommandGroup(TyperGroup):
     """The commands of `COMMANDS`; `commands` has placeholders until one is chosen."""
 
     def __init__(self, **attributes: Any) -> None:
-        placeholders = {name: TyperCommand(name=name, help=entry.help) for name, entry in COMMANDS.items()}
+        placeholders = {
+            name: TyperCommand(name=name, help=entry.help, rich_help_panel=entry.group)
+            for name, entry in COMMANDS.items()
+        }
         super().__init__(**{**attributes, "commands": placeholders})
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - click's signature
+        """Return the names by group."""
+        return sorted(COMMANDS, key=lambda name: GROUPS.index(COMMANDS[name].group))
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Choose a command by the first argument, and import its module."""
         if args and args[0] in COMMANDS:
             self.commands[args[0]] = loaded_command(args[0], COMMANDS[args[0]])
+            args = [args[0], *_with_present_names(args[1:], RENAMED.get(args[0], {}))]
         return super().resolve_command(ctx, args)
+
+
+def _with_present_names(args: list[str], renamed: Mapping[str, str]) -> Iterator[str]:
+    """Yield the arguments, with the present names of options that were renamed, and a note for each."""
+    options = True
+    for arg in args:
+        options = options and arg != "--"
+        former, equals, value = arg.partition("=")
+        present = renamed.get(former) if options else None
+        if present is not None:
+            tell(f"{former} is called {present} now", label="note: ")
+        yield arg if present is None else f"{present}{equals}{value}"
 
 
 def loaded_command(name: str, entry: CommandEntry) -> Any:

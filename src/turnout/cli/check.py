@@ -1,4 +1,4 @@
-"""``turnout check ROUTE``: all mistakes of a route, with ``--connect`` on its servers too; ``turnout schema``."""
+"""``turnout check ROUTE…``: all mistakes of routes, with ``--connect`` of their servers too; ``turnout schema``."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from turnout.base.plural import plural
 from turnout.base.startup import paused_gc
-from turnout.base.terminal import did_you_mean, json_text, printable, printable_lines
+from turnout.base.terminal import did_you_mean, json_text
 from turnout.base.untrusted import JsonObject
 from turnout.cli.exits import DONE, FAILED, WRONG_REQUEST
-from turnout.cli.options import AsJson, RouteFile, StoreTimeout, loaded_route
+from turnout.cli.options import AsJson, RouteFiles, StoreTimeout, loaded_route, route_files
+from turnout.cli.output import BAD, DOUBTFUL, GOOD, echo_lines
 from turnout.errors import RouteError, TurnoutError
 from turnout.secrets import masked_url
 
@@ -33,8 +34,11 @@ if TYPE_CHECKING:
     from turnout.subscriptions.index import Index
 
 
+_COLOURS = {r"^failed\b": BAD, r"^ok\b": GOOD, r"^warn\b": DOUBTFUL, r"^warning:": DOUBTFUL, r"\bis fine\b": GOOD}
+
+
 def check(
-    route: RouteFile,
+    routes: RouteFiles,
     connect: Annotated[
         bool, typer.Option("--connect", help="Query servers and store, and try the route on the latest records.")
     ] = False,
@@ -44,24 +48,37 @@ def check(
     timeout: StoreTimeout = None,
     as_json: AsJson = False,
 ) -> None:
-    """Read a route and report all its mistakes, without running it."""
-    raise typer.Exit(_check(route, records if connect else None, timeout, as_json=as_json))
+    """Read routes and report all their mistakes, without running them."""
+    files = route_files(routes)
+    reports = [_check(file, records if connect else None, timeout, as_json=as_json) for file in files]
+    if as_json:
+        # Of one file, that is named: an object, as ever.
+        alone = len(routes) == 1 and files == routes
+        typer.echo(json_text(reports[0].document if alone else {"routes": [one.document for one in reports]}, indent=1))
+    raise typer.Exit(max((report.code for report in reports), key=_SEVERITY.index))
 
 
-def _check(file: Path, records: int | None, timeout: float | None, *, as_json: bool) -> int:
+_SEVERITY = (DONE, FAILED, WRONG_REQUEST)
+"""Exit codes; that of several routes is the last one here that one of them has."""
+
+
+class _Report(NamedTuple):
+    code: int
+    document: JsonObject
+
+
+def _check(file: Path, records: int | None, timeout: float | None, *, as_json: bool) -> _Report:
     try:
         # The collector would traverse the objects of all modules that this imports several times.
         with paused_gc():
             route = loaded_route(file, timeout)
     except RouteError as wrong:
-        if as_json:
-            mistakes = [_as_json(mistake) for mistake in wrong.mistakes]
-            typer.echo(json.dumps({"route": str(file), "valid": False, "mistakes": mistakes}, indent=1))
-        else:
-            typer.echo(printable(str(wrong)), err=True)
-        return WRONG_REQUEST
+        if not as_json:
+            echo_lines(str(wrong).split("\n"), {r"^.*cannot be used:?": BAD}, err=True)
+        mistakes = [_as_json(mistake) for mistake in wrong.mistakes]
+        return _Report(WRONG_REQUEST, {"route": str(file), "valid": False, "mistakes": mistakes})
     notes = [*route.notes, *route.errors.notes()]
-    report: dict[str, object] = {
+    document: JsonObject = {
         "route": str(file),
         "valid": True,
         "name": route.name,
@@ -70,16 +87,12 @@ def _check(file: Path, records: int | None, timeout: float | None, *, as_json: b
         "notes": notes,
     }
     if not as_json:
-        typer.echo(printable_lines([f"{file}: route {route.name} is fine: {route.summary()}"]))
         lines = [*(f"warning: {warning}" for warning in route.warnings), *(f"note: {note}" for note in notes)]
-        if lines:
-            typer.echo(printable_lines(lines))
+        echo_lines([f"{file}: route {route.name} is fine: {route.summary()}", *lines], _COLOURS)
     checks = [] if records is None else _probe(route, records, as_json=as_json)
-    if as_json:
-        if records is not None:
-            report["checks"] = [check.as_dict() for check in checks]
-        typer.echo(json_text(report, indent=1))
-    return DONE if all(check.ok for check in checks) else FAILED
+    if records is not None:
+        document["checks"] = [check.as_dict() for check in checks]
+    return _Report(DONE if all(check.ok for check in checks) else FAILED, document)
 
 
 def _as_json(mistake: Mistake) -> dict[str, object]:
@@ -95,7 +108,7 @@ def _probe(route: Route, records: int, *, as_json: bool) -> list[Probed]:
     for check in probe(route, records):
         checks.append(check)
         if not as_json:
-            typer.echo(printable(str(check)))
+            echo_lines(str(check).split("\n"), _COLOURS)
     return checks
 
 

@@ -8,8 +8,10 @@ import os
 import ssl
 import urllib.error
 import urllib.request
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,6 +21,7 @@ import typer
 
 from turnout.base.http_exchange import exchange
 from turnout.base.loopback import is_loopback
+from turnout.base.plural import plural
 from turnout.base.terminal import json_text, printable_lines
 from turnout.base.untrusted import JsonObject
 from turnout.cli.options import PLACE, AsJson
@@ -34,19 +37,19 @@ Route = Annotated[str, typer.Argument(help="The route's name.")]
 def _options(
     context: typer.Context,
     url: Annotated[
-        str, typer.Option("--url", envvar="TURNOUT_URL", help="Where the server is.")
+        str, typer.Option("--server", "-s", envvar="TURNOUT_URL", help="Where the server is.")
     ] = "http://127.0.0.1:8090",
     token_file: Annotated[
         Path | None,
         typer.Option(envvar="TURNOUT_TOKEN_FILE", help="File with the bearer token; or the variable TURNOUT_TOKEN."),
     ] = None,
-    ca: Annotated[Path | None, typer.Option("--ca", envvar="TURNOUT_CA", help="Authority of the server (PEM).")] = None,
+    tls_ca: Annotated[Path | None, typer.Option(envvar="TURNOUT_CA", help="Authority of the server (PEM).")] = None,
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Send the token to another machine without TLS.")
     ] = False,
 ) -> None:
-    """List, pause and watch the routes of a running server."""
-    context.obj = partial(ServerClient.of, url, token_file, ca, insecure=insecure)
+    """List, watch and control the routes of a running server."""
+    context.obj = partial(ServerClient.of, url, token_file, tls_ca, insecure=insecure)
 
 
 def list_(
@@ -180,6 +183,141 @@ def tap(
                 return
 
 
+def show(context: typer.Context, route: Route, as_json: AsJson = False) -> None:
+    """Print a route with its file, its outcomes, mistakes and started versions."""
+    client = context.obj()
+    document = client.call("GET", route_path(route))
+    revisions = client.call("GET", route_path(route, "revisions"))
+    if as_json:
+        typer.echo(json_text({**document, "revisions": revisions}, indent=1))
+        return
+    counts = [f"    {name.replace('_', ' ')}  {count:,}" for name, count in document["counts"].items() if count]
+    waiting = [f"    waits for confirmation: {change['change']}: {change['reason']}" for change in document["pending"]]
+    started = [f"{_time(one['at'])}  {one['digest']}  {one['who']}".rstrip() for one in revisions]
+    versions = [f"versions, the newest first: {len(started)}", *(f"    {line}" for line in started[:_SHOWN_VERSIONS])]
+    described = [f"    file {document['file']}", *([f"    {document['summary']}"] if document["summary"] else [])]
+    notes = [f"    note: {note}" for note in document["notes"]]
+    typer.echo(printable_lines([*_lines(document), *described, *counts, *waiting, *notes, *versions]))
+
+
+_SHOWN_VERSIONS = 5
+
+
+def letters(
+    context: typer.Context,
+    route: Route,
+    limit: Annotated[int, typer.Option(min=1, max=_ON_PAGE, help="Print this many, the newest first.")] = 20,
+    stage: Annotated[str | None, typer.Option(help="Only letters that failed in this stage.")] = None,
+    reason: Annotated[str | None, typer.Option(metavar="TEXT", help="Only letters whose reason contains this.")] = None,
+    where: Annotated[
+        str | None, typer.Option(metavar="CONDITION", help="Only letters whose records meet this, as they came.")
+    ] = None,
+    groups: Annotated[bool, typer.Option("--groups", help="Print their numbers by stage and reason instead.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Print the dead letters of a route, the newest first; `turnout redrive` delivers them."""
+    client = context.obj()
+    if groups:
+        found = client.call("GET", route_path(route, "dead-letters", "groups"))
+        lines = (f"{one['count']:>8,}  {_cause(one)}" for one in found)
+    else:
+        chosen = {"limit": limit, "stage": stage, "reason": reason, "where": where}
+        query = urlencode({name: value for name, value in chosen.items() if value is not None})
+        found = client.call("GET", f"{route_path(route, 'dead-letters')}?{query}")["items"]
+        lines = (line for letter in found for line in _letter(letter))
+    typer.echo(json_text(found, indent=1) if as_json else printable_lines(lines) if found else "no dead letters")
+
+
+def _cause(letter: JsonObject) -> str:
+    return "matched by no subscription" if letter["stage"] is None else f"{letter['stage']}: {letter['reason']}"
+
+
+def _letter(letter: JsonObject) -> Iterator[str]:
+    """Yield the lines of a dead letter: where it is, why, and the record."""
+    tries = f", redriven in vain {plural(letter['tries'], 'time')}" if letter["tries"] else ""
+    yield f"{_time(letter['stored'])}  {letter['stream']}:{letter['sequence']}  {_cause(letter)}{tries}"
+    if letter["subscription"] is not None:
+        yield f"    for {letter['subscription']} → {letter['destination']}"
+    yield f"    {json_text(letter['record'])}"
+
+
+def webhooks(
+    context: typer.Context,
+    route: Route,
+    show_letters: Annotated[
+        bool, typer.Option("--letters", help="Print the deliveries that were given up instead, the newest first.")
+    ] = False,
+    limit: Annotated[int, typer.Option(min=1, max=_ON_PAGE, help="With --letters: print this many.")] = 20,
+    as_json: AsJson = False,
+) -> None:
+    """Print the endpoints of a route's webhooks, or the deliveries that were given up."""
+    client = context.obj()
+    if show_letters:
+        found = client.call("GET", f"{route_path(route, 'webhooks', 'dead-letters')}?limit={limit}")
+        lines = [
+            f"{_time(one['at'])}  {one['position']}  {one['destination']}  {one['reason']}, "
+            f"{plural(len(one['attempts']), 'attempt')}"
+            for one in found
+        ]
+    else:
+        found = client.call("GET", route_path(route, "webhooks"))
+        lines = [line for one in found or () for line in _endpoint(one)]
+    empty = "no dispatcher runs here" if found is None else "nothing was given up" if show_letters else "no endpoints"
+    typer.echo(json_text(found, indent=1) if as_json else printable_lines(lines or [empty]))
+
+
+def _endpoint(endpoint: JsonObject) -> Iterator[str]:
+    owner = f" for {endpoint['subscription']}" if endpoint["subscription"] else ""
+    numbers = f"{endpoint['waiting']:,} waiting, {endpoint['in_flight']:,} in flight"
+    yield f"{endpoint['destination']}{owner}  {endpoint['state']}  {numbers}"
+    if endpoint["last_error"]:
+        yield f"    {_time(endpoint['last_at'])}  {endpoint['last_error']}"
+
+
+def logs(
+    context: typer.Context,
+    routes: Annotated[list[str] | None, typer.Argument(metavar="[ROUTE…]", help="Only of these routes.")] = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Print the last ones, this many.")] = 50,
+    follow: Annotated[bool, typer.Option("--follow", help="Wait for more until the command is interrupted.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a line of JSON for each.")] = False,
+) -> None:
+    """Print what happened to the routes: states with reasons, new versions, resets, losses."""
+
+    def printed(event: tuple[str, JsonObject]) -> None:
+        kind, body = event
+        typer.echo(json_text({"event": kind, **body}) if as_json else printable_lines([_event(kind, body)]))
+
+    client = context.obj()
+    wanted = (event for event in client.events("/v1/events?after=0&follow=false") if _is_of(event, routes))
+    with contextlib.closing(wanted):
+        for event in deque(wanted, maxlen=limit):
+            printed(event)
+    if not follow:
+        return
+    with contextlib.suppress(KeyboardInterrupt), contextlib.closing(client.events("/v1/events")) as events:
+        for event in events:
+            if _is_of(event, routes) and event[0] != "route.progress":
+                printed(event)
+
+
+def _is_of(event: tuple[str, JsonObject], routes: list[str] | None) -> bool:
+    return not routes or event[1]["route"] in routes
+
+
+def _event(kind: str, body: JsonObject) -> str:
+    details = (
+        f"{name} {value if isinstance(value, str) else json_text(value)}"
+        for name, value in body.items()
+        if name not in ("route", "at") and value not in (None, "", [], {})
+    )
+    return f"{_time(body['at'])}  {body['route']}  {kind.removeprefix('route.')}  {', '.join(details)}"
+
+
+def _time(seconds: float | None) -> str:
+    """Return a time in seconds as ISO 8601 in UTC; - for none."""
+    return "-" if seconds is None else datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
+
+
 def _tapped(record: JsonObject) -> Iterator[str]:
     """Yield the lines of a record: its position, and the record before and after."""
     yield f"{record['stream']}:{record['sequence']} {record['before']['topic']}  {record['stage']}: {record['outcome']}"
@@ -192,10 +330,10 @@ def _tapped(record: JsonObject) -> Iterator[str]:
         yield f"    → {message['topic']}"
 
 
-ctl = typer.Typer(help="List, pause and watch the routes of a running server.", no_args_is_help=True)
+ctl = typer.Typer(help="List, watch and control the routes of a running server.", no_args_is_help=True)
 ctl.callback()(_options)
 ctl.command("list")(list_)
-for command in (pause, resume, restart, offsets, tap):
+for command in (show, pause, resume, restart, offsets, tap, letters, webhooks, logs):
     ctl.command(command.__name__)(command)
 
 
@@ -237,11 +375,11 @@ class ServerClient:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
             problem = f"expected http://host:port or https://host:port, found {masked_url(url)!r}"
-            raise ConfigError([Mistake("--url", problem)])
+            raise ConfigError([Mistake("--server", problem)])
         token = os.environ.get(TOKEN) if token_file is None else token_file.read_text(encoding="utf-8").strip()
         if token and parts.scheme == "http" and not is_loopback(parts.hostname) and not insecure:
             problem = "a token would go to another machine in the clear: use https://, or --insecure knowingly"
-            raise ConfigError([Mistake("--url", problem)])
+            raise ConfigError([Mistake("--server", problem)])
         if token and not (token.isascii() and token.isprintable()):
             raise ConfigError([Mistake("--token-file", "expected one token, without blanks and line breaks")])
         return cls(url.rstrip("/"), token or None, ca)

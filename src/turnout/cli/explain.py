@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from turnout.base.startup import paused_gc
-from turnout.base.terminal import json_text, printable_lines
+from turnout.base.terminal import did_you_mean, json_text
 from turnout.cli.options import AsJson, AsOf, RouteFile, StoreTimeout, loaded_route
-from turnout.errors import ConfigError, Mistake
+from turnout.cli.output import BAD, DOUBTFUL, GOOD, echo_lines
+from turnout.errors import ConfigError, Mistake, SubscriptionNotFoundError
 
 if TYPE_CHECKING:
     from turnout.engine.change_event import ChangeEvent
@@ -46,8 +47,17 @@ def explain(
     # The collector would traverse the objects of all modules that this imports several times.
     with paused_gc():
         explanation = _explanation(loaded_route(route, timeout), record, file, subscription, as_of)
-    lines = explanation_lines(explanation)
-    typer.echo(json_text(explanation.as_dict(), indent=1) if as_json else printable_lines(lines))
+    if as_json:
+        typer.echo(json_text(explanation.as_dict(), indent=1))
+    else:
+        echo_lines(explanation_lines(explanation), _COLOURS)
+
+
+_COLOURS = {
+    r"^outcome  (failed|dead).*|^dead\b|^    - .*": BAD,
+    r"^outcome  delivered\b|^sent\b|^wanted\b|^    \+ .*": GOOD,
+    r"^outcome  .*|^    ~ |^note\b|^asked   .* does not want it": DOUBTFUL,
+}
 
 
 def _explanation(
@@ -67,6 +77,8 @@ def _explanation(
     subscriptions = list(subscriptions_of(route, as_of))
     index = subscription_index.Index.of(subscriptions) if route.subscriptions is not None else None
     by_id = {subscription.id: subscription for subscription in subscriptions}
+    if subscription is not None and subscription not in by_id:
+        raise SubscriptionNotFoundError(subscription, did_you_mean(subscription, by_id))
     route, notes = preflight_of_reachable(route)
     return explain(Program.of(route), batch, index, by_id, asked=subscription, notes=notes)
 

@@ -15,7 +15,7 @@ import re
 import sys
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -25,6 +25,7 @@ import typer
 from turnout.base.clocks import parse_duration
 from turnout.base.terminal import json_text, printable, printable_lines, printable_on_terminal
 from turnout.base.untrusted import decimal
+from turnout.cli.options import AsJson
 from turnout.errors import ConfigError, Mistake
 from turnout.nats.protocol.options import ConnectionOptions, option_of
 
@@ -61,7 +62,7 @@ class JetStreamAccess:
         str, typer.Option(help="Prefix of reply subjects; an account import needs an exported one.")
     ] = "_INBOX"
     credentials: Annotated[
-        Path | None, typer.Option("--credentials", "--creds", envvar="NATS_CREDS", help="Credentials file (.creds).")
+        Path | None, typer.Option("--credentials", envvar="NATS_CREDS", help="Credentials file (.creds).")
     ] = None
     user: Annotated[
         str | None, typer.Option(envvar="TURNOUT_NATS_USER", help="User; the password is in TURNOUT_NATS_PASSWORD.")
@@ -208,7 +209,7 @@ def tail(
     subject: Annotated[str, typer.Argument(help="What to follow; wildcards are allowed.")],
     stream: Annotated[str, typer.Option(help="The stream, if the subject is not to find it.")] = "",
     from_: Annotated[str, typer.Option("--from", help=f"Where to begin: {_FORMS}.")] = "new",
-    count: Annotated[int | None, typer.Option("--count", "-n", min=1, help="End after this many.")] = None,
+    count: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="End after this many.")] = None,
     wait: Annotated[float | None, typer.Option(help="End after this many seconds without a message.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON line for each message.")] = False,
     *,
@@ -465,12 +466,32 @@ def watch(
     context.obj.with_bucket(bucket, work, follows=not once and wait is None)
 
 
+def _with_json(command: Callable[..., None]) -> Callable[..., None]:
+    """Return a *command* of the group with the group's ``--json``, which is then understood in both places."""
+
+    @functools.wraps(command)
+    def with_option(*, context: typer.Context, as_json: bool, **options: Any) -> None:
+        if as_json:
+            context.obj = replace(context.obj, as_json=True)
+        command(context=context, **options)
+
+    own = inspect.signature(command, eval_str=True)
+    option = inspect.Parameter("as_json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=AsJson)
+    parameters = [
+        *(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own.parameters.values()),
+        option,
+    ]
+    with_option.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
+    with_option.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return with_option
+
+
 kv = typer.Typer(help="Read, write and watch key-value buckets.", no_args_is_help=True)
 kv.callback()(with_access(_options))
-for command in (put, create, update, get, delete, purge, keys, history, watch, buckets):
-    kv.command(command.__name__)(command)
-kv.command("create-bucket")(create_bucket)
-kv.command("delete-bucket")(delete_bucket)
+for command in (
+    put, create, update, get, delete, purge, keys, history, watch, buckets, create_bucket, delete_bucket,
+):  # fmt: skip
+    kv.command(command.__name__.replace("_", "-"))(_with_json(command))
 
 
 def ack_format(

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
+from turnout.base.terminal import did_you_mean
 from turnout.base.untrusted import decimal
-from turnout.errors import ConfigError, MissingExtraError, Mistake
+from turnout.errors import ConfigError, MissingExtraError, Mistake, SubscriptionNotFoundError, TurnoutError
 
 if TYPE_CHECKING:
     from turnout.routes import Route
@@ -23,9 +24,13 @@ if TYPE_CHECKING:
 
 
 RouteFile: TypeAlias = Annotated[Path, typer.Argument(help="The route's YAML file.", dir_okay=False)]
+RouteFiles: TypeAlias = Annotated[list[Path], typer.Argument(help="Route files, and folders of them.")]
 AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
 Master: TypeAlias = Annotated[str, typer.Option(help="Spark's master.")]
 SparkLog: TypeAlias = Annotated[Path | None, typer.Option(help="Where Spark's own messages go.")]
+LogFormat: TypeAlias = Annotated[
+    str | None, typer.Option(envvar="LOG_FORMAT", help="Form of the log on standard error: text or json. [text]")
+]
 PLACE = "a sequence, an ISO time, earliest, or {topic:partition: offset}"
 """Positions of a source, for the help of commands that begin at one."""
 
@@ -51,6 +56,30 @@ def store_url_of(url: str | None, timeout: float | None = None) -> str:
 
     url_or_default = store_url(os.environ, DEFAULT_STORE) if url is None else url
     return url_or_default if timeout is None else with_timeout(url_or_default, timeout)
+
+
+_NO_ROUTES = ("compose.yaml", "compose.yml", "docker-compose.yaml", "docker-compose.yml")
+
+
+def route_files(paths: list[Path]) -> list[Path]:
+    """Return the route files among paths, with those of folders: what `turnout serve` runs there, without tests.
+
+    Raises:
+        ConfigError: a folder has none.
+    """
+    files: dict[Path, None] = {}
+    for path in paths:
+        if not path.is_dir():
+            files[path] = None
+            continue
+        from turnout.server.watch import is_route
+
+        inside = sorted(file for file in path.iterdir() if is_route(file) and file.name not in _NO_ROUTES)
+        found = [file for file in inside if not file.name.endswith((".test.yaml", ".test.yml"))]
+        if not found:
+            raise ConfigError([Mistake(str(path), "the folder has no route file: *.yaml or *.yml")])
+        files |= dict.fromkeys(found)
+    return list(files)
 
 
 def loaded_route(file: Path, timeout: float | None) -> Route:
@@ -88,7 +117,35 @@ def opened_store(option: str | None, timeout: float | None = None, *, create: bo
 
     url = store_url_of(option, timeout)
     with closing(open_store(url if create else existing(url))) as store, acting_as(_user()):
-        yield store
+        try:
+            yield store
+        except SubscriptionNotFoundError as missing:
+            try:
+                known = store.search_by_metadata({}, limit=_COMPARED_IDS).items
+            except TurnoutError:
+                # A caller may have the right to delete, and none to search: the error is the first one.
+                raise missing from None
+            raise SubscriptionNotFoundError(missing.id, did_you_mean(missing.id, (one.id for one in known))) from None
+
+
+_COMPARED_IDS = 500
+"""Number of ids with which an unknown one is compared, for a proposal."""
+
+
+def log_as(form: str | None, level: str = "info") -> bool:
+    """Have this process log JSON lines, if that is the form; return True for these.
+
+    Raises:
+        ConfigError: there is no such form.
+    """
+    if form in (None, "text"):
+        return False
+    if form != "json":
+        raise ConfigError([Mistake("--log-format", f"expected text or json, found {form!r}")])
+    from turnout.server.logs import set_up_logs
+
+    set_up_logs(form, level)
+    return True
 
 
 def _user() -> str:

@@ -11,10 +11,10 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import typer
 from rich.console import Console, RenderableType
@@ -23,15 +23,30 @@ from rich.spinner import Spinner
 from rich.table import Table
 
 from turnout.base.background import Background
-from turnout.base.terminal import printable
+from turnout.base.plural import plural
+from turnout.base.terminal import json_text
 from turnout.cli.exits import FAILED, INTERRUPTED, stop_on_signals
-from turnout.cli.options import AsJson, RouteFile, SparkLog, StoreTimeout, check_store, loaded_route, needs_spark
+from turnout.cli.options import (
+    AsJson,
+    LogFormat,
+    RouteFile,
+    SparkLog,
+    StoreTimeout,
+    check_store,
+    loaded_route,
+    log_as,
+    needs_spark,
+)
+from turnout.cli.output import tell
 
 if TYPE_CHECKING:
     from turnout.engine.counts import Counts
     from turnout.routes import Route
     from turnout.runtime.offsets import Progress, RunResult, StartupStep
     from turnout.runtime.preflight import Lag
+
+
+_log = logging.getLogger(__name__)
 
 
 def run(
@@ -41,6 +56,7 @@ def run(
     checkpoint: Annotated[str | None, typer.Option(help="The folder of the run's progress.")] = None,
     spark_log: SparkLog = None,
     timeout: StoreTimeout = None,
+    log_format: LogFormat = None,
     as_json: AsJson = False,
     json_lines: Annotated[
         bool, typer.Option("--json-lines", help="Print a line of JSON for each micro-batch, and one at the end.")
@@ -48,6 +64,7 @@ def run(
 ) -> None:
     """Run a route against its servers, continuing from its checkpoint."""
     form = "lines" if json_lines else "json" if as_json else "text"
+    log_as(log_format)
     _run(
         loaded_route(route, timeout),
         once=once,
@@ -64,6 +81,7 @@ def _run(loaded: Route, *, once: bool, master: str, checkpoint: str | None, spar
         from turnout.loops import fill_cache
         from turnout.runtime.offsets import StartupStep
         from turnout.runtime.preflight import preflight
+        from turnout.server.logs import logs_json
         from turnout.spark.running.job import run as run_route
         from turnout.spark.session.build import route_session
         from turnout.spark.session.jvm import is_connect
@@ -72,8 +90,9 @@ def _run(loaded: Route, *, once: bool, master: str, checkpoint: str | None, spar
         block_pandas_import()
     _log_to_standard_error()
     for warning in loaded.warnings:
-        typer.echo(printable(f"warning: {warning}"), err=True)
-    screen = console(quiet=form != "text")
+        tell(str(warning), level=logging.WARNING, label="warning: ")
+    logged = logs_json()
+    screen = console(quiet=form != "text" or logged)
     # A Spark Connect server has its own, and its checkpoint is not on this machine.
     local_checkpoint = None if is_connect(master) else checkpoint_here(loaded, checkpoint)
     log = spark_log or (None if is_connect(master) else log_beside(loaded, checkpoint))
@@ -82,7 +101,7 @@ def _run(loaded: Route, *, once: bool, master: str, checkpoint: str | None, spar
         lag_watch(
             loaded, local_checkpoint if form == "text" and not (once or loaded.trigger.available_now) else None
         ) as lag,
-        run_display(screen, loaded.name, lag) as display,
+        nullcontext(RunLog(loaded.name)) if logged else run_display(screen, loaded.name, lag) as display,
     ):
         display.waits_for(StartupStep.SERVERS)
         # Before Spark is started: a server that is away should not take ten seconds to be noticed.
@@ -91,8 +110,8 @@ def _run(loaded: Route, *, once: bool, master: str, checkpoint: str | None, spar
         if not is_connect(master):
             fill_cache(lambda: display.waits_for(StartupStep.LOOPS))
         display.waits_for(StartupStep.SESSION)
-        ready = None if once else partial(typer.echo, f"route {loaded.name} is ready", err=True)
-        with stop_on_signals() as stop, route_session(loaded, master=master, log=log) as spark:
+        ready = None if once else partial(tell, f"route {loaded.name} is ready")
+        with stop_on_signals(display.says_stopping) as stop, route_session(loaded, master=master, log=log) as spark:
             result = run_route(
                 loaded,
                 spark,
@@ -103,6 +122,8 @@ def _run(loaded: Route, *, once: bool, master: str, checkpoint: str | None, spar
                 on_step=display.waits_for,
                 on_ready=ready,
             )
+    if logged:
+        _log.info("route %s has ended", loaded.name, extra={"route": loaded.name, **result_json(result)})
     if form != "text":
         typer.echo(json.dumps(result_json(result), indent=1 if form == "json" else None))
     screen.print(run_summary(loaded.name, result))
@@ -164,7 +185,7 @@ def result_json(result: RunResult) -> dict[str, object]:
     }
 
 
-def warm_up() -> None:
+def warm_up(as_json: AsJson = False) -> None:
     """Compile turnout's loops once, so that no later start waits for it.
 
     Compiled code is kept in the user's cache, or in the folder that TURNOUT_LOOPS_CACHE names. It runs on each CPU
@@ -173,15 +194,18 @@ def warm_up() -> None:
     from turnout.errors import TurnoutError
     from turnout.loops.compiled import cache_folder, cache_is_filled, compile_loops
 
+    def report(text: str, *, compiled: bool) -> None:
+        typer.echo(json_text({"compiled": compiled, "folder": str(cache_folder())}) if as_json else text)
+
     if cache_is_filled():
-        typer.echo(f"the loops are compiled already: {cache_folder()}")
+        report(f"the loops are compiled already: {cache_folder()}", compiled=False)
         return
-    with console().status("compiling, once") as status:
+    with console(quiet=as_json).status("compiling, once") as status:
         if not compile_loops(lambda name, number, count: status.update(f"compiling {name} ({number} of {count})")):
             raise TurnoutError('Numba, which compiles the loops, is missing: install "turnout[spark]"')
     if not cache_is_filled():
         raise TurnoutError("the loops were compiled, but nothing could be kept; a warning above has the reason")
-    typer.echo(f"compiled into {cache_folder()}")
+    report(f"compiled into {cache_folder()}", compiled=True)
 
 
 class Advance(Protocol):
@@ -226,6 +250,42 @@ def loading(screen: Console, label: str, total: int) -> Iterator[Advance]:
     with Bar(*columns, console=screen) as bar:
         task = bar.add_task(label, total=total)
         yield lambda done: bar.update(task, completed=done)
+
+
+Details = Callable[[Callable[[], str]], None]
+"""Takes a function that returns what to show of work that goes on."""
+
+
+@contextmanager
+def working(label: str, *, quiet: bool = False) -> Iterator[Details]:
+    """Show on a terminal that work goes on, for how long, and details of it; off one, nothing."""
+    screen = console(quiet=quiet)
+    details: list[Callable[[], str]] = [lambda: ""]
+    if quiet or not screen.is_terminal:
+        yield details.append
+        return
+    begun = time.monotonic()
+    spinner = Spinner("dots")
+
+    def renderable() -> RenderableType:
+        detail = details[-1]()
+        spinner.update(text=f"{label}{detail and f': {detail}'} ({time.monotonic() - begun:.0f} s)")
+        return spinner
+
+    with Live(console=screen, transient=True, get_renderable=renderable):
+        yield details.append
+
+
+def tasks_done(spark: Any) -> str:
+    """Return the number of finished tasks of the stages that Spark executes; "" if none runs, or it cannot be asked."""
+    # Spark Connect has no context, and a JVM that ends is the failure of the work itself.
+    with suppress(Exception):
+        tracker = spark.sparkContext.statusTracker()
+        infos = [info for stage in tracker.getActiveStageIds() if (info := tracker.getStageInfo(stage)) is not None]
+        if infos:
+            done, count = sum(info.numCompletedTasks for info in infos), sum(info.numTasks for info in infos)
+            return f"{done:,} of {plural(count, 'task')}"
+    return ""
 
 
 def visible_counts(counts: Counts) -> list[tuple[str, int]]:
@@ -314,6 +374,11 @@ class RunDisplay:
             rate = f"({self._rate(progress):,.0f} records/s{lag})"
             self._screen.print(f"batch {progress.batch}: {numbers} {rate}", soft_wrap=True)
 
+    def says_stopping(self) -> None:
+        """Say that the run was asked to stop: a micro-batch under way may take a while."""
+        again = "; Ctrl-C again ends at once, and the next run repeats it" if self._screen.is_terminal else ""
+        self._screen.print(f"route {self._name}: stopping after the micro-batch under way{again}", soft_wrap=True)
+
     def close(self) -> None:
         """Take the display off the screen."""
         if self._live is not None:
@@ -349,6 +414,29 @@ class RunDisplay:
         """Return the records read per second of the last ten seconds; of all until there are two micro-batches."""
         since, before = self._reads[0] if len(self._reads) > 1 else (0.0, 0)
         return (progress.counts.read - before) / max(progress.seconds - since, 1e-9)
+
+
+class RunLog:
+    """Phases of a run and its micro-batches as lines of the log, in place of a display; see `RunDisplay`."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._logged_at = float("-inf")
+
+    def waits_for(self, step: StartupStep) -> None:
+        """Log the phase of the run before its first micro-batch."""
+        _log.info("route %s: %s", self._name, step, extra={"route": self._name})
+
+    def __call__(self, progress: Progress) -> None:
+        """Log the progress of the run, every few seconds."""
+        if time.monotonic() - self._logged_at >= _PLAIN_EVERY_SECONDS:
+            self._logged_at = time.monotonic()
+            details = {"route": self._name, "batch": progress.batch, "counts": progress.counts.as_dict()}
+            _log.info("route %s: batch %s", self._name, progress.batch, extra=details)
+
+    def says_stopping(self) -> None:
+        """Log that the run was asked to stop."""
+        _log.info("route %s: stopping after the micro-batch under way", self._name, extra={"route": self._name})
 
 
 def _lag_rows(lag: Lag | None) -> list[tuple[str, str]]:

@@ -14,11 +14,23 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from turnout.base.terminal import json_text
-from turnout.cli.exits import FAILED, INTERRUPTED, stop_on_signals
-from turnout.cli.options import AsJson, StoreTimeout, StoreUrl, loaded_route, opened_store, store_url_of
+from turnout.cli.exits import FAILED, INTERRUPTED, read_again, stop_on_signals
+from turnout.cli.options import (
+    AsJson,
+    LogFormat,
+    StoreTimeout,
+    StoreUrl,
+    loaded_route,
+    log_as,
+    opened_store,
+    store_url_of,
+)
+from turnout.cli.output import tell
 from turnout.errors import ConfigError, MissingExtraError, Mistake
 
 if TYPE_CHECKING:
+    from turnout.delivery.dispatcher import Dispatcher
+    from turnout.delivery.failures import DeliveryCounts
     from turnout.rpc.server import RpcServer
 
 
@@ -37,7 +49,7 @@ def serve(
         str | None, typer.Option(help="NAME[,NAME]: variables that route texts from callers may name. [none]")
     ] = None,
     insecure: Annotated[bool, typer.Option(help="Serve other machines without TLS or tokens.")] = False,
-    log_format: Annotated[str | None, typer.Option(help="text or json.")] = None,
+    log_format: LogFormat = None,
     log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error. [LOG_LEVEL]")] = None,
 ) -> None:
     """Run every route of a folder, follow its files, and answer REST, gRPC and Prometheus."""
@@ -85,8 +97,8 @@ def _serve(paths: list[Path], config_file: Path | None, timeout: float | None, *
     # Beside the start: until then, interpreted loops answer.
     compile_in_background()
     server = RouteServer(config, paths, config_file=file, environment=os.environ, pages=add_console)
-    with stop_on_signals() as stop, server:
-        typer.echo(f"serving on {server.url}", err=True)
+    with stop_on_signals(on_hangup=read_again) as stop, server:
+        tell(f"serving on {server.url}")
         server.wait(stop)
 
 
@@ -121,6 +133,7 @@ def serve_subscriptions(
     retention: Annotated[
         str | None, typer.Option(help="Retention of deleted subscriptions: 12h, 30d, 0, forever.")
     ] = None,
+    log_format: LogFormat = None,
     log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error. [LOG_LEVEL]")] = None,
 ) -> None:
     """Serve subscriptions over gRPC until SIGTERM or SIGINT; other settings are read from the environment."""
@@ -144,6 +157,7 @@ def serve_subscriptions(
         log_level=log_level,
         allow_destinations=tuple(allow_destinations) if allow_destinations else None,
     )
+    log_as(log_format, settings.log_level)
     secret_keys(os.environ)
     # Beside the opening of the store: until then, calls are answered by interpreted loops.
     compile_in_background()
@@ -162,8 +176,8 @@ def serve_until_stopped(server: RpcServer) -> None:
     gc.freeze()
     # A thread that computes gives way to the next call after a millisecond; Python's usual is five.
     sys.setswitchinterval(0.001)
-    with stop_on_signals() as stopped, server:
-        typer.echo(f"serving on port {server.port}", err=True)
+    with stop_on_signals(on_hangup=read_again) as stopped, server:
+        tell(f"serving on port {server.port}")
         stopped.wait()
 
 
@@ -178,6 +192,7 @@ def serve_kiwi_tree(
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Serve without TLS to other machines. [API_INSECURE]")
     ] = False,
+    log_format: LogFormat = None,
     log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error. [LOG_LEVEL]")] = None,
 ) -> None:
     """Serve the registry over gRPC until SIGTERM or SIGINT."""
@@ -188,6 +203,7 @@ def serve_kiwi_tree(
     settings = ServerSettings.from_environment(
         os.environ, host=host, port=port, insecure=insecure or None, log_level=log_level
     )
+    log_as(log_format, settings.log_level)
     registry = KiwiTree(file)
     try:
         serve_until_stopped(kiwi_tree_server(registry, settings))
@@ -199,6 +215,10 @@ kiwi_tree = typer.Typer(help="Serve the kiwi-tree registry of patterns.", no_arg
 # A callback keeps "serve" a word of its own although it is the only command.
 kiwi_tree.callback()(_group)
 kiwi_tree.command("serve")(serve_kiwi_tree)
+
+
+def _count_text(counts: DeliveryCounts) -> str:
+    return ", ".join(f"{name} {number:,}" for name, number in asdict(counts).items())
 
 
 def deliver(
@@ -216,11 +236,14 @@ def deliver(
         typer.Option(metavar="DESTINATION", help="Send requests again to an endpoint that answered 410, and end."),
     ] = None,
     timeout: StoreTimeout = None,
+    log_format: LogFormat = None,
     as_json: AsJson = False,
 ) -> None:
     """Post the messages for webhooks, signed and with retries, until interrupted."""
+    from turnout.cli.run import working
     from turnout.delivery import service
 
+    in_json = log_as(log_format)
     loaded = loaded_route(route, timeout)
 
     if redrive or letter or enable:
@@ -231,10 +254,12 @@ def deliver(
         if len(known) < len(enable or ()) or (not redrive and count < len({*(letter or ())})):
             raise typer.Exit(FAILED)
         return
-    with stop_on_signals() as stop:
-        counts = asyncio.run(service.deliver(loaded, stop, drain=drain))
-    numbers = asdict(counts)
-    text = ", ".join(f"{name} {number:,}" for name, number in numbers.items())
-    typer.echo(json_text({"counts": numbers}) if as_json else text)
+    with stop_on_signals() as stop, working("delivering", quiet=as_json or in_json) as details:
+
+        def ready(dispatcher: Dispatcher) -> None:
+            details(lambda: _count_text(dispatcher.counts))
+
+        counts = asyncio.run(service.deliver(loaded, stop, drain=drain, ready=ready))
+    typer.echo(json_text({"counts": asdict(counts)}) if as_json else _count_text(counts))
     if drain and stop.is_set():
         raise typer.Exit(INTERRUPTED)

@@ -52,6 +52,21 @@ def test_the_file_of_the_tests_stands_for_its_route(turnout, folder) -> None:
         assert (code, err, out.count("small: 1 passed")) == (0, "", 1)
 
 
+def test_a_folder_of_routes(turnout, folder) -> None:
+    """Those with tests are tested; the others are named. A route without tests that is named is a wrong request."""
+    write_tests(folder, PASSES)
+    (folder / "bare.yaml").write_text(TEXT, encoding="utf-8")
+
+    code, out, err = turnout("test", ".")
+
+    assert (code, err, out.count("small: 1 passed")) == (0, "note: bare.yaml has no tests\n", 1)
+    assert turnout("test", "bare.yaml")[0] == 2
+    (folder / "small.yaml").unlink()
+    (folder / "small.test.yaml").unlink()
+    code, _, err = turnout("test", ".")
+    assert (code, "no route there has tests" in err) == (2, True)
+
+
 def test_tests_without_a_route(turnout, folder) -> None:
     """One sentence says what to name, whatever the file is called."""
     tests = write_tests(folder, PASSES)

@@ -5,22 +5,32 @@ from __future__ import annotations
 import json
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
-from turnout.base.terminal import printable_lines
 from turnout.cli.exits import FAILED
 from turnout.cli.options import AsJson, Master, SparkLog, StoreTimeout, check_store, in_time, moments_of, needs_spark
+from turnout.cli.output import BAD, DOUBTFUL, GOOD, echo_lines
 from turnout.errors import ConfigError, Mistake
 
 if TYPE_CHECKING:
+    from turnout.cli.run import Details
     from turnout.history.diff.report import DiffReport
     from turnout.history.versions import Version
     from turnout.subscriptions.past import Moment
 
     Moments: TypeAlias = tuple[Moment | None, Moment | None]
+
+
+_COLOURS = {
+    r"^no differences$": GOOD,
+    r"^(deliveries lost|fail otherwise): .*": BAD,
+    r"^deliveries gained: .*": GOOD,
+    r"^(deliveries moved|(values|keys|headers) changed): .*": DOUBTFUL,
+}
 
 
 def diff(
@@ -63,6 +73,7 @@ def diff(
     timeout: StoreTimeout = None,
 ) -> None:
     """Compare two versions of a route over the same stored records; nothing is published."""
+    from turnout.cli.run import working
     from turnout.history.diff.differences import TOTALS, Threshold
     from turnout.history.diff.report import html_page, report_json, report_lines
 
@@ -72,12 +83,18 @@ def diff(
     with ExitStack() as resources:
         old, new = _versions(versions, git, (old_subscriptions, new_subscriptions), resources, moments)
         old, new = (replace(version, route=in_time(version.route, timeout)) for version in (old, new))
-        report = _compared(old, new, (start, end), moments, examples=examples, master=master, log=spark_log)
+        with working("comparing", quiet=as_json) as details:
+            report = _compared(
+                old, new, (start, end), moments, examples=examples, master=master, log=spark_log, details=details
+            )
     if html is not None:
         html.write_text(html_page(report), encoding="utf-8")
-    typer.echo(json.dumps(report_json(report), indent=1) if as_json else printable_lines(report_lines(report)))
+    if as_json:
+        typer.echo(json.dumps(report_json(report), indent=1))
+    else:
+        echo_lines(report_lines(report), _COLOURS)
     if threshold is not None and threshold.holds(report.differences.totals):
-        typer.echo(f"turnout: {threshold.text} holds", err=True)
+        echo_lines([f"turnout: {threshold.text} holds"], {"^.*$": BAD}, err=True)
         raise typer.Exit(FAILED)
 
 
@@ -128,11 +145,12 @@ def _compared(
     examples: int,
     master: str,
     log: Path | None,
+    details: Details,
 ) -> DiffReport:
     with needs_spark():
         from turnout.base.startup import block_pandas_import
-        from turnout.cli.run import log_beside
         from turnout.spark.history.diff import RecordSpan, check_source, diff, same_source
+        from turnout.cli.run import log_beside, tasks_done
         from turnout.spark.session.build import route_session
 
     block_pandas_import()
@@ -142,7 +160,9 @@ def _compared(
     for version in (old, new):
         check_store(version.route)
     check_source(new.route)
+    details(lambda: "starting Spark")
     with route_session(new.route, master=master, log=log or log_beside(new.route, None)) as spark:
+        details(partial(tasks_done, spark))
         names = old.name, new.name
         return diff(
             old.route,

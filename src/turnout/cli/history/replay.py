@@ -101,7 +101,11 @@ def _carried_out(plan: ReplayPlan, master: str, part: int, *, dry_run: bool, qui
         # Nothing is to be resumed: the first signal ends it.
         with session() as spark:
             return rehearse(plan, spark)
-    with stop_on_signals() as stop, session() as spark, run_display(screen, plan.route.name) as display:
+    with (
+        run_display(screen, plan.route.name) as display,
+        stop_on_signals(display.says_stopping) as stop,
+        session() as spark,
+    ):
         return carry_out(plan, spark, stop=stop, on_progress=display, at_once=part)
 
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from turnout.base.terminal import printable_lines
 from turnout.cli.exits import FAILED
-from turnout.cli.options import AsJson, StoreTimeout, loaded_route
+from turnout.cli.options import AsJson, StoreTimeout, loaded_route, route_files
+from turnout.cli.output import BAD, DOUBTFUL, GOOD, echo_lines, tell
 from turnout.errors import ConfigError, Mistake
 
 if TYPE_CHECKING:
@@ -20,10 +20,20 @@ if TYPE_CHECKING:
     from turnout.routes import Route
 
 
+_COLOURS = {
+    r"^FAILED\b": BAD,
+    r"\b[0-9,]+ passed, [0-9,]+ failed\b": BAD,
+    r"\b[0-9,]+ passed\b": GOOD,
+    r"^    no test reaches\b": DOUBTFUL,
+}
+
+
 def run_tests(
     routes: Annotated[
         list[Path],
-        typer.Argument(help="Route files; their tests are in them, or beside them. NAME.test.yaml selects its route."),
+        typer.Argument(
+            help="Route files, and folders; their tests are in them, or beside them. NAME.test.yaml selects its route."
+        ),
     ],
     matching: Annotated[
         str | None, typer.Option("-k", metavar="TEXT", help="Run only tests whose name contains this.")
@@ -39,12 +49,22 @@ def run_tests(
 ) -> None:
     """Run the tests of routes, and list the parts that they do not reach."""
     from turnout.base.startup import block_pandas_import
-    from turnout.history.suite.suite import route_file_of
+    from turnout.history.suite.suite import NoTestsError, route_file_of
 
     block_pandas_import()
     # Of *.yaml the shell makes both: the route and its tests.
-    files = dict.fromkeys(map(route_file_of, routes))
-    reports = [_run(file, matching, timeout, update=update) for file in files]
+    files = dict.fromkeys(map(route_file_of, route_files(routes)))
+    named = {route_file_of(path) for path in routes if not path.is_dir()}
+    reports = []
+    for file in files:
+        try:
+            reports.append(_run(file, matching, timeout, update=update))
+        except NoTestsError:
+            if file in named:
+                raise
+            tell(f"{file} has no tests", label="note: ")
+    if not reports:
+        raise ConfigError([Mistake(", ".join(map(str, routes)), "no route there has tests")])
     if matching is not None and not any(report.results for report in reports):
         raise ConfigError([Mistake("-k", f"no test has {matching!r} in its name")])
     if junit is not None:
@@ -57,7 +77,7 @@ def run_tests(
         typer.echo(json.dumps({"routes": [report_json(report) for report in reports]}, indent=1))
     else:
         for report in reports:
-            typer.echo(printable_lines(_lines(report, whole=matching is None)))
+            echo_lines(_lines(report, whole=matching is None), _COLOURS)
     if not all(report.passed for report in reports):
         raise typer.Exit(FAILED)
 

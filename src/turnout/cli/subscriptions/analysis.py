@@ -15,7 +15,7 @@ import typer
 from turnout.base.plural import first_names, plural
 from turnout.base.terminal import json_text, printable_lines
 from turnout.cli.options import AsJson, Master, StoreTimeout, StoreUrl, needs_spark, opened_store
-from turnout.cli.run import log_beside
+from turnout.cli.run import log_beside, working
 from turnout.errors import ConfigError, Mistake
 
 if TYPE_CHECKING:
@@ -50,7 +50,8 @@ def analyze(
     if spark and route is None:
         raise ConfigError([Mistake("--spark", "expected --against: without records there is nothing to match")])
     count = _local_traffic if not spark else partial(_in_tasks, master)
-    analysis = _analysis(snapshot, route, partial(count, begin=begin, end=end), server, hottest)
+    with working("analysing", quiet=as_json):
+        analysis = _analysis(snapshot, route, partial(count, begin=begin, end=end), server, hottest)
     if route is not None:
         from turnout.engine.metadata import doubtful_leaves
 

@@ -208,11 +208,16 @@ class Suite:
         return cls(file, tuple(cases), prefix)
 
 
+class NoTestsError(ConfigError):
+    """Raised when a route has no tests."""
+
+
 def load_suites(route_file: FilePath, route: Route) -> list[Suite]:
     """Load the tests of a route: ``tests`` in its file, and ``NAME.test.yaml`` next to it.
 
     Raises:
-        ConfigError: one of them is wrong, or there are none.
+        ConfigError: one of them is wrong.
+        NoTestsError: there are none.
     """
     beside_route = route_file.with_name(f"{route_file.stem}{_BESIDE}")
     suites = [Suite.parse(route_file.read_text(encoding="utf-8"), route, route_file, ("tests",))]
@@ -220,7 +225,7 @@ def load_suites(route_file: FilePath, route: Route) -> list[Suite]:
         suites.append(Suite.parse(beside_route.read_text(encoding="utf-8"), route, beside_route))
     found = [suite for suite in suites if suite is not None]
     if not found:
-        raise ConfigError([Mistake("tests", f"{route_file} has none, and there is no {beside_route.name} beside it")])
+        raise NoTestsError([Mistake("tests", f"{route_file} has none, and there is no {beside_route.name} beside it")])
     return found
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from typing import Annotated
 
-from fastapi import APIRouter, Header, Response
+from fastapi import APIRouter, Header, Query, Response
 from fastapi.responses import JSONResponse, StreamingResponse
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
 from pydantic import BaseModel, Field
@@ -16,6 +17,7 @@ from turnout.errors import ConfigError, Mistake
 from turnout.server.events import Event, Events
 from turnout.server.rest.dependencies import PartsDep, Reads, in_pool
 from turnout.server.rest.models import SequenceNumber
+from turnout.server.routes.state import State
 
 events_router = APIRouter(prefix="/v1", tags=["events"])
 
@@ -32,6 +34,7 @@ async def events(
     parts: PartsDep,
     _: Reads,
     after: SequenceNumber | None = None,
+    follow: Annotated[bool, Query(description="false: end after the stored events")] = True,
     last_event_id: Annotated[str | None, Header(description="id of the last event that the browser saw")] = None,
 ) -> StreamingResponse:
     last_sent = after
@@ -41,13 +44,21 @@ async def events(
             mistake = Mistake("Last-Event-ID", f"expected the id of an event, found {last_event_id!r:.80}")
             raise ConfigError([mistake], what="bad request")
     headers = {"X-Accel-Buffering": "no"}
-    return StreamingResponse(_stream(parts.events, last_sent), media_type="text/event-stream", headers=headers)
+    stream = _stream(parts.events, last_sent) if follow else _stored(parts.state, last_sent or 0)
+    return StreamingResponse(stream, media_type="text/event-stream", headers=headers)
 
 
 async def _stream(events: Events, after: int | None) -> AsyncIterator[str]:
     yield f"retry: {_RETRY_MILLISECONDS}\n\n"
     async for event in events.listen(after):
         yield ": nothing new\n\n" if event is None else _written(event)
+
+
+async def _stored(state: State, last: int) -> AsyncIterator[str]:
+    while page := await asyncio.to_thread(state.events, last):
+        for stored in page:
+            last = stored.id
+            yield _written(Event.of(stored))
 
 
 def _written(event: Event) -> str:
