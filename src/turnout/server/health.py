@@ -19,6 +19,7 @@ from turnout.secrets import masked_url
 from turnout.server.routes.state import Losses, State
 from turnout.server.routes.supervisor import Phase, Runner
 from turnout.server.routes.table import RouteEntry
+from turnout.server.errors import RouteNotFoundError
 from turnout.subscriptions.deadline import within
 
 _AT_WORK = (Phase.STARTING, Phase.RUNNING, Phase.WAITING, Phase.STOPPING)
@@ -333,11 +334,15 @@ class Health:
         self._store = store
         self._routes = routes
         self._counted = counted
+        self._entries: dict[str, RouteEntry] = {}
+        # Asking for the routes waits while files are read, which requests do not.
+        self._routes_check = Check("list of routes", self._find_routes)
         self._spark_check = Check("Spark session", self._spark_problem)
         self._store_check = Check("store", self._store_problem)
 
     def start(self) -> None:
         """Start the checks, each on its own thread, so that a slow one does not delay the other."""
+        self._routes_check.start()
         self._spark_check.start()
         self._store_check.start()
 
@@ -345,9 +350,11 @@ class Health:
         """Stop the checks, without waiting for pending results."""
         self._spark_check.stop()
         self._store_check.stop()
+        self._routes_check.stop()
 
     def check(self) -> None:
         """Run all checks now."""
+        self._routes_check.run()
         self._spark_check.run()
         self._store_check.run()
 
@@ -358,17 +365,14 @@ class Health:
 
     def ready(self) -> Readiness:
         """Return the readiness of the server, with the missing parts."""
+        entries = self._entries
         problems: dict[str, str] = {}
-        names: set[str] = set()
-        for entry in self._routes():
-            names.add(entry.name)
-            if entry.name in self._counted or EVERY_ROUTE in self._counted:
-                problems |= self.route(entry).problems
-        missing = {f"route {name}": "there is no such route" for name in self._counted if name != EVERY_ROUTE}
-        problems |= {part: problem for part, problem in missing.items() if part.removeprefix("route ") not in names}
+        for name in entries if EVERY_ROUTE in self._counted else self._counted:
+            entry = entries.get(name)
+            problems |= {f"route {name}": "there is no such route"} if entry is None else self._problems(entry)
         if not self._survey.has_measured:
             problems["routes"] = "the server is starting"
-        of_routes = {_dispatcher_of(name) for name in names}
+        of_routes = {_dispatcher_of(name) for name in entries}
         problems |= {
             f"thread {status.name}": status.problem
             for status in statuses()
@@ -377,18 +381,32 @@ class Health:
         problems_of = {"spark": self._spark_check.problem, "store": self._store_check.problem}
         return Readiness(problems | {part: problem for part, problem in problems_of.items() if problem is not None})
 
-    def route(self, entry: RouteEntry) -> Readiness:
-        """Return the health of a route: its own state, its servers, and its dispatcher. A paused route is well."""
+    def route(self, name: str) -> Readiness:
+        """Return the health of a route: its own state, its servers, and its dispatcher. A paused route is well.
+
+        Raises:
+            RouteNotFoundError: there was none of that name at the last check.
+        """
+        entry = self._entries.get(name)
+        if entry is None:
+            raise RouteNotFoundError(name)
+        return Readiness(self._problems(entry))
+
+    def _problems(self, entry: RouteEntry) -> dict[str, str]:
         problems = {}
         status = entry.status
         if status.phase in _UNWELL:
-            problems[f"route {entry.name}"] = f"is {status.phase}: {status.reason}".rstrip(": ")
+            # Without the reason: a probe has no token, and a reason may quote a record.
+            problems[f"route {entry.name}"] = f"is {status.phase}; its page, and /v1/routes, have the reason"
         away = self._survey.problems.get(entry.name)
         if away is not None:
             problems[f"route {entry.name}"] = away
         dispatcher = _dispatcher_of(entry.name)
-        problems |= {f"thread {one.name}": one.problem for one in statuses() if one.problem and one.name == dispatcher}
-        return Readiness(problems)
+        threads = (status for status in statuses() if status.problem and status.name == dispatcher)
+        return problems | {f"thread {status.name}": status.problem for status in threads}
+
+    def _find_routes(self) -> None:
+        self._entries = {entry.name: entry for entry in self._routes()}
 
     def _spark_problem(self) -> str | None:
         return None if self._runner.alive() else "the Spark session has ended"

@@ -103,7 +103,7 @@ async def live(parts: PartsDep) -> JSONResponse:
 async def ready(
     parts: PartsDep, route: Annotated[str | None, Query(description="name of a route; the server if not given")] = None
 ) -> JSONResponse:
-    readiness = parts.health.ready() if route is None else parts.health.route(parts.routes.entry(route))
+    readiness = parts.health.ready() if route is None else parts.health.route(route)
     return JSONResponse({"ready": readiness.ready, "problems": readiness.problems}, 200 if readiness.ready else 503)
 
 
