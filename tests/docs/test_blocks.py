@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyspark
 import pytest
 import yaml
 from jsonschema import Draft202012Validator
@@ -71,6 +72,8 @@ def kinds() -> set[tuple[str, str]]:
 
 
 HERE = {
+    ("cluster.md", "yaml"),
+    ("deploy.md", "yaml"),
     ("encodings.md", "proto"),
     ("encodings.md", "yaml"),
     ("from-eventbridge.md", "yaml"),
@@ -107,6 +110,27 @@ def test_the_settings_of_a_server() -> None:
     """The page's turnout.yaml is one by its schema."""
     schema = Draft202012Validator(model_schema(ServerConfig))
     block = next(block for block in blocks("server.md", "yaml") if block.text.startswith("listen:"))
+
+    assert list(schema.iter_errors(yaml.safe_load(block.text))) == []
+
+
+def test_the_checkpoint_of_the_page_on_clusters() -> None:
+    """It is read as a part of a route; the library has the version of PySpark's own of Hadoop."""
+    (block,) = blocks("cluster.md", "yaml")
+    route = 'name: far\nsource: {format: nats, servers: "nats://127.0.0.1", stream: S}\n'
+    loaded = Route.parse(route + 'sink: {format: nats, servers: "nats://127.0.0.1", stream: null}\n' + block.text, {})
+    jars = Path(pyspark.__file__).parent / "jars"
+    (client,) = jars.glob("hadoop-client-api-*.jar")
+
+    assert loaded.checkpoint == "s3a://bucket/turnout/orders"
+    assert loaded.spark["spark.jars.packages"].rpartition(":")[2] in client.name
+
+
+def test_the_values_of_the_page_on_deployments() -> None:
+    """They meet the schema of the chart."""
+    chart = ROOT / "deploy" / "helm" / "turnout" / "values.schema.json"
+    (block,) = blocks("deploy.md", "yaml")
+    schema = Draft202012Validator(yaml.safe_load(chart.read_text(encoding="utf-8")))
 
     assert list(schema.iter_errors(yaml.safe_load(block.text))) == []
 
