@@ -19,7 +19,7 @@ from turnout.errors import ConfigError, StoreUnavailableError, SubscriptionError
 from turnout.rpc.client import Channel
 from turnout.rpc.remote_store import RemoteStore
 from turnout.rpc.server import subscriptions_server
-from turnout.rpc.tokens import AcceptedToken
+from turnout.rpc.tokens import AcceptedToken, read_tokens
 from turnout.rpc.v1 import subscriptions_pb2 as pb
 from turnout.subscriptions import open_store
 
@@ -169,6 +169,52 @@ def test_mutual_tls(backing, settings, certificates):
         for name in ("stranger", None):
             with client(name) as store, pytest.raises(StoreUnavailableError):
                 store.revision()
+
+
+def test_a_renewed_certificate(backing, settings, certificates, tmp_path, monkeypatch):
+    """New connections get it, also of another authority; a pair that does not fit is not used."""
+    monkeypatch.setattr("turnout.base.files._LOOK_SECONDS", 0.0)
+    pair = {"pem": tmp_path / "tls.crt", "key": tmp_path / "tls.key"}
+
+    def install(name, *kinds):
+        for kind in kinds or pair:
+            pair[kind].write_bytes((certificates / f"{name}.{kind}").read_bytes())
+
+    def is_served(authority):
+        with RemoteStore(Channel(f"localhost:{server.port}", ca=certificates / authority, timeout=3)) as store:
+            try:
+                return store.revision() == 0
+            except StoreUnavailableError:
+                return False
+
+    install("server")
+    secured = replace(settings, tls_certificate=pair["pem"], tls_key=pair["key"])
+    with subscriptions_server(backing, secured) as server:
+        assert [is_served("ca.pem"), is_served("other.pem")] == [True, False]
+        install("stranger", "pem")
+        assert is_served("ca.pem")
+        install("stranger", "key")
+        assert [is_served("ca.pem"), is_served("other.pem")] == [False, True]
+
+
+def test_a_renewed_token_of_a_client(backing, settings, tmp_path, monkeypatch):
+    """The file of a client's token is read again; while it is not there the former token is used."""
+    monkeypatch.setattr("turnout.base.files._LOOK_SECONDS", 0.0)
+    accepted, own = tmp_path / "accepted", tmp_path / "own"
+    accepted.write_text("first")
+    own.write_text("first\n")
+    with (
+        subscriptions_server(backing, replace(settings, tokens=read_tokens(accepted))) as server,
+        RemoteStore(Channel.parse(f"grpc://127.0.0.1:{server.port}?token-file={own}&timeout=10")) as store,
+    ):
+        assert store.revision() == 0
+        accepted.write_text("second")
+        with pytest.raises(SubscriptionError, match="UNAUTHENTICATED"):
+            store.revision()
+        own.write_text("second\n")
+        assert store.revision() == 0
+        own.unlink()
+        assert store.revision() == 0
 
 
 def test_message_size(backing, settings):

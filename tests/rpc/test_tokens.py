@@ -151,3 +151,23 @@ def test_few_calls_wait_for_scrypt(file, monkeypatch):
     finally:
         going.set()
         computing.join()
+
+
+def test_a_changed_file_is_followed(file, monkeypatch, caplog):
+    """A removed token stops working, a new one works; a file that cannot be used changes nothing, and is logged."""
+    monkeypatch.setattr("turnout.base.files._LOOK_SECONDS", 0.0)
+    path = file({"hash": sha256("a"), "tenant": "acme"}, {"hash": sha256("b"), "tenant": "acme"})
+    tokens = Tokens(read_tokens(path))
+    assert tokens.caller("a") == tokens.remembered("a") is not None
+    assert tokens.caller("c") is None
+
+    file({"hash": sha256("b"), "tenant": "other"}, {"hash": sha256("c"), "tenant": "acme"})
+
+    assert tokens.remembered("a") is None
+    assert [tokens.caller(token) is not None for token in "abc"] == [False, True, True]
+    assert tokens.caller("b").tenant == "other"
+    file(text="- hash: nothing")
+    assert [tokens.caller(token) is not None for token in "abc"] == [False, True, True]
+    assert "the former tokens hold" in caplog.text
+    path.unlink()
+    assert tokens.caller("b") is not None

@@ -224,6 +224,39 @@ def test_slow_servers_of_routes_keep_no_other_endpoint_waiting(
     assert answered == {200}
 
 
+def test_renewed_certificates_and_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """New connections get the new certificate, and a removed token is refused, without a restart; a certificate that
+    does not fit its key is not used."""
+    monkeypatch.setattr("turnout.base.files._LOOK_SECONDS", 0.0)
+    certificates = make_certificates(tmp_path)
+    pair = {"pem": tmp_path / "tls.crt", "key": tmp_path / "tls.key"}
+
+    def install(name: str, *kinds: str) -> None:
+        for kind in kinds or pair:
+            pair[kind].write_bytes((certificates / f"{name}.{kind}").read_bytes())
+
+    def status(authority: str, token: str) -> int | None:
+        context = ssl.create_default_context(cafile=certificates / authority)
+        try:
+            return get(server, "/v1/routes", context, Authorization=f"Bearer {token}")[0]
+        except urllib.error.URLError:
+            return None
+
+    install("server")
+    tokens = tmp_path / "tokens.txt"
+    tokens.write_text("first-token\n")
+    tls = {"cert": str(pair["pem"]), "key": str(pair["key"])}
+    (tmp_path / "routes").mkdir()
+    with serving(tmp_path / "routes", tls=tls, tokens=str(tokens)) as server:
+        assert [status("ca.pem", "first-token"), status("other.pem", "first-token")] == [200, None]
+        tokens.write_text("second-token\n")
+        assert [status("ca.pem", "first-token"), status("ca.pem", "second-token")] == [401, 200]
+        install("stranger", "pem")
+        assert status("ca.pem", "second-token") == 200
+        install("stranger", "key")
+        assert [status("ca.pem", "second-token"), status("other.pem", "second-token")] == [None, 200]
+
+
 def test_tls_and_tokens_hold_for_http_and_grpc(tmp_path: Path) -> None:
     """One configuration for both: without the authority or the token access is refused."""
     certificates = make_certificates(tmp_path)

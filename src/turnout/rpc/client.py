@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import logging
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import parse_qsl
 
 import grpc
 
+from turnout.base.files import FileChanges
 from turnout.base.loopback import host_of, is_loopback
 from turnout.conditions import Condition, Explanation, Group
 from turnout.errors import ConfigError, Mistake
@@ -26,6 +29,8 @@ from turnout.subscriptions import (
 from turnout.subscriptions.actor import current_actor
 from turnout.subscriptions.deadline import remaining
 from turnout.subscriptions.tenants import check_tenant
+
+_log = logging.getLogger(__name__)
 
 _MAX_RESPONSE = (1 << 31) - 1
 """Bytes of the largest response that this client takes: as many as gRPC counts."""
@@ -44,6 +49,7 @@ class Channel:
         timeout: seconds for a call; none for watching.
         tenant: tenant of the calls, if the token, or no token, gives access to the whole store.
         insecure: send a token to another machine without TLS, where others on the network can read it.
+        token_file: the file of the token, which is read again after a change.
 
     Raises:
         ConfigError: the token would go to another machine without TLS.
@@ -57,6 +63,7 @@ class Channel:
     timeout: float = 30.0
     tenant: str | None = None
     insecure: bool = False
+    token_file: Path | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         if self.token and self.ca is None and not self.insecure and not is_loopback(host_of(self.address)):
@@ -86,6 +93,8 @@ class Channel:
                 values[field] = read(written)
             except (OSError, ValueError) as problem:
                 mistakes.append(f"{name}: {problem}")
+        if "token" in values:
+            values["token_file"] = Path(options["token-file"])
         if mistakes:
             raise ConfigError([Mistake("store", mistake) for mistake in mistakes])
         return cls(address.rstrip("/"), **values)
@@ -116,14 +125,45 @@ class Channel:
             StoreUnavailableError: the caller's deadline is over.
         """
         metadata: list[tuple[str, str | bytes]] = [(MAX_RESPONSE_KEY, f"{_MAX_RESPONSE}"), *more]
-        if self.token:
-            metadata.append(("authorization", f"Bearer {self.token}"))
+        token = self.token if self.token_file is None else _followed(self.token_file).token
+        if token:
+            metadata.append(("authorization", f"Bearer {token}"))
         if self.tenant:
             metadata.append((TENANT_KEY, self.tenant))
         if actor := current_actor():
             metadata.append((ACTOR_KEY, actor.encode("utf-8", "replace")))
         limit = self.timeout if whole else remaining(self.timeout)
         return {"timeout": None if endless else limit, "metadata": metadata}
+
+
+class _FollowedToken:
+    """Token of a file, read again after a change; the former one is kept while the file cannot be read."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._changes = FileChanges([file])
+        self._token = _token_in(file)
+
+    @property
+    def token(self) -> str:
+        if self._changes.found():
+            try:
+                self._token = _token_in(self._file)
+            except (OSError, ValueError) as failure:
+                _log.warning(
+                    "the changed token of %s cannot be read, and the former one is used: %s", self._file, failure
+                )
+        return self._token
+
+
+@lru_cache(maxsize=64)
+def _followed(file: Path) -> _FollowedToken:
+    """Return the token of a file, for all channels of this process."""
+    return _FollowedToken(file)
+
+
+def _token_in(file: Path) -> str:
+    return file.read_text("utf-8").strip()
 
 
 def _truth(written: str) -> bool:
@@ -142,7 +182,7 @@ _OPTIONS: dict[str, tuple[str, Callable[[str], object]]] = {
     "ca": ("ca", _file),
     "certificate": ("certificate", _file),
     "key": ("key", _file),
-    "token-file": ("token", lambda written: Path(written).read_text("utf-8").strip()),
+    "token-file": ("token", lambda written: _token_in(Path(written))),
     "timeout": ("timeout", float),
     "tenant": ("tenant", check_tenant),
     "insecure": ("insecure", _truth),

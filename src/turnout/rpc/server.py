@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -20,6 +21,7 @@ from turnout.base.background import Background
 from turnout.errors import ConfigError, Mistake, StoreUnavailableError, SubscriptionInvalidError, TurnoutError
 from turnout.rpc.call_interceptor import CallMetrics, Calls, logger
 from turnout.rpc.caller import Tenants
+from turnout.base.files import FileChanges
 from turnout.rpc.feeds import FeedAccess, FeedsServicer
 from turnout.rpc.settings import ServerSettings
 from turnout.rpc.status import MessageBounds, Slots, translated
@@ -250,11 +252,39 @@ class RpcServer:
     def _credentials(self) -> grpc.ServerCredentials | None:
         if self.settings.tls_certificate is None or self.settings.tls_key is None:
             return None
+        files = [self.settings.tls_key, self.settings.tls_certificate, self.settings.tls_client_ca]
+        changes = FileChanges(file for file in files if file is not None)
+
+        def renewed() -> grpc.ServerCertificateConfiguration | None:
+            """Return what the files have now; None as long as they have not changed, or cannot be read."""
+            if not changes.found():
+                return None
+            try:
+                return self._certificates()
+            except (OSError, ValueError) as failure:
+                self.log.warning("the renewed certificate cannot be used, the former one holds", problem=str(failure))
+                return None
+
+        return grpc.dynamic_ssl_server_credentials(
+            self._certificates(), renewed, require_client_authentication=self.settings.tls_client_ca is not None
+        )
+
+    def _certificates(self) -> grpc.ServerCertificateConfiguration:
+        """Return the certificates as their files have them.
+
+        Raises:
+            OSError: a file cannot be read.
+            ValueError: certificate and key do not belong together.
+        """
+        assert self.settings.tls_certificate is not None
+        assert self.settings.tls_key is not None
+        certificate, key = self.settings.tls_certificate, self.settings.tls_key
+        # gRPC would end handshakes with a pair that does not fit, which is being written just now.
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key)
         authority = self.settings.tls_client_ca
-        return grpc.ssl_server_credentials(
-            [(self.settings.tls_key.read_bytes(), self.settings.tls_certificate.read_bytes())],
+        return grpc.ssl_server_certificate_configuration(
+            [(key.read_bytes(), certificate.read_bytes())],
             root_certificates=authority.read_bytes() if authority else None,
-            require_client_auth=authority is not None,
         )
 
     def _say_health(self) -> None:

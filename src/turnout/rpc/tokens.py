@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import logging
 import secrets
 import threading
 from collections.abc import Collection, Iterable
@@ -16,6 +17,7 @@ import yaml
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, TypeAdapter, ValidationError
 
 from turnout.base.caches import LruCache
+from turnout.base.files import FileChanges
 from turnout.base.yaml_values import load, position_of
 from turnout.errors import ConfigError, Mistake, SubscriptionInvalidError
 from turnout.rpc.caller import USUAL_RIGHTS, Caller, Right
@@ -24,6 +26,8 @@ from turnout.rpc.status import Slots
 from turnout.subjects.pattern import check_pattern
 from turnout.subscriptions.quotas import Quota
 from turnout.subscriptions.tenants import check_tenant
+
+_log = logging.getLogger(__name__)
 
 _MEMORY = 64 << 20
 _FORMS = "scrypt:N:r:p:SALT:DIGEST or sha256:DIGEST, with salt and digest in hexadecimal"
@@ -147,18 +151,38 @@ class Tokens:
 
     def __init__(self, tokens: Iterable[AcceptedToken], *, waiting: int = 8, jwt: JwtSettings | None = None) -> None:
         self._verifier = None if jwt is None else JwtVerifier(jwt)
-        self._tokens = tuple(tokens)
         self._key = secrets.token_bytes(32)
-        self._known: dict[bytes, Caller] = {}
-        self._wrong = LruCache[bytes, None](_WRONG_TOKENS)
+        self._accept(tuple(tokens))
+        self._file = tokens.path if isinstance(tokens, FileTokens) else None
+        self._changes = FileChanges([] if self._file is None else [self._file])
         self._slots = Slots(waiting, "too many unknown tokens are being checked: try again")
         self._computing = threading.Lock()
+
+    def _accept(self, tokens: tuple[AcceptedToken, ...]) -> None:
+        """Accept these tokens, and no other ones any more."""
+        self._tokens = tokens
+        # New objects: a comparison that is under way keeps its result in the former ones.
+        self._known: dict[bytes, Caller] = {}
+        self._wrong = LruCache[bytes, None](_WRONG_TOKENS)
+
+    def _follow_file(self) -> None:
+        """Read the file again if it has changed; the former tokens hold while it cannot be used."""
+        if self._file is None or not self._changes.found():
+            return
+        try:
+            tokens = read_tokens(self._file)
+        except (ConfigError, OSError) as failure:
+            _log.error("the changed file of tokens cannot be used, and the former tokens hold: %s", failure)
+            return
+        self._accept(tokens)
+        _log.info("the tokens of %s were read again: %s", self._file, len(tokens))
 
     def __bool__(self) -> bool:
         return bool(self._tokens) or self._verifier is not None
 
     def remembered(self, token: str) -> Caller | None:
         """Return the caller of a token that was recognised before; None if that is not known without computing."""
+        self._follow_file()
         return self._known.get(self._mark(token))
 
     def caller(self, token: str) -> Caller | None:
@@ -170,6 +194,7 @@ class Tokens:
         if self._verifier is not None and JwtVerifier.is_one(token):
             # Not remembered: it expires.
             return self._verifier.caller(token)
+        self._follow_file()
         mark = self._mark(token)
         known = self._known.get(mark)
         if known is not None or mark in self._wrong:
@@ -186,11 +211,23 @@ class Tokens:
         return hmac.digest(self._key, token.encode(), "sha256")
 
     def _compare(self, possible: Iterable[AcceptedToken], token: str, mark: bytes) -> Caller | None:
+        # Those of now: the file may change while scrypt is computed.
+        known, wrong = self._known, self._wrong
         for accepted in possible:
             if accepted.digest.fits(token):
-                return self._known.setdefault(mark, accepted.caller)
-        self._wrong.add(mark, None)
+                return known.setdefault(mark, accepted.caller)
+        wrong.add(mark, None)
         return None
+
+
+class FileTokens(tuple[AcceptedToken, ...]):
+    """Tokens of a file, whose changes `Tokens` follows.
+
+    Attributes:
+        path: the file.
+    """
+
+    path: Path
 
 
 def _tenant(name: str) -> str:
@@ -230,7 +267,7 @@ class _Entry(BaseModel):
 _ENTRIES = TypeAdapter(list[_Entry])
 
 
-def read_tokens(path: Path) -> tuple[AcceptedToken, ...]:
+def read_tokens(path: Path) -> FileTokens:
     """The tokens of a file: YAML entries where its name ends in .yaml or .yml, else a token a line for everything.
 
     Of the latter blank lines and those that begin with ``#`` are passed over.
@@ -244,7 +281,9 @@ def read_tokens(path: Path) -> tuple[AcceptedToken, ...]:
     if not tokens:
         # A server that reads this as "no tokens are needed" would be open to all clients.
         raise ConfigError([Mistake("tokens", f"{path} has no tokens: add one, or start without a token file")])
-    return tokens
+    read = FileTokens(tokens)
+    read.path = path
+    return read
 
 
 def _lines(text: str, path: Path) -> tuple[AcceptedToken, ...]:

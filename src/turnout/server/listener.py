@@ -10,12 +10,15 @@ import socket
 import ssl
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 
 import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.wsproto_impl import WSProtocol
+from uvicorn.config import create_ssl_context
 
+from turnout.base.files import FileChanges
 from turnout.server.config import LimitsPart
 
 _log = logging.getLogger("turnout.server")
@@ -251,6 +254,8 @@ class HttpServer:
         self._notices = Notices()
         self._handshakes: set[asyncio.Task[None]] = set()
         self._lingering: set[asyncio.Task[None]] = set()
+        files = (config.ssl_certfile, config.ssl_keyfile, config.ssl_ca_certs)
+        self._tls_changes = FileChanges(Path(file) for file in files if file)
 
     def run(self, listening: socket.socket) -> None:
         """Serve until `stop`; after a failure it can be called again."""
@@ -319,7 +324,7 @@ class HttpServer:
 
     async def _serve_connection(self, connection: socket.socket, closed: Callable[[], None]) -> None:
         """Start TLS if it is configured, and pass the connection to its protocol."""
-        tls = self._config.ssl
+        tls = self._tls()
         timeout = self._limits.header_timeout if tls else None
         loop = asyncio.get_running_loop()
         try:
@@ -338,6 +343,27 @@ class HttpServer:
             connection.close()
             closed()
             raise
+
+    def _tls(self) -> ssl.SSLContext | None:
+        """Return the context of handshakes, made anew after a change of the certificates' files."""
+        config = self._config
+        if config.ssl is not None and self._tls_changes.found():
+            try:
+                assert config.ssl_certfile is not None
+                config.ssl = create_ssl_context(
+                    certfile=config.ssl_certfile,
+                    keyfile=config.ssl_keyfile,
+                    password=config.ssl_keyfile_password,
+                    ssl_version=config.ssl_version,
+                    cert_reqs=config.ssl_cert_reqs,
+                    ca_certs=config.ssl_ca_certs,
+                    ciphers=config.ssl_ciphers,
+                )
+            except (OSError, ssl.SSLError) as failure:
+                _LOGS.error("the renewed certificate cannot be used, and the former one holds: %s", failure)
+            else:
+                _LOGS.info("the certificate was renewed from %s", config.ssl_certfile)
+        return config.ssl
 
     def _protocol(self, closed: Callable[[], None]) -> LimitedProtocol:
         protocol = LimitedProtocol(config=self._config, server_state=self._server.server_state, app_state={})
