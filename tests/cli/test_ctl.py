@@ -141,7 +141,7 @@ ANSWERS = {
         (
             ("letters", "a", "--stage", "value"),
             [
-                "1970-01-01T00:00:00+00:00  DEAD:3  value: is no JSON, redriven in vain 2 times",
+                "1970-01-01T00:00:00+00:00  DEAD:3  value: is no JSON, redriven without success 2 times",
                 "    for desk → out.desk",
                 '    {"topic": "in.a"}',
             ],

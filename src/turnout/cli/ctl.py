@@ -234,7 +234,7 @@ def _cause(letter: JsonObject) -> str:
 
 def _letter(letter: JsonObject) -> Iterator[str]:
     """Yield the lines of a dead letter: where it is, why, and the record."""
-    tries = f", redriven in vain {plural(letter['tries'], 'time')}" if letter["tries"] else ""
+    tries = f", redriven without success {plural(letter['tries'], 'time')}" if letter["tries"] else ""
     yield f"{_time(letter['stored'])}  {letter['stream']}:{letter['sequence']}  {_cause(letter)}{tries}"
     if letter["subscription"] is not None:
         yield f"    for {letter['subscription']} → {letter['destination']}"

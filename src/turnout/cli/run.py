@@ -253,12 +253,12 @@ def loading(screen: Console, label: str, total: int) -> Iterator[Advance]:
 
 
 Details = Callable[[Callable[[], str]], None]
-"""Takes a function that returns what to show of work that goes on."""
+"""Takes a function that returns what to show of work in progress."""
 
 
 @contextmanager
 def working(label: str, *, quiet: bool = False) -> Iterator[Details]:
-    """Show on a terminal that work goes on, for how long, and details of it; off one, nothing."""
+    """Show on a terminal the time and the details of work in progress; off one, nothing."""
     screen = console(quiet=quiet)
     details: list[Callable[[], str]] = [lambda: ""]
     if quiet or not screen.is_terminal:
