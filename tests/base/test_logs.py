@@ -9,9 +9,13 @@ import warnings
 
 import pytest
 
-from turnout.base.logs import JsonLines, TextLines
 from tests.cli.conftest import root_log_kept
-from turnout.server.logs import JsonLines, TextLines, logs_json, set_up_logs
+from turnout.base.logs import (
+    JsonLines,
+    TextLines,
+    logs_json,
+    set_up_logs,
+)
 
 
 @pytest.mark.parametrize("formatter", [JsonLines(), TextLines()])

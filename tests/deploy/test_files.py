@@ -17,7 +17,6 @@ from typing import Any
 
 import pytest
 import yaml
-
 from jsonschema import Draft202012Validator
 
 from turnout.routes.drafts import Starter, sink_of, source_of

@@ -77,11 +77,13 @@ def run(
 
 def _run(loaded: Route, *, once: bool, master: str, checkpoint: str | None, spark_log: Path | None, form: str) -> None:
     with needs_spark():
+        from turnout.base.logs import (
+            logs_json,
+        )
         from turnout.base.startup import block_pandas_import
         from turnout.loops import fill_cache
         from turnout.runtime.offsets import StartupStep
         from turnout.runtime.preflight import preflight
-        from turnout.server.logs import logs_json
         from turnout.spark.running.job import run as run_route
         from turnout.spark.session.build import route_session
         from turnout.spark.session.jvm import is_connect

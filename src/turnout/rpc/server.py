@@ -18,10 +18,10 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from turnout.base.background import Background
+from turnout.base.files import FileChanges
 from turnout.errors import ConfigError, Mistake, StoreUnavailableError, SubscriptionInvalidError, TurnoutError
 from turnout.rpc.call_interceptor import CallMetrics, Calls, logger
 from turnout.rpc.caller import Tenants
-from turnout.base.files import FileChanges
 from turnout.rpc.feeds import FeedAccess, FeedsServicer
 from turnout.rpc.settings import ServerSettings
 from turnout.rpc.status import MessageBounds, Slots, translated

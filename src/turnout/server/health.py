@@ -16,10 +16,10 @@ from turnout.routes.loss_limits import HealthPart
 from turnout.runtime.endpoints import SourceSession, adapter_of
 from turnout.runtime.preflight import Lag, lag_of
 from turnout.secrets import masked_url
+from turnout.server.errors import RouteNotFoundError
 from turnout.server.routes.state import Losses, State
 from turnout.server.routes.supervisor import Phase, Runner
 from turnout.server.routes.table import RouteEntry
-from turnout.server.errors import RouteNotFoundError
 from turnout.subscriptions.deadline import within
 
 _AT_WORK = (Phase.STARTING, Phase.RUNNING, Phase.WAITING, Phase.STOPPING)

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import h11
 import uvicorn
+from uvicorn.config import create_ssl_context
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.wsproto_impl import WSProtocol
-from uvicorn.config import create_ssl_context
 
 from turnout.base.files import FileChanges
 from turnout.server.config import LimitsPart
