@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -125,7 +126,7 @@ GIVEN_UP = {
     "position": "7", "destination": "https://a.example", "subscription": "", "at": 0.0, "reason": "8 attempts",
     "webhook_id": "x", "attempts": [{"at": 0.0, "status": 500, "error": "answered 500"}], "size": 2,
 }  # fmt: skip
-ANSWERS = {
+ANSWERS: dict[str, Any] = {
     "/v1/routes/a/dead-letters?limit=20&stage=value": {"items": [LETTER], "cursor": None},
     "/v1/routes/a/dead-letters/groups": [{"stage": None, "reason": None, "count": 4, "first": 0.0, "last": 0.0}],
     "/v1/routes/a/webhooks": [ENDPOINT],

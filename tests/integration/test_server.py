@@ -118,14 +118,19 @@ def test_reset_offsets_are_read_from_again_exactly(served: Served) -> None:
     assert streams.stored(streams.sink) == last
 
 
+def _is_unwell(served: Served, route: str) -> bool:
+    """Return True if the route's own readiness says that it is not."""
+    return bool(served.ask(f"/ready?route={route}")[0] == 503)
+
+
 def test_a_server_that_goes_away_turns_its_routes_red_and_back(served: Served) -> None:
     """While nats-server is down each route reports the reason, and the server is ready; when it is back, routes deliver
     again automatically."""
     read = served.route("first")["counts"]["read"]
     served.nats.stop(kill=True)
-    problems = {}
+    problems: dict[str, str] = {}
     for name in ("first", "second"):
-        wait_for(lambda name=name: served.ask(f"/ready?route={name}")[0] == 503, SECONDS)
+        wait_for(partial(_is_unwell, served, name), SECONDS)
         problems |= served.ask(f"/ready?route={name}")[1]["problems"]
     ready = served.ask("/ready")
 

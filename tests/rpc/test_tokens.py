@@ -165,7 +165,9 @@ def test_a_changed_file_is_followed(file, monkeypatch, caplog):
 
     assert tokens.remembered("a") is None
     assert [tokens.caller(token) is not None for token in "abc"] == [False, True, True]
-    assert tokens.caller("b").tenant == "other"
+    caller = tokens.caller("b")
+    assert caller is not None
+    assert caller.tenant == "other"
     file(text="- hash: nothing")
     assert [tokens.caller(token) is not None for token in "abc"] == [False, True, True]
     assert "the former tokens hold" in caplog.text

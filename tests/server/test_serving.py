@@ -238,7 +238,7 @@ def test_renewed_certificates_and_tokens(tmp_path: Path, monkeypatch: pytest.Mon
     def status(authority: str, token: str) -> int | None:
         context = ssl.create_default_context(cafile=certificates / authority)
         try:
-            return get(server, "/v1/routes", context, Authorization=f"Bearer {token}")[0]
+            return get(served, "/v1/routes", context, Authorization=f"Bearer {token}")[0]
         except urllib.error.URLError:
             return None
 
@@ -247,7 +247,7 @@ def test_renewed_certificates_and_tokens(tmp_path: Path, monkeypatch: pytest.Mon
     tokens.write_text("first-token\n")
     tls = {"cert": str(pair["pem"]), "key": str(pair["key"])}
     (tmp_path / "routes").mkdir()
-    with serving(tmp_path / "routes", tls=tls, tokens=str(tokens)) as server:
+    with serving(tmp_path / "routes", tls=tls, tokens=str(tokens)) as served:
         assert [status("ca.pem", "first-token"), status("other.pem", "first-token")] == [200, None]
         tokens.write_text("second-token\n")
         assert [status("ca.pem", "first-token"), status("ca.pem", "second-token")] == [401, 200]

@@ -53,7 +53,6 @@ _DEBEZIUM_FORMATS = {
 """Converter by the name that ``debezium.format.value`` gives it."""
 
 _QUARKUS = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_.]*):([^{}]*)\}")
-_MIRROR_FLOW = re.compile(r"(.+?)->(.+?)\.(.+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +218,8 @@ def _of_json(text: str, file: Path) -> list[tuple[Mapping[str, object], str | No
         found.append((config, name or option_text(entry.get("name", config.get("name")))))
     if twice:
         raise ConfigError([Mistake("", f"{file}: {name!r} occurs twice") for name in twice])
+    if not found:
+        raise ConfigError([Mistake("", f"{file}: expected an object, or a list of such")])
     return found
 
 
@@ -352,9 +353,10 @@ def _of_mirror_maker(written: Mapping[str, str], file: Path) -> Iterator[Connect
     flows: dict[tuple[str, str], dict[str, str]] = {}
     others: dict[str, str] = {}
     for name, text in written.items():
-        flow = _MIRROR_FLOW.fullmatch(name)
-        if flow is not None:
-            flows.setdefault((flow[1].strip(), flow[2].strip()), {})[flow[3]] = text
+        source, arrow, rest = name.partition("->")
+        target, _, option = rest.partition(".")
+        if arrow:
+            flows.setdefault((source.strip(), target.strip()), {})[option] = text
         elif name.partition(".")[0] not in clusters and name != "clusters":
             others[name] = text
     enabled = {ends: own for ends, own in flows.items() if own.get("enabled", others.get("enabled")) == "true"}
