@@ -16,17 +16,24 @@ from hypothesis import strategies as st
 from turnout.loops.compiled import Loop
 from turnout.loops.frames import (
     BODY,
+    DESCENDING,
     END,
     FRAME_FIELDS,
     FULL,
+    GAP,
+    ORDERED,
     PAYLOAD,
     POSITION_FIELDS,
+    SIZE,
     START,
+    fill_request,
     find_frames,
+    mark_answers,
     read_answers,
     read_positions,
+    survey,
 )
-from turnout.loops.headers import HEADER_FIELDS, read_headers
+from turnout.loops.headers import EDGES, HEADER_FIELDS, read_headers
 
 LEAD = np.frombuffer(b"$JS.ACK.", np.uint8)
 NAMES = np.frombuffer(b'"seq":"error""duplicate":', np.uint8)
@@ -73,16 +80,17 @@ def read(text: bytes, compiled: bool, step: int = COLUMNS) -> list[Any]:
     numbers, known = np.zeros(COLUMNS, np.int64), np.zeros(COLUMNS, np.int64)
     if run(read_answers, compiled, data, table, count, NAMES, numbers, known):
         results += [numbers.tolist(), known.tolist()]
-    headers, offsets = np.zeros((HEADER_FIELDS, COLUMNS), np.int64), np.zeros(COLUMNS + 1, np.int64)
-    begins, ends = table[BODY].copy(), table[PAYLOAD].copy()
-    total = run(read_headers, compiled, data, begins, ends, count, KEY, headers, offsets, numbers)
-    results += [total, headers.tolist(), offsets.tolist(), numbers[:count].tolist()]
+    headers, edges = np.zeros((HEADER_FIELDS, COLUMNS), np.int64), np.zeros((EDGES, COLUMNS + 1), np.int64)
+    total = run(read_headers, compiled, data, table, count, KEY, headers, edges)
+    results += [total, headers.tolist(), edges.tolist()]
     positions = np.zeros((POSITION_FIELDS, COLUMNS), np.int64)
     row = kept = 0
     while row < count:
         row, kept = run(read_positions, compiled, data, table, row, count, LEAD, positions, kept)
         results.append((row, kept))
         row += 1
+    results.append(run(survey, compiled, positions, kept, 0, 0, 1 << 40))
+    results.append(run(fill_request, compiled, positions, 0, kept, 2, 64))
     return [*results, table[:, :kept].tolist(), positions[:, :kept].tolist()]
 
 
@@ -100,6 +108,58 @@ def test_any_bytes_give_the_same_interpreted_and_compiled(text: bytes) -> None:
 def test_results_do_not_depend_on_the_calls(text: bytes, step: int) -> None:
     """One frame in a call, two, and all."""
     assert read(text, compiled=True, step=step) == read(text, compiled=True)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.integers(-1, 3), st.integers(1, 9)), max_size=8),
+    st.integers(0, 3),
+    st.integers(0, 12),
+)
+def test_order_of_messages(steps: list[tuple[int, int, int]], first: int, end: int) -> None:
+    """What is in the range, the first hole, and the first fault, compiled, interpreted and by comparing lists."""
+    sequences = np.cumsum([step for _, step, _ in steps]) + first
+    consumer = np.arange(len(steps)) + 1 + np.array([lost == 0 for lost, *_ in steps], np.int64).cumsum() // 4
+    positions = np.zeros((POSITION_FIELDS, len(steps)), np.int64)
+    positions[:2] = sequences, consumer
+    arguments = positions, len(steps), 1, 0, end
+
+    found = run(survey, True, *arguments)
+
+    assert found == run(survey, False, *arguments)
+    expected = np.concatenate([[1], sequences[:-1] + 1])
+    if consumer.tolist() != list(range(1, len(steps) + 1)):
+        assert found[2] == GAP
+    elif (sequences < expected).any():
+        assert found[2] == DESCENDING
+    else:
+        inside = sequences < end
+        holes = expected[inside & (sequences > expected)].tolist()
+        assert found == (int(inside.sum()), holes[0] if holes else 0, ORDERED)
+
+
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=12), st.integers(1, 12), st.integers(1, 40))
+def test_messages_of_a_request(sizes: list[int], messages: int, size: int) -> None:
+    """A request ends with its last message, or with the one that uses up its bytes."""
+    positions = np.zeros((POSITION_FIELDS, len(sizes)), np.int64)
+    positions[SIZE] = sizes
+    used = np.cumsum(sizes[:messages]).tolist()
+    taken = used.index(size) + 1 if size in used else len(used)
+
+    for compiled in (True, False):
+        assert run(fill_request, compiled, positions, 0, len(sizes), messages, size) == (taken, used[taken - 1])
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.booleans()), max_size=12), st.integers(0, 5), st.integers(0, 6))
+def test_answers_are_marked_once(answers: list[tuple[int, bool]], first: int, count: int) -> None:
+    """Of several answers to a message the first one counts; those to others do not."""
+    mine = {number: known for number, known in reversed(answers) if first <= number < first + count}
+    numbers, known = (np.array([one[column] for one in answers], np.int64) for column in range(2))
+
+    for compiled in (True, False):
+        answered = np.zeros(count, np.uint8)
+        found = run(mark_answers, compiled, numbers, known, len(answers), first, answered)
+        assert found == (len(mine), sum(mine.values()))
+        assert np.flatnonzero(answered).tolist() == sorted(number - first for number in mine)
 
 
 @pytest.mark.heavy

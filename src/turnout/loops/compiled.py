@@ -102,9 +102,16 @@ class Loop(Generic[P, R]):
         update_wrapper(self, function)
         _loops.setdefault(function.__module__, []).append(self)
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Run the loop; its arguments have positions and no names."""
-        return cast("R", self._run(*args, **kwargs))
+    if TYPE_CHECKING:
+
+        def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+            """Run the loop; its arguments have positions and no names."""
+
+    else:
+
+        def __call__(self, *args):
+            """Run the loop, without keywords: these would cost as much as a small loop."""
+            return self._run(*args)
 
     def interpreted(self, *args: Any) -> Any:
         """Run the function as plain Python."""

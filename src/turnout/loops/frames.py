@@ -45,6 +45,13 @@ FULL: Final = 2
 BROKEN: Final = 3
 """A message that does not end where its size says."""
 
+# What `survey` finds.
+ORDERED: Final = 0
+GAP: Final = 1
+"""The consumer's sequences have one: a message is lost."""
+DESCENDING: Final = 2
+"""The stream's sequences do not ascend."""
+
 LONGEST_LINE: Final = 65_536
 """Bytes of the line of a message; a longer one is left to the strict parser."""
 
@@ -248,6 +255,59 @@ def read_positions(
 
 
 @compiled
+def survey(
+    positions: Int64Buffer2D, count: int, following: int, consumer_sequence: int, end: int
+) -> tuple[int, int, int]:
+    """Check that messages follow each other in their stream and in their consumer.
+
+    Args:
+        positions: positions of `read_positions`.
+        count: how many messages there are.
+        following: the least sequence that the first may have.
+        consumer_sequence: the consumer's sequence of the message before them.
+        end: the sequence behind the range.
+
+    Returns:
+        How many messages are before the end; the lowest sequence that these step over, 0 for none; and `ORDERED`,
+        `GAP` or `DESCENDING`.
+    """
+    before_end = hole = 0
+    for row in range(count):
+        if positions[CONSUMER_SEQUENCE, row] != consumer_sequence + row + 1:
+            return before_end, hole, GAP
+    for row in range(count):
+        sequence = positions[SEQUENCE, row]
+        if sequence < following:
+            return before_end, hole, DESCENDING
+        if sequence < end:
+            before_end = row + 1
+            if sequence > following and hole == 0:
+                hole = following
+        following = sequence + 1
+    return before_end, hole, ORDERED
+
+
+@compiled
+def fill_request(positions: Int64Buffer2D, begin: int, end: int, messages: int, size: int) -> tuple[int, int]:
+    """Return how many messages, from *begin* to *end*, answer a request, and how many of its bytes they use.
+
+    Args:
+        positions: positions of `read_positions`.
+        begin: the first message.
+        end: the one behind the last.
+        messages: how many the request may still have.
+        size: how many bytes; a request whose bytes are used up to the last one has no message more.
+    """
+    used = 0
+    last = min(end, begin + messages)
+    for row in range(begin, last):
+        used += positions[SIZE, row]
+        if used == size:
+            return row + 1 - begin, used
+    return last - begin, used
+
+
+@compiled
 def read_answers(
     data: Bytes,
     table: Int64Buffer2D,
@@ -374,6 +434,32 @@ def write_frames(
         at = _copy(payloads, payload_offsets[row], payload_offsets[row + 1], frames, at)
         at = _copy(texts, version_end, len(texts), frames, at)
     edges[count] = at
+
+
+@compiled
+def mark_answers(
+    numbers: Int64Buffer, known: Int64Buffer, count: int, first: int, answered: ByteBuffer
+) -> tuple[int, int]:
+    """Mark messages as answered, each once.
+
+    Args:
+        numbers: numbers of the answers.
+        known: 1 for an answer of a stream that knew the message, else 0.
+        count: how many answers there are.
+        first: number of the first message.
+        answered: by message: 1 if it is answered.
+
+    Returns:
+        How many messages are newly answered, and how many of these the stream knew.
+    """
+    fresh = duplicates = 0
+    for row in range(count):
+        message = numbers[row] - first
+        if 0 <= message < len(answered) and answered[message] == 0:
+            answered[message] = 1
+            fresh += 1
+            duplicates += known[row]
+    return fresh, duplicates
 
 
 @compiled

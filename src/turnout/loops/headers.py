@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from turnout.loops.compiled import Bytes, Int64Buffer, Int64Buffer2D, compiled
+from turnout.loops.compiled import Bytes, Int64Buffer2D, compiled
+from turnout.loops.frames import BODY, PAYLOAD
 
 # Rows of a table of headers, with a column for each header: offsets in the buffer.
 NAME: Final = 0
@@ -15,6 +16,11 @@ NAME_END: Final = 1
 VALUE: Final = 2
 VALUE_END: Final = 3
 HEADER_FIELDS: Final = 4
+
+# Rows of edges, with a column for each message.
+FIRST: Final = 0
+KEY: Final = 1
+EDGES: Final = 2
 
 
 @compiled
@@ -59,41 +65,33 @@ def _read_block(data: Bytes, begin: int, end: int, table: Int64Buffer2D, count: 
 
 @compiled
 def read_headers(
-    data: Bytes,
-    begins: Int64Buffer,
-    ends: Int64Buffer,
-    count: int,
-    key: Bytes,
-    table: Int64Buffer2D,
-    offsets: Int64Buffer,
-    keys: Int64Buffer,
+    data: Bytes, frames: Int64Buffer2D, count: int, key: Bytes, table: Int64Buffer2D, edges: Int64Buffer2D
 ) -> int:
     """Read the header blocks of messages.
 
     Args:
         data: the buffer.
-        begins: where the block of each message begins.
-        ends: where it ends; at its beginning for a message without headers.
+        frames: frames of `turnout.loops.frames.find_frames`.
         count: how many messages there are.
         key: name of the header that keys are in.
         table: rows as above, a column for each header.
-        offsets: receives the number of headers before each message, then of all.
-        keys: receives the first header of that name of each message, -1 where it has none.
+        edges: receives in one row the number of headers before each message, then of all; in the other the first
+            header of that name of each message, -1 where it has none.
 
     Returns:
         How many headers there are. If they are more than columns, the results are no use.
     """
     room = table.shape[1]
     total = 0
-    offsets[0] = 0
+    edges[FIRST, 0] = 0
     for row in range(count):
-        keys[row] = -1
-        if begins[row] < ends[row]:
+        edges[KEY, row] = -1
+        if frames[BODY, row] < frames[PAYLOAD, row]:
             first = total
-            total = _read_block(data, begins[row], ends[row], table, total)
+            total = _read_block(data, frames[BODY, row], frames[PAYLOAD, row], table, total)
             for header in range(first, min(total, room)):
                 if _has_name(data, table[NAME, header], table[NAME_END, header], key):
-                    keys[row] = header
+                    edges[KEY, row] = header
                     break
-        offsets[row + 1] = total
+        edges[FIRST, row + 1] = total
     return total

@@ -34,7 +34,7 @@ def test_answers_are_read(sent: list[tuple[int, int, bool]], cut: int) -> None:
     whole = sent[: len(located)]
     assert len(whole) >= len(sent) - 1
     assert answers.numbers.tolist() == [number for number, _, _ in whole]
-    assert answers.known.tolist() == [known for _, _, known in whole]
+    assert answers.known.tolist() == [int(known) for _, _, known in whole]
 
 
 OTHERS = {
@@ -59,6 +59,6 @@ def test_other_answers_are_left_to_the_publisher(other: bytes) -> None:
 
 def test_answers_are_counted_by_their_number() -> None:
     """Several messages may have one reply subject."""
-    answers = Answers(np.array([7, 8, 7, 7]), np.array([False, False, True, False]))
+    answers = Answers(np.array([7, 8, 7, 7]), np.array([0, 0, 1, 0]))
 
     assert answers.counts == ({7: 3, 8: 1}, {7: 1})

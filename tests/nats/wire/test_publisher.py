@@ -242,8 +242,8 @@ def test_answers_to_a_lost_connection_are_not_counted(nats_server: NatsServer, s
         pa.array([f"{stream}.a"] * 3), pa.array([b"x"] * 3, type=pa.binary()), id_lines(pa.array(["1", "2", "3"]))
     )
     first, again = CountedChunk(messages, b"_INBOX.x.", 7), CountedChunk(messages, b"_INBOX.x.", 8)
-    late = Answers(np.array([7, 7]), np.array([False, False]))
-    mixed = Answers(np.array([7, 8, 8, 9]), np.array([False, True, False, False]))
+    late = Answers(np.array([7, 7]), np.array([0, 0]))
+    mixed = Answers(np.array([7, 8, 8, 9]), np.array([0, 1, 0, 0]))
 
     assert first.acknowledge(late) == 2
     assert again.acknowledge(late) == 0

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turnout.errors import TurnoutError
+from turnout.loops.frames import CONSUMER_SEQUENCE, SIZE
 from turnout.nats.protocol.errors import BrokenFrameError, NotJetStreamMessageError
 from turnout.nats.protocol.frames import MessageLine
 from turnout.nats.protocol.headers import MESSAGE_ID, parse
@@ -80,7 +81,7 @@ def messages_of(received: Received) -> list[Message]:
     lists = columns["headers"]
     assert [] not in lists
     pairs = [[(pair["key"], pair["value"]) for pair in own or ()] for own in lists]
-    numbers = received.consumer_sequences.tolist()
+    numbers = received.positions[CONSUMER_SEQUENCE, : len(received)].tolist()
     texts = zip(
         columns["topic"], columns["offset"], numbers, times, columns["key"], columns["value"], pairs, strict=True
     )
@@ -112,7 +113,7 @@ def test_messages_are_what_each_frame_says(sent: list[bytes], cut: int) -> None:
         return
     messages = [one for one in expected if not isinstance(one, bytes)]
     assert messages_of(received) == [message for message, _ in messages]
-    assert received.sizes.tolist() == [size for _, size in messages]
+    assert received.positions[SIZE, : len(received)].tolist() == [size for _, size in messages]
     assert [block for _, _, block in received.statuses] == [one for one in expected if isinstance(one, bytes)]
     assert len(received.data) == sum(map(len, complete))
     if messages:
@@ -130,7 +131,7 @@ def test_a_status_is_no_message() -> None:
 
     received = decode(memory, locate(memory, len(memory)))
 
-    assert received.sequences.tolist() == [7, 9]
+    assert [received.sequence(index) for index in range(len(received))] == [7, 9]
     assert received.statuses == [(1, "i.1", b"NATS/1.0 404 No Messages\r\n\r\n")]
     assert received.batch(2).column("offset").to_pylist() == [7, 9]
 

@@ -15,7 +15,7 @@ def test_an_answer_that_comes_twice_counts_once() -> None:
     """Messages with numbers of their own: what is done is not sent again, nor counted again."""
     messages = PublishedColumns(pa.array(["a", "b", "c"]), pa.array([b"1", b"2", b"3"], type=pa.binary()), None)
     chunk = TrackedChunk(messages, b"_INBOX.x.", 10)
-    known = np.array([True, True, False, False])
+    known = np.array([1, 1, 0, 0])
 
     assert chunk.acknowledge(Answers(np.array([11, 11, 9, 13]), known)) == 1
     assert (chunk.left, chunk.duplicates) == (2, 1)
@@ -31,11 +31,11 @@ def test_messages_that_are_sent_again(again: str) -> None:
     window.add(PublishedColumns(pa.array(["a"] * 3), pa.array([b""] * 3, type=pa.binary()), lines))
     first = window.holder(1)
     assert first is not None
-    window.acknowledge(Answers(np.array([1, 1]), np.array([False, True])))
+    window.acknowledge(Answers(np.array([1, 1]), np.array([0, 1])))
     window.track(first) if again == "apart" else window.renew()
     window.late(1, known=False)
     numbers = [2, 3, 4] if again == "apart" else [2, 2, 2]
-    window.acknowledge(Answers(np.array(numbers), np.array([True, True, True])))
+    window.acknowledge(Answers(np.array(numbers), np.array([1, 1, 1])))
 
     (chunk,) = window.let_go()
     assert (chunk.duplicates, chunk.stored_before) == (3, 2)

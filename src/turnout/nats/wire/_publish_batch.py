@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
-from typing import Protocol
+from typing import Final, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -17,11 +17,14 @@ from turnout.base.deferred import pc
 from turnout.errors import StreamError
 from turnout.nats.protocol.frames import frame
 from turnout.nats.protocol.headers import block_of
-from turnout.nats.wire.packing import ID_LEAD, have_ids, pack
+from turnout.nats.wire.packing import ID_LEAD, have_ids, pack, pack_lists
 from turnout.records.published import TOO_LARGE, Refuse
 from turnout.records.types import Binaries, Strings
 
 Numbers = NDArray[np.int64]
+
+_FEW_MESSAGES: Final = 4
+"""Up to so many are written one by one, which takes less time than to make arrays of them."""
 
 
 class PublishedMessages(Protocol):
@@ -193,6 +196,9 @@ class PublishedLists:
 
     def frames(self, lead: bytes, first: int = -1) -> tuple[memoryview, Numbers]:
         """See `PublishedMessages`."""
+        if len(self) > _FEW_MESSAGES:
+            subjects = list(map(str.encode, self.subject_list))
+            return pack_lists(subjects, self.payload_list, self.line_list, lead, first)
         reply, frames = lead.decode(), []
         heads = [b""] * len(self) if self.line_list is None else map(block_of, self.line_list)
         for row, (subject, payload, head) in enumerate(zip(self.subject_list, self.payload_list, heads, strict=True)):

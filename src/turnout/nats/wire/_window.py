@@ -3,34 +3,35 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import compress
 from typing import Final, Protocol, Self
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from turnout.base.deferred import pc
 from turnout.errors import StreamError
-from turnout.loops.frames import read_answers
+from turnout.loops.frames import mark_answers, read_answers
 from turnout.nats.wire._publish_batch import Numbers, PublishedMessages
 from turnout.nats.wire.frames import Frames
 
 _NAMES: Final = np.frombuffer(b'"seq":"error""duplicate":', np.uint8)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Answers:
     """Answers that say that messages are stored.
 
     Attributes:
         numbers: the last token of each answer's subject.
-        known: whether each says that the stream knew the message.
+        known: 1 for each that says that the stream knew the message, else 0.
     """
 
     numbers: Numbers
-    known: NDArray[np.bool_]
+    known: Numbers
 
     @classmethod
     def read(cls, memory: bytearray, frames: Frames) -> Self | None:
@@ -39,19 +40,13 @@ class Answers:
         data = np.frombuffer(memory, np.uint8)
         if not read_answers(data, frames.table, len(frames), _NAMES, numbers, known):
             return None
-        return cls(numbers, known.astype(np.bool_))
+        return cls(numbers, known)
 
     @cached_property
     def counts(self) -> tuple[dict[int, int], dict[int, int]]:
         """Number of answers by their number, and of those from streams that knew the message."""
-        return _counts(self.numbers), _counts(self.numbers[self.known])
-
-
-def _counts(numbers: Numbers) -> dict[int, int]:
-    if not len(numbers):
-        return {}
-    distinct, counts = np.unique(numbers, return_counts=True)
-    return dict(zip(distinct.tolist(), counts.tolist(), strict=True))
+        numbers = self.numbers.tolist()
+        return Counter(numbers), Counter(compress(numbers, self.known.tolist()))
 
 
 class Chunk(Protocol):
@@ -129,7 +124,7 @@ class TrackedChunk:
         self.refused = 0
         self.waits: list[tuple[float, int]] = []
         self._first = first
-        self._acknowledged = np.zeros(count, dtype=np.bool_)
+        self._acknowledged = np.zeros(count, np.uint8)
         self._data, self._edges = messages.frames(lead, first)
         self.size = int(self._edges[-1] - self._edges[0])
 
@@ -140,15 +135,10 @@ class TrackedChunk:
 
     def acknowledge(self, answers: Answers) -> int:
         """Mark the answered messages and return their number; duplicate answers count once."""
-        known = answers.known
-        rows = answers.numbers - self._first
-        mine = (rows >= 0) & (rows < len(self._acknowledged))
-        rows, first = np.unique(rows[mine], return_index=True)
-        fresh = ~self._acknowledged[rows]
-        self._acknowledged[rows] = True
-        count = int(np.count_nonzero(fresh))
+        numbers = answers.numbers
+        count, duplicates = mark_answers(numbers, answers.known, len(numbers), self._first, self._acknowledged)
         self.left -= count
-        self.duplicates += int(np.count_nonzero(known[mine][first] & fresh))
+        self.duplicates += duplicates
         return count
 
     def refuse(self, number: int, reason: StreamError) -> None:
@@ -159,18 +149,18 @@ class TrackedChunk:
         """
         row = number - self._first
         self.messages.refuse(row, reason)
-        self._acknowledged[row] = True
+        self._acknowledged[row] = 1
         self.left -= 1
         self.refused += 1
 
     def waiting_on(self, subject: str) -> list[int]:
         """The numbers of the messages on a subject that wait for an answer."""
         same = pc.equal(self.messages.subjects, subject).to_numpy(zero_copy_only=False)
-        return (np.flatnonzero(same & ~self._acknowledged) + self._first).tolist()
+        return (np.flatnonzero(same & (self._acknowledged == 0)) + self._first).tolist()
 
     def waiting_subjects(self) -> list[str]:
         """Return the subjects of the messages that wait for an answer."""
-        waiting = pa.array(np.flatnonzero(~self._acknowledged))
+        waiting = pa.array(np.flatnonzero(self._acknowledged == 0))
         subjects: list[str] = pc.unique(self.messages.subjects.take(waiting)).to_pylist()
         return subjects
 
@@ -186,7 +176,7 @@ class TrackedChunk:
 
     def waiting(self) -> bytes:
         """The frames without acknowledgement."""
-        return b"".join(self.frame(int(row) + self._first) for row in np.flatnonzero(~self._acknowledged))
+        return b"".join(self.frame(int(row) + self._first) for row in np.flatnonzero(self._acknowledged == 0))
 
 
 class Window:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from itertools import accumulate
 from typing import Final
 
 import numpy as np
@@ -60,14 +61,32 @@ def pack(
         lead: the reply subject that all share, or the beginning of those with numbers.
         first: number at the end of the first message's reply subject, which the others continue; -1 for none.
     """
-    count = len(subjects)
     columns = [_flat(subjects), _flat(payloads), _NOTHING if lines is None else _flat(lines)]
+    return _pack(len(subjects), columns, lead, first)
+
+
+def pack_lists(
+    subjects: Sequence[bytes], payloads: Sequence[bytes], lines: Sequence[bytes] | None, lead: bytes, first: int = -1
+) -> tuple[memoryview, NDArray[np.int64]]:
+    """Return the frames of messages as lists, as `pack` does."""
+    columns = [_joined(subjects), _joined(payloads), _NOTHING if lines is None else _joined(lines)]
+    return _pack(len(subjects), columns, lead, first)
+
+
+def _pack(
+    count: int, columns: Sequence[tuple[Bytes, Int32s]], lead: bytes, first: int
+) -> tuple[memoryview, NDArray[np.int64]]:
     size = sum(int(offsets[-1] - offsets[0]) for _, offsets in columns if len(offsets))
     frames = np.empty(size + count * (len(lead) + _MOST_BYTES), np.uint8)
     edges = np.empty(count + 1, np.int64)
     flat = (part for column in columns for part in column)
     write_frames(*flat, _TEXTS, np.frombuffer(lead, np.uint8), first, count, frames, edges)  # type: ignore[call-arg, arg-type]
     return memoryview(frames.data)[: int(edges[-1])], edges
+
+
+def _joined(values: Sequence[bytes]) -> tuple[Bytes, Int32s]:
+    """Return the bytes of all values, and the offset of each of them with the end of the last."""
+    return np.frombuffer(b"".join(values), np.uint8), np.array([0, *accumulate(map(len, values))], np.int32)
 
 
 def _flat(array: ArrowArray) -> tuple[Bytes, Int32s]:

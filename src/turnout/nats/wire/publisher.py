@@ -412,7 +412,7 @@ class Publisher:
                 continue
             if "error" not in answer and "seq" in answer:
                 self._refusals.heard(number)
-                one = Answers(np.array([number]), np.array([bool(answer.get("duplicate"))]))
+                one = Answers(np.array([number]), np.array([int(bool(answer.get("duplicate")))]))
                 acknowledged += self._window.answered(chunk, one)
             elif not isinstance(chunk, TrackedChunk):
                 self._connection.send(self._window.track(chunk))

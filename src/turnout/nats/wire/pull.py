@@ -17,6 +17,7 @@ import numpy as np
 
 from turnout.base.untrusted import LARGEST_SEQUENCE
 from turnout.errors import ConnectionLostError, StreamError
+from turnout.loops.frames import GAP, ORDERED, fill_request, survey
 from turnout.nats.protocol.frames import frame
 from turnout.nats.protocol.identity import Position, StreamIdentity, older_data_error
 from turnout.nats.protocol.pull_requests import PullStatus, ephemeral_config, next_request, pull_body
@@ -308,53 +309,42 @@ class PullReader:
         count = len(batch)
         last = 0
         for index, subject, block in batch.statuses:
-            self._take(batch.sizes[last:index])
+            self._take(batch.positions, last, index)
             last = index
             self._receive_status(subject, block)
-        self._take(batch.sizes[last:])
+        self._take(batch.positions, last, count)
         if not count:
             return 0
-        first, last = at.consumer_sequence + 1, at.consumer_sequence + count
-        numbers = batch.consumer_sequences
-        if (numbers[0], numbers[-1]) != (first, last) or not _ascend(numbers):
+        in_range, stepped_over, order = survey(batch.positions, count, at.next, at.consumer_sequence, self._range.end)
+        if order != ORDERED:
             self._connection.close()
-            raise ConnectionLostError("the consumer's sequences have a gap: messages were lost on the way")
-        if batch.sequences[0] < at.next or not _ascend(batch.sequences):
-            self._connection.close()
+            if order == GAP:
+                raise ConnectionLostError("the consumer's sequences have a gap: messages were lost on the way")
             raise ConnectionLostError("the stream's sequences do not ascend")
-        at.consumer_sequence = last
-        in_range = int(np.searchsorted(batch.sequences, self._range.end))
+        at.consumer_sequence += count
         if in_range:
-            self.hole = hole(batch.sequences[:in_range], at.next)
+            self.hole = stepped_over or None
             self.messages += in_range
-            at.next = int(batch.sequences[in_range - 1]) + 1
+            at.next = batch.sequence(in_range - 1) + 1
             self.time = batch.time(in_range - 1)
         at.done = at.done or in_range < count or batch.pending == 0
         return in_range
 
-    def _take(self, sizes: Integers) -> None:
-        """Count messages of these sizes against the requests, the oldest first.
+    def _take(self, positions: Integers, begin: int, end: int) -> None:
+        """Count messages against the requests, the oldest first.
 
         A request that the next message would not fit into is ended with a status. One whose bytes are used up to the
         last one is ended without a word.
         """
         requests = self._at.requests
-        if not len(sizes):
-            return
-        self._at.barren = 0
-        total = int(sizes.sum())
-        if requests and len(sizes) < requests[0].left and total < requests[0].room:
-            requests[0].left -= len(sizes)
-            requests[0].room -= total
-            return
-        while len(sizes) and requests:
+        if begin < end:
+            self._at.barren = 0
+        while begin < end and requests:
             request = requests[0]
-            used = np.cumsum(sizes[: request.left])
-            full = int(np.searchsorted(used, request.room))
-            taken = full + 1 if full < len(used) and used[full] == request.room else len(used)
+            taken, used = fill_request(positions, begin, end, request.left, request.room)
             request.left -= taken
-            request.room -= int(used[taken - 1])
-            sizes = sizes[taken:]
+            request.room -= used
+            begin += taken
             if request.left == 0 or request.room == 0:
                 requests.popleft()
 
@@ -390,11 +380,6 @@ class PullReader:
     def _expired_empty(self) -> None:
         """Start over: nothing arrived, though messages were pending; a new consumer shows whether they still are."""
         self._connection.close()
-
-
-def _ascend(numbers: Integers) -> bool:
-    """Return True if each number is larger than the one before."""
-    return bool((numbers[1:] > numbers[:-1]).all())
 
 
 def hole(sequences: Integers, expected: int) -> int | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from turnout.base.untrusted import LARGEST_SEQUENCE
 from turnout.loops.frames import (
     BODY,
-    CONSUMER_SEQUENCE,
     END,
     PAYLOAD,
     PENDING,
@@ -27,14 +26,13 @@ from turnout.loops.frames import (
     REPLY,
     REPLY_END,
     SEQUENCE,
-    SIZE,
     SUBJECT,
     SUBJECT_END,
     TIME,
     copy_slices,
     read_positions,
 )
-from turnout.loops.headers import HEADER_FIELDS, NAME, NAME_END, VALUE, VALUE_END, read_headers
+from turnout.loops.headers import EDGES, FIRST, HEADER_FIELDS, KEY, NAME, NAME_END, VALUE, VALUE_END, read_headers
 from turnout.nats.protocol.errors import NotJetStreamMessageError
 from turnout.nats.protocol.headers import MESSAGE_ID
 from turnout.nats.protocol.positions import JSAck
@@ -62,48 +60,39 @@ _LEAD: Final = np.frombuffer(b"$JS.ACK.", np.uint8)
 _MESSAGE_ID: Final = np.frombuffer(MESSAGE_ID.encode(), np.uint8)
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Received:
     """The messages of one buffer, in a copy of it.
 
     Attributes:
         data: the bytes of the frames.
+        octets: likewise.
         table: where each message is in them, by the rows of `turnout.loops.frames`.
-        positions: by the rows of positions of `turnout.loops.frames`.
+        positions: by the rows of positions of `turnout.loops.frames`. The size of a message is the bytes of a request
+            that it uses up: its topic, its reply subject, its headers and its payload.
+        count: how many messages there are.
         statuses: (subject, header block) of the server's statuses, with their index: the number of messages before
             them.
     """
 
     data: bytes
+    octets: NDArray[np.uint8]
     table: Integers
     positions: Integers
+    count: int
     statuses: list[tuple[int, str, bytes]]
 
     def __len__(self) -> int:
-        return int(self.positions.shape[1])
-
-    @property
-    def sequences(self) -> Integers:
-        """Sequences of the messages in the stream."""
-        row: Integers = self.positions[SEQUENCE]
-        return row
-
-    @property
-    def consumer_sequences(self) -> Integers:
-        """Sequences in the consumer, which have no gaps unless something was lost."""
-        row: Integers = self.positions[CONSUMER_SEQUENCE]
-        return row
-
-    @property
-    def sizes(self) -> Integers:
-        """Bytes of a request that each uses up: its topic, its reply subject, its headers and its payload."""
-        row: Integers = self.positions[SIZE]
-        return row
+        return self.count
 
     @property
     def pending(self) -> int:
         """Number of messages of the stream that the consumer has left behind the last one; -1 without messages."""
-        return int(self.positions[PENDING, -1]) if len(self) else -1
+        return int(self.positions[PENDING, self.count - 1]) if self.count else -1
+
+    def sequence(self, index: int) -> int:
+        """Return the sequence of a message in the stream."""
+        return int(self.positions[SEQUENCE, index])
 
     def time(self, index: int) -> int:
         """Return when a message was stored, in microseconds since 1970."""
@@ -115,11 +104,11 @@ class Received:
             return pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in SCHEMA], schema=SCHEMA)
         table, headers = self.table[:, :count], self._headers(count)
         columns = [
-            _texts(self.data, table[SUBJECT], table[SUBJECT_END]),
+            _texts(self.octets, table[SUBJECT], table[SUBJECT_END]),
             _numbers(np.full(count, partition, np.int32), pa.int32()),
             _numbers(self.positions[SEQUENCE, :count], pa.int64()),
             headers.keys_column(),
-            _slices(self.data, table[PAYLOAD], table[END]),
+            _slices(self.octets, table[PAYLOAD], table[END]),
             headers.column(),
             _numbers(self.positions[TIME, :count] // 1000, SCHEMA.field("timestamp").type),
         ]
@@ -138,58 +127,57 @@ class Received:
         pairs: Sequence[Pairs] = [()] * count
         if rows[BODY] != rows[PAYLOAD]:
             keys, pairs = self._headers(count).listed()
-        sequences, _, nanoseconds, *_ = self.positions.tolist()
+        sequences, _, nanoseconds, *_ = self.positions[:, :count].tolist()
         times = [time // 1000 for time in nanoseconds]
         return ListedRecords(stream, topics, sequences, times, keys, values, pairs, make)
 
     def _headers(self, count: int) -> _Headers:
         """Find the headers of the first *count* messages."""
-        data, begins, ends = np.frombuffer(self.data, np.uint8), self.table[BODY], self.table[PAYLOAD]
-        offsets, keys = np.empty(count + 1, np.int64), np.empty(count, np.int64)
+        edges = np.empty((EDGES, count + 1), np.int64)
         table = np.empty((HEADER_FIELDS, 4 * count), np.int64)
-        total = read_headers(data, begins, ends, count, _MESSAGE_ID, table, offsets, keys)
+        total = read_headers(self.octets, self.table, count, _MESSAGE_ID, table, edges)
         if total > table.shape[1]:
             table = np.empty((HEADER_FIELDS, total), np.int64)
-            read_headers(data, begins, ends, count, _MESSAGE_ID, table, offsets, keys)
-        return _Headers(self.data, table[:, :total], offsets, keys)
+            read_headers(self.octets, self.table, count, _MESSAGE_ID, table, edges)
+        return _Headers(self.data, self.octets, table[:, :total], edges)
 
 
-@dataclass(frozen=True, slots=True)
-class _Headers:
+class _Headers(NamedTuple):
     """Headers of messages.
 
     Attributes:
         data: the bytes that they are in.
+        octets: likewise.
         table: where each header is in them, by the rows of `turnout.loops.headers`.
-        offsets: number of headers before each message, then of all.
-        keys: index of the message id of each message among them, -1 for one without.
+        edges: the headers of each message, and its message id among them, likewise.
     """
 
     data: bytes
+    octets: NDArray[np.uint8]
     table: Integers
-    offsets: Integers
-    keys: Integers
+    edges: Integers
 
     def keys_column(self) -> ArrowArray:
         """Return the message ids, null where there is none."""
-        named = self.keys >= 0
+        keys = self.edges[KEY, :-1]
+        named = keys >= 0
         if not named.any():
             return pa.nulls(len(named), pa.binary())
         # A slice of no bytes is where there is none.
-        begins, ends = (np.where(named, self.table[row, self.keys], 0) for row in (VALUE, VALUE_END))
-        return _slices(self.data, begins, ends, None if named.all() else named)
+        begins, ends = (np.where(named, self.table[row, keys], 0) for row in (VALUE, VALUE_END))
+        return _slices(self.octets, begins, ends, None if named.all() else named)
 
     def column(self) -> ArrowArray:
         """Return all headers as one list a message, null where it has none."""
-        count = len(self.keys)
+        offsets = self.edges[FIRST]
         if not self.table.shape[1]:
-            return pa.nulls(count, ARROW)
-        names = _texts(self.data, self.table[NAME], self.table[NAME_END])
-        values = _slices(self.data, self.table[VALUE], self.table[VALUE_END])
+            return pa.nulls(len(offsets) - 1, ARROW)
+        names = _texts(self.octets, self.table[NAME], self.table[NAME_END])
+        values = _slices(self.octets, self.table[VALUE], self.table[VALUE_END])
         pairs = pa.StructArray.from_arrays([names, values], fields=list(ARROW.value_type))
-        without = self.offsets[1:] == self.offsets[:-1]
+        without = offsets[1:] == offsets[:-1]
         mask = pa.array(without) if without.any() else None
-        return pa.ListArray.from_arrays(pa.array(self.offsets.astype(np.int32)), pairs, type=ARROW, mask=mask)
+        return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), pairs, type=ARROW, mask=mask)
 
     def listed(self) -> tuple[list[bytes | None], list[Pairs]]:
         """Return the message ids and the names and values of all headers, by message."""
@@ -198,8 +186,13 @@ class _Headers:
             (str(data[name:name_end], "utf-8", "replace"), data[value:value_end])
             for name, name_end, value, value_end in zip(*self.table.tolist(), strict=True)
         ]
-        keys = [None if at < 0 else headers[at][1] for at in self.keys.tolist()]
-        return keys, [headers[begin:end] for begin, end in pairwise(self.offsets.tolist())]
+        offsets, keys = self.edges.tolist()
+        # The last column has no message.
+        del keys[-1]
+        return (
+            [None if at < 0 else headers[at][1] for at in keys],
+            [headers[begin:end] for begin, end in pairwise(offsets)],
+        )
 
 
 def decode(memory: bytearray, frames: Frames) -> Received:
@@ -216,7 +209,7 @@ def decode(memory: bytearray, frames: Frames) -> Received:
     while True:
         row, kept = read_positions(octets, frames.table, row, len(frames), _LEAD, positions, kept)
         if row == len(frames):
-            return Received(data, frames.table, positions[:, :kept], statuses)
+            return Received(data, octets, frames.table, positions, kept, statuses)
         offsets = frames.table[:, row].tolist()
         subject = data[offsets[SUBJECT] : offsets[SUBJECT_END]].decode("utf-8", "replace")
         block = data[offsets[BODY] : offsets[PAYLOAD]]
@@ -251,16 +244,18 @@ def _numbers(numbers: NDArray[Any], kind: pa.DataType) -> ArrowArray:
     return pa.Array.from_buffers(kind, len(numbers), [None, pa.py_buffer(np.ascontiguousarray(numbers))])
 
 
-def _slices(data: bytes, begins: Integers, ends: Integers, valid: NDArray[np.bool_] | None = None) -> Binaries:
+def _slices(
+    data: NDArray[np.uint8], begins: Integers, ends: Integers, valid: NDArray[np.bool_] | None = None
+) -> Binaries:
     """Return the bytes between each begin and end as a new array; null where they are not valid."""
     count = len(begins)
     copies, offsets = np.empty(int((ends - begins).sum()), np.uint8), np.empty(count + 1, np.int32)
-    copy_slices(np.frombuffer(data, np.uint8), begins, ends, count, copies, offsets)
+    copy_slices(data, begins, ends, count, copies, offsets)
     bitmap = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
     return pa.Array.from_buffers(_BINARY, count, [bitmap, pa.py_buffer(offsets), pa.py_buffer(copies)])
 
 
-def _texts(data: bytes, begins: Integers, ends: Integers) -> Strings:
+def _texts(data: NDArray[np.uint8], begins: Integers, ends: Integers) -> Strings:
     """Return the texts between each begin and end; bytes that are not UTF-8 become replacement characters."""
     raw = _slices(data, begins, ends)
     if bytes(raw.buffers()[2]).isascii():
