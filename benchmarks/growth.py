@@ -25,8 +25,8 @@ from turnout.base.startup import paused_gc
 from turnout.conditions import Group, Kiwi, Logic
 from turnout.subscriptions import Subscription
 from turnout.subscriptions.index import Index
-from turnout.subscriptions.index.anchor_frequencies import Costs
 from turnout.subscriptions.index.build import build
+from turnout.subscriptions.index.literal_choice import Costs
 from turnout.subscriptions.index.manifest import Manifest, SegmentFiles
 
 SMALLEST = 1_000

@@ -77,7 +77,7 @@ ALLOWED = {
     "server/rest/monitoring.py:_stored": AWAITED,
     "server/rest/records.py:_stream.put": TIMER,
     "server/security.py:Gate._bearer": AWAITED,
-    "subscriptions/index/background_task.py:BackgroundTask.__init__": "its exception is raised by its reader",
+    "subscriptions/index/index_writer.py:BackgroundTask.__init__": "its exception is raised by its reader",
     "subscriptions/store_threads.py:BoundedPool": TASKS,
     "subscriptions/store_threads.py:BoundedPool.submit": AWAITED,
     "subscriptions/store_threads.py:StoreThreads": TASKS,

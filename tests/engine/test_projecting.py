@@ -16,9 +16,9 @@ from turnout.history.masking import HIDDEN, masked_explanation
 from turnout.routes import Route
 from turnout.subscriptions import Subscription
 from turnout.subscriptions.index import Index
-from turnout.subscriptions.index.anchor_frequencies import Costs
 from turnout.subscriptions.index.build import build
 from turnout.subscriptions.index.layers import Layer
+from turnout.subscriptions.index.literal_choice import Costs
 
 pytest.importorskip("cel_expr_python", reason='install "turnout[cel]"')
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from turnout.base.deferred import names_at_first_use
 
 if TYPE_CHECKING:
+    from turnout.subscriptions.index.layers import IndexStats
     from turnout.subscriptions.index.match_result import Match
-    from turnout.subscriptions.index.statistics import IndexStats
     from turnout.subscriptions.match_results import MatchBatch, MatchList
     from turnout.subscriptions.matcher import Matcher
     from turnout.subscriptions.model import Changes, ConditionMatch, Page, Subscription, new_id
@@ -40,7 +40,7 @@ __getattr__ = names_at_first_use(
         "MAX_LIMIT": "turnout.subscriptions.store",
         "Changes": "turnout.subscriptions.model",
         "ConditionMatch": "turnout.subscriptions.model",
-        "IndexStats": "turnout.subscriptions.index.statistics",
+        "IndexStats": "turnout.subscriptions.index.layers",
         "Match": "turnout.subscriptions.index.match_result",
         "MatchBatch": "turnout.subscriptions.match_results",
         "MatchList": "turnout.subscriptions.match_results",

@@ -10,8 +10,8 @@ from typing import NamedTuple
 from turnout.errors import StoreUnavailableError
 from turnout.subscriptions.deadline import within
 from turnout.subscriptions.index import Index
+from turnout.subscriptions.index.layers import IndexStats
 from turnout.subscriptions.index.match_result import Match
-from turnout.subscriptions.index.statistics import IndexStats
 from turnout.subscriptions.matcher import Matcher
 from turnout.subscriptions.model import Changes, Subscription
 from turnout.subscriptions.store import Store

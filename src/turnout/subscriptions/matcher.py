@@ -12,14 +12,12 @@ from turnout.base.clocks import milliseconds_now
 from turnout.base.multivalued import Metadata
 from turnout.conditions import evaluate
 from turnout.records.text import texts_of_all, texts_of_values
-from turnout.subscriptions.index.anchor_frequencies import Costs
-from turnout.subscriptions.index.background_task import BackgroundTask
 from turnout.subscriptions.index.build import enabled
 from turnout.subscriptions.index.index import Index
-from turnout.subscriptions.index.layers import Layer
+from turnout.subscriptions.index.index_writer import BackgroundTask
+from turnout.subscriptions.index.layers import IndexStats, Layer, SegmentView, UseCounts, stats_of
+from turnout.subscriptions.index.literal_choice import Costs
 from turnout.subscriptions.index.match_result import Answer, Answers, answer_of
-from turnout.subscriptions.index.segment_view import SegmentView, UseCounts
-from turnout.subscriptions.index.statistics import IndexStats, stats_of
 from turnout.subscriptions.match_results import NO_MATCHES, MatchBatch, MatchList, MessageMatches
 from turnout.subscriptions.model import Changes, Subscription
 from turnout.subscriptions.snapshot import Snapshot

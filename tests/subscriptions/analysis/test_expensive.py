@@ -14,7 +14,7 @@ from turnout.conditions import pattern
 from turnout.conditions.check import Check
 from turnout.subscriptions import Matcher, Subscription
 from turnout.subscriptions.analysis import Catalogue, expensive
-from turnout.subscriptions.index import value_tests
+from turnout.subscriptions.index import segment
 
 BOUND_MS = 1.0
 """In place of 20 ms, so that few conditions are enough."""
@@ -51,7 +51,7 @@ class Operations:
         """Count those of matchers that are built inside."""
         pattern.pattern_matcher.cache_clear()
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(value_tests, "_test_of", self._counted_test(value_tests._test_of))
+            patch.setattr(segment, "_test_of", self._counted_test(segment._test_of))
             patch.setattr(pattern._Part, "find", self._counted(1, pattern._Part.find))
             patch.setattr(pattern, "_regex_of", self._counted(8, pattern._regex_of))
             yield

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from turnout.subscriptions.index.background_task import BackgroundTask
+from turnout.subscriptions.index.index_writer import BackgroundTask
 
 
 def test_a_result_is_waited_for() -> None:

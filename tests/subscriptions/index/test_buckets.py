@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnout.subscriptions.index.buckets import (
+from turnout.subscriptions.index.arrays import (
     arranged,
     expanded,
     in_bucket,

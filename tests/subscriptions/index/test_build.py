@@ -9,8 +9,8 @@ from tests.subscriptions.index.asking import expected, pairs, subscriptions_of
 from turnout.conditions import all_of, any_of, kiwi, parse
 from turnout.subscriptions import Subscription
 from turnout.subscriptions.index import Index
-from turnout.subscriptions.index.anchor_frequencies import Costs
 from turnout.subscriptions.index.build import build
+from turnout.subscriptions.index.literal_choice import Costs
 
 
 def test_hot_anchors():
@@ -56,5 +56,5 @@ def test_the_steps_of_a_build_are_few() -> None:
         sys.setprofile(before)
 
     steps = {name for name in called if name[0].startswith("turnout.subscriptions.index")}
-    assert ("turnout.subscriptions.index.entry_columns", "entry_columns") in steps
+    assert ("turnout.subscriptions.index.columns", "entry_columns") in steps
     assert len(steps) <= 15

@@ -9,8 +9,8 @@ from turnout.base.startup import paused_gc
 from turnout.conditions import all_of, kiwi
 from turnout.subscriptions import Subscription, open_store
 from turnout.subscriptions.index import IndexFolder
-from turnout.subscriptions.index.anchor_frequencies import Costs
 from turnout.subscriptions.index.build import build
+from turnout.subscriptions.index.literal_choice import Costs
 from turnout.subscriptions.index.segment import Segment
 
 

@@ -16,7 +16,7 @@ from tests.subscriptions.index.asking import columns_of, expected, pairs, subscr
 from turnout.conditions import Kiwi, Operator, all_of, any_of, compare, evaluate, kiwi, leaves, not_, one_of
 from turnout.conditions.model import with_ids
 from turnout.subscriptions import Matcher, Snapshot, Subscription
-from turnout.subscriptions.index import Column, Index, secondary_keys, segment_matcher, value_tests
+from turnout.subscriptions.index import Column, Index, postings, segment, segment_matcher
 from turnout.subscriptions.index import index as index_module
 from turnout.subscriptions.stores.memory import MemoryStore
 
@@ -28,10 +28,10 @@ _messages = st.lists(messages, min_size=1, max_size=8)
 def low_bounds():
     """Every bound so low that few subscriptions meet it."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(secondary_keys, "HOT", 0)
-        patch.setattr(secondary_keys, "_LEAST_SAVED", 0)
-        patch.setattr(value_tests, "_MIN_PREPARED_TESTS", 1)
-        patch.setattr(value_tests, "_GROUP", 2)
+        patch.setattr(postings, "HOT", 0)
+        patch.setattr(postings, "_LEAST_SAVED", 0)
+        patch.setattr(segment, "_MIN_PREPARED_TESTS", 1)
+        patch.setattr(segment, "_GROUP", 2)
         patch.setattr(segment_matcher, "_FIRST_ROOMS", segment_matcher._Rooms(1, 1, 1, 1, 1, 4))
         patch.setattr(index_module, "ROWS", 3)
         yield

@@ -14,9 +14,9 @@ from turnout.conditions import parse
 from turnout.subscriptions import Subscription
 from turnout.subscriptions.expiry import Expiry
 from turnout.subscriptions.index import layers as module
-from turnout.subscriptions.index.anchor_frequencies import Costs
 from turnout.subscriptions.index.build import build
 from turnout.subscriptions.index.layers import Layer, Layers, Matches
+from turnout.subscriptions.index.literal_choice import Costs
 
 _DESTINATIONS = st.lists(st.sampled_from(["a", "b", "c"]), min_size=1, max_size=3, unique=True)
 _SUBSCRIPTIONS = st.tuples(_DESTINATIONS, st.none() | st.integers(1, 5))

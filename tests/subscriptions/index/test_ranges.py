@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from tests.subscriptions.index.asking import candidates, expected, pairs, subscriptions_of
 from turnout.conditions import all_of, any_of, compare, kiwi, not_, one_of, parse
 from turnout.subscriptions import Matcher, Subscription
-from turnout.subscriptions.index import Index, ranges, secondary_keys
-from turnout.subscriptions.index.anchor_frequencies import Costs
+from turnout.subscriptions.index import Index, postings, ranges
 from turnout.subscriptions.index.build import build
 from turnout.subscriptions.index.facts import SPAN
+from turnout.subscriptions.index.literal_choice import Costs
 
 _bounds = st.one_of(st.integers(-6, 6).map(float), st.sampled_from([0.5, -0.0, 1e300, -1e300, 1.7976931348623157e308]))
 _limits = st.tuples(st.one_of(_bounds, st.just(-inf)), st.one_of(_bounds, st.just(inf)))
@@ -45,8 +45,8 @@ def bounds(cells, resolution, hot=False):
         patch.setattr(ranges, "CELLS", cells)
         patch.setattr(ranges, "_RESOLUTION", resolution)
         if hot:
-            patch.setattr(secondary_keys, "HOT", 0)
-            patch.setattr(secondary_keys, "_LEAST_SAVED", 0)
+            patch.setattr(postings, "HOT", 0)
+            patch.setattr(postings, "_LEAST_SAVED", 0)
         yield
 
 

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnout.subscriptions.index.text_arrays import Texts
+from turnout.subscriptions.index.arrays import Texts
 
 
 @given(st.lists(st.text(max_size=5), min_size=1), st.data())

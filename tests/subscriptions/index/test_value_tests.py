@@ -11,8 +11,9 @@ from turnout.conditions import all_of, any_of, kiwi, not_
 from turnout.conditions.model import Regex
 from turnout.conditions.regex import RegexSet
 from turnout.subscriptions import Matcher
-from turnout.subscriptions.index import Index, build, value_tests
-from turnout.subscriptions.index.anchor_frequencies import Costs
+from turnout.subscriptions.index import Index, build
+from turnout.subscriptions.index import segment as segments
+from turnout.subscriptions.index.literal_choice import Costs
 
 _expressions = st.sampled_from(["a.c|x", "[ab]+c?$", "^.b", "(?i)AB", "b{2}", "\\bc", "ü", ".*", "z"])
 _texts = st.text("abcxz üA", max_size=8)
@@ -26,7 +27,7 @@ def test_groups_of_expressions(expressions, values, are_large):
     subscriptions = subscriptions_of([*conditions, *map(not_, conditions), *nested])
     messages = [*({"k": value, "j": "1"} for value in values), {"k": tuple(dict.fromkeys([*values, "q"]))}, {"j": "1"}]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(value_tests, "_GROUP", 8)
+        patch.setattr(segments, "_GROUP", 8)
         if are_large:
             patch.setattr(RegexSet, "found", lambda _self, _value: None)
         assert expected(subscriptions, messages) == pairs(Index.of(subscriptions), messages)
@@ -66,5 +67,5 @@ def test_what_is_asked_together_is_prepared(monkeypatch):
 
     assert len(segment.value_tests()._known) == len(many)
     matcher = Matcher(subscriptions_of(many))
-    monkeypatch.setattr(value_tests, "pattern_matcher", None)
+    monkeypatch.setattr(segments, "pattern_matcher", None)
     assert len(matcher.match({"k": "a x1y7", "kind": "one"})) == 1

@@ -45,10 +45,10 @@ from turnout.spark.map_in_arrow import map_in_arrow
 from turnout.subscriptions import Snapshot, Store
 from turnout.subscriptions.analysis.table import table_of
 from turnout.subscriptions.index import Column
-from turnout.subscriptions.index.anchor_frequencies import Costs
 from turnout.subscriptions.index.build import build
 from turnout.subscriptions.index.index import Index
 from turnout.subscriptions.index.layers import Layer
+from turnout.subscriptions.index.literal_choice import Costs
 from turnout.subscriptions.index.segment import Segment
 from turnout.subscriptions.past import PastStore
 from turnout.subscriptions.store import creations_of

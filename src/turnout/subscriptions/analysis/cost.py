@@ -13,7 +13,7 @@ from turnout.conditions.check import check_of
 from turnout.conditions.terms import Term, is_verified_always
 from turnout.subscriptions.analysis.expensive import Terms, expensive
 from turnout.subscriptions.analysis.findings import Access, HotAnchor
-from turnout.subscriptions.index.literals import kind_of, parts_of
+from turnout.subscriptions.index.facts import kind_of, parts_of
 
 
 class AnchorCounter:

@@ -12,7 +12,7 @@ from turnout.conditions.anchor import Kind
 from turnout.conditions.check import Check, check_of
 from turnout.conditions.pattern import ANY, ONE, parse_pattern
 from turnout.conditions.terms import Term
-from turnout.subscriptions.index.literals import kind_of, parts_of
+from turnout.subscriptions.index.facts import kind_of, parts_of
 
 EXPENSIVE_MS = 20.0
 """Milliseconds to verify all that one record may need, above which the subscriptions that take most are expensive."""

@@ -1,18 +1,145 @@
-"""Content of a segment: named flat arrays, and a head that gives their numbers a meaning."""
+"""Content of a segment: named flat arrays, a head that gives their numbers a meaning, texts and hash tables."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
+from turnout.base.deferred import pc
 from turnout.base.untrusted import JsonObject
 from turnout.conditions.anchor import Kind
-from turnout.subscriptions.index.buckets import Ints, Longs
-from turnout.subscriptions.index.facts import Fact
-from turnout.subscriptions.index.text_arrays import Texts
+
+if TYPE_CHECKING:
+    from turnout.subscriptions.index.facts import Fact
+
+Ints: TypeAlias = NDArray[np.int32]
+Longs: TypeAlias = NDArray[np.int64]
+Indices: TypeAlias = NDArray[np.int64]
+
+_FIRST = 0x9E3779B97F4A7C15
+_SECOND = 0xC2B2AE3D27D4EB4F
+_SHIFT = 29
+_ROOM = 2
+"""Buckets for each row, at least."""
+
+
+def arranged(hashes: NDArray[np.uint64]) -> tuple[Indices, NDArray[np.uint32]]:
+    """Return the order that sorts the rows by hash, and the start of each bucket of equal top bits in it."""
+    order = np.argsort(hashes, kind="stable")
+    bits = max(4, int(len(hashes) * _ROOM).bit_length())
+    counts = np.bincount((hashes >> np.uint64(64 - bits)).astype(np.int64), minlength=1 << bits)
+    starts = np.zeros(len(counts) + 1, np.uint32)
+    np.cumsum(counts, out=starts[1:])
+    return order, starts
+
+
+def indices_of(mask: NDArray[Any]) -> Indices:
+    """Return the indices of true elements, or of those that are not 0: faster than `numpy.flatnonzero`."""
+    return mask.nonzero()[0]
+
+
+def in_bucket(starts: NDArray[np.uint32], hashes: NDArray[np.uint64]) -> tuple[Indices, Indices]:
+    """Return pairs (index of the hash, row) of all rows in the hashes' buckets; equality is not checked."""
+    bucket = (hashes >> np.uint64(shift_of(len(starts)))).view(np.int64)
+    first = starts.take(bucket).astype(np.int64)
+    count = starts.take(bucket + 1).astype(np.int64)
+    count -= first
+    some = indices_of(count)
+    if len(some) == 0:
+        return some, some
+    which, row = expanded(first.take(some), count.take(some))
+    return some.take(which), row
+
+
+def shift_of(starts: int) -> int:
+    """Return the number of bits to shift a hash by for its bucket, given the length of the table of starts."""
+    return 65 - starts.bit_length()
+
+
+def expanded(first: Indices, count: Indices) -> tuple[Indices, Indices]:
+    """Return the elements of ranges: the index of the range, and the position."""
+    ends = count.cumsum()
+    total = int(ends[-1]) if len(ends) else 0
+    if total == len(count) and (total == 0 or int(count.max()) == 1):
+        return np.arange(total), first
+    which = np.arange(len(count)).repeat(count)
+    return which, np.arange(total) + (first - ends + count).take(which)
+
+
+def viewed(array: NDArray[Any]) -> Sequence[Any]:
+    """Return the array as a sequence, which reads single numbers faster than numpy."""
+    return cast("Sequence[Any]", array.data)
+
+
+def mixed(keys: Longs) -> NDArray[np.uint64]:
+    """A hash of each number: no two numbers have the same."""
+    x = keys.view(np.uint64) * np.uint64(_FIRST)
+    x ^= x >> np.uint64(_SHIFT)
+    x *= np.uint64(_SECOND)
+    return x
+
+
+class Texts:
+    """Texts by number, with no object for each of them.
+
+    Args:
+        offsets: start of each text in *data*, and the end of the last one.
+        data: UTF-8.
+    """
+
+    def __init__(self, offsets: NDArray[np.int64], data: NDArray[np.uint8]) -> None:
+        self.offsets = offsets
+        self.data = data
+        self._at = viewed(offsets)
+        self._bytes = memoryview(data.data)
+
+    @classmethod
+    def of(cls, raws: Sequence[bytes]) -> Texts:
+        """These texts."""
+        offsets = np.zeros(len(raws) + 1, np.int64)
+        np.cumsum(np.fromiter(map(len, raws), np.int64, len(raws)), out=offsets[1:])
+        return cls(offsets, np.frombuffer(b"".join(raws), np.uint8))
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def raw(self, number: int) -> bytes:
+        """Return a text as UTF-8."""
+        return bytes(self._bytes[self._at[number] : self._at[number + 1]])
+
+    def text(self, number: int) -> str:
+        """Return a text."""
+        return self.raw(number).decode("utf-8", "surrogatepass")
+
+    def equal(self, numbers: NDArray[np.int64], raws: Sequence[bytes]) -> NDArray[np.bool_]:
+        """Return True for each text that equals the one at the same index."""
+        equal = pc.equal(self._take(pa.large_binary(), numbers), Texts.of(raws).arrow(pa.large_binary()))
+        # `to_numpy` would import pandas too.
+        bits = np.unpackbits(np.frombuffer(equal.buffers()[1], np.uint8), bitorder="little")
+        return bits[equal.offset : equal.offset + len(equal)].view(np.bool_)
+
+    def strings(self, numbers: NDArray[np.int64]) -> pa.StringArray:
+        """Some texts as an Arrow array of strings."""
+        return self._take(pa.large_string(), numbers).cast(pa.string())
+
+    def _take(self, type_: pa.DataType, numbers: NDArray[np.int64]) -> pa.Array:
+        return self.arrow(type_).take(integers(numbers))
+
+    def arrow(self, type_: pa.DataType) -> pa.Array:
+        """All texts as an Arrow array of a type with long offsets; nothing is copied."""
+        return pa.Array.from_buffers(type_, len(self), [None, pa.py_buffer(self.offsets), pa.py_buffer(self.data)])
+
+
+def integers(numbers: NDArray[np.int64]) -> pa.Int64Array:
+    """Return the numbers as an Arrow array over their buffer; `pyarrow.array` would import pandas."""
+    flat = np.ascontiguousarray(numbers, np.int64)
+    return pa.Array.from_buffers(pa.int64(), len(flat), [None, pa.py_buffer(flat)])
+
 
 EQUAL: Final = 0
 """A single fact (*a*) has the literal *b*."""

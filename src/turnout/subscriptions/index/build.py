@@ -7,17 +7,21 @@ from collections.abc import Iterable, Iterator, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from turnout.subscriptions.index.anchor_frequencies import Costs
 from turnout.subscriptions.index.arrays import Arrays, Head
-from turnout.subscriptions.index.clause_columns import ClauseColumns, clause_columns
 from turnout.subscriptions.index.clauses import Clauses
-from turnout.subscriptions.index.entry_columns import EntryColumns, entry_columns
-from turnout.subscriptions.index.numbered_literals import NumberedLiterals
-from turnout.subscriptions.index.postings import entries_of, rows_of_conditions
+from turnout.subscriptions.index.columns import (
+    ClauseColumns,
+    EntryColumns,
+    NumberedLiterals,
+    SubscriptionColumns,
+    SubscriptionTable,
+    clause_columns,
+    entry_columns,
+)
+from turnout.subscriptions.index.literal_choice import Costs
+from turnout.subscriptions.index.postings import SecondaryKeys, entries_of, rows_of_conditions
 from turnout.subscriptions.index.ranges import Intervals
-from turnout.subscriptions.index.secondary_keys import SecondaryKeys
 from turnout.subscriptions.index.segment import Segment
-from turnout.subscriptions.index.subscription_table import SubscriptionColumns, SubscriptionTable
 from turnout.subscriptions.model import Subscription
 
 _NO_CUTS = np.zeros(0, np.float64)

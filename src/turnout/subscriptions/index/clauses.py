@@ -15,8 +15,7 @@ from turnout.conditions.model import Compare, Condition, Group, Kiwi, Leaf, Logi
 from turnout.conditions.pattern import Piece, pieces_of
 from turnout.conditions.terms import disjuncts
 from turnout.subscriptions.index.arrays import EQUAL, GROUP, HOLDS, JUST_ONE, LIMITS, MANY, ONE_OF, TREE
-from turnout.subscriptions.index.facts import PART, WHOLE, is_many
-from turnout.subscriptions.index.literals import Literals, is_text, kind_of, parts_of, text_of
+from turnout.subscriptions.index.facts import PART, WHOLE, Literals, is_many, is_text, kind_of, parts_of, text_of
 from turnout.subscriptions.index.ranges import Intervals, cuts_of
 from turnout.subscriptions.index.segment import form_of
 

@@ -35,7 +35,7 @@ from turnout.loops.segment_arrays import (
     VARIANTS,
     WORDS,
 )
-from turnout.subscriptions.index.buckets import Indices, Longs
+from turnout.subscriptions.index.arrays import Indices, Longs
 from turnout.subscriptions.index.facts import encoded, encoded_all
 
 _PADDING: Final = bytes(16)

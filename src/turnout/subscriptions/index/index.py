@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from turnout.base.clocks import milliseconds_now
 from turnout.base.multivalued import Metadata
-from turnout.subscriptions.index.anchor_frequencies import Costs
-from turnout.subscriptions.index.buckets import Indices, indices_of
+from turnout.subscriptions.index.arrays import Indices, indices_of
 from turnout.subscriptions.index.build import build
 from turnout.subscriptions.index.flat_messages import Column, FlatMessages, KeyNumbers
 from turnout.subscriptions.index.layers import Deliveries, Layer, Layers, Matches, RecordTimes
+from turnout.subscriptions.index.literal_choice import Costs
 from turnout.subscriptions.model import Subscription
 from turnout.subscriptions.snapshot import Snapshot
 from turnout.subscriptions.store import Store
@@ -72,7 +72,7 @@ class Index:
         Raises:
             IndexFileError: one of its files is missing, damaged or of another version.
         """
-        from turnout.subscriptions.index.open_index import open_index
+        from turnout.subscriptions.index.manifest import open_index
 
         return open_index(folder, revision)
 

@@ -8,22 +8,61 @@ from __future__ import annotations
 import re
 import threading
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Generic, Protocol, Self, TypeVar
 
 from turnout.base.files import FileLock
-from turnout.subscriptions.index.anchor_frequencies import Costs
-from turnout.subscriptions.index.background_task import BackgroundTask
 from turnout.subscriptions.index.build import build, enabled
+from turnout.subscriptions.index.layers import SegmentView, UseCounts
 from turnout.subscriptions.index.layout import IndexFileError, checked_segment
+from turnout.subscriptions.index.literal_choice import Costs
 from turnout.subscriptions.index.manifest import Manifest, SegmentFiles, manifest_path, read_gone, write_gone
 from turnout.subscriptions.index.segment import Segment
-from turnout.subscriptions.index.segment_view import SegmentView, UseCounts
 from turnout.subscriptions.model import Changes, Subscription
 from turnout.subscriptions.snapshot import Snapshot
+
+T = TypeVar("T")
+
+
+class BackgroundTask(Generic[T]):
+    """Computation in a thread of its own.
+
+    Args:
+        work: gives the outcome.
+    """
+
+    def __init__(self, work: Callable[[], T]) -> None:
+        self._outcome: list[T] = []
+        self._problem: BaseException | None = None
+
+        def run() -> None:
+            try:
+                self._outcome.append(work())
+            except BaseException as problem:  # noqa: BLE001 - raised to the caller that reads the outcome
+                self._problem = problem
+
+        self._thread = threading.Thread(target=run, name="turnout-index", daemon=True)
+        self._thread.start()
+
+    @property
+    def done(self) -> bool:
+        """Return True if the task has ended."""
+        return bool(self._outcome) or self._problem is not None
+
+    def wait(self) -> None:
+        """Wait until it has."""
+        self._thread.join()
+
+    def outcome(self) -> T:
+        """Wait for the task and return its result, or raise its exception."""
+        self.wait()
+        if self._problem is not None:
+            raise self._problem
+        return self._outcome[0]
+
 
 KEPT = 32
 """Number of latest revisions that can still be opened."""

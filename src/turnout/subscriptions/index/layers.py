@@ -1,18 +1,110 @@
-"""Segments of an index as one: the numbers of subscriptions and destinations continue from one segment to the next."""
+"""Segments of an index as one, as its readers see them and as its writers do, and their statistics."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from turnout.subscriptions.index.buckets import Longs, expanded, indices_of
+from turnout.conditions.anchor import Anchor
+from turnout.subscriptions.index.arrays import Longs, Texts, arranged, expanded, indices_of, integers, shift_of
+from turnout.subscriptions.index.build import build, enabled
+from turnout.subscriptions.index.facts import Fact, encoded, encoded_all, hash_of, hashes_of, salt_of, taker
+from turnout.subscriptions.index.literal_choice import Costs
 from turnout.subscriptions.index.segment import Segment
-from turnout.subscriptions.index.text_arrays import integers
+from turnout.subscriptions.model import Subscription
+
+
+class Ids:
+    """Index of a segment's subscriptions by id, without an object for each; readers of an index do not need it."""
+
+    def __init__(self, ids: Texts) -> None:
+        self._ids = ids
+        hashes = hashes_of([ids.raw(number) for number in range(len(ids))], 0)
+        order, self._starts = arranged(hashes)
+        self._order: NDArray[np.int32] = order.astype(np.int32)
+        self._shift = shift_of(len(self._starts))
+
+    def number(self, id_: str) -> int | None:
+        """Return the number of a subscription; None if the id is unknown."""
+        raw = encoded(id_)
+        bucket = hash_of(raw, 0) >> self._shift
+        for index in range(int(self._starts[bucket]), int(self._starts[bucket + 1])):
+            number = int(self._order[index])
+            if self._ids.raw(number) == raw:
+                return number
+        return None
+
+
+class SegmentView:
+    """Immutable view of a segment, with its tombstones and, if they are kept, its subscriptions.
+
+    Attributes:
+        segment: segment to match with.
+        subscriptions: in the order of their numbers; empty if they are not kept.
+        gone: deleted subscriptions, by number; None without deletions.
+        left: number of subscriptions that are not deleted.
+    """
+
+    def __init__(self, segment: Segment, subscriptions: Sequence[Subscription] = (), ids: Ids | None = None) -> None:
+        self.segment = segment
+        self.subscriptions = subscriptions
+        self.ids = Ids(segment.arrays.ids) if ids is None else ids
+        self.gone: NDArray[np.bool_] | None = None
+        self.left = len(segment)
+
+    @classmethod
+    def of(cls, subscriptions: Iterable[Subscription], costs: Costs) -> SegmentView:
+        """Return a layer of the enabled ones of these subscriptions, and keep them; their ids have to be distinct."""
+        members = tuple(enabled(subscriptions))
+        return cls(build(members, costs), members)
+
+    def without(self, ids: Iterable[str]) -> SegmentView:
+        """Return the layer without the subscriptions of these ids; itself if it has none of them."""
+        numbers = [number for id_ in ids if (number := self.ids.number(id_)) is not None]
+        if not numbers:
+            return self
+        gone = np.zeros(len(self.segment), np.bool_) if self.gone is None else self.gone.copy()
+        gone[numbers] = True
+        left = len(gone) - int(np.count_nonzero(gone))
+        if left == self.left:
+            return self
+        other = SegmentView(self.segment, self.subscriptions, self.ids)
+        other.gone, other.left = gone, left
+        return other
+
+    def living(self) -> Iterator[Subscription]:
+        """Yield the subscriptions that are not deleted."""
+        if self.gone is None:
+            return iter(self.subscriptions)
+        return (
+            subscription for subscription, gone in zip(self.subscriptions, self.gone.tolist(), strict=True) if not gone
+        )
+
+
+class UseCounts:
+    """Frequency of texts among the subscriptions of a segment; see `Background` of their choice."""
+
+    def __init__(self, segment: Segment) -> None:
+        self._segment = segment
+        self._facts = {fact: number for number, fact in enumerate(segment.head.facts)}
+
+    def use_counts(self, fact: Fact, texts: Sequence[str]) -> NDArray[np.int64]:
+        """For each text of the fact."""
+        number, uses = self._facts.get(fact), self._segment.uses
+        if number is None or uses is None or len(uses) == 0:
+            return np.zeros(len(texts), np.int64)
+        raws = encoded_all(texts)
+        hashes = hashes_of(raws, salt_of(fact))
+        literals = self._segment.find(np.full(len(raws), number, np.int64), hashes, taker(raws))
+        return np.where(literals > 0, uses.take(np.maximum(literals - 1, 0)), 0).astype(np.int64)
+
 
 _FEW_NUMBERS = 32
 """Up to so many matches, ids or destinations are looked up one by one."""
@@ -185,3 +277,73 @@ class Layers:
 def _starts(sizes: Iterable[int]) -> Longs:
     sizes = np.fromiter(sizes, np.int64)
     return np.cumsum(sizes) - sizes
+
+
+@dataclass(frozen=True, slots=True)
+class IndexStats:
+    """Statistics of an index.
+
+    Attributes:
+        subscriptions: how many there are.
+        terms: how many entries they make.
+        anchors: how many different anchors these are under.
+        always: how many terms have no anchor: each of them is verified on every message.
+        hottest: the anchors with the most terms, and how many; these cost most when a message has them.
+        always_ids: some of the subscriptions that have a term without an anchor, by id.
+
+    >>> from turnout.conditions import parse
+    >>> from turnout.subscriptions import Matcher, Subscription
+    >>> stats = Matcher([Subscription(["d"], parse(text), id=text) for text in ("a:1", "a:2", "NOT a:1")]).stats()
+    >>> stats.subscriptions, stats.always, stats.always_ids
+    (3, 1, ('NOT a:1',))
+    """
+
+    subscriptions: int
+    terms: int
+    anchors: int
+    always: int
+    hottest: tuple[tuple[Anchor, int], ...]
+    always_ids: tuple[str, ...] = ()
+
+
+def stats_of(views: Iterable[SegmentView], hottest: int) -> IndexStats:
+    """Return the statistics of all segments together."""
+    sizes: Counter[Anchor] = Counter()
+    subscriptions = always = 0
+    ids: list[str] = []
+    for view in views:
+        subscriptions += view.left
+        always += _of_layer(view, sizes)
+        ids += _always_of(view, hottest)
+    total = sizes.total() + always
+    return IndexStats(
+        subscriptions, total, len(sizes), always, tuple(sizes.most_common(hottest)), tuple(sorted(ids)[:hottest])
+    )
+
+
+def _always_of(view: SegmentView, most: int) -> list[str]:
+    """Return the ids of at most *most* subscriptions that are checked for every message."""
+    segment = view.segment
+    owners = np.unique(segment.arrays.entry_subscription[segment.head.always : segment.head.paired])
+    if view.gone is not None:
+        owners = owners[~view.gone.take(owners)]
+    return [segment.arrays.ids.text(number) for number in owners[:most].tolist()]
+
+
+def _of_layer(view: SegmentView, sizes: Counter[Anchor]) -> int:
+    """Return the number of entries that are always verified; the others are counted by anchor."""
+    segment, arrays = view.segment, view.segment.arrays
+    always, paired = segment.head.always, segment.head.paired
+    owner = arrays.entry_subscription
+    literals = np.repeat(np.arange(len(arrays.entries_at) - 1), np.diff(arrays.entries_at))
+    of_ways = np.repeat(np.arange(max(0, len(arrays.ways_at) - 1)), np.diff(arrays.ways_at))
+    literals = np.concatenate([literals, of_ways.take(arrays.pair_key >> 32)])
+    owners = np.concatenate([owner[:always], owner[paired:]])
+    here = np.ones(len(segment), np.bool_) if view.gone is None else ~view.gone
+    # An entry under several second literals counts once.
+    pairs = np.unique((literals.astype(np.int64) << 32) | owners)
+    distinct, counts = np.unique((pairs >> 32)[here.take(pairs & 0xFFFFFFFF)], return_counts=True)
+    for literal, count in zip(distinct.tolist(), counts.tolist(), strict=True):
+        key, kind = segment.head.facts[arrays.literal_fact[literal - 1]]
+        sizes[Anchor(key, kind, arrays.literal_text.text(literal - 1))] += count
+    return int(np.count_nonzero(here.take(owner[always:paired])))

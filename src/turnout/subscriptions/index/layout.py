@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 from turnout.base.files import new_file
 from turnout.base.untrusted import JsonObject
 from turnout.errors import TurnoutError
-from turnout.subscriptions.index.arrays import Arrays, Head
-from turnout.subscriptions.index.text_arrays import Texts
+from turnout.subscriptions.index.arrays import Arrays, Head, Texts
 
 _MAGIC = b"TURNOUTX"
 _VERSION = 8

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from turnout.subscriptions.index.buckets import Indices, Ints, expanded
+from turnout.subscriptions.index.arrays import Indices, Ints, expanded
 
 CELLS = 1 << 14
 """Most cells of a key."""

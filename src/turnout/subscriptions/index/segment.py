@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, cached_property, lru_cache, partial
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from turnout.conditions.check import COMPARISONS, Check
-from turnout.subscriptions.index.arrays import HOLDS, Arrays, Head
-from turnout.subscriptions.index.buckets import Indices, Ints, in_bucket, indices_of, shift_of, viewed
+from turnout.conditions.check import COMPARISONS, Check, passes
+from turnout.conditions.pattern import fold, lexemes, pattern_matcher
+from turnout.conditions.regex import RegexSet, regex_searcher
+from turnout.subscriptions.index.arrays import (
+    HOLDS,
+    TREE,
+    Arrays,
+    Head,
+    Indices,
+    Ints,
+    Longs,
+    expanded,
+    in_bucket,
+    indices_of,
+    shift_of,
+    viewed,
+)
 from turnout.subscriptions.index.facts import encoded, hash_of, is_many, salt_of
 from turnout.subscriptions.index.layout import in_one, map_segment, write_segment
 from turnout.subscriptions.index.segment_matcher import SegmentMatcher
-from turnout.subscriptions.index.value_tests import ValueTests
 
 TESTS: tuple[str, ...] = ("=", "^", "$", "~", "glob", "has", "cidr", *COMPARISONS, "re", "any", "subject")
 """The operations of tests that have to be carried out; a form is a place here, 16 more if partial, 32 if folded."""
@@ -158,3 +172,173 @@ def _check_of(head: Head, arrays: Arrays, key: int, number: int) -> Check:
         partial=bool(form & 16),
         fold=bool(form & 32),
     )
+
+
+_MIN_PREPARED_TESTS: Final = 16
+"""Number of entries found by one literal from which on their tests are prepared."""
+
+_MOST_PREPARED: Final = 1 << 16
+"""Approximate number of tests that are kept prepared: each takes some hundred bytes."""
+
+_GROUP: Final = 64
+"""Maximum number of expressions of a group."""
+
+_MOST_GROUPS: Final = 256
+"""Maximum number of groups, each of which takes up to two megabytes."""
+
+_LONG_VALUE: Final = 1 << 12
+"""Characters of a value beyond which it is not kept folded, and in words."""
+
+_Test = Callable[[str], bool]
+
+
+class ValueTests:
+    """Tests of a segment, by number. Thread-safe.
+
+    Args:
+        head: head of the segment.
+        arrays: arrays of the segment with the tests.
+        check: returns the test of a key and a number, as data.
+    """
+
+    def __init__(self, head: Head, arrays: Arrays, check: Callable[[int, int], Check]) -> None:
+        self._check = check
+        self._known: dict[int, _Test] = {}
+        self._groups: list[tuple[RegexSet, tuple[int, ...]]] = []
+        self._group_of = [-1] * len(arrays.test_form)
+        self._searched: dict[int, tuple[str, frozenset[int]]] = {}
+        for key, tests in _asked_together(arrays, head.always, head.paired):
+            self._prepare(key, tests)
+
+    def _prepare(self, key: int, tests: Iterable[int]) -> None:
+        """Prepare tests of a key."""
+        expressions = []
+        for test in tests:
+            check = self._check(key, test)
+            if check.op == "re":
+                expressions.append((test, check.text))
+            elif (check.partial or check.op != "glob") and len(self._known) < _MOST_PREPARED:
+                # Other globs are mostly decided by the loop.
+                self._known[test] = _test_of(check)
+        for begin in range(0, len(expressions), _GROUP):
+            self._prepare_group(key, expressions[begin : begin + _GROUP])
+
+    def _prepare_group(self, key: int, expressions: Sequence[tuple[int, str]]) -> None:
+        if len(expressions) < 2 or len(self._groups) >= _MOST_GROUPS:
+            return
+        group = RegexSet.of([text for _, text in expressions])
+        if group is None:
+            # Together they are too large for one automaton.
+            middle = len(expressions) // 2
+            self._prepare_group(key, expressions[:middle])
+            self._prepare_group(key, expressions[middle:])
+            return
+        tests = tuple(test for test, _ in expressions)
+        for test in tests:
+            self._group_of[test] = len(self._groups)
+        self._groups.append((group, tests))
+
+    def passes(self, key: int, test: int, value: str) -> bool:
+        """Return True if a test, of a key, is true of a value."""
+        known = self._known.get(test)
+        if known is None:
+            check = self._check(key, test)
+            known = _test_of(check)
+            # Expressions take too much memory for many to be kept one by one.
+            if check.op != "re":
+                if len(self._known) > 2 * _MOST_PREPARED:
+                    self._known.clear()
+                self._known[test] = known
+        return known(value)
+
+    def holds(self, key: int, test: int, values: Iterable[str]) -> bool:
+        """Return True if a test, of a key, is true of one of its values."""
+        group = self._group_of[test]
+        if group < 0:
+            return any(self.passes(key, test, value) for value in values)
+        return any(test in self._passed(key, group, value) for value in values)
+
+    def _passed(self, key: int, group: int, value: str) -> frozenset[int]:
+        """Return the tests of a group, of a key, that are true of a value; the last value's are remembered."""
+        known = self._searched.get(group)
+        if known is not None and known[0] == value:
+            return known[1]
+        searched, tests = self._groups[group]
+        found = searched.found(value)
+        if found is None:
+            passed = frozenset(test for test in tests if self.passes(key, test, value))
+        else:
+            passed = frozenset(tests[index] for index in found)
+        self._searched[group] = value, passed
+        return passed
+
+
+def _asked_together(arrays: Arrays, always: int, paired: int) -> Iterator[tuple[int, list[int]]]:
+    """Yield keys with the tests that one message may be verified against together, in the order of their entries."""
+    if len(arrays.test_form) == 0:
+        return
+    sizes = np.diff(arrays.entries_at)
+    literals = indices_of(sizes >= _MIN_PREPARED_TESTS)
+    _, found = expanded(arrays.entries_at.take(literals).astype(np.int64), sizes.take(literals).astype(np.int64))
+    starts = np.append(indices_of(np.diff(arrays.pair_key, prepend=-1)), len(arrays.pair_key))
+    counts = np.diff(starts)
+    pairs = indices_of(counts >= _MIN_PREPARED_TESTS)
+    _, twice = expanded(starts.take(pairs) + paired, counts.take(pairs))
+    entries = np.concatenate([np.arange(always, paired), found, twice])
+    keys, tests = _tests_of(arrays, _distinct(arrays.entry_program.take(entries)))
+    for key in np.unique(keys).tolist():
+        yield key, _distinct(tests[keys == key]).tolist()
+
+
+def _tests_of(arrays: Arrays, programs: Indices) -> tuple[Indices, Indices]:
+    """Return the keys and the tests that the checks of programs run, also within trees."""
+    first = arrays.checks_at.take(programs).astype(np.int64)
+    _, checks = expanded(first, arrays.checks_at.take(programs + 1) - first)
+    kinds = arrays.check_op.take(checks) >> 1
+    own = checks[kinds == HOLDS]
+    trees = arrays.check_b.take(checks[kinds == TREE])
+    first = arrays.tree_at.take(trees).astype(np.int64)
+    _, nodes = expanded(first, arrays.tree_at.take(trees + 1) - first)
+    nodes = nodes[arrays.node_op.take(nodes) >> 1 == HOLDS]
+    keys = np.concatenate([arrays.check_a.take(own), arrays.node_a.take(nodes)])
+    return keys, np.concatenate([arrays.check_b.take(own), arrays.node_b.take(nodes)])
+
+
+def _distinct(numbers: NDArray[np.integer]) -> Longs:
+    """Return the distinct numbers in order of first occurrence."""
+    _, first = np.unique(numbers, return_index=True)
+    return numbers.take(np.sort(first)).astype(np.int64)
+
+
+def _test_of(check: Check) -> _Test:
+    """Return the test, without its negation, of a present value."""
+    if check.op == "re":
+        return regex_searcher(check.text)
+    if check.op == "glob":
+        whole = pattern_matcher(check.text, ignore_case=check.fold)
+    elif check.partial:
+        whole = partial(passes, check._replace(partial=False, fold=False))
+    else:
+        return partial(passes, check)
+    if check.partial:
+        return lambda value: any(map(whole, _words_of(value, folded=check.fold)))
+    return (lambda value: whole(_folded(value))) if check.fold else whole
+
+
+def _folded(value: str) -> str:
+    return fold(value) if len(value) > _LONG_VALUE else _known_folded(value)
+
+
+def _words_of(value: str, *, folded: bool) -> Sequence[str]:
+    if len(value) > _LONG_VALUE:
+        return lexemes(fold(value) if folded else value)
+    return _known_words(value, folded=folded)
+
+
+_known_folded = lru_cache(maxsize=64)(fold)
+"""One message's value is compared with many patterns."""
+
+
+@lru_cache(maxsize=64)
+def _known_words(value: str, *, folded: bool) -> Sequence[str]:
+    return lexemes(fold(value) if folded else value)

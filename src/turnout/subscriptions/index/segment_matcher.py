@@ -19,8 +19,7 @@ from turnout.loops import compile_in_background, compile_loops, loops_are_compil
 from turnout.loops import match as loop
 from turnout.loops import segment_arrays as layout
 from turnout.loops.segment_arrays import Messages, Scratch, SegmentArrays
-from turnout.subscriptions.index.arrays import HOLDS
-from turnout.subscriptions.index.buckets import Indices, Ints, Longs, indices_of
+from turnout.subscriptions.index.arrays import HOLDS, Indices, Ints, Longs, indices_of
 from turnout.subscriptions.index.facts import BEGIN, CELL, END, PART, SPAN, encoded, marked
 from turnout.subscriptions.index.flat_messages import FlatMessages, fixed
 from turnout.subscriptions.index.ranges import nodes_by_number
