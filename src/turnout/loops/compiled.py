@@ -34,6 +34,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cache, update_wrapper
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeAlias, TypeVar, cast
 
 from turnout.base.background import run_once
@@ -138,7 +139,7 @@ class Loop(Generic[P, R]):
     def dispatcher(self) -> Any:
         """Compile the function, or load it from the cache, and return Numba's dispatcher."""
         if self._dispatcher is None:
-            self._dispatcher = _dispatcher_of(self.function, cache_folder(), is_inlined=self._is_inlined)
+            self._dispatcher = _dispatcher_of(self.function, is_entry=self.is_entry, is_inlined=self._is_inlined)
         return self._dispatcher
 
     def use_compiled(self) -> None:
@@ -252,21 +253,56 @@ def _warn_without_numba() -> None:
     _log.warning('Numba is missing, so loops run interpreted and slowly: install "turnout[spark]"')
 
 
-def _dispatcher_of(function: Callable[..., Any], folder: Path | None, *, is_inlined: bool) -> Any:
+def _dispatcher_of(function: Callable[..., Any], *, is_entry: bool, is_inlined: bool) -> Any:
     import numba
+    from numba.core.registry import cpu_target
 
     _declare_wrapped()
     # The code generator reads it when it is made: what the cache has then runs on each CPU of the architecture.
     before, numba.config.CPU_NAME = numba.config.CPU_NAME, "generic"
+    generator = cpu_target.target_context.codegen()
+    # A loop that is compiled by itself while one that calls it is compiled has a library of its own kind.
+    library, generator._library_class = generator._library_class, _library_of(generator, is_entry=is_entry)  # noqa: SLF001
     try:
-        dispatcher = numba.njit(nogil=True, error_model="numpy", forceinline=is_inlined, _nrt=False)(function)
+        dispatcher = numba.njit(
+            nogil=True,
+            error_model="numpy",
+            forceinline=is_inlined,
+            no_cpython_wrapper=not is_entry,
+            no_cfunc_wrapper=True,
+            _nrt=False,
+        )(function)
+        folder = cache_folder() if is_entry else None
         if folder is not None:
             dispatcher._cache = _function_cache(function, folder)  # noqa: SLF001 - its own cache asks for a file's time
         dispatcher.compile(_signature(function))
         dispatcher.disable_compile()
     finally:
         numba.config.CPU_NAME = before
+        generator._library_class = library  # noqa: SLF001
     return dispatcher
+
+
+def _library_of(generator: Any, *, is_entry: bool) -> type[Any]:
+    """Return the class of the compiled code of a loop: what others call is optimized with these, and only there."""
+    library: type[Any] = type(generator)._library_class  # noqa: SLF001
+    if is_entry:
+        return library
+
+    class Linked(library):  # type: ignore[misc]
+        @property
+        def codegen(self) -> Any:
+            # It would give an environment to machine code, of which there is none.
+            return SimpleNamespace(set_env=lambda *_: None)
+
+        def _optimize_final_module(self) -> None:
+            pass
+
+        def _finalize_final_module(self) -> None:
+            self._finalize_dynamic_globals()
+            self._finalized = True
+
+    return Linked
 
 
 def _signature(function: Callable[..., Any]) -> Any:
