@@ -64,7 +64,12 @@ FORMS = (
     Forms("map subjects", "subjects.transform:SubjectTransform", "loops.subjects:render"),
     Forms("match subscriptions", "conditions.evaluate:evaluate", "loops.match:match"),
     Forms("read typed JSON", "codecs.json_reading", ""),
-    Forms("map subjects in Spark's expressions", "subjects.transform:SubjectTransform", "", ("spark.subjects",)),
+    # Spark compiles its expressions: decision 14.
+    Forms(
+        "map subjects of DataFrames",
+        "subjects.transform:SubjectTransform",
+        "spark.subjects.transform:transform_subject",
+    ),
 )
 
 _ANY = re.compile(r"\bAny\b")
