@@ -44,7 +44,17 @@ from turnout.base.files import FileLock
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-MODULES: tuple[str, ...] = ("facts", "frames", "headers", "json", "segment_arrays", "subjects", "texts", "match")
+MODULES: tuple[str, ...] = (
+    "facts",
+    "frames",
+    "headers",
+    "json",
+    "messages",
+    "segment_arrays",
+    "subjects",
+    "texts",
+    "match",
+)
 """Modules with loops, in this package."""
 
 CACHE_VARIABLE = "TURNOUT_LOOPS_CACHE"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import cached_property
 from itertools import chain, repeat
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -21,6 +21,8 @@ from turnout.base.multivalued import (
     metadata_key,
 )
 from turnout.conditions.pattern import fold, lexemes
+from turnout.loops import loops_are_compiled
+from turnout.loops.messages import read_messages
 from turnout.loops.segment_arrays import (
     FOLDED,
     FOLDED_WORDS,
@@ -34,13 +36,15 @@ from turnout.loops.segment_arrays import (
     VARIANT,
     VARIANTS,
     WORDS,
+    index_literals,
 )
-from turnout.subscriptions.index.arrays import Indices, Longs
+from turnout.subscriptions.index.arrays import Indices, Ints, Longs, Texts
 from turnout.subscriptions.index.facts import encoded, encoded_all
 
 _PADDING: Final = bytes(16)
-_LISTED_MESSAGES: Final = 8
-"""Up to so many messages, a comprehension takes less time than passes over all values."""
+_BEYOND_ASCII: Final = 128
+_DICT: Final = frozenset({dict})
+_encode_into: Final = msgspec.json.Encoder().encode_into
 
 
 class Column(NamedTuple):
@@ -62,7 +66,8 @@ class FlatMessages(NamedTuple):
     """Values of messages.
 
     Attributes:
-        texts: the values.
+        texts: the values; None where they are only in *data*.
+        count: how many there are.
         data: values, and variants of those with letters beyond ASCII, as UTF-8.
         numbers: rows, values and variants, without anything given; see `turnout.loops.segment_arrays.Messages`.
         at: start of each of these in *numbers*.
@@ -71,13 +76,21 @@ class FlatMessages(NamedTuple):
         any_of_all: True if the values of all keys are those of `ANY_KEY`; else it has its own.
     """
 
-    texts: Sequence[str]
+    texts: Sequence[str] | None
+    count: int
     data: NDArray[np.uint8]
     numbers: Longs
     at: Longs
     size: int
     longest: int
     any_of_all: bool
+
+    def text(self, value: int) -> str:
+        """Return a value."""
+        if self.texts is not None:
+            return self.texts[value]
+        _, begin, end, _ = self.values[value].tolist()
+        return self.data[begin:end].tobytes().decode()
 
     @property
     def rows(self) -> Longs:
@@ -115,27 +128,49 @@ class KeyNumbers:
 
     def of_messages(self, messages: Sequence[Metadata]) -> FlatMessages:
         """Return the values of messages; those of which no leaf tests anything may be left out."""
-        if len(messages) == 1 and type(messages[0]) is dict and len(messages[0]) <= MAX_VALUES:
-            one = self._flat_one(cast("Mapping[str, str]", messages[0]))
-            if one is not None:
-                return one
         types = set(map(type, messages))
         several = any(issubclass(type_, Multivalued) for type_ in types)
         if several or (self.has_any and any(len(message) > MAX_VALUES for message in messages)):
             return self._of_leaf_keys([by_leaf_keys(message, self.special) for message in messages])
-        numbers: Iterable[int]
-        if len(messages) <= _LISTED_MESSAGES and not self.has_any:
-            known, numbers, texts, counts = self._of_metadata, [], [], []
-            for message in messages:
-                own = [key for key in message if key in known]
-                numbers += [known[key] for key in own]
-                texts += [message[key] for key in own]
-                counts.append(len(own))
-        else:
-            counts = list(map(len, messages))
-            texts = list(chain.from_iterable([message.values() for message in messages]))
-            numbers = map(self._of_metadata.get, chain.from_iterable(messages), repeat(self.unknown))
+        if types == _DICT and loops_are_compiled():
+            flat = self._of_dicts(messages)
+            if flat is not None:
+                return flat
+        counts = list(map(len, messages))
+        texts = list(chain.from_iterable([message.values() for message in messages]))
+        numbers = map(self._of_metadata.get, chain.from_iterable(messages), repeat(self.unknown))
         return self._flat(numbers, texts, counts, any_of_all=True)  # type: ignore[arg-type]
+
+    def _of_dicts(self, messages: Sequence[Metadata]) -> FlatMessages | None:
+        """Return the values of messages that become JSON, which a loop reads; None if they need variants."""
+        rows, most = len(messages), sum(map(len, messages))
+        buffer = bytearray()
+        try:
+            _encode_into(messages, buffer)
+        except UnicodeEncodeError:
+            # A lone surrogate.
+            return None
+        size = len(buffer)
+        buffer += _PADDING
+        data, numbers, at = (
+            np.frombuffer(buffer, np.uint8),
+            np.empty(3 * rows + 1 + VALUE * most, np.int64),
+            np.empty(5, np.int64),
+        )
+        unknown = self.unknown if self.has_any else -1
+        count, longest, letters = read_messages(data, size, rows, *self._key_table, unknown, numbers, at)
+        if count < 0 or (letters >= _BEYOND_ASCII and self._varied):
+            return None
+        return FlatMessages(None, count, fixed(data), fixed(numbers), fixed(at), rows, longest, True)
+
+    @cached_property
+    def _key_table(self) -> tuple[NDArray[np.uint8], Longs, Ints, Longs]:
+        """The keys of metadata as a table, see `turnout.loops.messages.read_messages`."""
+        texts = Texts.of([encoded(key) for key in self._of_metadata])
+        slots = np.zeros(1 << max(2, (2 * len(texts)).bit_length()), np.int64)
+        index_literals(texts.data, texts.offsets, np.zeros(len(texts), np.int32), slots)
+        numbers = np.array([*self._of_metadata.values(), 0], np.int32)
+        return texts.data, fixed(texts.offsets), fixed(numbers), fixed(slots)
 
     def _of_leaf_keys(self, messages: Sequence[Metadata]) -> FlatMessages:
         """Return the values of messages by the keys of leaves, some of them several of a key."""
@@ -212,33 +247,7 @@ class KeyNumbers:
             int(sizes.max(initial=0)), *(own[column + 1] - own[column] for own in offsets for column in _VARIANTS), 0
         )
         encoded_texts = np.frombuffer(data + _PADDING, np.uint8)
-        return FlatMessages(texts, encoded_texts, fixed(flat), fixed(at), rows, longest, any_of_all)
-
-    def _flat_one(self, message: Mapping[str, str]) -> FlatMessages | None:
-        """Return the values of one message, in less time than of many; None for letters beyond ASCII."""
-        number_of, every = self._of_metadata.get, self.has_any
-        texts: list[str] = []
-        numbers, end, longest = [0, 0], 0, 0
-        for key, text in message.items():
-            number = number_of(key)
-            if number is None:
-                if not every:
-                    continue
-                number = self.unknown
-            begin, size = end, len(text)
-            end += size
-            if size > longest:
-                longest = size
-            texts.append(text)
-            numbers += (number, begin, end, -1)
-        joined = "".join(texts)
-        if not joined.isascii():
-            return None
-        count = numbers[1] = len(texts)
-        numbers += (0, 0)
-        flat = np.frombuffer(array("q", numbers).tobytes(), np.int64)
-        data = np.frombuffer(joined.encode() + _PADDING, np.uint8)
-        return FlatMessages(texts, data, flat, _offsets_of_one(count), 1, longest, True)
+        return FlatMessages(texts, count, encoded_texts, fixed(flat), fixed(at), rows, longest, any_of_all)
 
     def _with_variants(
         self, data: bytes, texts: Sequence[str], numbers: Sequence[int]
@@ -271,12 +280,6 @@ def fixed(numbers: NDArray[Any]) -> NDArray[Any]:
     """Return the numbers, which are not written any more: what a loop reads."""
     numbers.flags.writeable = False
     return numbers
-
-
-@lru_cache(maxsize=256)
-def _offsets_of_one(count: int) -> Longs:
-    """Return the starts of the numbers of one message with so many values."""
-    return fixed(np.cumsum([0, 2, VALUE * count, 0, 2]))
 
 
 def _append(found: Sequence[Any], texts: list[str], *, several: bool) -> NDArray[np.int64]:

@@ -144,7 +144,7 @@ class SegmentMatcher:
     def matched_one(self, flat: FlatMessages, key_of: Ints) -> list[int]:
         """Return the subscriptions that one message matches, as `matched` does, in less time."""
         free, rooms = self._free, self._rooms
-        is_known = len(flat.texts) <= rooms.values and flat.longest + 2 <= rooms.text and not self._networks
+        is_known = flat.count <= rooms.values and flat.longest + 2 <= rooms.text and not self._networks
         if free and is_known and loops_are_compiled():
             try:
                 scratch, own = free.pop()
@@ -198,8 +198,8 @@ class SegmentMatcher:
         """Match rows, or all, with what is given; return what they ask, and the matches of those that do not."""
         messages = _messages_of(flat, key_of, rows, given)
         rooms = self._rooms
-        if len(flat.texts) > rooms.values or flat.longest + 2 > rooms.text:
-            values, text = max(rooms.values, 2 * len(flat.texts)), max(rooms.text, 2 * flat.longest + 2)
+        if flat.count > rooms.values or flat.longest + 2 > rooms.text:
+            values, text = max(rooms.values, 2 * flat.count), max(rooms.text, 2 * flat.longest + 2)
             rooms = self._rooms = rooms._replace(values=values, text=text)
         scratch, rooms = self._scratch(rooms)
         state, first, last = scratch.state, 0, flat.size if rows is None else len(rows)
@@ -262,7 +262,7 @@ class SegmentMatcher:
             if flat.any_of_all:
                 facts = (*facts, *self._networks.get(self._any, ()))
             for fact, length in facts:
-                prefix = address_prefix(flat.texts[value], length)
+                prefix = address_prefix(flat.text(value), length)
                 literal = self._find(fact, prefix) if prefix else 0
                 if literal:
                     row = int(np.searchsorted(flat.rows[:, 1], value, "right"))
@@ -274,13 +274,13 @@ class SegmentMatcher:
     ) -> list[tuple[int, int, float]]:
         """Return the answers to a question."""
         if kind == layout.ASK_NUMBER:
-            parsed = parsed_number(flat.texts[number])
+            parsed = parsed_number(flat.text(number))
             return [(kind, number, np.nan if parsed is None else parsed)]
         key = self._test_key(number) if kind == layout.ASK_TEST else self._head.keys.index(self._head.facts[number][0])
         first, last = flat.rows[row].tolist()
         own = flat.values[first:last, layout.VALUE_KEY]
         values = range(first, last) if key == any_key else (indices_of(key_of.take(own) == key) + first).tolist()
-        texts = dict.fromkeys(flat.texts[value] for value in values)
+        texts = dict.fromkeys(flat.text(value) for value in values)
         if kind == layout.ASK_TEST:
             return [(kind, number, self._tests().holds(key, number, texts))]
         literals = {literal for text in texts for literal in self._parts_in(number, text)}
