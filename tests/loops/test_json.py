@@ -47,8 +47,7 @@ def values_of(texts: list[bytes]) -> tuple[dict[int, Any], dict[int, str]]:
 
 
 def is_decided(text: bytes) -> bool:
-    blocks = json_objects.ObjectReader()._scanned([text])
-    return int(blocks[1][0]) != loops.UNDECIDED
+    return not json_objects.ObjectReader()._scanned([text]).left
 
 
 @given(st.lists(TEXTS.filter(lambda text: text is not None), max_size=12))
@@ -152,7 +151,13 @@ def test_only_json_is_decided(text: bytes, edits: list[tuple[int, bytes]]) -> No
 
 def test_shapes_beyond_the_limit_begin_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     """A producer with ever new names takes no more memory, and all of its objects are read."""
-    monkeypatch.setattr(json_objects, "_MAX_NODES", loops.MAX_FIELDS + 10)
+    begin = json_objects._Shapes.__init__
+
+    def nearly_full(self: Any) -> None:
+        begin(self)
+        self.counters[loops.NODES] = loops.MAX_NODES - loops.MAX_FIELDS - 10
+
+    monkeypatch.setattr(json_objects._Shapes, "__init__", nearly_full)
     use("compiled")
     texts = [json.dumps({f"n{number}": number, "a": 1}).encode() for number in range(50)]
     reader = json_objects.ObjectReader()

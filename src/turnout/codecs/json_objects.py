@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from functools import cache
-from typing import Final
+from itertools import accumulate
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -15,14 +16,18 @@ from turnout.codecs.json_leaf_readers import Schemaless, read_schemaless
 from turnout.codecs.json_reading import SchemalessReader, schemaless_decoder
 from turnout.loops import json as loops
 from turnout.records import Block, Positions
-from turnout.records.spans import Layout, MixedObjects, SpanColumn, Spans, Texts
-from turnout.records.types import Codes, Column, DynamicValue, NewColumn, Octets, Offsets
+from turnout.records.block import rows_of
+from turnout.records.spans import Layout, MixedObjects, SpanColumn, SpanKind, Spans, Texts
+from turnout.records.types import Column, Columns, DynamicValue, NewColumn, Octets, Offsets
 
 SMALL: Final = 512
 """Of fewer objects of one shape a block costs more than it saves (measured)."""
 
-_MAX_NODES: Final = 1 << 16
-_MAX_NAME_BYTES: Final = 1 << 20
+PADDING: Final = bytes(loops.PADDING)
+
+_FEW: Final = 8
+"""So few values are read one by one in less time than joined (measured)."""
+
 _FIELDS: Final = 24
 """Number of fields of an object that there is room for at first."""
 
@@ -49,60 +54,89 @@ class ObjectReader:
         undecided: list[int] = []
         start = 0
         while start < len(texts):
-            source, shape_ids, shapes = self._scanned(texts[start:] if start else texts)
-            if not source.is_ascii:
-                _refuse_invalid_utf8(source, shape_ids)
-            own_rows = rows[start : start + len(shape_ids)]
-            blocks += _blocks(own_rows, source, shape_ids, shapes)
-            undecided += (np.flatnonzero(shape_ids == loops.UNDECIDED) + start).tolist()
-            start += len(shape_ids)
+            scanned = self._scanned(texts[start:] if start else texts)
+            done = len(scanned.ids)
+            own_rows = rows if done == len(rows) else rows[start : start + done]
+            blocks += _blocks(own_rows, scanned)
+            if scanned.left:
+                undecided += (np.flatnonzero(scanned.ids == loops.UNDECIDED) + start).tolist()
+            start += done
         if not undecided:
             return blocks, {}
         others, errors = self._others.read(rows[undecided], [texts[index] for index in undecided])
         return blocks + others, errors
 
-    def _scanned(self, texts: Sequence[bytes]) -> tuple[Texts, Codes, _Shapes]:
-        """Scan texts; return the shape of each, of as many as there is room for their shapes."""
+    def _scanned(self, texts: Sequence[bytes]) -> _Scanned:
+        """Scan texts, as many as there is room for their shapes."""
         count = len(texts)
-        joined = b"\0".join((*texts, bytes(loops.PADDING)))
-        data = np.frombuffer(joined, np.uint8)
-        offsets = np.zeros(count + 1, np.int64)
-        np.add.accumulate(np.fromiter(map(len, texts), np.int64, count) + 1, out=offsets[1:])
-        begins, ends = np.empty((2, count * _FIELDS + loops.MAX_FIELDS), np.int64)
-        firsts, shape_ids = np.zeros(count, np.int64), np.empty(count, np.int32)
+        joined, data, offsets = joined_texts(texts)
+        spans, heads = np.empty(2 * (count * _FIELDS + loops.MAX_FIELDS), np.int64), np.empty(2 * count, np.int64)
         with self._lock:
             shapes = self._shapes = self._shapes or _Shapes()
-            shapes.counters[loops.FIELDS] = done = 0
-            while (done := loops.scan(data, offsets, done, begins, ends, firsts, shape_ids, *shapes.buffers)) < count:
+            shapes.counters[: loops.NODES] = done = 0
+            while (done := loops.scan(data, offsets, done, heads, spans, *shapes.buffers)) < count:
                 if not shapes.is_full:
-                    begins, ends = (np.concatenate([one, np.empty_like(one)]) for one in (begins, ends))
+                    halves = spans.reshape(2, -1)
+                    spans = np.concatenate([halves, np.empty_like(halves)], axis=1).reshape(-1)
                 elif done:
                     break
                 else:
                     shapes = self._shapes = _Shapes()
-        source = Texts(texts, data, offsets, begins, ends, firsts, _read_values, is_ascii=joined.isascii())
-        return source, shape_ids[:done], shapes
+            _, alike, left = shapes.counters[: loops.NODES].tolist()
+        ids = heads[count : count + done]
+        if not joined.isascii() and (wrong := invalid_utf8(texts[:done])):
+            ids[wrong] = loops.UNDECIDED
+            alike, left = np.count_nonzero(ids == ids[0]), np.count_nonzero(ids == loops.UNDECIDED)
+        return _Scanned(Texts(texts, data, offsets, heads[:count], spans), ids, shapes, alike == done, left)
+
+
+class _Scanned(NamedTuple):
+    """Texts with the values of their fields.
+
+    Attributes:
+        source: the texts.
+        ids: node of the shape of each that was scanned.
+        shapes: the tree of shapes.
+        are_alike: whether they have one shape.
+        left: number of undecided ones.
+    """
+
+    source: Texts
+    ids: Offsets
+    shapes: _Shapes
+    are_alike: bool
+    left: int
+
+
+def joined_texts(texts: Sequence[bytes]) -> tuple[bytes, Octets, Offsets]:
+    """Return texts one behind another as the loops of `turnout.loops.json` read them, and the offset of each."""
+    joined = b"\0".join((*texts, PADDING))
+    count = len(texts) + 1
+    offsets = np.fromiter(accumulate(map(len, texts), initial=0), np.int64, count) + np.arange(count)
+    return joined, np.frombuffer(joined, np.uint8), offsets
+
+
+def invalid_utf8(texts: Sequence[bytes]) -> list[int]:
+    """Return the numbers of texts that are not UTF-8."""
+    wrong = []
+    for index, text in enumerate(texts):
+        if not text.isascii():
+            try:
+                text.decode()
+            except UnicodeDecodeError:
+                wrong.append(index)
+    return wrong
 
 
 class _Shapes:
     """The tree of shapes, see `turnout.loops.json`."""
 
     def __init__(self) -> None:
-        self.counters = np.zeros(4, np.int64)
+        self.counters = np.zeros(6, np.int64)
         self.counters[loops.NODES] = 1
-        self._nodes = np.zeros(_MAX_NODES * loops.NODE_SIZE, np.int32)
-        self._name_offsets = np.zeros(_MAX_NODES + 1, np.int32)
-        self._name_bytes = np.zeros(_MAX_NAME_BYTES, np.uint8)
-        slots = 2 << (_MAX_NODES - 1).bit_length()
-        self.buffers = (
-            self._nodes,
-            np.zeros(slots, np.int32),
-            self._name_offsets,
-            self._name_bytes,
-            np.zeros(slots, np.int32),
-            np.zeros(_MAX_NODES, np.int64),
-            self.counters,
-        )
+        self._tables = np.zeros(loops.TABLES_SIZE, np.int32)
+        self._name_bytes = np.zeros(loops.MAX_NAME_BYTES, np.uint8)
+        self.buffers = self._tables, self._name_bytes, self.counters
         self._layouts: dict[int, Layout] = {}
         self._names: dict[int, str] = {}
 
@@ -110,9 +144,9 @@ class _Shapes:
     def is_full(self) -> bool:
         """True if another object of any shape may not find room."""
         counters = self.counters
-        room_for_names = _MAX_NAME_BYTES - int(self._name_offsets[counters[loops.NAMES]])
+        room_for_names = loops.MAX_NAME_BYTES - int(self._tables[loops.NAME_OFFSETS + counters[loops.NAMES]])
         return (
-            int(counters[loops.NODES]) + loops.MAX_FIELDS > _MAX_NODES
+            int(counters[loops.NODES]) + loops.MAX_FIELDS > loops.MAX_NODES
             or room_for_names < loops.MAX_FIELDS * loops.MAX_NAME
         )
 
@@ -123,7 +157,7 @@ class _Shapes:
             names: list[str] = []
             node = shape
             while node:
-                parent, name = self._nodes[node * loops.NODE_SIZE : node * loops.NODE_SIZE + 2].tolist()
+                parent, name = self._tables[node * loops.NODE_SIZE : node * loops.NODE_SIZE + 2].tolist()
                 names.append(self._name(name))
                 node = parent
             names.reverse()
@@ -133,31 +167,24 @@ class _Shapes:
     def _name(self, number: int) -> str:
         name = self._names.get(number)
         if name is None:
-            begin, end = self._name_offsets[number : number + 2].tolist()
+            at = loops.NAME_OFFSETS + number
+            begin, end = self._tables[at : at + 2].tolist()
             name = self._names[number] = self._name_bytes[begin:end].tobytes().decode()
         return name
 
 
-def _refuse_invalid_utf8(source: Texts, shape_ids: Codes) -> None:
-    """Leave texts undecided that are not UTF-8."""
-    for index, text in enumerate(source.texts[: len(shape_ids)]):
-        if not text.isascii():
-            try:
-                text.decode()
-            except UnicodeDecodeError:
-                shape_ids[index] = loops.UNDECIDED
-
-
-def _blocks(rows: Positions, source: Texts, shape_ids: Codes, shapes: _Shapes) -> list[Block]:
+def _blocks(rows: Positions, scanned: _Scanned) -> list[Block]:
     """Return the objects that were decided in blocks."""
-    first = int(shape_ids[0])
-    if first != loops.UNDECIDED and (shape_ids == first).all():
-        return [_of_shape(rows, Spans(source, np.arange(len(rows)), shapes.layout(first).names))]
+    source, ids, shapes, are_alike, left = scanned
+    if are_alike:
+        if left:
+            return []
+        return [_of_shape(rows, Spans(source, rows_of(len(rows)), shapes.layout(int(ids[0])).names))]
     if len(rows) < SMALL:
-        return _few_blocks(rows, source, shape_ids, shapes)
-    order = np.argsort(shape_ids, kind="stable")
-    order = order[np.searchsorted(shape_ids[order], 0) :]
-    found, starts, counts = np.unique(shape_ids[order], return_index=True, return_counts=True)
+        return _few_blocks(rows, scanned)
+    order = np.argsort(ids, kind="stable")
+    order = order[np.searchsorted(ids[order], 0) :]
+    found, starts, counts = np.unique(ids[order], return_index=True, return_counts=True)
     blocks = []
     is_rare = counts < SMALL
     if np.count_nonzero(is_rare) == 1:
@@ -170,45 +197,56 @@ def _blocks(rows: Positions, source: Texts, shape_ids: Codes, shapes: _Shapes) -
     if rare:
         own = np.sort(order[np.repeat(is_rare, counts)])
         layouts = [shapes.layout(shape) for shape in rare]
-        layout_ids = np.searchsorted(found[is_rare], shape_ids[own]).astype(np.int32)
-        blocks.append(Block.mixed(rows[own], MixedObjects(Spans(source, own), layouts, layout_ids)))
+        layout_ids = np.searchsorted(found[is_rare], ids[own]).astype(np.int32)
+        blocks.append(Block.mixed(rows[own], MixedObjects(Spans(source, own), layouts, layout_ids, SCHEMALESS)))
     return blocks
 
 
-def _few_blocks(rows: Positions, source: Texts, shape_ids: Codes, shapes: _Shapes) -> list[Block]:
+def _few_blocks(rows: Positions, scanned: _Scanned) -> list[Block]:
     """Return the objects that were decided, of which no shape has many."""
+    source, ids, shapes, _, left = scanned
     numbers: dict[int, int] = {}
-    all_ids = [numbers.setdefault(shape, len(numbers)) for shape in shape_ids.tolist() if shape != loops.UNDECIDED]
-    own = np.arange(len(rows)) if len(all_ids) == len(rows) else np.flatnonzero(shape_ids != loops.UNDECIDED)
+    all_ids = [numbers.setdefault(shape, len(numbers)) for shape in ids.tolist() if shape != loops.UNDECIDED]
+    own = np.flatnonzero(ids != loops.UNDECIDED) if left else rows_of(len(rows))
     layouts = [shapes.layout(shape) for shape in numbers]
     if len(layouts) == 1:
         return [_of_shape(rows[own], Spans(source, own, layouts[0].names))]
-    if not layouts:
-        return []
-    return [Block.mixed(rows[own], MixedObjects(Spans(source, own), layouts, np.array(all_ids, np.int32)))]
+    objects = MixedObjects(Spans(source, own), layouts, np.array(all_ids, np.int32), SCHEMALESS)
+    return [Block.mixed(rows[own] if left else rows, objects)]
 
 
 def _of_shape(rows: Positions, spans: Spans) -> Block:
-    return Block(rows, None, columns={name: SpanColumn(spans, slot) for slot, name in enumerate(spans.names or ())})
+    return Block.closed(rows, None, SpanColumn(spans, 0, SCHEMALESS), _columns)
+
+
+def _columns(members: SpanColumn) -> Columns:
+    spans = members.spans
+    return {name: SpanColumn(spans, slot, SCHEMALESS) for slot, name in enumerate(spans.names or ())}
 
 
 def _read_values(data: Octets, begins: Offsets, ends: Offsets) -> Column:
     """Return values as their spans have them."""
-    out = np.empty(int((ends - begins).sum()) + len(begins) + 2, np.uint8)
-    size = loops.join(data, begins, ends, out)
-    try:
-        values: NewColumn = _array_decoder().decode(out[:size].data)
-    except msgspec.ValidationError:
-        spans = zip(begins.tolist(), ends.tolist(), strict=True)
-        values = [_read_value(data[begin:end].tobytes()) for begin, end in spans]
-    return values
+    if len(begins) > _FEW:
+        out = np.empty(int((ends - begins).sum()) + len(begins) + 2, np.uint8)
+        size = loops.join(data, begins, ends, out)
+        try:
+            values: NewColumn = _array_decoder().decode(out[:size].data)
+        except msgspec.ValidationError:
+            pass
+        else:
+            return values
+    return [_read_value(data[begin:end].data) for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)]
 
 
-def _read_value(text: bytes) -> DynamicValue:
+def _read_value(text: memoryview) -> DynamicValue:
     try:
         return schemaless_decoder().decode(text)
     except msgspec.ValidationError:
-        return read_schemaless(text)
+        return read_schemaless(bytes(text))
+
+
+SCHEMALESS: Final = SpanKind("json", nullable=True, read=_read_values)
+"""Any values."""
 
 
 @cache

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
-from itertools import chain, pairwise
+from itertools import accumulate, chain, pairwise
 from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
@@ -116,59 +116,49 @@ def _plan_of_layout(layout: Layout) -> tuple[_Plan, list[int]]:
 def _no_spans(count: int) -> Spans:
     """Return the texts of objects that were not read as spans."""
     nothing = np.zeros(count + 1, np.int64)
-    return Spans(
-        Texts([b""] * count, np.zeros(0, np.uint8), nothing, nothing, nothing, nothing, _no_values), nothing[1:]
-    )
-
-
-def _no_values(*_: object) -> Column:
-    return ()
+    return Spans(Texts([b""] * count, np.zeros(0, np.uint8), nothing, nothing, nothing), nothing[1:])
 
 
 class _Plan(NamedTuple):
     """Steps to write objects of one layout, or of several, see `turnout.loops.json.write`.
 
     Attributes:
-        starts: number of the first step of each layout, and of the one that would follow the last.
-        steps: their fields, columns, and whether they follow the step before.
-        offsets: offset of each step's prefix, and of the one that would follow the last.
-        prefixes: prefixes.
-        sizes: size of each prefix.
+        steps: the steps of each layout.
+        numbers: the same with the index of each layout's first.
+        prefixes: their prefixes.
         is_whole: the objects are their texts.
     """
 
-    starts: Offsets
-    steps: Codes
-    offsets: Offsets
+    steps: Sequence[Offsets]
+    numbers: Offsets
     prefixes: Octets
-    sizes: Sequence[int]
     is_whole: bool = False
 
     @classmethod
     def of(cls, steps: Sequence[tuple[int, int, int]], prefixes: Sequence[bytes], *, is_whole: bool = False) -> _Plan:
         """Return the plan of one layout."""
-        return cls(
-            np.array([0, len(steps)], np.int64),
-            np.ascontiguousarray(np.array(steps, np.int32).reshape(-1, 3).T),
-            np.add.accumulate([0, *map(len, prefixes)], dtype=np.int64),
-            np.frombuffer(b"".join(prefixes), np.uint8),
-            [len(prefix) for prefix in prefixes],
-            is_whole,
-        )
+        offsets = accumulate(map(len, prefixes), initial=0)
+        numbers: Offsets = np.array([(*step, offset) for step, offset in zip(steps, offsets, strict=False)], np.int64)
+        return cls._with([numbers.reshape(-1, loops.STEP_SIZE)], np.frombuffer(b"".join(prefixes), np.uint8), is_whole)
 
     @classmethod
     def joined(cls, plans: Sequence[_Plan]) -> _Plan:
         """Return the plan of several layouts."""
         if len(plans) == 1:
             return plans[0]
-        sizes = list(chain.from_iterable([plan.sizes for plan in plans]))
-        return cls(
-            np.add.accumulate([0, *[len(plan.sizes) for plan in plans]], dtype=np.int64),
-            np.ascontiguousarray(np.concatenate([plan.steps for plan in plans], axis=1)),
-            np.add.accumulate([0, *sizes], dtype=np.int64),
-            np.concatenate([plan.prefixes for plan in plans]),
-            sizes,
-        )
+        steps = []
+        at = 0
+        for plan in plans:
+            steps.append(plan.steps[0] + [0, 0, 0, at])
+            at += len(plan.prefixes)
+        return cls._with(steps, np.concatenate([plan.prefixes for plan in plans]))
+
+    @classmethod
+    def _with(cls, steps: Sequence[Offsets], prefixes: Octets, is_whole: bool = False) -> _Plan:
+        first = len(steps) + 1
+        starts = np.add.accumulate([first, *map(np.size, steps)])
+        numbers = np.concatenate([starts, *[one.reshape(-1) for one in steps], [0, 0, 0, len(prefixes)]])
+        return cls(steps, numbers, prefixes, is_whole)
 
 
 _Step: TypeAlias = tuple[str, int, int]
@@ -192,14 +182,16 @@ _Computed: TypeAlias = "tuple[Column, Form, Mask | None]"
 """A column that is encoded, and where: None for all of it."""
 
 
-def _encoded(columns: Sequence[_Computed], errors: dict[int, RecordError]) -> tuple[bytes, Offsets, Offsets]:
-    """Encode columns one behind another; return the begin and end of each value; -1 for one that is omitted."""
+def _encoded(columns: Sequence[_Computed], errors: dict[int, RecordError]) -> tuple[bytes, Offsets]:
+    """Encode columns one behind another; return the begins and ends of the values; -1 for one that is omitted."""
     formed: list[tuple[Column, Form, dict[int, RecordError]]] = []
     for values, form, mask in columns:
         wrong: dict[int, RecordError] = {}
         if mask is not None:
             values = [value if is_used else None for value, is_used in zip(values, mask.tolist(), strict=True)]
         formed.append((_formed(values, form, wrong), form, wrong))
+    if not columns:
+        return b"", np.zeros(0, np.int64)
     data = b""
     if not any(form.free and not _is_plain(column) for column, form, _ in formed):
         with suppress(*_UNWRITABLE):
@@ -208,8 +200,11 @@ def _encoded(columns: Sequence[_Computed], errors: dict[int, RecordError]) -> tu
         texts = chain.from_iterable(_texts(column, form, wrong) for column, form, wrong in formed)
         data = b"".join([(text or b"") + b"\n" for text in texts])
     ends = np.flatnonzero(np.frombuffer(data, np.uint8) == _LINE_END)
-    begins = np.zeros_like(ends)
+    count = len(ends)
+    spans = np.zeros(2 * count, np.int64)
+    begins = spans[:count]
     begins[1:] = ends[:-1] + 1
+    spans[count:] = ends
     begins[begins == ends] = -1
     for number, (_, _, mask) in enumerate(columns):
         wrong = formed[number][2]
@@ -218,7 +213,7 @@ def _encoded(columns: Sequence[_Computed], errors: dict[int, RecordError]) -> tu
             wrong = {index: error for index, error in wrong.items() if mask[index]}
         for index, error in wrong.items():
             errors.setdefault(index, error)
-    return data, begins, ends
+    return data, spans
 
 
 def _written(
@@ -234,23 +229,24 @@ def _written(
         return [source.texts[record] for record in records.tolist()]
     count = len(records)
     plan = _Plan.joined(plans)
-    values, begins, ends = _encoded(computed, errors)
-    longest = max(len(plan.prefixes) for plan in plans)
+    values, value_spans = _encoded(computed, errors)
+    longest = max([len(plan.prefixes) for plan in plans])
     size = _size_of(spans) + (longest + 2) * count + len(values)
     out_offsets = np.empty(count + 1, np.int64)
     while True:
         out = np.empty(size, np.uint8)
         done = loops.write(
-            source.data, source.offsets, source.begins, source.ends, records, source.firsts[records],
-            np.zeros(count, np.int32) if layout_ids is None else layout_ids,
-            plan.starts, plan.steps[0], plan.steps[1], plan.steps[2], plan.offsets, plan.prefixes,
-            np.frombuffer(values, np.uint8), begins, ends, out, out_offsets,
+            source.data, source.offsets, source.firsts, source.spans, records,
+            np.zeros(0, np.int32) if layout_ids is None else layout_ids, plan.numbers, plan.prefixes,
+            np.frombuffer(values, np.uint8), value_spans, out, out_offsets,
         )  # fmt: skip
         if done >= 0:
             break
         # Several fields have the same bytes.
         size *= 2
     written = out[:done].tobytes()
+    if count == 1:
+        return [written]
     edges = out_offsets.tolist()
     return [written[begin:end] for begin, end in pairwise(edges)]
 

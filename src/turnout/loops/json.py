@@ -38,8 +38,28 @@ COMPUTED: Final = -1
 NODE_SIZE: Final = 3
 """Numbers of a node: its parent, its name, and the child that it had the last time."""
 
-FIELDS, NODES, NAMES, STAMP = 0, 1, 2, 3
-"""Counters of `scan`: values, nodes and names so far, and new shapes."""
+FIELDS, ALIKE, LEFT, NODES, NAMES, STAMP = 0, 1, 2, 3, 4, 5
+"""Counters of `scan`: values so far, texts with the shape of the first, undecided ones; nodes, names, new shapes."""
+
+MAX_NODES: Final = 1 << 16
+"""Number of nodes, and of names, that there is room for."""
+
+MAX_NAME_BYTES: Final = 1 << 20
+"""Number of bytes of all names that there is room for."""
+
+_SLOTS: Final = 2 * MAX_NODES
+_NODE_SLOTS: Final = NODE_SIZE * MAX_NODES
+_NAME_SLOTS: Final = _NODE_SLOTS + _SLOTS
+_SEEN: Final = _NAME_SLOTS + _SLOTS
+NAME_OFFSETS: Final = _SEEN + MAX_NODES
+"""Index of the offset of the first name in the tables."""
+
+TABLES_SIZE: Final = NAME_OFFSETS + MAX_NODES + 1
+"""Size of the tables: nodes; nodes by parent and name, and names by bytes, in open addressing; for each name the last
+new shape that has it; and offsets of the names, each with the one that would follow the last."""
+
+STEP_SIZE: Final = 4
+"""Numbers of a step of a plan."""
 
 _MAX_DEPTH: Final = 32
 _MAX_NUMBER: Final = 200
@@ -51,16 +71,10 @@ def scan(
     data: Bytes,
     offsets: Int64s,
     first: int,
-    begins: Int64Buffer,
-    ends: Int64Buffer,
-    firsts: Int64Buffer,
-    shapes: Int32Buffer,
-    nodes: Int32Buffer,
-    node_slots: Int32Buffer,
-    name_offsets: Int32Buffer,
+    heads: Int64Buffer,
+    spans: Int64Buffer,
+    tables: Int32Buffer,
     name_bytes: ByteBuffer,
-    name_slots: Int32Buffer,
-    seen: Int64Buffer,
     counters: Int64Buffer,
 ) -> int:
     """Find the values of the fields of objects, and the shapes of these.
@@ -69,31 +83,26 @@ def scan(
         data: texts.
         offsets: index of each text, and of the one that would follow the last.
         first: number of the text to begin with.
-        begins: begin of each value; the values of an object are adjacent.
-        ends: end of each value.
-        firsts: for each text the index of its first value.
-        shapes: for each text the node of its shape, or `UNDECIDED`.
-        nodes: the tree of shapes, with the root as its first node.
-        node_slots: nodes by their parent and name, in open addressing.
-        name_offsets: offset of each name, and of the one that would follow the last.
+        heads: for each text the index of its first value; then for each the node of its shape, or `UNDECIDED`.
+        spans: begin of each value, those of an object adjacent; in the other half the end of each.
+        tables: nodes and names that are known, see `TABLES_SIZE`.
         name_bytes: names.
-        name_slots: names by their bytes, in open addressing.
-        seen: for each name the last new shape that has it.
         counters: how much of all this is used.
 
     Returns:
         The number of the text for which a buffer has no room; the number of texts if all are done.
     """
     count = len(offsets) - 1
+    ends = len(spans) // 2
     for record in range(first, count):
         used = counters[FIELDS]
         if (
-            used + MAX_FIELDS > len(begins)
-            or (counters[NODES] + MAX_FIELDS) * NODE_SIZE > len(nodes)
-            or name_offsets[counters[NAMES]] + MAX_FIELDS * MAX_NAME > len(name_bytes)
+            used + MAX_FIELDS > ends
+            or counters[NODES] + MAX_FIELDS > MAX_NODES
+            or tables[NAME_OFFSETS + counters[NAMES]] + MAX_FIELDS * MAX_NAME > len(name_bytes)
         ):
             return record
-        firsts[record] = used
+        heads[record] = used
         at = offsets[record]
         if data[at] <= 32:
             at = _space_end(data, at)
@@ -113,10 +122,10 @@ def scan(
                     shape = UNDECIDED
                     break
                 at += 1
-                child = nodes[shape * NODE_SIZE + 2]
-                name = nodes[child * NODE_SIZE + 1]
-                begin = name_offsets[name]
-                size = name_offsets[name + 1] - begin
+                child = tables[shape * NODE_SIZE + 2]
+                name = tables[child * NODE_SIZE + 1]
+                begin = tables[NAME_OFFSETS + name]
+                size = tables[NAME_OFFSETS + name + 1] - begin
                 if child > 0 and data[at + size] == 34 and are_equal(data, at, name_bytes, begin, size):
                     at += size + 1
                 else:
@@ -125,28 +134,28 @@ def scan(
                         end += 1
                     name = UNDECIDED
                     if data[end] == 34 and end - at <= MAX_NAME:
-                        name = _name_of(data, at, end, name_offsets, name_bytes, name_slots, counters)
+                        name = _name_of(data, at, end, tables, name_bytes, counters)
                     if name == UNDECIDED:
                         shape = UNDECIDED
                         break
-                    child = _child_of(shape, name, nodes, node_slots, counters)
+                    child = _child_of(shape, name, tables, counters)
                     if child == counters[NODES]:
                         if not is_new:
                             is_new = True
                             counters[STAMP] += 1
                             node = shape
                             while node > 0:
-                                seen[nodes[node * NODE_SIZE + 1]] = counters[STAMP]
-                                node = nodes[node * NODE_SIZE]
-                        if seen[name] == counters[STAMP]:
+                                tables[_SEEN + tables[node * NODE_SIZE + 1]] = counters[STAMP]
+                                node = tables[node * NODE_SIZE]
+                        if tables[_SEEN + name] == counters[STAMP]:
                             child = UNDECIDED
                         else:
-                            seen[name] = counters[STAMP]
-                            _add_child(shape, name, nodes, node_slots, counters)
+                            tables[_SEEN + name] = counters[STAMP]
+                            _add_child(shape, name, tables, counters)
                     if child == UNDECIDED:
                         shape = UNDECIDED
                         break
-                    nodes[shape * NODE_SIZE + 2] = child
+                    tables[shape * NODE_SIZE + 2] = child
                     at = end + 1
                 shape = child
                 # The value.
@@ -158,7 +167,7 @@ def scan(
                 at += 1
                 if data[at] <= 32:
                     at = _space_end(data, at)
-                begins[field] = at
+                spans[field] = at
                 byte = data[at]
                 if byte == 34:
                     at += 1
@@ -172,7 +181,7 @@ def scan(
                 if at < 0:
                     shape = UNDECIDED
                     break
-                ends[field] = at
+                spans[ends + field] = at
                 field += 1
                 # What follows.
                 if data[at] <= 32:
@@ -193,7 +202,11 @@ def scan(
                     counters[FIELDS] = field
                 else:
                     shape = UNDECIDED
-        shapes[record] = shape
+        heads[count + record] = shape
+        if shape == UNDECIDED:
+            counters[LEFT] += 1
+        if shape == heads[count]:
+            counters[ALIKE] += 1
     return count
 
 
@@ -202,33 +215,32 @@ def _name_of(
     data: Bytes,
     begin: int,
     end: int,
-    name_offsets: Int32Buffer,
+    tables: Int32Buffer,
     name_bytes: ByteBuffer,
-    name_slots: Int32Buffer,
     counters: Int64Buffer,
 ) -> int:
     """Return the number of a name, which is new if it is not among those that are known."""
     hashed = 2166136261
     for index in range(begin, end):
         hashed = ((hashed ^ data[index]) * 16777619) & 0xFFFFFFFF
-    mask = len(name_slots) - 1
-    slot = (hashed ^ (hashed >> 15)) & mask
+    slot = (hashed ^ (hashed >> 15)) & (_SLOTS - 1)
     for _ in range(_MAX_PROBES):
-        name = int(name_slots[slot]) - 1
+        name = int(tables[_NAME_SLOTS + slot]) - 1
         if name < 0:
             name = int(counters[NAMES])
-            at = name_offsets[name]
+            at = int(tables[NAME_OFFSETS + name])
             for index in range(begin, end):
                 name_bytes[at] = data[index]
                 at += 1
-            name_offsets[name + 1] = at
+            tables[NAME_OFFSETS + name + 1] = at
             counters[NAMES] = name + 1
-            name_slots[slot] = name + 1
+            tables[_NAME_SLOTS + slot] = name + 1
             return name
-        known = name_offsets[name]
-        if name_offsets[name + 1] - known == end - begin and are_equal(data, begin, name_bytes, known, end - begin):
+        known = tables[NAME_OFFSETS + name]
+        size = tables[NAME_OFFSETS + name + 1] - known
+        if size == end - begin and are_equal(data, begin, name_bytes, known, size):
             return name
-        slot = (slot + 1) & mask
+        slot = (slot + 1) & (_SLOTS - 1)
     return UNDECIDED
 
 
@@ -240,32 +252,30 @@ def _hash_of_node(parent: int, name: int) -> int:
 
 
 @compiled
-def _child_of(parent: int, name: int, nodes: Int32Buffer, node_slots: Int32Buffer, counters: Int64Buffer) -> int:
+def _child_of(parent: int, name: int, tables: Int32Buffer, counters: Int64Buffer) -> int:
     """Return the node with this parent and name; the number of nodes if there is none."""
-    mask = len(node_slots) - 1
-    slot = _hash_of_node(parent, name) & mask
+    slot = _hash_of_node(parent, name) & (_SLOTS - 1)
     for _ in range(_MAX_PROBES):
-        node = int(node_slots[slot])
+        node = int(tables[_NODE_SLOTS + slot])
         if node == 0:
             return int(counters[NODES])
-        if nodes[node * NODE_SIZE] == parent and nodes[node * NODE_SIZE + 1] == name:
+        if tables[node * NODE_SIZE] == parent and tables[node * NODE_SIZE + 1] == name:
             return node
-        slot = (slot + 1) & mask
+        slot = (slot + 1) & (_SLOTS - 1)
     return UNDECIDED
 
 
 @compiled
-def _add_child(parent: int, name: int, nodes: Int32Buffer, node_slots: Int32Buffer, counters: Int64Buffer) -> None:
+def _add_child(parent: int, name: int, tables: Int32Buffer, counters: Int64Buffer) -> None:
     """Add a node that `_child_of` has not found."""
-    mask = len(node_slots) - 1
-    slot = _hash_of_node(parent, name) & mask
-    while node_slots[slot] != 0:
-        slot = (slot + 1) & mask
+    slot = _hash_of_node(parent, name) & (_SLOTS - 1)
+    while tables[_NODE_SLOTS + slot] != 0:
+        slot = (slot + 1) & (_SLOTS - 1)
     node = counters[NODES]
-    node_slots[slot] = node
-    nodes[node * NODE_SIZE] = parent
-    nodes[node * NODE_SIZE + 1] = name
-    nodes[node * NODE_SIZE + 2] = 0
+    tables[_NODE_SLOTS + slot] = node
+    tables[node * NODE_SIZE] = parent
+    tables[node * NODE_SIZE + 1] = name
+    tables[node * NODE_SIZE + 2] = 0
     counters[NODES] = node + 1
 
 
@@ -416,20 +426,14 @@ def _nested_end(data: Bytes, at: int) -> int:
 def write(
     data: Bytes,
     offsets: Int64s,
-    begins: Int64s,
-    ends: Int64s,
-    records: Int64s,
     firsts: Int64s,
+    spans: Int64s,
+    records: Int64s,
     layouts: Int32s,
     plans: Int64s,
-    fields: Int32s,
-    columns: Int32s,
-    follows: Int32s,
-    prefix_offsets: Int64s,
     prefixes: Bytes,
     computed: Bytes,
-    computed_begins: Int64s,
-    computed_ends: Int64s,
+    computed_spans: Int64s,
     out: ByteBuffer,
     out_offsets: Int64Buffer,
 ) -> int:
@@ -441,20 +445,18 @@ def write(
     Args:
         data: texts, as those of `scan`.
         offsets: index of each text.
-        begins: begin of each value.
-        ends: end of each value.
+        firsts: for each text the index of its first value.
+        spans: begin of each value; in the other half the end of each.
         records: for each record the number of its text.
-        firsts: for each record the index of its first value.
-        layouts: for each record the number of its plan.
-        plans: number of the first step of each plan, and of the one that would follow the last.
-        fields: for each step its field, `COMPUTED` or `WHOLE`.
-        columns: for each step the number of a computed column, or -1. Its values come before those of the field.
-        follows: for each step 1 if the field has its own name, and follows that of the step before.
-        prefix_offsets: offset of each step's prefix, and of the one that would follow the last.
+        layouts: for each record the number of its plan; empty if there is one plan.
+        plans: index of the first step of each plan, and of the one that would follow the last. Then the steps: the
+            field, `COMPUTED` or `WHOLE`; the number of a computed column, whose values come before those of the field,
+            or -1; 1 if the field has its own name, and follows that of the step before; and the offset of the prefix.
+            The step that would follow the last has an offset, too.
         prefixes: prefixes.
         computed: values of computed columns.
-        computed_begins: begin of each value of the first column, of the second, and so on; -1 where it has none.
-        computed_ends: end of each of these values.
+        computed_spans: begin of each value of the first column, of the second, and so on; -1 where it has none. In the
+            other half the end of each.
         out: the objects.
         out_offsets: offset of each object, and of the one that would follow the last.
 
@@ -463,34 +465,35 @@ def write(
     """
     count = len(records)
     room = len(out) - 2
+    ends, computed_ends = len(spans) // 2, len(computed_spans) // 2
     at = 0
     for record in range(count):
         out_offsets[record] = at
-        first = firsts[record]
-        layout = layouts[record]
+        first = firsts[records[record]]
+        layout = layouts[record] if len(layouts) > 0 else 0
         begun = at
         run_begin, run_end = 0, 0
         if at > room:
             return -1
         out[at] = 123
         at += 1
-        for step in range(plans[layout], plans[layout + 1]):
-            field = fields[step]
+        for step in range(plans[layout], plans[layout + 1], STEP_SIZE):
+            field = plans[step]
             if field == WHOLE:
                 run_begin, run_end = offsets[records[record]], offsets[records[record] + 1] - 1
                 at = begun
                 break
-            column = columns[step]
-            begin = computed_begins[column * count + record] if column >= 0 else -1
+            column = plans[step + 1]
+            begin = computed_spans[column * count + record] if column >= 0 else -1
             is_computed = begin >= 0
             if is_computed:
-                end = computed_ends[column * count + record]
+                end = computed_spans[computed_ends + column * count + record]
             elif field >= 0:
-                begin, end = begins[first + field], ends[first + field]
+                begin, end = spans[first + field], spans[ends + first + field]
             else:
                 continue
-            prefix, prefix_end = prefix_offsets[step], prefix_offsets[step + 1]
-            if follows[step] and not is_computed and run_end > 0 and begin - run_end == prefix_end - prefix:
+            prefix, prefix_end = plans[step + 3], plans[step + 3 + STEP_SIZE]
+            if plans[step + 2] and not is_computed and run_end > 0 and begin - run_end == prefix_end - prefix:
                 run_end = end
                 continue
             if at + run_end - run_begin + prefix_end - prefix + end - begin > room:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from itertools import compress
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from turnout.base.deferred import np
 from turnout.records.types import Codes, Column, Mask, NewColumn, Octets, Offsets
@@ -139,8 +139,19 @@ def non_ascii(content: Octets, texts: Sequence[Bounds]) -> Mask:
 Read: TypeAlias = Callable[[Octets, Offsets, Offsets], Column]
 """Decodes the values between these begins and ends."""
 
-JSON: Final = "json"
-"""Form of the bytes of a `SpanColumn`."""
+
+class SpanKind(NamedTuple):
+    """Kind of the values of a field.
+
+    Attributes:
+        form: form of their bytes, by which writers know whether they may copy them.
+        nullable: whether there may be nulls.
+        read: decodes them.
+    """
+
+    form: str
+    nullable: bool
+    read: Read
 
 
 class Texts:
@@ -150,35 +161,18 @@ class Texts:
         texts: each text.
         data: all texts, a zero behind each.
         offsets: offset of each text in the data, and of the one that would follow the last.
-        begins: begin of each value in the data; the values of a text are adjacent.
-        ends: end of each value.
         firsts: for each text the index of its first value.
-        read: decodes values.
-        is_ascii: True if all bytes are ASCII.
+        spans: begin of each value in the data, those of a text adjacent; in the other half the end of each.
     """
 
-    __slots__ = ("begins", "data", "ends", "firsts", "is_ascii", "offsets", "read", "texts")
+    __slots__ = ("data", "firsts", "offsets", "spans", "texts")
 
-    def __init__(
-        self,
-        texts: Sequence[bytes],
-        data: Octets,
-        offsets: Offsets,
-        begins: Offsets,
-        ends: Offsets,
-        firsts: Offsets,
-        read: Read,
-        *,
-        is_ascii: bool = True,
-    ) -> None:
+    def __init__(self, texts: Sequence[bytes], data: Octets, offsets: Offsets, firsts: Offsets, spans: Offsets) -> None:
         self.texts = texts
         self.data = data
         self.offsets = offsets
-        self.begins = begins
-        self.ends = ends
         self.firsts = firsts
-        self.read = read
-        self.is_ascii = is_ascii
+        self.spans = spans
 
 
 class Spans:
@@ -215,15 +209,17 @@ class SpanColumn(EncodedColumn):
     Attributes:
         spans: the texts.
         slot: which of its text's values a value is, for all records or for each.
+        kind: what they are.
     """
 
-    __slots__ = ("slot", "spans")
+    __slots__ = ("kind", "slot", "spans")
 
-    def __init__(self, spans: Spans, slot: int | Offsets) -> None:
-        self.form = JSON
-        self.nullable = True
+    def __init__(self, spans: Spans, slot: int | Offsets, kind: SpanKind) -> None:
+        self.form = kind.form
+        self.nullable = kind.nullable
         self.spans = spans
         self.slot = slot
+        self.kind = kind
         self._values = None
 
     @property
@@ -232,13 +228,14 @@ class SpanColumn(EncodedColumn):
         if self._values is None:
             source = self.spans.source
             index = source.firsts[self.spans.records] + self.slot
-            self._values = source.read(source.data, source.begins[index], source.ends[index])
+            ends = len(source.spans) // 2
+            self._values = self.kind.read(source.data, source.spans[index], source.spans[ends + index])
         return self._values
 
     def chosen(self, indices: Offsets, take: Callable[[Column], Column]) -> SpanColumn:
         """See `EncodedColumn.chosen`."""
         slot = self.slot if isinstance(self.slot, int) else self.slot[indices]
-        part = SpanColumn(self.spans.taken(indices), slot)
+        part = SpanColumn(self.spans.taken(indices), slot, self.kind)
         if self._values is not None:
             part._values = take(self._values)
         return part
@@ -259,7 +256,7 @@ class PatchedColumn(EncodedColumn):
     __slots__ = ("base", "mask", "patch")
 
     def __init__(self, base: SpanColumn, patch: Column, mask: Mask) -> None:
-        self.form = JSON
+        self.form = base.form
         self.nullable = True
         self.base = base
         self.patch = patch
@@ -342,16 +339,23 @@ class MixedObjects:
         spans: the texts of the objects.
         layouts: layouts, of which some may not occur.
         layout_ids: for each object the index of its layout.
+        value_kind: what the values in the texts are.
         added: columns with a value for each object, which counts where the object's layout names the column.
     """
 
-    __slots__ = ("added", "layout_ids", "layouts", "spans")
+    __slots__ = ("added", "layout_ids", "layouts", "spans", "value_kind")
     kind: Final = "mixed"
 
     def __init__(
-        self, spans: Spans, layouts: Sequence[Layout], layout_ids: Codes, added: Sequence[Column] = ()
+        self,
+        spans: Spans,
+        layouts: Sequence[Layout],
+        layout_ids: Codes,
+        value_kind: SpanKind,
+        added: Sequence[Column] = (),
     ) -> None:
         self.spans = spans
+        self.value_kind = value_kind
         self.layouts = layouts
         self.layout_ids = layout_ids
         self.added = added
@@ -359,7 +363,7 @@ class MixedObjects:
     def take(self, take: Callable[[Column], Column], indices: Offsets) -> MixedObjects:
         """Return the objects at these indices."""
         added = [take(column) for column in self.added]
-        return MixedObjects(self.spans.taken(indices), self.layouts, self.layout_ids[indices], added)
+        return MixedObjects(self.spans.taken(indices), self.layouts, self.layout_ids[indices], self.value_kind, added)
 
     def whole(self, count: int) -> list[Any]:
         """Return each object as a dict."""
@@ -377,7 +381,9 @@ class MixedObjects:
             layout = self.layouts[number]
             spans = Spans(self.spans.source, self.spans.records[indices], layout.names)
             columns: list[Column] = [
-                SpanColumn(spans, source) if source >= 0 else [self.added[-1 - source][at] for at in indices.tolist()]
+                SpanColumn(spans, source, self.value_kind)
+                if source >= 0
+                else [self.added[-1 - source][at] for at in indices.tolist()]
                 for source in layout.sources.values()
             ]
             yield indices, tuple(layout.sources), columns
@@ -409,7 +415,7 @@ class MixedObjects:
             columns: dict[str, Column] = {}
             for number, (name, source) in enumerate(zip(names, key, strict=True)):
                 if source == 0:
-                    columns[name] = SpanColumn(spans, of_layouts[self.layout_ids[own], number])
+                    columns[name] = SpanColumn(spans, of_layouts[self.layout_ids[own], number], self.value_kind)
                 elif source is not None:
                     added = self.added[-1 - source]
                     columns[name] = added if is_all else [added[index] for index in own.tolist()]
@@ -430,7 +436,7 @@ class MixedObjects:
         """Return the objects with the layouts of those at *indices* changed; see `Layout.changed`."""
         if indices is None:
             layouts = [layout.changed(key, change) for layout in self.layouts]
-            return MixedObjects(self.spans, layouts, self.layout_ids, self.added)
+            return MixedObjects(self.spans, layouts, self.layout_ids, self.value_kind, self.added)
         table = np.full(len(self.layouts), -1, np.int32)
         layouts = list(self.layouts)
         own = self.layout_ids[indices]
@@ -440,7 +446,7 @@ class MixedObjects:
             layouts.append(self.layouts[number].changed(key, change))
         ids = self.layout_ids.copy()
         ids[indices] = table[own]
-        return MixedObjects(self.spans, layouts, ids, self.added)
+        return MixedObjects(self.spans, layouts, ids, self.value_kind, self.added)
 
     def with_field(self, name: str, column: Column, indices: Offsets | None) -> MixedObjects:
         """Return the objects with a field replaced, or added at the end, in those at *indices*; None for all.
@@ -458,4 +464,4 @@ class MixedObjects:
             for index, value in zip(indices.tolist(), column, strict=True):
                 values[index] = value
             column = values
-        return MixedObjects(changed.spans, changed.layouts, changed.layout_ids, [*self.added, column])
+        return MixedObjects(changed.spans, changed.layouts, changed.layout_ids, self.value_kind, [*self.added, column])

@@ -241,7 +241,7 @@ def _merged(blocks: list[Block]) -> Block:
         if isinstance(columns[0], SpanColumn):
             parts = [column.spans for column in columns if isinstance(column, SpanColumn)]
             spans = spans or parts[0].joined(parts, order)
-            return SpanColumn(spans, columns[0].slot)
+            return SpanColumn(spans, columns[0].slot, columns[0].kind)
         items = list(chain.from_iterable(columns))
         return [items[index] for index in indexes]
 
