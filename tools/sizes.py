@@ -63,7 +63,7 @@ FORMS = (
     Forms("write JSON", "codecs.json_writing", "loops.json:write"),
     Forms("map subjects", "subjects.transform:SubjectTransform", "loops.subjects:render"),
     Forms("match subscriptions", "conditions.evaluate:evaluate", "loops.match:match"),
-    Forms("read typed JSON", "codecs.json_reading", ""),
+    Forms("read typed JSON", "codecs.json_reading:Reader", "loops.json:scan_fields"),
     # Spark compiles its expressions: decision 14.
     Forms(
         "map subjects of DataFrames",

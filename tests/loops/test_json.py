@@ -15,28 +15,41 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.transforms.test_base import GUARDS, STAGES, TEXTS, batch_of, guarded, outcome, written
-from turnout.codecs import Format, codec_of, json_objects
-from turnout.codecs.json_reading import SchemalessReader
+from tests.codecs.test_plain_json import FIELDS, MESSY, RICH
+from turnout.codecs import Format, codec_of, json_objects, parse_ddl
+from turnout.codecs.json_reading import Reader, SchemalessReader
+from turnout.codecs.nodes import Misfit, json_text
 from turnout.loops import json as loops
 from turnout.records.block import rows_of
 from turnout.transforms.chain import ChainRunner
 
 JSON = codec_of(Format("json"))
 FORMS = ("interpreted", "compiled")
+LOOPS: tuple[Any, ...] = (loops.scan, loops.scan_fields, loops.write, loops.join)
+
+TYPED = codec_of(Format("json", schema=RICH))
+OBJECTS = st.lists(
+    st.tuples(st.sampled_from([*FIELDS, "gone", "", "\\u0073", "Ä"]), MESSY, st.sampled_from(["", " ", "\n "])),
+    max_size=6,
+).map(
+    lambda items: (
+        b"{" + ",".join(f'{space}"{name}"{space}:{text}{space}' for name, text, space in items).encode() + b"}"
+    )
+)
+"""Objects of declared fields, some of them wrong, repeated, or escaped, and of others."""
 
 
 @pytest.fixture(scope="module", autouse=True)
 def forms() -> Iterator[None]:
     """Loops as each test wants them; those that were in use before are in use afterwards."""
-    entries: tuple[Any, ...] = (loops.scan, loops.write, loops.join)
-    before = [loop._run for loop in entries]
+    before = [loop._run for loop in LOOPS]
     yield
-    for loop, run in zip(entries, before, strict=True):
+    for loop, run in zip(LOOPS, before, strict=True):
         loop._run = run
 
 
 def use(form: str) -> None:
-    for loop in (loops.scan, loops.write, loops.join):
+    for loop in LOOPS:
         loop._run = loop.interpreted if form == "interpreted" else loop.dispatcher()
 
 
@@ -179,6 +192,76 @@ def test_many_fields_of_few_objects_are_read() -> None:
     assert [text for block in blocks for text in JSON.encode(block)] == texts
 
 
+def typed_values(texts: list[bytes], reader: Reader, size: int) -> list[object]:
+    """The value of each text and what it is written as, or why it has none, in batches of this size."""
+    found: list[object] = [None] * len(texts)
+    for start in range(0, len(texts), size):
+        blocks, errors = reader.read(rows_of(len(texts))[start : start + size], texts[start : start + size])
+        for block in blocks:
+            written = TYPED.encode(block)
+            for row, value, text in zip(block.rows.tolist(), block.whole(), written, strict=True):
+                found[row] = repr(value), text
+        for row, error in errors.items():
+            found[row] = str(error)
+    return found
+
+
+@given(st.lists(OBJECTS, max_size=12))
+def test_typed_values_are_those_of_the_reference(texts: list[bytes]) -> None:
+    """Values and errors; interpreted and compiled, and however the texts are divided."""
+    reader = Reader.declared(parse_ddl(RICH))
+    expected = []
+    for text in texts:
+        try:
+            expected.append(repr(reader._node.slow(json_text(text))))
+        except Misfit as misfit:
+            expected.append(f"the value is not of its schema: {misfit}")
+
+    results = []
+    for form, size in (("interpreted", 1), ("compiled", 2), ("compiled", max(len(texts), 1))):
+        use(form)
+        results.append(typed_values(texts, reader, size))
+
+    assert [one[0] if isinstance(one, tuple) else one for one in results[0]] == expected
+    assert all(result == results[0] for result in results)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_typed_fields_that_nothing_changes_are_copied(form: str) -> None:
+    """Escapes are as they came; a float has the form of a double, and a field that is missing is null."""
+    use(form)
+    codec = codec_of(Format("json", schema="a STRING, n INT, gone INT, d DOUBLE, b BOOLEAN"))
+    text = b'{ "a" : "\\u00e9\\/", "other": [1, {}], "n":-7,"b":true ,"d":1.50}'
+    blocks, errors = codec.decode(rows_of(2), [text, text])
+
+    assert errors == {}
+    assert [text for block in blocks for text in codec.encode(block)] == [
+        b'{"a":"\\u00e9\\/","n":-7,"gone":null,"d":1.5,"b":true}'
+    ] * 2
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"", b"{", b"[]", b"null", b'{"n":1}}', b'{"n":1', b'{"n":1,}', b'{"n":01}', b'{"n":-0}',
+        b'{"n":1.0}', b'{"n":1e2}',
+        b'{"n":128}', b'{"n":-129}', b'{"n":1,"n":1}', b'{"n":"1"}', b'{"n":true}', b'{"n":[]}', b'{"a":1}',
+        b'{"a":"\\ud800"}',
+        b'{"a":nul}', b'{"\\u0061":"x"}', b'{"a":"x","other":tru}', b'{"a":"x" "n":1}', b'{"f":"NaN"}',
+        b'{"f":true}', b'{"b":0}',
+        b'{"a":"\xff"}', b"{}",
+    ],
+)  # fmt: skip
+def test_what_is_not_of_its_kind_is_left_to_the_reference(text: bytes) -> None:
+    """Whether it is wrong, or rare; the last one lacks a field."""
+    for form in FORMS:
+        use(form)
+        fields = Reader.declared(parse_ddl("n TINYINT, a STRING, f FLOAT, b BOOLEAN, must INT NOT NULL"))._fields
+        assert fields is not None
+        decided = text.replace(b"}", b',"must":1}', 1) if text != b"{}" else text
+        assert fields.read(rows_of(1), [decided])[1] == [0]
+
+
 FUZZ = """
 import random
 import numpy as np
@@ -186,6 +269,7 @@ from turnout.codecs import Format, codec_of, EncodeErrors
 from turnout.loops import compile_loops
 compile_loops()
 codec, dice = codec_of(Format("json")), random.Random(1)
+typed = codec_of(Format("json", schema="a DOUBLE, c STRING, d INT NOT NULL, z TINYINT, b ARRAY<STRING>"))
 seeds = [b'{"a":1.5e3,"b":[{"c":"\\\\u00e9"},null],"d":"x"}', b'{"a":{"b":{}},"c":true}', b'{"":"\\\\n","z":-0}']
 for _ in range(3000):
     texts = []
@@ -201,6 +285,9 @@ for _ in range(3000):
     for block in blocks:
         block.whole()
         codec.encode(block)
+    for block in typed.decode(np.arange(len(texts)), texts)[0]:
+        block.whole()
+        typed.encode(block)
 """
 
 

@@ -17,6 +17,7 @@ from turnout.codecs.nodes import each
 from turnout.errors import RecordError
 from turnout.records import BigInt, Float32, Int8, Int16, Int32, Moment, Schema, Struct
 from turnout.records.schema import ANY, DATE, DECIMAL, TIME, TIMESTAMP
+from turnout.records.spans import SCHEMALESS, SpanColumn
 from turnout.records.text import iso_of, text_of
 from turnout.records.types import Column, ConvertColumn, Entries, Value
 
@@ -31,15 +32,20 @@ class Form:
         column: returns the encoder's input; None if that is the values themselves.
         free: whether there is schemaless data inside, which can hold anything.
         whole: whether structs are converted whole: they are no objects with their fields.
+        kind: kind of JSON texts that are copied, see `turnout.records.spans.SpanKind`; nulls only if *column* is None.
     """
 
     column: ConvertColumn | None = None
     free: bool = False
     whole: bool = False
+    kind: str = ""
+
+    def copies(self, column: SpanColumn) -> bool:
+        """Return True if the texts of a column are what its values are written as."""
+        return self.kind == column.form and (self.column is None or not column.nullable)
 
 
-_AS_IT_IS = Form()
-_FREE = Form(free=True)
+_FREE = Form(free=True, kind=SCHEMALESS)
 _INTEGERS = (Int8, Int16, Int32, BigInt)
 
 
@@ -77,7 +83,7 @@ def wire_form(schema: Schema | None, *, defaults: bool, numeric: bool, composite
             values = [default if value is None else value for value in values]
         return values if column is None else column(values)
 
-    return Form(strict, inner.free, inner.whole)
+    return Form(strict, inner.free, inner.whole, inner.kind)
 
 
 def _nested(
@@ -147,7 +153,7 @@ def _leaf(schema: Schema) -> Form:
         return Form(_finite)
     if schema.type == "float32":
         return Form(each(single))
-    return _FREE if schema.type == ANY else _AS_IT_IS
+    return Form(free=True) if schema.type == ANY else Form(kind=schema.type)
 
 
 def _finite(values: Column) -> Column:

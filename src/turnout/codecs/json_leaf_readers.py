@@ -227,9 +227,9 @@ _TEXTS: Final[Mapping[str, tuple[JsonType, Slow]]] = {
 def _plain(schema: Schema) -> Node:
     """Return the node that both notations share."""
     if schema.type == "float32":
-        return Node(float, msgspec.NODEFAULT, each(_single), lambda text: _single(_slow_float(text)))
+        return Node(float, msgspec.NODEFAULT, each(_single), lambda text: _single(_slow_float(text)), kind="float32")
     strict, slow = _TEXTS[schema.type]
-    return Node(strict, msgspec.NODEFAULT, None, slow)
+    return Node(strict, msgspec.NODEFAULT, None, slow, kind="" if schema.type in ("bytes", ANY) else schema.type)
 
 
 def declared_leaf(schema: Schema, digits: int) -> Node:

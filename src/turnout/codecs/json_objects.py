@@ -4,29 +4,20 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from functools import cache
-from itertools import accumulate
 from typing import Final, NamedTuple
-
-import msgspec
 
 from turnout.base.deferred import np
 from turnout.codecs.codec import Decoded
 from turnout.codecs.json_leaf_readers import Schemaless, read_schemaless
-from turnout.codecs.json_reading import SchemalessReader, schemaless_decoder
+from turnout.codecs.json_reading import SchemalessReader, invalid_utf8, joined_texts, reader_of, schemaless_decoder
 from turnout.loops import json as loops
 from turnout.records import Block, Positions
 from turnout.records.block import rows_of
-from turnout.records.spans import Layout, MixedObjects, SpanColumn, SpanKind, Spans, Texts
-from turnout.records.types import Column, Columns, DynamicValue, NewColumn, Octets, Offsets
+from turnout.records.spans import SCHEMALESS, Layout, MixedObjects, SpanColumn, SpanKind, Spans, Texts
+from turnout.records.types import Columns, Offsets
 
 SMALL: Final = 512
 """Of fewer objects of one shape a block costs more than it saves (measured)."""
-
-PADDING: Final = bytes(loops.PADDING)
-
-_FEW: Final = 8
-"""So few values are read one by one in less time than joined (measured)."""
 
 _FIELDS: Final = 24
 """Number of fields of an object that there is room for at first."""
@@ -108,26 +99,6 @@ class _Scanned(NamedTuple):
     left: int
 
 
-def joined_texts(texts: Sequence[bytes]) -> tuple[bytes, Octets, Offsets]:
-    """Return texts one behind another as the loops of `turnout.loops.json` read them, and the offset of each."""
-    joined = b"\0".join((*texts, PADDING))
-    count = len(texts) + 1
-    offsets = np.fromiter(accumulate(map(len, texts), initial=0), np.int64, count) + np.arange(count)
-    return joined, np.frombuffer(joined, np.uint8), offsets
-
-
-def invalid_utf8(texts: Sequence[bytes]) -> list[int]:
-    """Return the numbers of texts that are not UTF-8."""
-    wrong = []
-    for index, text in enumerate(texts):
-        if not text.isascii():
-            try:
-                text.decode()
-            except UnicodeDecodeError:
-                wrong.append(index)
-    return wrong
-
-
 class _Shapes:
     """The tree of shapes, see `turnout.loops.json`."""
 
@@ -198,7 +169,7 @@ def _blocks(rows: Positions, scanned: _Scanned) -> list[Block]:
         own = np.sort(order[np.repeat(is_rare, counts)])
         layouts = [shapes.layout(shape) for shape in rare]
         layout_ids = np.searchsorted(found[is_rare], ids[own]).astype(np.int32)
-        blocks.append(Block.mixed(rows[own], MixedObjects(Spans(source, own), layouts, layout_ids, SCHEMALESS)))
+        blocks.append(Block.mixed(rows[own], MixedObjects(Spans(source, own), layouts, layout_ids, ANY_VALUE)))
     return blocks
 
 
@@ -211,44 +182,18 @@ def _few_blocks(rows: Positions, scanned: _Scanned) -> list[Block]:
     layouts = [shapes.layout(shape) for shape in numbers]
     if len(layouts) == 1:
         return [_of_shape(rows[own], Spans(source, own, layouts[0].names))]
-    objects = MixedObjects(Spans(source, own), layouts, np.array(all_ids, np.int32), SCHEMALESS)
+    objects = MixedObjects(Spans(source, own), layouts, np.array(all_ids, np.int32), ANY_VALUE)
     return [Block.mixed(rows[own] if left else rows, objects)]
 
 
 def _of_shape(rows: Positions, spans: Spans) -> Block:
-    return Block.closed(rows, None, SpanColumn(spans, 0, SCHEMALESS), _columns)
+    return Block.closed(rows, None, SpanColumn(spans, 0, ANY_VALUE), _columns)
 
 
 def _columns(members: SpanColumn) -> Columns:
     spans = members.spans
-    return {name: SpanColumn(spans, slot, SCHEMALESS) for slot, name in enumerate(spans.names or ())}
+    return {name: SpanColumn(spans, slot, ANY_VALUE) for slot, name in enumerate(spans.names or ())}
 
 
-def _read_values(data: Octets, begins: Offsets, ends: Offsets) -> Column:
-    """Return values as their spans have them."""
-    if len(begins) > _FEW:
-        out = np.empty(int((ends - begins).sum()) + len(begins) + 2, np.uint8)
-        size = loops.join(data, begins, ends, out)
-        try:
-            values: NewColumn = _array_decoder().decode(out[:size].data)
-        except msgspec.ValidationError:
-            pass
-        else:
-            return values
-    return [_read_value(data[begin:end].data) for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)]
-
-
-def _read_value(text: memoryview) -> DynamicValue:
-    try:
-        return schemaless_decoder().decode(text)
-    except msgspec.ValidationError:
-        return read_schemaless(bytes(text))
-
-
-SCHEMALESS: Final = SpanKind("json", nullable=True, read=_read_values)
+ANY_VALUE: Final = SpanKind(SCHEMALESS, True, reader_of(list[Schemaless], schemaless_decoder, read_schemaless))
 """Any values."""
-
-
-@cache
-def _array_decoder() -> msgspec.json.Decoder[NewColumn]:
-    return msgspec.json.Decoder(list[Schemaless])

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
+from itertools import accumulate
 from typing import Final, TypeAlias
 
 import msgspec
-from msgspec.structs import astuple
 
 from turnout.base.deferred import np
 from turnout.codecs.codec import Decoded
 from turnout.codecs.ddl import Declared
 from turnout.codecs.json_leaf_readers import Leaf, Schemaless, declared_leaf, read_schemaless, wire_leaf
 from turnout.codecs.nodes import (
+    NULL,
+    JsonType,
     Misfit,
     Node,
     json_text,
@@ -22,20 +25,18 @@ from turnout.codecs.nodes import (
     map_node,
     nullable,
     pairs_node,
-    slow_node,
     struct_node,
 )
 from turnout.errors import RecordError
+from turnout.loops import json as loops
 from turnout.records import Block, Positions, Schema, group
+from turnout.records.block import rows_of
 from turnout.records.schema import DIGITS
-from turnout.records.types import Convert, DynamicValue, NewColumn, Value
+from turnout.records.spans import Read, SpanColumn, SpanKind, Spans, Texts
+from turnout.records.types import Codes, Column, Columns, Convert, DynamicValue, NewColumn, Octets, Offsets, Value
 
 _UNREADABLE = (ValueError, TypeError, RecursionError)
 """Errors of a strict read: no UTF-8, no JSON, not of its type, no text at all, or nested too deep."""
-
-_CHUNK: Final = 128
-"""Texts that are read before their values are put into columns: they are still in the processor's cache then,
-which makes it twice as fast as one pass for each (measured)."""
 
 
 Composite: TypeAlias = Callable[[Schema, Callable[[Schema], Node]], Node | None]
@@ -94,23 +95,18 @@ class _Rules:
 
 
 class Reader:
-    """Reads payloads of one schema."""
+    """Reads payloads of one schema: the fields of structs as spans, other values and what that leaves one by one."""
 
     def __init__(self, schema: Schema, node: Node, nodes: Mapping[str, Node] | None) -> None:
         """Create a reader for *node*; the fields of a struct are read by *nodes*."""
         self.schema = schema
         self._node = node
+        self._fields = None if nodes is None else _Fields(schema, nodes)
         self._strict: Convert | None = None
-        self._names: tuple[str, ...] | None = None
-        if node.strict is msgspec.Raw:
-            return
-        if nodes is not None:
-            # The columns are opened here; where a value is null, the fast decoder fails and they are read one by one.
-            self._names = tuple(nodes)
-            self._columns = [node.column for node in nodes.values()]
-        decode = msgspec.json.Decoder(node.strict).decode
-        check = node.check
-        self._strict = decode if check is None else lambda text: _checked(decode(text), check)
+        if nodes is None and node.strict is not msgspec.Raw:
+            decode = msgspec.json.Decoder(node.strict).decode
+            check = node.check
+            self._strict = decode if check is None else lambda text: _checked(decode(text), check)
 
     @classmethod
     def declared(cls, declared: Declared) -> Reader:
@@ -155,18 +151,22 @@ class Reader:
         if schema.type != "struct" or rules.composite(schema, rules.node) is not None:
             return cls(schema, rules.node(schema, declared), None)
         nodes = rules.fields(schema, declared)
-        whole = struct_node(nodes)
-        # The strict reader is of the struct alone: the slow one handles nulls.
-        slow = rules.nullable(whole, schema).slow
-        node = slow_node(slow) if whole.strict is msgspec.Raw else Node(
-            whole.strict, whole.absent, whole.column, slow, whole.check
-        )  # fmt: skip
-        return cls(schema, node, nodes)
+        longest = max([len(_bytes_of(name)) for name in nodes], default=0)
+        node = rules.nullable(struct_node(nodes), schema)
+        return cls(schema, node, nodes if longest <= loops.MAX_NAME else None)
 
     def read(self, rows: Positions, texts: Sequence[bytes]) -> Decoded:
         """Return the blocks of these payloads; a null has the schema, too."""
-        members, failed = ([], list(range(len(texts)))) if self._strict is None else self._strictly(self._strict, texts)
-        blocks = self._blocks(np.delete(rows, failed) if failed else rows, members)
+        if self._fields is not None:
+            blocks, failed = self._fields.read(rows, texts)
+        elif self._strict is not None:
+            members: NewColumn = []
+            failed = _read_all(self._strict, texts, members)
+            column = self._node.column
+            own = np.delete(rows, failed) if failed else rows
+            blocks = group(own, self.schema, members if column is None else column(members)) if members else []
+        else:
+            blocks, failed = [], list(range(len(texts)))
         if not failed:
             return blocks, {}
         values, read, errors = [], [], {}
@@ -178,31 +178,206 @@ class Reader:
                 errors[int(rows[index])] = RecordError(f"the value is not of its schema: {misfit}")
         return blocks + (group(rows[read], self.schema, values) if values else []), errors
 
-    def _strictly(self, read: Callable[[bytes], Value], texts: Sequence[bytes]) -> tuple[NewColumn, list[int]]:
-        """Read strictly, by column where the schema is a struct; return values and the indices of other texts."""
-        if self._names is None:
-            members: NewColumn = []
-            return members, _read_all(read, texts, members)
-        columns: list[NewColumn] = [[] for _ in self._names]
-        failed: list[int] = []
-        for start in range(0, len(texts), _CHUNK):
-            members = []
-            failed += [start + index for index in _read_all(read, texts[start : start + _CHUNK], members)]
-            for column, values in zip(columns, zip(*map(astuple, members), strict=True), strict=False):
-                column.extend(values)
-        return columns, failed
 
-    def _blocks(self, rows: Positions, members: NewColumn) -> list[Block]:
-        if not len(rows):
-            return []
-        if self._names is not None:
-            columns = {
-                name: values if column is None else column(values)
-                for name, column, values in zip(self._names, self._columns, members, strict=True)
-            }
-            return [Block(rows, self.schema, columns=columns)]
-        column = self._node.column
-        return group(rows, self.schema, members if column is None else column(members))
+class _Fields:
+    """Reads structs as spans of their fields, by `turnout.loops.json.scan_fields`.
+
+    A column of numbers, texts or booleans is decoded at the first access to a value. One of other values is decoded at
+    once, since only that shows whether they are of their schema.
+    """
+
+    def __init__(self, schema: Schema, nodes: Mapping[str, Node]) -> None:
+        self._schema = schema
+        self._nodes = nodes
+        self._names = tuple(nodes)
+        self._tables: tuple[Codes, Octets] | None = None
+        self._kinds = [_span_kind(node) if node.kind else None for node in nodes.values()]
+        self._strict = {
+            slot: _StrictColumn(node) for slot, node in enumerate(nodes.values()) if self._kinds[slot] is None
+        }
+
+    def read(self, rows: Positions, texts: Sequence[bytes]) -> tuple[list[Block], list[int]]:
+        """Return the block of the structs that are decided, and the numbers of the other texts."""
+        if self._tables is None:
+            self._tables = _field_tables(self._nodes)
+        count, width = len(texts), len(self._names)
+        joined, data, offsets = joined_texts(texts)
+        spans, undecided = np.empty(2 * count * width, np.int64), np.empty(count, np.uint8)
+        left = loops.scan_fields(data, offsets, *self._tables, spans, undecided)
+        if not joined.isascii() and (wrong := invalid_utf8(texts)):
+            undecided[wrong] = left = 1
+        records = np.flatnonzero(undecided == 0) if left else rows_of(count)
+        opened: dict[str, Column] = {}
+        source = Texts(texts, data, offsets, rows_of(count) * width, spans)
+        if self._strict:
+            records, opened = self._opened(source, records)
+        failed: list[int] = []
+        if len(records) < count:
+            failed = np.setdiff1d(rows_of(count), records).tolist()
+            rows = rows[records]
+            if not len(records):
+                return [], failed
+        members = SpanColumn(Spans(source, records, self._names), 0, _NO_KIND)
+        if not self._strict:
+            return [Block.closed(rows, self._schema, members, self._columns)], failed
+        return [Block(rows, self._schema, columns={**self._columns(members), **opened})], failed
+
+    def _columns(self, members: SpanColumn) -> Columns:
+        spans = members.spans
+        return {
+            name: SpanColumn(spans, slot, kind or _NO_KIND)
+            for slot, (name, kind) in enumerate(zip(self._names, self._kinds, strict=True))
+        }
+
+    def _opened(self, source: Texts, records: Offsets) -> tuple[Offsets, dict[str, Column]]:
+        """Decode the columns that only that decides; return the records whose values are of their schema."""
+        opened: dict[str, Column] = {}
+        wrong: set[int] = set()
+        ends = len(source.spans) // 2
+        for slot, column in self._strict.items():
+            index = source.firsts[records] + slot
+            begins, own_ends = source.spans[index], source.spans[ends + index]
+            opened[self._names[slot]] = column.read(source.data, begins, own_ends, int(source.offsets[-1]), wrong)
+        if wrong:
+            good = [index for index in range(len(records)) if index not in wrong]
+            records = records[good]
+            opened = {name: [values[index] for index in good] for name, values in opened.items()}
+        for name, values in opened.items():
+            convert = self._nodes[name].column
+            opened[name] = values if convert is None else convert(values)
+        return records, opened
+
+
+def _field_tables(nodes: Mapping[str, Node]) -> tuple[Codes, Octets]:
+    """Return the tables of fields for `turnout.loops.json.scan_fields`, and their names."""
+    names = list(map(_bytes_of, nodes))
+    slots = [0] * (2 << len(nodes).bit_length())
+    numbers = [len(nodes), len(slots) - 1, 0]
+    at = 0
+    for number, (name, node) in enumerate(zip(names, nodes.values(), strict=True)):
+        may_miss = node.absent is not msgspec.NODEFAULT
+        numbers += [at, len(name), loops.KINDS.get(node.kind, loops.ANY), may_miss, node.nullable]
+        numbers[2] += not may_miss
+        at += len(name)
+        slot = loops.hash_of_name(np.frombuffer(name + b'"', np.uint8), 0) & (len(slots) - 1)
+        while slots[slot]:
+            slot = (slot + 1) & (len(slots) - 1)
+        slots[slot] = number + 1
+    return np.array(numbers + slots, np.int32), np.frombuffer(b"".join(names), np.uint8)
+
+
+def _bytes_of(name: str) -> bytes:
+    # A surrogate is in no text that is UTF-8.
+    return name.encode(errors="surrogatepass")
+
+
+def _span_kind(node: Node) -> SpanKind:
+    values, column = _reader_of_nullable(_PLAIN[node.kind]), node.column
+    read = values if column is None else lambda data, begins, ends: column(values(data, begins, ends))
+    return SpanKind(node.kind, node.nullable or node.absent is not msgspec.NODEFAULT, read)
+
+
+_PLAIN: Final[Mapping[str, JsonType]] = {
+    **dict.fromkeys(("int8", "int16", "int32", "int64"), int),
+    **dict.fromkeys(("float32", "float64"), float),
+    "string": str,
+    "boolean": bool,
+}
+
+_FEW: Final = 8
+"""So few values are read one by one in less time than joined (measured)."""
+
+
+def reader_of(
+    array: JsonType, decoder: Callable[[], msgspec.json.Decoder[DynamicValue]], lenient: Convert | None
+) -> Read:
+    """Return a function that decodes values between offsets.
+
+    Args:
+        array: the type of all values.
+        decoder: returns what decodes one value.
+        lenient: what reads a value that this one refuses; None if there are none.
+    """
+    arrays = cache(partial(msgspec.json.Decoder, array))
+
+    def one(text: memoryview) -> DynamicValue:
+        try:
+            return decoder().decode(text)
+        except msgspec.ValidationError:
+            if lenient is None:
+                raise
+            return lenient(bytes(text))
+
+    def read(data: Octets, begins: Offsets, ends: Offsets) -> Column:
+        if len(begins) > _FEW:
+            out = np.empty(int((ends - begins).sum()) + len(begins) + 2, np.uint8)
+            size = loops.join(data, begins, ends, out)
+            try:
+                values: Column = arrays().decode(out[:size].data)
+            except msgspec.ValidationError:
+                pass
+            else:
+                return values
+        return [one(data[begin:end].data) for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)]
+
+    return read
+
+
+class _StrictColumn:
+    """Decodes values of one schema as msgspec reads them."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._missing = msgspec.Raw(b"") if node.strict is msgspec.Raw else None
+        self._decode = msgspec.json.Decoder(node.strict).decode
+        # What checks values is called for each of them anyway.
+        self._read_all = None if node.check is not None else _reader_of_nullable(node.strict)
+
+    def read(self, data: Octets, begins: Offsets, ends: Offsets, absent: int, wrong: set[int]) -> NewColumn:
+        """Return the values between offsets; add the numbers of those that are not of their schema to *wrong*."""
+        if self._read_all is not None:
+            with suppress(*_UNREADABLE):
+                return list(self._read_all(data, begins, ends))
+        check = self._node.check
+        values: NewColumn = []
+        for number, (begin, end) in enumerate(zip(begins.tolist(), ends.tolist(), strict=True)):
+            try:
+                value = self._missing if begin >= absent else self._decode(data[begin:end].data)
+                if check is not None and (value is not None or self._missing is not None):
+                    check(value)
+            except (*_UNREADABLE, Misfit):
+                wrong.add(number)
+                value = self._missing
+            values.append(value)
+        return values
+
+
+def _reader_of_nullable(kind: JsonType) -> Read:
+    decoder: msgspec.json.Decoder[DynamicValue] = msgspec.json.Decoder(kind | None)
+    return reader_of(list[kind | None], lambda: decoder, None)  # type: ignore[valid-type]
+
+
+_NO_KIND: Final = SpanKind("", True, lambda *_: ())
+
+
+def joined_texts(texts: Sequence[bytes]) -> tuple[bytes, Octets, Offsets]:
+    """Return texts one behind another as the loops of `turnout.loops.json` read them, and the offset of each."""
+    joined = b"\0".join((*texts, bytes(loops.PADDING) + NULL))
+    count = len(texts) + 1
+    offsets = np.fromiter(accumulate(map(len, texts), initial=0), np.int64, count) + np.arange(count)
+    return joined, np.frombuffer(joined, np.uint8), offsets
+
+
+def invalid_utf8(texts: Sequence[bytes]) -> list[int]:
+    """Return the numbers of texts that are not UTF-8."""
+    wrong = []
+    for index, text in enumerate(texts):
+        if not text.isascii():
+            try:
+                text.decode()
+            except UnicodeDecodeError:
+                wrong.append(index)
+    return wrong
 
 
 class SchemalessReader:

@@ -70,7 +70,12 @@ def _object_texts(block: Block, forms: Mapping[Hashable, Form], errors: dict[int
         # By their classes: a check of an instance of an abstract one takes as long as all the rest.
         if type(column) is PatchedColumn:
             base = column.base
-        if type(base) is SpanColumn and (spans is None or base.spans is spans) and isinstance(base.slot, int):
+        if (
+            type(base) is SpanColumn
+            and (spans is None or base.spans is spans)
+            and isinstance(base.slot, int)
+            and forms[name].copies(base)
+        ):
             spans, field = base.spans, base.slot
             if type(column) is PatchedColumn:
                 mask, column = column.mask, column.patch

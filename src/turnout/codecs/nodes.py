@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
@@ -54,6 +54,8 @@ class Node:
         column: makes values of what msgspec has read, nulls included; None where they are the same.
         slow: the value of any JSON text, which is empty where a field is missing; may be slow and raises `Misfit`.
         check: of what msgspec has read; raises `Misfit`. None where nothing can be wrong with it.
+        kind: type of a number, text or boolean that JSON has a form of; empty for others, and where nulls are replaced.
+        nullable: whether null is a value.
     """
 
     strict: JsonType
@@ -61,6 +63,8 @@ class Node:
     column: ConvertColumn | None
     slow: Slow
     check: Convert | None = None
+    kind: str = ""
+    nullable: bool = False
 
 
 def field_names(names: Sequence[str]) -> tuple[list[str], dict[str, str]] | None:
@@ -190,7 +194,7 @@ def slow_node(slow: Slow) -> Node:
     def column(texts: Column) -> NewColumn:
         return [slow(bytes(raw)) for raw in texts]
 
-    return Node(msgspec.Raw, msgspec.Raw(b""), column, slow, lambda raw: slow(bytes(raw)))
+    return Node(msgspec.Raw, msgspec.Raw(b""), column, slow, lambda raw: slow(bytes(raw)), nullable=True)
 
 
 def nullable(node: Node, *, required: bool, default: Value = None, omits: bool = False) -> Node:
@@ -214,13 +218,14 @@ def nullable(node: Node, *, required: bool, default: Value = None, omits: bool =
     if node.strict is msgspec.Raw:
         return slow_node(slow)
     if required and not omits:
-        return Node(node.strict, msgspec.NODEFAULT, node.column, slow, node.check)
+        return replace(node, slow=slow)
     column = node.column
     if default is not None:
         column = _or_default(column, default)
     checked = node.check
     check = None if checked is None else lambda value: None if value is None else checked(value)
-    return Node(node.strict if required else node.strict | None, None, column, slow, check)
+    kind = node.kind if default is None else ""
+    return Node(node.strict if required else node.strict | None, None, column, slow, check, kind, not required)
 
 
 def _or_default(column: ConvertColumn | None, default: Value) -> ConvertColumn:

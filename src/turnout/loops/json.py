@@ -61,6 +61,22 @@ new shape that has it; and offsets of the names, each with the one that would fo
 STEP_SIZE: Final = 4
 """Numbers of a step of a plan."""
 
+ANY, STRING, BOOLEAN, NUMBER = 0, 1, 2, 3
+KINDS: Final = {
+    "string": STRING,
+    "boolean": BOOLEAN,
+    "float32": NUMBER,
+    "float64": NUMBER,
+    "int8": 8,
+    "int16": 16,
+    "int32": 32,
+    "int64": 64,
+}
+"""Kind of a field by the type of its schema: that of an integer is the number of its bits."""
+
+_FIELD_SIZE: Final = 5
+_HEAD: Final = 3
+_MAX_DIGITS: Final = 18
 _MAX_DEPTH: Final = 32
 _MAX_NUMBER: Final = 200
 _MAX_PROBES: Final = 64
@@ -420,6 +436,172 @@ def _nested_end(data: Bytes, at: int) -> int:
             if data[at] != 58:
                 return -1
             at = _space_end(data, at + 1)
+
+
+@compiled
+def scan_fields(
+    data: Bytes, offsets: Int64s, fields: Int32s, names: Bytes, spans: Int64Buffer, undecided: ByteBuffer
+) -> int:
+    """Find the values of declared fields of objects; an object is decided if these are of their kinds.
+
+    Args:
+        data: texts, with the word null behind the zeros at their end.
+        offsets: index of each text, and of the one that would follow the last.
+        fields: number of the fields, size of the table of names less 1, and number of the fields that may not miss.
+            Then for each field the offset and size of its name, its kind, and whether it may miss, and be null. Then
+            the table: for each name the number of its field and 1, in open addressing.
+        names: names of the fields.
+        spans: begin of the value of each field of the first text, of the second, and so on; that word where the field
+            is missing. In the other half the end of each.
+        undecided: for each text 0 if it was decided.
+
+    Returns:
+        The number of undecided texts.
+    """
+    count, width, mask = len(offsets) - 1, fields[0], fields[1]
+    ends = len(spans) // 2
+    table = _HEAD + width * _FIELD_SIZE
+    absent = offsets[count] + PADDING
+    left = 0
+    for record in range(count):
+        first = record * width
+        for slot in range(first, first + width):
+            spans[slot] = absent
+            spans[ends + slot] = absent + 4
+        found = 0
+        expected = 0
+        at = offsets[record]
+        if data[at] <= 32:
+            at = _space_end(data, at)
+        more = data[at] == 123
+        if more:
+            at += 1
+            if data[at] <= 32:
+                at = _space_end(data, at)
+            if data[at] == 125:
+                more = False
+                at += 1
+        else:
+            at = -1
+        while more:
+            # The name.
+            if data[at] != 34:
+                at = -1
+                break
+            at += 1
+            field = -1
+            if expected < width:
+                own = _HEAD + expected * _FIELD_SIZE
+                size = fields[own + 1]
+                if data[at + size] == 34 and are_equal(data, at, names, fields[own], size):
+                    field = expected
+                    at += size + 1
+            if field < 0:
+                end = at
+                while data[end] >= 32 and data[end] != 34 and data[end] != 92:
+                    end += 1
+                if data[end] != 34:
+                    at = -1
+                    break
+                slot = hash_of_name(data, at) & mask
+                while fields[table + slot] > 0:
+                    own = _HEAD + (fields[table + slot] - 1) * _FIELD_SIZE
+                    size = fields[own + 1]
+                    if end - at == size and are_equal(data, at, names, fields[own], size):
+                        field = int(fields[table + slot]) - 1
+                        break
+                    slot = (slot + 1) & mask
+                at = end + 1
+            # The value.
+            if data[at] <= 32:
+                at = _space_end(data, at)
+            if data[at] != 58:
+                at = -1
+                break
+            at += 1
+            if data[at] <= 32:
+                at = _space_end(data, at)
+            begin = at
+            byte = data[at]
+            own = _HEAD + field * _FIELD_SIZE
+            kind = fields[own + 2] if field >= 0 else ANY
+            if byte == 110:
+                at = _word_end(data, at) if field < 0 or fields[own + 4] != 0 else -1
+            elif byte == 34:
+                at += 1
+                while data[at] >= 32 and data[at] != 34 and data[at] != 92:
+                    at += 1
+                at = -1 if kind > STRING else at + 1 if data[at] == 34 else _string_end(data, at)
+            elif kind >= 8:
+                at = _integer_end(data, at, kind)
+            elif kind == STRING:
+                at = -1
+            elif byte == 116 or byte == 102:
+                at = -1 if kind == NUMBER else _word_end(data, at)
+            elif kind == BOOLEAN:
+                at = -1
+            elif byte == 123 or byte == 91:
+                at = -1 if kind == NUMBER else _nested_end(data, at)
+            else:
+                at = _word_end(data, at)
+            if at < 0:
+                break
+            if field >= 0:
+                if spans[first + field] != absent:
+                    at = -1
+                    break
+                spans[first + field] = begin
+                spans[ends + first + field] = at
+                expected = field + 1
+                if fields[own + 3] == 0:
+                    found += 1
+            # What follows.
+            if data[at] <= 32:
+                at = _space_end(data, at)
+            more = data[at] == 44
+            if more:
+                at += 1
+                if data[at] <= 32:
+                    at = _space_end(data, at)
+            elif data[at] == 125:
+                at += 1
+            else:
+                at = -1
+        if at >= 0 and data[at] <= 32:
+            at = _space_end(data, at)
+        undecided[record] = 0
+        if at != offsets[record + 1] - 1 or found < fields[2]:
+            undecided[record] = 1
+            left += 1
+    return left
+
+
+@compiled
+def hash_of_name(data: Bytes, at: int) -> int:
+    """Return a hash of the bytes in front of a quote."""
+    hashed = 2166136261
+    while data[at] != 34:
+        hashed = ((hashed ^ data[at]) * 16777619) & 0xFFFFFFFF
+        at += 1
+    return hashed ^ (hashed >> 15)
+
+
+@compiled
+def _integer_end(data: Bytes, at: int, bits: int) -> int:
+    """Return the end of an integer of so many bits; -1 if it is none, or undecided."""
+    is_negative = data[at] == 45
+    if is_negative:
+        at += 1
+    begin = at
+    value = 0
+    while 48 <= data[at] <= 57 and at - begin < _MAX_DIGITS:
+        value = value * 10 + data[at] - 48
+        at += 1
+    if at == begin or (data[begin] == 48 and (is_negative or at - begin > 1)):
+        return -1
+    if bits < 64 and value - (1 if is_negative else 0) >= 1 << (bits - 1):
+        return -1
+    return at
 
 
 @compiled

@@ -140,6 +140,10 @@ Read: TypeAlias = Callable[[Octets, Offsets, Offsets], Column]
 """Decodes the values between these begins and ends."""
 
 
+SCHEMALESS: Final = "schemaless"
+"""Form of the bytes of values without a schema; others have their schema's type."""
+
+
 class SpanKind(NamedTuple):
     """Kind of the values of a field.
 

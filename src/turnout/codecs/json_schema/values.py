@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -66,14 +67,10 @@ def _leaf(schema: Schema, digits: int) -> Node:
     """Read a primitive value; other than JsonConverter's, whole numbers may have a fraction of zero."""
     node = wire_leaf(schema, digits)
     if schema.type in _INTEGERS:
-        return _with_slow(node, _whole(node.slow))
+        return replace(node, slow=_whole(node.slow))
     if schema.type == "string":
-        return _with_slow(node, _text)
+        return replace(node, slow=_text)
     return node
-
-
-def _with_slow(node: Node, slow: Slow) -> Node:
-    return Node(node.strict, node.absent, node.column, slow, node.check)
 
 
 def _whole(read: Slow) -> Slow:
