@@ -12,8 +12,8 @@ import pytest
 
 from tests.codecs.blocks import encoded
 from turnout.codecs import Format, codec_of
+from turnout.codecs.avro.codec import Plan
 from turnout.codecs.avro.connect_schema import avro_schema_of, connect_schema_of
-from turnout.codecs.avro.plan import Plan
 from turnout.codecs.avro.types import parse_schema
 from turnout.engine import Program
 from turnout.engine.sample_records import SampleRecord, record_batch

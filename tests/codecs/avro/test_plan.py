@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.codecs.avro.strategies import batches, without_logical
 
-from turnout.codecs.avro.plan import Plan
+from turnout.codecs.avro.codec import Plan
 from turnout.codecs.avro.reading import MalformedError, read_value, reader_of
 from turnout.codecs.avro.types import AvroType, parse_schema
 from turnout.records import Block, Moment

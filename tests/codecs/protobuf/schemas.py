@@ -9,7 +9,7 @@ from google.protobuf.message_factory import GetMessageClass
 from turnout.codecs.protobuf.codec import Protobuf
 from turnout.codecs.protobuf.connect_schema import plan_of
 from turnout.codecs.protobuf.descriptors import text_of_registry
-from turnout.codecs.protobuf.options import ProtobufOptions
+from turnout.codecs.protobuf.kind import ProtobufOptions
 
 WIDE = """
 syntax = "proto3";

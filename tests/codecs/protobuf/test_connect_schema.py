@@ -9,7 +9,7 @@ from tests.codecs.protobuf.schemas import OLD, WIDE
 
 from turnout.codecs.protobuf.connect_schema import Message, plan_of
 from turnout.codecs.protobuf.descriptors import text_of_registry
-from turnout.codecs.protobuf.options import ProtobufOptions
+from turnout.codecs.protobuf.kind import ProtobufOptions
 from turnout.records import Schema
 from turnout.records.schema import DATE, DECIMAL, TIME, TIMESTAMP
 

@@ -11,12 +11,10 @@ import numpy as np
 
 from turnout.codecs.codec import Decoded, attempt, with_tombstones
 from turnout.codecs.conversion import converted
-from turnout.codecs.json_schema.branches import Branches, schemas_of
+from turnout.codecs.json_schema.branches import Branches, Documents, schemas_of
 from turnout.codecs.json_schema.connect_schema import connect_schema_of
 from turnout.codecs.json_schema.definition import definition_of
-from turnout.codecs.json_schema.documents import Documents
-from turnout.codecs.json_schema.kind import JSON_SCHEMA_CONVERTER
-from turnout.codecs.json_schema.options import JsonSchemaOptions
+from turnout.codecs.json_schema.kind import JSON_SCHEMA_CONVERTER, JsonSchemaOptions
 from turnout.codecs.json_schema.validation import Validate, validator_of
 from turnout.codecs.json_schema.values import field_form_of, form_of, reader_of
 from turnout.codecs.json_writing import Written, texts_of

@@ -8,9 +8,8 @@ from typing import Final
 import msgspec
 
 from turnout.base.untrusted import JsonMapping, JsonObject
-from turnout.codecs.json_schema.branches import UNION, Branches, is_union, types_of, union_field
-from turnout.codecs.json_schema.documents import Documents, Node
-from turnout.codecs.json_schema.options import JsonSchemaOptions
+from turnout.codecs.json_schema.branches import UNION, Branches, Documents, Node, is_union, types_of, union_field
+from turnout.codecs.json_schema.kind import JsonSchemaOptions
 from turnout.codecs.json_schema.values import ENUM, reader_of
 from turnout.records import Field, Schema
 from turnout.records.block import rows_of

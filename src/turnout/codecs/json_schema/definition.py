@@ -8,7 +8,7 @@ import msgspec
 
 from turnout.base.untrusted import JsonObject
 from turnout.codecs.json_schema.branches import has_entries, is_union
-from turnout.codecs.json_schema.options import JsonSchemaOptions
+from turnout.codecs.json_schema.kind import JsonSchemaOptions
 from turnout.codecs.json_schema.values import ENUM, NAMESPACE, form_of
 from turnout.errors import RecordError
 from turnout.records import Schema

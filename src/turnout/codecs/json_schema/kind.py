@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from turnout.codecs.codec import Codec
-from turnout.codecs.json_schema.options import JsonSchemaOptions
 from turnout.codecs.kind import CodecKind, choice, flag
 from turnout.codecs.notation import SchemaNotation
 from turnout.codecs.schema_registry import (
@@ -24,6 +24,24 @@ from turnout.codecs.schema_registry import (
 )
 from turnout.records.block import rows_of
 from turnout.records.types import Value
+
+
+@dataclass(frozen=True, slots=True)
+class JsonSchemaOptions:
+    """Settings of Confluent's JsonSchemaData and its serializers, with their defaults.
+
+    Attributes:
+        use_optional_for_nonrequired: whether properties that are not required are optional.
+        object_additional_properties: whether schemas that are written allow properties that they do not list.
+        decimal_format: ``BASE64`` or ``NUMERIC``, of decimals that are written.
+        json_fail_invalid_schema: whether values are validated, when they are read and when they are written.
+    """
+
+    use_optional_for_nonrequired: bool = False
+    object_additional_properties: bool = True
+    decimal_format: str = "BASE64"
+    json_fail_invalid_schema: bool = False
+
 
 JSON_SCHEMA_CONVERTER: Final = "io.confluent.connect.json.JsonSchemaConverter"
 _OPTIONS: Final = (

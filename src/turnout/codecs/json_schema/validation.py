@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
-from turnout.codecs.json_schema.documents import Documents, Node
+from turnout.codecs.json_schema.branches import Documents, Node
 from turnout.errors import MissingExtraError, RecordError, shortened
 
 _MAX_BACKTRACKS: Final = 100_000

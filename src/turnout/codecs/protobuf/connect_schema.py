@@ -16,9 +16,8 @@ from typing import Final
 from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor, OneofDescriptor
 from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto
 
-from turnout.codecs.protobuf.field_meta import meta_params
-from turnout.codecs.protobuf.known_files import DATE, DECIMAL, TIME_OF_DAY
-from turnout.codecs.protobuf.options import ProtobufOptions
+from turnout.codecs.protobuf.descriptors import DATE, DECIMAL, TIME_OF_DAY, meta_params
+from turnout.codecs.protobuf.kind import ProtobufOptions
 from turnout.records import Field, Schema
 from turnout.records import schema as logical
 

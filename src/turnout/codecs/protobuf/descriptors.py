@@ -12,20 +12,91 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
-from typing import Final
+from typing import Any, Final
 
-from google.protobuf.descriptor import Descriptor, FileDescriptor
-from google.protobuf.descriptor_pb2 import FileDescriptorSet
+from google.protobuf.descriptor import Descriptor, FieldDescriptor, FileDescriptor
+from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto, FileDescriptorSet
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError
+from google.protobuf.message_factory import GetMessageClass
 
 from turnout.base.files import read_file
-from turnout.codecs.protobuf.known_files import KNOWN_FILES
 from turnout.errors import MissingExtraError
+
+DECIMAL: Final = "confluent.type.Decimal"
+DATE: Final = "google.type.Date"
+TIME_OF_DAY: Final = "google.type.TimeOfDay"
+
+META: Final = "confluent/meta.proto"
+
+_HEAD: Final = 'syntax = "proto3";\npackage {};\n'
+
+KNOWN_FILES: Final = {
+    "google/type/date.proto": _HEAD.format("google.type")
+    + "message Date {int32 year = 1; int32 month = 2; int32 day = 3;}",
+    "google/type/timeofday.proto": _HEAD.format("google.type")
+    + "message TimeOfDay {int32 hours = 1; int32 minutes = 2; int32 seconds = 3; int32 nanos = 4;}",
+    "confluent/type/decimal.proto": _HEAD.format("confluent.type")
+    + "message Decimal {bytes value = 1; uint32 precision = 2; int32 scale = 3;}",
+    META: _HEAD.format("confluent")
+    + 'import "google/protobuf/descriptor.proto";\n'
+    + "message Meta {string doc = 1; map<string, string> params = 2; repeated string tags = 3;"
+    + " repeated Rule rules = 4;}\n"
+    + "message Rule {string name = 1; string doc = 2; string expr = 3; string sql = 4;}\n"
+    + "".join(
+        f"extend google.protobuf.{kind}Options {{Meta {kind_name}_meta = 1088;}}\n"
+        for kind, kind_name in (
+            ("File", "file"),
+            ("Message", "message"),
+            ("Field", "field"),
+            ("Enum", "enum"),
+            ("EnumValue", "enum_value"),
+        )
+    ),
+}
+"""Name as imports write it → text."""
+
+
+_NUMBER = 1088
+"""Of the extension ``confluent.field_meta``."""
+
+
+def meta_params(field: FieldDescriptor) -> Mapping[str, str]:
+    """Return the ``params`` of a field's ``confluent.field_meta``; none where the file does not set them."""
+    if not field.has_options:
+        return {}
+    try:
+        options = _options_class().FromString(field.GetOptions().SerializeToString())
+    except DecodeError:
+        # Another company's extension of the same number.
+        return {}
+    return {entry.key: entry.value for entry in options.field_meta.params}
+
+
+@cache
+def _options_class() -> Any:
+    """Options of a field, of which only the parameters are read."""
+    kinds = FieldDescriptorProto
+    file = FileDescriptorProto(name="turnout/field_meta.proto", package="turnout.field_meta", syntax="proto3")
+    for name, fields in (
+        ("Param", (("key", 1, kinds.TYPE_STRING, None), ("value", 2, kinds.TYPE_STRING, None))),
+        ("Meta", (("params", 2, kinds.TYPE_MESSAGE, "Param"),)),
+        ("Options", (("field_meta", _NUMBER, kinds.TYPE_MESSAGE, "Meta"),)),
+    ):
+        message = file.message_type.add(name=name)
+        for field, number, kind, of in fields:
+            label = kinds.LABEL_REPEATED if field == "params" else kinds.LABEL_OPTIONAL
+            message.field.add(
+                name=field, number=number, type=kind, label=label, type_name=of and f".turnout.field_meta.{of}"
+            )
+    pool = DescriptorPool()
+    pool.AddSerializedFile(file.SerializeToString())
+    return GetMessageClass(pool.FindMessageTypeByName("turnout.field_meta.Options"))
+
 
 SECONDS: Final = 30
 """Time that protoc has for a schema."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
@@ -10,7 +11,6 @@ from typing import Any, Final
 from turnout.codecs.codec import Codec
 from turnout.codecs.kind import CodecKind, Setting, flag
 from turnout.codecs.notation import SchemaNotation
-from turnout.codecs.protobuf.options import ProtobufOptions
 from turnout.codecs.schema_registry import (
     CONVERSION,
     LATEST,
@@ -23,6 +23,34 @@ from turnout.codecs.schema_registry import (
 )
 from turnout.codecs.schema_registry import CONVERTER as REGISTRY_PROPERTIES
 from turnout.errors import MissingExtraError
+
+
+@dataclass(frozen=True, slots=True)
+class ProtobufOptions:
+    """Settings of Connect's ProtobufData, with its defaults.
+
+    Attributes:
+        enhanced_protobuf_schema_support: whether schemas are named by full names, with their package.
+        int_for_enums: whether enums are their numbers, and not their names.
+        optional_for_nullables: whether fields are optional only where the file says ``optional``.
+        optional_for_proto2: whether an absent ``optional`` field of proto2 is null, and not its default.
+        wrapper_for_nullables: whether ``google.protobuf.Int32Value`` and its like are optional values, not structs.
+        wrapper_for_raw_primitives: whether a record that is such a message is the value alone.
+        generate_struct_for_nulls: whether an absent message is a struct of defaults, and not null.
+        generate_index_for_unions: whether the name of a ``oneof`` ends in its index.
+        flatten_unions: whether members of a ``oneof`` are fields of the message itself.
+    """
+
+    enhanced_protobuf_schema_support: bool = False
+    int_for_enums: bool = False
+    optional_for_nullables: bool = False
+    optional_for_proto2: bool = True
+    wrapper_for_nullables: bool = False
+    wrapper_for_raw_primitives: bool = True
+    generate_struct_for_nulls: bool = False
+    generate_index_for_unions: bool = True
+    flatten_unions: bool = False
+
 
 CONVERTER: Final = "io.confluent.connect.protobuf.ProtobufConverter"
 
@@ -53,7 +81,7 @@ def _codec(
     if registry is not None:
         if message is not None:
             raise ValueError("message: values of a registry say themselves which message they are")
-        from turnout.codecs.protobuf.registry_codec import ProtobufRegistry
+        from turnout.codecs.protobuf.codec import ProtobufRegistry
 
         return ProtobufRegistry(registry, options, writing)
     assert schema is not None

@@ -11,8 +11,8 @@ from typing import Any, Final
 from turnout.base.clocks import MILLISECONDS_PER_DAY
 from turnout.codecs.json_leaf_readers import EXACT, LARGEST
 from turnout.codecs.moments import day_of
-from turnout.codecs.protobuf.known_files import DATE, DECIMAL, TIME_OF_DAY
-from turnout.codecs.protobuf.wire import delimited, signed_varint
+from turnout.codecs.protobuf.descriptors import DATE, DECIMAL, TIME_OF_DAY
+from turnout.codecs.protobuf.scalars import delimited, signed_varint
 from turnout.errors import RecordError
 from turnout.records import Moment
 

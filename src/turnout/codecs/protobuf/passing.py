@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from turnout.codecs.protobuf.connect_schema import Member, Message
 from turnout.codecs.protobuf.logical_types import FIRST_SECOND, LAST_SECOND, NANOS_PER_MILLI, TIMESTAMP
-from turnout.codecs.protobuf.scalars import WIRE_TYPES
-from turnout.codecs.protobuf.wire import FIXED32, FIXED64, LENGTH, VARINT, tag
+from turnout.codecs.protobuf.scalars import FIXED32, FIXED64, LENGTH, VARINT, WIRE_TYPES, tag
 from turnout.records import Moment
 from turnout.records.spans import (
     Bounds,

@@ -12,8 +12,17 @@ from turnout.codecs.protobuf.connect_schema import Item, Member, Message, Union
 from turnout.codecs.protobuf.logical_types import TIMESTAMP, WRITERS, timestamp_writer
 from turnout.codecs.protobuf.passing import Form, form_of, passed_bytes
 from turnout.codecs.protobuf.reading import unknown_prefix
-from turnout.codecs.protobuf.scalars import WIRE_TYPES, Pieces, WriteColumn, by_distinct, enum_writer, scalar_writer
-from turnout.codecs.protobuf.wire import LENGTH, delimited, tag
+from turnout.codecs.protobuf.scalars import (
+    LENGTH,
+    WIRE_TYPES,
+    Pieces,
+    WriteColumn,
+    by_distinct,
+    delimited,
+    enum_writer,
+    scalar_writer,
+    tag,
+)
 from turnout.errors import RecordError
 from turnout.records import Block, Schema, Struct
 from turnout.records.spans import ColumnPieces

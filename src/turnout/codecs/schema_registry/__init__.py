@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from turnout.base.deferred import names_at_first_use
 from turnout.codecs.schema_registry.connect import CONVERTER, only, settings_of
-from turnout.codecs.schema_registry.files import schema_file, schema_text_of
 from turnout.codecs.schema_registry.options import (
     CONVERSION,
     LATEST,
@@ -17,6 +16,8 @@ from turnout.codecs.schema_registry.options import (
     RegistryOptions,
     Writing,
 )
+    schema_file,
+    schema_text_of,
 
 if TYPE_CHECKING:
     from turnout.codecs.schema_registry.client import (
@@ -26,13 +27,11 @@ if TYPE_CHECKING:
         SchemaRegistry,
         SchemaText,
         UnknownSchemaError,
+        answered,
         registry_of,
     )
-    from turnout.codecs.schema_registry.codec import Indexes, Position, RegistryCodec
+    from turnout.codecs.schema_registry.codec import Indexes, Position, RegisteringCodec, RegistryCodec, subject_of
     from turnout.codecs.schema_registry.framing import Framed, frame, unframe
-    from turnout.codecs.schema_registry.registering import RegisteringCodec
-    from turnout.codecs.schema_registry.subjects import subject_of
-    from turnout.codecs.schema_registry.waiting import answered
 
 __all__ = [
     "CONVERSION",
@@ -72,17 +71,17 @@ __getattr__ = names_at_first_use(
         "IncompatibleSchemaError": "turnout.codecs.schema_registry.client",
         "Indexes": "turnout.codecs.schema_registry.codec",
         "Position": "turnout.codecs.schema_registry.codec",
-        "RegisteringCodec": "turnout.codecs.schema_registry.registering",
+        "RegisteringCodec": "turnout.codecs.schema_registry.codec",
         "RegistryCodec": "turnout.codecs.schema_registry.codec",
         "RegistryError": "turnout.codecs.schema_registry.client",
         "RegistryUnavailableError": "turnout.codecs.schema_registry.client",
         "SchemaRegistry": "turnout.codecs.schema_registry.client",
         "SchemaText": "turnout.codecs.schema_registry.client",
         "UnknownSchemaError": "turnout.codecs.schema_registry.client",
-        "answered": "turnout.codecs.schema_registry.waiting",
+        "answered": "turnout.codecs.schema_registry.client",
         "frame": "turnout.codecs.schema_registry.framing",
         "registry_of": "turnout.codecs.schema_registry.client",
-        "subject_of": "turnout.codecs.schema_registry.subjects",
+        "subject_of": "turnout.codecs.schema_registry.codec",
         "unframe": "turnout.codecs.schema_registry.framing",
     },
 )

@@ -18,12 +18,51 @@ from turnout.base.caches import LruCache
 from turnout.base.files import check_file
 from turnout.base.http_exchange import AnswerTooLargeError, exchange
 from turnout.codecs.schema_registry.options import RegistryOptions
-from turnout.codecs.schema_registry.readiness import Readiness
 from turnout.errors import ConnectionLostError, MissingExtraError, RecordError, TurnoutError, shortened
 from turnout.secrets import masked_url
 
 if TYPE_CHECKING:
     from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+
+
+_PATH: Final = "_health"
+
+
+class Readiness:
+    """Request for the readiness of a registry; a registry without one, such as Confluent's, is asked once."""
+
+    def __init__(self) -> None:
+        self._is_offered = True
+
+    def of(self, client: SchemaRegistryClient) -> bool | None:
+        """Return whether the registry has read its schemas; None where it does not say.
+
+        Raises:
+            Exception: no server answers.
+        """
+        from confluent_kafka.schema_registry import SchemaRegistryError
+
+        if not self._is_offered:
+            return None
+        try:
+            # The client has no method of its own for this path.
+            answer = client._rest_client.get(_PATH)  # noqa: SLF001
+        except SchemaRegistryError as refusal:
+            self._is_offered = refusal.http_status_code >= 500
+            return None
+        except ValueError:
+            answer = None
+        ready = _ready(answer)
+        self._is_offered = ready is not None
+        return ready
+
+
+def _ready(answer: object) -> bool | None:
+    """Return the readiness in Karapace's answer; None in another one."""
+    status = answer.get("status") if isinstance(answer, dict) else None
+    ready = status.get("schema_registry_ready") if isinstance(status, dict) else None
+    return ready if isinstance(ready, bool) else None
+
 
 _Answer = TypeVar("_Answer")
 
@@ -448,3 +487,32 @@ def registry_of(options: RegistryOptions) -> SchemaRegistry:
 @lru_cache(maxsize=64)
 def _shared(options: RegistryOptions) -> SchemaRegistry:
     return SchemaRegistry(options)
+
+
+_FIRST_DELAY: Final = 0.5
+_MAX_DELAY: Final = 10.0
+
+
+def answered(options: RegistryOptions, request: Callable[[], _Answer]) -> _Answer:
+    """Return the result of a request, repeated while the registry is down.
+
+    Args:
+        options: options of the registry: *dead_letter* is the policy, *wait* its time in seconds.
+        request: raises `RegistryUnavailableError` while the registry is down.
+
+    Raises:
+        RegistryUnavailableError: the registry was down for longer.
+        RecordError: it is down, and the route dead-letters records without a schema.
+    """
+    deadline = time.monotonic() + options.wait
+    delay = _FIRST_DELAY
+    while True:
+        try:
+            return request()
+        except RegistryUnavailableError as failure:
+            if options.dead_letter:
+                raise RecordError(str(failure)) from failure
+            if time.monotonic() + delay > deadline:
+                raise
+        time.sleep(delay)
+        delay = min(2 * delay, _MAX_DELAY)

@@ -13,7 +13,7 @@ from turnout.base.deferred import np
 from turnout.codecs.codec import Decoded, Encoded, attempt, with_tombstones
 from turnout.codecs.conversion import converted
 from turnout.codecs.json_writing import Written
-from turnout.codecs.schema_registry.client import SchemaText, registry_of
+from turnout.codecs.schema_registry.client import SchemaText, answered, registry_of
 from turnout.codecs.schema_registry.framing import (
     KEY_HEADER,
     VALUE_HEADER,
@@ -23,11 +23,37 @@ from turnout.codecs.schema_registry.framing import (
     unframe,
 )
 from turnout.codecs.schema_registry.options import RegistryOptions, Writing
-from turnout.codecs.schema_registry.subjects import subject_of
-from turnout.codecs.schema_registry.waiting import answered
 from turnout.errors import RecordError
 from turnout.records import Block, Positions, Schema
 from turnout.records.types import RowIds
+
+
+def subject_of(strategy: str, topic: str | None, record: str | None, *, key: bool = False) -> str:
+    """Return the subject under which a schema is registered.
+
+    Args:
+        strategy: ``topic``, ``record`` or ``topicRecord``.
+        topic: that the codec's setting ``topic`` names, or of the record.
+        record: full name of the schema's outermost record; None where it is another type.
+        key: whether the schema is one of keys.
+
+    Raises:
+        RecordError: the strategy needs a name that is missing.
+
+    >>> [subject_of(strategy, "flights", "air.Flight") for strategy in ("topic", "record", "topicRecord")]
+    ['flights-value', 'air.Flight', 'flights-air.Flight']
+    """
+    if strategy != "record" and topic is None:
+        raise RecordError(
+            f"the schema cannot be written to the registry: the subject name strategy {strategy!r} needs the "
+            "setting 'topic', or a record with one"
+        )
+    if strategy == "topic":
+        return f"{topic}-{'key' if key else 'value'}"
+    if record is None:
+        raise RecordError(f"the subject name strategy {strategy!r} needs a record with a name")
+    return record if strategy == "record" else f"{topic}-{record}"
+
 
 _PLANS: Final = 1000
 _SCHEMAS: Final = 256
@@ -439,3 +465,46 @@ def _groups(ids: RowIds) -> Iterator[tuple[int, Positions]]:
         return
     for schema_id in np.unique(ids[ids >= 0]).tolist():
         yield schema_id, np.flatnonzero(ids == schema_id)
+
+
+class RegisteringCodec(RegistryCodec):
+    """Registry codec whose changed schemas are registered, or looked up, under their subject.
+
+    Args:
+        options: options of the registry.
+        writing: subject, registration and position of ids that are written.
+        schema: schema that all values are written with; None for that of each value.
+    """
+
+    def __init__(self, options: RegistryOptions, writing: Writing, schema: str | None = None) -> None:
+        super().__init__(options, writing)
+        self._given = None if schema is None else SchemaText(self.language, schema)
+        self._converts = self._given is not None or writing.use_latest_version
+
+    def _to_convert(self, topic: str | None) -> RegistrySchema:
+        if self._given is None:
+            return super()._to_convert(topic)
+        return self._sent(self._given, topic)
+
+    def _registered(self, schema: Schema, topic: str | None) -> RegistrySchema:
+        before = self._as_read(schema)
+        return self._sent(self._text_of(schema) if before is None else before.text, topic)
+
+    def _sent(self, text: SchemaText, topic: str | None) -> RegistrySchema:
+        """Return a schema with its id in the registry."""
+        subject = self._subject(topic, self._name_of(text))
+        registry = self._registry
+        send = registry.register if self._writing.auto_register_schemas else registry.lookup
+        return self._to_write(answered(self._options, lambda: send(subject, text)), ())
+
+    @abstractmethod
+    def _text_of(self, schema: Schema) -> SchemaText:
+        """Return the definition of a Connect schema that was not read.
+
+        Raises:
+            RecordError: there is none.
+        """
+
+    @abstractmethod
+    def _name_of(self, text: SchemaText) -> str | None:
+        """Return the full name of a schema's record, for its subject; None where it has none."""
