@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.transforms.test_base import GUARDS, STAGES, TEXTS, batch_of, guarded, outcome, written
 from tests.codecs.test_plain_json import FIELDS, MESSY, RICH
+from tests.transforms.test_base import GUARDS, STAGES, TEXTS, batch_of, guarded, outcome, written
 from turnout.codecs import Format, codec_of, json_objects, parse_ddl
 from turnout.codecs.json_reading import Reader, SchemalessReader
 from turnout.codecs.nodes import Misfit, json_text

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import ClassVar, Final
 
 import numpy as np

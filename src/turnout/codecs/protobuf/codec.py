@@ -10,10 +10,10 @@ import numpy as np
 from turnout.base.varint import zigzag_varint
 from turnout.codecs.codec import Decoded, attempt, with_tombstones
 from turnout.codecs.json_writing import Written
-from turnout.codecs.protobuf.message_values import MessageValues
 from turnout.codecs.protobuf.connect_schema import Message, plan_of
 from turnout.codecs.protobuf.descriptors import SchemaFile, text_of_registry
 from turnout.codecs.protobuf.kind import CONVERTER, ProtobufOptions
+from turnout.codecs.protobuf.message_values import MessageValues
 from turnout.codecs.protobuf.reading import MessageReader
 from turnout.codecs.protobuf.writing import MessageWriter
 from turnout.codecs.schema_registry import (

@@ -15,9 +15,9 @@ from turnout.codecs.schema_registry.options import (
     SUBJECTS,
     RegistryOptions,
     Writing,
-)
     schema_file,
     schema_text_of,
+)
 
 if TYPE_CHECKING:
     from turnout.codecs.schema_registry.client import (

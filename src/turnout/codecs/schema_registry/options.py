@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any, Final, Self
 from pathlib import Path
+from typing import Any, Final, Self
 from urllib.parse import urlsplit
 
 from turnout.base.files import read_file
