@@ -354,7 +354,7 @@ class _StrictColumn:
 
 def _reader_of_nullable(kind: JsonType) -> Read:
     decoder: msgspec.json.Decoder[DynamicValue] = msgspec.json.Decoder(kind | None)
-    return reader_of(list[kind | None], lambda: decoder, None)  # type: ignore[valid-type]
+    return reader_of(list[kind | None], lambda: decoder, None)
 
 
 _NO_KIND: Final = SpanKind("", True, lambda *_: ())

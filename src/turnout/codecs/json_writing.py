@@ -151,10 +151,10 @@ class _Plan(NamedTuple):
         """Return the plan of several layouts."""
         if len(plans) == 1:
             return plans[0]
-        steps = []
+        steps: list[Offsets] = []
         at = 0
         for plan in plans:
-            steps.append(plan.steps[0] + [0, 0, 0, at])
+            steps.append(plan.steps[0] + np.array([0, 0, 0, at], np.int64))
             at += len(plan.prefixes)
         return cls._with(steps, np.concatenate([plan.prefixes for plan in plans]))
 

@@ -10,6 +10,7 @@ import pytest
 
 from turnout.embedded import NatsServer
 from turnout.errors import StreamError
+from turnout.loops.frames import CONSUMER_SEQUENCE, SEQUENCE
 from turnout.nats import jetstream, wire
 from turnout.nats.protocol.errors import (
     NoRespondersError,
@@ -172,7 +173,7 @@ def _outcome(read: Callable[[bytes], tuple[int, int]], reply: bytes) -> tuple[in
 def _by_columns(reply: bytes) -> tuple[int, int]:
     memory = bytearray(b"MSG s 1 " + reply + b" 1\r\nx\r\n")
     batch = decode(memory, locate(memory, len(memory)))
-    return int(batch.sequences[0]), int(batch.consumer_sequences[0])
+    return int(batch.positions[SEQUENCE, 0]), int(batch.positions[CONSUMER_SEQUENCE, 0])
 
 
 def _by_metadata(reply: bytes) -> tuple[int, int]:

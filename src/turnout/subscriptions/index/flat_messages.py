@@ -67,7 +67,7 @@ class FlatMessages(NamedTuple):
 
     Attributes:
         texts: the values; None where they are only in *data*.
-        count: how many there are.
+        distinct: how many there are.
         data: values, and variants of those with letters beyond ASCII, as UTF-8.
         numbers: rows, values and variants, without anything given; see `turnout.loops.segment_arrays.Messages`.
         at: start of each of these in *numbers*.
@@ -77,7 +77,7 @@ class FlatMessages(NamedTuple):
     """
 
     texts: Sequence[str] | None
-    count: int
+    distinct: int
     data: NDArray[np.uint8]
     numbers: Longs
     at: Longs

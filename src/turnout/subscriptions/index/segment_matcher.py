@@ -144,7 +144,7 @@ class SegmentMatcher:
     def matched_one(self, flat: FlatMessages, key_of: Ints) -> list[int]:
         """Return the subscriptions that one message matches, as `matched` does, in less time."""
         free, rooms = self._free, self._rooms
-        is_known = flat.count <= rooms.values and flat.longest + 2 <= rooms.text and not self._networks
+        is_known = flat.distinct <= rooms.values and flat.longest + 2 <= rooms.text and not self._networks
         if free and is_known and loops_are_compiled():
             try:
                 scratch, own = free.pop()
@@ -198,8 +198,8 @@ class SegmentMatcher:
         """Match rows, or all, with what is given; return what they ask, and the matches of those that do not."""
         messages = _messages_of(flat, key_of, rows, given)
         rooms = self._rooms
-        if flat.count > rooms.values or flat.longest + 2 > rooms.text:
-            values, text = max(rooms.values, 2 * flat.count), max(rooms.text, 2 * flat.longest + 2)
+        if flat.distinct > rooms.values or flat.longest + 2 > rooms.text:
+            values, text = max(rooms.values, 2 * flat.distinct), max(rooms.text, 2 * flat.longest + 2)
             rooms = self._rooms = rooms._replace(values=values, text=text)
         scratch, rooms = self._scratch(rooms)
         state, first, last = scratch.state, 0, flat.size if rows is None else len(rows)
