@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 from turnout.conditions import (
     Cidr,
     Compare,
+    CompareFields,
     Element,
     Exists,
+    FieldOperator,
     Group,
     Kiwi,
     Logic,
@@ -97,6 +99,7 @@ _inner = st.recursive(
         st.builds(Kiwi, _fields, st.sampled_from(["a", "*b*", "1", "a*", "*"]), negated=st.booleans()),
         st.builds(Compare, _fields, st.sampled_from(list(Operator)), st.sampled_from([0.0, 1.0, 2.5])),
         st.builds(Exists, _fields),
+        st.builds(CompareFields, st.sampled_from("abt."), st.sampled_from(list(FieldOperator)), st.sampled_from("abn")),
     ),
     lambda children: st.builds(Group, st.sampled_from(list(Logic)), st.lists(children, min_size=2, max_size=3)),
     max_leaves=4,
@@ -121,7 +124,7 @@ _regexes = st.one_of(
 )
 
 _keys, _flags = st.sampled_from(LEAF_KEYS), st.booleans()
-leaves = st.one_of(
+one_key_leaves = st.one_of(
     st.builds(
         Kiwi,
         _keys,
@@ -139,6 +142,25 @@ leaves = st.one_of(
     st.builds(Regex, _keys, _regexes, negated=_flags),
     st.builds(SubjectMatch, _keys, _subject_filters, negated=_flags),
     st.builds(Element, _keys, _inner.map(format_condition), negated=_flags),
+)
+
+leaves = st.one_of(
+    one_key_leaves,
+    st.builds(
+        CompareFields,
+        st.sampled_from(KEYS),
+        st.sampled_from([FieldOperator.EQUAL, FieldOperator.DIFFERENT]),
+        st.sampled_from(KEYS),
+        _flags,
+        negated=_flags,
+    ),
+    st.builds(
+        CompareFields,
+        st.sampled_from(KEYS),
+        st.sampled_from(list(FieldOperator)),
+        st.sampled_from(KEYS),
+        negated=_flags,
+    ),
 )
 
 conditions = st.recursive(

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 
-from tests.conditions.strategies import leaves, values
+from tests.conditions.strategies import one_key_leaves, values
 from turnout.conditions import Leaf, cidr, exists, kiwi, regex
-from turnout.conditions.anchor import anchors_of, implies, prober
-from turnout.conditions.evaluate import address_prefix, leaf_holds
+from turnout.conditions.anchor import prober
+from turnout.conditions.values import address_prefix
 
 
 @pytest.mark.parametrize(
@@ -23,38 +23,38 @@ from turnout.conditions.evaluate import address_prefix, leaf_holds
 def test_a_short_pattern_has_one_anchor_that_decides_it(pattern: str, anchors: set[tuple[str, str]]) -> None:
     """A message that has the anchor needs no further verification."""
     leaf = kiwi("k", pattern)
-    found = list(anchors_of(leaf))
+    found = list(leaf.anchors())
 
     assert anchors <= {(anchor.kind.op, anchor.text) for anchor in found}
-    assert any(implies(anchor, leaf) for anchor in found)
+    assert any(leaf.is_decided_by(anchor) for anchor in found)
 
 
 def test_a_text_in_the_middle_is_verified() -> None:
     """The anchor is a run of three characters, and the value has to be looked at."""
     leaf = kiwi("k", "*abcd*")
-    found = list(anchors_of(leaf))
+    found = list(leaf.anchors())
 
     assert found
-    assert not any(implies(anchor, leaf) for anchor in found)
+    assert not any(leaf.is_decided_by(anchor) for anchor in found)
 
 
 def test_existence_needs_nothing_but_the_key() -> None:
     """Its anchor decides it."""
-    (anchor,) = anchors_of(exists("k"))
+    (anchor,) = exists("k").anchors()
 
     assert (anchor.key, anchor.kind.op) == ("k", "has")
-    assert implies(anchor, exists("k"))
+    assert exists("k").is_decided_by(anchor)
 
 
-@given(leaves, values)
+@given(one_key_leaves, values)
 def test_a_true_leaf_has_its_anchors(leaf: Leaf, value: str) -> None:
     """Each anchor is among the probes of the value; one that implies the leaf is there only if it is true."""
-    for anchor in anchors_of(leaf):
+    for anchor in leaf.anchors():
         found = anchor.text in prober(anchor.kind)(value)
-        if leaf_holds(leaf, value):
+        if leaf.holds(value):
             assert found
         elif found:
-            assert not implies(anchor, leaf)
+            assert not leaf.is_decided_by(anchor)
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_a_true_leaf_has_its_anchors(leaf: Leaf, value: str) -> None:
 )
 def test_anchors(leaf: Leaf, anchors: list[str]) -> None:
     """Networks have the bits that they name, expressions the texts that they need."""
-    assert list(map(str, anchors_of(leaf))) == anchors
+    assert list(map(str, leaf.anchors())) == anchors
 
 
 def test_a_prefix_longer_than_the_address() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.conditions.strategies import conditions, messages
 from turnout.conditions import all_of, any_of, cidr, compare, evaluate, exists, kiwi, not_, one_of, regex
-from turnout.conditions.evaluate import parsed_number, parsed_numbers
+from turnout.conditions.values import parsed_number, parsed_numbers
 
 
 @pytest.mark.parametrize(

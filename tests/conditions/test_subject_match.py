@@ -14,13 +14,14 @@ from turnout.conditions import (
     parse,
     subject_match,
 )
-from turnout.conditions.anchor import anchors_of
+from turnout.conditions.leaf import Atom
+from turnout.conditions.leaves.subject_match import SUBJECT
 from turnout.engine.subject_bounds.topic_patterns import asked_of
 from turnout.errors import ConditionError
 from turnout.rpc.convert import condition_from, data_to
 from turnout.rpc.v1.subscriptions_pb2 import ConditionInput, ConditionOutput
 from turnout.subscriptions import Matcher, Subscription, open_store
-from turnout.subscriptions.analysis.atoms import SUBJECT, Atom, relation
+from turnout.subscriptions.analysis.atoms import relation
 
 SUBJECTS = ("orders", "orders.eu", "orders.eu.1", "orders.us.1", "orders.eu.1.new", "bills.eu.1", "orders..1", "")
 
@@ -102,7 +103,7 @@ def test_what_is_no_filter(subject: str, problem: str) -> None:
 
 def test_it_is_looked_up() -> None:
     """By its beginning, its end and what is between wildcards."""
-    found = {str(anchor) for anchor in anchors_of(subject_match("s", "orders.*.new"))}
+    found = {str(anchor) for anchor in subject_match("s", "orders.*.new").anchors()}
     assert {"s ^6 'orders'", "s $4 '.new'"} <= found
 
 

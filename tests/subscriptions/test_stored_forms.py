@@ -11,9 +11,11 @@ import pytest
 from turnout.conditions import (
     Cidr,
     Compare,
+    CompareFields,
     Condition,
     Element,
     Exists,
+    FieldOperator,
     Group,
     Kiwi,
     Leaf,
@@ -109,6 +111,13 @@ FORMS = [
         "k matches a.>",
         "420b0a01311a016b2203612e3e",
         {"id": "1", "base": {"not": False}, "key": "k", "subject": "a.>"},
+    ),
+    Stored(
+        CompareFields("k", FieldOperator.DIFFERENT, "b", ignore_case=True, negated=True, id="1"),
+        '{"fieldCondition": {"id": "1", "not": true, "key": "k", "op": "!=", "field": "b", "ignoreCase": true}}',
+        "NOT k!=i!=field(b)",
+        "4a110a013110011a016b2202213d2a01623001",
+        {"id": "1", "base": {"not": True}, "key": "k", "op": "!=", "field": "b", "ignoreCase": True},
     ),
     Stored(
         Element("k", "a:b", id="1"),

@@ -88,6 +88,8 @@ def test_a_topic_is_matched_once(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"all": [{"key": "topic", "exists": True}, {"key": "value.n", "<": 10}]}, [True, False, False, False]),
         ({"any": [{"key": "topic", "equals": "orders"}, {"key": "h", "exists": True}]}, [True, True, False, False]),
         ({"xor": [{"key": "value.n", "exists": True}, {"key": "h", "exists": True}]}, [False, False, True, False]),
+        ({"fieldCondition": {"key": "topic", "op": "=", "field": "topic"}}, [True, True, True, False]),
+        ({"fieldCondition": {"key": "value.n", "op": "!=", "field": "h"}}, [True, False, False, False]),
     ],
 )
 def test_a_condition_sees_topic_headers_key_and_value(condition: dict[str, Any], expected: list[bool]) -> None:

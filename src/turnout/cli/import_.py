@@ -213,13 +213,13 @@ def _write_subscriptions(
     as_json: bool,
 ) -> int:
     """Write subscriptions, and report the omitted ones; return 1 if there are any, or no subscription, else 0."""
-    from turnout.conditions import leaves
+    from turnout.conditions import keys_of
     from turnout.subscriptions.lines import subscription_to_json
 
     if as_json:
         shown = {
             "subscriptions": [subscription_to_json(subscription) for subscription in subscriptions],
-            "keys": sorted({leaf.key for subscription in subscriptions for leaf in leaves(subscription.condition)}),
+            "keys": sorted({key for subscription in subscriptions for key in keys_of(subscription.condition)}),
             "left": [
                 {"file": str(rule.file), "path": rule.path, "reason": rule.reason, "line": rule.line}
                 for rule in unsupported

@@ -1,4 +1,4 @@
-"""Anchors of patterns, and probes of messages that find them.
+"""Anchors of leaves, and probes of messages that find them.
 
 An *anchor* is an equality that a leaf needs: where the leaf is true, the message has the anchor among its
 probes. Its kind says how a probe is derived from a value:
@@ -25,15 +25,12 @@ together are a *slot*: a message is probed only in the slots that an index has, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
-from functools import lru_cache, singledispatch
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Iterable
+from functools import lru_cache
+from typing import NamedTuple, TypeAlias
 
-from turnout.conditions.check import Check
-from turnout.conditions.evaluate import address_prefix, network_span, span_prefix
-from turnout.conditions.model import Cidr, Compare, Element, Exists, Kiwi, Leaf, Regex, SubjectMatch
-from turnout.conditions.pattern import ANY, Piece, fold, lexemes, parse_pattern, subject_pattern
-from turnout.conditions.required_texts import required_texts
+from turnout.conditions.pattern import Piece, fold, lexemes
+from turnout.conditions.values import address_prefix
 
 GRAM = 3
 """Characters of a ``~`` probe."""
@@ -67,104 +64,20 @@ class Anchor(NamedTuple):
         return f"{self.key} {self.kind} {self.text!r}" if self.key else "always"
 
 
+PRESENCE = Kind("has")
+"""The kind of the presence of a key."""
+
 ALWAYS = Anchor("", Kind("always"), "")
 """The anchor of a condition that can be true of any message: it cannot be looked up."""
 
 
-@singledispatch
-def anchors_of(leaf: Leaf) -> Iterator[Anchor]:
-    """Yield the lookup anchors of the leaf's test, without its negation; any one of them suffices."""
-    raise TypeError(f"not a leaf: {leaf!r}")
+Lookups: TypeAlias = list[tuple[Kind, Iterable[str]]]
+"""Texts to look a message up by, by kind; any one suffices."""
 
 
-@anchors_of.register(Compare)
-@anchors_of.register(Exists)
-@anchors_of.register(Element)
-def _(leaf: Compare | Exists | Element) -> Iterator[Anchor]:
-    yield Anchor(leaf.key, Kind("has"), "")
-
-
-@anchors_of.register
-def _(leaf: Cidr) -> Iterator[Anchor]:
-    length, prefix = span_prefix(*network_span(leaf.network))
-    yield Anchor(leaf.key, Kind("net", length), prefix)
-
-
-@anchors_of.register
-def _(leaf: Kiwi) -> Iterator[Anchor]:
-    pattern = leaf.pattern
-    if "*" not in pattern and "?" not in pattern and "\\" not in pattern:
-        text = fold(pattern) if leaf.ignore_case else pattern
-        yield Anchor(leaf.key, Kind("=", 0, leaf.partial, leaf.ignore_case), text)
-        return
-    pieces = _folded(parse_pattern(pattern), leaf.ignore_case)
-    yield from _anchors(leaf.key, _of_pieces(pieces, leaf.partial, leaf.ignore_case))
-
-
-@anchors_of.register
-def _(leaf: SubjectMatch) -> Iterator[Anchor]:
-    yield from _anchors(leaf.key, _of_pieces(parse_pattern(subject_pattern(leaf.subject)), False, False))
-
-
-@anchors_of.register
-def _(leaf: Regex) -> Iterator[Anchor]:
-    texts, folded = required_texts(leaf.pattern)
-    yield from _anchors(leaf.key, _of_pieces(_between_any(texts), False, folded))
-
-
-def _between_any(texts: Iterable[str]) -> tuple[Piece, ...]:
-    """Return the pieces of a pattern that is true where all texts are, wherever in the value."""
-    return (ANY, *(piece for text in texts for piece in (text, ANY)))
-
-
-def _anchors(key: str, lookups: Iterable[tuple[Kind, Iterable[str]]]) -> Iterator[Anchor]:
-    return (Anchor(key, kind, text) for kind, texts in lookups for text in texts)
-
-
-def lookups_of(check: Check, glob: tuple[Piece, ...] | None = None) -> list[tuple[Kind, Iterable[str]]]:
-    """Return the lookup texts of a check, by kind; any one suffices; empty if the check is negated.
-
-    Runs of characters inside a beginning or an end that can be looked up are not among them: more messages have those.
-
-    Args:
-        check: the check.
-        glob: the pieces of its pattern, where that has been read before and is not to be folded.
-    """
-    if check.negated:
-        return []
-    match check.op:
-        case "=":
-            return [(Kind("=", 0, check.partial, check.fold), (check.text,))]
-        case "^":
-            pieces: tuple[Piece, ...] = (check.text, ANY)
-        case "$":
-            pieces = (ANY, check.text)
-        case "~":
-            pieces = (ANY, check.text, ANY)
-        case "glob" if glob is not None:
-            pieces = glob
-        case "glob":
-            pieces = _folded(parse_pattern(check.text), check.fold)
-        case "cidr":
-            length, prefix = span_prefix(check.text, check.last)
-            return [(Kind("net", length), (prefix,))]
-        case "subject":
-            pieces = parse_pattern(subject_pattern(check.text))
-        case "re":
-            texts, folded = required_texts(check.text)
-            return _of_pieces(_between_any(texts), False, folded)
-        case _:
-            pieces = (ANY,)
-    return _of_pieces(pieces, check.partial, check.fold, every_run=False)
-
-
-def _folded(pieces: tuple[Piece, ...], ignore_case: bool) -> tuple[Piece, ...]:
-    return tuple(fold(piece) if isinstance(piece, str) else piece for piece in pieces) if ignore_case else pieces
-
-
-def _of_pieces(
+def lookups_of_pieces(
     pieces: tuple[Piece, ...], partial: bool, ignore_case: bool, *, every_run: bool = True
-) -> list[tuple[Kind, Iterable[str]]]:
+) -> Lookups:
     """Return the texts of each kind that the pieces allow; without *every_run* only those not implied by another."""
     if not pieces:
         return [(Kind("=", 0, partial, ignore_case), ("",))]
@@ -172,7 +85,7 @@ def _of_pieces(
     if len(pieces) == 1 and type(first) is str:
         return [(Kind("=", 0, partial, ignore_case), (first,))]
     begins, ends, runs = _kinds(partial, ignore_case)
-    lookups: list[tuple[Kind, Iterable[str]]] = []
+    lookups: Lookups = []
     texts = [piece for piece in pieces if type(piece) is str]
     if type(first) is str:
         begin = begins[len(first)] if len(first) < _MAX_LENGTH else begins[_MAX_LENGTH]
@@ -187,7 +100,7 @@ def _of_pieces(
     grams_ = [text[start : start + GRAM] for text in texts for start in range(len(text) - GRAM + 1)]
     if grams_:
         lookups.append((runs, dict.fromkeys(grams_)))
-    return lookups or [(Kind("has"), ("",))]
+    return lookups or [(PRESENCE, ("",))]
 
 
 @lru_cache(maxsize=4)
@@ -203,28 +116,6 @@ def _kinds(partial: bool, ignore_case: bool) -> tuple[tuple[Kind, ...], tuple[Ki
 def grams(text: str) -> set[str]:
     """Return every run of three characters in the text."""
     return {text[start : start + GRAM] for start in range(len(text) - GRAM + 1)}
-
-
-def implies(anchor: Anchor, leaf: Leaf) -> bool:
-    """Return True if a message with this anchor of the leaf's passes its test, with nothing left to verify."""
-    if isinstance(leaf, Exists) or anchor.kind.op == "net":
-        return True
-    if not isinstance(leaf, Kiwi):
-        return False
-    op, length = anchor.kind.op, anchor.kind.length
-    if op == "=":
-        return True
-    pieces = parse_pattern(leaf.pattern)
-    if op == "^":
-        return len(pieces) == 2 and pieces[1] is ANY and len(anchor.text) == length == _size(pieces[0])
-    if op == "$":
-        return len(pieces) == 2 and pieces[0] is ANY and len(anchor.text) == length == _size(pieces[1])
-    return op == "has" and pieces == (ANY,) and not leaf.partial
-
-
-def _size(piece: Piece) -> int:
-    # Folding can change the length of a text ("İ"), and then the anchor was cut elsewhere: verify.
-    return len(piece) if isinstance(piece, str) and len(fold(piece)) == len(piece) else -1
 
 
 def prober(kind: Kind) -> Callable[[str], Collection[str]]:

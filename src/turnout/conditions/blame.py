@@ -9,7 +9,8 @@ from itertools import product
 
 from turnout.base.multivalued import Metadata, text_at
 from turnout.conditions.evaluate import evaluate
-from turnout.conditions.model import Condition, Group, Leaf, Logic, leaves
+from turnout.conditions.leaf import Leaf
+from turnout.conditions.model import Condition, Group, Logic, leaves
 
 MAX_REPEATED = 10
 """Tests that a condition repeats are tried in every combination up to this many; beyond that one after the other."""

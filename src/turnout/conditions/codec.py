@@ -7,7 +7,8 @@ It is the JSON of the published proto, so a ``grpcurl`` body is a condition::
         {"kiwiCondition": {"not": true, "key": "location", "pattern": "*sinki", "partial": true}}]}}
 
 Beside these there are ``compareCondition`` (key, op, number), ``existsCondition`` (key), ``cidrCondition`` (key,
-network), ``regexCondition`` (key, regex), ``subjectCondition`` (key, subject) and ``elementCondition`` (key, where).
+network), ``regexCondition`` (key, regex), ``subjectCondition`` (key, subject), ``elementCondition`` (key, where) and
+``fieldCondition`` (key, op, field, ignoreCase).
 Fields at their default are left out when encoding.
 """
 
@@ -18,7 +19,8 @@ from typing import Any, TypeAlias
 
 from turnout.base.terminal import nearest
 from turnout.base.untrusted import JsonMapping
-from turnout.conditions.fields import FLAG, KINDS, TEXT, kind_of
+from turnout.conditions.fields import KINDS, kind_of
+from turnout.conditions.leaf import FLAG, TEXT
 from turnout.conditions.model import Condition, Group, Logic
 from turnout.errors import ConditionError
 

@@ -69,7 +69,7 @@ def explain(condition: Condition, metadata: Metadata) -> Explanation:
     [(True, "'city' is 'Oulu'"), (False, "'total' is '120'")]
     """
     if not isinstance(condition, Group):
-        observation = f"{condition.key!r} {_describe_values(values_at(metadata, condition.key))}"
+        observation = ", ".join(f"{key!r} {_describe_values(values_at(metadata, key))}" for key in condition.keys)
         return Explanation(condition, evaluate(condition, metadata), observation)
     children = tuple(explain(child, metadata) for child in condition.children)
     true = sum(child.holds for child in children)

@@ -21,9 +21,11 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeAlias, TypeGuard
 
 from turnout.base.multivalued import ANY_KEY
-from turnout.conditions.anchor import ALWAYS, Anchor, anchors_of, implies
-from turnout.conditions.evaluate import leaf_holds
-from turnout.conditions.model import Condition, Exists, Group, Kiwi, Leaf, Logic, leaves, nodes
+from turnout.conditions.anchor import ALWAYS, Anchor
+from turnout.conditions.leaf import Leaf
+from turnout.conditions.leaves.exists import Exists
+from turnout.conditions.leaves.kiwi import Kiwi
+from turnout.conditions.model import Condition, Group, Logic, inverse, leaves, nodes
 from turnout.conditions.pattern import parse_pattern
 
 MAX_CHECKS = 4096
@@ -119,10 +121,10 @@ def _plain(children: tuple[Condition, ...], cost: Cost) -> Term:
     best, price, access = None, float("inf"), ALWAYS
     for leaf in children:
         if not isinstance(leaf, Group) and not leaf.negated:
-            for anchor in anchors_of(leaf):
+            for anchor in leaf.anchors():
                 if best is None or cost(anchor) < price:
                     best, price, access = leaf, cost(anchor), anchor
-    if best is None or not implies(access, best):
+    if best is None or not best.is_decided_by(access):
         best = None
     checks = dict.fromkeys(leaf for leaf in children if leaf is not best and not isinstance(leaf, Group))
     return Term(access, tuple(checks))
@@ -147,7 +149,7 @@ def _term(condition: Condition, test: Leaf, anchor: Anchor, before: list[Leaf], 
     rest = _KnownTruths(test, negated if several else before, several=several).simplify(condition)
     if rest is False:
         return None
-    checks = [] if implies(anchor, test) else [test]
+    checks = [] if test.is_decided_by(anchor) else [test]
     checks += [replace(earlier, negated=True) for earlier in negated]
     parts = [] if rest is True else list(conjuncts(rest))
     checks += [part for part in parts if not isinstance(part, Group)]
@@ -194,7 +196,7 @@ def _cover(condition: Condition, truth: bool, cost: Cost) -> _Cover | None:
     if not isinstance(condition, Group):
         if condition.negated == truth:
             return None
-        price, anchor = min((cost(anchor), anchor) for anchor in anchors_of(condition))
+        price, anchor = min((cost(anchor), anchor) for anchor in condition.anchors())
         test = replace(condition, negated=False) if condition.negated else condition
         return _Cover(price, (_Choice(test, anchor),))
     truth = truth != condition.negated
@@ -247,9 +249,9 @@ class _KnownTruths:
             return None
         if isinstance(test, Exists):
             return True
-        if self.value is None:
+        if self.value is None or len(test.keys) > 1:
             return None
-        return leaf_holds(test, self.value) or (None if self.several else False)
+        return test.holds(self.value) or (None if self.several else False)
 
     def of(self, test: Leaf) -> bool | None:
         outcome = self.of_value(test)
@@ -286,11 +288,6 @@ def _group(logic: Logic, children: list[Condition], *, empty: bool) -> Condition
     if not children:
         return empty
     return children[0] if len(children) == 1 else Group(logic, tuple(children))
-
-
-def inverse(condition: Condition) -> Condition:
-    """Return the negation of the condition."""
-    return replace(condition, negated=not condition.negated)
 
 
 def _only_value(test: Leaf) -> str | None:

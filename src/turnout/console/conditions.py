@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Final, Literal, TypeAlias
 
 import numpy as np
 
 from turnout.base.clocks import seconds_of_millis
 from turnout.base.multivalued import ANY_KEY, leaf_key, readable_texts
-from turnout.conditions import Condition, format_condition, leaves, not_, parse
-from turnout.conditions.model import Cidr, Compare, Exists, Group, Kiwi, Logic, Operator, Regex, SubjectMatch
-from turnout.conditions.pattern import escape
+from turnout.conditions import LEAVES, Condition, Group, Logic, format_condition, keys_of, not_, parse
 from turnout.engine import Program
 from turnout.engine.message_ids import origins
 from turnout.engine.metadata import texts_of
-from turnout.errors import ConditionError
 from turnout.history.masking import check_condition
 from turnout.routes import Route
 from turnout.runtime.endpoints import adapter_of
@@ -28,28 +24,7 @@ from turnout.subscriptions.index import Index
 
 Join: TypeAlias = Literal["and", "or", "and not", "or not"]
 
-_Leaf: TypeAlias = Callable[[str, str], Condition]
-
-
-def _compared(op: Operator, key: str, value: str) -> Condition:
-    try:
-        return Compare(key, op, float(value))
-    except ValueError:
-        raise ConditionError(f"expected a number, found {value!r}", text=value, position=0) from None
-
-
-TESTS: Final[dict[str, tuple[str, _Leaf]]] = {
-    "is": ("is", lambda key, value: Kiwi(key, escape(value))),
-    "begins": ("begins with", lambda key, value: Kiwi(key, f"{escape(value)}*")),
-    "contains": ("contains", lambda key, value: Kiwi(key, f"*{escape(value)}*")),
-    "word": ("has the word", lambda key, value: Kiwi(key, escape(value), partial=True)),
-    "like": ("is like, with * and ?", Kiwi),
-    **{str(op): (str(op), partial(_compared, op)) for op in Operator},
-    "exists": ("exists", lambda key, _: Exists(key)),
-    "network": ("is an address in", Cidr),
-    "regex": ("matches the expression", Regex),
-    "subject": ("is a subject of the filter, with * and >", SubjectMatch),
-}
+TESTS: Final = {name: choice for spec in LEAVES for name, choice in spec.choices.items()}
 """Title and leaf by name of a test."""
 
 
@@ -71,7 +46,7 @@ def extended(text: str, join: Join, key: str, test: str, value: str) -> str:
     >>> extended("a:1 OR b:2", "and not", "total", ">", "5")
     '(a:1 OR b:2) AND NOT total>5'
     """
-    leaf = TESTS[test][1](key if key == ANY_KEY else leaf_key(key), value)
+    leaf = TESTS[test].leaf(key if key == ANY_KEY else leaf_key(key), value)
     word, _, negation = join.partition(" ")
     logic = Logic(word.capitalize())
     leaf = not_(leaf) if negation else leaf
@@ -138,7 +113,7 @@ def trial_of(route: Route, condition: Condition, count: int, *, masked: bool = F
         check_condition(route, len(route.chain.stages), condition)
     program = Program.of(route)
     index = Index.of([Subscription(["trial"], condition, {}, "trial")])
-    keys = sorted({leaf.key for leaf in leaves(condition)})
+    keys = sorted(keys_of(condition))
     records = dropped = matched = 0
     hits: list[Hit] = []
     times: list[float] = []

@@ -10,7 +10,7 @@ from turnout.base.clocks import milliseconds_now
 from turnout.base.multivalued import Metadata, readable_texts
 from turnout.base.untrusted import JsonObject
 from turnout.codecs import Notation, TextNotation
-from turnout.conditions import Condition, SeenLeaf, blame, format_condition, leaves, true_leaves
+from turnout.conditions import SeenLeaf, blame, format_condition, keys_of, true_leaves
 from turnout.engine.change_event import ChangeEvent, change_event
 from turnout.engine.mapping_report import Mapped, mapped_by
 from turnout.engine.metadata import texts_of
@@ -206,7 +206,7 @@ class _RecordWatch(StageWatch):
         self._program = program
         self._index = index
         self._keys = set(index.keys) if index is not None else set()
-        self._keys |= _keys_of(subscriptions[asked].condition) if asked is not None else set()
+        self._keys |= keys_of(subscriptions[asked].condition).keys() if asked is not None else set()
         self._topic = ""
         self._published: tuple[str, float] | None = None
         self.matched = False
@@ -244,10 +244,6 @@ class _RecordWatch(StageWatch):
             return None
         topic, draw = self._published
         return mapped_by(self._program.route, topic, draw, mapped)
-
-
-def _keys_of(condition: Condition) -> set[str]:
-    return {leaf.key for leaf in leaves(condition)}
 
 
 def _subscriber(subscription: Subscription, metadata: Metadata) -> Subscriber:

@@ -74,13 +74,15 @@ def doubtful_leaves(subscriptions: Iterable[Subscription], paths: Mapping[str, s
 def _doubts(condition: Condition, paths: Mapping[str, str], guesses: dict[str, str | None]) -> Iterator[str]:
     for leaf in leaves_of(condition):
         yield from leftovers(leaf)
-        name = split_kind(metadata_key(leaf.key))[0]
-        if leaf.key == ANY_KEY or name in ADDRESS:
-            continue
-        if name not in guesses:
-            guesses[name] = None if listed_path(paths, name) is not None else nearest(name, [*paths, *ADDRESS])
-        if (guess := guesses[name]) is not None:
-            yield f'{name}: the route lists no such name; did you mean "{guess}"? Without such a header it is absent'
+        for key in leaf.keys:
+            name = split_kind(metadata_key(key))[0]
+            if key == ANY_KEY or name in ADDRESS:
+                continue
+            if name not in guesses:
+                guesses[name] = None if listed_path(paths, name) is not None else nearest(name, [*paths, *ADDRESS])
+            if (guess := guesses[name]) is not None:
+                absent = "Without such a header it is absent"
+                yield f'{name}: the route lists no such name; did you mean "{guess}"? {absent}'
 
 
 class Metadata:

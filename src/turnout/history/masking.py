@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 
 from turnout.base.multivalued import ANY_KEY, metadata_key, split_kind, text_of_texts
 from turnout.base.untrusted import JsonObject
-from turnout.conditions import Condition, leaves
+from turnout.conditions import Condition, keys_of
 from turnout.engine.explain import LeafReport, RecordExplanation, RequestedSubscription, SentMessage, Subscriber
 from turnout.engine.outcome import StageResult
 from turnout.engine.sample_records import Header
@@ -531,7 +531,7 @@ def check_condition(route: Route, stage: int, condition: Condition, paths: Mappi
         ConfigError: names the keys that the condition may not test.
     """
     masked = _MaskedMetadata(route, hidden_by_stage(route.chain)[stage], paths)
-    keys = dict.fromkeys(leaf.key for leaf in leaves(condition) if masked.hides(leaf.key))
+    keys = [key for key in keys_of(condition) if masked.hides(key)]
     problem = "the route masks it, and this token does not give the right to unmasked"
     if keys:
         raise ConfigError([Mistake(f"where: {key}", problem) for key in keys], what="bad condition")

@@ -33,7 +33,7 @@ from turnout.conditions import (
     kiwi,
     not_,
 )
-from turnout.conditions.element import below, implied, is_conjunction, path_step, read_as_json
+from turnout.conditions.leaves.element import below, implied, is_conjunction, path_step, read_as_json
 from turnout.conditions.pattern import escape
 from turnout.errors import ConditionError
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from turnout.conditions import pattern
-from turnout.conditions.check import Check
+from turnout.conditions.leaf import Check
 from turnout.subscriptions import Matcher, Subscription
 from turnout.subscriptions.analysis import Catalogue, expensive
 from turnout.subscriptions.index import segment

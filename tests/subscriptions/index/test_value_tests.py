@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.subscriptions.index.asking import expected, pairs, subscriptions_of
-from turnout.conditions import all_of, any_of, kiwi, not_
-from turnout.conditions.model import Regex
+from turnout.conditions import Regex, all_of, any_of, kiwi, not_
 from turnout.conditions.regex import RegexSet
 from turnout.subscriptions import Matcher
 from turnout.subscriptions.index import Index, build

@@ -71,7 +71,7 @@ def test_a_subscription() -> None:
 
 def test_several_documents_each_stand_for_themselves() -> None:
     """A broken one, one that is no rule and one that correlates leave the others alone; lines are those of the file."""
-    broken = RULE.replace("Image|endswith", "Image|fieldref")
+    broken = RULE.replace("Image|endswith", "Image|expand")
 
     found = rules("\n---\n".join([RULE, "a: [", broken, "correlation: {type: event_count}", "- 1", "", RULE]))
 
@@ -85,9 +85,7 @@ def test_several_documents_each_stand_for_themselves() -> None:
     ]
     yaml_, field, correlation, list_ = map(str, found[1:5])
     assert yaml_.startswith("vault.yml: is no YAML: ")
-    assert field == (
-        "vault.yml: detection.selection.Image|fieldref: the modifier 'fieldref' cannot be expressed (line 25)"
-    )
+    assert field == ("vault.yml: detection.selection.Image|expand: the modifier 'expand' cannot be expressed (line 25)")
     assert correlation == "vault.yml: correlation: correlates several events: a condition sees one (line 35)"
     assert list_ == "vault.yml: expected a rule, which is a mapping (line 37)"
 

@@ -45,6 +45,9 @@ from turnout.subscriptions.sigma.values import field_condition, pieces_of
         ("|startswith", "a", "*:i:a*"),
         ("|re", "a+$", "*=~a+$"),
         ("*", "a", '"*":i:a'),
+        ("User|fieldref", "Owner", "User=i=field(Owner)"),
+        ("User|fieldref|cased", ["Owner", "*"], 'User=field(Owner) OR User=field("*")'),
+        ("User|neq|fieldref", "Owner", "NOT User=i=field(Owner)"),
     ],
 )
 def test_a_field(field: str, value: object, text: str) -> None:
@@ -72,7 +75,9 @@ def test_base64_at_any_offset(before: str) -> None:
 @pytest.mark.parametrize(
     ("field", "value", "reason"),
     [
-        ("A|fieldref", "B", "the modifier 'fieldref' cannot be expressed"),
+        ("A|expand", "B", "the modifier 'expand' cannot be expressed"),
+        ("A|fieldref|contains", "B", "the modifier 'contains' with fieldref cannot be expressed"),
+        ("A|fieldref", 5, "expected a field and the name of another one, found 5"),
         ("A", [], "has no values"),
         ("A", {"b": 1}, "expected a text, a number, true, false or null, found {'b': 1}"),
         ("A|exists", "yes", "expected true or false, found 'yes'"),

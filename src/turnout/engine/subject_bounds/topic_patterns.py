@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TypeAlias
 
-from turnout.conditions import Condition, Group, Kiwi, Logic, SubjectMatch
-from turnout.conditions.pattern import subject_pattern
+from turnout.conditions import Condition, Group, Logic
 
 TopicRequirement: TypeAlias = str | tuple[str, tuple["TopicRequirement", ...]]
 """A pattern that the whole topic has to match; ("all", …) or ("any", …) of such questions."""
@@ -19,13 +18,9 @@ def asked_of(condition: Condition, keys: Collection[str]) -> TopicRequirement | 
         condition: condition of a subscription.
         keys: under which a condition sees the topic.
     """
-    if isinstance(condition, Kiwi):
-        plain = not (condition.negated or condition.partial or condition.ignore_case)
-        return condition.pattern if plain and condition.key in keys else None
-    if isinstance(condition, SubjectMatch):
-        is_asked = condition.key in keys and not condition.negated
-        return subject_pattern(condition.subject) if is_asked else None
-    if not isinstance(condition, Group) or condition.negated:
+    if not isinstance(condition, Group):
+        return condition.value_pattern() if condition.key in keys else None
+    if condition.negated:
         return None
     parts = [asked_of(child, keys) for child in condition.children]
     patterns = tuple(dict.fromkeys(part for part in parts if part is not None))

@@ -63,7 +63,7 @@ class RouteInput(_message.Message):
     def __init__(self, destinations: _Optional[_Iterable[str]] = ..., condition: _Optional[_Union[ConditionInput, _Mapping]] = ...) -> None: ...
 
 class ConditionInput(_message.Message):
-    __slots__ = ("groupCondition", "kiwiTreeCondition", "kiwiCondition", "compareCondition", "existsCondition", "cidrCondition", "regexCondition", "elementCondition", "subjectCondition")
+    __slots__ = ("groupCondition", "kiwiTreeCondition", "kiwiCondition", "compareCondition", "existsCondition", "cidrCondition", "regexCondition", "elementCondition", "subjectCondition", "fieldCondition")
     GROUPCONDITION_FIELD_NUMBER: _ClassVar[int]
     KIWITREECONDITION_FIELD_NUMBER: _ClassVar[int]
     KIWICONDITION_FIELD_NUMBER: _ClassVar[int]
@@ -73,6 +73,7 @@ class ConditionInput(_message.Message):
     REGEXCONDITION_FIELD_NUMBER: _ClassVar[int]
     ELEMENTCONDITION_FIELD_NUMBER: _ClassVar[int]
     SUBJECTCONDITION_FIELD_NUMBER: _ClassVar[int]
+    FIELDCONDITION_FIELD_NUMBER: _ClassVar[int]
     groupCondition: GroupConditionInput
     kiwiTreeCondition: KiwiTreeConditionInput
     kiwiCondition: KiwiConditionInput
@@ -82,7 +83,8 @@ class ConditionInput(_message.Message):
     regexCondition: RegexConditionInput
     elementCondition: ElementConditionInput
     subjectCondition: SubjectConditionInput
-    def __init__(self, groupCondition: _Optional[_Union[GroupConditionInput, _Mapping]] = ..., kiwiTreeCondition: _Optional[_Union[KiwiTreeConditionInput, _Mapping]] = ..., kiwiCondition: _Optional[_Union[KiwiConditionInput, _Mapping]] = ..., compareCondition: _Optional[_Union[CompareConditionInput, _Mapping]] = ..., existsCondition: _Optional[_Union[ExistsConditionInput, _Mapping]] = ..., cidrCondition: _Optional[_Union[CidrConditionInput, _Mapping]] = ..., regexCondition: _Optional[_Union[RegexConditionInput, _Mapping]] = ..., elementCondition: _Optional[_Union[ElementConditionInput, _Mapping]] = ..., subjectCondition: _Optional[_Union[SubjectConditionInput, _Mapping]] = ...) -> None: ...
+    fieldCondition: FieldConditionInput
+    def __init__(self, groupCondition: _Optional[_Union[GroupConditionInput, _Mapping]] = ..., kiwiTreeCondition: _Optional[_Union[KiwiTreeConditionInput, _Mapping]] = ..., kiwiCondition: _Optional[_Union[KiwiConditionInput, _Mapping]] = ..., compareCondition: _Optional[_Union[CompareConditionInput, _Mapping]] = ..., existsCondition: _Optional[_Union[ExistsConditionInput, _Mapping]] = ..., cidrCondition: _Optional[_Union[CidrConditionInput, _Mapping]] = ..., regexCondition: _Optional[_Union[RegexConditionInput, _Mapping]] = ..., elementCondition: _Optional[_Union[ElementConditionInput, _Mapping]] = ..., subjectCondition: _Optional[_Union[SubjectConditionInput, _Mapping]] = ..., fieldCondition: _Optional[_Union[FieldConditionInput, _Mapping]] = ...) -> None: ...
 
 class GroupConditionInput(_message.Message):
     __slots__ = ("logic", "group")
@@ -173,6 +175,19 @@ class SubjectConditionInput(_message.Message):
     subject: str
     def __init__(self, key: _Optional[str] = ..., subject: _Optional[str] = ..., **kwargs) -> None: ...
 
+class FieldConditionInput(_message.Message):
+    __slots__ = ("key", "op", "field", "ignoreCase")
+    NOT_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    OP_FIELD_NUMBER: _ClassVar[int]
+    FIELD_FIELD_NUMBER: _ClassVar[int]
+    IGNORECASE_FIELD_NUMBER: _ClassVar[int]
+    key: str
+    op: str
+    field: str
+    ignoreCase: bool
+    def __init__(self, key: _Optional[str] = ..., op: _Optional[str] = ..., field: _Optional[str] = ..., ignoreCase: _Optional[bool] = ..., **kwargs) -> None: ...
+
 class CreateResponse(_message.Message):
     __slots__ = ("id",)
     ID_FIELD_NUMBER: _ClassVar[int]
@@ -257,7 +272,7 @@ class RouteOutput(_message.Message):
     def __init__(self, destinations: _Optional[_Iterable[str]] = ..., condition: _Optional[_Union[ConditionOutput, _Mapping]] = ...) -> None: ...
 
 class ConditionOutput(_message.Message):
-    __slots__ = ("groupCondition", "kiwiCondition", "compareCondition", "existsCondition", "cidrCondition", "regexCondition", "elementCondition", "subjectCondition")
+    __slots__ = ("groupCondition", "kiwiCondition", "compareCondition", "existsCondition", "cidrCondition", "regexCondition", "elementCondition", "subjectCondition", "fieldCondition")
     GROUPCONDITION_FIELD_NUMBER: _ClassVar[int]
     KIWICONDITION_FIELD_NUMBER: _ClassVar[int]
     COMPARECONDITION_FIELD_NUMBER: _ClassVar[int]
@@ -266,6 +281,7 @@ class ConditionOutput(_message.Message):
     REGEXCONDITION_FIELD_NUMBER: _ClassVar[int]
     ELEMENTCONDITION_FIELD_NUMBER: _ClassVar[int]
     SUBJECTCONDITION_FIELD_NUMBER: _ClassVar[int]
+    FIELDCONDITION_FIELD_NUMBER: _ClassVar[int]
     groupCondition: GroupConditionOutput
     kiwiCondition: KiwiConditionOutput
     compareCondition: CompareConditionOutput
@@ -274,7 +290,8 @@ class ConditionOutput(_message.Message):
     regexCondition: RegexConditionOutput
     elementCondition: ElementConditionOutput
     subjectCondition: SubjectConditionOutput
-    def __init__(self, groupCondition: _Optional[_Union[GroupConditionOutput, _Mapping]] = ..., kiwiCondition: _Optional[_Union[KiwiConditionOutput, _Mapping]] = ..., compareCondition: _Optional[_Union[CompareConditionOutput, _Mapping]] = ..., existsCondition: _Optional[_Union[ExistsConditionOutput, _Mapping]] = ..., cidrCondition: _Optional[_Union[CidrConditionOutput, _Mapping]] = ..., regexCondition: _Optional[_Union[RegexConditionOutput, _Mapping]] = ..., elementCondition: _Optional[_Union[ElementConditionOutput, _Mapping]] = ..., subjectCondition: _Optional[_Union[SubjectConditionOutput, _Mapping]] = ...) -> None: ...
+    fieldCondition: FieldConditionOutput
+    def __init__(self, groupCondition: _Optional[_Union[GroupConditionOutput, _Mapping]] = ..., kiwiCondition: _Optional[_Union[KiwiConditionOutput, _Mapping]] = ..., compareCondition: _Optional[_Union[CompareConditionOutput, _Mapping]] = ..., existsCondition: _Optional[_Union[ExistsConditionOutput, _Mapping]] = ..., cidrCondition: _Optional[_Union[CidrConditionOutput, _Mapping]] = ..., regexCondition: _Optional[_Union[RegexConditionOutput, _Mapping]] = ..., elementCondition: _Optional[_Union[ElementConditionOutput, _Mapping]] = ..., subjectCondition: _Optional[_Union[SubjectConditionOutput, _Mapping]] = ..., fieldCondition: _Optional[_Union[FieldConditionOutput, _Mapping]] = ...) -> None: ...
 
 class GroupConditionOutput(_message.Message):
     __slots__ = ("logic", "group", "id")
@@ -369,6 +386,21 @@ class SubjectConditionOutput(_message.Message):
     key: str
     subject: str
     def __init__(self, id: _Optional[str] = ..., key: _Optional[str] = ..., subject: _Optional[str] = ..., **kwargs) -> None: ...
+
+class FieldConditionOutput(_message.Message):
+    __slots__ = ("id", "key", "op", "field", "ignoreCase")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    NOT_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    OP_FIELD_NUMBER: _ClassVar[int]
+    FIELD_FIELD_NUMBER: _ClassVar[int]
+    IGNORECASE_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    key: str
+    op: str
+    field: str
+    ignoreCase: bool
+    def __init__(self, id: _Optional[str] = ..., key: _Optional[str] = ..., op: _Optional[str] = ..., field: _Optional[str] = ..., ignoreCase: _Optional[bool] = ..., **kwargs) -> None: ...
 
 class SearchByConditionRequest(_message.Message):
     __slots__ = ("cursor", "limit", "kiwiConditionQuery")

@@ -11,12 +11,11 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
-from turnout.conditions import Condition, Kiwi, Leaf
-from turnout.conditions.anchor import ALWAYS, Anchor, Kind, anchors_of, prober, weight
-from turnout.conditions.model import leaves
+from turnout.conditions import Condition, Kiwi, Leaf, keys_of, leaves
+from turnout.conditions.anchor import ALWAYS, Anchor, Kind, prober, weight
 from turnout.conditions.pattern import ANY, ONE, fold, parse_pattern
 from turnout.conditions.terms import Term, terms_of
-from turnout.subscriptions.analysis.canonical import CanonicalForm, keys_of
+from turnout.subscriptions.analysis.canonical import CanonicalForm
 
 MOST_UNDER_ANCHOR = 2_000
 """Conditions under one anchor, or two, that others are compared with at most; beyond that these are left out, and
@@ -38,7 +37,7 @@ def anchor_costs(conditions: Sequence[Condition]) -> Callable[[Anchor], float]:
     for condition in conditions:
         for leaf in leaves(condition):
             if not leaf.negated:
-                askers.update(anchors_of(leaf))
+                askers.update(leaf.anchors())
     costs = {anchor: count * weight(anchor) for anchor, count in askers.items()}
     return lambda anchor: costs.get(anchor) or weight(anchor)
 
@@ -76,7 +75,7 @@ class Candidates:
     def wider(self, number: int) -> list[int]:
         """Return the conditions that may be true of all messages of this one."""
         terms = self.terms[number]
-        keys = keys_of(self._conditions[number])
+        keys = frozenset(keys_of(self._conditions[number]))
         implied = dict.fromkeys(self._implied(terms[0], keys)) if terms else {}
         # A condition that holds more than its terms' leaves say implies anchors that are not known here.
         exact = implied if terms and terms[0].rest is None else None
@@ -125,7 +124,7 @@ class Candidates:
             anchor
             for leaf in terms[0].checks
             if not leaf.negated
-            for anchor in anchors_of(leaf)
+            for anchor in leaf.anchors()
             if anchor != first and anchor.kind.op in _CERTAIN
         )
         return min(anchors, key=self._cost, default=None)
@@ -214,7 +213,7 @@ def _of_anchor(anchor: Anchor, slots: Collection[Kind]) -> Iterator[Anchor]:
 
 
 def _of_leaf(leaf: Leaf, slots: Collection[Kind]) -> Iterator[Anchor]:
-    for anchor in anchors_of(leaf):
+    for anchor in leaf.anchors():
         yield from _of_anchor(anchor, slots)
     if isinstance(leaf, Kiwi) and not leaf.partial:
         yield from _of_ends(leaf, slots)

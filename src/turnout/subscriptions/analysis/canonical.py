@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from hashlib import blake2b
 
-from turnout.conditions import Condition, Group, Logic, leaves
-from turnout.subscriptions.analysis.atoms import Literal, literals_of
+from turnout.conditions import Condition, Group, Logic
+from turnout.conditions.leaf import Literal
 from turnout.subscriptions.analysis.diagram import FALSE, MOST_ATOMS, TRUE, Diagrams, TooLargeError
 
 _DIGEST_BYTES = 16
@@ -76,7 +76,7 @@ def _distinct_literals(condition: Condition) -> tuple[Literal, ...] | None:
     for child in children:
         if isinstance(child, Group):
             return None
-        own = literals_of(child)
+        own = child.literals()
         if own is None or child.key in keys or (child.negated and len(own) > 1):
             return None
         keys.add(child.key)
@@ -92,14 +92,9 @@ def _digest(kind: str, parts: Iterable[object]) -> str:
 def _words(condition: Condition) -> str:
     """Return the condition in a fixed order of its children."""
     if not isinstance(condition, Group):
-        return repr((literals_of(condition), condition.negated))
+        return repr((condition.literals(), condition.negated))
     children = sorted(map(_words, condition.children))
     if condition.logic is not Logic.XOR:
         # Twice the same is once the same, but for "exactly one".
         children = sorted(set(children))
     return f"{condition.logic.value}{'!' if condition.negated else ''}({','.join(children)})"
-
-
-def keys_of(condition: Condition) -> frozenset[str]:
-    """Return the keys that the condition tests."""
-    return frozenset(leaf.key for leaf in leaves(condition))

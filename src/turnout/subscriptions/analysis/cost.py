@@ -8,8 +8,8 @@ from heapq import nsmallest
 
 from turnout.base.multivalued import Metadata, values_at
 from turnout.conditions import Compare, Leaf, evaluate
-from turnout.conditions.anchor import ALWAYS, Anchor, Kind, lookups_of, prober
-from turnout.conditions.check import check_of
+from turnout.conditions.anchor import ALWAYS, Anchor, Kind, prober
+from turnout.conditions.check import check_of, lookups_of
 from turnout.conditions.terms import Term, is_verified_always
 from turnout.subscriptions.analysis.expensive import Terms, expensive
 from turnout.subscriptions.analysis.findings import Access, HotAnchor

@@ -11,7 +11,8 @@ from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 from turnout.conditions import Condition, Group, Leaf, Logic
-from turnout.subscriptions.analysis.atoms import Atom, Literal, literals_of, relation
+from turnout.conditions.leaf import Atom, Literal
+from turnout.subscriptions.analysis.atoms import relation
 
 FALSE: Final = 0
 TRUE: Final = 1
@@ -81,7 +82,7 @@ class Diagrams:
         return self.inverse(root) if condition.negated else root
 
     def _of_leaf(self, leaf: Leaf) -> Root:
-        literals = literals_of(leaf)
+        literals = leaf.literals()
         root = FALSE if literals is None else self.conjunction(literals)
         return self.inverse(root) if leaf.negated else root
 

@@ -9,7 +9,8 @@ from typing import NamedTuple
 from turnout.base.multivalued import ANY_KEY
 from turnout.conditions import Compare, Leaf, leaves
 from turnout.conditions.anchor import Kind
-from turnout.conditions.check import Check, check_of
+from turnout.conditions.check import check_of
+from turnout.conditions.leaf import Check
 from turnout.conditions.pattern import ANY, ONE, parse_pattern
 from turnout.conditions.terms import Term
 from turnout.subscriptions.index.facts import kind_of, parts_of

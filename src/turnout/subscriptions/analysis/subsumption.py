@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from enum import StrEnum
 
 from turnout.conditions import Condition, evaluate
-from turnout.subscriptions.analysis.atoms import Literal, relation
+from turnout.conditions.leaf import Literal
+from turnout.subscriptions.analysis.atoms import relation
 from turnout.subscriptions.analysis.canonical import CanonicalForm
 from turnout.subscriptions.analysis.diagram import FALSE, TRUE, Diagrams, TooLargeError
 from turnout.subscriptions.analysis.witness import message_of, witness

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from ipaddress import ip_network
 from itertools import groupby, islice
-from math import inf, nextafter
 
 from turnout.base.multivalued import ANY_KEY
 from turnout.conditions import Condition, evaluate
-from turnout.conditions.pattern import ANY, ONE, parse_pattern
-from turnout.subscriptions.analysis.atoms import ADDRESS, BOUND, TEXT, Atom, Literal, atom_holds
+from turnout.conditions.leaf import Literal
+from turnout.conditions.leaves.compare_fields import FIELDS, leaf_of
+from turnout.conditions.values import parsed_number
+from turnout.subscriptions.analysis.atoms import ATOM_KINDS, atom_holds
 from turnout.subscriptions.analysis.canonical import CanonicalForm
 from turnout.subscriptions.analysis.diagram import Diagrams, TooLargeError
 
@@ -56,39 +56,42 @@ def message_of(path: Sequence[Literal]) -> dict[str, str] | None:
         if value is None:
             return None
         message[key] = value
+    for leaf in (leaf_of(atom) for atom, holds in path if holds and atom.rank == FIELDS):
+        if leaf.other not in message:
+            about = [literal for literal in path if literal[0].key == leaf.other]
+            values = (value for value in _near(message[leaf.key]) if leaf.is_met({**message, leaf.other: value}))
+            other = next((value for value in values if _fits(about, value)), None)
+            if other is None:
+                return None
+            message[leaf.other] = other
     return message if _agrees(path, message) else None
 
 
+def _near(value: str) -> tuple[str, ...]:
+    """Return values that compare with a value in each way."""
+    number = parsed_number(value)
+    return (value, "x") if number is None else (value, repr(number - 1), repr(number + 1))
+
+
 def _agrees(path: Sequence[Literal], message: Mapping[str, str]) -> bool:
-    """Return True if the literals about any value are true of all of the message's values."""
-    of_any = [(atom, holds) for atom, holds in path if atom.key == ANY_KEY]
-    return all(any(atom_holds(atom, value) for value in message.values()) == holds for atom, holds in of_any)
+    """Return True if the literals about several values, or any, are true of the message."""
+    for atom, holds in path:
+        if atom.rank == FIELDS and leaf_of(atom).is_met(message) != holds:
+            return False
+        if atom.key == ANY_KEY and any(atom_holds(atom, value) for value in message.values()) != holds:
+            return False
+    return True
 
 
 def _fits(literals: list[Literal], value: str) -> bool:
-    return all(atom_holds(atom, value) == holds for atom, holds in literals)
+    return all(atom_holds(atom, value) == holds for atom, holds in literals if atom.rank != FIELDS)
 
 
 def _values(literals: list[Literal]) -> Iterator[str]:
     """Values that the atoms make likely."""
-    words = [next(_of_atom(atom)) for atom, holds in literals if holds and atom.partial]
+    words = [next(iter(ATOM_KINDS[atom.rank].values(atom))) for atom, holds in literals if holds and atom.partial]
     if len(words) > 1:
         yield " ".join(words)
     for atom, _ in literals:
-        yield from _of_atom(atom)
+        yield from ATOM_KINDS[atom.rank].values(atom)
     yield from ("-", "x", "0", "")
-
-
-def _of_atom(atom: Atom) -> Iterator[str]:
-    if atom.rank == BOUND:
-        for number in (atom.number, atom.number - 1, atom.number + 1, nextafter(atom.number, -inf)):
-            yield repr(number)
-        yield repr(nextafter(atom.number, inf))
-    elif atom.rank == ADDRESS:
-        network = ip_network(atom.text)
-        yield str(network.network_address)
-        yield str(network.broadcast_address)
-    elif atom.rank == TEXT:
-        for any_, one in (("", "x"), ("x", "y"), ("q", "q")):
-            fills = {ANY: any_, ONE: one}
-            yield "".join(piece if isinstance(piece, str) else fills[piece] for piece in parse_pattern(atom.text))

@@ -9,9 +9,11 @@ from math import inf, nextafter
 
 import numpy as np
 
-from turnout.conditions.anchor import Kind, lookups_of
-from turnout.conditions.check import Check, check_of, shape_of
-from turnout.conditions.model import Compare, Condition, Group, Kiwi, Leaf, Logic, Operator
+from turnout.conditions import Compare, Condition, Group, Kiwi, Leaf, Logic, Operator
+from turnout.conditions.anchor import PRESENCE, Anchor, Kind
+from turnout.conditions.check import check_of, lookups_of
+from turnout.conditions.leaf import Check
+from turnout.conditions.leaves.kiwi import shape_of
 from turnout.conditions.pattern import Piece, pieces_of
 from turnout.conditions.terms import disjuncts
 from turnout.subscriptions.index.arrays import EQUAL, GROUP, HOLDS, JUST_ONE, LIMITS, MANY, ONE_OF, TREE
@@ -219,6 +221,10 @@ class Clauses:
         self.tests.append((form_of(check), check.text, check.last))
         clause = self._new(HOLDS, self.literals.key_number(check.key), len(self.tests) - 1)
         self._choose(clause, check.key, parts_of(check, glob) or lookups_of(check, glob))
+        if check.other is not None:
+            # Both keys have to be there: the rarer one finds a message.
+            other = self.literals.add_anchor(Anchor(check.other, PRESENCE, ""))
+            self.choices[clause] = (*self.choices.get(clause, (self.b[clause],)), other)
         return clause
 
     def _choose(self, clause: int, key: str, lookups: Iterable[tuple[Kind, Iterable[str]]]) -> None:

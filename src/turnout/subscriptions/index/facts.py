@@ -17,10 +17,12 @@ import xxhash
 from numpy.typing import NDArray
 
 from turnout.conditions.anchor import Anchor, Kind, prober
-from turnout.conditions.check import Check
-from turnout.conditions.evaluate import span_prefix
+from turnout.conditions.leaf import Check
 from turnout.conditions.pattern import Piece, fold, parse_pattern
 from turnout.conditions.required_texts import required_texts
+from turnout.conditions.values import (
+    span_prefix,
+)
 from turnout.subscriptions.index.arrays import Indices
 
 Fact: TypeAlias = tuple[str, Kind]

@@ -10,8 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnout.base.multivalued import Metadata, Multivalued, Texts, is_plain_key
-from turnout.conditions.check import Check, check_of, holds, shape
-from turnout.conditions.model import Condition, Group, Kiwi, Leaf, Logic, leaves
+from turnout.conditions import Condition, Group, Kiwi, Leaf, Logic, leaves
+from turnout.conditions.check import check_of, holds
+from turnout.conditions.leaf import Check
+from turnout.conditions.leaves.kiwi import shape
 from turnout.subscriptions.model import Subscription
 
 _MANY_IDS = 24

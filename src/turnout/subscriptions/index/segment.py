@@ -10,7 +10,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from turnout.conditions.check import COMPARISONS, Check, passes
+from turnout.conditions.check import TESTS, passes
+from turnout.conditions.leaf import Check
 from turnout.conditions.pattern import fold, lexemes, pattern_matcher
 from turnout.conditions.regex import RegexSet, regex_searcher
 from turnout.subscriptions.index.arrays import (
@@ -31,16 +32,25 @@ from turnout.subscriptions.index.facts import encoded, hash_of, is_many, salt_of
 from turnout.subscriptions.index.layout import in_one, map_segment, write_segment
 from turnout.subscriptions.index.segment_matcher import SegmentMatcher
 
-TESTS: tuple[str, ...] = ("=", "^", "$", "~", "glob", "has", "cidr", *COMPARISONS, "re", "any", "subject")
-"""The operations of tests that have to be carried out; a form is a place here, 16 more if partial, 32 if folded."""
+OPS: dict[int, str] = {test.number: op for op, test in TESTS.items()}
+"""Operations of the tests that have to be carried out, by their stored numbers.
+
+A form is one byte: the lower four bits of the number, 16 more if partial, 32 if folded, and its upper two bits.
+"""
 
 FOLDED_FORM = 32
-"""Forms from this one on are those of folded tests."""
+"""Bit of the forms of folded tests."""
 
 
 def form_of(check: Check) -> int:
     """Return the kind of a check's test, without its text."""
-    return TESTS.index(check.op) | check.partial << 4 | check.fold << 5
+    number = TESTS[check.op].number
+    return (number & 15) | check.partial << 4 | check.fold << 5 | (number >> 4) << 6
+
+
+def op_of(form: int) -> str:
+    """Return the operation of a form."""
+    return OPS[(form & 15) | form >> 6 << 4]
 
 
 class Segment:
@@ -90,7 +100,7 @@ class Segment:
         """The keys whose values are read folded or in words."""
         op = np.concatenate([self.arrays.check_op, self.arrays.node_op])
         keys = np.concatenate([self.arrays.check_a, self.arrays.node_a])
-        tested = np.unique(keys[op >> 1 == HOLDS]).tolist() if (self.arrays.test_form >= FOLDED_FORM).any() else ()
+        tested = np.unique(keys[op >> 1 == HOLDS]).tolist() if (self.arrays.test_form & FOLDED_FORM).any() else ()
         of_facts = (key for key, kind in self.head.facts if kind.fold or kind.lexeme)
         return frozenset((*of_facts, *(self.head.keys[key] for key in tested)))
 
@@ -166,7 +176,7 @@ def _check_of(head: Head, arrays: Arrays, key: int, number: int) -> Check:
     form = int(arrays.test_form[number])
     return Check(
         head.keys[key],
-        TESTS[form & 15],
+        op_of(form),
         arrays.test_text.text(number),
         arrays.test_last.text(number),
         partial=bool(form & 16),

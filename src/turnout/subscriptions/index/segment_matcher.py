@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnout.base.multivalued import ANY_KEY
-from turnout.conditions.evaluate import address_prefix, parsed_number
+from turnout.conditions.check import TESTS, holds_between
 from turnout.conditions.pattern import fold
+from turnout.conditions.values import address_prefix, parsed_number
 from turnout.loops import compile_in_background, compile_loops, loops_are_compiled
 from turnout.loops import match as loop
 from turnout.loops import segment_arrays as layout
@@ -54,7 +55,10 @@ _INTERPRETED_SECONDS: Final = 1.0
 _MANY_LITERALS: Final = 1 << 13
 """Literals of a segment whose tables are not filled by an interpreted loop."""
 
-_GLOB: Final = 4
+_GLOB: Final = TESTS["glob"].number
+_NUMBER: Final = 207
+"""Bits of a form with the number of its operation: the others are for words and for folded values."""
+
 _DEPTHS: Final = 256
 _LEAST_ROOM: Final = 1 << 10
 
@@ -109,7 +113,7 @@ class SegmentMatcher:
             compile_loops()
         self._arrays: tuple[Any, ...] = _arrays_of(segment)
         self._head, self._columns = segment.head, segment.arrays
-        self._tests, self._find = segment.value_tests, segment.find_one
+        self._tests, self._find, self._check = segment.value_tests, segment.find_one, segment.check
         if len(segment.arrays.test_form):
             # Now: a message would wait for it.
             self._tests()
@@ -282,7 +286,12 @@ class SegmentMatcher:
         values = range(first, last) if key == any_key else (indices_of(key_of.take(own) == key) + first).tolist()
         texts = dict.fromkeys(flat.text(value) for value in values)
         if kind == layout.ASK_TEST:
-            return [(kind, number, self._tests().holds(key, number, texts))]
+            check = self._check(key, number)
+            if check.other is None:
+                return [(kind, number, self._tests().holds(key, number, texts))]
+            other = self._head.keys.index(check.other)
+            others = [flat.text(value + first) for value in indices_of(key_of.take(own) == other).tolist()]
+            return [(kind, number, holds_between(check, texts, others))]
         literals = {literal for text in texts for literal in self._parts_in(number, text)}
         return [(kind, number, literal) for literal in literals or (0,)]
 
@@ -515,6 +524,7 @@ def _tests_of(segment: Segment) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
     """Return the forms of tests and their texts, in small letters where they fold, if the loop carries them out."""
     arrays = segment.arrays
     form, data, at = arrays.test_form.copy(), arrays.test_text.data.copy(), arrays.test_text.offsets
+    form[(form & _NUMBER) != _GLOB] = _UNDECIDED_TEST
     for test in indices_of(form == _GLOB | 32).tolist():
         text = data[at[test] : at[test + 1]].tobytes()
         if text.isascii():

@@ -11,8 +11,8 @@ import yaml
 
 from turnout.base.files import read_file as bytes_of
 from turnout.base.yaml_values import compose, construct, position_of, repeated_key
-from turnout.conditions import Condition, Element, Group, all_of, format_condition, kiwi
-from turnout.conditions.element import below, implied, path_step, read_as_json
+from turnout.conditions import Condition, Element, Group, all_of, format_condition, kiwi, leaves
+from turnout.conditions.leaves.element import below, implied, path_step, read_as_json
 from turnout.conditions.pattern import escape
 from turnout.errors import ConditionError
 from turnout.subscriptions.model import Subscription
@@ -219,6 +219,9 @@ def _search(path: str, body: object, *, arrays: bool) -> Condition:
     conditions = [(str(name), field_condition(f"{path}.{name}", str(name), value)) for name, value in body.items()]
     if not arrays:
         return both([condition for _, condition in conditions])
+    for name, condition in conditions:
+        if any("." in key for leaf in leaves(condition) if len(leaf.keys) > 1 for key in leaf.keys):
+            raise InexpressibleError(f"{path}.{name}", "fieldref with a field inside of arrays cannot be expressed")
     parts = _in_elements([(name.partition("|")[0].split("."), condition) for name, condition in conditions])
     return both([*(leaf for part in parts for leaf in implied(part)), *map(read_as_json, parts)])
 
@@ -247,7 +250,7 @@ def _in_elements(fields: Sequence[tuple[Sequence[str], Condition]]) -> list[Cond
 def _with_key(condition: Condition, key: str) -> Condition:
     if isinstance(condition, Group):
         return replace(condition, children=tuple(_with_key(child, key) for child in condition.children))
-    return replace(condition, key=key)
+    return replace(condition, key=key) if len(condition.keys) == 1 else condition.with_keys("{}[]".format)
 
 
 def _line_of(node: yaml.Node | None, path: str) -> int | None:

@@ -13,7 +13,7 @@ from itertools import product
 from typing import Final
 
 from turnout.base.multivalued import ANY_KEY, leaf_key
-from turnout.conditions import Condition, cidr, compare, exists, kiwi, not_, regex
+from turnout.conditions import Condition, cidr, compare, compare_fields, exists, kiwi, not_, regex
 from turnout.conditions.pattern import ANY, ONE, Piece, escape
 from turnout.errors import ConditionError
 from turnout.subscriptions.sigma.errors import InexpressibleError
@@ -32,7 +32,8 @@ _WHERE: Final = frozenset((*_PLACES, "re", "cidr", *_COMPARISONS))
 """Modifiers that define the comparison of a keyword."""
 
 _REGEX_FLAGS: Final = ("i", "m", "s")
-_KNOWN: Final = _TEXT | {"all", "neq", "cidr", "exists", "re", *_REGEX_FLAGS, *_COMPARISONS}
+_KNOWN: Final = _TEXT | {"all", "neq", "cidr", "exists", "re", "fieldref", *_REGEX_FLAGS, *_COMPARISONS}
+_WITH_FIELDREF: Final = frozenset(("fieldref", "all", "neq", "cased"))
 
 
 def field_condition(path: str, written: str, value: object) -> Condition:
@@ -62,6 +63,8 @@ def _leaf(path: str, field: str, modifiers: Sequence[str], value: object) -> Con
         raise InexpressibleError(path, "expected a keyword, which tests all fields, found a test of none")
     if value is not None and not isinstance(value, (str, int, float, bool)):
         raise InexpressibleError(path, f"expected a text, a number, true, false or null, found {value!r:.60}")
+    if "fieldref" in modifiers:
+        return _reference(path, field, modifiers, value)
     if "exists" in modifiers:
         return exists(field) if _is_true(path, value) else not_(exists(field))
     if value is None:
@@ -80,6 +83,16 @@ def _leaf(path: str, field: str, modifiers: Sequence[str], value: object) -> Con
         )
     except ConditionError as problem:
         raise InexpressibleError(path, str(problem)) from problem
+
+
+def _reference(path: str, field: str, modifiers: Sequence[str], value: object) -> Condition:
+    """Return the comparison with another field."""
+    other = next((modifier for modifier in modifiers if modifier not in _WITH_FIELDREF), None)
+    if other is not None:
+        raise InexpressibleError(path, f"the modifier {other!r} with fieldref cannot be expressed")
+    if not isinstance(value, str) or not value or field == ANY_KEY:
+        raise InexpressibleError(path, f"expected a field and the name of another one, found {value!r:.60}")
+    return compare_fields(field, "=", leaf_key(value), ignore_case="cased" not in modifiers)
 
 
 def _is_true(path: str, value: object) -> bool:

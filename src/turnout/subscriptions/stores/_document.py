@@ -1,7 +1,7 @@
 """Mapping of subscriptions to MongoDB documents: the original's shape (5.2.1), and fields for look-ups.
 
 ``route.condition`` is a tree of ``{base: {id, not}, logic, group}`` over ``{id, base: {not}, key, pattern,
-partial}``. Leaves of other kinds have ``op`` and ``number``, ``network``, or none of these (the key exists).
+partial}``. Leaves of other kinds have their own fields, as ``op`` and ``number``, or none (the key exists).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from urllib.parse import unquote
 from turnout.base.untrusted import JsonMapping, JsonObject
 from turnout.conditions import Condition, Group, Kiwi, Logic, leaves
 from turnout.conditions.fields import KINDS, kind_of
+from turnout.conditions.leaf import FLAG
 from turnout.errors import SubscriptionInvalidError
 from turnout.subscriptions.model import Subscription
 from turnout.subscriptions.settings import settings_from_mapping, settings_to_mapping
@@ -84,12 +85,15 @@ def _condition(node: JsonMapping) -> Condition:
     if "group" in node:
         children = tuple(_condition(child) for child in node["group"])
         return Group(Logic(node["logic"]), children, base["not"], base["id"])
-    kind = next((kind for name, kind in _BY_FIELD.items() if name in node), KINDS["existsCondition"])
+    kind = next(kind for names, kind in _BY_FIELDS if all(name in node for name in names))
     return kind.read({**node, **base}.get)
 
 
-_BY_FIELD = {kind.fields[0].name: kind for kind in reversed(KINDS.values()) if kind.fields}
-"""The first field of a kind says which it is: only that the key exists has none."""
+_BY_FIELDS = sorted(
+    ((tuple(field.name for field in kind.fields if field.types != FLAG), kind) for kind in KINDS.values()),
+    key=lambda row: -len(row[0]),
+)
+"""The fields of a kind that are no flags say which it is, the most fields first: only that the key exists has none."""
 
 
 def leaf_id_of(subscription: Subscription, pattern_key: tuple[str, str, bool]) -> str:

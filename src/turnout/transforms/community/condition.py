@@ -13,9 +13,10 @@ from turnout.base.deferred import np
 from turnout.base.multivalued import ANY_KEY, metadata_key, split_kind
 from turnout.base.yaml_values import load, position_of
 from turnout.conditions import Condition as ConditionTree
-from turnout.conditions import decode, leaves
-from turnout.conditions.check import Check, check_of, passes
-from turnout.conditions.model import MAX_DEPTH, Group, Logic
+from turnout.conditions import Group, Leaf, Logic, decode, evaluate, keys_of
+from turnout.conditions.check import check_of, passes
+from turnout.conditions.leaf import Check
+from turnout.conditions.model import MAX_DEPTH
 from turnout.errors import ConditionError
 from turnout.records import Batch
 from turnout.records.field_paths import PathError, parse_path, texts_at
@@ -59,7 +60,7 @@ class Condition(Predicate):
     @classmethod
     def of(cls, tree: ConditionTree) -> Self:
         """Return the predicate that a condition is."""
-        return cls(tree, tuple(dict.fromkeys(leaf.key for leaf in leaves(tree))))
+        return cls(tree, tuple(keys_of(tree)))
 
     def named_fields(self) -> Iterator[NamedField]:
         """Yield a field for each key of the condition that is a path."""
@@ -109,6 +110,8 @@ def _side_and_path(key: str) -> tuple[str, tuple[str, ...], str] | None:
 
 def _holds(condition: ConditionTree, texts: Mapping[str, Sequence[str | None]]) -> Mask:
     if not isinstance(condition, Group):
+        if len(condition.keys) > 1:
+            return _together(condition, list(zip(*(texts[key] for key in condition.keys), strict=True)))
         check = check_of(condition)
         return _passing(check, texts[check.key])
     masks = [_holds(child, texts) for child in condition.children]
@@ -126,6 +129,15 @@ def _passing(check: Check, texts: Sequence[str | None]) -> Mask:
     answers = {text: text is not None and passes(check, text) for text in set(texts)}
     holds = np.fromiter(map(answers.__getitem__, texts), np.bool_, len(texts))
     return ~holds if check.negated else holds
+
+
+def _together(leaf: Leaf, rows: Sequence[tuple[str | None, ...]]) -> Mask:
+    """Return where a leaf about several keys, whose texts each row has, is true."""
+    answers = {
+        row: evaluate(leaf, {key: text for key, text in zip(leaf.keys, row, strict=True) if text is not None})
+        for row in set(rows)
+    }
+    return np.fromiter(map(answers.__getitem__, rows), np.bool_, len(rows))
 
 
 _MAX_YAML_DEPTH = 3 * MAX_DEPTH + 10

@@ -1,4 +1,4 @@
-"""Elements of arrays as messages of their own: the test of a leaf on one element.
+"""One element of an array: the test of a condition on it, as if it were a message of its own.
 
 An element is a text of JSON, as it is under a key that a route lists as ``value.items[]``; its fields are the metadata
 of the condition, by the same paths. The key ``.`` is the element itself. A condition inside of it about an array is
@@ -8,15 +8,34 @@ tested on the values themselves: a text there is not read as JSON.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 from turnout.base.multivalued import ANY_KEY, Expanded, Metadata, Texts, metadata_key, split_kind, texts_or_none
+from turnout.conditions.anchor import PRESENCE, Anchor
 from turnout.conditions.evaluate import evaluate
-from turnout.conditions.model import Cidr, Compare, Condition, Element, Group, Kiwi, Logic, leaves
-from turnout.conditions.text import parse
+from turnout.conditions.leaf import (
+    TEXT,
+    Atom,
+    AtomKind,
+    Check,
+    Leaf,
+    LeafField,
+    LeafKind,
+    LeafSpec,
+    Literal,
+    Opening,
+    ValueTest,
+    need_key,
+)
+from turnout.conditions.leaves.cidr import Cidr
+from turnout.conditions.leaves.compare import Compare
+from turnout.conditions.leaves.kiwi import Kiwi
+from turnout.conditions.lexer import inner_key_text
+from turnout.conditions.model import MAX_DEPTH, Condition, Group, Logic, leaves
 from turnout.errors import ConditionError
 from turnout.records.field_paths import (
     ADDRESS,
@@ -30,11 +49,126 @@ from turnout.records.field_paths import (
 from turnout.records.text import NumberText
 from turnout.records.types import DynamicValue
 
+if TYPE_CHECKING:
+    from turnout.conditions.text import ConditionReader
+
+ELEMENT: Final = 7
+"""Rank of the atom that a value has an element for which a condition is true."""
+
+MAX_ELEMENT_DEPTH = 30
+"""Maximum nesting of conditions about elements."""
+
 _SELF = "."
 """Key of an element itself."""
 
+_ANY = re.compile(r"any\s*\(", re.IGNORECASE)
+
 _LONG, _MOST_CACHED = 1 << 12, 1 << 18
 """Characters of a value beyond which it is kept for one record only, and beyond which each leaf reads it again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Element(Leaf):
+    """True when a condition is true of one element of the array under the key.
+
+    The key's values, or the elements of a value that is an array, are read as JSON. Other than with leaves about
+    ``items[].sku`` and ``items[].n``, it is one element that has to satisfy all. The condition may have such leaves in
+    its turn, about arrays inside of the element.
+
+    Attributes:
+        key: key of the array.
+        where: the condition about the fields of an element, as text in the form of `format_condition`.
+
+    >>> from turnout.conditions import evaluate
+    >>> items = {"items": ('{"sku": "A1", "n": 1}', '{"sku": "B2", "n": 5}')}
+    >>> [evaluate(Element("items", where), items) for where in ("sku:A* AND n<2", "sku:A* AND n>2")]
+    [True, False]
+    """
+
+    key: str
+    where: str
+    negated: bool = False
+    id: str = field(default="", compare=False)
+
+    def __post_init__(self) -> None:
+        need_key(self.key)
+        if not self.where:
+            raise ConditionError("any(…) needs a condition about the elements")
+        where, depth = _element_condition(self.where)
+        if depth >= MAX_ELEMENT_DEPTH:
+            raise ConditionError(f"any(…) nests deeper than {MAX_ELEMENT_DEPTH}")
+        object.__setattr__(self, "where", where)
+
+    @property
+    def inner(self) -> Condition:
+        """The condition about an element."""
+        return _inner(self.where)[0]
+
+    def holds(self, value: str) -> bool:
+        """Return True if a value has an element for which the condition is true."""
+        return element_holds(self.where, value)
+
+    def text(self) -> str:
+        """Return the leaf as text."""
+        return f"any({inner_key_text(self.key)}, {self.where})"
+
+    def check(self) -> Check:
+        """Return the leaf as data."""
+        return Check(self.key, "any", self.where, negated=self.negated)
+
+    def anchors(self) -> Iterator[Anchor]:
+        """Yield the presence of the key."""
+        yield Anchor(self.key, PRESENCE, "")
+
+    def literals(self) -> tuple[Literal, ...]:
+        """Return the atom that there is such an element."""
+        return ((Atom(self.key, ELEMENT, text=self.where), True),)
+
+
+@lru_cache(maxsize=4096)
+def _element_condition(where: str) -> tuple[str, int]:
+    """Return the normal form of an element's condition, and how deep ``any`` nests in it.
+
+    It is cached because each ``any`` outside of another asks for it again.
+    """
+    # Text is read with the signs of all leaves.
+    from turnout.conditions.text import format_condition, parse
+
+    inner = parse(where)
+    depths = [_element_condition(leaf.where)[1] + 1 for leaf in leaves(inner) if isinstance(leaf, Element)]
+    return format_condition(inner), max(depths, default=0)
+
+
+def any_element(key: str, where: str) -> Element:
+    """True when a condition is true of one element of the array under the key; see `Element`.
+
+    >>> from turnout.conditions import format_condition
+    >>> format_condition(any_element("items", "sku:A* and n>2"))
+    'any(items, sku:A* AND n>2)'
+    """
+    return Element(key, where)
+
+
+def _read_leaf(reader: ConditionReader) -> Element:
+    """Return the leaf from behind its parenthesis."""
+    # Text is read with the signs of all leaves.
+    from turnout.conditions.text import format_condition
+
+    if reader.open == MAX_DEPTH:
+        raise reader.expected(f"at most {MAX_DEPTH} open parentheses")
+    key = reader.inner_key(",", "the key of an array")
+    reader.skip()
+    if not reader.text.startswith(",", reader.at):
+        raise reader.expected("',' and a condition about an element")
+    reader.at += 1
+    reader.open += 1
+    inner = reader.group(0)
+    reader.skip()
+    if not reader.text.startswith(")", reader.at):
+        raise reader.expected("AND, OR, XOR or ')'")
+    reader.at += 1
+    reader.open -= 1
+    return Element(key, format_condition(inner))
 
 
 def element_holds(where: str, value: str) -> bool:
@@ -56,9 +190,12 @@ def element_holds(where: str, value: str) -> bool:
 @lru_cache(maxsize=4096)
 def _inner(where: str) -> tuple[Condition, tuple[str, ...], bool]:
     """Return a condition, the keys that it reads as texts, and whether others are about elements in their turn."""
+    # Text is read with the signs of all leaves.
+    from turnout.conditions.text import parse
+
     condition = parse(where)
     own = list(leaves(condition))
-    keys = dict.fromkeys(leaf.key for leaf in own if not isinstance(leaf, Element))
+    keys = dict.fromkeys(key for leaf in own if not isinstance(leaf, Element) for key in leaf.keys)
     return condition, tuple(keys), any(isinstance(leaf, Element) for leaf in own)
 
 
@@ -146,7 +283,7 @@ def below(path: str, condition: Condition) -> Condition:
     """Return a condition with a path before its keys."""
     if isinstance(condition, Group):
         return replace(condition, children=tuple(below(path, child) for child in condition.children))
-    return replace(condition, key=path + condition.key)
+    return condition.with_keys(path.__add__)
 
 
 def read_as_json(condition: Condition) -> Condition:
@@ -163,7 +300,7 @@ def implied(condition: Condition) -> Iterator[Condition]:
     """Yield conditions that follow from one about an element, and can be looked up."""
     if not isinstance(condition, Element) or condition.negated:
         return
-    inner = parse(condition.where)
+    inner = condition.inner
     for part in inner.children if isinstance(inner, Group) and is_conjunction(inner) else (inner,):
         if isinstance(part, Element):
             yield from implied(replace(part, key=f"{condition.key}[].{part.key}"))
@@ -197,3 +334,12 @@ def path_step(name: str) -> str:
         problem = f"the name {name!r:.60} has a backtick at its end or before a dot: no path has it"
         raise ConditionError(problem, text=name)
     return f"`{name}`"
+
+
+ELEMENT_LEAF: Final = LeafSpec(
+    Element,
+    (LeafKind("elementCondition", Element, (LeafField("where", "where", TEXT, ""),)),),
+    opening=Opening(_ANY, _read_leaf),
+    tests=(ValueTest("any", 13, lambda check, value: element_holds(check.text, value)),),
+    atoms=(AtomKind(ELEMENT, lambda atom, value: element_holds(atom.text, value)),),
+)
