@@ -22,7 +22,7 @@ from benchmarks.harness import Case, Options, Result, Setup
 from benchmarks.match import columns_of, mixed, zipf_messages
 from turnout.subscriptions import open_store
 from turnout.subscriptions.index import Index, IndexFolder
-from turnout.subscriptions.live_matcher import LiveMatcher
+from turnout.subscriptions.matcher import LiveMatcher
 
 SIZES = (10_000, 100_000)
 MIX = "prefix"

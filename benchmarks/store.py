@@ -33,9 +33,9 @@ from turnout.rpc.v1 import matching_pb2, subscriptions_pb2
 from turnout.rpc.v1.matching_pb2_grpc import MatchingStub
 from turnout.rpc.v1.subscriptions_pb2_grpc import ServiceStub
 from turnout.subscriptions import Store, Subscription, open_store
-from turnout.subscriptions.expiry import Expiry
 from turnout.subscriptions.index import Column, Index, IndexFolder
 from turnout.subscriptions.lines import BATCH, export_lines, import_lines
+from turnout.subscriptions.model import Expiry
 from turnout.subscriptions.store import delete_many, edit
 
 T = TypeVar("T")

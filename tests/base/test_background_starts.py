@@ -78,10 +78,10 @@ ALLOWED = {
     "server/rest/records.py:_stream.put": TIMER,
     "server/security.py:Gate._bearer": AWAITED,
     "subscriptions/index/index_writer.py:BackgroundTask.__init__": "its exception is raised by its reader",
-    "subscriptions/store_threads.py:BoundedPool": TASKS,
-    "subscriptions/store_threads.py:BoundedPool.submit": AWAITED,
-    "subscriptions/store_threads.py:StoreThreads": TASKS,
-    "subscriptions/stores/_mongo_url.py:log_wait": "logs one line",
+    "subscriptions/store.py:BoundedPool": TASKS,
+    "subscriptions/store.py:BoundedPool.submit": AWAITED,
+    "subscriptions/store.py:StoreThreads": TASKS,
+    "subscriptions/store_url.py:log_wait": "logs one line",
 }
 """Starts that are not supervised, with the reason why none of them can end without a word."""
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.conditions.strategies import conditions, messages
 from turnout.base.multivalued import text_at
 from turnout.conditions import Condition, Group, Kiwi, Leaf, Logic, evaluate, format_condition, leaves, parse
-from turnout.conditions.blame import MAX_REPEATED, Blame, blame, true_leaves
+from turnout.conditions.explain import MAX_REPEATED, Blame, blame, true_leaves
 
 
 def blamed(text: str, **metadata: str) -> list[tuple[str, str | None]]:

@@ -5,8 +5,15 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnout.conditions.globs import included_by_rows, includes, meet, met_by_rows, tokens_of
-from turnout.conditions.pattern import parse_pattern, pattern_matcher
+from turnout.conditions.pattern import (
+    included_by_rows,
+    includes,
+    meet,
+    met_by_rows,
+    parse_pattern,
+    pattern_matcher,
+    tokens_of,
+)
 
 _globs = st.lists(st.sampled_from(["a", "b", "*", "?"]), max_size=6).map("".join)
 

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turnout.conditions.pattern import fold
-from turnout.conditions.regex import regex_searcher
-from turnout.conditions.required_texts import required_texts
+from turnout.conditions.regex import regex_searcher, required_texts
 from turnout.errors import ConditionError
 
 _parts = st.sampled_from(

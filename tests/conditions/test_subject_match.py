@@ -21,7 +21,7 @@ from turnout.errors import ConditionError
 from turnout.rpc.convert import condition_from, data_to
 from turnout.rpc.v1.subscriptions_pb2 import ConditionInput, ConditionOutput
 from turnout.subscriptions import Matcher, Subscription, open_store
-from turnout.subscriptions.analysis.atoms import relation
+from turnout.subscriptions.analysis.diagram import relation
 
 SUBJECTS = ("orders", "orders.eu", "orders.eu.1", "orders.us.1", "orders.eu.1.new", "bills.eu.1", "orders..1", "")
 

@@ -38,14 +38,12 @@ from turnout.errors import (
     SubscriptionNotFoundError,
 )
 from turnout.subscriptions import MAX_LIMIT, Matcher, Page, Store, Subscription
-from turnout.subscriptions.actor import acting_as
-from turnout.subscriptions.delivery_settings import DeliverySettings
-from turnout.subscriptions.expiry import Expiry
+from turnout.subscriptions.delivery_settings import DeliverySettings, HiddenSecret, new_secret
 from turnout.subscriptions.lines import Imported, import_lines, subscription_from_json, subscription_to_json
-from turnout.subscriptions.live_matcher import LiveMatcher
+from turnout.subscriptions.matcher import LiveMatcher
+from turnout.subscriptions.model import Expiry, Start
+from turnout.subscriptions.past import acting_as
 from turnout.subscriptions.sealing import SECRET_KEY, needed_keys, new_key
-from turnout.subscriptions.signing_secrets import HiddenSecret, new_secret
-from turnout.subscriptions.start import Start
 from turnout.subscriptions.store import BulkStore, MultiTenantStore, VersionedStore, create_many, delete_many, edit
 from turnout.subscriptions.tenants import tenant_of
 
@@ -745,7 +743,7 @@ class HistoryContract:
 
     def test_one_wrong_reading_of_a_clock_forgets_nothing(self, store, monkeypatch):
         """Deletions with a clock that is years ahead forget no history that is not due."""
-        for kind in ("sqlite", "postgres", "_mongo_tombstones"):
+        for kind in ("sqlite", "postgres", "_mongo_driver"):
             monkeypatch.setattr(f"turnout.subscriptions.stores.{kind}._PRUNE_EVERY", 1)
         store.create_many(subscription(id=f"s{number}") for number in range(3))
         before = store.revision()

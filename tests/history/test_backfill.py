@@ -18,7 +18,7 @@ from turnout.nats.wire import Connection, Publisher
 from turnout.routes import Route
 from turnout.runtime.backfill import BackfillLedger
 from turnout.subscriptions import Store, Subscription
-from turnout.subscriptions.start import Start
+from turnout.subscriptions.model import Start
 from turnout.subscriptions.store import edit
 
 

@@ -28,7 +28,7 @@ from turnout.runtime.backfill import BackfillLedger
 from turnout.runtime.offsets import RunResult
 from turnout.spark.running import job
 from turnout.subscriptions import Store, Subscription, open_store
-from turnout.subscriptions.start import Start
+from turnout.subscriptions.model import Start
 from turnout.subscriptions.store import edit
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from turnout.routes import Route
 from turnout.runtime.backfill import BackfillLedger, matched_before
 from turnout.runtime.matches import MatchFolder, hash_of
 from turnout.subscriptions import Subscription, open_store
-from turnout.subscriptions.start import Start
+from turnout.subscriptions.model import Start
 
 ROUTE = """
 name: late

@@ -25,7 +25,7 @@ from turnout.kafka.producer import KafkaMessages, KafkaProducer
 from turnout.kafka.reader import PartitionRange, RangeReader
 from turnout.routes import Route
 from turnout.subscriptions import Subscription, open_store
-from turnout.subscriptions.start import Start
+from turnout.subscriptions.model import Start
 
 pytestmark = pytest.mark.kafka
 

@@ -23,7 +23,7 @@ from turnout.rpc.remote_store import RemoteStore
 from turnout.rpc.server import subscriptions_server
 from turnout.rpc.status import RefusedError
 from turnout.server.security import TokenFile
-from turnout.subscriptions.quotas import Quota
+from turnout.subscriptions.tenants import Quota
 
 ISSUER, AUDIENCE = "https://login.example", "turnout"
 

@@ -24,8 +24,7 @@ from turnout.rpc.server import subscriptions_server
 from turnout.rpc.v1 import matching_pb2, matching_pb2_grpc
 from turnout.rpc.v1.matching_pb2_grpc import StorageStub
 from turnout.subscriptions import Subscription
-from turnout.subscriptions.lines import import_lines
-from turnout.subscriptions.plain_lines import read_plain
+from turnout.subscriptions.lines import import_lines, read_plain
 
 
 class TestRemoteStore(StoreContract, TenantHistoryContract):

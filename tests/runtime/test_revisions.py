@@ -16,9 +16,13 @@ from turnout.runtime import revisions as module
 from turnout.runtime.backfill import BackfillLedger
 from turnout.runtime.revisions import Revisions
 from turnout.subscriptions import Changes, Subscription
-from turnout.subscriptions.deadline import remaining
 from turnout.subscriptions.index import Index
-from turnout.subscriptions.start import Start
+from turnout.subscriptions.model import (
+    Start,
+)
+from turnout.subscriptions.store import (
+    remaining,
+)
 from turnout.subscriptions.stores.memory import MemoryStore
 
 

@@ -47,7 +47,7 @@ from turnout.server.feeds import Feeds
 from turnout.server.routes.supervisor import Phase
 from turnout.server.serving import FeedCalls, RouteServer
 from turnout.subscriptions import Subscription, open_store
-from turnout.subscriptions.store_threads import BoundedPool, StoreThreads
+from turnout.subscriptions.store import BoundedPool, StoreThreads
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from turnout.errors import StoreUnavailableError
-from turnout.subscriptions.deadline import remaining, within
+from turnout.subscriptions.store import remaining, within
 
 
 def test_a_limit_holds_in_its_block_alone() -> None:

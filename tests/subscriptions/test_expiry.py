@@ -15,10 +15,9 @@ from turnout.base.clocks import EPOCH
 from turnout.conditions import evaluate, kiwi
 from turnout.errors import SubscriptionInvalidError
 from turnout.subscriptions import Matcher, Subscription
-from turnout.subscriptions.expiry import Expiry
 from turnout.subscriptions.index import Index, IndexFolder
 from turnout.subscriptions.lines import subscription_from_json, subscription_to_json
-from turnout.subscriptions.start import Start
+from turnout.subscriptions.model import Expiry, Start
 from turnout.subscriptions.stores.memory import MemoryStore
 
 _TIMES = st.integers(-2, 6)

@@ -11,8 +11,7 @@ from turnout.engine.projecting import bodies_of
 from turnout.expressions import Expression
 from turnout.records import Batch
 from turnout.records.batch import Record
-from turnout.subscriptions.eventbridge import PatternError
-from turnout.subscriptions.input_transformer import projection_of
+from turnout.subscriptions.eventbridge import PatternError, projection_of
 
 EVENT = {
     "source": "aws.ec2",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from turnout.errors import ConditionError, StoreUnavailableError, SubscriptionInvalidError
-from turnout.subscriptions.kiwi_tree import LOCK_SECONDS, KiwiTree, PairNotFoundError
+from turnout.subscriptions.service import LOCK_SECONDS, KiwiTree, PairNotFoundError
 
 
 def test_kiwi_tree(tmp_path):

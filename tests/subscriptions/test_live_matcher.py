@@ -7,7 +7,7 @@ import pytest
 from tests.contracts.store import subscription
 from turnout.errors import StoreUnavailableError
 from turnout.subscriptions import open_store
-from turnout.subscriptions.live_matcher import LiveMatcher
+from turnout.subscriptions.matcher import LiveMatcher
 
 
 @pytest.fixture

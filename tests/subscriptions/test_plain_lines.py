@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from turnout.conditions import Kiwi, leaves
 from turnout.errors import SubscriptionInvalidError
 from turnout.subscriptions import open_store
-from turnout.subscriptions.lines import import_lines, subscription_from_json
-from turnout.subscriptions.plain_lines import read_plain
+from turnout.subscriptions.lines import import_lines, read_plain, subscription_from_json
 from turnout.subscriptions.stores._record import encode_record, lookup_rows
 from turnout.subscriptions.validation import MAX_STARS, PLAIN_TEXT
 

@@ -11,10 +11,10 @@ import pytest
 from turnout.conditions import parse
 from turnout.errors import QuotaExceededError, SubscriptionInvalidError
 from turnout.subscriptions import Subscription, open_store
-from turnout.subscriptions.quotas import Quota, Usage, UsageCounter
+from turnout.subscriptions.model import settings_from_mapping
 from turnout.subscriptions.service import SubscriptionService
-from turnout.subscriptions.settings import settings_from_mapping
 from turnout.subscriptions.store import create_many
+from turnout.subscriptions.tenants import Quota, Usage, UsageCounter
 
 
 def one(text: str = "a:1", id_: str = "") -> Subscription:

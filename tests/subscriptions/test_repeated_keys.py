@@ -12,10 +12,8 @@ from turnout.base.yaml_values import load, repeated_key
 from turnout.conditions import Condition, format_condition, kiwi, parse
 from turnout.errors import ConditionError, SubscriptionInvalidError
 from turnout.subscriptions import Subscription
-from turnout.subscriptions.lines import read_lines
-from turnout.subscriptions.plain_lines import read_plain
-from turnout.subscriptions.sigma import SkippedRule
-from turnout.subscriptions.sigma.rules import read_text
+from turnout.subscriptions.lines import read_lines, read_plain
+from turnout.subscriptions.sigma import SkippedRule, read_text
 from turnout.subscriptions.validation import check
 
 LINE = (

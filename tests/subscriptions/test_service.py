@@ -13,8 +13,7 @@ from tests.contracts.store import subscription
 from turnout.conditions import all_of, kiwi, not_
 from turnout.errors import StoreUnavailableError, SubscriptionInvalidError, SubscriptionNotFoundError
 from turnout.subscriptions import Subscription, open_store
-from turnout.subscriptions.kiwi_tree import KiwiTree
-from turnout.subscriptions.service import KiwiTrees, SubscriptionService
+from turnout.subscriptions.service import KiwiTree, KiwiTrees, SubscriptionService
 
 
 @pytest.fixture
@@ -169,7 +168,7 @@ def test_optional_parts_stay_out():
     """Using subscriptions loads neither grpc nor pymongo, and a missing one is reported with the remedy."""
     program = """
 import sys
-import turnout.subscriptions.service, turnout.subscriptions.lines, turnout.subscriptions.live_matcher
+import turnout.subscriptions.service, turnout.subscriptions.lines, turnout.subscriptions.matcher
 from turnout.subscriptions import open_store
 open_store("memory://")
 loaded = {"grpc", "pymongo", "pyspark", "nats", "structlog"} & set(sys.modules)

@@ -28,12 +28,11 @@ from turnout.conditions import (
     format_condition,
     parse,
 )
-from turnout.conditions.fields import KINDS
+from turnout.conditions.codec import KINDS
 from turnout.rpc.convert import data_from, subscription_from, subscription_to
 from turnout.rpc.v1 import subscriptions_pb2
 from turnout.subscriptions import Subscription
-from turnout.subscriptions.stores._document import document_of, subscription_of
-from turnout.subscriptions.stores._record import decode_record, encode_record
+from turnout.subscriptions.stores._record import decode_record, document_of, encode_record, subscription_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -157,8 +157,7 @@ def _subscriptions_of_rule(
     rule: EventRule, file: Path, destinations: list[str]
 ) -> Iterator[Subscription | SkippedRule]:
     """Yield a subscription for each input that the rule's targets have, of several named after the first such."""
-    from turnout.subscriptions.eventbridge import PatternError
-    from turnout.subscriptions.input_transformer import projection_of
+    from turnout.subscriptions.eventbridge import PatternError, projection_of
     from turnout.subscriptions.sigma import SkippedRule
 
     name = rule.name or file.stem

@@ -114,7 +114,7 @@ def check_store(route: Route) -> None:
 def opened_store(option: str | None, timeout: float | None = None, *, create: bool = False) -> Iterator[Store]:
     """Open the store, and close it at the end of the block; a missing store is created only with *create*."""
     from turnout.subscriptions import open_store
-    from turnout.subscriptions.actor import acting_as
+    from turnout.subscriptions.past import acting_as
     from turnout.subscriptions.store_url import existing
 
     url = store_url_of(option, timeout)
@@ -224,6 +224,6 @@ def subscriptions_of(
     moment = moment_of(as_of, option)
     if route.subscriptions is None:
         return ()
-    from turnout.subscriptions.as_of import snapshot_of
+    from turnout.subscriptions.store import snapshot_of
 
     return snapshot_of(route.subscriptions.store, moment).subscriptions

@@ -198,7 +198,7 @@ def serve_kiwi_tree(
     """Serve the registry over gRPC until SIGTERM or SIGINT."""
     from turnout.rpc.server import kiwi_tree_server
     from turnout.rpc.settings import ServerSettings
-    from turnout.subscriptions.kiwi_tree import KiwiTree
+    from turnout.subscriptions.service import KiwiTree
 
     settings = ServerSettings.from_environment(
         os.environ, host=host, port=port, insecure=insecure or None, log_level=log_level

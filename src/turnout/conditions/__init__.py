@@ -1,14 +1,25 @@
 """Conditions over a message's metadata: the model, its text and JSON forms, and their evaluation."""
 
 from turnout.conditions import leaves as _leaves
-from turnout.conditions.blame import Blame, SeenLeaf, blame, true_leaves
-from turnout.conditions.build import all_of, any_of, not_, one_of
 from turnout.conditions.codec import decode, encode
 from turnout.conditions.evaluate import evaluate
-from turnout.conditions.explain import Explanation, explain
+from turnout.conditions.explain import Blame, Explanation, SeenLeaf, blame, explain, true_leaves
 from turnout.conditions.leaf import Leaf
 from turnout.conditions.leaves import *  # noqa: F403 - each leaf names its class and its function there alone
-from turnout.conditions.model import Condition, Group, Logic, all_leaves, keys_of, leaves, nodes, with_ids
+from turnout.conditions.model import (
+    Condition,
+    Group,
+    Logic,
+    all_leaves,
+    all_of,
+    any_of,
+    keys_of,
+    leaves,
+    nodes,
+    not_,
+    one_of,
+    with_ids,
+)
 from turnout.conditions.text import format_condition, parse
 
 __all__ = [

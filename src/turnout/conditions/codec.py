@@ -15,12 +15,12 @@ Fields at their default are left out when encoding.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from turnout.base.terminal import nearest
 from turnout.base.untrusted import JsonMapping
-from turnout.conditions.fields import KINDS, kind_of
-from turnout.conditions.leaf import FLAG, TEXT
+from turnout.conditions.leaf import FLAG, TEXT, Leaf, LeafKind
+from turnout.conditions.leaves import LEAVES
 from turnout.conditions.model import Condition, Group, Logic
 from turnout.errors import ConditionError
 
@@ -130,6 +130,9 @@ def _group(body: JsonMapping, path: str) -> Condition:
         raise _located(path, problem) from problem
 
 
+KINDS: Final[dict[str, LeafKind]] = {kind.name: kind for spec in LEAVES for kind in spec.kinds}
+"""By name. Of several names of one class the first is the one that protobuf's answers have."""
+
 _NODE: dict[str, tuple[type, ...]] = {"id": TEXT, "not": FLAG}
 
 _FIELDS: dict[str, dict[str, tuple[type, ...]]] = {
@@ -168,3 +171,18 @@ def _wrong(path: str, problem: str, *, text: str = "", position: int | None = No
 
 def _located(path: str, problem: ConditionError) -> ConditionError:
     return _wrong(path, str(problem), text=problem.text, position=problem.position)
+
+
+_BY_CLASS = {(kind.leaf, kind.implied.get("tree", False)): kind for kind in KINDS.values()}
+
+
+def kind_of(leaf: Leaf) -> LeafKind:
+    """Return the row of a leaf; of a pattern, that of its dialect.
+
+    Raises:
+        TypeError: it is no leaf.
+    """
+    try:
+        return _BY_CLASS[type(leaf), getattr(leaf, "tree", False)]
+    except KeyError:
+        raise TypeError(f"not a condition: {leaf!r}") from None

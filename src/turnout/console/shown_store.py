@@ -10,7 +10,7 @@ from turnout.server.errors import NoStoreError
 from turnout.server.rest.dependencies import Parts
 from turnout.server.sandbox import route_of
 from turnout.server.security import Principal
-from turnout.subscriptions.live_matcher import LiveMatcher
+from turnout.subscriptions.matcher import LiveMatcher
 from turnout.subscriptions.service import SubscriptionService
 
 

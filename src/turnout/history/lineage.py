@@ -21,8 +21,8 @@ from turnout.routes.endpoints import KafkaSink, NatsSink, Sink, Source
 from turnout.routes.yaml_text import decoded
 from turnout.runtime.endpoints import adapter_of
 from turnout.subscriptions import Subscription
-from turnout.subscriptions.as_of import snapshot_of
 from turnout.subscriptions.index import Index
+from turnout.subscriptions.store import snapshot_of
 
 _ID = "Nats-Msg-Id"
 

@@ -30,8 +30,8 @@ from turnout.runtime.checkpoint import checkpoint_of, local_folder
 from turnout.runtime.endpoints import SourceHistory, adapter_of
 from turnout.runtime.preflight import preflight
 from turnout.subscriptions import Snapshot
-from turnout.subscriptions.as_of import snapshot_of
 from turnout.subscriptions.past import Moment
+from turnout.subscriptions.store import snapshot_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,8 @@ from turnout.routes.endpoints.base import FormatBlock
 from turnout.routes.values import StreamName
 from turnout.subjects import is_publishable
 from turnout.subjects.pattern import Rights
-from turnout.subscriptions.delivery_settings import DeliverySettings
-from turnout.subscriptions.signing_secrets import MAX_SECRETS, secret_bytes
-from turnout.subscriptions.webhooks import NAMED, is_url, webhook_problem
+from turnout.subscriptions.delivery_settings import MAX_SECRETS, DeliverySettings, secret_bytes
+from turnout.subscriptions.validation import NAMED, is_url, webhook_problem
 
 
 def _secret(secret: str) -> str:

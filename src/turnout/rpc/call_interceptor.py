@@ -36,9 +36,8 @@ from turnout.rpc.caller import (
 )
 from turnout.rpc.status import UNAVAILABLE, RefusedError, status_of, trailers_of
 from turnout.rpc.tokens import Tokens
-from turnout.subscriptions.actor import acting_as
-from turnout.subscriptions.deadline import within
-from turnout.subscriptions.store_threads import BoundedPool, StoreThreads
+from turnout.subscriptions.past import acting_as
+from turnout.subscriptions.store import BoundedPool, StoreThreads, within
 
 _BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 

@@ -26,8 +26,12 @@ from turnout.subscriptions import (
     Changes,
     Match,
 )
-from turnout.subscriptions.actor import current_actor
-from turnout.subscriptions.deadline import remaining
+from turnout.subscriptions.past import (
+    current_actor,
+)
+from turnout.subscriptions.store import (
+    remaining,
+)
 from turnout.subscriptions.tenants import check_tenant
 
 _log = logging.getLogger(__name__)

@@ -13,15 +13,21 @@ from turnout.base.clocks import microseconds_since_epoch
 from turnout.base.multivalued import MAX_VALUES, Metadata, Texts, metadata_of, texts_or_none
 from turnout.base.untrusted import JsonObject
 from turnout.conditions import Condition, Group, Logic
-from turnout.conditions.fields import KINDS, kind_of
+from turnout.conditions.codec import KINDS, kind_of
 from turnout.errors import ConditionError, SubscriptionInvalidError
 from turnout.records.text import texts_of_values
 from turnout.rpc.v1 import matching_pb2, subscriptions_pb2
 from turnout.subscriptions import Changes, Subscription
-from turnout.subscriptions.audit import AuditEntry
-from turnout.subscriptions.expiry import Expiry, ExpiryClock
-from turnout.subscriptions.past import Creation, time_of
-from turnout.subscriptions.settings import settings_from_mapping
+from turnout.subscriptions.model import (
+    Expiry,
+    ExpiryClock,
+    settings_from_mapping,
+)
+from turnout.subscriptions.past import (
+    AuditEntry,
+    Creation,
+    time_of,
+)
 
 SettingsMessage: TypeAlias = (
     subscriptions_pb2.SubscriptionDataInput

@@ -23,8 +23,7 @@ from turnout.errors import ConfigError, Mistake, SubscriptionInvalidError
 from turnout.rpc.caller import Caller, Right
 from turnout.rpc.status import RefusedError
 from turnout.subjects.pattern import check_pattern
-from turnout.subscriptions.quotas import Quota
-from turnout.subscriptions.tenants import check_tenant
+from turnout.subscriptions.tenants import Quota, check_tenant
 
 _ALGORITHMS: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
 """Signatures that are accepted: of a private key that the issuer alone has. ``none`` and shared secrets are not."""

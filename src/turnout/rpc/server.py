@@ -32,11 +32,8 @@ from turnout.rpc.v1 import feeds_pb2_grpc, kiwi_tree_pb2_grpc, matching_pb2_grpc
 from turnout.rpc.v1 import kiwi_tree_pb2 as pb
 from turnout.rpc.v1.kiwi_tree_pb2_grpc import ServiceServicer, ServiceStub
 from turnout.subjects.pattern import Rights
-from turnout.subscriptions.deadline import within
-from turnout.subscriptions.kiwi_tree import PatternRegistry
-from turnout.subscriptions.service import KiwiTrees
-from turnout.subscriptions.store import Store
-from turnout.subscriptions.store_threads import StoreThreads
+from turnout.subscriptions.service import KiwiTrees, PatternRegistry
+from turnout.subscriptions.store import Store, StoreThreads, within
 
 
 class KiwiTreeServicer(ServiceServicer):

@@ -28,7 +28,7 @@ from turnout.errors import (
     SubscriptionNotFoundError,
     TurnoutError,
 )
-from turnout.subscriptions.kiwi_tree import PairNotFoundError
+from turnout.subscriptions.service import PairNotFoundError
 
 UNAVAILABLE = grpc.StatusCode.UNAVAILABLE
 

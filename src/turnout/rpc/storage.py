@@ -14,10 +14,8 @@ from turnout.rpc.v1 import matching_pb2 as pb
 from turnout.rpc.v1 import subscriptions_pb2
 from turnout.rpc.v1.matching_pb2_grpc import StorageServicer as _Servicer
 from turnout.subscriptions import Subscription
-from turnout.subscriptions.deadline import within
 from turnout.subscriptions.past import PastStore, time_of
-from turnout.subscriptions.store import creations_of, history_of, view_as_of
-from turnout.subscriptions.store_threads import STORE_SECONDS
+from turnout.subscriptions.store import STORE_SECONDS, creations_of, history_of, view_as_of, within
 from turnout.subscriptions.validation import check_id
 
 COUNT_KEY = "turnout-count"

@@ -24,8 +24,7 @@ from turnout.rpc.caller import USUAL_RIGHTS, Caller, Right
 from turnout.rpc.jwt_tokens import JwtSettings, JwtVerifier
 from turnout.rpc.status import Slots
 from turnout.subjects.pattern import check_pattern
-from turnout.subscriptions.quotas import Quota
-from turnout.subscriptions.tenants import check_tenant
+from turnout.subscriptions.tenants import Quota, check_tenant
 
 _log = logging.getLogger(__name__)
 

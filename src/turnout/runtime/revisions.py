@@ -22,11 +22,15 @@ from turnout.engine.subject_filters import SubjectFilters
 from turnout.errors import TurnoutError
 from turnout.runtime.backfill import BackfillLedger, WatchedStore
 from turnout.subscriptions import open_store
-from turnout.subscriptions.deadline import within
 from turnout.subscriptions.index import Index, IndexFileError, IndexFolder
 from turnout.subscriptions.index.index_writer import FollowedStore
 from turnout.subscriptions.model import Changes, Subscription
-from turnout.subscriptions.snapshot import Snapshot
+from turnout.subscriptions.past import (
+    Snapshot,
+)
+from turnout.subscriptions.store import (
+    within,
+)
 from turnout.subscriptions.store_url import existing, without_timeout
 
 _log = logging.getLogger(__name__)

@@ -36,7 +36,10 @@ from turnout.rpc.jwt_tokens import JwtSettings
 from turnout.server.security import MAX_BODY
 from turnout.subjects import is_publishable
 from turnout.subjects.pattern import Rights
-from turnout.subscriptions.signing_secrets import SYMMETRIC, decoded_secret
+from turnout.subscriptions.delivery_settings import (
+    SYMMETRIC,
+    decoded_secret,
+)
 from turnout.subscriptions.store_url import store_url
 
 _MAX_SECONDS = 1e9

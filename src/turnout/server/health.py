@@ -20,7 +20,7 @@ from turnout.server.errors import RouteNotFoundError
 from turnout.server.routes.state import Losses, State
 from turnout.server.routes.supervisor import Phase, Runner
 from turnout.server.routes.table import RouteEntry
-from turnout.subscriptions.deadline import within
+from turnout.subscriptions.store import within
 
 _AT_WORK = (Phase.STARTING, Phase.RUNNING, Phase.WAITING, Phase.STOPPING)
 """Phases in which a server that is away is a problem: a route that is paused, or has failed, does not need it."""

@@ -24,7 +24,9 @@ from turnout.base.background import Background, Tasks
 from turnout.base.untrusted import decimal
 from turnout.errors import TurnoutError, message_of
 from turnout.server.config import InputPart, webhook_key
-from turnout.subscriptions.signing_secrets import SYMMETRIC
+from turnout.subscriptions.delivery_settings import (
+    SYMMETRIC,
+)
 
 if TYPE_CHECKING:
     from turnout.nats.jetstream import JetStream

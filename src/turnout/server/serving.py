@@ -46,8 +46,11 @@ from turnout.server.security import ANONYMOUS, Authenticator, Bodies, Entrance, 
 from turnout.subjects.pattern import Rights
 from turnout.subscriptions import open_store
 from turnout.subscriptions.service import KiwiTrees
-from turnout.subscriptions.store import Store
-from turnout.subscriptions.store_threads import BoundedPool, StoreThreads
+from turnout.subscriptions.store import (
+    BoundedPool,
+    Store,
+    StoreThreads,
+)
 
 P = ParamSpec("P")
 T = TypeVar("T")

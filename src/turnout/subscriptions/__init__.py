@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from turnout.subscriptions.match_results import MatchBatch, MatchList
     from turnout.subscriptions.matcher import Matcher
     from turnout.subscriptions.model import Changes, ConditionMatch, Page, Subscription, new_id
-    from turnout.subscriptions.snapshot import Snapshot
+    from turnout.subscriptions.past import Snapshot
     from turnout.subscriptions.store import MAX_LIMIT, Store, StoreBase, open_store
 
 __all__ = [
@@ -46,7 +46,7 @@ __getattr__ = names_at_first_use(
         "MatchList": "turnout.subscriptions.match_results",
         "Matcher": "turnout.subscriptions.matcher",
         "Page": "turnout.subscriptions.model",
-        "Snapshot": "turnout.subscriptions.snapshot",
+        "Snapshot": "turnout.subscriptions.past",
         "Store": "turnout.subscriptions.store",
         "StoreBase": "turnout.subscriptions.store",
         "Subscription": "turnout.subscriptions.model",

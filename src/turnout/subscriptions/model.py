@@ -4,13 +4,143 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Generic, TypeVar
+from datetime import UTC, date, datetime
+from typing import TYPE_CHECKING, Final, Generic, Literal, Self, TypeVar, get_args
 
+from turnout.base.clocks import microseconds_since_epoch
+from turnout.base.untrusted import JsonMapping, JsonObject, decimal, is_whole
 from turnout.conditions import Condition, parse, with_ids
+from turnout.errors import ConfigError, SubscriptionInvalidError
 from turnout.subscriptions.delivery_settings import DeliverySettings
-from turnout.subscriptions.expiry import Expiry
-from turnout.subscriptions.start import Start
+
+ExpiryClock = Literal["record", "wall"]
+"""Clock that an expiry is by: the record's own time, or that of the machine that matches."""
+
+_CLOCKS: Final = get_args(ExpiryClock)
+_NAMES: Final = ("at", "by")
+
+
+@dataclass(frozen=True, slots=True)
+class Expiry:
+    """Time from which on a subscription matches nothing.
+
+    Attributes:
+        at: the time; one without a zone is UTC.
+        by: ``record`` compares it with a record's time, so that matching the record again gives the same; ``wall``
+            with the clock of the machine at the moment of matching.
+
+    >>> Expiry.from_mapping({"at": "2026-12-01T00:00:00Z"}).to_mapping()
+    {'at': '2026-12-01T00:00:00+00:00', 'by': 'record'}
+    >>> Expiry.from_mapping({"at": "soon"})
+    Traceback (most recent call last):
+        ...
+    turnout.errors.SubscriptionInvalidError: expires.at: expected an ISO 8601 time, found 'soon'
+    """
+
+    at: datetime
+    by: ExpiryClock = "record"
+
+    def __post_init__(self) -> None:
+        if self.by not in _CLOCKS:
+            raise SubscriptionInvalidError(f"expires.by: expected {' or '.join(_CLOCKS)}, found {self.by!r:.60}")
+        zoned = self.at.astimezone(UTC) if self.at.tzinfo else self.at.replace(tzinfo=UTC)
+        object.__setattr__(self, "at", zoned)
+
+    @classmethod
+    def from_mapping(cls, mapping: object) -> Self:
+        """Return the expiry of plain values, as JSON has them.
+
+        Raises:
+            SubscriptionInvalidError: they mean nothing; the message names the field, the value and the expectation.
+        """
+        if not isinstance(mapping, Mapping):
+            raise SubscriptionInvalidError(f"expires: expected an object, found {mapping!r:.60}")
+        for name in mapping:
+            if name not in _NAMES:
+                raise SubscriptionInvalidError(f"expires.{name}: unknown field; there are {', '.join(_NAMES)}")
+        if "at" not in mapping:
+            raise SubscriptionInvalidError("expires.at: is required and missing")
+        return cls(expiry_time(mapping["at"]), mapping.get("by", "record"))
+
+    def to_mapping(self) -> dict[str, object]:
+        """Return plain values, from which `from_mapping` restores the expiry."""
+        return {"at": self.at.isoformat(), "by": self.by}
+
+    @property
+    def milliseconds(self) -> int:
+        """First millisecond since 1970 at which it is over."""
+        return -(-microseconds_since_epoch(self.at) // 1_000)
+
+    def is_over(self, record: int, now: int) -> bool:
+        """Return True if a record of a time is no longer matched at another; both in milliseconds since 1970.
+
+        >>> expiry = Expiry(datetime(1970, 1, 1, 0, 0, 1))
+        >>> expiry.is_over(1_000, 0), expiry.is_over(999, 0)
+        (True, False)
+        """
+        return (record if self.by == "record" else now) >= self.milliseconds
+
+
+def expiry_time(written: object) -> datetime:
+    """Return the time of an expiry, in UTC.
+
+    Args:
+        written: a text in ISO 8601, or a date or time as YAML has it. A number is none, whatever its digits.
+
+    Raises:
+        SubscriptionInvalidError: it is no time, or has none in UTC, as some at the calendar's edge.
+    """
+    if isinstance(written, str | date):
+        with suppress(ValueError, OverflowError):
+            time = datetime.fromisoformat(str(written))
+            return time.astimezone(UTC) if time.tzinfo else time.replace(tzinfo=UTC)
+    raise SubscriptionInvalidError(f"expires.at: expected an ISO 8601 time, found {written!r:.60}")
+
+
+_EXPECTED = "expected latest, earliest, an ISO 8601 time or a sequence from 1 on"
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Position in a route's source from which a subscription gets earlier records.
+
+    Attributes:
+        position: ``earliest``, the sequence of a NATS stream, or a time in UTC.
+
+    >>> Start.from_plain("2026-12-01T00:00:00Z").to_plain(), Start.from_plain("17").to_plain()
+    ('2026-12-01T00:00:00+00:00', 17)
+    >>> Start.from_plain("latest") is None
+    True
+    """
+
+    position: Literal["earliest"] | int | datetime
+
+    @classmethod
+    def from_plain(cls, written: object) -> Self | None:
+        """Return the start of a plain value, as JSON has it; None for ``latest``, which is the default.
+
+        Raises:
+            SubscriptionInvalidError: it means nothing.
+        """
+        if written in (None, "latest"):
+            return None
+        if written == "earliest":
+            return cls("earliest")
+        number = decimal(written) if isinstance(written, str) else written
+        if is_whole(number, 1):
+            return cls(number)
+        try:
+            time = datetime.fromisoformat(str(written))
+            return cls(time.astimezone(UTC) if time.tzinfo else time.replace(tzinfo=UTC))
+        except (ValueError, OverflowError):
+            raise SubscriptionInvalidError(f"from: {_EXPECTED}, found {written!r:.60}") from None
+
+    def to_plain(self) -> str | int:
+        """Return the plain value from which `from_plain` restores the start."""
+        return self.position.isoformat() if isinstance(self.position, datetime) else self.position
+
 
 T = TypeVar("T")
 
@@ -193,3 +323,87 @@ class Changes:
 
     def __bool__(self) -> bool:
         return bool(self.created or self.deleted_ids or self.reset)
+
+
+MAX_DELIVERIES: Final = 1_000_000
+"""Largest quota of deliveries, in requests of a second."""
+
+SETTINGS: Final = ("enabled", "expires", "delivery", "from", "pause", "project", "quota")
+"""Their names in the JSON of a subscription."""
+
+
+def settings_to_mapping(subscription: Subscription, *, plain: bool = False) -> JsonObject:
+    """Return the settings that are not defaults, from which `settings_from_mapping` restores them.
+
+    Args:
+        subscription: has them.
+        plain: with secrets that are not encrypted; see `DeliverySettings.to_mapping`.
+    """
+    settings: JsonObject = {}
+    if not subscription.enabled:
+        settings["enabled"] = False
+    if subscription.expires is not None:
+        settings["expires"] = subscription.expires.to_mapping()
+    if subscription.delivery is not None:
+        settings["delivery"] = subscription.delivery.to_mapping(plain=plain)
+    if subscription.start is not None:
+        settings["from"] = subscription.start.to_plain()
+    if subscription.keep:
+        settings["pause"] = {"keep": True}
+    if subscription.project:
+        settings["project"] = subscription.project
+    if subscription.deliveries is not None:
+        settings["quota"] = {"deliveries": subscription.deliveries}
+    return settings
+
+
+def settings_from_mapping(mapping: JsonMapping) -> JsonObject:
+    """Return the settings in a mapping, which may hold other names, as arguments of a `Subscription`.
+
+    Raises:
+        SubscriptionInvalidError: one means nothing; the message names the field, the value and the expectation.
+    """
+    settings: JsonObject = {}
+    if "enabled" in mapping:
+        enabled = mapping["enabled"]
+        if not isinstance(enabled, bool):
+            raise SubscriptionInvalidError(f"enabled: expected true or false, found {enabled!r:.60}")
+        settings["enabled"] = enabled
+    if mapping.get("from") is not None:
+        settings["start"] = Start.from_plain(mapping["from"])
+    if mapping.get("pause") is not None:
+        settings["keep"] = _keep(mapping["pause"])
+    if mapping.get("expires") is not None:
+        settings["expires"] = Expiry.from_mapping(mapping["expires"])
+    if mapping.get("delivery") is not None:
+        try:
+            settings["delivery"] = DeliverySettings.from_mapping(mapping["delivery"])
+        except ConfigError as problem:
+            mistakes = (f"{'.'.join(filter(None, ('delivery', one.path)))}: {one.problem}" for one in problem.mistakes)
+            raise SubscriptionInvalidError("; ".join(mistakes)) from problem
+    if mapping.get("project") is not None:
+        project = mapping["project"]
+        if not isinstance(project, str):
+            raise SubscriptionInvalidError(f"project: expected an expression of CEL as a text, found {project!r:.60}")
+        settings["project"] = project
+    if mapping.get("quota") is not None:
+        settings["deliveries"] = _deliveries(mapping["quota"])
+    return settings
+
+
+def _deliveries(quota: object) -> int:
+    """Return the one quota that is recorded with a subscription."""
+    value = quota.get("deliveries") if isinstance(quota, Mapping) and set(quota) == {"deliveries"} else None
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= MAX_DELIVERIES:
+        raise SubscriptionInvalidError(
+            f"quota: expected {{'deliveries': 1 to {MAX_DELIVERIES:,}}}, found {quota!r:.60}"
+        )
+    return value
+
+
+def _keep(pause: object) -> bool:
+    """Return the one setting of pauses."""
+    keep = pause.get("keep", False) if isinstance(pause, Mapping) and set(pause) <= {"keep"} else None
+    if not isinstance(keep, bool):
+        raise SubscriptionInvalidError(f"pause: expected {{'keep': true}} or {{'keep': false}}, found {pause!r:.60}")
+    return keep

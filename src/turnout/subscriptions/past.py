@@ -2,18 +2,161 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
+from enum import StrEnum
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from turnout.base.clocks import EPOCH, TrustedClock, microseconds_since_epoch, parse_duration
 from turnout.errors import HistoryForgottenError, SubscriptionNotFoundError
+from turnout.subscriptions.model import Subscription
 
-if TYPE_CHECKING:
-    from turnout.subscriptions.model import Subscription
-    from turnout.subscriptions.snapshot import Snapshot
+
+class _Actor(threading.local):
+    """Actor of the call on this thread; see `turnout.subscriptions.store` for why it is of the thread."""
+
+    name: str = ""
+
+
+_actor = _Actor()
+
+
+@contextmanager
+def acting_as(name: str) -> Iterator[None]:
+    """Record *name* with all changes of stores inside of the block.
+
+    >>> with acting_as("token depot"):
+    ...     current_actor()
+    ...
+    'token depot'
+    >>> current_actor()
+    ''
+    """
+    before, _actor.name = _actor.name, name
+    try:
+        yield
+    finally:
+        _actor.name = before
+
+
+def current_actor() -> str:
+    """Return the actor of this thread; "" where none is known."""
+    return _actor.name
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Content of a store at *revision*. A snapshot made by hand has revision 0.
+
+    >>> from turnout.conditions import parse
+    >>> snapshot = Snapshot((Subscription(["d"], parse("a:1"), id="one"),))
+    >>> [item.id for item in snapshot], snapshot.revision
+    (['one'], 0)
+    """
+
+    subscriptions: tuple[Subscription, ...]
+    revision: int = 0
+
+    def __len__(self) -> int:
+        return len(self.subscriptions)
+
+    def __iter__(self) -> Iterator[Subscription]:
+        return iter(self.subscriptions)
+
+
+class Action(StrEnum):
+    """Kind of a change."""
+
+    CREATED = "created"
+    UPDATED = "updated"
+    DELETED = "deleted"
+
+
+@dataclass(frozen=True, slots=True)
+class AuditEntry:
+    """One change of a subscription.
+
+    Attributes:
+        revision: revision of the store, that the change led to.
+        at: time of the change; None where it is not known.
+        actor: name that the change was made under; "" where it is not known.
+        before: the version before; None for a creation.
+        after: the version after; None for a deletion.
+    """
+
+    revision: int
+    at: datetime | None
+    actor: str
+    before: Subscription | None
+    after: Subscription | None
+
+    @property
+    def action(self) -> Action:
+        """Kind of the change."""
+        if self.before is None:
+            return Action.CREATED
+        return Action.UPDATED if self.after is not None else Action.DELETED
+
+    def with_id(self, id_: str) -> AuditEntry:
+        """Return the entry with another id on both versions."""
+        return self._with(lambda version: replace(version, id=id_))
+
+    def hidden(self) -> AuditEntry:
+        """Return the entry with markers in place of the secrets of both versions."""
+        return self._with(Subscription.hidden)
+
+    def _with(self, change: Callable[[Subscription], Subscription]) -> AuditEntry:
+        before, after = (None if one is None else change(one) for one in (self.before, self.after))
+        return replace(self, before=before, after=after)
+
+
+class Version(NamedTuple):
+    """Version of a subscription, with the revisions of its beginning and end; None for the present one."""
+
+    subscription: Subscription
+    born: int
+    died: int | None
+
+
+class RecordedMoment(NamedTuple):
+    """Time of a revision in microseconds since 1970, and its actor."""
+
+    at: int
+    actor: str
+
+
+def audit_entries(
+    versions: Iterable[Version], remembered: int, moment_of: Callable[[int], RecordedMoment | None]
+) -> tuple[AuditEntry, ...]:
+    """Return the changes that led from version to version, oldest first.
+
+    Args:
+        versions: of one subscription, in any order.
+        remembered: the oldest revision whose state the store knows; the changes that led to it are not listed.
+        moment_of: returns the record of a revision, or None.
+    """
+    entries: list[AuditEntry] = []
+
+    def add(revision: int, before: Subscription | None, after: Subscription | None) -> None:
+        if revision > remembered:
+            at, actor = moment_of(revision) or (None, "")
+            entries.append(AuditEntry(revision, None if at is None else time_of(at), actor, before, after))
+
+    last: Version | None = None
+    for version in sorted(versions, key=lambda version: version.born):
+        if last is not None and last.died is not None and last.died != version.born:
+            add(last.died, last.subscription, None)
+        is_update = last is not None and last.died == version.born
+        add(version.born, last.subscription if last is not None and is_update else None, version.subscription)
+        last = version
+    if last is not None and last.died is not None:
+        add(last.died, last.subscription, None)
+    return tuple(entries)
+
 
 Moment: TypeAlias = int | datetime
 """A revision, or a time; a time without a zone is UTC."""
@@ -160,8 +303,6 @@ class PastStore:
 
     def snapshot(self) -> Snapshot:
         """Return all past subscriptions, in the order of ids."""
-        from turnout.subscriptions.snapshot import Snapshot
-
         former = self._store.snapshot_at(self.revision, self._prefix)
         return Snapshot(tuple(map(self._bare, former)) if self._prefix else former, self.revision)
 

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from turnout.base.files import read_file
 from turnout.errors import ConfigError, MissingExtraError, Mistake, SubscriptionInvalidError, TurnoutError
-from turnout.subscriptions.destinations import checked_version
+from turnout.subscriptions.delivery_settings import HiddenSecret, PlainSecret, SealedSecret, SigningSecret
 from turnout.subscriptions.model import Subscription, new_id
-from turnout.subscriptions.signing_secrets import HiddenSecret, PlainSecret, SealedSecret, SigningSecret
+from turnout.subscriptions.validation import checked_version
 
 if TYPE_CHECKING:
     from cryptography.fernet import Fernet, MultiFernet
 
-    from turnout.subscriptions.plain_lines import PlainLine
+    from turnout.subscriptions.lines import PlainLine
 
 SECRET_KEY: Final = "TURNOUT_SECRET_KEY"  # noqa: S105 - the name of a variable
 """Variable with the keys: separated by commas, the first one encrypts and all decrypt."""

@@ -3,26 +3,178 @@
 from __future__ import annotations
 
 import random
+import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Protocol, Self, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self, runtime_checkable
 
 from turnout.base.startup import entry_points
 from turnout.errors import (
     ConfigError,
     HistoryForgottenError,
     Mistake,
+    StoreUnavailableError,
     SubscriptionConflictError,
     SubscriptionInvalidError,
 )
-from turnout.subscriptions.audit import AuditEntry
-from turnout.subscriptions.deadline import remaining
 from turnout.subscriptions.model import Changes, ConditionMatch, Page, Subscription
-from turnout.subscriptions.past import Creation, Moment, PastStore
-from turnout.subscriptions.plain_lines import PlainLine
-from turnout.subscriptions.snapshot import Snapshot
-from turnout.subscriptions.store_url import url_problem
+from turnout.subscriptions.past import AuditEntry, Creation, Moment, PastStore, Snapshot
+from turnout.subscriptions.store_url import existing, url_problem
+
+if TYPE_CHECKING:
+    from turnout.subscriptions.lines import PlainLine
+
+
+class _Deadline(threading.local):
+    """Deadline of the call on this thread, by `time.monotonic`.
+
+    Of the thread and not of the context, as gRPC runs its calls in contexts of their own.
+    """
+
+    at: float | None = None
+
+
+_deadline = _Deadline()
+
+
+@contextmanager
+def within(seconds: float | None, *, since: float | None = None) -> Iterator[None]:
+    """Give all calls of stores inside of the block *seconds* together; an earlier deadline around it stays.
+
+    >>> with within(5.0), within(60.0):
+    ...     remaining(30.0) <= 5.0
+    ...
+    True
+    >>> remaining(30.0)
+    30.0
+
+    Args:
+        seconds: how long; None for no limit of its own.
+        since: when the waiting began, by `time.monotonic`; now if not given.
+    """
+    before = _deadline.at
+    own = None if seconds is None else (time.monotonic() if since is None else since) + seconds
+    _deadline.at = min((end for end in (before, own) if end is not None), default=None)
+    try:
+        yield
+    finally:
+        _deadline.at = before
+
+
+def remaining(most: float) -> float:
+    """Return the seconds left to wait, at most *most*.
+
+    Raises:
+        StoreUnavailableError: none are left.
+    """
+    if _deadline.at is None:
+        return most
+    seconds = _deadline.at - time.monotonic()
+    if seconds <= 0:
+        raise StoreUnavailableError("the store was not free before the caller's deadline; nothing was changed")
+    return min(most, seconds)
+
+
+STORE_SECONDS: Final = 10.0
+"""Seconds that a call waits for the store in total: for a thread, for locks and for a server."""
+
+WAITING: Final = 128
+"""Maximum number of calls waiting for a thread of one kind; more are refused at once."""
+
+
+class BoundedPool(ThreadPoolExecutor):
+    """A few threads, and a bounded number of calls that wait for one of them.
+
+    Args:
+        name: name of the threads.
+        threads: how many calls run at once.
+        waiting: how many wait.
+        seconds: deadline of each call, counted from its submission; see `turnout.subscriptions.store`.
+        busy: said to callers that are refused.
+
+    Attributes:
+        calls: how many run and wait now.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        threads: int,
+        *,
+        waiting: int = WAITING,
+        seconds: float = STORE_SECONDS,
+        busy: str = "the store is slow",
+    ) -> None:
+        super().__init__(threads, thread_name_prefix=f"turnout-{name}")
+        self._busy = busy
+        self._max_calls = threads + waiting
+        self._seconds = seconds
+        self._counting = threading.Lock()
+        self.calls = 0
+
+    @property
+    def full(self) -> bool:
+        """True if as many calls run and wait as allowed."""
+        return self.calls >= self._max_calls
+
+    def check(self) -> None:
+        """Refuse a call while too many are waiting.
+
+        Raises:
+            StoreUnavailableError: names how many.
+        """
+        if self.full:
+            raise StoreUnavailableError(f"{self._busy}, and {self._max_calls} calls wait already: try again later")
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """See ``concurrent.futures.Executor``; the call's deadline begins now. A full pool accepts it."""
+        self._count(1)
+        try:
+            future = super().submit(self._run, time.monotonic(), fn, args, kwargs)
+        except BaseException:
+            self._count(-1)
+            raise
+        future.add_done_callback(lambda _: self._count(-1))
+        return future
+
+    def _run(self, since: float, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        with within(self._seconds, since=since):
+            return fn(*args, **kwargs)
+
+    def _count(self, more: int) -> None:
+        with self._counting:
+            self.calls += more
+
+
+@dataclass(frozen=True, slots=True)
+class StoreThreads:
+    """Threads of one server's blocking calls, by purpose. ``close`` lets them end.
+
+    Attributes:
+        reads: for what reads the store.
+        writes: for what changes it.
+        matches: for what matches with an index: it reads the store at most once, and mostly not at all.
+        servers: for calls to a route's servers: its dead letters, the ends of its streams, its latest records.
+        redrives: for redrives, which wait for a route's servers and for its store.
+    """
+
+    reads: BoundedPool = field(default_factory=lambda: BoundedPool("store-read", 8))
+    writes: BoundedPool = field(default_factory=lambda: BoundedPool("store-write", 8))
+    matches: BoundedPool = field(default_factory=lambda: BoundedPool("store-match", 8))
+    servers: BoundedPool = field(default_factory=lambda: BoundedPool("servers", 8, busy="servers of routes are slow"))
+    redrives: BoundedPool = field(
+        default_factory=lambda: BoundedPool("redrive", 4, waiting=16, busy="redrives are under way")
+    )
+
+    def close(self) -> None:
+        """Drop the calls that have not begun; running calls are completed."""
+        for pool in (self.reads, self.writes, self.matches, self.servers, self.redrives):
+            pool.shutdown(wait=False, cancel_futures=True)
+
 
 MAX_LIMIT = 10_000
 """The largest page that a store gives; a larger limit is taken as this one."""
@@ -57,7 +209,7 @@ class Store(Closeable, Protocol):
     """Keeps subscriptions. Synchronous, and safe to use from several threads.
 
     Every change, a create, an update or a delete, leads to a higher revision, and it is durable once it has returned
-    as far as the store is. Changes are recorded with the actor of `turnout.subscriptions.actor`.
+    as far as the store is. Changes are recorded with the actor of `turnout.subscriptions.past`.
 
     >>> from turnout.conditions import parse
     >>> from turnout.subscriptions import Subscription
@@ -390,3 +542,41 @@ def open_store(url: str) -> FullStore:
     entry = next(entry for entry in entry_points(group="turnout.stores") if entry.name == scheme)
     opener: Callable[[str], FullStore] = entry.load()
     return opener(url)
+
+
+def snapshot_of(url: str, moment: Moment | None = None, ids: Iterable[str] | None = None) -> Snapshot:
+    """Return a snapshot of a store, now or at a past moment.
+
+    Args:
+        url: the store.
+        moment: a revision or a time; None for the present.
+        ids: ids of the subscriptions that are meant, in this order; all of them if not given.
+
+    Raises:
+        SubscriptionNotFoundError: there is, or was, none of an id.
+        HistoryForgottenError: the store does not remember so far back.
+    """
+    store = open_store(existing(url))
+    try:
+        if moment is None or moment == store.revision():
+            return _present(store, ids)
+        return _snapshot_of(view_as_of(store, moment), ids)
+    finally:
+        store.close()
+
+
+def _present(store: Store, ids: Iterable[str] | None) -> Snapshot:
+    if ids is None:
+        return store.snapshot()
+    try:
+        # All of one revision, also during concurrent changes.
+        return _snapshot_of(view_as_of(store, store.revision()), ids)
+    except HistoryForgottenError:
+        revision = store.revision()
+        return Snapshot(tuple(store.read(id_) for id_ in dict.fromkeys(ids)), revision)
+
+
+def _snapshot_of(past: PastStore, ids: Iterable[str] | None) -> Snapshot:
+    if ids is None:
+        return past.snapshot()
+    return Snapshot(tuple(past.read(id_) for id_ in dict.fromkeys(ids)), past.revision)

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import logging
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import quote, unquote, urlsplit, urlunsplit
+from typing import Self
+from urllib.parse import parse_qsl, quote, unquote, urlsplit, urlunsplit
 
 from turnout.base.startup import entry_points
 from turnout.base.terminal import did_you_mean
-from turnout.errors import ConfigError
+from turnout.base.untrusted import JsonObject
+from turnout.errors import ConfigError, Mistake
 from turnout.secrets import masked_url
-from turnout.subscriptions.stores._sqlite_address import SqliteAddress
+from turnout.subscriptions.past import DEFAULT_RETENTION, retention_of
 
 _SQLITE = "sqlite:///"
 _FILES = ("ca", "certificate", "key", "token-file", "tlsCAFile", "tlsCertificateKeyFile")
@@ -157,3 +163,140 @@ def _without_option(url: str, name: str) -> str:
     location, _, query = url.partition("?")
     others = "&".join(field for field in query.split("&") if field and field.partition("=")[0].lower() != name.lower())
     return f"{location}?{others}" if others else location
+
+
+_OPTIONS = ("mode", "retention", "synchronous", "timeout")
+_MODES = ("rwc", "rw", "ro")
+_SYNCHRONOUS = ("full", "normal", "off")
+
+
+@dataclass(frozen=True, slots=True)
+class SqliteAddress:
+    """Parsed URL, for example ``sqlite:///subscriptions.db?timeout=5``.
+
+    Attributes:
+        path: the file.
+        mode: ``rwc`` (default) creates the file where there is none, ``rw`` does not, ``ro`` never writes.
+        timeout: how many seconds a caller waits for others that write, all in all.
+        synchronous: ``full`` (default) makes acknowledged changes survive a power loss, ``normal`` only the
+            death of the process.
+        retention: for how many seconds deleted subscriptions are kept.
+    """
+
+    path: Path
+    mode: str = "rwc"
+    timeout: float = 30.0
+    synchronous: str = "full"
+    retention: float = DEFAULT_RETENTION
+
+    @classmethod
+    def parse(cls, url: str) -> Self:
+        """Read a store URL: three slashes before a relative path, four before an absolute one.
+
+        Raises:
+            ConfigError: the URL says something else.
+        """
+        rest, _, query = url.removeprefix("sqlite://").partition("?")
+        mistakes = []
+        shown = masked_url(url)
+        if not rest.startswith("/"):
+            path = shown.removeprefix("sqlite://").partition("?")[0]
+            mistakes.append(f"{shown!r} needs a third slash before the path: sqlite:///{path or 'subscriptions.db'}")
+        path = unquote(rest[1:])
+        if rest.startswith("/") and path in ("", ":memory:"):
+            mistakes.append(f"{shown!r} names no file; memory:// keeps subscriptions in memory")
+        options = dict(parse_qsl(query, keep_blank_values=True))
+        mode = options.pop("mode", "rwc")
+        if mode not in _MODES:
+            mistakes.append(f"mode is one of {', '.join(_MODES)}, found {mode!r}")
+        synchronous = options.pop("synchronous", "full")
+        if synchronous not in _SYNCHRONOUS:
+            mistakes.append(f"synchronous is one of {', '.join(_SYNCHRONOUS)}, found {synchronous!r}")
+        timeout, written = 30.0, options.pop("timeout", "30")
+        try:
+            timeout = float(written)
+        except ValueError:
+            timeout = -1.0
+        if not timeout >= 0:
+            mistakes.append(f"timeout is a number of seconds, found {written!r}")
+        retention = retention_of(written := options.pop("retention", f"{DEFAULT_RETENTION:.0f}s"))
+        if retention is None:
+            mistakes.append(f"retention is as 12h, 30d, 0 or forever, found {written!r}")
+        mistakes += [f"unknown option {name!r}; there are {', '.join(_OPTIONS)}" for name in options]
+        if mistakes:
+            raise ConfigError([Mistake("store", mistake) for mistake in mistakes])
+        assert retention is not None
+        return cls(Path(path), mode, timeout, synchronous, retention)
+
+    @property
+    def read_only(self) -> bool:
+        """True if nothing is ever written."""
+        return self.mode == "ro"
+
+
+def split_url(url: str, name: str, default: str) -> tuple[str, str, float]:
+    """Return the URL as the driver takes it, the option of that name, and the retention in seconds.
+
+    Raises:
+        ConfigError: the retention is no duration.
+    """
+    base, _, query = url.partition("?")
+    ours = {name: default, "retention": f"{DEFAULT_RETENTION:.0f}s"}
+    rest = []
+    for part in query.split("&") if query else []:
+        key, _, value = part.partition("=")
+        if key in ours:
+            ours[key] = unquote(value)
+        else:
+            rest.append(part)
+    retention = retention_of(ours["retention"])
+    if retention is None:
+        raise ConfigError([Mistake("store", f"retention is as 12h, 30d, 0 or forever, found {ours['retention']!r}")])
+    return base + (f"?{'&'.join(rest)}" if rest else ""), ours[name], retention
+
+
+_log = logging.getLogger(__name__)
+
+_WAITS = {
+    # The driver would wait half a minute for a server that is not there.
+    "serverSelectionTimeoutMS": 5_000,
+    "connectTimeoutMS": 5_000,
+    # It would wait for ever for the answer of one that has stopped in the middle of it.
+    "socketTimeoutMS": 60_000,
+}
+
+_MAX_DIGITS = 10
+
+_NOTICE_SECONDS = 1.0
+"""Seconds after which the log says that the server is waited for."""
+
+
+def waits_of(uri: str) -> JsonObject:
+    """Return the driver's time limits."""
+    return {name: wait for name, wait in _WAITS.items() if f"{name.lower()}=" not in uri.lower()}
+
+
+def awaited(uri: str) -> str:
+    """Describe the servers in a URL, and the seconds for which one of them is waited for.
+
+    >>> awaited("mongodb://ann:pass@a,b:1/db?serverSelectionTimeoutMS=1500")
+    'a,b:1 (1.5 s)'
+    """
+    address, _, query = uri.partition("?")
+    hosts = address.partition("://")[2].partition("/")[0].rpartition("@")[2]
+    name = "serverSelectionTimeoutMS"
+    written = dict(parse_qsl(query.lower())).get(name.lower(), "")
+    milliseconds = int(written) if written.isdecimal() and len(written) < _MAX_DIGITS else _WAITS[name]
+    return f"{hosts} ({milliseconds / 1e3:g} s)"
+
+
+@contextmanager
+def log_wait(uri: str) -> Iterator[None]:
+    """Log the reason for the wait if the block takes more than a second."""
+    timer = threading.Timer(_NOTICE_SECONDS, _log.warning, ("waiting for MongoDB at %s…", awaited(uri)))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()

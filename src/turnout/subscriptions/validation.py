@@ -6,15 +6,250 @@ The model checks validity; these rules check what may be stored.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
 
 from turnout.conditions import Condition, Element, Group, Kiwi, Regex, all_leaves, leaves, parse
 from turnout.conditions.pattern import ANY, parse_pattern
 from turnout.conditions.regex import expression_problem
 from turnout.errors import MissingExtraError, SubscriptionInvalidError
 from turnout.expressions import Expression, ExpressionError
-from turnout.subscriptions.destinations import problem_of, problems_of
+from turnout.subjects import matches
+from turnout.subjects.pattern import (
+    Rights,
+)
+from turnout.subjects.tokens import MAX_BYTES
 from turnout.subscriptions.model import Subscription
+
+if TYPE_CHECKING:
+    from turnout.subscriptions.lines import PlainLine
+    from turnout.subscriptions.model import Subscription
+
+
+NAMED: Final = "webhook:"
+"""Prefix of a destination that is an endpoint of the route by its name."""
+
+MAX_URL: Final = 1_024
+"""Longest URL in bytes: as base64 it leaves a subject room for the subscription."""
+
+_ENDPOINT_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_URL_CHARACTERS: Final = re.compile(r"[\x21-\x7e]+")
+_HOST_NAME: Final = re.compile(r"(?=.{1,254}$)(?:[A-Za-z0-9_-]{1,63}\.)*[A-Za-z0-9_-]{1,63}\.?")
+"""Name that a resolver takes; IPv4 addresses in any form have its characters, too."""
+
+_TOKEN: Final = re.compile(r"[A-Za-z0-9_-]+")
+_NO_SUBSCRIPTION: Final = "-"
+
+
+def is_url(destination: str) -> bool:
+    """Return True for a destination that is an HTTP URL.
+
+    >>> is_url("https://hooks.example/in"), is_url("sink:orders.new")
+    (True, False)
+    """
+    return destination.startswith(("https://", "http://"))
+
+
+def is_webhook(destination: str) -> bool:
+    """Return True for a URL, or an endpoint by its name."""
+    return destination.startswith(("https://", "http://", NAMED))
+
+
+def webhook_problem(destination: str) -> str | None:
+    """Return the reason that no request can be sent to a webhook; None for a valid one.
+
+    >>> webhook_problem("https://hooks.example/in?x=1"), webhook_problem("webhook:billing")
+    (None, None)
+    >>> webhook_problem("https:///in")
+    'is no URL of a webhook: it has no host'
+    """
+    if destination.startswith(NAMED):
+        name = destination.removeprefix(NAMED)
+        return None if _ENDPOINT_NAME.fullmatch(name) else f"names no endpoint: found {name!r:.60}"
+    problem = _url_problem(destination)
+    return None if problem is None else f"is no URL of a webhook: {problem}"
+
+
+def _url_problem(url: str) -> str | None:
+    if len(url) > MAX_URL:
+        return f"it has {len(url):,} characters, at most {MAX_URL:,} are taken"
+    if not _URL_CHARACTERS.fullmatch(url):
+        return "it has spaces, control characters or others beyond ASCII, which a URL has percent-encoded"
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError as problem:
+        return str(problem)
+    if not parts.hostname:
+        return "it has no host"
+    if not _is_host(parts.hostname, is_literal="[" in parts.netloc):
+        return f"its host is no name and no address: found {parts.hostname!r:.60}"
+    if port == 0:
+        return "no server has the port 0"
+    if parts.username is not None or parts.password is not None:
+        return "it has a login, which belongs to a named endpoint"
+    return "it has a fragment, which is never sent" if parts.fragment else None
+
+
+def _is_host(host: str, *, is_literal: bool) -> bool:
+    if not is_literal:
+        return _HOST_NAME.fullmatch(host) is not None
+    try:
+        return ip_address(host).version == 6
+    except ValueError:
+        return False
+
+
+def delivery_subject(prefix: str, destination: str, subscription: str) -> str:
+    """Return the subject of a delivery; ``""`` stands for no subscription.
+
+    >>> delivery_subject("deliver", "webhook:a", "s1")
+    'deliver.d2ViaG9vazph.czE'
+    """
+    return f"{prefix}.{_encoded(destination)}.{_encoded(subscription) if subscription else _NO_SUBSCRIPTION}"
+
+
+def delivery_address(prefix: str, subject: str) -> tuple[str, str] | None:
+    """Return the destination and the subscription of a delivery's subject; None for another subject.
+
+    >>> delivery_address("deliver", "deliver.d2ViaG9vazph.czE")
+    ('webhook:a', 's1')
+    """
+    tokens = subject.removeprefix(f"{prefix}.").split(".")
+    if not subject.startswith(f"{prefix}.") or len(tokens) != 2 or not all(map(_TOKEN.fullmatch, tokens)):
+        return None
+    try:
+        return _decoded(tokens[0]), "" if tokens[1] == _NO_SUBSCRIPTION else _decoded(tokens[1])
+    except ValueError:
+        return None
+
+
+@lru_cache(100_000)
+def _encoded(text: str) -> str:
+    return urlsafe_b64encode(text.encode()).rstrip(b"=").decode()
+
+
+def _decoded(token: str) -> str:
+    return urlsafe_b64decode(token + "=" * (-len(token) % 4)).decode()
+
+
+FEED = "feed:"
+"""Destination of a subscription whose messages are read from its feed, and sent nowhere."""
+
+_SURELY_SHORT = MAX_BYTES // 4
+_UNFIT = re.compile("[\\s\x00-\x1f\x7f\ud800-\udfff]")
+_PIECE = "[^\\s.*>\x00-\x1f\x7f\ud800-\udfff][^\\s.\x00-\x1f\x7f\ud800-\udfff]*"
+_SUBJECT = re.compile(rf"{_PIECE}(?:\.{_PIECE})*")
+_SHOWN_CHARACTERS = 80
+
+
+@lru_cache(maxsize=4_096)
+def problem_of(destination: str) -> str | None:
+    """Return the reason that no message can be published to a destination; None for a valid one.
+
+    >>> problem_of("deliver.desk.7")
+    >>> problem_of("deliver..desk")
+    'cannot be published to: an empty token at position 8'
+    >>> problem_of("sink:deliver.>")
+    "cannot be published to: a token cannot begin with the wildcard '>' (at position 13)"
+    """
+    if len(destination) > _SURELY_SHORT:
+        size = len(destination.encode("utf-8", "replace"))
+        if size > MAX_BYTES:
+            return f"cannot be published to: it has {size:,} bytes, at most {MAX_BYTES:,} are taken"
+    if destination == FEED or (_SUBJECT.fullmatch(destination) and ":" not in destination):
+        return None
+    if is_url(destination):
+        return webhook_problem(destination)
+    head, colon, rest = destination.partition(":")
+    problem = _problem(destination, 0)
+    if problem is None and colon:
+        # The part behind a sink's name is a subject of its own.
+        problem = _problem(rest, len(head) + 1)
+    return None if problem is None else f"cannot be published to: {problem}"
+
+
+def _problem(subject: str, begun: int) -> str | None:
+    if not subject.strip():
+        return f"there is no subject behind position {begun}" if begun else "it is blank"
+    unfit = _UNFIT.search(subject)
+    if unfit is not None:
+        return f"no subject can hold {unfit[0]!r} (at position {begun + unfit.start()})"
+    for token in subject.split("."):
+        if not token:
+            return f"an empty token at position {begun}"
+        if token[0] in "*>":
+            return f"a token cannot begin with the wildcard {token[0]!r} (at position {begun})"
+        begun += len(token) + 1
+    return None
+
+
+def describe_destination(destination: str) -> str:
+    """Return a destination as errors show it: control characters escaped, and not all of a very long one."""
+    if len(destination) <= _SHOWN_CHARACTERS:
+        return repr(destination)
+    return f"{destination[:_SHOWN_CHARACTERS]!r}… ({len(destination):,} characters)"
+
+
+def problems_of(subscription: Subscription) -> Iterator[str]:
+    """Yield the problems of a subscription's destinations, with their indices."""
+    for number, destination in enumerate(subscription.destinations):
+        problem = problem_of(destination)
+        if problem is not None:
+            yield f"route.destinations[{number}]: {describe_destination(destination)} {problem}"
+
+
+def checked(subscriptions: Iterable[Subscription]) -> Iterator[Subscription]:
+    """Yield the same subscriptions, one after the other: what every store does before it keeps any.
+
+    Raises:
+        SubscriptionInvalidError: nothing can be published to a destination; names it and the fault.
+    """
+    for subscription in subscriptions:
+        problems = list(problems_of(subscription))
+        if problems:
+            raise SubscriptionInvalidError("; ".join(problems))
+        yield subscription
+
+
+def checked_version(id: str, subscription: Subscription) -> Subscription:  # noqa: A002 - the field's own name
+    """Return a new version of a subscription under its id: what every store does before an update.
+
+    Raises:
+        SubscriptionInvalidError: it has another id, or nothing can be published to a destination.
+    """
+    if subscription.id not in ("", id):
+        raise SubscriptionInvalidError(f"id: expected {id!r}, found {subscription.id!r}: an update keeps the id")
+    (version,) = checked([subscription])
+    return replace(version, id=id)
+
+
+def refusals_of(rights: Rights, subscription: Subscription | PlainLine) -> Iterator[str]:
+    """Yield the refusal of each destination of a subscription that is not allowed, with its path.
+
+    A destination with a sink's name is checked as a whole, and so is the subject behind the name: a pattern for
+    it has the name too (``archive:deliver.>``).
+    """
+    for number, destination in enumerate(subscription.destinations):
+        refusal = rights.refusal(destination) or _refusal_behind_name(rights, destination)
+        if refusal is not None:
+            yield f"route.destinations[{number}]: {describe_destination(destination)} {refusal}"
+
+
+def _refusal_behind_name(rights: Rights, destination: str) -> str | None:
+    protected = rights.protection(destination.partition(":")[2])
+    if protected is None:
+        return None
+    named = (pattern for pattern in rights.allow or () if pattern.partition(":")[2][:1] not in ("", "*", ">"))
+    if any(matches(pattern, destination) for pattern in named):
+        return None
+    return f"is not allowed: {protected}"
+
 
 MAX_ID = 256
 """Characters of an id: errors repeat it, and gRPC's trailers have 8 kB for them."""

@@ -23,7 +23,7 @@ from turnout.history.suite.outcomes import CaseOutcome, ending_of
 from turnout.routes import Route
 from turnout.subscriptions import Subscription
 from turnout.subscriptions.index import Index
-from turnout.subscriptions.snapshot import Snapshot
+from turnout.subscriptions.past import Snapshot
 
 SUBSCRIPTIONS = (
     Subscription(["out.oulu"], parse("town:Oulu"), id="oulu"),

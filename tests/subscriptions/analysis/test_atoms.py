@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.conditions.strategies import one_key_leaves, values
-from turnout.subscriptions.analysis.atoms import atom_holds, relation
+from turnout.subscriptions.analysis.diagram import atom_holds, relation
 
 
 @given(one_key_leaves, st.lists(values, max_size=10))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from turnout.conditions import parse
-from turnout.subscriptions.analysis.contradictions import clash
+from turnout.subscriptions.analysis.candidates import clash
 
 
 def test_the_clash_is_named() -> None:

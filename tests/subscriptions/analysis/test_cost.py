@@ -6,7 +6,7 @@ import pytest
 
 from turnout.conditions import parse
 from turnout.subscriptions import Matcher, Subscription
-from turnout.subscriptions.analysis import AnchorTraffic, Catalogue, analysis_of, expensive
+from turnout.subscriptions.analysis import AnchorTraffic, Catalogue, analysis_of, cost
 from turnout.subscriptions.analysis.cost import access_of
 
 
@@ -64,7 +64,7 @@ def test_what_is_found_by_the_presence_of_a_key_alone() -> None:
 
 def test_many_tests_under_one_anchor_are_expensive(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not those that a second literal finds, and not one test that many subscriptions share."""
-    monkeypatch.setattr(expensive, "EXPENSIVE_MS", 0.2)
+    monkeypatch.setattr(cost, "EXPENSIVE_MS", 0.2)
     numbers = range(60)
     texts = {
         **{f"tested {n}": f"kind:x AND NOT msg:a*{n}?c" for n in numbers},
@@ -81,7 +81,7 @@ def test_many_tests_under_one_anchor_are_expensive(monkeypatch: pytest.MonkeyPat
 
 def test_tests_that_one_record_may_need_together_are_expensive(monkeypatch: pytest.MonkeyPatch) -> None:
     """Short texts are all in one value, any value is each of a record's, and elements are read one by one."""
-    monkeypatch.setattr(expensive, "EXPENSIVE_MS", 0.2)
+    monkeypatch.setattr(cost, "EXPENSIVE_MS", 0.2)
     texts = {
         **{f"short {a}{b}": f"msg:*{a}*{b}?*" for a in "abcdefgh" for b in "stuvwxyz"},
         **{f"long {n}": f"log:*{n:0400}*z*" for n in range(60)},

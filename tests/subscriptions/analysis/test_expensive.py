@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from turnout.conditions import pattern
 from turnout.conditions.leaf import Check
 from turnout.subscriptions import Matcher, Subscription
-from turnout.subscriptions.analysis import Catalogue, expensive
+from turnout.subscriptions.analysis import Catalogue, cost
 from turnout.subscriptions.index import segment
 
 BOUND_MS = 1.0
@@ -99,15 +99,15 @@ def milliseconds(subscriptions: Sequence[Subscription], records: Sequence[dict[s
         for record in records:
             operations.count = 0
             matcher.match(record)
-            most = max(most, operations.count * expensive._TEST_MS)
+            most = max(most, operations.count * cost._TEST_MS)
     return most
 
 
 def check(subscriptions: Sequence[Subscription], records: Sequence[dict[str, str]]) -> bool:
     """Check that the others are cheap if those that are named as expensive are left out; return True if any is."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(expensive, "EXPENSIVE_MS", BOUND_MS)
-        named = set(expensive.expensive(Catalogue(subscriptions).terms()))
+        patch.setattr(cost, "EXPENSIVE_MS", BOUND_MS)
+        named = set(cost.expensive(Catalogue(subscriptions).terms()))
     others = [one for one in subscriptions if one.id not in named]
     assert not others or milliseconds(others, records) <= BOUND_MS
     return bool(named)

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from turnout.conditions import parse
 from turnout.subscriptions import Subscription
-from turnout.subscriptions.expiry import Expiry
 from turnout.subscriptions.index import layers as module
 from turnout.subscriptions.index.build import build
 from turnout.subscriptions.index.layers import Layer, Layers, Matches
 from turnout.subscriptions.index.literal_choice import Costs
+from turnout.subscriptions.model import Expiry
 
 _DESTINATIONS = st.lists(st.sampled_from(["a", "b", "c"]), min_size=1, max_size=3, unique=True)
 _SUBSCRIPTIONS = st.tuples(_DESTINATIONS, st.none() | st.integers(1, 5))

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from turnout.conditions import format_condition, kiwi
-from turnout.subscriptions.sigma.errors import InexpressibleError
-from turnout.subscriptions.sigma.expression import parse_expression
+from turnout.subscriptions.sigma import InexpressibleError, parse_expression
 
 SEARCHES = {name: kiwi(name, "1") for name in ("sel_a", "sel_b", "filter", "_own")}
 

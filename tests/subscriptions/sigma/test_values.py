@@ -7,8 +7,7 @@ import base64
 import pytest
 
 from turnout.conditions import evaluate, format_condition
-from turnout.subscriptions.sigma.errors import InexpressibleError
-from turnout.subscriptions.sigma.values import field_condition, pieces_of
+from turnout.subscriptions.sigma import InexpressibleError, field_condition, pieces_of
 
 
 @pytest.mark.parametrize(

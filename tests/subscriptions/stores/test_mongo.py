@@ -19,10 +19,9 @@ from tests.ferretdb import FerretDb, NotAvailable
 from turnout.conditions import Condition, all_of, kiwi
 from turnout.errors import StoreUnavailableError, SubscriptionExistsError, SubscriptionInvalidError
 from turnout.subscriptions import Subscription, open_store
-from turnout.subscriptions.deadline import within
-from turnout.subscriptions.store import delete_many
-from turnout.subscriptions.stores import _mongo_deletions, _mongo_tombstones
-from turnout.subscriptions.stores._mongo_clock import ServerClock
+from turnout.subscriptions.store import delete_many, within
+from turnout.subscriptions.stores import _mongo_driver
+from turnout.subscriptions.stores._mongo_driver import ServerClock
 from turnout.subscriptions.stores.mongo import MongoStore
 
 pytestmark = pytest.mark.mongo
@@ -244,7 +243,7 @@ def test_a_delete_that_was_begun(url, store, monkeypatch):
 @pytest.mark.parametrize("step", ["insert_one", "hold", "_commit"])
 def test_a_bulk_deletion_whose_writer_died(url, monkeypatch, step, retention):
     """The next writer ends it if the list of ids was complete; else nothing was deleted. Never is a part of it gone."""
-    monkeypatch.setattr(_mongo_deletions, "_CHUNK", 100)
+    monkeypatch.setattr(_mongo_driver, "_CHUNK", 100)
     ids = [f"s{number:04}" for number in range(240)]
     with open_store(url + retention) as store:
         store.create_many(subscription(id=id_) for id_ in ids)
@@ -278,9 +277,9 @@ _DYING = textwrap.dedent(
     """
     import os, signal, sys
     from turnout.subscriptions import open_store
-    from turnout.subscriptions.stores import _mongo_deletions
+    from turnout.subscriptions.stores import _mongo_driver
 
-    _mongo_deletions._CHUNK = 100
+    _mongo_driver._CHUNK = 100
     url, step, *ids = sys.argv[1:]
     store = open_store(url)
     holder = {"insert_one": store._bulk._states, "hold": store._turns, "_commit": store}[step]
@@ -352,8 +351,8 @@ def test_a_writer_that_was_too_slow(url, store, monkeypatch):
 
 def test_forgets_old_deletions(url, store, monkeypatch):
     """A reader that missed more deletions than are kept reloads everything."""
-    monkeypatch.setattr(_mongo_tombstones, "_HISTORY", 3)
-    monkeypatch.setattr(_mongo_tombstones, "_PRUNE_EVERY", 1)
+    monkeypatch.setattr(_mongo_driver, "_HISTORY", 3)
+    monkeypatch.setattr(_mongo_driver, "_PRUNE_EVERY", 1)
     store.create(subscription(id="stays"))
     for number in range(8):
         store.create(subscription(id=f"s{number}"))

@@ -20,7 +20,7 @@ from turnout.errors import (
     SubscriptionInvalidError,
 )
 from turnout.subscriptions import Subscription, open_store
-from turnout.subscriptions.deadline import within
+from turnout.subscriptions.store import within
 from turnout.subscriptions.stores import postgres as module
 from turnout.subscriptions.stores.postgres import PostgresStore
 

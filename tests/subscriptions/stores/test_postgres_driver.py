@@ -11,7 +11,7 @@ import pytest
 
 from turnout.errors import ConfigError, StoreUnavailableError
 from turnout.subscriptions import open_store
-from turnout.subscriptions.deadline import within
+from turnout.subscriptions.store import within
 
 pytestmark = pytest.mark.postgres
 

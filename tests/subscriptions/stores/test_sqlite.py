@@ -15,7 +15,7 @@ from tests.subscriptions.stores.sqlite_files import opened
 
 from turnout.errors import SubscriptionExistsError, SubscriptionInvalidError
 from turnout.subscriptions import open_store
-from turnout.subscriptions.stores import _sqlite_deletions, sqlite
+from turnout.subscriptions.stores import _sqlite_past, sqlite
 
 
 class TestSqliteStore(StoreContract, TenantHistoryContract):
@@ -76,7 +76,7 @@ def test_twice_in_one_bulk(path):
 
 def test_forgets_old_deletions(path, monkeypatch):
     """A reader that missed more deletions than are kept reloads everything."""
-    monkeypatch.setattr(_sqlite_deletions, "_REMEMBERED", 3)
+    monkeypatch.setattr(_sqlite_past, "_REMEMBERED", 3)
     monkeypatch.setattr(sqlite, "_PRUNE_EVERY", 1)
     with opened(path) as store:
         store.create(subscription(id="stays"))

@@ -13,7 +13,7 @@ from tests.contracts.store import subscription
 from tests.subscriptions.stores.sqlite_files import ids_of, opened
 
 from turnout.errors import StoreUnavailableError, SubscriptionError
-from turnout.subscriptions.deadline import within
+from turnout.subscriptions.store import within
 
 
 def test_read_only(path):

@@ -6,9 +6,19 @@ import typer
 
 from turnout.cli.serve import serve_subscriptions
 from turnout.cli.subscriptions.analysis import analyze
-from turnout.cli.subscriptions.changes import create, delete, history, import_, pause, resume, update
+from turnout.cli.subscriptions.changes import (
+    create,
+    delete,
+    history,
+    import_,
+    pause,
+    reseal,
+    resume,
+    secret_key,
+    token,
+    update,
+)
 from turnout.cli.subscriptions.queries import explain, export, match, read, search, stats
-from turnout.cli.subscriptions.secrets import reseal, secret_key, token
 
 __all__ = ["subscriptions"]
 

@@ -12,15 +12,10 @@ from typing import IO, TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from turnout.base.plural import plural
 from turnout.base.terminal import json_text, printable_lines
 from turnout.base.untrusted import JsonObject
 from turnout.cli.options import AsJson, StoreTimeout, StoreUrl, opened_store
-from turnout.cli.subscriptions.secrets import (
-    Sign,
-    echo_secret,
-    secret_part,
-    signed_with,
-)
 from turnout.errors import SubscriptionInvalidError, TurnoutError
 
 if TYPE_CHECKING:
@@ -28,7 +23,8 @@ if TYPE_CHECKING:
 
     from turnout.conditions import Condition
     from turnout.subscriptions import Subscription
-    from turnout.subscriptions.audit import AuditEntry
+    from turnout.subscriptions.delivery_settings import DeliverySettings
+    from turnout.subscriptions.past import AuditEntry
 
 
 Expires = Annotated[
@@ -89,8 +85,8 @@ def create(
     """Store a subscription and print its id: from text, from flags, or from JSON."""
     from turnout.conditions import parse
     from turnout.subscriptions import Subscription
+    from turnout.subscriptions.delivery_settings import new_secret
     from turnout.subscriptions.lines import doubts, subscription_from_json
-    from turnout.subscriptions.signing_secrets import new_secret
     from turnout.subscriptions.validation import check
 
     leaves = leaves_of(has, has_word, has_not)
@@ -203,8 +199,8 @@ def update(
 ) -> None:
     """Replace parts of a subscription, or all of it, under the same id; a running route sees one change."""
     from turnout.conditions import parse
+    from turnout.subscriptions.delivery_settings import new_secret
     from turnout.subscriptions.lines import doubts, subscription_from_json
-    from turnout.subscriptions.signing_secrets import new_secret
     from turnout.subscriptions.validation import check
 
     parts: JsonObject = {}
@@ -269,7 +265,7 @@ def settings_of(
     Raises:
         SubscriptionInvalidError: one means nothing.
     """
-    from turnout.subscriptions.settings import settings_from_mapping
+    from turnout.subscriptions.model import settings_from_mapping
 
     settings: JsonObject = {}
     if expires == "never":
@@ -371,7 +367,7 @@ def _facts(subscription: Subscription | None) -> dict[str, str]:
     if subscription is None:
         return {}
     from turnout.conditions import format_condition
-    from turnout.subscriptions.settings import settings_to_mapping
+    from turnout.subscriptions.model import settings_to_mapping
 
     return {
         "condition": format_condition(subscription.condition),
@@ -431,3 +427,94 @@ def coupled(leaves: list[Condition], logic: str) -> Condition:
     if len(leaves) == 1:
         return leaves[0]
     return {"and": all_of, "or": any_of, "xor": one_of}[logic](*leaves)
+
+
+Sign = Annotated[
+    bool,
+    typer.Option("--sign", help="Sign its requests with a new secret, printed once; earlier secrets stay valid."),
+]
+
+
+def secret_key() -> None:
+    """Print a new key for TURNOUT_SECRET_KEY, which encrypts the secrets of subscriptions."""
+    from turnout.subscriptions.sealing import new_key
+
+    typer.echo(new_key())
+
+
+def reseal(store: StoreUrl = None, timeout: StoreTimeout = None, as_json: AsJson = False) -> None:
+    """Encrypt the secrets of all subscriptions with the first key of TURNOUT_SECRET_KEY."""
+    from turnout.errors import SubscriptionNotFoundError
+    from turnout.subscriptions.sealing import SealError, needed_keys, resealed
+    from turnout.subscriptions.store import edit
+
+    keys = needed_keys()
+    changed: list[str] = []
+    failed: dict[str, str] = {}
+    with opened_store(store, timeout) as opened:
+        for one in opened.snapshot():
+            try:
+                if resealed(keys, one) != one:
+                    edit(opened, one.id, lambda found: resealed(keys, found))
+                    changed.append(one.id)
+            except SealError as problem:
+                failed[one.id] = str(problem)
+            except SubscriptionNotFoundError:
+                # Deleted since the snapshot.
+                continue
+    if as_json:
+        typer.echo(json.dumps({"resealed": changed, "failed": failed}))
+    else:
+        lines = [f"{id_}: {problem}" for id_, problem in failed.items()]
+        typer.echo(printable_lines([*lines, f"{plural(len(changed), 'subscription')} encrypted anew"]), err=True)
+    if failed:
+        raise typer.Exit(1)
+
+
+def signed_with(secret: str, delivery: DeliverySettings | None) -> DeliverySettings:
+    """Return delivery settings with one more secret, before the others.
+
+    Raises:
+        ConfigError: there would be too many.
+    """
+    from turnout.subscriptions.delivery_settings import DeliverySettings, PlainSecret
+
+    settings = delivery or DeliverySettings()
+    return replace(settings, secrets=(PlainSecret(secret), *settings.secrets))
+
+
+def secret_part(secret: str) -> dict[str, str]:
+    """Return the part of a JSON output that shows a new secret; empty for none."""
+    return {"secret": secret} if secret else {}
+
+
+def echo_secret(secret: str, *, as_json: bool) -> None:
+    """Print a new secret on standard error, unless the output is JSON and has it."""
+    if secret and not as_json:
+        typer.echo(f"the secret, which is not shown again: {secret}", err=True)
+
+
+def token(
+    tenant: Annotated[str, typer.Argument(help="Whose subscriptions it opens; * for the whole store.")],
+    right: Annotated[
+        list[str] | None,
+        typer.Option("--right", help="read, write, match or unmasked; several times. [the first three]"),
+    ] = None,
+    destination: Annotated[
+        list[str] | None,
+        typer.Option("--destination", help="Pattern of destinations of new subscriptions; several times. [any]"),
+    ] = None,
+) -> None:
+    """Print a new token on standard error, once, and its entry for the token file on standard output."""
+    from turnout.rpc.caller import USUAL_RIGHTS, Right
+    from turnout.rpc.tokens import EVERY_TENANT, entry_of, new_token
+    from turnout.subscriptions.tenants import check_tenant
+
+    if tenant != EVERY_TENANT:
+        check_tenant(tenant)
+    unknown = sorted(set(right or ()) - {str(right_name) for right_name in Right})
+    if unknown:
+        raise SubscriptionInvalidError(f"--right: expected {', '.join(Right)}, found {', '.join(map(repr, unknown))}")
+    written, entry = new_token()
+    typer.echo(f"the token, which is not kept anywhere: {written}", err=True)
+    typer.echo(entry_of(entry, tenant, [Right(name) for name in right or USUAL_RIGHTS], destination or ()), nl=False)

@@ -9,7 +9,6 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Final
 
 from turnout.conditions.anchor import Anchor, Kind, Lookups, lookups_of_pieces
-from turnout.conditions.globs import Tokens, folded, includes, meet, tokens_of
 from turnout.conditions.leaf import (
     FLAG,
     TEXT,
@@ -32,12 +31,17 @@ from turnout.conditions.pattern import (
     ANY,
     ONE,
     Piece,
+    Tokens,
     check_pattern,
     escape,
     fold,
+    folded,
+    includes,
     lexemes,
+    meet,
     parse_pattern,
     pattern_matcher,
+    tokens_of,
 )
 from turnout.errors import ConditionError
 

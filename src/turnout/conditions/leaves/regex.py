@@ -24,8 +24,7 @@ from turnout.conditions.leaf import (
 )
 from turnout.conditions.lexer import PATTERN, key_text, pattern_text, unquoted
 from turnout.conditions.pattern import ANY, Piece
-from turnout.conditions.regex import check_regex, regex_searcher
-from turnout.conditions.required_texts import required_texts
+from turnout.conditions.regex import check_regex, regex_searcher, required_texts
 
 if TYPE_CHECKING:
     from turnout.conditions.text import ConditionReader

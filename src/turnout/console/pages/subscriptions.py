@@ -25,7 +25,7 @@ from turnout.server.rest.dependencies import Parts, PartsDep, Reads, asks_server
 from turnout.server.rest.models import RequestForm
 from turnout.server.sandbox import route_of
 from turnout.subscriptions import Page, Subscription
-from turnout.subscriptions.audit import AuditEntry
+from turnout.subscriptions.past import AuditEntry
 from turnout.subscriptions.service import SubscriptionService
 
 router = page_router()

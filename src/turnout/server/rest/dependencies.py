@@ -34,12 +34,11 @@ from turnout.server.routes.state import State
 from turnout.server.sandbox import Matchers
 from turnout.server.security import Principal
 from turnout.subscriptions import Subscription
-from turnout.subscriptions.actor import acting_as
-from turnout.subscriptions.live_matcher import LiveMatcher
-from turnout.subscriptions.plain_lines import PlainLine
+from turnout.subscriptions.lines import PlainLine
+from turnout.subscriptions.matcher import LiveMatcher
+from turnout.subscriptions.past import acting_as
 from turnout.subscriptions.service import SubscriptionService
-from turnout.subscriptions.store import edit
-from turnout.subscriptions.store_threads import BoundedPool, StoreThreads
+from turnout.subscriptions.store import BoundedPool, StoreThreads, edit
 
 
 @dataclass(frozen=True, slots=True)

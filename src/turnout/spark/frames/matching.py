@@ -43,7 +43,7 @@ from turnout.runtime.frames.columns import (
 from turnout.spark.frames.columns import HEADERS, case_rule, foreign, is_headers, schema_of, with_record_names
 from turnout.spark.map_in_arrow import map_in_arrow
 from turnout.subscriptions import Snapshot, Store
-from turnout.subscriptions.analysis.table import table_of
+from turnout.subscriptions.analysis.report import table_of
 from turnout.subscriptions.index import Column
 from turnout.subscriptions.index.build import build
 from turnout.subscriptions.index.index import Index
@@ -380,7 +380,7 @@ class _Match:
 
 
 def subscriptions_table(spark: SparkSession, store: Store | PastStore | Snapshot) -> DataFrame:
-    """Return one row for each subscription; see `turnout.subscriptions.analysis.table.TABLE` for the columns.
+    """Return one row for each subscription; see `turnout.subscriptions.analysis.report.TABLE` for the columns.
 
     The driver reads and normalises them all: a million take some minutes and gigabytes there.
 

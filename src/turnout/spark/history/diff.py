@@ -39,8 +39,8 @@ from turnout.secrets import masked_url
 from turnout.spark.endpoints import endpoint_of, reads_splits
 from turnout.spark.map_in_arrow import map_in_arrow
 from turnout.spark.running.matching import RunMatching
-from turnout.subscriptions.as_of import snapshot_of
 from turnout.subscriptions.past import Moment
+from turnout.subscriptions.store import snapshot_of
 
 if TYPE_CHECKING:
     from turnout.history.diff.diff import Diff

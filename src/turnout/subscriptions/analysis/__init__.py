@@ -1,10 +1,17 @@
 """Analysis of subscriptions: equivalent and subsumed ones, contradictions, and their costs."""
 
-from turnout.subscriptions.analysis.canonical import CanonicalForm, form_of
-from turnout.subscriptions.analysis.cost import AnchorCounter, AnchorTraffic
-from turnout.subscriptions.analysis.findings import Access, Analysis, Equal, Loss, Subsumed, Traffic
-from turnout.subscriptions.analysis.report import Catalogue, analysis_of
-from turnout.subscriptions.analysis.subsumption import Verdict, subsumed
+from turnout.subscriptions.analysis.candidates import Verdict, subsumed
+from turnout.subscriptions.analysis.cost import Access, AnchorCounter, AnchorTraffic
+from turnout.subscriptions.analysis.diagram import CanonicalForm, form_of
+from turnout.subscriptions.analysis.report import (
+    Analysis,
+    Catalogue,
+    Equal,
+    Loss,
+    Subsumed,
+    Traffic,
+    analysis_of,
+)
 
 __all__ = [
     "Access",

@@ -9,13 +9,26 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from enum import StrEnum
+from itertools import combinations
 from types import MappingProxyType
 
-from turnout.conditions import Condition, Kiwi, Leaf, keys_of, leaves
+from turnout.conditions import Condition, Group, Kiwi, Leaf, Logic, evaluate, format_condition, keys_of, leaves
 from turnout.conditions.anchor import ALWAYS, Anchor, Kind, prober, weight
+from turnout.conditions.leaf import Literal
 from turnout.conditions.pattern import ANY, ONE, fold, parse_pattern
 from turnout.conditions.terms import Term, terms_of
-from turnout.subscriptions.analysis.canonical import CanonicalForm
+from turnout.subscriptions.analysis.diagram import (
+    FALSE,
+    TRUE,
+    CanonicalForm,
+    Diagrams,
+    TooLargeError,
+    form_of,
+    message_of,
+    relation,
+    witness,
+)
 
 MOST_UNDER_ANCHOR = 2_000
 """Conditions under one anchor, or two, that others are compared with at most; beyond that these are left out, and
@@ -234,3 +247,100 @@ def _of_ends(leaf: Kiwi, slots: Collection[Kind]) -> Iterator[Anchor]:
         text = fold(piece) if slot.fold else piece
         if len(text) >= slot.length:
             yield Anchor(leaf.key, slot, text[: slot.length] if slot.op == "^" else text[-slot.length :])
+
+
+class Verdict(StrEnum):
+    """The answer to a question that may be too hard."""
+
+    YES = "yes"
+    """Proven."""
+
+    NO = "no"
+    """There is a message that shows it, or no message is common to both."""
+
+    UNKNOWN = "unknown"
+
+
+def subsumed(condition: Condition, form: CanonicalForm, other: Condition, other_form: CanonicalForm) -> Verdict:
+    """Decide if every message of *condition* is also one of *other*.
+
+    Args:
+        condition: the one that may be the narrower.
+        form: its normal form.
+        other: the one that may be the wider.
+        other_form: its normal form.
+    """
+    if form.digest == other_form.digest:
+        return Verdict.YES
+    if form.literals is not None and other_form.literals is not None:
+        missing = _missing(form.literals, other_form.literals)
+        if missing is None:
+            return Verdict.YES
+        if form.always is None and any(_follows(literal, (missing[0], not missing[1])) for literal in form.literals):
+            # The two share no messages, and this one matches some, as far as can be proven.
+            return Verdict.NO
+        if _separates(condition, other, message_of(sorted({*form.literals, (missing[0], not missing[1])}))):
+            return Verdict.NO
+    try:
+        diagrams = Diagrams()
+        outside = diagrams.choose(diagrams.of(other), FALSE, TRUE)
+        counterexamples = diagrams.reduced(diagrams.choose(diagrams.of(condition), outside, FALSE))
+    except TooLargeError:
+        return Verdict.UNKNOWN
+    if counterexamples == FALSE:
+        return Verdict.YES
+    return Verdict.NO if _separates(condition, other, witness(diagrams, counterexamples)) else Verdict.UNKNOWN
+
+
+def _separates(condition: Condition, other: Condition, message: Mapping[str, str] | None) -> bool:
+    """Return True if the message matches the condition and not the other one."""
+    return message is not None and evaluate(condition, message) and not evaluate(other, message)
+
+
+def _missing(literals: tuple[Literal, ...], required: tuple[Literal, ...]) -> Literal | None:
+    """Return the first of the literals that are *required* which follows from none of the others; None if all do."""
+    return next(
+        (needed for needed in required if not any(_follows(literal, needed) for literal in literals)),
+        None,
+    )
+
+
+def _follows(premise: Literal, conclusion: Literal) -> bool:
+    (atom, holds), (other, required) = premise, conclusion
+    if atom.key != other.key:
+        return False
+    if holds:
+        return relation(atom, other) is required
+    return not required and relation(other, atom) is True
+
+
+_MOST_LEAVES = 64
+
+
+def clash(condition: Condition) -> str:
+    """Return the contradiction in a condition that is never true: two leaves of a conjunction that exclude each other.
+
+    The whole condition where it is not as simple as that.
+
+    >>> from turnout.conditions import parse
+    >>> clash(parse("a:x AND n<5 AND b:* AND n>9"))
+    'n<5 and n>9'
+    """
+    required = _required(condition)
+    for leaf in required:
+        if form_of(leaf).always is False:
+            return format_condition(leaf)
+    if len(required) <= _MOST_LEAVES:
+        for one, other in combinations(required, 2):
+            if one.key == other.key and form_of(Group(Logic.AND, (one, other))).always is False:
+                return f"{format_condition(one)} and {format_condition(other)}"
+    return format_condition(condition)
+
+
+def _required(condition: Condition) -> list[Leaf]:
+    """Return the leaves that all have to be true, as far as they are on the surface."""
+    if not isinstance(condition, Group):
+        return [condition]
+    if condition.logic is not Logic.AND or condition.negated:
+        return []
+    return [leaf for child in condition.children for leaf in _required(child)]

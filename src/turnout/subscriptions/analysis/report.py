@@ -4,20 +4,144 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Final
+
+import pyarrow as pa
 
 from turnout.base.startup import paused_gc
 from turnout.conditions import evaluate, format_condition
 from turnout.conditions.terms import Term
-from turnout.subscriptions.analysis.candidates import Candidates
-from turnout.subscriptions.analysis.canonical import CanonicalForm, form_of
-from turnout.subscriptions.analysis.contradictions import clash
-from turnout.subscriptions.analysis.cost import AnchorTraffic, access_of
-from turnout.subscriptions.analysis.findings import Analysis, Equal, Impossible, Subsumed, Traffic, UnreadDestination
-from turnout.subscriptions.analysis.subsumption import Verdict, subsumed
-from turnout.subscriptions.analysis.witness import messages_of
+from turnout.subscriptions.analysis.candidates import Candidates, Verdict, clash, subsumed
+from turnout.subscriptions.analysis.cost import Access, AnchorTraffic, access_of
+from turnout.subscriptions.analysis.diagram import CanonicalForm, form_of, messages_of
 from turnout.subscriptions.model import Subscription
+from turnout.subscriptions.past import Creation
 from turnout.subscriptions.tenants import tenant_of
+
+
+@dataclass(frozen=True, slots=True)
+class Equal:
+    """Subscriptions of one tenant that match the same messages.
+
+    Attributes:
+        ids: sorted.
+        condition: condition of the first, as text.
+        duplicates: whether they have the same destinations too, so that all but one do nothing new.
+    """
+
+    ids: tuple[str, ...]
+    condition: str
+    duplicates: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Subsumed:
+    """Subscription whose messages are all matched by another subscription, too.
+
+    Attributes:
+        covered: whether all its destinations are the other's too, so that it does nothing new.
+    """
+
+    id: str
+    condition: str
+    by: str
+    by_condition: str
+    covered: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Impossible:
+    """Subscriptions that no message can match.
+
+    Attributes:
+        clash: the leaves that exclude each other, as text.
+    """
+
+    ids: tuple[str, ...]
+    clash: str
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """Deliveries that would be missing without a subscription.
+
+    Attributes:
+        destination: destination that would lose it.
+        only: deliveries to it that no other subscription causes.
+        deliveries: all that the subscription causes there.
+    """
+
+    id: str
+    destination: str
+    only: int
+    deliveries: int
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """Matches of subscriptions in a range of records.
+
+    Attributes:
+        records: how many were matched.
+        matches: pairs of a record and a subscription.
+        never: the subscriptions that nothing matched.
+        losses: by subscription and destination, those with the most first.
+    """
+
+    records: int
+    matches: int
+    never: tuple[str, ...]
+    losses: tuple[Loss, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadDestination:
+    """A destination that no stream takes."""
+
+    destination: str
+    ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Analysis:
+    """The whole of it.
+
+    Attributes:
+        forms: how many different normal forms there are.
+        equal: groups of equivalent subscriptions, the largest first.
+        subsumed: by another of the same tenant; proven.
+        undecided: pairs (id, by) without a proof.
+        impossible: subscriptions that no message can match; proven.
+        always_true: subscriptions that every message matches; proven.
+        too_large: conditions that were compared by their words alone.
+        compared: number of pairs of normal forms that were checked for subsumption.
+        crowded: anchors with too many subscriptions to compare these with others: anchor → how many.
+        cut: subscriptions with more candidates than they were compared with.
+        traffic: None without a range of records.
+        unread: None without a server.
+    """
+
+    subscriptions: int
+    revision: int
+    forms: int
+    equal: tuple[Equal, ...]
+    subsumed: tuple[Subsumed, ...]
+    undecided: tuple[tuple[str, str], ...]
+    impossible: tuple[Impossible, ...]
+    always_true: tuple[str, ...]
+    too_large: tuple[str, ...]
+    compared: int
+    crowded: dict[str, int]
+    cut: int
+    access: Access
+    traffic: Traffic | None = None
+    unread: tuple[UnreadDestination, ...] | None = None
+
+    def as_dict(self) -> dict[str, object]:
+        """Return the same as plain values, for JSON."""
+        return asdict(self)
+
 
 MOST_WIDER = 5
 """At most this many that subsume one subscription are named."""
@@ -214,4 +338,48 @@ def analysis_of(
         access=access_of(catalogue.terms(), hottest, anchors),
         traffic=traffic,
         unread=None if unread is None else tuple(UnreadDestination(name, tuple(ids)) for name, ids in unread.items()),
+    )
+
+
+TABLE: Final = pa.schema(
+    [
+        pa.field("id", pa.string(), nullable=False),
+        pa.field("tenant", pa.string()),
+        pa.field("destinations", pa.list_(pa.string())),
+        pa.field("metadata", pa.map_(pa.string(), pa.string())),
+        pa.field("condition", pa.string()),
+        pa.field("digest", pa.string()),
+        pa.field("anchors", pa.list_(pa.string())),
+        pa.field("created_revision", pa.int64()),
+        pa.field("created_at", pa.timestamp("us", tz="UTC")),
+    ]
+)
+"""The columns. ``digest`` is that of the normal form: equal ones match the same messages; ``anchors`` is what a
+subscription is looked up by; ``tenant`` and the last two are null where there is none, or where it is not known."""
+
+
+def table_of(subscriptions: Iterable[Subscription], births: Mapping[str, Creation]) -> object:
+    """Return the `pyarrow.Table` of some subscriptions, in no order.
+
+    Args:
+        subscriptions: none twice.
+        births: creation time of each, if known.
+    """
+    catalogue = Catalogue(subscriptions)
+    terms = catalogue.terms()
+    rows = list(catalogue.forms())
+    born = [births.get(subscription.id) for subscription, _ in rows]
+    columns = [
+        [subscription.id for subscription, _ in rows],
+        [tenant_of(subscription.id) or None for subscription, _ in rows],
+        [list(subscription.destinations) for subscription, _ in rows],
+        [list(subscription.metadata.items()) for subscription, _ in rows],
+        [format_condition(subscription.condition) for subscription, _ in rows],
+        [form.digest for _, form in rows],
+        [list(dict.fromkeys(str(term.access) for term in terms[subscription.id])) for subscription, _ in rows],
+        [None if birth is None else birth.revision for birth in born],
+        [None if birth is None else birth.at for birth in born],
+    ]
+    return pa.Table.from_arrays(
+        [pa.array(column, field.type) for column, field in zip(columns, TABLE, strict=True)], schema=TABLE
     )

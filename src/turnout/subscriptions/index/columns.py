@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnout.conditions import Condition
-from turnout.subscriptions.expiry import Expiry, ExpiryClock
 from turnout.subscriptions.index.arrays import (
     EQUAL,
     HOLDS,
@@ -30,7 +29,11 @@ from turnout.subscriptions.index.clauses import Clauses
 from turnout.subscriptions.index.facts import encoded_all, hashes_of, salt_of
 from turnout.subscriptions.index.literal_choice import NOTHING, Prices
 from turnout.subscriptions.index.postings import Entries, SecondaryKeys, joined
-from turnout.subscriptions.model import Subscription
+from turnout.subscriptions.model import (
+    Expiry,
+    ExpiryClock,
+    Subscription,
+)
 
 
 class NumberedLiterals:

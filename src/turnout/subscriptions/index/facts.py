@@ -19,7 +19,9 @@ from numpy.typing import NDArray
 from turnout.conditions.anchor import Anchor, Kind, prober
 from turnout.conditions.leaf import Check
 from turnout.conditions.pattern import Piece, fold, parse_pattern
-from turnout.conditions.required_texts import required_texts
+from turnout.conditions.regex import (
+    required_texts,
+)
 from turnout.conditions.values import (
     span_prefix,
 )

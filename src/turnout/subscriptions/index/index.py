@@ -17,7 +17,7 @@ from turnout.subscriptions.index.flat_messages import Column, FlatMessages, KeyN
 from turnout.subscriptions.index.layers import Deliveries, Layer, Layers, Matches, RecordTimes
 from turnout.subscriptions.index.literal_choice import Costs
 from turnout.subscriptions.model import Subscription
-from turnout.subscriptions.snapshot import Snapshot
+from turnout.subscriptions.past import Snapshot
 from turnout.subscriptions.store import Store
 
 ROWS = 16384

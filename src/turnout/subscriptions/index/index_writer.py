@@ -22,7 +22,7 @@ from turnout.subscriptions.index.literal_choice import Costs
 from turnout.subscriptions.index.manifest import Manifest, SegmentFiles, manifest_path, read_gone, write_gone
 from turnout.subscriptions.index.segment import Segment
 from turnout.subscriptions.model import Changes, Subscription
-from turnout.subscriptions.snapshot import Snapshot
+from turnout.subscriptions.past import Snapshot
 
 T = TypeVar("T")
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import threading
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, TypeAlias
 
+from turnout.base.clocks import TrustedClock
 from turnout.errors import (
     ConfigError,
     MissingExtraError,
@@ -18,7 +20,11 @@ from turnout.errors import (
     SubscriptionInvalidError,
 )
 from turnout.secrets import masked_url
-from turnout.subscriptions.deadline import remaining
+from turnout.subscriptions.lines import PlainLine
+from turnout.subscriptions.model import Subscription
+from turnout.subscriptions.past import Creation, Moment, RecordedMoment, Span, current_actor, due_before
+from turnout.subscriptions.store import remaining
+from turnout.subscriptions.stores._record import kiwis_of, leaf_token, lookup_rows, pair_token
 
 try:
     import psycopg
@@ -225,3 +231,202 @@ def _translated() -> Iterator[None]:
 
 def _text(failure: psycopg.Error) -> str:
     return masked_url(" ".join(f"{failure}".split()) or type(failure).__name__)
+
+
+SCHEMA = (
+    # 1. Ids are compared by their code points, as everywhere in turnout. Leaves and pairs are found by digests, because
+    # an index takes no text as long as a key may be.
+    """
+    CREATE SCHEMA IF NOT EXISTS {schema};
+    CREATE TABLE {schema}.state (
+        one INTEGER PRIMARY KEY CHECK (one = 1),
+        version INTEGER NOT NULL,
+        revision BIGINT NOT NULL,
+        horizon BIGINT NOT NULL,
+        remembered BIGINT NOT NULL
+    );
+    INSERT INTO {schema}.state VALUES (1, 0, 0, 0, 0);
+    CREATE TABLE {schema}.subscription (
+        id TEXT COLLATE "C" PRIMARY KEY,
+        revision BIGINT NOT NULL,
+        record TEXT NOT NULL
+    );
+    CREATE INDEX ON {schema}.subscription (revision);
+    CREATE TABLE {schema}.leaf (
+        digest BYTEA NOT NULL,
+        id TEXT COLLATE "C" NOT NULL,
+        PRIMARY KEY (digest, id)
+    );
+    CREATE TABLE {schema}.metadata (
+        digest BYTEA NOT NULL,
+        id TEXT COLLATE "C" NOT NULL,
+        PRIMARY KEY (digest, id)
+    );
+    CREATE TABLE {schema}.deleted (
+        id TEXT COLLATE "C" PRIMARY KEY,
+        born BIGINT NOT NULL,
+        died BIGINT NOT NULL
+    );
+    CREATE INDEX ON {schema}.deleted (died);
+    CREATE TABLE {schema}.past (
+        id TEXT COLLATE "C" NOT NULL,
+        died BIGINT NOT NULL,
+        born BIGINT NOT NULL,
+        record TEXT NOT NULL,
+        PRIMARY KEY (id, died)
+    );
+    CREATE INDEX ON {schema}.past (died);
+    CREATE TABLE {schema}.moment (
+        revision BIGINT PRIMARY KEY,
+        at BIGINT NOT NULL,
+        actor TEXT NOT NULL
+    );
+    CREATE INDEX ON {schema}.moment (at);
+    """,
+)
+"""One script for each version of the tables, each a step from the one before; ``state.version`` counts them."""
+
+
+_NOW = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
+"""The server's time in microseconds since 1970: one clock for all machines that write."""
+
+
+class PostgresPast:
+    """Statements on the tables of the past; each takes the connection of its caller's transaction.
+
+    Args:
+        statement: makes a statement of a text with ``{schema}`` in it.
+        retention: seconds for which the past is remembered.
+    """
+
+    def __init__(self, statement: Callable[[str], Statement], retention: float) -> None:
+        self._statement = statement
+        self.retention = retention
+        self._server_time = 0.0
+        self._clock = TrustedClock(lambda: self._server_time)
+
+    def _execute(self, connection: Connection, text: str, parameters: tuple[object, ...] = ()) -> Any:
+        return connection.execute(self._statement(text), parameters)
+
+    def note_time(self, connection: Connection, revision: int) -> None:
+        """Record the server's time of a revision, and its actor; a wrong reading does not affect later revisions."""
+        actor = current_actor().replace("\0", "")
+        query = f"INSERT INTO {{schema}}.moment VALUES (%s, {_NOW}, %s)"  # noqa: S608 - no input
+        self._execute(connection, query, (revision, actor))
+
+    def archive(self, connection: Connection, ids: list[str], died: int) -> None:
+        """Remember the present versions of ids, which end at a revision."""
+        if self.retention:
+            query = (
+                "INSERT INTO {schema}.past SELECT id, %s, revision, record FROM {schema}.subscription"
+                " WHERE id = ANY(%s)"
+            )
+            self._execute(connection, query, (died, ids))
+
+    def forget(self, connection: Connection) -> None:
+        """Drop everything older than the retention; see `turnout.subscriptions.stores._sqlite_past.forget`."""
+        newest = "SELECT at FROM {schema}.moment ORDER BY revision DESC LIMIT 1 OFFSET 1"
+        recorded = self._execute(connection, newest).fetchone()
+        self._server_time = self._execute(connection, f"SELECT {_NOW}").fetchone()[0] / 1e6
+        limit = due_before(self._clock, self.retention, recorded[0] if recorded else None)
+        due = (
+            "SELECT max(own.revision) FROM {schema}.moment AS own"
+            " LEFT JOIN {schema}.moment AS before ON before.revision = own.revision - 1"
+            " WHERE own.at <= %s AND coalesce(before.at, own.at) <= %s"
+        )
+        oldest = self._execute(connection, due, (limit, limit)).fetchone()[0]
+        if oldest is not None:
+            self._execute(connection, "UPDATE {schema}.state SET remembered = greatest(remembered, %s)", (oldest,))
+            self._execute(connection, "DELETE FROM {schema}.past WHERE died <= %s", (oldest,))
+            self._execute(connection, "DELETE FROM {schema}.moment WHERE revision < %s", (oldest,))
+
+    def revision_at(self, connection: Connection, moment: Moment) -> int:
+        """Return the revision of a moment.
+
+        Raises:
+            HistoryForgottenError: the store does not know so far back.
+        """
+        first, last, since = self._execute(
+            connection,
+            "SELECT remembered, state.revision, coalesce(at, 0) FROM {schema}.state"
+            " LEFT JOIN {schema}.moment ON remembered > 0 AND moment.revision = remembered",
+        ).fetchone()
+
+        def last_until(at: int) -> int | None:
+            query = "SELECT max(revision) FROM {schema}.moment WHERE at <= %s"
+            revision: int | None = self._execute(connection, query, (at,)).fetchone()[0]
+            return revision
+
+        return Span(first, last, since).revision(moment, last_until)
+
+    def versions(self, connection: Connection, id_: str) -> list[tuple[str, int, int | None]]:
+        """Return the remembered versions of an id, each with its record and the revisions of its beginning and end."""
+        query = (
+            "SELECT record, born, died FROM {schema}.past WHERE id = %s"
+            " UNION ALL SELECT record, revision, NULL FROM {schema}.subscription WHERE id = %s"
+        )
+        rows: list[tuple[str, int, int | None]] = self._execute(connection, query, (id_, id_)).fetchall()
+        return rows
+
+    def remembered(self, connection: Connection) -> int:
+        """Return the oldest revision whose state the store knows."""
+        first: int = self._execute(connection, "SELECT remembered FROM {schema}.state").fetchone()[0]
+        return first
+
+    def recorded(self, connection: Connection, revision: int) -> RecordedMoment | None:
+        """Return the time and the actor of a revision."""
+        query = "SELECT at, actor FROM {schema}.moment WHERE revision = %s"
+        row = self._execute(connection, query, (revision,)).fetchone()
+        return None if row is None else RecordedMoment(*row)
+
+    def births(self, connection: Connection, bounds: str, limits: tuple[str, ...]) -> dict[str, Creation]:
+        """Return the creation of each present version with an id between some bounds."""
+        query = (
+            "SELECT id, subscription.revision, at FROM {schema}.subscription"  # noqa: S608 - no input
+            f" LEFT JOIN {{schema}}.moment USING (revision) WHERE {bounds}"
+        )
+        rows = self._execute(connection, query, limits)
+        return {id_: Creation.of(revision, at) for id_, revision, at in rows}
+
+
+def leaf_digest(key: str, pattern: str, partial: bool) -> bytes:
+    """Return the digest of a leaf."""
+    return _digest(leaf_token(key, pattern, partial))
+
+
+def pair_digest(name: str, value: str) -> bytes:
+    """Return the digest of a pair of metadata."""
+    return _digest(pair_token(name, value))
+
+
+def _digest(token: str) -> bytes:
+    return hashlib.blake2b(token.encode(), digest_size=16).digest()
+
+
+def leaf_digests(subscription: Subscription | PlainLine) -> Iterator[bytes]:
+    """Return the digest of each kiwi leaf."""
+    if isinstance(subscription, PlainLine):
+        return (leaf_digest(key, pattern, partial) for key, pattern, partial, _ in subscription.leaf_rows(""))
+    return (leaf_digest(*kiwi) for kiwi in kiwis_of(subscription.condition))
+
+
+def pair_digests(subscription: Subscription | PlainLine) -> Iterator[bytes]:
+    """Return the digest of each pair of metadata."""
+    return (pair_digest(*pair) for pair in subscription.metadata.items())
+
+
+def recorded_digests(rows: Sequence[tuple[str, str, int]]) -> dict[str, list[tuple[bytes, str]]]:
+    """Return the rows of each index that records of id, record and revision have, sorted."""
+    leaf_rows, pairs = lookup_rows(rows)
+    return {
+        "leaf": sorted((leaf_digest(key, pattern, partial), id_) for key, pattern, partial, id_ in leaf_rows),
+        "metadata": sorted((pair_digest(name, value), id_) for name, value, id_ in pairs),
+    }
+
+
+def digest_rows(
+    chunk: Iterable[tuple[str, Subscription | PlainLine]],
+    digests: Callable[[Subscription | PlainLine], Iterator[bytes]],
+) -> list[tuple[bytes, str]]:
+    """Return the rows of an index, each once and sorted, neighbours together."""
+    return sorted({(digest, id_) for id_, subscription in chunk for digest in digests(subscription)})

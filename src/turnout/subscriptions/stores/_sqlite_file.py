@@ -9,9 +9,12 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self, TypeAlias
 from urllib.parse import quote
 
-from turnout.base.files import private_file
+from turnout.base.files import FileLock, private_file
 from turnout.errors import (
     ConfigError,
     Mistake,
@@ -19,10 +22,158 @@ from turnout.errors import (
     SubscriptionError,
     SubscriptionInvalidError,
 )
-from turnout.subscriptions.deadline import remaining, within
-from turnout.subscriptions.stores._sqlite_address import SqliteAddress
-from turnout.subscriptions.stores._sqlite_identity import OpenedFile, continue_revisions, folder_locked
-from turnout.subscriptions.stores._sqlite_schema import APPLICATION_ID, SCHEMA
+from turnout.subscriptions.store import remaining, within
+from turnout.subscriptions.store_url import SqliteAddress
+from turnout.subscriptions.stores._sqlite_past import note_time
+
+_Inode: TypeAlias = tuple[int, int]
+"""Device and number."""
+
+_COMPANION_ENDS = ("-wal", "-shm")
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedFile:
+    """Open database file, and the files that SQLite keeps next to it.
+
+    Attributes:
+        path: path that it was opened by.
+        inode: inode of the file; None where there was none.
+        companions: the inodes of SQLite's other files, by the end of their names.
+    """
+
+    path: str
+    inode: _Inode | None
+    companions: dict[str, _Inode] = field(default_factory=dict)
+
+    @classmethod
+    def at(cls, path: Path) -> Self:
+        """Return the files that the path names now."""
+        companions = {end: inode for end in _COMPANION_ENDS if (inode := _inode_of(f"{path}{end}")) is not None}
+        return cls(str(path), _inode_of(path), companions)
+
+    def is_there(self) -> bool:
+        """True if the path still names the file."""
+        return self.inode is not None and _inode_of(self.path) == self.inode
+
+    def is_removed(self) -> bool:
+        """True if the path names nothing."""
+        return _inode_of(self.path) is None
+
+    def clear_leftovers(self) -> None:
+        """Take SQLite's files of this one away from the file that has its name now.
+
+        SQLite finds a log by its name alone, and would write its contents over the pages of another file.
+        """
+        for end, inode in self.companions.items():
+            name = Path(f"{self.path}{end}")
+            if _inode_of(name) != inode:
+                continue
+            with suppress(FileNotFoundError):
+                if end == "-wal" and name.stat().st_size:
+                    # Not all of it could be written to the file that it belongs to.
+                    name.replace(f"{name}.replaced")
+                else:
+                    name.unlink()
+
+
+def _inode_of(path: str | Path) -> _Inode | None:
+    try:
+        # Checked before each transaction: a Path takes three times as long.
+        status = os.stat(path)  # noqa: PTH116
+    except FileNotFoundError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+@contextmanager
+def folder_locked(folder: Path) -> Iterator[None]:
+    """Let one process at a time follow a replaced file of the folder."""
+    with FileLock(folder, create=False).acquire(wait=True):
+        yield
+
+
+def continue_revisions(connection: sqlite3.Connection, reached: int) -> int:
+    """Have everyone that follows revisions up to *reached* of another history begin again, in a write transaction.
+
+    The numbers continue above those of the other history, and this file's changes are known from there on only: asked
+    for changes since an earlier revision, it answers with everything. A process that has done so for the same
+    replacement leaves nothing to do for the next one.
+
+    Returns:
+        The revision of the file now.
+    """
+    revision, horizon = connection.execute("SELECT revision, horizon FROM state").fetchone()
+    if horizon <= reached:
+        revision = max(revision, reached) + 1
+        connection.execute("UPDATE state SET revision = ?, horizon = ?", (revision, revision))
+        note_time(connection, revision)
+    return int(revision)
+
+
+APPLICATION_ID = 0x7475726E
+"""The letters "turn" in the file's header, by which ``file`` and we recognise it."""
+
+SCHEMA = (
+    # 1. Bodies are appended in the order of revisions, so bulk loads write them once and in sequence, and the
+    # newest are found from the end. The indexes hold ids as text, because pages are in the order of ids.
+    """
+    CREATE TABLE state (
+        one INTEGER PRIMARY KEY CHECK (one = 1),
+        revision INTEGER NOT NULL,
+        horizon INTEGER NOT NULL
+    );
+    INSERT INTO state VALUES (1, 0, 0);
+    CREATE TABLE subscription (
+        row INTEGER PRIMARY KEY,
+        id TEXT NOT NULL UNIQUE,
+        revision INTEGER NOT NULL,
+        record TEXT NOT NULL
+    );
+    CREATE TABLE leaf (
+        key TEXT NOT NULL,
+        pattern TEXT NOT NULL,
+        partial INTEGER NOT NULL,
+        id TEXT NOT NULL,
+        PRIMARY KEY (key, pattern, partial, id)
+    ) WITHOUT ROWID;
+    CREATE TABLE metadata (
+        name TEXT NOT NULL,
+        value TEXT NOT NULL,
+        id TEXT NOT NULL,
+        PRIMARY KEY (name, value, id)
+    ) WITHOUT ROWID;
+    CREATE TABLE deleted (
+        id TEXT PRIMARY KEY,
+        born INTEGER NOT NULL,
+        died INTEGER NOT NULL
+    ) WITHOUT ROWID;
+    CREATE INDEX deleted_died ON deleted (died);
+    """,
+    # 2. Deleted subscriptions are kept for a while, with the time of each revision. History begins here: what an older
+    # version deleted is not known.
+    """
+    CREATE TABLE moment (
+        revision INTEGER PRIMARY KEY,
+        at INTEGER NOT NULL
+    );
+    CREATE TABLE past (
+        id TEXT NOT NULL,
+        died INTEGER NOT NULL,
+        born INTEGER NOT NULL,
+        record TEXT NOT NULL,
+        PRIMARY KEY (id, died)
+    ) WITHOUT ROWID;
+    CREATE INDEX past_died ON past (died);
+    ALTER TABLE state ADD COLUMN remembered INTEGER NOT NULL DEFAULT 0;
+    UPDATE state SET remembered = revision;
+    INSERT INTO moment SELECT revision, CAST((julianday('now') - 2440587.5) * 86400000000 AS INTEGER) FROM state
+    """,
+    # 3. Author of the change of each revision.
+    "ALTER TABLE moment ADD COLUMN actor TEXT NOT NULL DEFAULT ''",
+)
+"""One script for each version of the schema, each a step from the one before; ``user_version`` counts them."""
+
 
 _log = logging.getLogger(__name__)
 

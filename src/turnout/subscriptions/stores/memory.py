@@ -19,24 +19,27 @@ from turnout.errors import (
     SubscriptionExistsError,
     SubscriptionNotFoundError,
 )
-from turnout.subscriptions.actor import current_actor
-from turnout.subscriptions.audit import AuditEntry, RecordedMoment, Version, audit_entries
-from turnout.subscriptions.destinations import checked
 from turnout.subscriptions.model import Changes, ConditionMatch, Page, Subscription
 from turnout.subscriptions.past import (
     DEFAULT_RETENTION,
+    AuditEntry,
     Creation,
     Moment,
     PastStore,
+    RecordedMoment,
+    Snapshot,
     Span,
+    Version,
+    audit_entries,
+    current_actor,
     due_before,
     now,
     retention_of,
 )
 from turnout.subscriptions.sealing import sealed_all, stored_version
-from turnout.subscriptions.snapshot import Snapshot
 from turnout.subscriptions.store import MAX_LIMIT, Store, StoreBase
 from turnout.subscriptions.tenants import TenantStore, prefix_end
+from turnout.subscriptions.validation import checked
 
 _named: dict[str, MemoryStore] = {}
 _named_lock = Lock()

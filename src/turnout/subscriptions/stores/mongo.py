@@ -23,16 +23,30 @@ from turnout.errors import (
     SubscriptionNotFoundError,
 )
 from turnout.secrets import masked_url
-from turnout.subscriptions.audit import AuditEntry
-from turnout.subscriptions.deadline import remaining
-from turnout.subscriptions.destinations import checked
 from turnout.subscriptions.model import Changes, ConditionMatch, Page, Subscription
-from turnout.subscriptions.past import Creation, Moment, PastStore, SeenRevision
+from turnout.subscriptions.past import AuditEntry, Creation, Moment, PastStore, SeenRevision, Snapshot
 from turnout.subscriptions.sealing import sealed_all, stored_version
-from turnout.subscriptions.snapshot import Snapshot
-from turnout.subscriptions.store import MAX_LIMIT, Store, StoreBase
-from turnout.subscriptions.stores._document import (
+from turnout.subscriptions.store import MAX_LIMIT, Store, StoreBase, remaining
+from turnout.subscriptions.store_url import log_wait, split_url, waits_of
+from turnout.subscriptions.stores._mongo_driver import (
+    TOO_SLOW,
+    Deletions,
+    MongoClient,
+    MongoPast,
+    ServerClock,
+    Tombstones,
+    Turn,
+    Turns,
+    Updates,
+    errors,
+    in_time,
+    parse_uri,
+    soon,
+    translated,
+)
+from turnout.subscriptions.stores._record import (
     document_of,
+    id_maker,
     id_range,
     leaf_id_of,
     leaf_token,
@@ -40,17 +54,8 @@ from turnout.subscriptions.stores._document import (
     sorted_subscriptions,
     subscription_of,
 )
-from turnout.subscriptions.stores._mongo_clock import ServerClock
-from turnout.subscriptions.stores._mongo_deletions import Deletions
-from turnout.subscriptions.stores._mongo_driver import MongoClient, errors, in_time, parse_uri, soon, translated
-from turnout.subscriptions.stores._mongo_past import MongoPast
-from turnout.subscriptions.stores._mongo_tombstones import Tombstones
-from turnout.subscriptions.stores._mongo_turns import TOO_SLOW, Turn, Turns
-from turnout.subscriptions.stores._mongo_updates import Updates
-from turnout.subscriptions.stores._mongo_url import log_wait, waits_of
-from turnout.subscriptions.stores._record import id_maker
-from turnout.subscriptions.stores._url import split_url
 from turnout.subscriptions.tenants import TenantStore
+from turnout.subscriptions.validation import checked
 
 _log = logging.getLogger(__name__)
 

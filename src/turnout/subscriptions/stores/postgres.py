@@ -17,16 +17,26 @@ from turnout.errors import (
     SubscriptionExistsError,
     SubscriptionNotFoundError,
 )
-from turnout.subscriptions.audit import AuditEntry, Version, audit_entries
-from turnout.subscriptions.destinations import checked
+from turnout.subscriptions.lines import PlainLine
 from turnout.subscriptions.model import Changes, ConditionMatch, Page, Subscription
-from turnout.subscriptions.past import Creation, Moment, PastStore, SeenRevision
-from turnout.subscriptions.plain_lines import PlainLine
+from turnout.subscriptions.past import (
+    AuditEntry,
+    Creation,
+    Moment,
+    PastStore,
+    SeenRevision,
+    Snapshot,
+    Version,
+    audit_entries,
+)
 from turnout.subscriptions.sealing import sealed_all, stored_version
-from turnout.subscriptions.snapshot import Snapshot
 from turnout.subscriptions.store import MAX_LIMIT, Store, StoreBase
-from turnout.subscriptions.stores._document import leaf_id_of
-from turnout.subscriptions.stores._postgres_digests import (
+from turnout.subscriptions.store_url import split_url
+from turnout.subscriptions.stores._postgres_driver import (
+    SCHEMA,
+    Connection,
+    Database,
+    PostgresPast,
     digest_rows,
     leaf_digest,
     leaf_digests,
@@ -34,12 +44,9 @@ from turnout.subscriptions.stores._postgres_digests import (
     pair_digests,
     recorded_digests,
 )
-from turnout.subscriptions.stores._postgres_driver import Connection, Database
-from turnout.subscriptions.stores._postgres_past import PostgresPast
-from turnout.subscriptions.stores._postgres_schema import SCHEMA
-from turnout.subscriptions.stores._record import decode_record, decode_records, encode_record, id_maker
-from turnout.subscriptions.stores._url import split_url
+from turnout.subscriptions.stores._record import decode_record, decode_records, encode_record, id_maker, leaf_id_of
 from turnout.subscriptions.tenants import TenantStore, prefix_end
+from turnout.subscriptions.validation import checked
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)

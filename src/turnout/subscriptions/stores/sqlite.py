@@ -17,27 +17,34 @@ from turnout.errors import (
     SubscriptionExistsError,
     SubscriptionNotFoundError,
 )
-from turnout.subscriptions.audit import AuditEntry, Version, audit_entries
-from turnout.subscriptions.destinations import checked
+from turnout.subscriptions.lines import PlainLine
 from turnout.subscriptions.model import Changes, ConditionMatch, Page, Subscription
-from turnout.subscriptions.past import Creation, Moment, PastStore, SeenRevision
-from turnout.subscriptions.plain_lines import PlainLine
+from turnout.subscriptions.past import (
+    AuditEntry,
+    Creation,
+    Moment,
+    PastStore,
+    SeenRevision,
+    Snapshot,
+    Version,
+    audit_entries,
+)
 from turnout.subscriptions.sealing import sealed_all, stored_version
-from turnout.subscriptions.snapshot import Snapshot
 from turnout.subscriptions.store import MAX_LIMIT, Store, StoreBase
+from turnout.subscriptions.store_url import SqliteAddress
 from turnout.subscriptions.stores import _sqlite_past as past
 from turnout.subscriptions.stores._record import decode_record, decode_records, encode_record, id_maker
-from turnout.subscriptions.stores._sqlite_address import SqliteAddress
-from turnout.subscriptions.stores._sqlite_deletions import (
+from turnout.subscriptions.stores._sqlite_file import SqliteFile, continue_revisions
+from turnout.subscriptions.stores._sqlite_past import (
     delete_by_rows,
     delete_by_scan,
     forget_old_deletions,
+    insert_rows,
+    neighbours,
     scan_pays,
 )
-from turnout.subscriptions.stores._sqlite_file import SqliteFile
-from turnout.subscriptions.stores._sqlite_identity import continue_revisions
-from turnout.subscriptions.stores._sqlite_rows import insert_rows, neighbours
 from turnout.subscriptions.tenants import TenantStore, prefix_end
+from turnout.subscriptions.validation import checked
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
