@@ -1,4 +1,4 @@
-"""What becomes of values that are read in one format and written in another; tests compare it with the codecs.
+"""Losses of values that are read in one format and written in another; tests compare them with the codecs.
 
 The form between them is Connect's, so that a pair loses what the reading format has in it and the written one has not.
 """
@@ -107,7 +107,7 @@ BECOME: Final[Mapping[str, Mapping[Feature, str]]] = {
         _F.UNIONS: "refused, but those of Protobuf",
     },
 }
-"""What features become by the format that is written; those that are not named stay what they are."""
+"""Replacements of features by the format that is written; those that are not named are unchanged."""
 
 BECOME_AS_JSON: Final = ("raw", "string")
 """Formats that write texts and bytes as they are, and anything else as JSON."""
@@ -128,7 +128,7 @@ NEEDS_SCHEMA: Final = frozenset({"avro", "jsonSchema", "protobuf", "json with sc
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """What becomes of values that are read in one format and written in another.
+    """Losses of values that are read in one format and written in another.
 
     Attributes:
         notes: what changes, a sentence for each.
