@@ -98,6 +98,20 @@ def test_a_block_of_a_replay_is_checked_likewise() -> None:
         with_sink(route, "{format: json, path: x, value: {format: avro}}")
 
 
+def test_a_schema_that_no_value_fits() -> None:
+    """It is a mistake where no transform comes between, and else a matter of each record."""
+    read = {"format": "avro", "schema": {**AVRO, "fields": [*AVRO["fields"], {"name": "x", "type": "string"}]}}
+    sink = {"value": {"format": "avro", "schema": AVRO}}
+    with pytest.raises(RouteError, match="x: the schema that is written has no such field; leave it out by Replace"):
+        Route.parse(text(read, sink))
+
+    transforms = [{"name": "drop", "type": "ReplaceField$Value", "exclude": "x"}]
+    assert Route.parse(text(read, sink, transforms=transforms)).written
+    assert Route.parse(text(read, {"value": {**sink["value"], "unknownFields": "drop"}})).written
+    with pytest.raises(RouteError, match="x: expected a value, which the schema that is written requires"):
+        Route.parse(text({"format": "avro", "schema": AVRO}, {"value": read}))
+
+
 def test_notes_and_warnings() -> None:
     """What a pair changes is a note at its place, what is probably meant otherwise a warning."""
     route = Route.parse(text({"format": "avro", "schema": AVRO}, {"value": {"format": "msgpack"}}))

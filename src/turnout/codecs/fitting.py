@@ -81,14 +81,9 @@ _WRONG = re.compile(r"Expected `(.*?)`, got `(.*?)`(?: - at `\$\.?(.*)`)?", re.D
 def _in_words(problem: str) -> str:
     """Return a problem that msgspec reports as the path, and the cure."""
     if (found := _UNKNOWN.fullmatch(problem)) is not None:
-        return (
-            f"{_path(found[2], found[1])}: the schema that is written has no such field; leave it out by ReplaceField, "
-            "or let the format do it by unknownFields: drop"
-        )
+        return _unknown(_path(found[2], found[1]))
     if (found := _MISSING.fullmatch(problem)) is not None:
-        return (
-            f"{_path(found[2], found[1])}: expected a value, which the schema that is written requires, found nothing"
-        )
+        return _missing(_path(found[2], found[1]))
     if (found := _WRONG.fullmatch(problem)) is not None:
         where = f"{found[3]}: " if found[3] else ""
         return (
@@ -325,6 +320,39 @@ def problem_of(read: Schema, written: Schema, path: str = "") -> str | None:
     if read.values is not None and written.values is not None:
         return problem_of(read.values, written.values, f"{path}[]")
     return None
+
+
+def misfit_of(read: Schema, written: Schema, *, drops_unknown: bool, path: str = "") -> str | None:
+    """Return why no value of one schema is written as one of the other, as far as the schemas show it.
+
+    >>> misfit_of(Schema("struct"), Schema("struct"), drops_unknown=False) is None
+    True
+    """
+    if read.type != "struct" or written.type != "struct" or {read.name, written.name} & {*UNIONS}:
+        return problem_of(read, written, path)
+    for field in read.fields:
+        name, other = _path(path, field.name), written.field(field.name)
+        if other is None and not drops_unknown:
+            return _unknown(name)
+        problem = None if other is None else misfit_of(field.schema, other, drops_unknown=drops_unknown, path=name)
+        if problem is not None:
+            return problem
+    for field in written.fields:
+        needed = not field.schema.optional and field.schema.default is None and not field.schema.omissible
+        if needed and read.field(field.name) is None:
+            return _missing(_path(path, field.name))
+    return None
+
+
+def _unknown(name: str) -> str:
+    return (
+        f"{name}: the schema that is written has no such field; leave it out by ReplaceField, or let the format do it "
+        "by unknownFields: drop"
+    )
+
+
+def _missing(name: str) -> str:
+    return f"{name}: expected a value, which the schema that is written requires, found nothing"
 
 
 def alike(read: Schema, written: Schema) -> bool:

@@ -106,7 +106,7 @@ class RouteReader:
         files = FileNames(self.folder)
         for path, problem in files.mistakes(self.document):
             self.add(path, problem)
-        written = self._written(checked, key, value, files)
+        written = self._written(checked, key, value, files, is_changed=chain is None or bool(chain.stages))
         if checked is None or key is None or value is None or chain is None or table is None or written is None:
             return None
         self._fields(checked, chain, (key.schema, value.schema), self._unread(transforms, converters))
@@ -185,7 +185,13 @@ class RouteReader:
         return isinstance(errors, dict) and errors.get("registry") == "deadLetter"
 
     def _written(
-        self, checked: RouteDocument | None, key: _Format | None, value: _Format | None, files: FileNames
+        self,
+        checked: RouteDocument | None,
+        key: _Format | None,
+        value: _Format | None,
+        files: FileNames,
+        *,
+        is_changed: bool,
     ) -> _Written | None:
         """Return the formats of what is written, and note what they lose; None without those that are read."""
         if checked is None or key is None or value is None:
@@ -197,7 +203,7 @@ class RouteReader:
                 side: format_
                 for side, of_side in read.items()
                 if (block := getattr(part, side, None)) is not None
-                and (format_ := self._written_format((*path, side), block, of_side, files)) is not None
+                and (format_ := self._written_format((*path, side), block, of_side, files, is_changed)) is not None
             }
 
         sinks: dict[str, WrittenFormats] = {}
@@ -210,11 +216,13 @@ class RouteReader:
         return _Written(sinks, webhooks)
 
     def _written_format(
-        self, path: Path, block: Mapping[str, object], read: _Format, files: FileNames
+        self, path: Path, block: Mapping[str, object], read: _Format, files: FileNames, is_changed: bool
     ) -> Format | None:
         side, dead_letter = str(path[-1]), self._waits_for_no_registry
         try:
-            format_, pair = written_format(block, read.format, side, files, schema=read.schema, dead_letter=dead_letter)
+            format_, pair = written_format(
+                block, read.format, side, files, schema=read.schema, is_changed=is_changed, dead_letter=dead_letter
+            )
         except ConfigError as failure:
             for mistake in failure.mistakes:
                 # Names of settings have dots of their own.
