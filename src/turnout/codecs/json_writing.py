@@ -51,14 +51,15 @@ def texts_of(
         field_form_of: the same of an object's fields, if it differs; a field that becomes `msgspec.UNSET` is omitted.
     """
     errors: dict[int, RecordError] = {}
-    if block.kind == "object" and block.schema is not None and form_of(block.schema).whole:
+    if block.kind == "object":
+        is_whole, forms = _forms_of(block, form_of, field_form_of or form_of)
+        if not is_whole:
+            return _object_texts(block, forms, errors), errors
         block = Block(block.rows, block.schema, values=block.whole())
     if block.kind == "plain":
         form = form_of(block.schema)
         return _texts(_formed(block.values, form, errors), form, errors), errors
-    if block.kind == "mixed":
-        return _mixed_texts(block.mixed_objects, form_of(None), errors), errors
-    return _object_texts(block, _forms_of(block, field_form_of or form_of), errors), errors
+    return _mixed_texts(block.mixed_objects, form_of(None), errors), errors
 
 
 def _object_texts(block: Block, forms: Mapping[Hashable, Form], errors: dict[int, RecordError]) -> list[bytes | None]:
@@ -143,8 +144,10 @@ class _Plan(NamedTuple):
     def of(cls, steps: Sequence[tuple[int, int, int]], prefixes: Sequence[bytes], *, is_whole: bool = False) -> _Plan:
         """Return the plan of one layout."""
         offsets = accumulate(map(len, prefixes), initial=0)
-        numbers: Offsets = np.array([(*step, offset) for step, offset in zip(steps, offsets, strict=False)], np.int64)
-        return cls._with([numbers.reshape(-1, loops.STEP_SIZE)], np.frombuffer(b"".join(prefixes), np.uint8), is_whole)
+        numbers = np.zeros((len(steps), loops.STEP_SIZE), np.int64)
+        for number, (step, offset) in enumerate(zip(steps, offsets, strict=False)):
+            numbers[number] = *step, offset
+        return cls._with([numbers], np.frombuffer(b"".join(prefixes), np.uint8), is_whole)
 
     @classmethod
     def joined(cls, plans: Sequence[_Plan]) -> _Plan:
@@ -264,10 +267,27 @@ def _size_of(spans: Spans) -> int:
     return int((source.offsets[records + 1] - source.offsets[records]).sum())
 
 
-def _forms_of(block: Block, form_of: Callable[[Schema | None], Form]) -> Mapping[Hashable, Form]:
-    if block.schema is None:
-        return dict.fromkeys(block.columns, form_of(None))
-    return {field.name: form_of(field.schema) for field in block.schema.fields}
+def _forms_of(block: Block, form_of: _FormOf, field_form_of: _FormOf) -> tuple[bool, Mapping[Hashable, Form]]:
+    """Return whether objects are converted whole, and the forms of their fields."""
+    schema = block.schema
+    if schema is None:
+        return False, dict.fromkeys(block.columns, field_form_of(None))
+    key = id(schema), form_of, field_form_of
+    known = _forms.get(key)
+    if known is None or known[0] is not schema:
+        if len(_forms) >= _MAX_FORMS:
+            _forms.clear()
+        forms = {field.name: field_form_of(field.schema) for field in schema.fields}
+        known = _forms[key] = schema, (form_of(schema).whole, forms)
+    return known[1]
+
+
+_FormOf: TypeAlias = Callable[[Schema | None], Form]
+
+_MAX_FORMS: Final = 1024
+
+_forms: dict[tuple[int, _FormOf, _FormOf], tuple[Schema, tuple[bool, Mapping[Hashable, Form]]]] = {}
+"""Forms by schema: the hash of a schema of many fields takes longer than a small batch."""
 
 
 def _formed(column: Column, form: Form, errors: dict[int, RecordError]) -> Column:

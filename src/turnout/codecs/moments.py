@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
 from turnout.base.clocks import EPOCH, MILLISECONDS_PER_DAY
-from turnout.base.deferred import DeferredModule
+from turnout.base.deferred import DeferredModule, np
 from turnout.records import Moment
 from turnout.records.text import iso_of
 
@@ -22,8 +22,8 @@ else:
 _FIRST_DAY = date(1970, 1, 1).toordinal()
 _YEAR_1 = (date.min.toordinal() - _FIRST_DAY) * MILLISECONDS_PER_DAY
 _YEAR_10000 = (date.max.toordinal() + 1 - _FIRST_DAY) * MILLISECONDS_PER_DAY
-_MAX_LISTED_MOMENTS = 16
-"""Number of moments up to which they are written one by one."""
+_FEW_MOMENTS = 256
+"""So many moments NumPy writes in less time than Arrow (measured)."""
 _LAST_MILLISECOND = 9_223_372_036_854_775
 """Milliseconds: the last moment, whose microseconds fit into 64 bits."""
 
@@ -128,11 +128,12 @@ def _by_distinct(
 
 
 def _timestamps(column: Sequence[int | None]) -> list[str | None]:
-    if len(column) <= _MAX_LISTED_MOMENTS:
+    present = [moment for moment in column if moment is not None]
+    if present and not _YEAR_1 <= min(present) <= max(present) < _YEAR_10000:
         return [None if moment is None else iso_of(moment) for moment in column]
-    moments = pa.array(column, pa.int64())
-    span = pc.min_max(moments)
-    if span["min"].is_valid and not _YEAR_1 <= span["min"].as_py() <= span["max"].as_py() < _YEAR_10000:
-        return [None if moment is None else iso_of(moment) for moment in column]
-    texts = pc.cast(moments.view(pa.timestamp("ms")), pa.string())
-    return pc.binary_replace_slice(pc.binary_replace_slice(texts, 10, 11, "T"), 23, 23, "Z").to_pylist()  # type: ignore[no-any-return]
+    if len(column) <= _FEW_MOMENTS:
+        texts = iter(np.datetime_as_string(np.array(present, "datetime64[ms]"), timezone="UTC").tolist())
+        return [None if moment is None else next(texts) for moment in column]
+    instants = pa.array(column, pa.int64()).view(pa.timestamp("ms"))
+    with_blank = pc.cast(instants, pa.string())
+    return pc.binary_replace_slice(pc.binary_replace_slice(with_blank, 10, 11, "T"), 23, 23, "Z").to_pylist()  # type: ignore[no-any-return]
