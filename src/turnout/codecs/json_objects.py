@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
 from turnout.base.deferred import np
 from turnout.codecs.codec import Decoded
@@ -14,7 +14,7 @@ from turnout.loops import json as loops
 from turnout.records import Block, Positions
 from turnout.records.block import rows_of
 from turnout.records.spans import SCHEMALESS, Layout, MixedObjects, SpanColumn, SpanKind, Spans, Texts
-from turnout.records.types import Columns, Offsets
+from turnout.records.types import Column, Columns, Offsets
 
 SMALL: Final = 512
 """Of fewer objects of one shape a block costs more than it saves (measured)."""
@@ -190,8 +190,8 @@ def _of_shape(rows: Positions, spans: Spans) -> Block:
     return Block.closed(rows, None, SpanColumn(spans, 0, ANY_VALUE), _columns)
 
 
-def _columns(members: SpanColumn) -> Columns:
-    spans = members.spans
+def _columns(members: Column) -> Columns:
+    spans = cast("SpanColumn", members).spans
     return {name: SpanColumn(spans, slot, ANY_VALUE) for slot, name in enumerate(spans.names or ())}
 
 

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import accumulate
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, cast
 
 import msgspec
 
@@ -222,8 +222,8 @@ class _Fields:
             return [Block.closed(rows, self._schema, members, self._columns)], failed
         return [Block(rows, self._schema, columns={**self._columns(members), **opened})], failed
 
-    def _columns(self, members: SpanColumn) -> Columns:
-        spans = members.spans
+    def _columns(self, members: Column) -> Columns:
+        spans = cast("SpanColumn", members).spans
         return {
             name: SpanColumn(spans, slot, kind or _NO_KIND)
             for slot, (name, kind) in enumerate(zip(self._names, self._kinds, strict=True))

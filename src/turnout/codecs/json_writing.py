@@ -274,12 +274,14 @@ def _forms_of(block: Block, form_of: _FormOf, field_form_of: _FormOf) -> tuple[b
         return False, dict.fromkeys(block.columns, field_form_of(None))
     key = id(schema), form_of, field_form_of
     known = _forms.get(key)
-    if known is None or known[0] is not schema:
-        if len(_forms) >= _MAX_FORMS:
-            _forms.clear()
-        forms = {field.name: field_form_of(field.schema) for field in schema.fields}
-        known = _forms[key] = schema, (form_of(schema).whole, forms)
-    return known[1]
+    if known is not None and known[0] is schema:
+        return known[1]
+    if len(_forms) >= _MAX_FORMS:
+        _forms.clear()
+    forms: Mapping[Hashable, Form] = {field.name: field_form_of(field.schema) for field in schema.fields}
+    found = form_of(schema).whole, forms
+    _forms[key] = schema, found
+    return found
 
 
 _FormOf: TypeAlias = Callable[[Schema | None], Form]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from turnout.base.deferred import np
 from turnout.records.schema import Schema
@@ -104,7 +104,7 @@ class _UnopenedObjects:
     __slots__ = ("members", "open_")
     kind: Final = "object"
 
-    def __init__(self, members: Column, open_: Callable[[Any], Columns]) -> None:
+    def __init__(self, members: Column, open_: Callable[[Column], Columns]) -> None:
         self.members = members
         self.open_ = open_
 
@@ -187,7 +187,7 @@ class Block:
         rows: Positions,
         schema: Schema | None,
         members: Column,
-        opener: Callable[[Any], Columns],
+        opener: Callable[[Column], Columns],
         *,
         checked: bool = True,
     ) -> Block:
