@@ -63,15 +63,9 @@ STEP_SIZE: Final = 4
 
 ANY, STRING, BOOLEAN, NUMBER = 0, 1, 2, 3
 KINDS: Final = {
-    "string": STRING,
-    "boolean": BOOLEAN,
-    "float32": NUMBER,
-    "float64": NUMBER,
-    "int8": 8,
-    "int16": 16,
-    "int32": 32,
-    "int64": 64,
-}
+    "string": STRING, "boolean": BOOLEAN, "float32": NUMBER, "float64": NUMBER,
+    "int8": 8, "int16": 16, "int32": 32, "int64": 64,
+}  # fmt: skip
 """Kind of a field by the type of its schema: that of an integer is the number of its bits."""
 
 _FIELD_SIZE: Final = 5
@@ -468,23 +462,19 @@ def scan_fields(
         for slot in range(first, first + width):
             spans[slot] = absent
             spans[ends + slot] = absent + 4
-        found = 0
-        expected = 0
+        found = expected = 0
         at = offsets[record]
         if data[at] <= 32:
             at = _space_end(data, at)
         more = data[at] == 123
         if more:
-            at += 1
-            if data[at] <= 32:
-                at = _space_end(data, at)
+            at = _space_end(data, at + 1)
             if data[at] == 125:
                 more = False
                 at += 1
         else:
             at = -1
         while more:
-            # The name.
             if data[at] != 34:
                 at = -1
                 break
@@ -512,7 +502,6 @@ def scan_fields(
                         break
                     slot = (slot + 1) & mask
                 at = end + 1
-            # The value.
             if data[at] <= 32:
                 at = _space_end(data, at)
             if data[at] != 58:
@@ -555,7 +544,6 @@ def scan_fields(
                 expected = field + 1
                 if fields[own + 3] == 0:
                     found += 1
-            # What follows.
             if data[at] <= 32:
                 at = _space_end(data, at)
             more = data[at] == 44
@@ -569,10 +557,8 @@ def scan_fields(
                 at = -1
         if at >= 0 and data[at] <= 32:
             at = _space_end(data, at)
-        undecided[record] = 0
-        if at != offsets[record + 1] - 1 or found < fields[2]:
-            undecided[record] = 1
-            left += 1
+        undecided[record] = 1 if at != offsets[record + 1] - 1 or found < fields[2] else 0
+        left += undecided[record]
     return left
 
 
