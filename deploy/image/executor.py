@@ -1,12 +1,15 @@
 """Starts one of Spark's executors on Kubernetes, in a pod made by the driver: what the pod template calls.
 
-The driver says everything in the environment, with names that are Spark's. The process becomes the executor's JVM.
+The driver says everything in the environment, with names that are Spark's. The process becomes the executor's JVM. A
+user without an entry in the list of users gets one for this process and its children: Hadoop's login needs a name.
 """
 
 from __future__ import annotations
 
 import os
+import pwd
 import sys
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -40,6 +43,21 @@ def command(environment: Mapping[str, str], java: str, jars: Path) -> list[str]:
     return [java, *options, f"-Xms{memory}", f"-Xmx{memory}", "-cp", class_path, BACKEND, *arguments]
 
 
+def with_user_name(environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment in which a process's user has a name, whatever its number."""
+    try:
+        pwd.getpwuid(os.getuid())
+    except KeyError:
+        users = Path(tempfile.mkdtemp(prefix="turnout-"), "passwd")
+        entry = f"turnout:x:{os.getuid()}:{os.getgid()}:turnout:/tmp:/usr/sbin/nologin\n"
+        users.write_text(Path("/etc/passwd").read_text(encoding="utf-8") + entry, encoding="utf-8")
+        libraries = " ".join(filter(None, ("libnss_wrapper.so", environment.get("LD_PRELOAD"))))
+        return {
+            **environment, "LD_PRELOAD": libraries, "NSS_WRAPPER_PASSWD": str(users), "NSS_WRAPPER_GROUP": "/etc/group",
+        }  # fmt: skip
+    return dict(environment)
+
+
 def main() -> None:
     """Become the JVM."""
     import pyspark
@@ -51,7 +69,7 @@ def main() -> None:
         words = command(os.environ, java, Path(pyspark.__file__).parent / "jars")
     except KeyError as missing:
         sys.exit(f"this is no executor's pod: {missing.args[0]} is not set")
-    os.execv(java, words)  # noqa: S606 - the Java that was looked for
+    os.execve(java, words, with_user_name(os.environ))  # noqa: S606 - the Java that was looked for
 
 
 if __name__ == "__main__":

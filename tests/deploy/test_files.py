@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import importlib.util
 import json
 import os
 import re
@@ -101,6 +102,25 @@ def test_an_executor_is_started(tmp_path) -> None:
     assert "KubernetesExecutorBackend" in done.stderr + done.stdout
     assert "127.0.0.1:1" in done.stderr + done.stdout
     assert "SPARK_EXECUTOR_MEMORY is not set" in run(sys.executable, script).stderr
+
+
+def test_an_executor_has_a_name(monkeypatch) -> None:
+    """A user whom nobody knows, as of a cluster, has an entry for the process alone; one with a name keeps it."""
+    spec = importlib.util.spec_from_file_location("executor", DEPLOY / "image" / "executor.py")
+    assert spec is not None
+    assert spec.loader is not None
+    executor = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(executor)
+    known = executor.with_user_name({"A": "b"})
+    monkeypatch.setattr(executor.os, "getuid", lambda: 20_042)
+    environment = executor.with_user_name({"LD_PRELOAD": "other.so"})
+    entries = Path(environment["NSS_WRAPPER_PASSWD"]).read_text(encoding="utf-8").splitlines()
+
+    assert known == {"A": "b"}
+    assert environment["LD_PRELOAD"] == "libnss_wrapper.so other.so"
+    assert entries[-1].split(":")[:3] == ["turnout", "x", "20042"]
+    assert entries[:-1] == Path("/etc/passwd").read_text(encoding="utf-8").splitlines()
+    assert "libnss-wrapper" in DOCKERFILE
 
 
 def test_the_image_is_linted() -> None:

@@ -228,8 +228,8 @@ _REMEDIES: Final = (
     (
         re.compile(r"LoginException: java\.lang\.NullPointerException|invalid null input: name"),
         (
-            "the process's user has no entry in /etc/passwd, which Hadoop's login needs: add one for its uid, or run "
-            "as a user that has one"
+            "the user of an executor has no entry in /etc/passwd, which Hadoop's login needs: add one for its uid, or "
+            "run executors as a user that has one"
         ),
     ),
     (

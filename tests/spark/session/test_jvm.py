@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -16,7 +17,7 @@ import pytest
 from py4j.protocol import Py4JNetworkError
 
 from turnout.errors import RunError, StreamError
-from turnout.spark.session.jvm import ending_in_words, how_jvm_ended
+from turnout.spark.session.jvm import JvmOutput, ending_in_words, how_jvm_ended
 
 PROGRAM = """
 import json, pathlib, sys
@@ -91,6 +92,57 @@ except RunError as failure:
     assert done.stdout.startswith("Spark's JVM ended while it started; its own output is above")
     assert len(done.stdout.splitlines()) == 1
     assert "no-number" in done.stderr
+
+
+def test_the_last_lines_of_a_jvm_are_in_the_sentence(tmp_path: Path) -> None:
+    """Where it writes into a log: those since its start, without the places of a trace."""
+    log = tmp_path / "spark.log"
+    log.write_text("of an earlier run\n")
+    output = JvmOutput()
+    assert output.last_lines() == ""
+    output.goes_to(log)
+    assert output.last_lines() == ""
+    with log.open("a") as file:
+        file.write("first\nsecond\njava.lang.OutOfMemoryError: Java heap\n\tat a.b.C\n\n\t... 3 more\nfourth\n")
+
+    assert output.last_lines() == (
+        f"; its last lines in {log}: second | java.lang.OutOfMemoryError: Java heap | fourth"
+    )
+    log.unlink()
+    assert output.last_lines().startswith("; its output cannot be read: ")
+
+
+NAMELESS = """
+import os, sys
+from turnout.spark.session.build import build_session
+
+spark = build_session("nameless", master="local[1]")
+users = spark._jvm.org.apache.hadoop.security.UserGroupInformation
+spark.range(3).write.parquet(sys.argv[1])
+print(os.getuid(), users.getCurrentUser().getShortUserName(), spark.sparkContext.sparkUser())
+print(spark.read.parquet(sys.argv[1]).count(), spark._jvm.System.getProperty("user.name"))
+"""
+
+
+@pytest.mark.parametrize(("variables", "name"), [({}, "turnout"), ({"HADOOP_USER_NAME": "ann"}, "ann")])
+def test_a_user_without_an_entry(tmp_path: Path, scratch: Path, variables: dict[str, str], name: str) -> None:
+    """A number that the list of users does not have, as a container's, runs Spark and writes files."""
+    if os.getuid() != 0 or shutil.which("setpriv") is None:
+        pytest.skip("only root starts a process of another user: run the test as root, with setpriv")
+    for folder in (tmp_path, scratch):
+        folder.chmod(0o777)
+    # It reads what root has, as the interpreter, and may write nothing of it.
+    rights = ["--clear-groups", "--inh-caps", "+dac_read_search", "--ambient-caps", "+dac_read_search"]
+    command = ["setpriv", "--reuid", "20042", "--regid", "0", *rights, sys.executable, "-c", NAMELESS]
+    kept = {key: value for key, value in os.environ.items() if key not in ("LOGNAME", "USER", "HOME", "XDG_CACHE_HOME")}
+    environment = {**kept, "HOME": "/", "TMPDIR": str(scratch), "XDG_CACHE_HOME": str(scratch), **variables}
+
+    done = subprocess.run(
+        [*command, str(tmp_path / "out")], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [f"20042 {name} {name}", f"3 {name}"]
 
 
 OUTLIVED = """

@@ -30,6 +30,7 @@ from turnout.runtime.java import Java, counts_jars_twice, run_error, use_java
 from turnout.spark.endpoints import SparkEndpoint, endpoint_of, reads_splits, stays_open
 from turnout.spark.session.daemon import ROUTES_ONLY
 from turnout.spark.session.jvm import (
+    OUTPUT,
     connect,
     forget_jvm,
     how_jvm_ended,
@@ -532,6 +533,7 @@ def _children_write_to(log: Path | None) -> Iterator[None]:
     saved = {}
     try:
         with append_privately(log) as file:
+            OUTPUT.goes_to(log)
             for number, stream in streams.items():
                 stream.flush()
                 saved[number] = os.dup(number)

@@ -1,12 +1,17 @@
 """JVM of this process: its start, protection from signals meant for the run, and the reason of its end.
 
 Its settings are in a file, as all users of a machine can read the command lines of its processes.
+
+A user without an entry in the list of users, as a container's of any number, has a name and a home in the JVM all the
+same: Hadoop's login and Ivy would fail without them.
 """
 
 from __future__ import annotations
 
+import getpass
 import logging
 import os
+import pwd
 import re
 import shlex
 import shutil
@@ -31,6 +36,7 @@ from pyspark.errors import PySparkException, PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from turnout.base.files import scratch_folder
+from turnout.base.terminal import printable_lines
 from turnout.errors import MissingExtraError, RunError, TurnoutError
 from turnout.runtime.java import in_one_line, run_error
 
@@ -127,6 +133,16 @@ def own_address(session: SparkSession) -> str:
 _LAST_BREATH_SECONDS = 5.0
 """Connections break before the process has ended."""
 
+_LAST_LINES = 3
+_LAST_BYTES = 4_000
+"""The end of the JVM's output that a message about its end carries."""
+
+_FRAMES = ("at ", "... ")
+"""Beginnings of the lines of a trace that say where, and not what."""
+
+_NAMELESS = "turnout"
+"""Name of a user who has none."""
+
 _Launch: TypeAlias = Callable[..., Any]
 """`subprocess.Popen`, or a function that PySpark calls in its place."""
 
@@ -220,6 +236,42 @@ def how_jvm_ended(spark: SparkSession, failure: BaseException | None = None) -> 
         return f"with exit code {code}"
 
 
+class JvmOutput:
+    """Output of this process's JVM, for messages about its end.
+
+    Attributes:
+        log: file that the JVM appends to; None if it writes to this process's own output.
+    """
+
+    def __init__(self) -> None:
+        self.log: Path | None = None
+        self._start = 0
+
+    def goes_to(self, log: Path) -> None:
+        """Remember the file that a JVM that is started next appends to."""
+        self.log = log
+        self._start = log.stat().st_size
+
+    def last_lines(self) -> str:
+        """Return its last lines since its start, as the rest of a sentence; "" without a file, and without lines."""
+        if self.log is None:
+            return ""
+        try:
+            with self.log.open("rb") as file:
+                size = file.seek(0, os.SEEK_END)
+                file.seek(max(self._start, size - _LAST_BYTES))
+                text = file.read().decode(errors="replace")
+        except OSError as failure:
+            return f"; its output cannot be read: {failure}"
+        stripped = (line.strip() for line in text.splitlines())
+        lines = [line for line in stripped if line and not line.startswith(_FRAMES)][-_LAST_LINES:]
+        return f"; its last lines in {self.log}: {printable_lines([' | '.join(lines)])}" if lines else ""
+
+
+OUTPUT = JvmOutput()
+"""Output of the one JVM that a process has."""
+
+
 def forget_jvm(spark: SparkSession) -> None:
     """Let PySpark start another JVM in this process where the session's has ended."""
     context = getattr(spark, "sparkContext", None)
@@ -261,10 +313,45 @@ def launch_jvm(settings: Mapping[str, str]) -> None:
         return
     with scratch_folder("launch") as folder, _arguments(folder / "spark.properties", settings), _killed_on_failure():
         try:
+            name = _name_of_nameless_user()
+            if name:
+                _give_name(name)
             SparkContext._ensure_initialized()  # noqa: SLF001 - a SparkContext's first step
+            if name:
+                users = SparkContext._jvm.org.apache.hadoop.security.UserGroupInformation  # type: ignore[union-attr] # noqa: SLF001
+                users.setLoginUser(users.createRemoteUser(os.environ["SPARK_USER"]))
         except PySparkRuntimeError as failure:
-            words = "Spark's JVM ended while it started; its own output is above, or in the run's log"
-            raise RunError(f"{words} ({in_one_line(failure)})") from failure
+            words = "Spark's JVM ended while it started"
+            tail = OUTPUT.last_lines() or "; its own output is above"
+            raise RunError(f"{words}{tail} ({in_one_line(failure)})") from failure
+
+
+def _give_name(name: str) -> None:
+    """Have a JVM that is started next know the user by a name, and the home where one can be written."""
+    # Spark's own, which it looks up otherwise.
+    os.environ.setdefault("SPARK_USER", name)
+    home = os.environ.get("HOME", "")
+    if not Path(home).is_absolute() or not os.access(home, os.W_OK):
+        home = tempfile.gettempdir()
+    options = [os.environ.get("SPARK_SUBMIT_OPTS", ""), f"-Duser.name={shlex.quote(name)}"]
+    os.environ["SPARK_SUBMIT_OPTS"] = " ".join([*options, f"-Duser.home={shlex.quote(home)}"]).strip()
+
+
+def _name_of_nameless_user() -> str:
+    """Return a name for this process's user if the list of users has none; "" if it has.
+
+    Variables of the environment that name a user, as LOGNAME, win.
+    """
+    try:
+        pwd.getpwuid(os.getuid())
+    except KeyError:
+        pass
+    else:
+        return ""
+    try:
+        return os.environ.get("HADOOP_USER_NAME") or getpass.getuser()
+    except (KeyError, OSError):
+        return _NAMELESS
 
 
 @contextmanager
@@ -362,7 +449,9 @@ def ending_in_words(name: str, spark: SparkSession, checkpoint: Path | None) -> 
             raise
         ended = how_jvm_ended(spark, failure)
         if ended is not None:
-            raise RunError(f"{heading}: Spark's JVM ended {ended}; {_AGAIN}") from failure
+            # One that was killed has said nothing of it.
+            tail = "" if ended == "by SIGKILL" else OUTPUT.last_lines()
+            raise RunError(f"{heading}: Spark's JVM ended {ended}{tail}; {_AGAIN}") from failure
         if isinstance(failure, PySparkException | Py4JError | OSError):
             raise run_error(heading, failure) from failure
         raise
