@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
-from ipaddress import ip_network
+from ipaddress import IPv4Address, IPv6Address, ip_network
 from typing import Any
 
 import pytest
@@ -37,6 +37,28 @@ PRIVATE = (
     "64:ff9b::7f00:1",
     "2002:7f00:1::",
     "2001:db8::1",
+    "192.0.0.9",
+    "192.0.0.255",
+    "192.88.99.1",
+    "192.175.48.1",
+    "198.18.0.1",
+    "203.0.113.1",
+    "fec0::1",
+    "feff::1",
+    "3fff::1",
+    "3fff:fff::1",
+    "5f00::1",
+    "100::1",
+    "100:0:0:1::1",
+    "64:ff9b:1::1",
+    "2001::1",
+    "2001:1::1",
+    "2620:4f:8000::1",
+    "::1.1.1.1",
+    "::ffff:192.0.0.9",
+    "64:ff9b::192.0.0.9",
+    "2002:c000:9::1",
+    "4000::1",
 )
 
 
@@ -46,11 +68,42 @@ def test_private(address: str) -> None:
     assert AddressGuard().problem(address) is not None
 
 
-@pytest.mark.parametrize("address", ["1.1.1.1", "2606:4700:4700::1111", "::ffff:1.1.1.1", "64:ff9b::101:101"])
+@pytest.mark.parametrize(
+    "address",
+    [
+        "1.1.1.1",
+        "192.0.1.1",
+        "198.20.0.1",
+        "223.255.255.255",
+        "2001:200::1",
+        "2606:4700:4700::1111",
+        "3ffe::1",
+        "3fff:1000::1",
+        "::ffff:1.1.1.1",
+        "64:ff9b::101:101",
+        "2002:101:101::1",
+    ],
+)
 def test_public(address: str) -> None:
     """Public addresses are reached with TLS, and only then."""
     assert AddressGuard().problem(address) is None
     assert AddressGuard().problem(address, encrypted=False) is not None
+
+
+@pytest.mark.parametrize("address", PRIVATE[::3])
+def test_python_has_no_say(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the running version of Python holds for global changes no answer: networks are compared with our table."""
+    for kind in (IPv4Address, IPv6Address):
+        for name, value in {
+            "is_global": True,
+            "is_private": False,
+            "is_reserved": False,
+            "is_multicast": False,
+        }.items():
+            monkeypatch.setattr(kind, name, property(lambda _, value=value: value))
+
+    assert AddressGuard().problem(address) is not None
+    assert AddressGuard().problem("1.1.1.1") is None
 
 
 @pytest.mark.parametrize("host", ["127.1", "2130706433", "0177.0.0.1", "127.0.0.1", "[::1]", "[::ffff:127.0.0.1]"])

@@ -19,7 +19,55 @@ Network = IPv4Network | IPv6Network
 
 _REMEMBERED = 10_000
 _UNKNOWN = ""
-_NAT64 = IPv6Network("64:ff9b::/96")
+
+_SPECIAL_V4: Final = tuple(
+    map(
+        IPv4Network,
+        (
+            "0.0.0.0/8",  # this network
+            "10.0.0.0/8",  # private use
+            "100.64.0.0/10",  # shared address space
+            "127.0.0.0/8",  # loopback
+            "169.254.0.0/16",  # link-local
+            "172.16.0.0/12",  # private use
+            "192.0.0.0/24",  # IETF protocol assignments: DS-Lite, NAT64 discovery, dummy and anycast addresses
+            "192.0.2.0/24",  # documentation
+            "192.31.196.0/24",  # AS112
+            "192.52.193.0/24",  # automatic multicast tunnelling
+            "192.88.99.0/24",  # 6to4 relays
+            "192.168.0.0/16",  # private use
+            "192.175.48.0/24",  # AS112
+            "198.18.0.0/15",  # benchmarks
+            "198.51.100.0/24",  # documentation
+            "203.0.113.0/24",  # documentation
+            "224.0.0.0/4",  # multicast
+            "240.0.0.0/4",  # reserved, and the limited broadcast
+        ),
+    )
+)
+"""IANA IPv4 Special-Purpose Address Registry, and multicast. Also those that are globally reachable: no endpoint is
+an anycast service of the network. Our own table: that of `ipaddress` differs between versions of Python."""
+
+_GLOBAL_UNICAST: Final = IPv6Network("2000::/3")
+"""The only network from which IANA has assigned global unicast addresses: loopback, unique local, link-local and
+site-local (fec0::/10) addresses, multicast and all that is reserved are outside."""
+
+_SPECIAL_V6: Final = tuple(
+    map(
+        IPv6Network,
+        (
+            "2001::/23",  # IETF protocol assignments: Teredo, benchmarks, ORCHID, drone identifiers
+            "2001:db8::/32",  # documentation
+            "2620:4f:8000::/48",  # AS112
+            "3fff::/20",  # documentation
+        ),
+    )
+)
+"""IANA IPv6 Special-Purpose Address Registry, inside of global unicast; 6to4 is judged by its embedded address."""
+
+_MAPPED: Final = IPv6Network("::ffff:0:0/96")
+_NAT64: Final = IPv6Network("64:ff9b::/96")
+_SIX_TO_FOUR: Final = IPv6Network("2002::/16")
 
 
 class ForbiddenAddressError(OSError):
@@ -85,16 +133,18 @@ def _embedded(address: Address) -> IPv4Address | None:
     """Return the IPv4 address that an IPv6 address leads to, by mapping, 6to4 or NAT64."""
     if isinstance(address, IPv4Address):
         return None
-    if address in _NAT64:
+    if address in _NAT64 or address in _MAPPED:
         return IPv4Address(int(address) & 0xFFFFFFFF)
-    return address.ipv4_mapped or address.sixtofour
+    return IPv4Address(int(address) >> 80 & 0xFFFFFFFF) if address in _SIX_TO_FOUR else None
 
 
 def _is_public(address: Address) -> bool:
-    if isinstance(address, IPv6Address) and (address.ipv4_mapped is not None or address in _NAT64):
+    if isinstance(address, IPv4Address):
+        return not any(address in network for network in _SPECIAL_V4)
+    if address in _NAT64 or address in _MAPPED:
         # Its embedded address says it.
         return True
-    return address.is_global and not address.is_multicast and not address.is_reserved
+    return address in _GLOBAL_UNICAST and not any(address in network for network in _SPECIAL_V6)
 
 
 class GuardedResolver(AbstractResolver):
