@@ -16,7 +16,13 @@ from hypothesis import strategies as st
 from standardwebhooks import Webhook
 
 from turnout.delivery.requests import Signer, message_id, order_key, request_of
-from turnout.subscriptions.delivery_settings import BodyFormat, DeliverySettings, secret_bytes
+from turnout.subscriptions.delivery_settings import (
+    BodyFormat,
+    DeliverySettings,
+)
+from turnout.subscriptions.signing_secrets import (
+    secret_bytes,
+)
 
 STORED = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 HEADERS = {"ce_type": ["order.new"], "ce_subject": ['a "b" % ü'], "ce_data": ["x"], "Other": ["y"]}
@@ -37,6 +43,23 @@ def test_standard() -> None:
     assert headers["webhook-id"] == "msg_1"
     assert request("standard", b"\xff")[0]["Content-Type"] == "application/octet-stream"
     assert request("standard", b"x", {"content-type": ["text/x"]})[0]["Content-Type"] == "text/x"
+
+
+def test_headers_of_the_settings() -> None:
+    """They are sent in place of turnout's own of the same name, whose case does not matter; a CloudEvent has its
+    own type."""
+    own = {"user-agent": "desk", "content-type": "text/x"}
+
+    def names(format_: BodyFormat) -> dict[str, list[str]]:
+        headers, _ = request_of(DeliverySettings(format=format_, headers=own), "m", {}, b"{}", lambda: STORED, "s")
+        found: dict[str, list[str]] = {}
+        for name, text in headers.items():
+            found.setdefault(name.lower(), []).append(text)
+        return found
+
+    assert names("standard") == {"user-agent": ["desk"], "content-type": ["text/x"], "webhook-id": ["m"]}
+    assert names("cloudevents-binary")["content-type"] == ["text/x"]
+    assert names("cloudevents-structured")["content-type"] == ["application/cloudevents+json"]
 
 
 def test_binary() -> None:
@@ -85,6 +108,7 @@ def test_ids() -> None:
         ("value.a", b"[" * 100_000, ""),
         ("value.a", b"\xff", ""),
         ("header.Other", b"", "y"),
+        ("header.oTHER", b"", "y"),
         ("header.None", b"", ""),
     ],
 )

@@ -9,7 +9,9 @@ import pytest
 
 from turnout.errors import ConfigError, MissingExtraError
 from turnout.subscriptions import Subscription, open_store
-from turnout.subscriptions.delivery_settings import DeliverySettings, HiddenSecret, PlainSecret, new_secret
+from turnout.subscriptions.delivery_settings import (
+    DeliverySettings,
+)
 from turnout.subscriptions.sealing import (
     SECRET_KEY,
     SECRET_KEY_FILE,
@@ -19,6 +21,11 @@ from turnout.subscriptions.sealing import (
     opened_secrets,
     resealed,
     secret_keys,
+)
+from turnout.subscriptions.signing_secrets import (
+    HiddenSecret,
+    PlainSecret,
+    new_secret,
 )
 
 SECRET = PlainSecret(new_secret())

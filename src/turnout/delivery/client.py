@@ -1,4 +1,4 @@
-"""HTTP client of the dispatcher: POST over kept connections, with limits of time and size, and without redirects.
+"""HTTP client of the dispatcher: requests over kept connections, with limits of time and size, and without redirects.
 
 Our own, as a general client spends most of a delivery's time: `docs/decisions/0030-a-client-for-webhooks.md`.
 """
@@ -9,7 +9,7 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, Self, TypeVar, cast
 
 from aiohappyeyeballs import AddrInfoType, start_connection
@@ -31,7 +31,7 @@ _REMEMBERED: Final = 10_000
 _NEXT_ADDRESS_SECONDS: Final = 0.25
 
 T = TypeVar("T")
-_Origin = tuple[bool, str, int]
+_Origin = tuple[bool, str, int, ssl.SSLContext | None]
 
 
 class Client:
@@ -74,7 +74,15 @@ class Client:
         await asyncio.sleep(0)
 
     async def post(
-        self, target: Target, headers: Mapping[str, str], body: bytes, *, timeout: float, max_response: int
+        self,
+        target: Target,
+        headers: Mapping[str, str],
+        body: bytes,
+        *,
+        timeout: float,
+        max_response: int,
+        owner: str = "",
+        wants_content: bool = False,
     ) -> Response:
         """Send a request and wait for its response; the arguments are those of `send`."""
         outcome: asyncio.Future[Response] = self._loop.create_future()
@@ -83,7 +91,16 @@ class Client:
             if not outcome.done():
                 outcome.set_result(response)
 
-        self.send(target, headers, body, timeout=timeout, max_response=max_response, done=done)
+        self.send(
+            target,
+            headers,
+            body,
+            timeout=timeout,
+            max_response=max_response,
+            done=done,
+            owner=owner,
+            wants_content=wants_content,
+        )
         return await outcome
 
     def send(
@@ -96,6 +113,7 @@ class Client:
         max_response: int,
         done: Callable[[Response], None],
         owner: str = "",
+        wants_content: bool = False,
     ) -> None:
         """Send a request; *done* gets its response, or a failure if there is none.
 
@@ -107,13 +125,16 @@ class Client:
             max_response: bytes that are read of the response's body; the connection is closed if there are more.
             done: called once, never before this returns; not called if the client is closed before.
             owner: tenant of the request, whose look-ups of names are limited together; "" for none.
+            wants_content: whether the response has its headers and its whole body.
         """
         try:
             request = target.request(headers, body)
         except ValueError as problem:
-            self._loop.call_soon(done, Response.failure(problem))
+            self._loop.call_soon(done, Response.failure(problem, is_sent=False))
             return
-        exchange = Exchange(target, request, timeout, self._loop.time() + timeout, max_response, done, owner)
+        exchange = Exchange(
+            target, request, timeout, self._loop.time() + timeout, max_response, done, owner, wants_content
+        )
         kept = self._kept.get(target.origin)
         if kept:
             kept.pop().begin(exchange)
@@ -169,7 +190,9 @@ class Client:
             raise ForbiddenAddressError(problem)
         addresses = await self._addresses(target, owner)
         connected = await start_connection(addresses, happy_eyeballs_delay=_NEXT_ADDRESS_SECONDS)
-        secure: dict[str, Any] = {"ssl": self._tls, "server_hostname": target.host} if target.is_encrypted else {}
+        secure: dict[str, Any] = {}
+        if target.is_encrypted:
+            secure = {"ssl": target.tls or self._tls, "server_hostname": target.host}
         try:
             _, connection = await self._loop.create_connection(
                 lambda: Connection(target, self), sock=connected, **secure
@@ -223,6 +246,7 @@ class Exchange:
         max_response: bytes that are read of the body.
         done: called once with the outcome, and never before the call that sent the request has returned.
         owner: tenant of the request; "" for none.
+        wants_content: whether the response has its headers and its whole body.
     """
 
     target: Target
@@ -232,6 +256,7 @@ class Exchange:
     max_response: int
     done: Callable[[Response], None]
     owner: str = ""
+    wants_content: bool = False
 
     @property
     def late(self) -> Response:
@@ -283,7 +308,7 @@ class Connection(asyncio.BufferedProtocol):
             exchange.done(Response.failure(_CLOSED))
             return
         self._exchange = exchange
-        self._reader.begin(exchange.max_response)
+        self._reader.begin(exchange.max_response, wants_content=exchange.wants_content)
         self._set_deadline(exchange.deadline)
         self._transport.write(exchange.request)
 
@@ -385,12 +410,16 @@ class Response:
         retry_after: value of Retry-After.
         error: the failure; the beginning of the body of a response that is no success.
         is_sent: False if no request could be made, which says nothing about the endpoint.
+        headers: headers by their names in lower case; none unless they were asked for.
+        body: body as far as it was read; empty unless it was asked for.
     """
 
     status: int | None
     retry_after: str = ""
     error: str = ""
     is_sent: bool = True
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes = b""
 
     @property
     def is_success(self) -> bool:
@@ -406,20 +435,23 @@ class Response:
 class ResponseReader:
     """Reads the responses of one connection, one after the other.
 
-    Nothing is kept of headers but Retry-After, and nothing of bodies but the beginning: an endpoint cannot make it
-    use memory.
+    Unless the content is asked for, nothing is kept of headers but Retry-After, and nothing of bodies but the
+    beginning: an endpoint cannot make it use memory.
     """
 
     def __init__(self) -> None:
         self._parser = HttpResponseParser(self)
         self.begin(0)
 
-    def begin(self, max_body: int) -> None:
+    def begin(self, max_body: int, *, wants_content: bool = False) -> None:
         """Expect the next response.
 
         Args:
             max_body: bytes of its body that are read.
+            wants_content: whether its headers and its body are kept.
         """
+        self._headers: dict[str, str] | None = {} if wants_content else None
+        self._kept = max(max_body, _KEPT_BYTES) if wants_content else _KEPT_BYTES
         self._max_body = max_body
         self._left = max_body + _HEAD
         self._status = 0
@@ -455,10 +487,13 @@ class ResponseReader:
         return self._response() if self._status and not self._has_end else None
 
     def _response(self) -> Response:
-        if self._status < 300:
+        if self._status < 300 and self._headers is None:
             return Response(self._status)
-        text = self._body[:_KEPT_BYTES].decode("utf-8", "replace")
-        return Response(self._status, self._retry_after[:100].decode("latin-1"), text)
+        text = "" if self._status < 300 else self._body[:_KEPT_BYTES].decode("utf-8", "replace")
+        retry_after = self._retry_after[:100].decode("latin-1")
+        if self._headers is None:
+            return Response(self._status, retry_after, text)
+        return Response(self._status, retry_after, text, headers=self._headers, body=self._body)
 
     # -- called by the parser
 
@@ -476,6 +511,8 @@ class ResponseReader:
             self._has_end = True
         elif lowered == b"retry-after":
             self._retry_after = value
+        if self._headers is not None:
+            self._headers.setdefault(lowered.decode("latin-1"), value.decode("latin-1").strip())
 
     def on_headers_complete(self) -> None:
         """Take the status of a final response; others, as 103, precede it."""
@@ -486,14 +523,16 @@ class ResponseReader:
             self._status = status
         else:
             self._has_end, self._retry_after = False, b""
+            if self._headers is not None:
+                self._headers = {}
 
     def on_body(self, body: bytes) -> None:
         """Take a part of the body."""
         if self._is_whole:
             return
         self._length += len(body)
-        if len(self._body) < _KEPT_BYTES:
-            self._body += body[:_KEPT_BYTES]
+        if len(self._body) < self._kept:
+            self._body += body[: self._kept - len(self._body)]
 
     def on_message_complete(self) -> None:
         """Note that the response is whole."""
@@ -511,16 +550,23 @@ class Target:
         host: name or address, without brackets.
         port: the port.
         head: request line and Host.
+        tls: context of its connections, with a client's certificate; None for that of all others.
     """
 
     url: URL
     host: str
     port: int
     head: str
+    tls: ssl.SSLContext | None = None
 
     @classmethod
-    def of(cls, url: URL) -> Self:
+    def of(cls, url: URL, *, method: str = "POST", tls: ssl.SSLContext | None = None) -> Self:
         """Take a URL apart.
+
+        Args:
+            url: URL of the requests.
+            method: method of the requests.
+            tls: context of its connections, with a client's certificate; None for that of all others.
 
         Raises:
             ValueError: it has no host, or a character that would end the request line.
@@ -528,11 +574,11 @@ class Target:
         host, port = url.raw_host, url.port
         if not host or port is None or url.scheme not in ("http", "https"):
             raise ValueError("expected http:// or https:// and a host")
-        path = url.raw_path_qs
-        head = f"POST {path if path.startswith('/') else f'/{path}'} HTTP/1.1\r\nHost: {url.host_port_subcomponent}\r\n"
+        path = url.raw_path_qs if url.raw_path_qs.startswith("/") else f"/{url.raw_path_qs}"
+        head = f"{method} {path} HTTP/1.1\r\nHost: {url.host_port_subcomponent}\r\n"
         if not head.isascii() or head.count(" ") != 3 or _breaks(head) != 2:
             raise ValueError("expected visible ASCII characters, and others percent-encoded")
-        return cls(url, host.rstrip("."), port, head)
+        return cls(url, host.rstrip("."), port, head, tls)
 
     @property
     def is_encrypted(self) -> bool:
@@ -540,9 +586,9 @@ class Target:
         return self.url.scheme == "https"
 
     @property
-    def origin(self) -> tuple[bool, str, int]:
-        """Key of the connections that may be used for it."""
-        return self.is_encrypted, self.host, self.port
+    def origin(self) -> _Origin:
+        """Key of the connections that may be used for it: those with another certificate are others."""
+        return self.is_encrypted, self.host, self.port, self.tls
 
     def request(self, headers: Mapping[str, str], body: bytes) -> bytes:
         r"""Return the bytes of a request.

@@ -13,17 +13,19 @@ import contextlib
 import logging
 import random
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Final, TypeVar
 
 from turnout.base.background import Tasks, keep_running
 from turnout.base.plural import plural
-from turnout.delivery.client import GONE, Client, Response
+from turnout.delivery.access import NO_HEADERS, Access
+from turnout.delivery.client import GONE, Client, Response, Target
 from turnout.delivery.failures import DeliveryCounts, Failures
 from turnout.delivery.lane import Delivery, EndpointStatus, Lane, LastResponse
 from turnout.delivery.queue import AttemptLog, DeliveryQueue, QueuedMessage
-from turnout.delivery.requests import order_key, request_of, signed
+from turnout.delivery.requests import merged_headers, order_key, request_of, signed
 from turnout.delivery.settings import Capacity, Lanes
 from turnout.errors import StoreUnavailableError, TurnoutError, message_of
 from turnout.subscriptions.tenants import tenant_of
@@ -31,6 +33,7 @@ from turnout.subscriptions.tenants import tenant_of
 _log = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
 
+_UNAUTHORIZED: Final = 401
 _SERVER_SECONDS: Final = 1.0
 _LONGEST_SERVER_SECONDS: Final = 30.0
 _PARK_SECONDS: Final = (1.0, 60.0)
@@ -218,15 +221,19 @@ class Dispatcher:
 
     def _send(self, lane: Lane, delivery: Delivery) -> None:
         """Send one request, whose outcome `_answered` gets with a later turn of the loop."""
+        self._make(lane, delivery, partial(self._send_request, lane, delivery))
+
+    def _make(self, lane: Lane, delivery: Delivery, send: Callable[[], None]) -> None:
+        """Make a request and send it; a record of which none can be made is its own failure."""
         try:
-            self._send_request(lane, delivery)
-        except Exception as failure:  # noqa: BLE001 - a record of which no request can be made is its own failure
+            send()
+        except Exception as failure:  # noqa: BLE001 - whatever it is
             _log.warning("%s: no request for the message %s", self._queue.name, delivery.sequence, exc_info=failure)
             problem = f"no request can be made of it: {type(failure).__name__}: {failure}"
             self._loop.call_soon(self._answered, lane, delivery, Response.failure(problem, is_sent=False))
 
     def _send_request(self, lane: Lane, delivery: Delivery) -> None:
-        endpoint, settings = lane.endpoint, lane.settings
+        endpoint = lane.endpoint
         if not self._queue.is_ours(delivery.message):
             self._loop.call_soon(self._abandon, lane, delivery)
             return
@@ -239,18 +246,43 @@ class Dispatcher:
             refusal = Response.failure(endpoint.problem)
             self._loop.call_soon(done, refusal)
             return
-        message, identity = delivery.message, self._failures.identity(delivery)
+        access, target = endpoint.access, endpoint.target
+        secret = NO_HEADERS if access is None else access.headers()
+        if secret is not None:
+            self._post(lane, delivery, target, secret)
+        elif access is not None:
+            self._tasks.start(self._send_with_token(lane, delivery, target, access))
+
+    async def _send_with_token(self, lane: Lane, delivery: Delivery, target: Target, access: Access) -> None:
+        """Send a request after an exchange for a token; that there is none is a failure of the endpoint."""
+        try:
+            secret = await access.awaited_headers(tenant_of(delivery.subscription))
+        except Exception as failure:  # noqa: BLE001 - without an outcome the delivery would wait for ever
+            self._answered(lane, delivery, Response.failure(message_of(failure)))
+        else:
+            self._make(lane, delivery, partial(self._post, lane, delivery, target, secret))
+
+    def _post(self, lane: Lane, delivery: Delivery, target: Target, secret: Mapping[str, str]) -> None:
+        """Send one request.
+
+        Raises:
+            Exception: no request can be made of the record.
+        """
+        settings, message = lane.settings, delivery.message
+        identity = self._failures.identity(delivery)
         headers, body = request_of(
             settings, identity, message.headers, message.data, lambda: message.timestamp, delivery.subscription
         )
+        if secret:
+            headers = merged_headers(headers, secret)
         self.counts.requests += 1
         self._client.send(
-            endpoint.target,
-            signed(headers, endpoint.signer, body, int(time.time()), f"{endpoint.target.url}"),
+            target,
+            signed(headers, lane.endpoint.signer, body, int(time.time()), f"{target.url}"),
             body,
             timeout=settings.timeout,
             max_response=settings.max_response,
-            done=done,
+            done=partial(self._answered, lane, delivery),
             owner=tenant_of(delivery.subscription),
         )
 
@@ -264,6 +296,11 @@ class Dispatcher:
         """Take the outcome of a request, and send the next one."""
         if self._is_stopped:
             return
+        if (access := lane.endpoint.access) is not None and not response.is_success:
+            # An endpoint may repeat what it was sent.
+            response = replace(response, error=access.masked(response.error))
+            if response.status == _UNAUTHORIZED and access.tokens is not None:
+                access.tokens.refused()
         try:
             self._settle_or_conclude(lane, delivery, response)
         except Exception as failure:  # noqa: BLE001 - the calling connection cannot handle it

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
+from turnout.delivery.access import Access
 from turnout.delivery.client import Response, Target
 from turnout.delivery.queue import QueuedMessage
 from turnout.delivery.requests import Signer
@@ -181,12 +182,14 @@ class Endpoint:
         target: target of its requests; None if there is a problem.
         signer: signs requests.
         problem: the reason that no request can be sent; "" for none.
+        access: credentials of its requests; None for none.
     """
 
     destination: str
     target: Target | None
     signer: Signer
     problem: str = ""
+    access: Access | None = None
 
 
 @dataclass(slots=True, eq=False)

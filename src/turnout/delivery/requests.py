@@ -17,7 +17,13 @@ from cryptography.hazmat.primitives.hmac import HMAC
 
 from turnout._built import version as __version__
 from turnout.nats.protocol.headers import Headers
-from turnout.subscriptions.delivery_settings import SYMMETRIC, DeliverySettings, secret_bytes
+from turnout.subscriptions.delivery_settings import (
+    DeliverySettings,
+)
+from turnout.subscriptions.signing_secrets import (
+    SYMMETRIC,
+    secret_bytes,
+)
 
 _AGENT: Final = f"turnout/{__version__}"
 _JSON: Final = re.compile(r"application/(?:[^;]+\+)?json\s*(?:;.*)?")
@@ -61,18 +67,31 @@ def request_of(
     content_type = _content_type(headers) or (
         "application/json" if body[:1] in (b"{", b"[") else "application/octet-stream"
     )
-    own = {"User-Agent": _AGENT, "webhook-id": identity, **settings.headers}
+    own = {"User-Agent": _AGENT, "webhook-id": identity, "Content-Type": content_type}
+    if settings.headers:
+        own = merged_headers(own, settings.headers)
     if settings.format == "standard":
-        own["Content-Type"] = content_type
         return own, body
     attributes = _attributes(identity, headers, stored(), source)
     if settings.format == "cloudevents-binary":
         named = {f"ce-{name}": quote(value, safe=_safe()) for name, value in attributes.items()}
-        return {**own, **named, "Content-Type": content_type}, body
+        return {**own, **named}, body
     event: dict[str, object] = {**attributes, "datacontenttype": content_type, **_data(content_type, body)}
     if settings.format == "cloudevents-structured":
-        return {**own, "Content-Type": "application/cloudevents+json"}, msgspec.json.encode(event)
-    return {**own, "Content-Type": "application/cloudevents-batch+json"}, msgspec.json.encode([event])
+        kind = "application/cloudevents+json"
+        return merged_headers(own, {"Content-Type": kind}), msgspec.json.encode(event)
+    kind = "application/cloudevents-batch+json"
+    return merged_headers(own, {"Content-Type": kind}), msgspec.json.encode([event])
+
+
+def merged_headers(headers: Mapping[str, str], others: Mapping[str, str]) -> dict[str, str]:
+    """Return headers with others in place of those of the same name, whose case does not matter.
+
+    >>> merged_headers({"User-Agent": "a", "X": "b"}, {"user-agent": "c"})
+    {'X': 'b', 'user-agent': 'c'}
+    """
+    replaced = {name.lower() for name in others}
+    return {**{name: text for name, text in headers.items() if name.lower() not in replaced}, **others}
 
 
 def signed(headers: Mapping[str, str], signer: Signer, body: bytes, seconds: int, receiver: str) -> dict[str, str]:
@@ -135,7 +154,8 @@ def order_key(order_by: str, headers: Headers, body: bytes) -> str:
     """
     kind, _, path = order_by.partition(".")
     if kind == "header":
-        return next((values[0] for name, values in headers.items() if name == path and values), "")
+        lowered = path.lower()
+        return next((values[0] for name, values in headers.items() if name.lower() == lowered and values), "")
     try:
         value = msgspec.json.decode(body)
         for step in path.split("."):

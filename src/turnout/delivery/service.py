@@ -82,7 +82,7 @@ async def deliver(
     store = open_store(existing(route.subscriptions.store))
     with contextlib.closing(store):
         async with opened_queue(route) as queue, Client(webhooks.networks) as client:
-            dispatcher = Dispatcher(queue, Lanes(webhooks, store), client, await queue.attempts())
+            dispatcher = Dispatcher(queue, Lanes(webhooks, store, client), client, await queue.attempts())
             ready(dispatcher)
             running = asyncio.create_task(dispatcher.run())
             try:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ssl
 from typing import Final
 
 from yarl import URL
 
-from turnout.delivery.client import Target
+from turnout.delivery.access import Access, CertificateError, TokenSource, client_context
+from turnout.delivery.client import Client, Target
 from turnout.delivery.lane import Endpoint, Lane, TenantRate, TenantRates
 from turnout.delivery.requests import Signer
-from turnout.errors import StoreUnavailableError, SubscriptionNotFoundError
+from turnout.errors import ConfigError, StoreUnavailableError, SubscriptionNotFoundError, message_of
 from turnout.routes.webhooks import WebhookEndpoint, WebhooksPart
 from turnout.subscriptions import Store
+from turnout.subscriptions.credentials import Credentials
 from turnout.subscriptions.delivery_settings import DeliverySettings
 from turnout.subscriptions.sealing import SealError, opened_secrets
 from turnout.subscriptions.tenants import tenant_of
@@ -33,11 +36,13 @@ class Lanes:
     Args:
         webhooks: webhooks of the route.
         store: store of its subscriptions.
+        client: gets the tokens of endpoints.
     """
 
-    def __init__(self, webhooks: WebhooksPart, store: Store) -> None:
+    def __init__(self, webhooks: WebhooksPart, store: Store, client: Client) -> None:
         self._webhooks = webhooks
         self._store = store
+        self._endpoints = Endpoints(client)
         self._revision = 0
         self._by_subject: dict[str, tuple[Lane, str]] = {}
         self._lanes: dict[tuple[str, str, DeliverySettings, str], Lane] = {}
@@ -82,7 +87,7 @@ class Lanes:
         if lane is None:
             self._prune()
             lane = self._lanes[key] = Lane(
-                _endpoint(destination, endpoint, subscription, own),
+                await self._endpoints.of(destination, endpoint, subscription, own),
                 settings,
                 not_before,
                 subscription=key[1],
@@ -91,7 +96,7 @@ class Lanes:
             )
         elif lane.endpoint.problem:
             # The file with the keys may have others now.
-            lane.endpoint = _endpoint(destination, endpoint, subscription, own)
+            lane.endpoint = await self._endpoints.of(destination, endpoint, subscription, own)
         if endpoint is not None and lane.endpoint.problem:
             return lane, subscription
         if len(self._by_subject) >= _MAX_SUBJECTS:
@@ -142,22 +147,71 @@ class Lanes:
                 self._by_subject.pop(subject, None)
 
 
-def _endpoint(
-    destination: str, endpoint: WebhookEndpoint | None, subscription: str, own: DeliverySettings | None
-) -> Endpoint:
-    """Return the receiver of a lane; requests are signed with the subscription's own secrets if it has any."""
-    if endpoint is None:
-        return Endpoint(destination, None, Signer(()), f"the route has no endpoint {destination!r}")
-    try:
-        secrets = opened_secrets(subscription, own.secrets) if own is not None and own.secrets else endpoint.secrets
-    except SealError as problem:
-        what = f"the secrets of the subscription {subscription!r} cannot be used"
-        return Endpoint(destination, None, Signer(()), f"{what}: {problem}")
-    try:
-        return Endpoint(destination, Target.of(URL(endpoint.url, encoded=True)), Signer(secrets))
-    except ValueError as problem:
-        # The rules for destinations are those of a release: a store may have one that an earlier release took.
-        return Endpoint(destination, None, Signer(()), f"no request can be sent to {endpoint.url!r:.200}: {problem}")
+_MAX_ACCESSES: Final = 10_000
+
+
+class Endpoints:
+    """Receivers of lanes, with what proves the sender to them.
+
+    Lanes with the same credentials share a token, and the connections with a client's certificate.
+
+    Args:
+        client: gets their tokens.
+    """
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._accesses: dict[Credentials, tuple[Access, ssl.SSLContext | None]] = {}
+
+    async def of(
+        self, destination: str, endpoint: WebhookEndpoint | None, subscription: str, own: DeliverySettings | None
+    ) -> Endpoint:
+        """Return the receiver of a lane.
+
+        Args:
+            destination: as the subscription has it.
+            endpoint: of the route; None for a name that it does not have.
+            subscription: id of the subscription; "" for none.
+            own: its settings, whose secrets and credentials are used in place of the endpoint's.
+        """
+        if endpoint is None:
+            return Endpoint(destination, None, Signer(()), f"the route has no endpoint {destination!r}")
+        try:
+            secrets = opened_secrets(subscription, own.secrets) if own is not None and own.secrets else endpoint.secrets
+            credentials = _credentials(subscription, own) or endpoint.read_credentials
+            access, tls = (None, None) if credentials is None else await self._access(credentials)
+        except SealError as problem:
+            what = f"the secrets of the subscription {subscription!r} cannot be used"
+            return Endpoint(destination, None, Signer(()), f"{what}: {problem}")
+        except (ConfigError, CertificateError, ValueError) as problem:
+            what = f"the credentials for {endpoint.url!r:.200} cannot be used"
+            return Endpoint(destination, None, Signer(()), f"{what}: {message_of(problem)}")
+        try:
+            target = Target.of(URL(endpoint.url, encoded=True), tls=tls)
+        except ValueError as problem:
+            # The rules for destinations are those of a release: a store may have one that an earlier release took.
+            what = f"no request can be sent to {endpoint.url!r:.200}"
+            return Endpoint(destination, None, Signer(()), f"{what}: {problem}")
+        return Endpoint(destination, target, Signer(secrets), access=access)
+
+    async def _access(self, credentials: Credentials) -> tuple[Access, ssl.SSLContext | None]:
+        known = self._accesses.get(credentials)
+        if known is None:
+            if len(self._accesses) >= _MAX_ACCESSES:
+                self._accesses.clear()
+            login, certificate = credentials.oauth2, credentials.certificate
+            tls = None if certificate is None else await asyncio.to_thread(client_context, certificate)
+            tokens = None if login is None else TokenSource(login, self._client, credentials)
+            known = self._accesses[credentials] = Access(credentials, tokens), tls
+        return known
+
+
+def _credentials(subscription: str, own: DeliverySettings | None) -> Credentials | None:
+    """Return the credentials of a subscription, decrypted; None for none."""
+    if own is None or own.credentials is None:
+        return None
+    (text,) = opened_secrets(subscription, [own.credentials])
+    return Credentials.from_text(text)
 
 
 _MAX_HELD_DELIVERIES: Final = 8_192

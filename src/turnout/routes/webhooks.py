@@ -14,7 +14,14 @@ from turnout.routes.endpoints.base import FormatBlock
 from turnout.routes.values import StreamName
 from turnout.subjects import is_publishable
 from turnout.subjects.pattern import Rights
-from turnout.subscriptions.delivery_settings import MAX_SECRETS, DeliverySettings, secret_bytes
+from turnout.subscriptions.credentials import Credentials
+from turnout.subscriptions.delivery_settings import (
+    DeliverySettings,
+)
+from turnout.subscriptions.signing_secrets import (
+    MAX_SECRETS,
+    secret_bytes,
+)
 from turnout.subscriptions.validation import NAMED, is_url, webhook_problem
 
 
@@ -32,11 +39,14 @@ class WebhookEndpoint(Part):
     Attributes:
         url: URL of the requests.
         secrets: sign each request, each with its own signature: two while one is replaced by another.
+        credentials: secret headers, basic authentication, OAuth 2 or a client's certificate of each request; their
+            values are variables.
         delivery: settings of requests for subscriptions without settings of their own.
     """
 
     url: str
     secrets: Secrets = Field(default_factory=list)
+    credentials: dict[str, object] | None = Field(default=None, repr=False)
     delivery: dict[str, object] | None = None
 
     @field_validator("url")
@@ -47,17 +57,33 @@ class WebhookEndpoint(Part):
             raise ValueError(problem)
         return url
 
+    @field_validator("credentials")
+    @classmethod
+    def _credentials(cls, credentials: dict[str, object] | None) -> dict[str, object] | None:
+        if credentials is not None:
+            try:
+                Credentials.from_mapping(credentials)
+            except ConfigError as problem:
+                raise ValueError("; ".join(map(str, problem.mistakes))) from None
+        return credentials
+
     @field_validator("delivery")
     @classmethod
     def _delivery(cls, delivery: dict[str, object] | None) -> dict[str, object] | None:
         if delivery is not None:
-            if "secrets" in delivery:
-                raise ValueError("secrets: in a route they belong beside delivery")
+            for key in ("secrets", "credentials"):
+                if key in delivery:
+                    raise ValueError(f"{key}: in a route they belong beside delivery")
             try:
                 DeliverySettings.from_mapping(delivery)
             except ConfigError as problem:
                 raise ValueError("; ".join(map(str, problem.mistakes))) from None
         return delivery
+
+    @property
+    def read_credentials(self) -> Credentials | None:
+        """Credentials of requests; None for none."""
+        return None if self.credentials is None else Credentials.from_mapping(self.credentials)
 
     @property
     def settings(self) -> DeliverySettings:

@@ -36,7 +36,7 @@ from turnout.rpc.jwt_tokens import JwtSettings
 from turnout.server.security import MAX_BODY
 from turnout.subjects import is_publishable
 from turnout.subjects.pattern import Rights
-from turnout.subscriptions.delivery_settings import (
+from turnout.subscriptions.signing_secrets import (
     SYMMETRIC,
     decoded_secret,
 )

@@ -3,183 +3,37 @@
 from __future__ import annotations
 
 import re
-import secrets
-from base64 import b64decode, b64encode
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields, replace
 from math import isfinite
 from types import MappingProxyType
-from typing import Any, Final, Literal, Self, TypeAlias, get_args
+from typing import Any, Final, Literal, Self, get_args
 
 from turnout.base.clocks import parse_duration
 from turnout.base.terminal import guesses
 from turnout.base.untrusted import JsonObject
 from turnout.errors import ConfigError, Mistake
 from turnout.secrets import is_secret
-
-SYMMETRIC: Final = "whsec_"
-"""Prefix of a secret for HMAC-SHA256 (Standard Webhooks, "v1")."""
-
-ASYMMETRIC: Final = "whsk_"
-"""Prefix of a private key for Ed25519 (Standard Webhooks, "v1a"): 32 bytes of seed, or those and the public key."""
-
-MAX_SECRETS: Final = 4
-"""Secrets that may be valid at the same time, for rotation."""
-
-_SIZES: Final = {SYMMETRIC: range(24, 65), ASYMMETRIC: (32, 64)}
-_SEALED: Final = re.compile(r"sealed:([0-9a-f]{8}):([A-Za-z0-9_=-]{100,2000})")
-_HIDDEN: Final = re.compile(r"hidden:([0-9a-f]{8})")
-
-
-def secret_bytes(secret: str) -> tuple[str, bytes]:
-    """Return the prefix and the bytes of a signing secret.
-
-    Raises:
-        ValueError: it is none; without the secret.
-    """
-    prefix, key = decoded_secret(secret, _SIZES)
-    if not prefix:
-        raise ValueError(f"expected {SYMMETRIC} (HMAC-SHA256) or {ASYMMETRIC} (Ed25519), and base64 behind it")
-    if len(key) not in _SIZES[prefix]:
-        expected = "24 to 64" if prefix == SYMMETRIC else "32 or 64"
-        raise ValueError(f"expected {expected} bytes in base64 behind {prefix}, found {len(key):,} bytes")
-    return prefix, key
-
-
-def decoded_secret(secret: str, prefixes: Iterable[str]) -> tuple[str, bytes]:
-    """Return which of the prefixes a secret has, and the bytes behind it; both empty if it has none.
-
-    Raises:
-        ValueError: no base64 is behind it; without the secret.
-    """
-    prefix = next(filter(secret.startswith, prefixes), "")
-    try:
-        return prefix, b64decode(secret.removeprefix(prefix), validate=True) if prefix else b""
-    except ValueError:
-        raise ValueError(f"expected base64 behind {prefix}") from None
-
-
-def new_secret() -> str:
-    """Return a new secret for HMAC-SHA256, of 256 random bits."""
-    return f"{SYMMETRIC}{b64encode(secrets.token_bytes(32)).decode()}"
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class PlainSecret:
-    """Secret as its owner gives it; no store keeps it, and only `text` shows it."""
-
-    text: str
-
-    def __repr__(self) -> str:
-        return "***"
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class SealedSecret:
-    """Encrypted secret, see `turnout.subscriptions.sealing`.
-
-    Attributes:
-        name: identifies it in views, also after it has been encrypted again; random.
-        token: the encrypted text.
-    """
-
-    name: str
-    token: str = field(repr=False)
-
-    @property
-    def text(self) -> str:
-        """Form in which stores and exports have it."""
-        return f"sealed:{self.name}:{self.token}"
-
-    def __repr__(self) -> str:
-        return HiddenSecret(self.name).text
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class HiddenSecret:
-    """Marker in place of a stored secret; an update with it keeps the secret.
-
-    >>> HiddenSecret("0f3a9c1e")
-    hidden:0f3a9c1e
-    """
-
-    name: str
-
-    @property
-    def text(self) -> str:
-        """Form in which callers see it."""
-        return f"hidden:{self.name}"
-
-    def __repr__(self) -> str:
-        return self.text
-
-
-SigningSecret: TypeAlias = PlainSecret | SealedSecret | HiddenSecret
-
-
-def read_secrets(value: object) -> tuple[SigningSecret, ...]:
-    """Return the secrets of a list of texts, or of secrets.
-
-    Raises:
-        ValueError: names the index and the expectation; without the value, which may be a secret.
-    """
-    if not isinstance(value, list | tuple):
-        raise _unexpected_secret(value, "a list of secrets")
-    if len(value) > MAX_SECRETS:
-        raise ValueError(f"expected at most {MAX_SECRETS} secrets, found {len(value):,}")
-    return tuple(_read(index, one) for index, one in enumerate(value))
-
-
-def _unexpected_secret(value: object, expected: str) -> ValueError:
-    return ValueError(f"expected {expected}, found {type(value).__name__}")
-
-
-def _read(index: int, value: object) -> SigningSecret:
-    if isinstance(value, PlainSecret | SealedSecret | HiddenSecret):
-        return value
-    if not isinstance(value, str):
-        raise _unexpected_secret(value, f"a text at {index}")
-    if sealed := _SEALED.fullmatch(value):
-        return SealedSecret(sealed[1], sealed[2])
-    if hidden := _HIDDEN.fullmatch(value):
-        return HiddenSecret(hidden[1])
-    try:
-        secret_bytes(value)
-    except ValueError as problem:
-        raise ValueError(f"[{index}]: {problem}") from None
-    return PlainSecret(value)
-
-
-def stored_texts(secrets: Iterable[SigningSecret]) -> list[str]:
-    """Return the texts that a store may keep.
-
-    Raises:
-        ConfigError: a secret is plain. `turnout.subscriptions.sealing.sealed_all` encrypts it.
-    """
-    texts = []
-    for index, secret in enumerate(secrets):
-        if isinstance(secret, PlainSecret):
-            raise ConfigError([Mistake(f"secrets[{index}]", "it is not encrypted, and no store keeps it")])
-        texts.append(secret.text)
-    return texts
-
+from turnout.subscriptions.credentials import hidden_credentials, plain_credentials, read_credentials
+from turnout.subscriptions.request_headers import check_header, check_header_names
+from turnout.subscriptions.signing_secrets import (
+    HiddenSecret,
+    PlainSecret,
+    SealedSecret,
+    SigningSecret,
+    read_secrets,
+    stored_texts,
+)
 
 BodyFormat = Literal["standard", "cloudevents-binary", "cloudevents-structured", "cloudevents-batched"]
 """Form of a request: the message's bytes as they are, or a CloudEvent in one of three modes; a batch has one event."""
 
 MAX_RETRIES: Final = 50
 MAX_HEADERS: Final = 32
-MAX_HEADER: Final = 4_096
 MONTH: Final = 30 * 86_400.0
 """Longest accepted duration, in seconds."""
 
-_TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_VISIBLE: Final = re.compile(r"[\x20-\x7e\t]*")
 _ORDER_KEY: Final = re.compile(r"(?:value|header)\.\S{1,250}")
-_OWN_HEADERS: Final = ("webhook-", "ce-", "nats-", "turnout-")
-_CONNECTION_HEADERS: Final = frozenset(
-    {"host", "content-length", "transfer-encoding", "connection", "keep-alive", "te", "trailer", "upgrade", "expect"}
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,8 +56,10 @@ class DeliverySettings:
         breaker_failures: consecutive failures that open the circuit breaker; 0 for no breaker.
         breaker_pause: seconds until an open breaker lets one request pass as a probe; doubles with each failed probe.
         format: form of the body.
-        headers: additional headers of each request; no secrets, which belong to an endpoint.
+        headers: additional headers of each request; no secrets, which belong into the credentials.
         secrets: sign each request, each with its own signature, in place of the endpoint's; stores encrypt them.
+        credentials: secret headers, basic authentication, OAuth 2 or a client's certificate
+            (`turnout.subscriptions.credentials`), in place of the endpoint's; stores encrypt them.
 
     >>> DeliverySettings.from_mapping({"retry": ["1s", 60], "orderBy": "value.account"}).to_mapping()
     {'retry': [1.0, 60.0], 'orderBy': 'value.account'}
@@ -229,6 +85,7 @@ class DeliverySettings:
     format: BodyFormat = "standard"
     headers: Mapping[str, str] = field(default_factory=dict)
     secrets: tuple[SigningSecret, ...] = ()
+    credentials: SigningSecret | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "retry", tuple(self.retry))
@@ -287,16 +144,25 @@ class DeliverySettings:
         values = {
             _OPTIONS[item.name].key: _plain(getattr(self, item.name))
             for item in fields(self)
-            if item.name != "secrets" and getattr(self, item.name) != _default(item)
+            if item.name not in ("secrets", "credentials") and getattr(self, item.name) != _default(item)
         }
         if self.secrets:
             values["secrets"] = [one.text for one in self.secrets] if plain else stored_texts(self.secrets)
+        if self.credentials is not None:
+            if isinstance(self.credentials, PlainSecret) and not plain:
+                raise ConfigError([Mistake("credentials", "they are not encrypted, and no store keeps them")])
+            values["credentials"] = plain_credentials(self.credentials)
         return values
+
+    @property
+    def has_secrets(self) -> bool:
+        """True with secrets or credentials, which stores encrypt."""
+        return bool(self.secrets) or self.credentials is not None
 
     def hidden(self) -> Self:
         """Return the settings with markers in place of stored secrets."""
         shown = [HiddenSecret(one.name) if isinstance(one, SealedSecret) else one for one in self.secrets]
-        return replace(self, secrets=tuple(shown))
+        return replace(self, secrets=tuple(shown), credentials=hidden_credentials(self.credentials))
 
 
 @dataclass(frozen=True, slots=True)
@@ -389,36 +255,9 @@ def _headers(value: object) -> Mapping[str, str]:
     for name, text in value.items():
         check_header(name, text)
         if is_secret(name):
-            raise ValueError(f"{name} holds a secret: it belongs to an endpoint, where it is stored encrypted")
+            raise ValueError(f"{name} holds a secret: it belongs into credentials.headers, which are stored encrypted")
     check_header_names(value)
     return MappingProxyType(dict(value))
-
-
-def check_header_names(names: Iterable[str]) -> None:
-    """Refuse names of one header in two spellings, of which a receiver would see both, or one.
-
-    Raises:
-        ValueError: names both.
-    """
-    known: dict[str, str] = {}
-    for name in names:
-        other = known.setdefault(name.lower(), name)
-        if other != name:
-            raise ValueError(f"{other} and {name} are one header: case does not matter in its name")
-
-
-def check_header(name: object, text: object) -> None:
-    """Refuse an additional header that cannot be sent, or that is set by the dispatcher.
-
-    Raises:
-        ValueError: says what was expected; without the text, which may be a secret.
-    """
-    if not isinstance(name, str) or not _TOKEN.fullmatch(name) or len(name) > 100:
-        raise ValueError(f"expected the name of a header, found {name!r:.60}")
-    if name.lower() in _CONNECTION_HEADERS or name.lower().startswith(_OWN_HEADERS):
-        raise ValueError(f"{name} is set by turnout")
-    if not isinstance(text, str) or len(text) > MAX_HEADER or not _VISIBLE.fullmatch(text):
-        raise ValueError(f"{name}: expected a text of at most {MAX_HEADER:,} visible ASCII characters")
 
 
 def _contradictions(settings: DeliverySettings) -> Iterator[Mistake]:
@@ -442,4 +281,5 @@ _OPTIONS: Final[Mapping[str, _Option]] = {
     "format": _Option("format", _format),
     "headers": _Option("headers", _headers),
     "secrets": _Option("secrets", read_secrets),
+    "credentials": _Option("credentials", read_credentials),
 }

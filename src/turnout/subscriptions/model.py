@@ -226,7 +226,7 @@ class Subscription:
 
     def hidden(self) -> Subscription:
         """Return it with markers in place of stored secrets, as all callers see it who do not deliver its messages."""
-        if self.delivery is None or not self.delivery.secrets:
+        if self.delivery is None or not self.delivery.has_secrets:
             return self
         return replace(self, delivery=self.delivery.hidden())
 

@@ -1,4 +1,4 @@
-"""Encryption of the signing secrets of subscriptions, at their way into a store.
+"""Encryption of the signing secrets and credentials of subscriptions, at their way into a store.
 
 A sealed secret can be opened for the subscription that it was sealed for, and for no other: a reader of a subscription
 cannot have its secret used for another one. Encrypted by Fernet, of the package ``cryptography``.
@@ -16,8 +16,14 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from turnout.base.files import read_file
 from turnout.errors import ConfigError, MissingExtraError, Mistake, SubscriptionInvalidError, TurnoutError
-from turnout.subscriptions.delivery_settings import HiddenSecret, PlainSecret, SealedSecret, SigningSecret
+from turnout.subscriptions.delivery_settings import DeliverySettings
 from turnout.subscriptions.model import Subscription, new_id
+from turnout.subscriptions.signing_secrets import (
+    HiddenSecret,
+    PlainSecret,
+    SealedSecret,
+    SigningSecret,
+)
 from turnout.subscriptions.validation import checked_version
 
 if TYPE_CHECKING:
@@ -133,7 +139,7 @@ def needed_keys() -> SecretKeys:
 
 
 def opened_secrets(id: str, sealed: Iterable[SigningSecret]) -> list[str]:  # noqa: A002 - the field's own name
-    """Return the secrets of a subscription, to sign its requests.
+    """Return the secrets of a subscription, to sign its requests, or its credentials.
 
     Raises:
         SealError: there is no key, none opens a secret, or a view of one tenant hides them.
@@ -198,7 +204,7 @@ def sealed_all(subscriptions: Iterable[_Stored]) -> Iterator[_Stored]:
         SubscriptionInvalidError: there is no key, or a sealed secret is not of this subscription and these keys.
     """
     for one in subscriptions:
-        yield _sealed(one, one.id or new_id(), ()) if isinstance(one, Subscription) and _has_secrets(one) else one
+        yield _sealed(one, one.id or new_id(), None) if isinstance(one, Subscription) and _has_secrets(one) else one
 
 
 def resealed(keys: SecretKeys, subscription: Subscription) -> Subscription:
@@ -208,10 +214,13 @@ def resealed(keys: SecretKeys, subscription: Subscription) -> Subscription:
         SealError: no key opens a secret, or the store hides them.
     """
     delivery = subscription.delivery
-    if delivery is None or not delivery.secrets:
+    if delivery is None or not delivery.has_secrets:
         return subscription
-    secrets_ = tuple(keys.resealed(subscription.id, one) for one in _all_sealed(delivery.secrets))
-    return replace(subscription, delivery=replace(delivery, secrets=secrets_))
+    credentials = () if delivery.credentials is None else (delivery.credentials,)
+    *secrets_, last = (keys.resealed(subscription.id, one) for one in _all_sealed((*delivery.secrets, *credentials)))
+    if not credentials:
+        return replace(subscription, delivery=replace(delivery, secrets=(*secrets_, last)))
+    return replace(subscription, delivery=replace(delivery, secrets=tuple(secrets_), credentials=last))
 
 
 def stored_version(
@@ -236,25 +245,36 @@ def stored_version(
     version = checked_version(id, subscription)
     if not _has_secrets(version):
         return version
-    stored = read(id).delivery
-    return _sealed(version, id, () if stored is None else stored.secrets)
+    return _sealed(version, id, read(id).delivery)
 
 
 def _has_secrets(subscription: Subscription) -> bool:
-    return subscription.delivery is not None and bool(subscription.delivery.secrets)
+    return subscription.delivery is not None and subscription.delivery.has_secrets
 
 
-def _sealed(subscription: Subscription, id_: str, stored: tuple[SigningSecret, ...]) -> Subscription:
+def _sealed(subscription: Subscription, id_: str, stored: DeliverySettings | None) -> Subscription:
     delivery = subscription.delivery
     assert delivery is not None
-    kept = {one.name: one for one in stored if isinstance(one, SealedSecret)}
+    kept = _by_name(() if stored is None else stored.secrets)
     new = []
-    for index, secret in enumerate(delivery.secrets):
-        try:
+    what = ""
+    try:
+        for index, secret in enumerate(delivery.secrets):
+            what = f"secrets[{index}]"
             new.append(_stored_form(id_, secret, kept))
-        except SealError as problem:
-            raise SubscriptionInvalidError(f"delivery.secrets[{index}]: {problem}") from problem
-    return replace(subscription, id=id_, delivery=replace(delivery, secrets=tuple(new)))
+        credentials = delivery.credentials
+        if credentials is not None:
+            what = "credentials"
+            # A marker of a signing secret stands for no credentials.
+            known = _by_name(() if stored is None or stored.credentials is None else (stored.credentials,))
+            credentials = _stored_form(id_, credentials, known)
+    except SealError as problem:
+        raise SubscriptionInvalidError(f"delivery.{what}: {problem}") from problem
+    return replace(subscription, id=id_, delivery=replace(delivery, secrets=tuple(new), credentials=credentials))
+
+
+def _by_name(stored: Iterable[SigningSecret]) -> dict[str, SealedSecret]:
+    return {one.name: one for one in stored if isinstance(one, SealedSecret)}
 
 
 def _stored_form(id_: str, secret: SigningSecret, kept: Mapping[str, SealedSecret]) -> SealedSecret:
