@@ -135,6 +135,30 @@ def test_signed_with_the_subscriptions_own_secrets(nats_server: NatsServer, monk
     }
 
 
+def test_chosen_names_of_headers(nats_server: NatsServer) -> None:
+    """A receiver gets id, time and signatures under the names of the settings, and none under others."""
+
+    async def work(hooks: Hooks, _: Receiver) -> None:
+        await hooks.publish(b'{"n": 1}')
+        assert (await hooks.deliver()).delivered == 1
+
+    names = {
+        "id": "X-Id",
+        "timestamp": "X-Time",
+        "signature": "X-Sign",
+        "receiver": "X-To",
+        "receiverSignature": "X-Seal",
+    }
+    (request,) = run(nats_server, fine, work, delivery={"headerNames": names}).requests
+    standard = {"webhook-id": "X-Id", "webhook-timestamp": "X-Time", "webhook-signature": "X-Sign"}
+    headers = {name: request.headers[chosen] for name, chosen in standard.items()}
+
+    assert Webhook(SECRET).verify(request.body, headers) == {"n": 1}
+    assert request.headers["X-To"].endswith("/in")
+    assert request.headers["X-Seal"].startswith("v1,")
+    assert not [name for name in request.headers if name.lower().startswith("webhook-")]
+
+
 def _is_verified(webhook: Webhook, body: bytes, headers: dict[str, str]) -> bool:
     try:
         webhook.verify(body, headers)

@@ -268,17 +268,17 @@ class Dispatcher:
         Raises:
             Exception: no request can be made of the record.
         """
-        settings, message = lane.settings, delivery.message
+        settings, message, names = lane.settings, delivery.message, lane.names
         identity = self._failures.identity(delivery)
         headers, body = request_of(
-            settings, identity, message.headers, message.data, lambda: message.timestamp, delivery.subscription
+            settings, identity, message.headers, message.data, lambda: message.timestamp, delivery.subscription, names
         )
         if secret:
             headers = merged_headers(headers, secret)
         self.counts.requests += 1
         self._client.send(
             target,
-            signed(headers, lane.endpoint.signer, body, int(time.time()), f"{target.url}"),
+            signed(headers, lane.endpoint.signer, body, int(time.time()), f"{target.url}", names),
             body,
             timeout=settings.timeout,
             max_response=settings.max_response,

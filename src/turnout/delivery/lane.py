@@ -15,6 +15,7 @@ from turnout.delivery.requests import Signer
 from turnout.errors import SubscriptionInvalidError
 from turnout.subscriptions import Store, Subscription
 from turnout.subscriptions.delivery_settings import MONTH, DeliverySettings
+from turnout.subscriptions.request_headers import HeaderNames
 from turnout.subscriptions.store import tenant_store
 from turnout.subscriptions.tenants import tenant_of
 
@@ -237,6 +238,7 @@ class Lane:
         subscription: the one whose own settings these are; "" for those that endpoints share.
         tenant: tenant of all deliveries, if it has a quota of them; "" for others.
         quota: rate that all lanes of this tenant share; None for none.
+        names: names of the headers of its requests.
     """
 
     endpoint: Endpoint
@@ -252,6 +254,7 @@ class Lane:
     tenant: str = ""
     quota: TenantRate | None = None
     breaker: Breaker = field(init=False)
+    names: HeaderNames = field(init=False)
     _is_timed: bool = field(init=False)
     _ready: deque[Delivery | str] = field(default_factory=deque)
     _chains: dict[str, list[tuple[int, Delivery]]] = field(default_factory=dict)
@@ -261,6 +264,7 @@ class Lane:
 
     def __post_init__(self) -> None:
         settings = self.settings
+        self.names = HeaderNames.of(settings.header_names)
         self.breaker = Breaker(settings.breaker_failures, settings.breaker_pause, 2 * settings.timeout + _GRACE_SECONDS)
         self._is_timed = bool(self.settings.rate) or self.is_ordered or self.quota is not None
 

@@ -24,6 +24,7 @@ from turnout.subscriptions.signing_secrets import (
     SYMMETRIC,
     secret_bytes,
 )
+from turnout.subscriptions.request_headers import STANDARD_NAMES, HeaderNames
 
 _AGENT: Final = f"turnout/{__version__}"
 _JSON: Final = re.compile(r"application/(?:[^;]+\+)?json\s*(?:;.*)?")
@@ -53,6 +54,7 @@ def request_of(
     body: bytes,
     stored: Callable[[], datetime],
     source: str,
+    names: HeaderNames = STANDARD_NAMES,
 ) -> tuple[dict[str, str], bytes]:
     """Return the headers and the body of a request, which every attempt has; `sign` adds the others.
 
@@ -63,11 +65,12 @@ def request_of(
         body: body of the stored message.
         stored: returns the time of the delivery, which a CloudEvent has.
         source: source of a CloudEvent that has none: the subscription.
+        names: names of the request's own headers.
     """
     content_type = _content_type(headers) or (
         "application/json" if body[:1] in (b"{", b"[") else "application/octet-stream"
     )
-    own = {"User-Agent": _AGENT, "webhook-id": identity, "Content-Type": content_type}
+    own = {"User-Agent": _AGENT, names.id: identity, "Content-Type": content_type}
     if settings.headers:
         own = merged_headers(own, settings.headers)
     if settings.format == "standard":
@@ -94,13 +97,20 @@ def merged_headers(headers: Mapping[str, str], others: Mapping[str, str]) -> dic
     return {**{name: text for name, text in headers.items() if name.lower() not in replaced}, **others}
 
 
-def signed(headers: Mapping[str, str], signer: Signer, body: bytes, seconds: int, receiver: str) -> dict[str, str]:
+def signed(
+    headers: Mapping[str, str],
+    signer: Signer,
+    body: bytes,
+    seconds: int,
+    receiver: str,
+    names: HeaderNames = STANDARD_NAMES,
+) -> dict[str, str]:
     """Return the headers of one attempt: with its time, and its signatures if there are secrets."""
-    attempt = {**headers, "webhook-timestamp": f"{seconds}"}
-    if signature := signer.signature(headers["webhook-id"], seconds, body):
-        attempt["webhook-signature"] = signature
-        attempt["webhook-receiver"] = receiver
-        attempt["webhook-receiver-signature"] = signer.receiver_signature(receiver, signature)
+    attempt = {**headers, names.timestamp: f"{seconds}"}
+    if signature := signer.signature(headers[names.id], seconds, body):
+        attempt[names.signature] = signature
+        attempt[names.receiver] = receiver
+        attempt[names.receiver_signature] = signer.receiver_signature(receiver, signature)
     return attempt
 
 

@@ -18,6 +18,7 @@ from turnout.routes.webhooks import WebhookEndpoint, WebhooksPart
 from turnout.subscriptions import Store
 from turnout.subscriptions.credentials import Credentials
 from turnout.subscriptions.delivery_settings import DeliverySettings
+from turnout.subscriptions.request_headers import HeaderNames
 from turnout.subscriptions.sealing import SealError, opened_secrets
 from turnout.subscriptions.tenants import tenant_of
 from turnout.subscriptions.validation import delivery_address, webhook_problem
@@ -179,6 +180,8 @@ class Endpoints:
         try:
             secrets = opened_secrets(subscription, own.secrets) if own is not None and own.secrets else endpoint.secrets
             credentials = _credentials(subscription, own) or endpoint.read_credentials
+            if credentials is not None:
+                _check_names(credentials, own or endpoint.settings)
             access, tls = (None, None) if credentials is None else await self._access(credentials)
         except SealError as problem:
             what = f"the secrets of the subscription {subscription!r} cannot be used"
@@ -204,6 +207,17 @@ class Endpoints:
             tokens = None if login is None else TokenSource(login, self._client, credentials)
             known = self._accesses[credentials] = Access(credentials, tokens), tls
         return known
+
+
+def _check_names(credentials: Credentials, settings: DeliverySettings) -> None:
+    """Refuse a secret header in place of one that identifies or signs the request.
+
+    Raises:
+        ValueError: names it.
+    """
+    own = {name.lower() for name in HeaderNames.of(settings.header_names)}
+    if (taken := next((name for name, _ in credentials.headers if name.lower() in own), None)) is not None:
+        raise ValueError(f"{taken} is the name of a header of headerNames")
 
 
 def _credentials(subscription: str, own: DeliverySettings | None) -> Credentials | None:

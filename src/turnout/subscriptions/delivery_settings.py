@@ -15,7 +15,7 @@ from turnout.base.untrusted import JsonObject
 from turnout.errors import ConfigError, Mistake
 from turnout.secrets import is_secret
 from turnout.subscriptions.credentials import hidden_credentials, plain_credentials, read_credentials
-from turnout.subscriptions.request_headers import check_header, check_header_names
+from turnout.subscriptions.request_headers import HeaderNames, check_header, check_header_names, read_header_names
 from turnout.subscriptions.signing_secrets import (
     HiddenSecret,
     PlainSecret,
@@ -57,6 +57,8 @@ class DeliverySettings:
         breaker_pause: seconds until an open breaker lets one request pass as a probe; doubles with each failed probe.
         format: form of the body.
         headers: additional headers of each request; no secrets, which belong into the credentials.
+        header_names: names of the headers that identify and sign a request, by the keys id, timestamp, signature,
+            receiver and receiverSignature; those of Standard Webhooks for others.
         secrets: sign each request, each with its own signature, in place of the endpoint's; stores encrypt them.
         credentials: secret headers, basic authentication, OAuth 2 or a client's certificate
             (`turnout.subscriptions.credentials`), in place of the endpoint's; stores encrypt them.
@@ -84,12 +86,14 @@ class DeliverySettings:
     breaker_pause: float = 30.0
     format: BodyFormat = "standard"
     headers: Mapping[str, str] = field(default_factory=dict)
+    header_names: Mapping[str, str] = field(default_factory=dict)
     secrets: tuple[SigningSecret, ...] = ()
     credentials: SigningSecret | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "retry", tuple(self.retry))
         object.__setattr__(self, "headers", MappingProxyType(dict(self.headers)))
+        object.__setattr__(self, "header_names", MappingProxyType(dict(self.header_names)))
         mistakes = []
         for name, option in _OPTIONS.items():
             try:
@@ -101,7 +105,9 @@ class DeliverySettings:
             raise ConfigError(mistakes, what="delivery settings")
 
     def __hash__(self) -> int:
-        return hash((*(getattr(self, name) for name in _OPTIONS if name != "headers"), *sorted(self.headers.items())))
+        maps = ("headers", "header_names")
+        values = [getattr(self, name) for name in _OPTIONS if name not in maps]
+        return hash((*values, *(tuple(sorted(getattr(self, name).items())) for name in maps)))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self).from_mapping, (self.to_mapping(plain=True),)
@@ -263,6 +269,10 @@ def _headers(value: object) -> Mapping[str, str]:
 def _contradictions(settings: DeliverySettings) -> Iterator[Mistake]:
     if settings.ordered and settings.order_by is not None:
         yield Mistake("orderBy", "ordered puts all messages in one order already: one of the two has to go")
+    own = {name.lower() for name in HeaderNames.of(settings.header_names)}
+    for name in settings.headers:
+        if name.lower() in own:
+            yield Mistake("headers", f"{name} is the name of a header of headerNames: one of the two has to go")
 
 
 _OPTIONS: Final[Mapping[str, _Option]] = {
@@ -280,6 +290,7 @@ _OPTIONS: Final[Mapping[str, _Option]] = {
     "breaker_pause": _Option("breakerPause", _seconds(0.001, MONTH)),
     "format": _Option("format", _format),
     "headers": _Option("headers", _headers),
+    "header_names": _Option("headerNames", read_header_names),
     "secrets": _Option("secrets", read_secrets),
     "credentials": _Option("credentials", read_credentials),
 }
