@@ -35,6 +35,7 @@ class Request:
     headers: Mapping[str, str]
     body: bytes
     number: int
+    method: str = "POST"
 
 
 @dataclass(slots=True)
@@ -50,7 +51,7 @@ class Receiver:
         return [request.body for request in self.requests]
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
-        seen = Request(request.path, request.headers, await request.read(), len(self.requests) + 1)
+        seen = Request(request.path, request.headers, await request.read(), len(self.requests) + 1, request.method)
         self.requests.append(seen)
         said = self.answer(seen)
         return said if isinstance(said, web.StreamResponse) else await said
@@ -80,6 +81,8 @@ class Hooks:
         self.store_url = f"memory://{self.name}"
         self.store = open_store(self.store_url)
         self.allow = ["127.0.0.0/8"]
+        self.others: dict[str, Any] = {}
+        self.webhooks: dict[str, Any] = {}
 
     @property
     def sink(self) -> dict[str, Any]:
@@ -94,7 +97,8 @@ class Hooks:
             "subject": f"{self.name}-out",
             "allow": self.allow,
             "secrets": [SECRET],
-            "endpoints": {"e": self.endpoint},
+            "endpoints": {"e": self.endpoint, **self.others},
+            **self.webhooks,
         }
         return {
             "name": self.name,

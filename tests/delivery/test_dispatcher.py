@@ -20,9 +20,9 @@ from standardwebhooks import Webhook, WebhookVerificationError
 
 from tests.certificates import make_certificates
 from tests.delivery.receiver import SECRET, Hooks, Receiver, Request
-from turnout.delivery import dispatcher, settings
+from turnout.delivery import dispatcher, failures, service, settings
 from turnout.delivery.dispatcher import Dispatcher
-from turnout.delivery.failures import Failures
+from turnout.delivery.failures import DeliveryEvent, Failures
 from turnout.delivery.lane import Delivery
 from turnout.delivery.requests import request_of
 from turnout.delivery.service import deliver, opened_queue
@@ -914,3 +914,196 @@ def test_the_signature_names_the_receiver(nats_server: NatsServer) -> None:
     assert _is_verified(Webhook(SECRET), receiver.requests[0].body, headers)
     forged = {**headers, "webhook-signature": headers["webhook-receiver-signature"]}
     assert not _is_verified(Webhook(SECRET), receiver.requests[0].body, forged)
+
+
+def test_retry_after_holds_for_the_endpoint(nats_server: NatsServer) -> None:
+    """After a 503 with Retry-After no message of the endpoint is sent until then, of other settings as well; the
+    pause ends by the longest that the settings allow."""
+    times: list[float] = []
+
+    def answer(_: Request) -> web.Response:
+        times.append(asyncio.get_running_loop().time())
+        return web.Response(status=503, headers={"Retry-After": "3000"}) if len(times) == 1 else fine(_)
+
+    async def work(hooks: Hooks, receiver: Receiver) -> None:
+        hooks.subscribe("a", retryAfter="1s", concurrency=1, **FAST)
+        hooks.subscribe("b", retryAfter="2s", **FAST)
+        async with running_dispatcher(hooks, 60):
+            await hooks.publish(b"a1", b"a2", subscription="a")
+            while not receiver.requests:
+                await asyncio.sleep(0.01)
+            await hooks.publish(b"b1", b"b2", subscription="b")
+            while len(receiver.requests) < 5:
+                await asyncio.sleep(0.01)
+
+    bodies = run(nats_server, answer, work).bodies
+
+    assert sorted(bodies) == [b"a1", b"a1", b"a2", b"b1", b"b2"]
+    assert bodies[0] == b"a1"
+    assert {body[:1] for body in bodies[:3]} == {b"a"}
+    assert min(times[1:]) - times[0] >= 0.95
+    assert min(time for time, body in zip(times, bodies, strict=True) if body.startswith(b"b")) - times[0] >= 1.95
+
+
+def test_retry_after_of_a_message(nats_server: NatsServer) -> None:
+    """The Retry-After of another status holds for its message: others are sent meanwhile."""
+
+    def answer(request: Request) -> web.Response:
+        return web.Response(status=409, headers={"Retry-After": "3000"}) if request.body == b"1" else fine(request)
+
+    async def work(hooks: Hooks, receiver: Receiver) -> None:
+        async with running_dispatcher(hooks, 30):
+            await hooks.publish(b"1")
+            while not receiver.requests:
+                await asyncio.sleep(0.01)
+            await hooks.publish(b"2")
+            while b"2" not in receiver.bodies:
+                await asyncio.sleep(0.01)
+
+    run(nats_server, answer, work, delivery=FAST)
+
+
+LASTING = {"retry": [0.02] * 30, "jitter": 0, "disableAfter": "100ms", "breakerFailures": 0}
+
+
+def test_disabled_after_failures(nats_server: NatsServer, caplog: pytest.LogCaptureFixture) -> None:
+    """An endpoint that has failed for long is disabled with an error in the log, an event and a notice; the next
+    dispatcher keeps it so, and the command enables it with its failures forgotten."""
+    notices = Receiver()
+    events: list[object] = []
+    broken = [True]
+
+    async def work(hooks: Hooks, receiver: Receiver) -> None:
+        async with notices.serving():
+            hooks.webhooks = {"notices": "webhook:ops"}
+            hooks.others = {"ops": {"url": notices.url, "secrets": [SECRET]}}
+            await hooks.publish(b"1", b"2")
+
+            def ready(dispatcher: Dispatcher) -> None:
+                dispatcher.report = events.append
+
+            counts = await deliver(hooks.route, threading.Event(), drain=True, ready=ready)
+            assert (counts.dead, counts.delivered) == (2, 1)
+            assert counts.failed == counts.retried + counts.dead - counts.discarded
+            assert counts.requests + counts.not_sent == counts.delivered + counts.failed
+            reasons = [headers["Turnout-Reason"] for _, headers in await hooks.dead()]
+            assert all(reason.startswith("the endpoint is disabled by failures since ") for reason in reasons)
+            sent = len(receiver.requests)
+            await hooks.publish(b"3")
+            assert (await hooks.deliver()).not_sent == 1
+            assert len(receiver.requests) == sent
+            broken[0] = False
+            assert await service.enable(hooks.route, ["webhook:e"]) == ["webhook:e"]
+            await hooks.publish(b"4")
+            assert (await hooks.deliver()).delivered == 1
+
+    run(nats_server, lambda _: web.Response(status=500 if broken[0] else 204), work, delivery=LASTING)
+
+    (notice,) = [json.loads(body) for body in notices.bodies]
+    assert (notice["type"], notice["destination"]) == ("endpoint.disabled", "webhook:e")
+    assert notice["reason"].startswith("disabled by failures since ")
+    ((event),) = events
+    assert isinstance(event, DeliveryEvent)
+    assert (event.kind, event.destination) == ("endpoint.disabled", "webhook:e")
+    assert "webhook:e is disabled by failures since" in caplog.text
+
+
+def test_disabled_for_one_tenant(nats_server: NatsServer) -> None:
+    """The failures of a tenant's messages disable an endpoint for this tenant alone."""
+
+    def answer(request: Request) -> web.Response:
+        return web.Response(status=401 if request.body.startswith(b"a") else 204)
+
+    async def work(hooks: Hooks, _: Receiver) -> None:
+        hooks.subscribe("@acme/s", **LASTING)
+        hooks.subscribe("@other/s", **LASTING)
+        await hooks.publish(b"a1", subscription="@acme/s")
+        assert (await hooks.deliver()).dead == 1
+        await hooks.publish(b"a2", subscription="@acme/s")
+        await hooks.publish(b"b1", subscription="@other/s")
+        counts = await hooks.deliver()
+        assert (counts.dead, counts.not_sent, counts.delivered) == (1, 1, 1)
+        assert await service.enable(hooks.route, ["webhook:e"]) == ["webhook:e"]
+
+    run(nats_server, answer, work)
+
+
+def test_failures_outlive_a_dispatcher(nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The time of failures goes on over a restart, and a success forgets it."""
+    monkeypatch.setattr(failures, "_KEPT_SECONDS", 0.0)
+    broken = [True]
+    settings = {**LASTING, "retry": [0.02] * 7, "disableAfter": "1ms"}
+
+    async def work(hooks: Hooks, _: Receiver) -> None:
+        await hooks.publish(b"1")
+        assert (await hooks.deliver()).failed == 8
+        async with opened_queue(hooks.route) as queue:
+            log = await queue.attempts()
+            assert not log.disabled
+            kept = await log.failing("webhook:e")
+            assert kept is not None
+            assert kept.failures == 8
+        await hooks.publish(b"2")
+        assert (await hooks.deliver()).failed == 2
+        broken[0] = False
+        await service.enable(hooks.route, ["webhook:e"])
+        await hooks.publish(b"3")
+        assert (await hooks.deliver()).delivered == 1
+        async with opened_queue(hooks.route) as queue:
+            assert await (await queue.attempts()).failing("webhook:e") is None
+
+    run(nats_server, lambda _: web.Response(status=500 if broken[0] else 204), work, delivery=settings)
+
+
+@asynccontextmanager
+async def _one_under_way(
+    hooks: Hooks, receiver: Receiver
+) -> AsyncIterator[tuple[threading.Event, Any, list[Dispatcher]]]:
+    """A dispatcher whose first request is at the receiver; yields its stop, its task and itself."""
+    await hooks.publish(b"1")
+    stop, dispatchers = threading.Event(), list[Dispatcher]()
+    running = asyncio.create_task(deliver(hooks.route, stop, ready=dispatchers.append))
+    while not receiver.requests:
+        await asyncio.sleep(0.01)
+    yield stop, running, dispatchers
+
+
+def test_requests_under_way_end(nats_server: NatsServer) -> None:
+    """A dispatcher that is stopped waits for the outcome of its request, and begins no other; nothing is repeated."""
+    let_go = asyncio.Event()
+
+    async def answer(request: Request) -> web.Response:
+        await let_go.wait()
+        return fine(request)
+
+    async def work(hooks: Hooks, receiver: Receiver) -> None:
+        async with _one_under_way(hooks, receiver) as (stop, running, (first,)):
+            await hooks.publish(b"2")
+            while first.held < 2:
+                await asyncio.sleep(0.01)
+            stop.set()
+            while not first._is_ending:
+                await asyncio.sleep(0.01)
+            let_go.set()
+            counts = await running
+            assert (counts.delivered, counts.requests, counts.unfinished) == (1, 1, 0)
+        assert (await hooks.deliver(60)).delivered == 1
+
+    assert run(nats_server, answer, work, delivery={"concurrency": 1}).bodies == [b"1", b"2"]
+
+
+def test_the_end_is_bounded(nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An endpoint that does not answer holds up no end; the request is counted as unfinished."""
+    monkeypatch.setattr(dispatcher, "_END_SECONDS", 0.1)
+
+    async def answer(_: Request) -> web.Response:
+        await asyncio.Event().wait()
+        return web.Response()
+
+    async def work(hooks: Hooks, receiver: Receiver) -> None:
+        async with _one_under_way(hooks, receiver) as (stop, running, _):
+            stop.set()
+            counts = await running
+            assert (counts.requests, counts.unfinished, counts.delivered) == (1, 1, 0)
+
+    run(nats_server, answer, work)

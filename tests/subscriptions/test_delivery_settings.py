@@ -35,8 +35,11 @@ def test_settings_come_back_from_their_mapping_and_their_pickle():
         "maxWaiting": 5,
         "breakerFailures": 0,
         "breakerPause": 1,
+        "disableAfter": 3600,
         "format": "cloudevents-batched",
         "headers": {"X-Shard": "7"},
+        "headerNames": {"id": "X-Id"},
+        "credentials": "hidden:0123abcd",
         "secrets": ["hidden:0123abcd", f"sealed:0123abcd:{'A' * 120}"],
     }
     settings = DeliverySettings.from_mapping(written)

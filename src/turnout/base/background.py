@@ -274,6 +274,10 @@ class Tasks:
         if failure is not None:
             _log.error("%s failed: %s", self._name, failure, exc_info=failure)
 
+    def __len__(self) -> int:
+        """Return the number of tasks that have not ended."""
+        return len(self._tasks)
+
     async def cancel(self) -> None:
         """Cancel all tasks, and wait for their end."""
         tasks = tuple(self._tasks)

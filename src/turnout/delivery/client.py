@@ -114,8 +114,8 @@ class Client:
         done: Callable[[Response], None],
         owner: str = "",
         wants_content: bool = False,
-    ) -> None:
-        """Send a request; *done* gets its response, or a failure if there is none.
+    ) -> bool:
+        """Send a request; *done* gets its response, or a failure if there is none. Return False if none can be sent.
 
         Args:
             target: target of the request.
@@ -131,7 +131,7 @@ class Client:
             request = target.request(headers, body)
         except ValueError as problem:
             self._loop.call_soon(done, Response.failure(problem, is_sent=False))
-            return
+            return False
         exchange = Exchange(
             target, request, timeout, self._loop.time() + timeout, max_response, done, owner, wants_content
         )
@@ -140,6 +140,7 @@ class Client:
             kept.pop().begin(exchange)
         else:
             self.send_anew(exchange)
+        return True
 
     # -- for connections
 
@@ -412,6 +413,7 @@ class Response:
         is_sent: False if no request could be made, which says nothing about the endpoint.
         headers: headers by their names in lower case; none unless they were asked for.
         body: body as far as it was read; empty unless it was asked for.
+        is_disabled: True if no request was made, as the endpoint is disabled; the error says by what.
     """
 
     status: int | None
@@ -420,6 +422,7 @@ class Response:
     is_sent: bool = True
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes = b""
+    is_disabled: bool = False
 
     @property
     def is_success(self) -> bool:

@@ -15,16 +15,18 @@ import random
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
+from datetime import UTC, datetime
 from functools import partial
 from typing import Final, TypeVar
 
 from turnout.base.background import Tasks, keep_running
 from turnout.base.plural import plural
-from turnout.delivery.access import NO_HEADERS, Access
+from turnout.delivery.access import NO_HEADERS
 from turnout.delivery.client import GONE, Client, Response, Target
-from turnout.delivery.failures import DeliveryCounts, Failures
+from turnout.delivery.consent import Consents, Question
+from turnout.delivery.failures import DeliveryCounts, DeliveryEvent, Failures, seconds_of
 from turnout.delivery.lane import Delivery, EndpointStatus, Lane, LastResponse
-from turnout.delivery.queue import AttemptLog, DeliveryQueue, QueuedMessage
+from turnout.delivery.queue import AttemptLog, Consent, DeliveryQueue, QueuedMessage, endpoint_key
 from turnout.delivery.requests import merged_headers, order_key, request_of, signed
 from turnout.delivery.settings import Capacity, Lanes
 from turnout.errors import StoreUnavailableError, TurnoutError, message_of
@@ -33,13 +35,21 @@ from turnout.subscriptions.tenants import tenant_of
 _log = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
 
+_NOT_ASKED: Final = Consent(is_granted=True, kind="none", at=0.0)
 _UNAUTHORIZED: Final = 401
+_BUSY: Final = (429, 503)
+"""Statuses whose Retry-After speaks for the whole endpoint; that of others is about the message."""
+
 _SERVER_SECONDS: Final = 1.0
 _LONGEST_SERVER_SECONDS: Final = 30.0
 _PARK_SECONDS: Final = (1.0, 60.0)
 _QUOTA_PARK_SECONDS: Final = (1.0, 600.0)
 """Messages above a quota may be many: each comes back when its time is near, and not each minute."""
 
+_END_SECONDS: Final = 10.0
+"""Seconds that requests under way have at the end; a server waits 20 for its dispatchers, Kubernetes kills after 30."""
+
+_LOOK_SECONDS: Final = 0.02
 _REFRESH_SECONDS: Final = 2.0
 _BEAT_SECONDS: Final = 10.0
 """A third of `turnout.delivery.streams.ACK_WAIT_SECONDS`: one lost report delays nothing."""
@@ -53,24 +63,44 @@ class Dispatcher:
         lanes: by subject.
         client: sends requests.
         log: of failed attempts.
+        consents: consents of endpoints that subscriptions name.
+
+    Attributes:
+        counts: counts of messages and requests, which continue to grow.
+        report: called with each change of an endpoint's state.
     """
 
-    def __init__(self, queue: DeliveryQueue, lanes: Lanes, client: Client, log: AttemptLog) -> None:
+    def __init__(
+        self,
+        queue: DeliveryQueue,
+        lanes: Lanes,
+        client: Client,
+        log: AttemptLog,
+        consents: Consents,
+    ) -> None:
         self.counts = DeliveryCounts()
         self._queue = queue
         self._lanes = lanes
         self._client = client
         self._log = log
+        self._consents = consents
         self._loop = asyncio.get_running_loop()
         self._held: dict[int, Delivery] = {}
         self._tasks = Tasks("a delivery over HTTP")
         self._timers: dict[int, asyncio.TimerHandle] = {}
         self._capacity = Capacity(lanes)
-        self._failures = Failures(queue, log, self.counts)
+        self.report: Callable[[DeliveryEvent], None] = lambda _: None
+        self._failures = Failures(queue, log, self.counts, lambda event: self.report(event))
         self._ordered_from = 0.0
+        self._is_ending = False
         self._is_stopped = False
         self._unstored: dict[int, str] = {}
         """Sequence of a delivery → why its outcome could not be stored at the last attempt."""
+
+    @property
+    def under_way(self) -> int:
+        """Number of requests that have no outcome yet."""
+        return sum(lane.under_way for lane in self._lanes.all())
 
     @property
     def held(self) -> int:
@@ -79,11 +109,11 @@ class Dispatcher:
 
     def endpoints(self) -> list[EndpointStatus]:
         """Return the state of all endpoints that have had deliveries; any thread may ask."""
-        now, disabled = time.monotonic(), frozenset(self._log.disabled)
-        return [EndpointStatus.of(lane, disabled, now) for lane in self._lanes.all()]
+        now = time.monotonic()
+        return [EndpointStatus.of(lane, self._log, now) for lane in self._lanes.all()]
 
     async def run(self) -> None:
-        """Deliver until cancelled; then return undelivered messages.
+        """Deliver until cancelled; then let the requests under way end, and return undelivered messages.
 
         Raises:
             StreamError: the consumer was deleted, or the server does not answer.
@@ -99,13 +129,29 @@ class Dispatcher:
         try:
             await self._pull()
         finally:
-            self._is_stopped = True
-            for task in background:
-                task.cancel()
-            await self._tasks.cancel()
-            await asyncio.gather(*background, return_exceptions=True)
-            for delivery in self._held.values():
-                delivery.message.nak_now()
+            self._is_ending = True
+            try:
+                await self._finish()
+            finally:
+                self._is_stopped = True
+                self.counts.unfinished += self.under_way
+                for task in background:
+                    task.cancel()
+                await self._tasks.cancel()
+                await asyncio.gather(*background, return_exceptions=True)
+                for delivery in self._held.values():
+                    delivery.message.nak_now()
+
+    async def _finish(self) -> None:
+        """Wait for the outcomes of requests under way, and until they are stored; no other request begins."""
+        if under_way := self.under_way:
+            _log.info("%s: %s under way may end before the dispatcher does", self._queue.name, _requests(under_way))
+        deadline = self._loop.time() + _END_SECONDS
+        while (self.under_way or self._tasks) and self._loop.time() < deadline:
+            await asyncio.sleep(_LOOK_SECONDS)
+        if left := self.under_way:
+            text = "%s: %s had no outcome within %g s, and may be repeated by the next dispatcher"
+            _log.warning(text, self._queue.name, _requests(left), _END_SECONDS)
 
     # -- from the queue into lanes
 
@@ -118,9 +164,13 @@ class Dispatcher:
                     await self._give_back(message, failure)
 
     async def _take(self, message: QueuedMessage) -> None:
-        found = self._lanes.known(message.subject) or await self._open(message.subject)
+        found = self._lanes.known(message.subject)
+        if found is None:
+            found = await self._open(message.subject)
+            if not isinstance(found, str):
+                await self._failures.know(found[0].endpoint.destination, tenant_of(found[1]))
         if isinstance(found, str):
-            await self._failures.give_up(Delivery(message, "", message.sequence), [], found)
+            await self._failures.give_up(Delivery(message, "", message.sequence), [], found, is_attempt=False)
         elif (delivery := self._accept(*found, message)) is not None:
             await self._hold_or_park(found[0], delivery)
 
@@ -184,7 +234,7 @@ class Dispatcher:
 
     async def _park(self, lane: Lane, delivery: Delivery) -> None:
         rate, now = lane.rate, self._loop.time()
-        waiting = lane.waiting(now) / rate if rate else lane.breaker.wait(now)
+        waiting = lane.waiting(now) / rate if rate else lane.held_back(now)
         least, most = _PARK_SECONDS if lane.quota is None else _QUOTA_PARK_SECONDS
         delay = min(max(waiting, least), most) * random.uniform(0.75, 1.25)  # noqa: S311 - spreads load, hides nothing
         lane.park(delivery.sequence, now + delay)
@@ -200,7 +250,7 @@ class Dispatcher:
 
     def _pump(self, lane: Lane) -> None:
         """Send a lane's permitted requests, and check again when its limits allow more."""
-        if self._is_stopped:
+        if self._is_ending:
             return
         now = self._loop.time()
         while (delivery := lane.take(now)) is not None:
@@ -238,25 +288,44 @@ class Dispatcher:
             self._loop.call_soon(self._abandon, lane, delivery)
             return
         done = partial(self._answered, lane, delivery)
-        if endpoint.destination in self._log.disabled:
-            refusal = Response(GONE, error="not sent: the endpoint is disabled, as it answered 410")
-            self._loop.call_soon(done, refusal)
+        tenant = tenant_of(delivery.subscription)
+        if self._log.disabled and self._log.is_disabled(endpoint.destination, tenant):
+            reason = self._log.reason(endpoint.destination, tenant)
+            gone = "the endpoint answered 410, and is disabled"
+            text = f"not sent: {gone if reason == '410' else f'the endpoint is disabled by {reason}'}"
+            self._loop.call_soon(done, Response(None, error=text, is_sent=False, is_disabled=True))
             return
         if endpoint.target is None:
-            refusal = Response.failure(endpoint.problem)
-            self._loop.call_soon(done, refusal)
+            self._loop.call_soon(done, Response.failure(endpoint.problem, is_sent=False))
             return
         access, target = endpoint.access, endpoint.target
         secret = NO_HEADERS if access is None else access.headers()
-        if secret is not None:
+        consent = self._consents.known(endpoint.destination, tenant) if endpoint.needs_consent else _NOT_ASKED
+        if consent is None or secret is None:
+            self._tasks.start(self._send_prepared(lane, delivery, target))
+        elif not consent.is_granted:
+            self._loop.call_soon(done, Response.failure(consent.problem, is_sent=False))
+        else:
+            lane.limits.allow(consent.rate)
             self._post(lane, delivery, target, secret)
-        elif access is not None:
-            self._tasks.start(self._send_with_token(lane, delivery, target, access))
 
-    async def _send_with_token(self, lane: Lane, delivery: Delivery, target: Target, access: Access) -> None:
-        """Send a request after an exchange for a token; that there is none is a failure of the endpoint."""
+    async def _send_prepared(self, lane: Lane, delivery: Delivery, target: Target) -> None:
+        """Send a request after what has to be awaited: a token, or the consent of the endpoint.
+
+        That there is no token is a failure of the endpoint.
+        """
+        endpoint, tenant = lane.endpoint, tenant_of(delivery.subscription)
         try:
-            secret = await access.awaited_headers(tenant_of(delivery.subscription))
+            secret = NO_HEADERS if endpoint.access is None else await endpoint.access.awaited_headers(tenant)
+            if endpoint.needs_consent:
+                question = Question(
+                    endpoint.destination, target, endpoint.signer, lane.names, secret, lane.settings.rate
+                )
+                consent = await self._consents.ask(question, tenant)
+                lane.limits.allow(consent.rate)
+                if not consent.is_granted:
+                    self._answered(lane, delivery, Response.failure(consent.problem, is_sent=False))
+                    return
         except Exception as failure:  # noqa: BLE001 - without an outcome the delivery would wait for ever
             self._answered(lane, delivery, Response.failure(message_of(failure)))
         else:
@@ -275,8 +344,7 @@ class Dispatcher:
         )
         if secret:
             headers = merged_headers(headers, secret)
-        self.counts.requests += 1
-        self._client.send(
+        self.counts.requests += self._client.send(
             target,
             signed(headers, lane.endpoint.signer, body, int(time.time()), f"{target.url}", names),
             body,
@@ -319,6 +387,7 @@ class Dispatcher:
             lane.breaker.succeeded()
         else:
             lane.breaker.failed(now)
+        self._note(lane, delivery, response, now)
         if response.is_success and not delivery.has_failed:
             try:
                 delivery.message.ack_now()
@@ -331,8 +400,25 @@ class Dispatcher:
                 return
         if not response.is_success:
             self.counts.failed += 1
+        self.counts.not_sent += not response.is_sent
         self._pump(lane)
         self._tasks.start(self._conclude(lane, delivery, response))
+
+    def _note(self, lane: Lane, delivery: Delivery, response: Response, now: float) -> None:
+        """Note what an outcome says about the endpoint: its failures in a row, and the pause that it asks for."""
+        failing = self._failures.failing
+        if response.is_success:
+            if failing:
+                key = endpoint_key(lane.endpoint.destination, tenant_of(delivery.subscription))
+                if key in failing:
+                    self._tasks.start(self._failures.recovered(key))
+            return
+        if response.is_sent and response.status != GONE:
+            self._failures.failed(lane.endpoint.destination, tenant_of(delivery.subscription))
+        if response.status in _BUSY and response.retry_after:
+            seconds = seconds_of(response.retry_after, datetime.now(UTC))
+            if seconds:
+                lane.limits.ask(now, seconds)
 
     async def _conclude(self, lane: Lane, delivery: Delivery, response: Response) -> None:
         try:
@@ -416,6 +502,10 @@ class Dispatcher:
         """Report to the server that deliveries in memory are in progress; without that they are redelivered."""
         for delivery in list(self._held.values()):
             await delivery.message.in_progress()
+
+
+def _requests(count: int) -> str:
+    return plural(count, "request")
 
 
 def _key(lane: Lane, message: QueuedMessage) -> str | None:

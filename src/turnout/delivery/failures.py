@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import random
 import re
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -14,13 +17,31 @@ import msgspec
 
 from turnout.delivery.client import GONE, Response
 from turnout.delivery.lane import Delivery, Lane
-from turnout.delivery.queue import ATTEMPTS, REASON, WEBHOOK_ID, Attempt, AttemptLog, DeliveryQueue, QueuedMessage
+from turnout.delivery.queue import (
+    ATTEMPTS,
+    REASON,
+    WEBHOOK_ID,
+    Attempt,
+    AttemptLog,
+    DeliveryQueue,
+    Failing,
+    QueuedMessage,
+    endpoint_key,
+)
 from turnout.delivery.requests import message_id
-from turnout.errors import StreamError, TurnoutError
+from turnout.errors import StreamError, TurnoutError, message_of
 from turnout.nats.protocol.headers import MESSAGE_ID
 from turnout.subscriptions.delivery_settings import DeliverySettings
+from turnout.subscriptions.tenants import tenant_of
 
 _log = logging.getLogger(__name__)
+_LEAST_FAILURES: Final = 10
+"""Failures in a row that an endpoint has at least before it is disabled: a few messages in a week say little."""
+
+_KEPT_SECONDS: Final = 60.0
+"""Failures are stored when they have lasted for so long, and so often: short ones cost nothing."""
+
+_REMEMBERED: Final = 100_000
 _UNANSWERED = (408, 503)
 """Codes of requests to a server that does not answer: a smaller message would not help."""
 
@@ -32,12 +53,26 @@ class Failures:
         queue: stores dead letters.
         log: log of failed attempts, and of disabled endpoints.
         counts: counts of the dispatcher.
+        report: called with each change of an endpoint's state.
+
+    Attributes:
+        failing: failures of endpoints since their last success, by `endpoint_key`.
     """
 
-    def __init__(self, queue: DeliveryQueue, log: AttemptLog, counts: DeliveryCounts) -> None:
+    def __init__(
+        self,
+        queue: DeliveryQueue,
+        log: AttemptLog,
+        counts: DeliveryCounts,
+        report: Callable[[DeliveryEvent], None] = lambda _: None,
+    ) -> None:
         self._queue = queue
         self._log = log
         self._counts = counts
+        self._report = report
+        self._known: set[str] = set()
+        self._disabling = asyncio.Lock()
+        self.failing: dict[str, Failing] = {}
 
     def identity(self, delivery: Delivery) -> str:
         """Return the ``webhook-id`` of a delivery."""
@@ -48,6 +83,80 @@ class Failures:
         own = message.header(MESSAGE_ID)
         return message_id(own, "" if own else f"{self._queue.label}:{delivery.sequence}")
 
+    async def know(self, destination: str, tenant: str) -> None:
+        """Read the stored failures of an endpoint before its first request.
+
+        Raises:
+            TurnoutError: the server of the queue does not answer.
+        """
+        key = endpoint_key(destination, tenant)
+        if key in self._known:
+            return
+        if (failing := await self._log.failing(key)) is not None:
+            self.failing.setdefault(key, failing)
+        if len(self._known) >= _REMEMBERED:
+            self._known.clear()
+        self._known.add(key)
+
+    def failed(self, destination: str, tenant: str) -> None:
+        """Count a failed request of an endpoint."""
+        failing = self.failing.setdefault(endpoint_key(destination, tenant), Failing(time.time()))
+        failing.failures += 1
+
+    async def recovered(self, key: str) -> None:
+        """Forget the failures of an endpoint that has taken a message; without an answer they are kept for a while."""
+        failing = self.failing.pop(key, None)
+        if failing is not None and failing.stored_at:
+            with contextlib.suppress(TurnoutError, OSError):
+                await self._log.forget_failing(key)
+
+    async def _is_too_long(self, lane: Lane, tenant: str) -> bool:
+        """Return True, and disable the endpoint, if it has failed for longer than the settings allow."""
+        destination, limit = lane.endpoint.destination, lane.settings.disable_after
+        key, now = endpoint_key(destination, tenant), time.time()
+        failing = self.failing.get(key)
+        if failing is None or self._log.is_disabled(destination, tenant):
+            return False
+        if limit is not None and failing.failures >= _LEAST_FAILURES and now - failing.since >= limit:
+            since = datetime.fromtimestamp(failing.since, UTC)
+            await self._disable(destination, tenant, f"failures since {since:%Y-%m-%d %H:%M} UTC")
+            await self.recovered(key)
+            return True
+        if now - max(failing.since, failing.stored_at) >= _KEPT_SECONDS:
+            failing.stored_at = now
+            await self._log.keep_failing(key, failing)
+        return False
+
+    async def _disable(self, destination: str, tenant: str, reason: str) -> None:
+        """Disable an endpoint, and tell about it: in the log, by an event and by a notice.
+
+        Raises:
+            TurnoutError: the server of the queue does not store it.
+        """
+        async with self._disabling:
+            if self._log.is_disabled(destination, tenant):
+                # By another of its messages, just now.
+                return
+            await self._log.disable(destination, tenant, reason)
+        for_whom = f" for the tenant {tenant}" if tenant else ""
+        text = "%s: %s is disabled%s by %s: its messages become dead letters until it is enabled"
+        _log.error(text, self._queue.name, destination, for_whom, reason)
+        self._report(DeliveryEvent("endpoint.disabled", destination, tenant, reason))
+        notice = {
+            "type": "endpoint.disabled",
+            "stream": self._queue.name,
+            "destination": destination,
+            "tenant": tenant,
+            "reason": f"disabled by {reason}",
+            "time": datetime.now(UTC).isoformat().replace("+00:00", "Z"),
+        }
+        identity = f"notice:{self._queue.label}:{endpoint_key(destination, tenant)}:{notice['time']}"
+        try:
+            await self._queue.store_notice(msgspec.json.encode(notice), identity)
+        except (TurnoutError, OSError) as failure:
+            # The endpoint is disabled in any case, and the log has said it.
+            _log.error("%s: the notice about %s is not stored: %s", self._queue.name, destination, message_of(failure))
+
     async def next_attempt(self, lane: Lane, delivery: Delivery, response: Response) -> float | None:
         """Store a failed attempt; return the seconds until the next one, None if the delivery is given up.
 
@@ -57,11 +166,17 @@ class Failures:
         attempts = await self._log.of(delivery.sequence) if delivery.has_failed else []
         now = datetime.now(UTC)
         attempts.append(Attempt(now, response.status, response.error))
+        destination, tenant = lane.endpoint.destination, tenant_of(delivery.subscription)
+        if response.is_disabled:
+            await self.give_up(delivery, attempts, response.error.removeprefix("not sent: "))
+            return None
         if response.status == GONE:
-            # A 410 that this dispatcher has caused itself must not disable an endpoint that was enabled again.
-            if lane.endpoint.destination not in self._log.disabled:
-                await self._log.disable(lane.endpoint.destination)
+            await self._disable(destination, "", "410")
             await self.give_up(delivery, attempts, "the endpoint answered 410, and is disabled")
+            return None
+        if await self._is_too_long(lane, tenant):
+            reason = self._log.reason(destination, tenant)
+            await self.give_up(delivery, attempts, f"the endpoint is disabled by {reason}")
             return None
         asked = seconds_of(response.retry_after, now) if response.retry_after else None
         delay = delay_of(lane.settings, len(attempts), asked, random.random())  # noqa: S311 - spreads load
@@ -71,6 +186,7 @@ class Failures:
         attempts[-1] = msgspec.structs.replace(attempts[-1], next=now + timedelta(seconds=delay))
         await self._log.keep(delivery.sequence, attempts)
         delivery.has_failed = True
+        self._counts.retried += 1
         return delay
 
     async def discard(self, lane: Lane, delivery: Delivery) -> None:
@@ -79,10 +195,20 @@ class Failures:
         with contextlib.suppress(TurnoutError, OSError):
             attempts = await self._log.of(delivery.sequence)
             lane.parked.pop(delivery.sequence, None)
-            await self.give_up(delivery, attempts, f"{lane.settings.max_waiting:,} messages wait for the endpoint")
+            reason = f"{lane.settings.max_waiting:,} messages wait for the endpoint"
+            await self.give_up(delivery, attempts, reason, is_attempt=False)
 
-    async def give_up(self, delivery: Delivery, attempts: list[Attempt], reason: str) -> None:
-        """Store a dead letter, then acknowledge the delivery."""
+    async def give_up(
+        self, delivery: Delivery, attempts: list[Attempt], reason: str, *, is_attempt: bool = True
+    ) -> None:
+        """Store a dead letter, then acknowledge the delivery.
+
+        Args:
+            delivery: the delivery.
+            attempts: its failed attempts.
+            reason: why it is given up.
+            is_attempt: whether an attempt that failed just now is the cause.
+        """
         message = delivery.message
         headers = {name: values for name, values in message.headers.items() if not name.lower().startswith("nats-")}
         headers[REASON] = [reason]
@@ -91,6 +217,7 @@ class Failures:
         identity = f"dead:{self._queue.label}:{delivery.sequence}"
         await self._store_dead(message, headers, attempts, identity)
         self._counts.dead += 1
+        self._counts.discarded += not is_attempt
         # The letter is stored: what follows is repeated after a redelivery, and forgotten by the bucket.
         with contextlib.suppress(TurnoutError, OSError):
             await message.double_ack()
@@ -208,15 +335,37 @@ def _date(text: str, now: datetime) -> datetime | None:
         return None
 
 
+@dataclass(frozen=True, slots=True)
+class DeliveryEvent:
+    """Change of the state of an endpoint.
+
+    Attributes:
+        kind: ``endpoint.disabled``.
+        destination: as subscriptions have it.
+        tenant: the tenant whose requests are meant; "" for all.
+        reason: why.
+    """
+
+    kind: str
+    destination: str
+    tenant: str
+    reason: str
+
+
 @dataclass(slots=True)
 class DeliveryCounts:
     """Counts of a dispatcher.
 
     Attributes:
         delivered: messages that an endpoint has taken.
-        requests: requests that were sent.
-        failed: requests without a 2xx.
+        requests: requests that were sent; at rest, requests + not_sent = delivered + failed + unfinished.
+        failed: attempts without a 2xx.
+        not_sent: those of them without a request, as the endpoint is disabled, or no request can be made.
+        retried: those of them after which another follows; at rest, failed = retried + dead - discarded.
         dead: messages that were given up.
+        discarded: those of them that were given up without an attempt of their own, as too many wait or no endpoint is
+            named.
+        unfinished: requests whose outcome was not awaited any longer when the dispatcher ended.
         parked: messages given back to the queue, as their endpoint is slow.
         unstored: outcomes of requests, as dead letters, that the queue's server did not store at the first attempt.
         stored_late: those of them that it has stored since.
@@ -225,7 +374,11 @@ class DeliveryCounts:
     delivered: int = 0
     requests: int = 0
     failed: int = 0
+    not_sent: int = 0
+    retried: int = 0
     dead: int = 0
+    discarded: int = 0
+    unfinished: int = 0
     parked: int = 0
     unstored: int = 0
     stored_late: int = 0

@@ -33,7 +33,7 @@ from turnout.kafka.group import GroupReader, GroupRecord, OffsetReader
 from turnout.kafka.options import KafkaOptions
 from turnout.kafka.producer import KafkaHeaders, KafkaMessages, KafkaProducer
 from turnout.kafka.reader import TopicTable
-from turnout.nats.protocol.headers import HeaderInput, Headers
+from turnout.nats.protocol.headers import MESSAGE_ID, HeaderInput, Headers
 from turnout.routes.endpoints import KafkaSink
 from turnout.routes.webhooks import WebhooksPart
 
@@ -368,6 +368,22 @@ class KafkaQueue:
         """
         key = subject.removeprefix(f"{self.webhooks.subject}.").encode()
         await self._writer.store(self.webhooks.topics[1], key, body, list(_pairs(headers)))
+
+    async def store_notice(self, body: bytes, identity: str) -> None:
+        """Store a notice for the operator.
+
+        Raises:
+            StreamError: a broker does not store it.
+            ConnectionLostError: no broker answers.
+        """
+        subject = self.webhooks.notice_subject
+        if subject is None:
+            return
+        headers = [("Content-Type", b"application/json"), (MESSAGE_ID, identity.encode())]
+        prefix = f"{self.webhooks.subject}."
+        is_delivery = subject.startswith(prefix)
+        topic, key = (self.name, subject.removeprefix(prefix)) if is_delivery else (subject, identity)
+        await self._writer.store(topic, key.encode(), body, headers)
 
     async def letters(self, count: int) -> list[DeadDelivery]:
         """Return the last dead letters that no redrive has moved, the newest first."""

@@ -10,7 +10,7 @@ from typing import Final, Literal, NamedTuple
 
 from turnout.delivery.access import Access
 from turnout.delivery.client import Response, Target
-from turnout.delivery.queue import QueuedMessage
+from turnout.delivery.queue import AttemptLog, QueuedMessage, endpoint_key
 from turnout.delivery.requests import Signer
 from turnout.errors import SubscriptionInvalidError
 from turnout.subscriptions import Store, Subscription
@@ -184,6 +184,7 @@ class Endpoint:
         signer: signs requests.
         problem: the reason that no request can be sent; "" for none.
         access: credentials of its requests; None for none.
+        needs_consent: whether it is asked before the first message.
     """
 
     destination: str
@@ -191,6 +192,7 @@ class Endpoint:
     signer: Signer
     problem: str = ""
     access: Access | None = None
+    needs_consent: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -219,6 +221,34 @@ class LastResponse(NamedTuple):
     response: Response
 
 
+@dataclass(slots=True, weakref_slot=True)
+class EndpointLimits:
+    """Limits that an endpoint itself asks for, and its lanes share: a pause by Retry-After, and a rate by its consent.
+
+    Attributes:
+        asked_at: time at which it asked for the pause, by the loop's clock.
+        until: time until which it wants no requests.
+        rate: rate that its consent allows; None for any.
+    """
+
+    asked_at: float = 0.0
+    until: float = 0.0
+    rate: TenantRate | None = None
+
+    def allow(self, rate: float | None) -> None:
+        """Take the rate of a consent; of several, the lowest counts."""
+        if rate is not None and (self.rate is None or rate < self.rate.rate):
+            self.rate = TenantRate(rate, 0)
+
+    def ask(self, now: float, seconds: float) -> None:
+        """Take what an endpoint asks for."""
+        self.asked_at, self.until = now, max(self.until, now + seconds)
+
+    def wait(self, now: float, longest: float) -> float:
+        """Return the seconds until a request may be sent, by the longest pause that settings allow."""
+        return max(0.0, min(self.until, self.asked_at + longest) - now) if self.until > now else 0.0
+
+
 @dataclass(slots=True)
 class Lane:
     """Deliveries of one endpoint under the same settings.
@@ -239,6 +269,7 @@ class Lane:
         tenant: tenant of all deliveries, if it has a quota of them; "" for others.
         quota: rate that all lanes of this tenant share; None for none.
         names: names of the headers of its requests.
+        limits: what the endpoint has asked for.
     """
 
     endpoint: Endpoint
@@ -253,6 +284,7 @@ class Lane:
     subscription: str = ""
     tenant: str = ""
     quota: TenantRate | None = None
+    limits: EndpointLimits = field(default_factory=EndpointLimits)
     breaker: Breaker = field(init=False)
     names: HeaderNames = field(init=False)
     _is_timed: bool = field(init=False)
@@ -276,12 +308,19 @@ class Lane:
     @property
     def rate(self) -> float | None:
         """Requests of a second that settings and quota allow; None for no limit."""
-        rates = [self.settings.rate, None if self.quota is None else self.quota.rate]
-        return min(filter(None, rates), default=None)
+        return min(filter(None, [self.settings.rate, *(one.rate for one in self._shared_rates())]), default=None)
+
+    def _shared_rates(self) -> list[TenantRate]:
+        """Return the rates that this lane shares with others: the tenant's, and that of the endpoint's consent."""
+        return [one for one in (self.quota, self.limits.rate) if one is not None]
+
+    def held_back(self, now: float) -> float:
+        """Return the seconds for which the breaker, or the endpoint by Retry-After, lets nothing pass."""
+        return max(self.breaker.wait(now), self.limits.wait(now, self.settings.retry_after))
 
     def awaits_quota(self, now: float) -> bool:
         """Return True if nothing but the quota of its tenant holds its next request back."""
-        return self._slot is not None and self._slot > now and not self.breaker.is_open
+        return self.quota is not None and self._slot is not None and self._slot > now and not self.breaker.is_open
 
     def waiting(self, now: float) -> int:
         """Return the number of messages that wait for the endpoint, failed ones included."""
@@ -312,23 +351,24 @@ class Lane:
     def wait(self, now: float) -> float | None:
         """Return the seconds until something may be sent; None if another event has to happen first.
 
-        If nothing else holds the next request back, the lane takes the next free slot under the quota of its tenant.
+        If nothing else holds the next request back, the lane takes the next free slot under the rates that it shares.
         """
         if not self._ready or self.under_way >= self.settings.concurrency:
             return None
         start = self.not_before if self.is_ordered else 0.0
-        own = max(0.0, self._next - now if self.settings.rate else 0.0, self.breaker.wait(now), start - now)
-        if own or self.quota is None:
+        own = max(0.0, self._next - now if self.settings.rate else 0.0, self.held_back(now), start - now)
+        if own or (self.quota is None and self.limits.rate is None):
             return own
         if self._slot is None:
-            self._slot = self.quota.reserve(now)
+            self._slot = max(one.reserve(now) for one in self._shared_rates())
         return max(0.0, self._slot - now)
 
     def take(self, now: float) -> Delivery | None:
         """Remove and return the next delivery to send; None if nothing may be sent now."""
         if not self._ready or self.under_way >= self.settings.concurrency:
             return None
-        if (self._is_timed or self.breaker.is_open) and self.wait(now) != 0.0:
+        is_limited = self._is_timed or self.breaker.is_open or self.limits.until > now or self.limits.rate is not None
+        if is_limited and self.wait(now) != 0.0:
             return None
         first = self._ready.popleft()
         delivery = heapq.heappop(self._chains[first])[1] if isinstance(first, str) else first
@@ -365,7 +405,7 @@ class EndpointStatus:
     Attributes:
         destination: as subscriptions have it.
         subscription: the one with settings of its own; "" for all others.
-        state: closed and open are those of the circuit breaker; a disabled endpoint has answered 410.
+        state: closed and open are those of the circuit breaker; a disabled endpoint gets no requests.
         probe_seconds: seconds until the next probe of an open breaker; 0 otherwise.
         in_flight: number of requests now.
         concurrency: most requests at one time.
@@ -375,6 +415,9 @@ class EndpointStatus:
         last_at: time of that, in seconds since 1970; None before the first request.
         retry: seconds before each further attempt.
         tenant: tenant whose quota of deliveries applies; "" for none.
+        reason: what has disabled the endpoint: ``410``, or its failures since a time; "" for others.
+        pause_seconds: seconds for which the endpoint wants no requests, by Retry-After.
+        consent: whether it has agreed to messages: granted, refused or unknown; "" for one that is not asked.
     """
 
     destination: str
@@ -389,22 +432,27 @@ class EndpointStatus:
     last_at: float | None
     retry: tuple[float, ...]
     tenant: str = ""
+    reason: str = ""
+    pause_seconds: float = 0.0
+    consent: Literal["", "granted", "refused", "unknown"] = ""
 
     @classmethod
-    def of(cls, lane: Lane, disabled: frozenset[str], now: float) -> EndpointStatus:
+    def of(cls, lane: Lane, log: AttemptLog, now: float) -> EndpointStatus:
         """Return the state of a lane.
 
         Args:
             lane: may be in use by the dispatcher's thread; it is only read.
-            disabled: destinations that are disabled.
+            log: knows which endpoints are disabled.
             now: by the clock of the dispatcher.
         """
         destination, is_open = lane.endpoint.destination, lane.breaker.is_open
+        tenant = lane.tenant or tenant_of(lane.subscription)
+        is_disabled = log.is_disabled(destination, tenant)
         last = lane.last
         return cls(
             destination,
             lane.subscription,
-            "disabled" if destination in disabled else "open" if is_open else "closed",
+            "disabled" if is_disabled else "open" if is_open else "closed",
             # While a probe is under way there is no time of the next one.
             lane.breaker.wait(now) if is_open and not lane.under_way else 0.0,
             lane.under_way,
@@ -415,4 +463,14 @@ class EndpointStatus:
             last.at if last else None,
             lane.settings.retry,
             lane.tenant,
+            log.reason(destination, tenant) if is_disabled else "",
+            lane.limits.wait(now, lane.settings.retry_after),
+            _consent(lane, log, tenant),
         )
+
+
+def _consent(lane: Lane, log: AttemptLog, tenant: str) -> Literal["", "granted", "refused", "unknown"]:
+    if not lane.endpoint.needs_consent:
+        return ""
+    consent = log.consents.get(endpoint_key(lane.endpoint.destination, tenant))
+    return "unknown" if consent is None else "granted" if consent.is_granted else "refused"

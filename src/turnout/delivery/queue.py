@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from collections.abc import AsyncIterator, Collection, Iterator
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Final, Protocol, Self
 
 import msgspec
@@ -26,6 +27,7 @@ _log = logging.getLogger(__name__)
 _KEPT_SECONDS = 45 * 86_400.0
 _MARKER_SECONDS = 60.0
 _DISABLED = "disabled"
+_REASONS = "disabled-reasons"
 
 
 class Attempt(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -89,19 +91,73 @@ class JetStreamBucket:
         await self._bucket.purge(key, ttl=_MARKER_SECONDS)
 
 
+class Failing(msgspec.Struct, omit_defaults=True):
+    """Failures of an endpoint since its last success.
+
+    Attributes:
+        since: time of the first one, in seconds since 1970.
+        failures: how many there are.
+        stored_at: when they were stored last; 0 for never.
+    """
+
+    since: float
+    failures: int = 0
+    stored_at: float = 0.0
+
+
+class DisabledReason(msgspec.Struct, frozen=True):
+    """Why an endpoint is disabled, and since when, in seconds since 1970."""
+
+    at: float
+    reason: str
+
+
+class Consent(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Answer of an endpoint to the question whether it wants messages.
+
+    Attributes:
+        is_granted: whether it does.
+        kind: how it was asked.
+        at: time of the answer, in seconds since 1970.
+        problem: why it does not; "" if it does.
+        rate: requests of a second that it allows; None for no limit.
+    """
+
+    is_granted: bool
+    kind: str
+    at: float
+    problem: str = ""
+    rate: float | None = None
+
+
+def endpoint_key(destination: str, tenant: str = "") -> str:
+    """Return the name of an endpoint for a tenant; *destination* itself is the endpoint for all.
+
+    >>> endpoint_key("https://a.example/"), endpoint_key("https://a.example/", "acme")
+    ('https://a.example/', '@acme https://a.example/')
+    """
+    return f"@{tenant} {destination}" if tenant else destination
+
+
 class AttemptLog:
-    """Failed attempts by the delivery's sequence, and endpoints that said 410.
+    """Failed attempts by the delivery's sequence, and the state of endpoints.
 
     Args:
         bucket: bucket that has them.
         label: stream or topic of the deliveries with its identity: one that is made anew has the same sequences again.
-        disabled: destinations that are disabled.
+        disabled: endpoints that are disabled, by their `endpoint_key`.
+
+    Attributes:
+        reasons: why they are, as far as it is known.
+        consents: answers of endpoints that were asked, by their `endpoint_key`.
     """
 
     def __init__(self, bucket: Bucket, label: str, disabled: set[str]) -> None:
         self._bucket = bucket
         self._label = label
         self.disabled = disabled
+        self.reasons: dict[str, DisabledReason] = {}
+        self.consents: dict[str, Consent] = {}
 
     @classmethod
     async def open(cls, bucket: Bucket, label: str) -> Self:
@@ -112,12 +168,17 @@ class AttemptLog:
 
     async def refresh(self) -> None:
         """Look which endpoints are disabled now: others disable and enable them too."""
-        disabled = await self._bucket.get(_DISABLED)
+        stored = await self._bucket.get(_DISABLED)
         try:
-            self.disabled = set() if disabled is None else set(msgspec.json.decode(disabled, type=list[str]))
+            disabled = set() if stored is None else set(msgspec.json.decode(stored, type=list[str]))
+            if disabled - self.reasons.keys():
+                reasons = await self._bucket.get(_REASONS)
+                self.reasons = {} if reasons is None else msgspec.json.decode(reasons, type=dict[str, DisabledReason])
         except ValueError as problem:
             # The endpoints that were disabled before stay so.
             _log.warning("the list of disabled endpoints cannot be read, and will be replaced: %s", problem)
+        else:
+            self.disabled = disabled
 
     async def of(self, sequence: int) -> list[Attempt]:
         """Return the failed attempts of a delivery."""
@@ -131,19 +192,77 @@ class AttemptLog:
         """Remove the attempts of a delivery that is done."""
         await self._bucket.purge(attempts_key(self._label, sequence))
 
-    async def disable(self, destination: str) -> None:
-        """Keep an endpoint from further requests, also after a restart."""
+    def is_disabled(self, destination: str, tenant: str) -> bool:
+        """Return True if an endpoint gets no requests, for all or for this tenant."""
+        return destination in self.disabled or endpoint_key(destination, tenant) in self.disabled
+
+    def reason(self, destination: str, tenant: str) -> str:
+        """Return why an endpoint is disabled, as in "disabled by 410"."""
+        keys = (key for key in (destination, endpoint_key(destination, tenant)) if key in self.disabled)
+        known = self.reasons.get(next(keys, ""))
+        # What an earlier release has disabled has answered 410.
+        return "410" if known is None else known.reason
+
+    async def disable(self, destination: str, tenant: str = "", reason: str = "410") -> None:
+        """Keep an endpoint from further requests, also after a restart.
+
+        Args:
+            destination: as subscriptions have it.
+            tenant: the tenant whose requests are meant; "" for all.
+            reason: why, as in "disabled by 410".
+        """
+        key = endpoint_key(destination, tenant)
+        reasons = {one: known for one, known in self.reasons.items() if one in self.disabled}
+        reasons[key] = DisabledReason(datetime.now(UTC).timestamp(), reason)
         # Only what is stored counts as known: a failure here is repeated.
-        await self._bucket.put(_DISABLED, msgspec.json.encode(sorted({*self.disabled, destination})))
-        self.disabled.add(destination)
+        await self._bucket.put(_REASONS, msgspec.json.encode(reasons))
+        await self._bucket.put(_DISABLED, msgspec.json.encode(sorted({*self.disabled, key})))
+        self.reasons = reasons
+        self.disabled.add(key)
 
     async def enable(self, destination: str) -> bool:
-        """Let a disabled endpoint have requests; return False if it was not disabled."""
-        if destination not in self.disabled:
+        """Let a disabled endpoint have requests, of all tenants; return False if it was not disabled."""
+        keys = {key for key in self.disabled if key == destination or key.endswith(f" {destination}")}
+        if not keys:
             return False
-        await self._bucket.put(_DISABLED, msgspec.json.encode(sorted(self.disabled - {destination})))
-        self.disabled.discard(destination)
+        await self._bucket.put(_DISABLED, msgspec.json.encode(sorted(self.disabled - keys)))
+        self.disabled -= keys
         return True
+
+    async def consent(self, key: str) -> Consent | None:
+        """Return the stored answer of an endpoint by its `endpoint_key`; None for none."""
+        stored = await self._bucket.get(_hashed("consent", key))
+        try:
+            return None if stored is None else msgspec.json.decode(stored, type=Consent)
+        except ValueError as problem:
+            _log.warning("the consent of the endpoint %s cannot be read, and is asked for again: %s", key, problem)
+            return None
+
+    async def keep_consent(self, key: str, consent: Consent) -> None:
+        """Store the answer of an endpoint."""
+        await self._bucket.put(_hashed("consent", key), msgspec.json.encode(consent))
+
+    async def failing(self, key: str) -> Failing | None:
+        """Return the stored failures of an endpoint by its `endpoint_key`; None for none."""
+        stored = await self._bucket.get(_hashed("failing", key))
+        try:
+            return None if stored is None else msgspec.json.decode(stored, type=Failing)
+        except ValueError as problem:
+            _log.warning("failures of the endpoint %s cannot be read, and are not counted: %s", key, problem)
+            return None
+
+    async def keep_failing(self, key: str, failing: Failing) -> None:
+        """Store the failures of an endpoint."""
+        await self._bucket.put(_hashed("failing", key), msgspec.json.encode(failing))
+
+    async def forget_failing(self, key: str) -> None:
+        """Remove the stored failures of an endpoint."""
+        await self._bucket.purge(_hashed("failing", key))
+
+
+def _hashed(kind: str, key: str) -> str:
+    """Return a bucket's key for a text of any characters."""
+    return f"{kind}.{hashlib.sha256(key.encode()).hexdigest()[:40]}"
 
 
 def attempts_key(label: str, sequence: int) -> str:
@@ -323,6 +442,9 @@ class DeliveryQueue(Protocol):
 
     async def store_dead(self, subject: str, body: bytes, headers: HeaderInput, identity: str) -> None:
         """Store a delivery that is given up; without an identity nothing is added to its headers."""
+
+    async def store_notice(self, body: bytes, identity: str) -> None:
+        """Store a notice for the operator where the route says; nothing if it does not."""
 
     async def is_drained(self) -> bool:
         """Return True if no delivery waits."""

@@ -20,11 +20,11 @@ from turnout.nats.protocol.headers import Headers
 from turnout.subscriptions.delivery_settings import (
     DeliverySettings,
 )
+from turnout.subscriptions.request_headers import STANDARD_NAMES, HeaderNames
 from turnout.subscriptions.signing_secrets import (
     SYMMETRIC,
     secret_bytes,
 )
-from turnout.subscriptions.request_headers import STANDARD_NAMES, HeaderNames
 
 _AGENT: Final = f"turnout/{__version__}"
 _JSON: Final = re.compile(r"application/(?:[^;]+\+)?json\s*(?:;.*)?")

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from turnout.delivery.client import Client
+from turnout.delivery.consent import Consents
 from turnout.delivery.dispatcher import Dispatcher
 from turnout.delivery.failures import DeliveryCounts
 from turnout.delivery.queue import DeadDelivery, DeliveryQueue
@@ -82,7 +83,9 @@ async def deliver(
     store = open_store(existing(route.subscriptions.store))
     with contextlib.closing(store):
         async with opened_queue(route) as queue, Client(webhooks.networks) as client:
-            dispatcher = Dispatcher(queue, Lanes(webhooks, store, client), client, await queue.attempts())
+            log = await queue.attempts()
+            consents = Consents(webhooks.consent, webhooks.origin or "", client, log)
+            dispatcher = Dispatcher(queue, Lanes(webhooks, store, client), client, log, consents)
             ready(dispatcher)
             running = asyncio.create_task(dispatcher.run())
             try:

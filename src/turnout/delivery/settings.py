@@ -6,12 +6,13 @@ import asyncio
 import contextlib
 import ssl
 from typing import Final
+from weakref import WeakValueDictionary
 
 from yarl import URL
 
 from turnout.delivery.access import Access, CertificateError, TokenSource, client_context
 from turnout.delivery.client import Client, Target
-from turnout.delivery.lane import Endpoint, Lane, TenantRate, TenantRates
+from turnout.delivery.lane import Endpoint, EndpointLimits, Lane, TenantRate, TenantRates
 from turnout.delivery.requests import Signer
 from turnout.errors import ConfigError, StoreUnavailableError, SubscriptionNotFoundError, message_of
 from turnout.routes.webhooks import WebhookEndpoint, WebhooksPart
@@ -43,10 +44,11 @@ class Lanes:
     def __init__(self, webhooks: WebhooksPart, store: Store, client: Client) -> None:
         self._webhooks = webhooks
         self._store = store
-        self._endpoints = Endpoints(client)
+        self._endpoints = Endpoints(client, webhooks)
         self._revision = 0
         self._by_subject: dict[str, tuple[Lane, str]] = {}
         self._lanes: dict[tuple[str, str, DeliverySettings, str], Lane] = {}
+        self._limits: WeakValueDictionary[str, EndpointLimits] = WeakValueDictionary()
         self._rates = TenantRates(store)
         self._subjects_of: dict[str, list[str]] = {}
 
@@ -94,6 +96,7 @@ class Lanes:
                 subscription=key[1],
                 tenant=tenant,
                 quota=quota,
+                limits=self._limits.setdefault(destination, EndpointLimits()),
             )
         elif lane.endpoint.problem:
             # The file with the keys may have others now.
@@ -158,10 +161,12 @@ class Endpoints:
 
     Args:
         client: gets their tokens.
+        webhooks: webhooks of the route.
     """
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, webhooks: WebhooksPart) -> None:
         self._client = client
+        self._webhooks = webhooks
         self._accesses: dict[Credentials, tuple[Access, ssl.SSLContext | None]] = {}
 
     async def of(
@@ -195,7 +200,8 @@ class Endpoints:
             # The rules for destinations are those of a release: a store may have one that an earlier release took.
             what = f"no request can be sent to {endpoint.url!r:.200}"
             return Endpoint(destination, None, Signer(()), f"{what}: {problem}")
-        return Endpoint(destination, target, Signer(secrets), access=access)
+        needs_consent = self._webhooks.needs_consent(destination)
+        return Endpoint(destination, target, Signer(secrets), access=access, needs_consent=needs_consent)
 
     async def _access(self, credentials: Credentials) -> tuple[Access, ssl.SSLContext | None]:
         known = self._accesses.get(credentials)
@@ -258,7 +264,8 @@ class Capacity:
     async def wait(self, lane: Lane) -> bool:
         """Wait for space in a lane that makes progress; return False for a full one that makes none."""
         while not self.has_space(lane):
-            if lane.is_stalled or lane.breaker.is_open or lane.awaits_quota(asyncio.get_running_loop().time()):
+            now = asyncio.get_running_loop().time()
+            if lane.is_stalled or lane.breaker.is_open or lane.held_back(now) or lane.awaits_quota(now):
                 return False
             progressed = lane.progressed
             self._freed.clear()

@@ -11,7 +11,14 @@ from datetime import UTC
 from typing import Final, Self
 
 from turnout.base.untrusted import LARGEST_SEQUENCE, decimal
-from turnout.delivery.queue import OF_LETTERS, AttemptLog, DeadDelivery, DeliveryQueue, JetStreamBucket, QueuedMessage
+from turnout.delivery.queue import (
+    OF_LETTERS,
+    AttemptLog,
+    DeadDelivery,
+    DeliveryQueue,
+    JetStreamBucket,
+    QueuedMessage,
+)
 from turnout.errors import StreamError
 from turnout.nats.jetstream import (
     AckPolicy,
@@ -123,6 +130,15 @@ class DeliveryStreams:
             await self.js.publish(where, body, headers=kept, msg_id=identity, expect=expect)
         else:
             await self.js.publish(where, body, headers=kept or None)
+
+    async def store_notice(self, body: bytes, identity: str) -> None:
+        """Store a notice for the operator, once.
+
+        Raises:
+            StreamError: the server does not store it.
+        """
+        if (subject := self.webhooks.notice_subject) is not None:
+            await self.js.publish(subject, body, headers={"Content-Type": "application/json"}, msg_id=identity)
 
     async def is_drained(self) -> bool:
         """Return True if no delivery waits."""

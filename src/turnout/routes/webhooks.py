@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from ipaddress import IPv4Network, IPv6Network, ip_network
-from typing import Annotated
+from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, Field, field_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from turnout.errors import ConfigError
 from turnout.routes.endpoints import Part
@@ -22,7 +22,12 @@ from turnout.subscriptions.signing_secrets import (
     MAX_SECRETS,
     secret_bytes,
 )
-from turnout.subscriptions.validation import NAMED, is_url, webhook_problem
+from turnout.subscriptions.validation import (
+    NAMED,
+    delivery_subject,
+    is_url,
+    webhook_problem,
+)
 
 
 def _secret(secret: str) -> str:
@@ -31,6 +36,9 @@ def _secret(secret: str) -> str:
 
 
 Secrets = Annotated[list[Annotated[str, AfterValidator(_secret)]], Field(max_length=MAX_SECRETS, repr=False)]
+
+
+ConsentKind = Literal["none", "cloudevents", "challenge"]
 
 
 class WebhookEndpoint(Part):
@@ -104,6 +112,11 @@ class WebhooksPart(Part):
         allow: networks that may be reached although they are private, loopback or link-local; http:// leads to
             these alone.
         value: format of the requests' bodies; that of the sink's values if not given.
+        consent: how an endpoint is asked, once, that a subscription names by its URL, before messages are posted to it:
+            none, cloudevents (its webhook validation) or challenge (a random text that it has to repeat).
+        origin: name of the sender for cloudevents: a DNS name, as ``turnout.example``.
+        notices: where a notice is stored when an endpoint is disabled: ``webhook:NAME``, or a subject or topic of the
+            sink; none if not given.
     """
 
     stream: StreamName = "DELIVERIES"
@@ -115,6 +128,9 @@ class WebhooksPart(Part):
     )
     allow: list[str] = Field(default_factory=list)
     value: FormatBlock = None
+    consent: ConsentKind = "none"
+    origin: Annotated[str, Field(pattern=r"^[A-Za-z0-9.-]{1,253}$")] | None = None
+    notices: str | None = None
 
     @field_validator("stream")
     @classmethod
@@ -134,6 +150,31 @@ class WebhooksPart(Part):
         for text in allow:
             ip_network(text)
         return allow
+
+    @model_validator(mode="after")
+    def _origin(self) -> Self:
+        if self.consent == "cloudevents" and self.origin is None:
+            raise ValueError("origin: missing; consent: cloudevents needs the DNS name of the sender")
+        return self
+
+    @model_validator(mode="after")
+    def _notices(self) -> Self:
+        notices = self.notices
+        if notices is None:
+            return self
+        if notices.startswith(NAMED):
+            if notices.removeprefix(NAMED) not in self.endpoints:
+                known = ", ".join(f"{NAMED}{name}" for name in self.endpoints) or "none"
+                raise ValueError(f"notices: there is no endpoint {notices!r:.80}; there are: {known}")
+        elif not is_publishable(notices) or notices.startswith((f"{self.subject}.", f"{self.dead_subject}.")):
+            raise ValueError(f"notices: expected webhook:NAME, or a subject of others, found {notices!r:.80}")
+        return self
+
+    @property
+    def notice_subject(self) -> str | None:
+        """Subject of notices, which may be that of a delivery; None for no notices."""
+        is_endpoint = self.notices is not None and self.notices.startswith(NAMED)
+        return delivery_subject(self.subject, str(self.notices), "") if is_endpoint else self.notices
 
     def sink_index(self, sinks: Sequence[str]) -> int:
         """Return the index of the sink that has the streams among a route's, by their names."""
@@ -163,6 +204,11 @@ class WebhooksPart(Part):
     def dead_subject(self) -> str:
         """First tokens of the subjects of deliveries that are given up."""
         return f"{self.subject}-dead"
+
+    def needs_consent(self, destination: str) -> bool:
+        """Return True for an endpoint that is asked first: a URL of a subscription, and not one of the route."""
+        is_own = any(endpoint.url == destination for endpoint in self.endpoints.values())
+        return self.consent != "none" and is_url(destination) and not is_own
 
     def endpoint_of(self, destination: str) -> WebhookEndpoint | None:
         """Return the endpoint of a destination; None for a name that no endpoint has."""

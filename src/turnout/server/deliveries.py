@@ -6,7 +6,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,7 @@ from turnout.routes import Route
 
 if TYPE_CHECKING:
     from turnout.delivery.dispatcher import Dispatcher
-    from turnout.delivery.failures import DeliveryCounts
+    from turnout.delivery.failures import DeliveryCounts, DeliveryEvent
     from turnout.delivery.lane import EndpointStatus
     from turnout.delivery.queue import DeadDelivery
 
@@ -91,11 +91,18 @@ class WebhookDeliveries:
     Args:
         routes: gives the routes by name.
         deliver: delivers the messages of one.
+        publish: takes an event: its kind, the route and the details.
     """
 
-    def __init__(self, routes: Callable[[], dict[str, Route]], deliver: Deliver = deliver_route) -> None:
+    def __init__(
+        self,
+        routes: Callable[[], dict[str, Route]],
+        deliver: Deliver = deliver_route,
+        publish: Callable[[str, str, Mapping[str, object]], None] = lambda *_: None,
+    ) -> None:
         self._routes = routes
         self._deliver = deliver
+        self._publish = publish
         self._counts: dict[str, list[DeliveryCounts]] = {}
         self._running: dict[str, _Running] = {}
         self._looking = Background("webhooks", self.look, every=_LOOK_SECONDS)
@@ -187,8 +194,13 @@ class WebhookDeliveries:
             finally:
                 running.dispatcher = None
 
+        def report(event: DeliveryEvent) -> None:
+            detail = {"destination": event.destination, "tenant": event.tenant, "reason": event.reason}
+            self._publish(f"webhook.{event.kind}", route.name, detail)
+
         def ready(dispatcher: Dispatcher) -> None:
             running.dispatcher = dispatcher
+            dispatcher.report = report
             self._counts.setdefault(route.name, []).append(dispatcher.counts)
 
         running = _Running(route, Background(f"webhooks of {route.name}", deliver, longest=_LONGEST_PAUSE))

@@ -279,7 +279,7 @@ class RouteServer:
         self._resources.callback(self.routes.close)
         survey = Survey(self.routes.entries, observer=recorder.lagged)
         self._resources.callback(survey.close)
-        webhooks = WebhookDeliveries(self._known_versions)
+        webhooks = WebhookDeliveries(self._known_versions, publish=events.publish)
         self._resources.callback(webhooks.close)
         metrics.watch_webhooks(webhooks.totals)
         losses = LossMonitor(state, self.routes.entries, self.config.health)

@@ -55,6 +55,8 @@ class DeliverySettings:
         max_waiting: most messages that wait for an endpoint, failed ones included; further ones are dead letters.
         breaker_failures: consecutive failures that open the circuit breaker; 0 for no breaker.
         breaker_pause: seconds until an open breaker lets one request pass as a probe; doubles with each failed probe.
+        disable_after: seconds of failures alone after which the endpoint is disabled, at the earliest after ten of
+            them; None for never.
         format: form of the body.
         headers: additional headers of each request; no secrets, which belong into the credentials.
         header_names: names of the headers that identify and sign a request, by the keys id, timestamp, signature,
@@ -84,6 +86,7 @@ class DeliverySettings:
     max_waiting: int = 10_000
     breaker_failures: int = 10
     breaker_pause: float = 30.0
+    disable_after: float | None = 5 * 86_400.0
     format: BodyFormat = "standard"
     headers: Mapping[str, str] = field(default_factory=dict)
     header_names: Mapping[str, str] = field(default_factory=dict)
@@ -288,6 +291,7 @@ _OPTIONS: Final[Mapping[str, _Option]] = {
     "max_waiting": _Option("maxWaiting", _whole(1, 10_000_000)),
     "breaker_failures": _Option("breakerFailures", _whole(0, 1_000_000)),
     "breaker_pause": _Option("breakerPause", _seconds(0.001, MONTH)),
+    "disable_after": _Option("disableAfter", lambda value: None if value is None else _seconds(0.001, MONTH)(value)),
     "format": _Option("format", _format),
     "headers": _Option("headers", _headers),
     "header_names": _Option("headerNames", read_header_names),

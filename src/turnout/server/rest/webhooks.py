@@ -30,7 +30,9 @@ class EndpointModel(BaseModel):
 
     destination: str
     subscription: str = Field(description='the one with settings of its own; "" for all others')
-    state: str = Field(description="closed, open (the circuit breaker) or disabled (it has answered 410)")
+    state: str = Field(description="closed, open (the circuit breaker) or disabled")
+    reason: str = Field(description='what has disabled it: 410, or its failures since a time; "" for others')
+    consent: str = Field(description='granted, refused or unknown; "" for an endpoint that is not asked')
     waiting: int
     in_flight: int
     last_status: int | None
@@ -118,7 +120,7 @@ def redrive_letters(name: str, form: LettersForm, parts: PartsDep, _: Writes) ->
     return {"moved": redrive(webhook_route(parts, name), form.letters)}
 
 
-@router.post("/enable", summary="Send requests again to an endpoint that has answered 410", responses=_ERRORS)
+@router.post("/enable", summary="Send requests again to a disabled endpoint", responses=_ERRORS)
 @asks_servers
 def enable_endpoint(name: str, form: EnableForm, parts: PartsDep, _: Writes) -> dict[str, bool]:
     return {"enabled": enable(webhook_route(parts, name), form.destination)}
