@@ -25,6 +25,9 @@ from turnout.delivery.guard import (
     LookupResolver,
     Network,
 )
+from turnout.delivery.proxies import Proxies, Proxy
+
+NO_PROXIES: Final = Proxies()
 
 _RESOLVED_SECONDS: Final = 10.0
 _REMEMBERED: Final = 10_000
@@ -40,9 +43,16 @@ class Client:
     Args:
         allowed: networks that are reached although they are not public.
         tls: context of encrypted connections; the system's authorities if not given.
+        proxies: proxies of the connections; none if not given.
     """
 
-    def __init__(self, allowed: Sequence[Network] = (), tls: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self,
+        allowed: Sequence[Network] = (),
+        tls: ssl.SSLContext | None = None,
+        proxies: Proxies = NO_PROXIES,
+    ) -> None:
+        self._proxies = proxies
         self._guard = AddressGuard(allowed)
         self._resolvers: dict[bool, GuardedResolver] = {}
         self._tls = tls
@@ -189,6 +199,9 @@ class Client:
         problem = self._guard.url_problem(target.url)
         if problem is not None:
             raise ForbiddenAddressError(problem)
+        proxy = self._proxies.of(target.url.scheme, target.host)
+        if proxy is not None:
+            return await self._tunnelled(target, owner, proxy)
         addresses = await self._addresses(target, owner)
         connected = await start_connection(addresses, happy_eyeballs_delay=_NEXT_ADDRESS_SECONDS)
         secure: dict[str, Any] = {}
@@ -200,6 +213,32 @@ class Client:
             )
         except BaseException:
             connected.close()
+            raise
+        return connection
+
+    async def _tunnelled(self, target: Target, owner: str, proxy: Proxy) -> Connection:
+        """Connect through a proxy: to an address that was checked, unless the proxy looks names up.
+
+        Raises:
+            ForbiddenAddressError: none of the host's may be reached, or http:// by a name that is not checked here.
+            OSError: the proxy cannot be reached, or opens no tunnel.
+        """
+        host = target.host
+        if not self._proxies.resolves:
+            host = str((await self._addresses(target, owner))[0][4][0])
+        elif not target.is_encrypted:
+            raise ForbiddenAddressError("http:// leads to allowed networks alone, and the proxy looks the name up")
+        transport = await proxy.tunnel(host, target.port, self._tls)
+        connection = Connection(target, self)
+        try:
+            transport.set_protocol(connection)
+            if target.is_encrypted:
+                context = target.tls or self._tls
+                assert context is not None
+                transport = await self._loop.start_tls(transport, connection, context, server_hostname=target.host)
+            connection.connection_made(transport)
+        except BaseException:
+            transport.abort()
             raise
         return connection
 

@@ -12,6 +12,7 @@ from turnout.delivery.client import Client
 from turnout.delivery.consent import Consents
 from turnout.delivery.dispatcher import Dispatcher
 from turnout.delivery.failures import DeliveryCounts
+from turnout.delivery.proxies import Proxies
 from turnout.delivery.queue import DeadDelivery, DeliveryQueue
 from turnout.delivery.settings import Lanes
 from turnout.errors import ConfigError, ConnectionLostError, Mistake, StreamError
@@ -82,7 +83,7 @@ async def deliver(
     secret_keys()
     store = open_store(existing(route.subscriptions.store))
     with contextlib.closing(store):
-        async with opened_queue(route) as queue, Client(webhooks.networks) as client:
+        async with opened_queue(route) as queue, _client(webhooks) as client:
             log = await queue.attempts()
             consents = Consents(webhooks.consent, webhooks.origin or "", client, log)
             dispatcher = Dispatcher(queue, Lanes(webhooks, store, client), client, log, consents)
@@ -99,6 +100,11 @@ async def deliver(
             if not running.cancelled():
                 running.result()
             return dispatcher.counts
+
+
+def _client(webhooks: WebhooksPart) -> Client:
+    proxies = Proxies(webhooks.proxy, resolves=webhooks.proxy_lookups)
+    return Client(webhooks.networks, proxies=proxies)
 
 
 async def letters_of(route: Route, count: int) -> list[DeadDelivery]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Annotated, Literal, Self
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
@@ -112,6 +113,10 @@ class WebhooksPart(Part):
         allow: networks that may be reached although they are private, loopback or link-local; http:// leads to
             these alone.
         value: format of the requests' bodies; that of the sink's values if not given.
+        proxy: URL of the HTTP proxy that requests go through; ``environment`` for HTTPS_PROXY and HTTP_PROXY, ``none``
+            to connect directly. Hosts of NO_PROXY are reached directly in each case.
+        proxy_lookups: whether the proxy looks names up, and decides which addresses are reached; otherwise names are
+            looked up and checked here, and tunnels lead to the checked address.
         consent: how an endpoint is asked, once, that a subscription names by its URL, before messages are posted to it:
             none, cloudevents (its webhook validation) or challenge (a random text that it has to repeat).
         origin: name of the sender for cloudevents: a DNS name, as ``turnout.example``.
@@ -128,6 +133,8 @@ class WebhooksPart(Part):
     )
     allow: list[str] = Field(default_factory=list)
     value: FormatBlock = None
+    proxy: Annotated[str, Field(repr=False)] = "environment"
+    proxy_lookups: bool = False
     consent: ConsentKind = "none"
     origin: Annotated[str, Field(pattern=r"^[A-Za-z0-9.-]{1,253}$")] | None = None
     notices: str | None = None
@@ -143,6 +150,14 @@ class WebhooksPart(Part):
         if not is_publishable(subject) or len(subject) > 100 or Rights().refusal(f"{subject}.x"):
             raise ValueError(f"found {subject!r:.60}, expected a subject of at most 100 characters")
         return subject
+
+    @field_validator("proxy")
+    @classmethod
+    def _proxy(cls, proxy: str) -> str:
+        parts = urlsplit(proxy)
+        if proxy not in ("environment", "none") and (parts.scheme not in ("http", "https") or not parts.hostname):
+            raise ValueError("expected environment, none, or http://HOST:PORT of a proxy")
+        return proxy
 
     @field_validator("allow")
     @classmethod
