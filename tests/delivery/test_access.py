@@ -151,7 +151,7 @@ async def source(answer: Callable[[Request], Any], **login: Any) -> AsyncIterato
 def test_tokens_are_renewed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Before its end a token is replaced; after a 401 as well, but not more than once in some seconds."""
     clock = [1_000.0]
-    monkeypatch.setattr(access.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr("turnout.delivery.access.monotonic", lambda: clock[0])
 
     async def main() -> None:
         def answer(request: Request) -> web.Response:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from turnout.conditions import parse
 from turnout.errors import ConfigError, SubscriptionInvalidError
 from turnout.subscriptions import Subscription, open_store
 from turnout.subscriptions.credentials import Credentials
@@ -75,7 +76,7 @@ def test_stored_encrypted(monkeypatch: pytest.MonkeyPatch) -> None:
     assert json.loads(shown)["delivery"]["credentials"] == repr(first.delivery.credentials)
     assert "open sesame" not in json.dumps(subscription_to_json(first)) + repr(first) + repr(of(KEY))
 
-    store.update("s", replace(first.hidden(), condition="a:2"))
+    store.update("s", replace(first.hidden(), condition=parse("a:2")))
     second = store.read("s").delivery
     assert second is not None
     assert second.credentials == first.delivery.credentials

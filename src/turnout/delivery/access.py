@@ -6,9 +6,9 @@ import asyncio
 import secrets
 import ssl
 import tempfile
-import time
 from collections.abc import Mapping
 from pathlib import Path
+from time import monotonic
 from typing import Final
 from urllib.parse import urlencode
 
@@ -79,11 +79,11 @@ class TokenSource:
 
     def current(self) -> str:
         """Return the token; "" if the next one has to be awaited."""
-        return self._token if time.monotonic() < self._ends_at else ""
+        return self._token if monotonic() < self._ends_at else ""
 
     def refused(self) -> None:
         """Have a new token obtained: the endpoint has answered 401 to this one."""
-        if time.monotonic() > self._renewed_at + _LEAST_SECONDS:
+        if monotonic() > self._renewed_at + _LEAST_SECONDS:
             self._ends_at = 0.0
 
     async def token(self, owner: str) -> str:
@@ -98,7 +98,7 @@ class TokenSource:
         if current := self.current():
             return current
         if self._exchange is None:
-            if self._problem and time.monotonic() < self._renewed_at + _PAUSE_SECONDS:
+            if self._problem and monotonic() < self._renewed_at + _PAUSE_SECONDS:
                 raise TokenError(self._problem)
             self._exchange = asyncio.create_task(self._obtained(owner))
             self._exchange.add_done_callback(self._ended)
@@ -118,7 +118,7 @@ class TokenSource:
             self._problem = f"{failure}"
             raise
         finally:
-            self._renewed_at = time.monotonic()
+            self._renewed_at = monotonic()
         life = _seconds(answer.expires_in)
         self._token = answer.access_token
         self._ends_at = self._renewed_at + life - min(_MARGIN_SECONDS, life / 5)
