@@ -208,3 +208,32 @@ def test_what_cannot_be_asked(turnout, route, arguments, problem) -> None:
 
     assert code == 2
     assert problem in err
+
+
+def test_the_url_of_a_webhook(turnout, route, tmp_path) -> None:
+    """A delivery says where it is posted: the URL of its destination, or that of the route's endpoint."""
+    store = open_store("sqlite:///subscriptions.db")
+    for id_, destination in (
+        ("named", "webhook:billing"),
+        ("own", "https://desk.example/in?token=t"),
+        ("none", "webhook:no"),
+    ):
+        store.create(Subscription((destination,), parse("town:Oulu"), id=id_))
+    store.close()
+    webhooks = 'webhooks: {endpoints: {billing: {url: "https://billing.example/in"}}}'
+    file = tmp_path / route()
+    file.write_text(f"{file.read_text(encoding='utf-8')}{webhooks}\n", encoding="utf-8")
+    record = {"topic": "in.a", "offset": 3, "value": {"city": "Oulu", "n": 7}}
+
+    _, out, _ = turnout("explain", "route.yaml", "--stdin", stdin=json.dumps(record))
+    _, plain, _ = turnout("explain", "route.yaml", "--stdin", "--json", stdin=json.dumps(record))
+
+    posted = [line for line in out.splitlines() if line.startswith("    posted to ")]
+    assert posted == [
+        "    posted to https://billing.example/in",
+        "    posted to webhook:no",
+        "    posted to https://desk.example/in?token=***",
+    ]
+    urls = {message["subscription"]: message["url"] for message in json.loads(plain)["messages"]}
+    assert urls["oulu"] is None
+    assert urls["named"] == "https://billing.example/in"

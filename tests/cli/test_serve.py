@@ -7,9 +7,12 @@ import json
 import logging
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import psutil
 import pytest
@@ -17,6 +20,10 @@ from typer.testing import CliRunner
 
 from tests.delivery.receiver import Hooks, Receiver
 from turnout.cli.app import build_app
+from turnout.cli.serve import _DeliveryProgress
+from turnout.delivery.dispatcher import Dispatcher
+from turnout.delivery.failures import DeliveryCounts
+from turnout.delivery.queue import Backlog
 from turnout.embedded import NatsServer
 
 
@@ -107,7 +114,59 @@ def test_deliver_redrive_and_enable(nats_server: NatsServer, tmp_path: Path) -> 
     )
 
     assert json.loads(drained.stdout)["counts"]["dead"] == 2
+    assert drained.stderr.startswith(f"delivering the messages of {hooks.name}; Ctrl-C lets requests under way end\n")
     assert (json.loads(single.stdout), single.exit_code) == ({"moved": 1, "enabled": []}, 0)
     assert (json.loads(missing.stdout), missing.exit_code) == ({"moved": 0, "enabled": []}, 1)
     assert json.loads(redriven.stdout) == {"moved": 1, "enabled": []}
     assert (json.loads(enabled.stdout), enabled.exit_code) == ({"moved": 0, "enabled": []}, 1)
+
+
+@dataclass
+class FakeDispatcher:
+    """What the progress of `turnout deliver` asks for."""
+
+    name: str = "DELIVERIES"
+    under_way: int = 2
+    counts: DeliveryCounts = field(default_factory=DeliveryCounts)
+    backlog: Backlog | None = None
+    state: str = "closed"
+    reason: str = ""
+
+    def endpoints(self) -> list[Any]:
+        return [
+            SimpleNamespace(
+                destination="webhook:e", subscription="", state=self.state, reason=self.reason, last_error="no\x1b[2J"
+            )
+        ]
+
+
+def test_progress_of_deliver(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counts that have changed, changes of an endpoint's state and the end are lines on standard error."""
+    monkeypatch.setattr(_DeliveryProgress, "_LOG_SECONDS", 0.0)
+    fake, stop = FakeDispatcher(), threading.Event()
+    progress = _DeliveryProgress()
+    progress.look(stop)
+    progress.begin(cast("Dispatcher", fake))
+    progress.look(stop)
+    fake.counts.delivered, fake.counts.failed, fake.counts.retried = 1_200, 3, 3
+    fake.backlog, fake.state = Backlog(40, None), "open"
+    progress.look(stop)
+    progress.look(stop)
+    fake.state, fake.reason = "disabled", "failures since 2026-01-02 03:04 UTC"
+    progress.look(stop)
+    fake.state = "closed"
+    progress.look(stop)
+    stop.set()
+    progress.look(stop)
+    out, err = capsys.readouterr()
+
+    assert out == ""
+    assert err.splitlines() == [
+        "delivering the messages of DELIVERIES; Ctrl-C lets requests under way end",
+        "0 delivered, 0 failed, 0 not sent, 0 retried, 0 dead letters",
+        "webhook:e fails, and gets only probes: no\\x1b[2J",
+        "1,200 delivered, 3 failed, 0 not sent, 3 retried, 0 dead letters; 40 wait",
+        "webhook:e is disabled by failures since 2026-01-02 03:04 UTC",
+        "webhook:e takes messages again",
+        "stopping; requests under way: 2",
+    ]

@@ -11,6 +11,7 @@ from base64 import b64decode, b64encode
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from turnout.delivery import dispatcher, failures, service, settings
 from turnout.delivery.dispatcher import Dispatcher
 from turnout.delivery.failures import DeliveryEvent, Failures
 from turnout.delivery.lane import Delivery
+from turnout.delivery.queue import Backlog
 from turnout.delivery.requests import request_of
 from turnout.delivery.service import deliver, opened_queue
 from turnout.delivery.streams import DeliveryStreams
@@ -1107,3 +1109,28 @@ def test_the_end_is_bounded(nats_server: NatsServer, monkeypatch: pytest.MonkeyP
             assert (counts.requests, counts.unfinished, counts.delivered) == (1, 1, 0)
 
     run(nats_server, answer, work)
+
+
+def test_backlog(nats_server: NatsServer) -> None:
+    """The queue and its dispatcher tell how many messages wait, those between attempts included, and since when."""
+    broken = [True]
+    begun = datetime.now(UTC)
+
+    async def work(hooks: Hooks, receiver: Receiver) -> None:
+        await hooks.publish(b"1", b"2", b"3")
+        async with opened_queue(hooks.route) as queue:
+            backlog = await queue.backlog()
+            assert backlog.waiting == 3
+            assert backlog.oldest is not None
+            assert -2 <= (backlog.oldest - begun).total_seconds() < 60
+            async with running_dispatcher(hooks, 60) as running:
+                while len(receiver.requests) < 3 or running.backlog is None:
+                    await asyncio.sleep(0.01)
+                assert running.backlog.waiting == 3
+                assert (await queue.backlog()).waiting == 3
+            broken[0] = False
+            assert (await hooks.deliver()).delivered == 3
+            assert await queue.backlog() == Backlog(0, None)
+
+    retry = {"retry": [5.0] * 10, "jitter": 0}
+    run(nats_server, lambda _: web.Response(status=500 if broken[0] else 204), work, delivery=retry)

@@ -6,6 +6,7 @@ import asyncio
 import json
 import threading
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 from aiohttp import web
@@ -155,6 +156,38 @@ def test_gone_disables(broker: KafkaBroker) -> None:  # noqa: F811
             await running.stop()
 
     run(broker, lambda _: web.Response(status=410 if broken[0] else 200), work)
+
+
+def test_backlog_notice_and_consent(broker: KafkaBroker) -> None:  # noqa: F811
+    """The topic tells how many deliveries wait and since when; notices and consents are stored in topics, too."""
+    begun = datetime.now(UTC)
+
+    def answer(request: Request) -> web.Response:
+        if b"turnout.challenge" in request.body:
+            return web.json_response({"response": json.loads(request.body)["challenge"]})
+        return web.Response(status=410 if request.body == b"gone" else 204)
+
+    async def work(hooks: KafkaHooks, receiver: Receiver) -> None:
+        hooks.others = {"ops": {"url": f"{receiver.url}/ops"}}
+        hooks.webhooks = {"consent": "challenge", "notices": "webhook:ops"}
+        await hooks.publish(b"1", b"2", to=f"{receiver.url}/own")
+        await hooks.publish(b"gone")
+        async with opened_queue(hooks.route) as queue:
+            backlog = await queue.backlog()
+            assert backlog.waiting == 3
+            assert backlog.oldest is not None
+            assert -2 <= (backlog.oldest - begun).total_seconds() < 120
+        counts = await hooks.deliver()
+        assert (counts.delivered, counts.dead) == (3, 1)
+        async with opened_queue(hooks.route) as queue:
+            assert (await queue.backlog()).waiting == 0
+            consent = await (await queue.attempts()).consent(f"{receiver.url}/own")
+            assert consent is not None
+            assert consent.is_granted
+        (notice,) = [json.loads(request.body) for request in receiver.requests if request.path == "/in/ops"]
+        assert (notice["destination"], notice["reason"]) == ("webhook:e", "disabled by 410")
+
+    run(broker, answer, work)
 
 
 class Running:

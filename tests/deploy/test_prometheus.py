@@ -20,6 +20,7 @@ import yaml
 
 from tests.server.conftest import Bench, wait_for
 from turnout.runtime.preflight import Lag
+from turnout.server.deliveries import WebhookState
 from turnout.server.rest.app import build_app, guarded
 
 pytestmark = pytest.mark.heavy
@@ -67,6 +68,8 @@ def metrics_port(tmp_path_factory) -> Iterator[int]:
     bench.run_of("good").deliver(10, delivered=5, dead_lettered=5, messages=5)
     for number in (1, 2, 3):
         bench.run_of("bad", number).fail()
+    states = {"good": WebhookState(True, 5, 30.0, {"closed": 2, "open": 0, "disabled": 0})}
+    bench.parts.metrics.watch_webhooks(lambda: {"good": {"delivered": 3, "failed": 1, "retried": 1}}, lambda: states)
     port = free_port()
     server = uvicorn.Server(uvicorn.Config(guarded(build_app(bench.parts)), port=port, log_level="warning"))
     serving = threading.Thread(target=server.run)

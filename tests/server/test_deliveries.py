@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from tests.server.conftest import wait_for
 from tests.server.fakes import FakeRunner
 from turnout.base import background
-from turnout.delivery.failures import DeliveryCounts
+from turnout.delivery.failures import DeliveryCounts, DeliveryEvent
+from turnout.delivery.lane import EndpointStatus
+from turnout.delivery.queue import Backlog
 from turnout.errors import StreamError
 from turnout.routes import Route
-from turnout.server.deliveries import Ready, WebhookDeliveries
+from turnout.server.deliveries import Ready, WebhookDeliveries, WebhookState
 from turnout.server.health import Health, Survey
 from turnout.server.metrics import Metrics
 
@@ -37,6 +41,60 @@ PLAIN = replace(HOOKS, name="plain", webhooks=None)
 class FakeDispatcher:
     counts: DeliveryCounts
     problem: str = ""
+    backlog: Backlog | None = None
+    report: Callable[[DeliveryEvent], None] = lambda _: None
+
+    def endpoints(self) -> list[EndpointStatus]:
+        return []
+
+
+def test_metrics_of_the_state() -> None:
+    """Backlog, age of the oldest message, endpoints by state and whether the dispatcher delivers are gauges; what is
+    unknown is not there."""
+    states = {
+        "hooks": WebhookState(True, 7, 90.5, {"closed": 3, "open": 1, "disabled": 2}),
+        "down": WebhookState(False, None, None, {"closed": 0, "open": 0, "disabled": 0}),
+    }
+    metrics = Metrics()
+    metrics.watch_webhooks(lambda: {"hooks": {"not_sent": 4, "retried": 5}}, lambda: states)
+    text = metrics.text().decode()
+
+    assert 'turnout_route_webhook_up{route="hooks"} 1.0' in text
+    assert 'turnout_route_webhook_up{route="down"} 0.0' in text
+    assert 'turnout_route_webhook_waiting{route="hooks"} 7.0' in text
+    assert 'turnout_route_webhook_oldest_seconds{route="hooks"} 90.5' in text
+    assert 'turnout_route_webhook_endpoints{route="hooks",state="disabled"} 2.0' in text
+    assert 'turnout_route_webhook_attempts_total{outcome="not_sent",route="hooks"} 4.0' in text
+    assert 'turnout_route_webhook_attempts_total{outcome="retried",route="hooks"} 5.0' in text
+    assert 'turnout_route_webhook_waiting{route="down"}' not in text
+
+
+def test_state_and_events() -> None:
+    """The state is that of the running dispatcher, and changes of its endpoints are events of the route."""
+    begun = threading.Event()
+    published: list[tuple[str, str, object]] = []
+    backlog = Backlog(2, datetime.now(UTC) - timedelta(hours=1))
+
+    def deliver(route: Route, stop: threading.Event, ready: Ready) -> None:
+        dispatcher = FakeDispatcher(DeliveryCounts(), backlog=backlog)
+        ready(dispatcher)  # type: ignore[arg-type]
+        dispatcher.report(DeliveryEvent("endpoint.disabled", "https://a.example/", "acme", "410"))
+        begun.set()
+        stop.wait()
+
+    deliveries = WebhookDeliveries(
+        lambda: {"hooks": HOOKS}, deliver, lambda kind, route, detail: published.append((kind, route, detail))
+    )
+    deliveries.start()
+    assert begun.wait(30)
+    state = deliveries.states()["hooks"]
+    deliveries.close()
+
+    assert (state.is_up, state.waiting, state.endpoints["closed"]) == (True, 2, 0)
+    assert state.oldest_seconds is not None
+    assert 3_600 <= state.oldest_seconds < 3_700
+    detail = {"destination": "https://a.example/", "tenant": "acme", "reason": "410"}
+    assert published == [("webhook.endpoint.disabled", "hooks", detail)]
 
 
 def test_newest_version() -> None:

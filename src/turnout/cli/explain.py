@@ -226,6 +226,8 @@ def _message(message: SentMessage) -> Iterator[str]:
     sink = f" in {message.sink}" if message.sink else ""
     subscription_text = f" for {message.subscription}" if message.subscription else ""
     yield f"{kind}{message.topic}{sink}{subscription_text}, id {message.id or 'none'}"
+    if message.url is not None:
+        yield f"    posted to {message.url}"
     if message.projected:
         yield f"    projected: {'null' if message.value is None else message.value}"
     if message.dead_letter:

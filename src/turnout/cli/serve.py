@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import gc
 import os
 import sys
+import threading
+import time
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
@@ -13,7 +16,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from turnout.base.terminal import json_text
 from turnout.cli.exits import FAILED, INTERRUPTED, read_again, stop_on_signals
 from turnout.cli.options import (
     AsJson,
@@ -26,6 +28,7 @@ from turnout.cli.options import (
     store_url_of,
 )
 from turnout.cli.output import tell
+from turnout.base.terminal import json_text, printable_lines
 from turnout.errors import ConfigError, MissingExtraError, Mistake
 
 if TYPE_CHECKING:
@@ -35,6 +38,9 @@ if TYPE_CHECKING:
 
 
 _CONFIG = "turnout.yaml"
+
+
+_log = logging.getLogger(__name__)
 
 
 def serve(
@@ -233,14 +239,13 @@ def deliver(
     ] = None,
     enable: Annotated[
         list[str] | None,
-        typer.Option(metavar="DESTINATION", help="Send requests again to an endpoint that answered 410, and end."),
+        typer.Option(metavar="DESTINATION", help="Send requests again to a disabled endpoint, and end."),
     ] = None,
     timeout: StoreTimeout = None,
     log_format: LogFormat = None,
     as_json: AsJson = False,
 ) -> None:
     """Post the messages for webhooks, signed and with retries, until interrupted."""
-    from turnout.cli.run import working
     from turnout.delivery import service
 
     in_json = log_as(log_format)
@@ -254,12 +259,69 @@ def deliver(
         if len(known) < len(enable or ()) or (not redrive and count < len({*(letter or ())})):
             raise typer.Exit(FAILED)
         return
-    with stop_on_signals() as stop, working("delivering", quiet=as_json or in_json) as details:
-
-        def ready(dispatcher: Dispatcher) -> None:
-            details(lambda: _count_text(dispatcher.counts))
-
-        counts = asyncio.run(service.deliver(loaded, stop, drain=drain, ready=ready))
+    progress = _DeliveryProgress(in_json=in_json)
+    with stop_on_signals() as stop:
+        counts = asyncio.run(
+            service.deliver(loaded, stop, drain=drain, ready=progress.begin, watch=lambda: progress.look(stop))
+        )
     typer.echo(json_text({"counts": asdict(counts)}) if as_json else _count_text(counts))
     if drain and stop.is_set():
         raise typer.Exit(INTERRUPTED)
+
+
+class _DeliveryProgress:
+    """Lines on standard error about a dispatcher: its start, changes of endpoints and counts, and its end.
+
+    Args:
+        in_json: write them as lines of the log, which are JSON.
+    """
+
+    _TERMINAL_SECONDS = 5.0
+    _LOG_SECONDS = 60.0
+
+    def __init__(self, *, in_json: bool = False) -> None:
+        self._in_json = in_json
+        self._every = self._TERMINAL_SECONDS if sys.stderr.isatty() else self._LOG_SECONDS
+        self._next = 0.0
+        self._shown = ""
+        self._states: dict[str, str] = {}
+        self._dispatcher: Dispatcher | None = None
+
+    def begin(self, dispatcher: Dispatcher) -> None:
+        """Name the queue."""
+        self._dispatcher = dispatcher
+        self._next = time.monotonic() + self._every
+        self._print(f"delivering the messages of {dispatcher.name}; Ctrl-C lets requests under way end")
+
+    def look(self, stop: threading.Event) -> None:
+        """Say what has changed."""
+        dispatcher = self._dispatcher
+        if dispatcher is None:
+            return
+        for one in dispatcher.endpoints():
+            state = f"{one.state} by {one.reason}" if one.state == "disabled" else one.state
+            key = f"{one.destination}{f' of {one.subscription}' if one.subscription else ''}"
+            if self._states.get(key, "closed") != state:
+                words = {"closed": "takes messages again", "open": f"fails, and gets only probes: {one.last_error}"}
+                self._print(f"{key} {words.get(state, f'is {state}')}")
+            self._states[key] = state
+        if stop.is_set():
+            count = dispatcher.under_way
+            self._print(f"stopping; requests under way: {count:,}")
+        elif time.monotonic() >= self._next:
+            self._next = time.monotonic() + self._every
+            counts, backlog = dispatcher.counts, dispatcher.backlog
+            text = (
+                f"{counts.delivered:,} delivered, {counts.failed:,} failed, {counts.not_sent:,} not sent,"
+                f" {counts.retried:,} retried, {counts.dead:,} dead letters"
+                f"{'' if backlog is None else f'; {backlog.waiting:,} wait'}"
+            )
+            if text != self._shown:
+                self._shown = text
+                self._print(text)
+
+    def _print(self, text: str) -> None:
+        if self._in_json:
+            _log.info("%s", text)
+            return
+        typer.echo(printable_lines([text]), err=True)

@@ -26,7 +26,7 @@ from turnout.delivery.client import GONE, Client, Response, Target
 from turnout.delivery.consent import Consents, Question
 from turnout.delivery.failures import DeliveryCounts, DeliveryEvent, Failures, seconds_of
 from turnout.delivery.lane import Delivery, EndpointStatus, Lane, LastResponse
-from turnout.delivery.queue import AttemptLog, Consent, DeliveryQueue, QueuedMessage, endpoint_key
+from turnout.delivery.queue import AttemptLog, Backlog, Consent, DeliveryQueue, QueuedMessage, endpoint_key
 from turnout.delivery.requests import merged_headers, order_key, request_of, signed
 from turnout.delivery.settings import Capacity, Lanes
 from turnout.errors import StoreUnavailableError, TurnoutError, message_of
@@ -51,6 +51,7 @@ _END_SECONDS: Final = 10.0
 
 _LOOK_SECONDS: Final = 0.02
 _REFRESH_SECONDS: Final = 2.0
+_MEASURE_SECONDS: Final = 15.0
 _BEAT_SECONDS: Final = 10.0
 """A third of `turnout.delivery.streams.ACK_WAIT_SECONDS`: one lost report delays nothing."""
 
@@ -67,6 +68,7 @@ class Dispatcher:
 
     Attributes:
         counts: counts of messages and requests, which continue to grow.
+        backlog: deliveries that waited at the last look, some seconds ago; None before the first.
         report: called with each change of an endpoint's state.
     """
 
@@ -84,6 +86,7 @@ class Dispatcher:
         self._client = client
         self._log = log
         self._consents = consents
+        self.backlog: Backlog | None = None
         self._loop = asyncio.get_running_loop()
         self._held: dict[int, Delivery] = {}
         self._tasks = Tasks("a delivery over HTTP")
@@ -96,6 +99,11 @@ class Dispatcher:
         self._is_stopped = False
         self._unstored: dict[int, str] = {}
         """Sequence of a delivery → why its outcome could not be stored at the last attempt."""
+
+    @property
+    def name(self) -> str:
+        """Name of the stream or topic."""
+        return self._queue.name
 
     @property
     def under_way(self) -> int:
@@ -125,6 +133,7 @@ class Dispatcher:
             asyncio.create_task(keep(f"heartbeat of {name}", self._beat, every=_BEAT_SECONDS)),
             asyncio.create_task(keep(f"endpoints of {name}", self._lanes.refresh, every=_REFRESH_SECONDS)),
             asyncio.create_task(keep(f"disabled endpoints of {name}", self._log.refresh, every=_REFRESH_SECONDS)),
+            asyncio.create_task(keep(f"backlog of {name}", self._measure, every=_MEASURE_SECONDS)),
         ]
         try:
             await self._pull()
@@ -164,11 +173,7 @@ class Dispatcher:
                     await self._give_back(message, failure)
 
     async def _take(self, message: QueuedMessage) -> None:
-        found = self._lanes.known(message.subject)
-        if found is None:
-            found = await self._open(message.subject)
-            if not isinstance(found, str):
-                await self._failures.know(found[0].endpoint.destination, tenant_of(found[1]))
+        found = self._lanes.known(message.subject) or await self._opened(message.subject)
         if isinstance(found, str):
             await self._failures.give_up(Delivery(message, "", message.sequence), [], found, is_attempt=False)
         elif (delivery := self._accept(*found, message)) is not None:
@@ -182,6 +187,13 @@ class Dispatcher:
         # Without an answer of the server it comes back by itself.
         with contextlib.suppress(TurnoutError, OSError):
             await message.nak(_PARK_SECONDS[1] * random.uniform(0.75, 1.0))  # noqa: S311 - spreads load
+
+    async def _opened(self, subject: str) -> tuple[Lane, str] | str:
+        """Return the lane of a subject with the failures of its endpoint known, or why it has none."""
+        found = await self._open(subject)
+        if not isinstance(found, str):
+            await self._failures.know(found[0].endpoint.destination, tenant_of(found[1]))
+        return found
 
     async def _open(self, subject: str) -> tuple[Lane, str] | str:
         while True:
@@ -497,6 +509,10 @@ class Dispatcher:
         self._pump(lane)
 
     # -- in the background
+
+    async def _measure(self) -> None:
+        """Ask the queue how many deliveries wait, and since when."""
+        self.backlog = await self._queue.backlog()
 
     async def _beat(self) -> None:
         """Report to the server that deliveries in memory are in progress; without that they are redelivered."""

@@ -20,6 +20,7 @@ from typing import Any, Final, NamedTuple, Self, TypeVar, cast
 from turnout.delivery.queue import (
     OF_LETTERS,
     AttemptLog,
+    Backlog,
     DeadDelivery,
     DeliveryQueue,
     QueuedMessage,
@@ -32,10 +33,12 @@ from turnout.kafka.admin import KafkaAdmin
 from turnout.kafka.group import GroupReader, GroupRecord, OffsetReader
 from turnout.kafka.options import KafkaOptions
 from turnout.kafka.producer import KafkaHeaders, KafkaMessages, KafkaProducer
-from turnout.kafka.reader import TopicTable
+from turnout.kafka.progress import PartitionProgress
+from turnout.kafka.reader import TopicTable, committed_progress
 from turnout.nats.protocol.headers import MESSAGE_ID, HeaderInput, Headers
 from turnout.routes.endpoints import KafkaSink
 from turnout.routes.webhooks import WebhooksPart
+from turnout.runtime.kafka_source import partitions_of
 
 
 class _Record(NamedTuple):
@@ -356,6 +359,24 @@ class KafkaQueue:
         if key in self.table.values:
             await self._writer.store(self.webhooks.topics[2], key.encode(), None)
             self.table.values.pop(key, None)
+
+    async def backlog(self) -> Backlog:
+        """Return the deliveries that wait in all partitions, by what the group has committed."""
+        return await self._run(self._backlog)
+
+    def _backlog(self) -> Backlog:
+        with KafkaAdmin(self._options) as admin:
+            ends = admin.ends(partitions_of(admin.describe([self.name])))
+        committed = committed_progress(self._options, self.name, self.webhooks.group, [number for _, number in ends])
+        waiting, times = 0, []
+        for (_, number), end in ends.items():
+            progress = committed.get(number) or PartitionProgress(end.first)
+            waiting += progress.unfinished + max(0, end.next - max(end.first, progress.bound))
+            first = max(end.first, progress.commit()[0])
+            if first < end.next:
+                messages = self._lookup.read(number, [first]).values()
+                times += [message.timestamp()[1] for message in messages if message.timestamp()[1] > 0]
+        return Backlog(waiting, datetime.fromtimestamp(min(times) / 1000, UTC) if times else None)
 
     # -- dead letters
 

@@ -414,6 +414,19 @@ class QueuedMessage(Protocol):
         """Report work in progress."""
 
 
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """Deliveries that wait, for all dispatchers of a queue.
+
+    Attributes:
+        waiting: how many are not finished, those under way and those that failed included.
+        oldest: when the oldest of them was stored; None without any, or if it is unknown.
+    """
+
+    waiting: int
+    oldest: datetime | None
+
+
 class DeliveryQueue(Protocol):
     """Deliveries that wait, and those that were given up."""
 
@@ -448,6 +461,9 @@ class DeliveryQueue(Protocol):
 
     async def is_drained(self) -> bool:
         """Return True if no delivery waits."""
+
+    async def backlog(self) -> Backlog:
+        """Return the deliveries that wait, and the age of the oldest."""
 
     async def letters(self, count: int) -> list[DeadDelivery]:
         """Return the last dead letters that were not moved, the newest first."""

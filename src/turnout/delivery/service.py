@@ -63,6 +63,7 @@ async def deliver(
     *,
     drain: bool = False,
     ready: Callable[[Dispatcher], None] = lambda _: None,
+    watch: Callable[[], None] = lambda: None,
 ) -> DeliveryCounts:
     """Deliver the messages for a route's webhooks.
 
@@ -71,6 +72,7 @@ async def deliver(
         stop: ends it.
         drain: end when nothing waits, neither for a first attempt nor for a further one.
         ready: called with the dispatcher, whose counts continue to grow, before the first delivery.
+        watch: called several times a second while it delivers.
 
     Raises:
         ConfigError: the route has no webhooks, or a key for the secrets of subscriptions is none.
@@ -92,6 +94,7 @@ async def deliver(
             try:
                 while not stop.is_set() and not running.done():
                     await asyncio.wait([running], timeout=_POLL_SECONDS)
+                    watch()
                     if drain and not dispatcher.held and await _is_drained(queue):
                         break
             finally:

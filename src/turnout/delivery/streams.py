@@ -14,6 +14,7 @@ from turnout.base.untrusted import LARGEST_SEQUENCE, decimal
 from turnout.delivery.queue import (
     OF_LETTERS,
     AttemptLog,
+    Backlog,
     DeadDelivery,
     DeliveryQueue,
     JetStreamBucket,
@@ -144,6 +145,25 @@ class DeliveryStreams:
         """Return True if no delivery waits."""
         info = await self.consumer.info()
         return not info.num_pending and not info.num_ack_pending
+
+    async def backlog(self) -> Backlog:
+        """Return the deliveries that wait, and the age of the oldest.
+
+        The first message behind the acknowledged ones is the oldest that waits: also in a stream that keeps messages.
+        """
+        info = await self.consumer.info()
+        waiting = info.num_pending + info.num_ack_pending
+        if not waiting:
+            return Backlog(0, None)
+        stream = await self.js.stream(self.name)
+        state = (await stream.info()).state
+        floor = info.ack_floor.stream_seq
+        if state.first_seq > floor:
+            return Backlog(waiting, state.first_ts)
+        try:
+            return Backlog(waiting, (await stream.get_message(floor + 1)).time)
+        except MessageNotFoundError:
+            return Backlog(waiting, None)
 
     async def letters(self, count: int) -> list[DeadDelivery]:
         """Return the letters among the last *count* sequences, the newest first."""

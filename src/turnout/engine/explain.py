@@ -25,8 +25,11 @@ from turnout.records import Batch, Failure
 from turnout.records.text import readable, text_of
 from turnout.records.types import Fields
 from turnout.subjects.arrays import draws_of
+from turnout.secrets import masked_url
+from turnout.subscriptions.webhooks import delivery_address
 
 if TYPE_CHECKING:
+    from turnout.routes.webhooks import WebhooksPart
     from turnout.subscriptions import Subscription
     from turnout.subscriptions.index import Index
 
@@ -96,6 +99,7 @@ class SentMessage:
         subscription: id of the subscription; None if no subscription caused it.
         dead_letter: whether it is the unchanged record as a dead letter.
         projected: whether the value is computed by the subscription's projection.
+        url: where a delivery to a webhook is posted, or its name if the route has none of it; None for others.
     """
 
     topic: str
@@ -107,6 +111,7 @@ class SentMessage:
     value: str | None
     headers: tuple[tuple[str, str | None], ...]
     projected: bool = False
+    url: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,9 +288,19 @@ def _messages(program: Program, trace: Trace) -> list[SentMessage]:
             SentMessage(
                 topic, sinks[sink], id_, subscription, is_letter, _noted(key, key_notation),
                 _noted(value, value_notation), shown, number in projected,
+                None if is_letter else _url(program.route.webhooks, topic),
             )
         )  # fmt: skip
     return sent
+
+
+def _url(webhooks: WebhooksPart | None, topic: str) -> str | None:
+    """Return the URL to which a message under a topic is posted; None if it is no delivery to a webhook."""
+    address = None if webhooks is None else delivery_address(webhooks.subject, topic)
+    if webhooks is None or address is None:
+        return None
+    endpoint = webhooks.endpoint_of(address[0])
+    return masked_url(address[0] if endpoint is None else endpoint.url)
 
 
 def _noted(raw: bytes | None, notation: Notation) -> str | None:

@@ -273,6 +273,11 @@ class PartitionProgress:
         """Number of offsets that are known and not finished."""
         return len(self._unfinished)
 
+    @property
+    def bound(self) -> int:
+        """The offset from which on no record is known to be finished, or read."""
+        return max(self._until, self.next)
+
     def begin(self, offset: int) -> bool:
         """Note that a record is read; return False if an earlier member of the group has finished it."""
         self.skip(offset)

@@ -62,6 +62,23 @@ class _Running:
     is_named_slow: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class WebhookState:
+    """State of a route's dispatcher.
+
+    Attributes:
+        is_up: whether it delivers.
+        waiting: deliveries that wait; None if unknown.
+        oldest_seconds: age of the oldest of them, 0 without any; None if unknown.
+        endpoints: number of its endpoints by their state: closed, open or disabled.
+    """
+
+    is_up: bool
+    waiting: int | None
+    oldest_seconds: float | None
+    endpoints: Mapping[str, int]
+
+
 def dead_letters(route: Route, count: int) -> list[DeadDelivery]:
     """Return the last dead letters of a route's deliveries, the newest first; see `letters_of` for errors."""
     from turnout.delivery.service import letters_of
@@ -136,6 +153,22 @@ class WebhookDeliveries:
             each = [asdict(counts) for counts in tuple(several)]
             totals[name] = {key: sum(counts[key] for counts in each) for key in (each[0] if each else ())}
         return totals
+
+    def states(self) -> dict[str, WebhookState]:
+        """Return the state of each route's dispatcher, by the names of routes."""
+        found = {}
+        for name, running in tuple(self._running.items()):
+            dispatcher = running.dispatcher
+            states = [one.state for one in (() if dispatcher is None else dispatcher.endpoints())]
+            backlog = None if dispatcher is None else dispatcher.backlog
+            oldest = None if backlog is None or backlog.oldest is None else time.time() - backlog.oldest.timestamp()
+            found[name] = WebhookState(
+                dispatcher is not None and not self.problem(name),
+                None if backlog is None else backlog.waiting,
+                0.0 if backlog is not None and not backlog.waiting else oldest,
+                {state: states.count(state) for state in ("closed", "open", "disabled")},
+            )
+        return found
 
     def endpoints(self, name: str) -> list[EndpointStatus] | None:
         """Return the state of a route's endpoints; None while it has no dispatcher."""

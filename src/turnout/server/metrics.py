@@ -24,6 +24,7 @@ from turnout.engine.flow import Stages
 from turnout.runtime.offsets import Progress
 from turnout.runtime.open_splits import SlotUse
 from turnout.runtime.preflight import Lag
+from turnout.server.deliveries import WebhookState
 from turnout.server.health import LossReport
 from turnout.server.inputs import OUTCOMES as OUTCOMES_OF_INPUTS
 from turnout.server.inputs import Intake
@@ -39,6 +40,7 @@ _END = "when a micro-batch has ended"
 _LOOK = "every 2 s, from the servers of NATS; no other source reports it"
 _ASKED = "on request"
 _POSTED = "when a request has ended; since the server began"
+_QUEUED = "every 15 s, from the servers of the deliveries; the same on each server that delivers them"
 _LOSS = "every 15 s, from the counts of each minute"
 
 
@@ -110,6 +112,30 @@ MEASURES: Final = {
         Measure(
             "turnout_route_webhook_requests_total", "counter", ("route", "outcome"), "requests",
             "Requests to webhooks: taken with a 2xx, or failed.", _POSTED,
+        ),
+        Measure(
+            "turnout_route_webhook_attempts_total", "counter", ("route", "outcome"), "attempts",
+            "Failed attempts: not_sent, as no request could be made or the endpoint is disabled; retried, as another"
+            " attempt follows.",
+            _POSTED,
+        ),
+        Measure(
+            "turnout_route_webhook_up", "gauge", _ROUTE, "0 or 1",
+            "Whether the route's dispatcher delivers: 0 while it has failed, or stores no outcomes.", _ASKED,
+        ),
+        Measure(
+            "turnout_route_webhook_waiting", "gauge", _ROUTE, "messages",
+            "Messages for webhooks that wait in the stream or topic, those under way and between attempts included.",
+            _QUEUED,
+        ),
+        Measure(
+            "turnout_route_webhook_oldest_seconds", "gauge", _ROUTE, "seconds",
+            "Age of the oldest of them; 0 without any.", _QUEUED,
+        ),
+        Measure(
+            "turnout_route_webhook_endpoints", "gauge", ("route", "state"), "endpoints",
+            "Endpoints with deliveries since the dispatcher began: closed and open are states of the circuit breaker.",
+            _ASKED,
         ),
         Measure(
             "turnout_route_webhook_unstored_total", "counter", _ROUTE, "outcomes",
@@ -224,9 +250,13 @@ class Metrics:
         """Register metrics of the routes, their lag, losses and task slots, which are read at each scrape."""
         self.registry.register(_Routes(entries, lag, losses, slots, self._seconds))
 
-    def watch_webhooks(self, totals: Callable[[], Mapping[str, Mapping[str, int]]]) -> None:
+    def watch_webhooks(
+        self,
+        totals: Callable[[], Mapping[str, Mapping[str, int]]],
+        states: Callable[[], Mapping[str, WebhookState]] = dict,
+    ) -> None:
         """Register metrics of deliveries over HTTP, which are read at each scrape."""
-        self.registry.register(_Webhooks(totals))
+        self.registry.register(_Webhooks(totals, states))
 
     def watch_inputs(self, intake: Intake) -> None:
         """Register metrics of the inputs, which are read at each scrape."""
@@ -320,23 +350,47 @@ class _Routes:
 class _Webhooks:
     """Collector of the metrics of deliveries over HTTP."""
 
-    def __init__(self, totals: Callable[[], Mapping[str, Mapping[str, int]]]) -> None:
+    def __init__(
+        self,
+        totals: Callable[[], Mapping[str, Mapping[str, int]]],
+        states: Callable[[], Mapping[str, WebhookState]],
+    ) -> None:
         self._totals = totals
+        self._states = states
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics of all routes with webhooks."""
         messages = MEASURES["turnout_route_webhook_messages_total"].family()
         requests = MEASURES["turnout_route_webhook_requests_total"].family()
+        attempts = MEASURES["turnout_route_webhook_attempts_total"].family()
         unstored = MEASURES["turnout_route_webhook_unstored_total"].family()
         waiting = MEASURES["turnout_route_webhook_unstored_now"].family()
         for route, counts in self._totals().items():
             for outcome in ("delivered", "dead"):
                 messages.add_metric((route, outcome), counts.get(outcome, 0))
             requests.add_metric((route, "taken"), counts.get("delivered", 0))
-            requests.add_metric((route, "failed"), counts.get("failed", 0))
+            requests.add_metric((route, "failed"), max(0, counts.get("failed", 0) - counts.get("not_sent", 0)))
+            for outcome in ("not_sent", "retried"):
+                attempts.add_metric((route, outcome), counts.get(outcome, 0))
             unstored.add_metric((route,), counts.get("unstored", 0))
             waiting.add_metric((route,), counts.get("unstored", 0) - counts.get("stored_late", 0))
-        yield from (messages, requests, unstored, waiting)
+        yield from (messages, requests, attempts, unstored, waiting)
+        yield from self._gauges()
+
+    def _gauges(self) -> Iterator[Metric]:
+        up = MEASURES["turnout_route_webhook_up"].family()
+        backlog = MEASURES["turnout_route_webhook_waiting"].family()
+        oldest = MEASURES["turnout_route_webhook_oldest_seconds"].family()
+        endpoints = MEASURES["turnout_route_webhook_endpoints"].family()
+        for route, state in self._states().items():
+            up.add_metric((route,), state.is_up)
+            if state.waiting is not None:
+                backlog.add_metric((route,), state.waiting)
+            if state.oldest_seconds is not None:
+                oldest.add_metric((route,), state.oldest_seconds)
+            for name, count in state.endpoints.items():
+                endpoints.add_metric((route, name), count)
+        yield from (up, backlog, oldest, endpoints)
 
 
 class _Inputs:

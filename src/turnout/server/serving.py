@@ -281,7 +281,7 @@ class RouteServer:
         self._resources.callback(survey.close)
         webhooks = WebhookDeliveries(self._known_versions, publish=events.publish)
         self._resources.callback(webhooks.close)
-        metrics.watch_webhooks(webhooks.totals)
+        metrics.watch_webhooks(webhooks.totals, webhooks.states)
         losses = LossMonitor(state, self.routes.entries, self.config.health)
         metrics.watch(self.routes.entries, survey.lag, losses.report, self.routes.slots)
         tenants = subscriptions[1] if subscriptions else None
