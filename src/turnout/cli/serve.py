@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import gc
+import logging
 import os
 import sys
 import threading
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from turnout.base.terminal import json_text, printable_lines
 from turnout.cli.exits import FAILED, INTERRUPTED, read_again, stop_on_signals
 from turnout.cli.options import (
     AsJson,
@@ -28,7 +29,6 @@ from turnout.cli.options import (
     store_url_of,
 )
 from turnout.cli.output import tell
-from turnout.base.terminal import json_text, printable_lines
 from turnout.errors import ConfigError, MissingExtraError, Mistake
 
 if TYPE_CHECKING:

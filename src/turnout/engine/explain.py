@@ -24,9 +24,11 @@ from turnout.errors import SubscriptionNotFoundError
 from turnout.records import Batch, Failure
 from turnout.records.text import readable, text_of
 from turnout.records.types import Fields
-from turnout.subjects.arrays import draws_of
 from turnout.secrets import masked_url
-from turnout.subscriptions.webhooks import delivery_address
+from turnout.subjects.arrays import draws_of
+from turnout.subscriptions.validation import (
+    delivery_address,
+)
 
 if TYPE_CHECKING:
     from turnout.routes.webhooks import WebhooksPart
