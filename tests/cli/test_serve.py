@@ -135,7 +135,12 @@ class FakeDispatcher:
     def endpoints(self) -> list[Any]:
         return [
             SimpleNamespace(
-                destination="webhook:e", subscription="", state=self.state, reason=self.reason, last_error="no\x1b[2J"
+                destination="webhook:e",
+                subscription="",
+                state=self.state,
+                reason=self.reason,
+                last_status=503,
+                last_error="no\x1b[2J",
             )
         ]
 
@@ -164,7 +169,7 @@ def test_progress_of_deliver(capsys: pytest.CaptureFixture[str], monkeypatch: py
     assert err.splitlines() == [
         "delivering the messages of DELIVERIES; Ctrl-C lets requests under way end",
         "0 delivered, 0 failed, 0 not sent, 0 retried, 0 dead letters",
-        "webhook:e fails, and gets only probes: no\\x1b[2J",
+        "webhook:e fails, and gets only probes: 503 no\\x1b[2J",
         "1,200 delivered, 3 failed, 0 not sent, 3 retried, 0 dead letters; 40 wait",
         "webhook:e is disabled by failures since 2026-01-02 03:04 UTC",
         "webhook:e takes messages again",

@@ -302,7 +302,8 @@ class _DeliveryProgress:
             state = f"{one.state} by {one.reason}" if one.state == "disabled" else one.state
             key = f"{one.destination}{f' of {one.subscription}' if one.subscription else ''}"
             if self._states.get(key, "closed") != state:
-                words = {"closed": "takes messages again", "open": f"fails, and gets only probes: {one.last_error}"}
+                answer = " ".join(filter(None, [f"{one.last_status or 'no response'}", one.last_error]))
+                words = {"closed": "takes messages again", "open": f"fails, and gets only probes: {answer}"}
                 self._print(f"{key} {words.get(state, f'is {state}')}")
             self._states[key] = state
         if stop.is_set():
