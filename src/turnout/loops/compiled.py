@@ -272,7 +272,7 @@ def _dispatcher_of(function: Callable[..., Any], *, is_entry: bool, is_inlined: 
     before, numba.config.CPU_NAME = numba.config.CPU_NAME, "generic"
     generator = cpu_target.target_context.codegen()
     # A loop that is compiled by itself while one that calls it is compiled has a library of its own kind.
-    library, generator._library_class = generator._library_class, _library_of(generator, is_entry=is_entry)  # noqa: SLF001
+    library, generator._library_class = generator._library_class, _library_of(is_entry=is_entry)  # noqa: SLF001
     try:
         dispatcher = numba.njit(
             nogil=True,
@@ -293,15 +293,13 @@ def _dispatcher_of(function: Callable[..., Any], *, is_entry: bool, is_inlined: 
     return dispatcher
 
 
-def _library_of(generator: Any, *, is_entry: bool) -> type[Any]:
+def _library_of(*, is_entry: bool) -> object:
     """Return the class of the compiled code of a loop: what others call is optimized with these, and only there."""
-    library: type[Any] = type(generator)._library_class  # noqa: SLF001
-    if is_entry:
-        return library
+    from numba.core.codegen import JITCodeLibrary
 
-    class Linked(library):  # type: ignore[misc]
+    class Linked(JITCodeLibrary):  # type: ignore[misc]
         @property
-        def codegen(self) -> Any:
+        def codegen(self) -> SimpleNamespace:
             # It would give an environment to machine code, of which there is none.
             return SimpleNamespace(set_env=lambda *_: None)
 
@@ -312,7 +310,7 @@ def _library_of(generator: Any, *, is_entry: bool) -> type[Any]:
             self._finalize_dynamic_globals()
             self._finalized = True
 
-    return Linked
+    return JITCodeLibrary if is_entry else Linked
 
 
 def _signature(function: Callable[..., Any]) -> Any:

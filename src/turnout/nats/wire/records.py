@@ -187,12 +187,8 @@ class _Headers(NamedTuple):
             for name, name_end, value, value_end in zip(*self.table.tolist(), strict=True)
         ]
         offsets, keys = self.edges.tolist()
-        # The last column has no message.
-        del keys[-1]
-        return (
-            [None if at < 0 else headers[at][1] for at in keys],
-            [headers[begin:end] for begin, end in pairwise(offsets)],
-        )
+        ids = [None if at < 0 else headers[at][1] for at in keys[:-1]]
+        return ids, [headers[begin:end] for begin, end in pairwise(offsets)]
 
 
 def decode(memory: bytearray, frames: Frames) -> Received:

@@ -152,11 +152,8 @@ class KeyNumbers:
             return None
         size = len(buffer)
         buffer += _PADDING
-        data, numbers, at = (
-            np.frombuffer(buffer, np.uint8),
-            np.empty(3 * rows + 1 + VALUE * most, np.int64),
-            np.empty(5, np.int64),
-        )
+        data = np.frombuffer(buffer, np.uint8)
+        numbers, at = np.empty(3 * rows + 1 + VALUE * most, np.int64), np.empty(5, np.int64)
         unknown = self.unknown if self.has_any else -1
         count, longest, letters = read_messages(data, size, rows, *self._key_table, unknown, numbers, at)
         if count < 0 or (letters >= _BEYOND_ASCII and self._varied):
