@@ -24,7 +24,6 @@ from turnout.subjects.pattern import (
     Rights,
 )
 from turnout.subjects.tokens import MAX_BYTES
-from turnout.subscriptions.model import Subscription
 
 if TYPE_CHECKING:
     from turnout.subscriptions.lines import PlainLine
