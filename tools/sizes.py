@@ -23,7 +23,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).parents[1]
 MOST_LINES = 700
 """Maximum number of lines of a module."""
-MOST = {"modules": 823, "code_lines": 88_500, "any": 541}
+MOST = {"modules": 605, "code_lines": 91_700, "any": 541}
 """Limits of the whole package."""
 
 

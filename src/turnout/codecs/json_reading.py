@@ -284,8 +284,8 @@ _PLAIN: Final[Mapping[str, JsonType]] = {
     "boolean": bool,
 }
 
-_FEW: Final = 8
-"""So few values are read one by one in less time than joined (measured)."""
+_MAX_LISTED_VALUES: Final = 8
+"""Values that are read one by one in less time than joined (measured)."""
 
 
 def reader_of(
@@ -309,7 +309,7 @@ def reader_of(
             return lenient(bytes(text))
 
     def read(data: Octets, begins: Offsets, ends: Offsets) -> Column:
-        if len(begins) > _FEW:
+        if len(begins) > _MAX_LISTED_VALUES:
             out = np.empty(int((ends - begins).sum()) + len(begins) + 2, np.uint8)
             size = loops.join(data, begins, ends, out)
             try:

@@ -23,7 +23,7 @@ _FIRST_DAY = date(1970, 1, 1).toordinal()
 _YEAR_1 = (date.min.toordinal() - _FIRST_DAY) * MILLISECONDS_PER_DAY
 _YEAR_10000 = (date.max.toordinal() + 1 - _FIRST_DAY) * MILLISECONDS_PER_DAY
 _FEW_MOMENTS = 256
-"""So many moments NumPy writes in less time than Arrow (measured)."""
+"""Moments that NumPy writes in less time than Arrow (measured)."""
 _LAST_MILLISECOND = 9_223_372_036_854_775
 """Milliseconds: the last moment, whose microseconds fit into 64 bits."""
 

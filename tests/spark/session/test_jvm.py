@@ -125,12 +125,12 @@ print(spark.read.parquet(sys.argv[1]).count(), spark._jvm.System.getProperty("us
 
 
 @pytest.mark.parametrize(("variables", "name"), [({}, "turnout"), ({"HADOOP_USER_NAME": "ann"}, "ann")])
-def test_a_user_without_an_entry(tmp_path: Path, scratch: Path, variables: dict[str, str], name: str) -> None:
+def test_a_user_without_an_entry(scratch: Path, variables: dict[str, str], name: str) -> None:
     """A number that the list of users does not have, as a container's, runs Spark and writes files."""
     if os.getuid() != 0 or shutil.which("setpriv") is None:
         pytest.skip("only root starts a process of another user: run the test as root, with setpriv")
-    for folder in (tmp_path, scratch):
-        folder.chmod(0o777)
+    # A test's own folder is below one that only its owner may enter, which Java notices.
+    scratch.chmod(0o777)
     # It reads what root has, as the interpreter, and may write nothing of it.
     rights = ["--clear-groups", "--inh-caps", "+dac_read_search", "--ambient-caps", "+dac_read_search"]
     command = ["setpriv", "--reuid", "20042", "--regid", "0", *rights, sys.executable, "-c", NAMELESS]
@@ -138,7 +138,7 @@ def test_a_user_without_an_entry(tmp_path: Path, scratch: Path, variables: dict[
     environment = {**kept, "HOME": "/", "TMPDIR": str(scratch), "XDG_CACHE_HOME": str(scratch), **variables}
 
     done = subprocess.run(
-        [*command, str(tmp_path / "out")], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+        [*command, str(scratch / "out")], cwd=scratch, env=environment, capture_output=True, text=True, check=False
     )
 
     assert done.returncode == 0, done.stderr

@@ -151,7 +151,7 @@ class Matching(RunPart):
 
     @property
     def options(self) -> Mapping[str, str]:
-        """Return the location of the revisions, and whether the source leaves out what no subscription can want."""
+        """Return the location of the revisions, and whether the source leaves out what no subscription can match."""
         return self._matching.options
 
     def stage(self, stage: SparkStage) -> SparkStage:
