@@ -124,6 +124,7 @@ print(spark.read.parquet(sys.argv[1]).count(), spark._jvm.System.getProperty("us
 """
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(("variables", "name"), [({}, "turnout"), ({"HADOOP_USER_NAME": "ann"}, "ann")])
 def test_a_user_without_an_entry(scratch: Path, variables: dict[str, str], name: str) -> None:
     """A number that the list of users does not have, as a container's, runs Spark and writes files."""
