@@ -22,7 +22,8 @@ from turnout.routes.endpoints import KafkaSource
 from turnout.runtime.endpoints.adapter import StreamEnd
 from turnout.runtime.endpoints.kafka import history as kafka_letters
 from turnout.runtime.endpoints.kafka.adapter import KafkaAdapter
-from turnout.runtime.endpoints.kafka.history import kafka_originals
+from turnout.runtime.endpoints.kafka.history import KafkaFeedRecords, kafka_originals
+from turnout.runtime.offsets import Offsets
 
 TEXT = """
 name: r
@@ -223,3 +224,55 @@ def test_no_position_of_the_source() -> None:
 
     assert originals(partitions, ("c", 0, 12)) == [b"old"]
     assert partitions.reads == []
+
+
+@pytest.mark.parametrize(("now", "found"), [("old", [3]), (None, [3]), ("new", [])])
+def test_a_feed_of_a_topic_that_was_made_anew(
+    monkeypatch: pytest.MonkeyPatch, now: str | None, found: list[int]
+) -> None:
+    """Matches of the former topic are not read among the records of the one that has its name now."""
+
+    class Reader:
+        def read(self, partition: int, offsets: Sequence[int]) -> dict[int, Any]:
+            return {offset: FakeMessage(partition, offset) for offset in offsets}
+
+    @contextmanager
+    def history() -> Iterator[Any]:
+        memory = Memory(Cluster(), "in")
+        memory.topic_ids = {"in": now}  # type: ignore[misc]
+        yield memory
+
+    source = Route.parse(TEXT, {}).source
+    assert isinstance(source, KafkaSource)
+    records = KafkaFeedRecords(history, source)  # type: ignore[arg-type]
+    monkeypatch.setattr(records, "_reader", lambda _: Reader())
+
+    keys, batch = records.read([("in:0", 3)], Offsets(1, {"in": {"0": 9}}, topic_ids={"in": "old"}))
+
+    assert keys == [("in:0", offset) for offset in found]
+    assert batch.num_rows == len(found)
+
+
+class FakeMessage:
+    """A message of Kafka's client."""
+
+    def __init__(self, partition: int, offset: int) -> None:
+        self._place = partition, offset
+
+    def partition(self) -> int:
+        return self._place[0]
+
+    def offset(self) -> int:
+        return self._place[1]
+
+    def key(self) -> None:
+        return None
+
+    def value(self) -> bytes:
+        return b"{}"
+
+    def headers(self) -> None:
+        return None
+
+    def timestamp(self) -> tuple[int, int]:
+        return 1, 0

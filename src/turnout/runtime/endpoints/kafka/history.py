@@ -327,17 +327,17 @@ class KafkaFeedRecords:
             starts = {name: history.resolve(name, start) for name in history.streams}
         return self.cursor({name: following - 1 for name, following in starts.items() if following > 0})
 
-    def read(
-        self,
-        keys: Sequence[RecordKey],
-        committed: Offsets,  # noqa: ARG002 - the offsets have the ids of topics
-    ) -> tuple[list[RecordKey], ArrowBatch]:
-        """Return the records, partition by partition from the brokers."""
+    def read(self, keys: Sequence[RecordKey], committed: Offsets) -> tuple[list[RecordKey], ArrowBatch]:
+        """Return the records, partition by partition from the brokers; none of a topic that was made anew."""
         found: list[RecordKey] = []
         batches: list[ArrowBatch] = []
+        with self._history() as history:
+            ids = history.topic_ids
         for stream, offsets in by_stream(keys).items():
             topic, _, number = stream.rpartition(":")
-            records = self._reader(topic).read(int(number), offsets)
+            known = committed.topic_ids.get(topic)
+            is_there = known is None or ids.get(topic) in (None, known)
+            records = self._reader(topic).read(int(number), offsets) if is_there else {}
             found += [(stream, offset) for offset in records]
             batches.append(record_batch(topic, int(number), list(records.values())))
         return in_order(keys, found, batches)
