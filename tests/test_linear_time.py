@@ -143,6 +143,11 @@ def slow(found: Found) -> Iterator[str]:
 
 
 AT_RUN_TIME: Final = {
+    # Colours of a command's own lines.
+    "cli/output.py": {"echo_lines"},
+    # Parts of the grammar: a leaf's own text, and its operators.
+    "conditions/text.py": {"inner_key"},
+    "conditions/leaves/compare_fields.py": {"_ahead"},
     # One class of characters, repeated; and a part of a glob without stars, which matches in one way: tested below.
     "conditions/pattern.py": {"_regex_of"},
     # The names of functions of a table, and fields of fixed length: tested below.

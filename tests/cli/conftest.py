@@ -18,11 +18,13 @@ from turnout.cli import main
 def root_log_kept() -> Iterator[None]:
     """A command that sets the process's log up writes to this test's standard error, which ends with the test."""
     handlers, level, hook = logging.root.handlers[:], logging.root.level, threading.excepthook
-    yield
-    logging.root.handlers[:] = handlers
-    logging.root.setLevel(level)
-    logging.captureWarnings(False)
-    threading.excepthook = hook
+    try:
+        yield
+    finally:
+        logging.root.handlers[:] = handlers
+        logging.root.setLevel(level)
+        logging.captureWarnings(False)
+        threading.excepthook = hook
 
 
 @pytest.fixture

@@ -210,7 +210,7 @@ def test_an_interrupted_drain_is_not_done(turnout, tmp_path, monkeypatch, option
     from turnout.delivery import service
     from turnout.delivery.failures import DeliveryCounts
 
-    async def deliver(_route, stop, *, drain, ready):
+    async def deliver(_route, stop, *, drain, ready, watch):
         signal.raise_signal(signal.SIGTERM)
         assert await asyncio.to_thread(stop.wait, 30)
         return DeliveryCounts()

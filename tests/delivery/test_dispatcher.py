@@ -43,7 +43,9 @@ from turnout.subscriptions.signing_secrets import (
     new_secret,
 )
 from turnout.subscriptions.stores.memory import MemoryStore
-from turnout.subscriptions.validation import delivery_subject
+from turnout.subscriptions.webhooks import (
+    delivery_subject,
+)
 
 OTHER_SECRET = f"whsec_{b64encode(bytes(range(32))).decode()}"
 FAST = {"retry": [0.05, 0.05], "jitter": 0}

@@ -20,7 +20,7 @@ from turnout.errors import RouteError, RunError
 from turnout.records.header_column import ARROW
 from turnout.routes import Route
 from turnout.routes.endpoints import NatsSink
-from turnout.subscriptions import validation
+from turnout.subscriptions import destinations
 from turnout.subscriptions.index import Index
 
 TOLERANT = "errors: {tolerance: all}\n"
@@ -152,7 +152,7 @@ def test_what_is_passed_on_obeys_the_same_rules() -> None:
 def test_each_destination_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """However many records go to it, in however many batches: good ones cost nothing more."""
     counts: Counter[str] = Counter()
-    judge, judge_topic = validation.problem_of, NatsSink.topic_problem
+    judge, judge_topic = destinations.problem_of, NatsSink.topic_problem
 
     def counted(destination: str) -> str | None:
         counts[destination] += 1

@@ -21,7 +21,7 @@ from turnout.routes import Route
 from turnout.routes.other_sinks import with_sink
 from turnout.subscriptions import Subscription
 from turnout.subscriptions.index import Index
-from turnout.subscriptions.validation import (
+from turnout.subscriptions.webhooks import (
     delivery_subject,
 )
 

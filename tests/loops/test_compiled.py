@@ -56,6 +56,14 @@ def test_compiled_and_interpreted_loops_give_the_same(folder: Path) -> None:
     assert sum_digits.dispatcher()(np.frombuffer(bytearray(b"42"), np.uint8), 2, squares) == (6, True)
 
 
+def test_what_is_interpreted_calls_nothing_compiled(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another thread may compile the loops meanwhile: a view of memory is no argument of what it has compiled."""
+    monkeypatch.setattr(_digit, "_run", _digit.dispatcher())
+    monkeypatch.setattr(sum_digits, "_alone", None)
+
+    assert sum_digits.interpreted(padded(b"42"), 2, np.zeros(2, np.int64)) == (6, True)
+
+
 def test_compiled_code_is_kept_and_loaded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A second process loads: here, a second dispatcher. The function that the loop calls is a part of it."""
     sum_digits.dispatcher()

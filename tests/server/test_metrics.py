@@ -23,6 +23,7 @@ from turnout.engine.flow import Flow
 from turnout.runtime.open_splits import SlotUse
 from turnout.runtime.preflight import Lag
 from turnout.server.config import ServerConfig
+from turnout.server.deliveries import WebhookState
 from turnout.server.metrics import MEASURES
 from turnout.server.routes.supervisor import Phase
 from turnout.server.serving import RouteServer
@@ -167,6 +168,8 @@ def test_dashboard_and_alerts_ask_for_metrics_that_there_are(bench: Bench, clien
     """Every name in a PromQL expression is a sample or a family of a live /metrics."""
     bench.start("a")
     bench.run_of("a").deliver(1)
+    states = {"a": WebhookState(True, 5, 30.0, {"closed": 2, "open": 0, "disabled": 0})}
+    bench.parts.metrics.watch_webhooks(lambda: {"a": {"delivered": 3}}, lambda: states)
     text = client.get("/metrics").text
     known = {name for name, _ in samples(client)} | set(re.findall(r"^# TYPE (\S+)", text, re.MULTILINE))
     expressions = [(expression, names_in(expression)) for expression in (*alerts(), *queries())]

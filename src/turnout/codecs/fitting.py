@@ -73,26 +73,34 @@ def _with_cure(problem: str) -> str:
     return f"{problem}; change the value by a transform, or write another schema"
 
 
-_UNKNOWN = re.compile(r"Object contains unknown field `(.*?)`(?: - at `\$\.?(.*)`)?", re.DOTALL)
-_MISSING = re.compile(r"Object missing required field `(.*?)`(?: - at `\$\.?(.*)`)?", re.DOTALL)
-_WRONG = re.compile(r"Expected `(.*?)`, got `(.*?)`(?: - at `\$\.?(.*)`)?", re.DOTALL)
+_UNKNOWN: Final = "Object contains unknown field `"
+_MISSING: Final = "Object missing required field `"
+_WRONG: Final = "Expected `"
 
 
 def _in_words(problem: str) -> str:
     """Return a problem that msgspec reports as the path, and the cure."""
-    if (found := _UNKNOWN.fullmatch(problem)) is not None:
-        return _unknown(_path(found[2], found[1]))
-    if (found := _MISSING.fullmatch(problem)) is not None:
-        return _missing(_path(found[2], found[1]))
-    if (found := _WRONG.fullmatch(problem)) is not None:
-        where = f"{found[3]}: " if found[3] else ""
-        return (
-            f"{where}expected {found[1].replace('object', 'an object').replace('array', 'an array')}, found {found[2]}"
-        )
+    if problem.startswith(_UNKNOWN):
+        name, above = _quoted(problem, _UNKNOWN)
+        return _unknown(_path(above, name))
+    if problem.startswith(_MISSING):
+        name, above = _quoted(problem, _MISSING)
+        return _missing(_path(above, name))
+    if problem.startswith(_WRONG):
+        kinds, above = _quoted(problem, _WRONG)
+        expected, _, found = kinds.partition("`, got `")
+        where = f"{above}: " if above else ""
+        return f"{where}expected {expected.replace('object', 'an object').replace('array', 'an array')}, found {found}"
     return f"the value does not fit the schema that is written: {problem}"
 
 
-def _path(above: str | None, name: str) -> str:
+def _quoted(problem: str, head: str) -> tuple[str, str]:
+    """Return what a problem quotes behind its head, and the path that it names at its end, "" for the root."""
+    quoted, named, path = problem.removeprefix(head).rpartition("` - at `$")
+    return (quoted, path.removesuffix("`").removeprefix(".")) if named else (path.removesuffix("`"), "")
+
+
+def _path(above: str, name: str) -> str:
     return f"{above}.{name}" if above else name
 
 

@@ -22,7 +22,7 @@ else:
 _FIRST_DAY = date(1970, 1, 1).toordinal()
 _YEAR_1 = (date.min.toordinal() - _FIRST_DAY) * MILLISECONDS_PER_DAY
 _YEAR_10000 = (date.max.toordinal() + 1 - _FIRST_DAY) * MILLISECONDS_PER_DAY
-_FEW_MOMENTS = 256
+_MAX_LISTED_MOMENTS = 256
 """Moments that NumPy writes in less time than Arrow (measured)."""
 _LAST_MILLISECOND = 9_223_372_036_854_775
 """Milliseconds: the last moment, whose microseconds fit into 64 bits."""
@@ -131,7 +131,7 @@ def _timestamps(column: Sequence[int | None]) -> list[str | None]:
     present = [moment for moment in column if moment is not None]
     if present and not _YEAR_1 <= min(present) <= max(present) < _YEAR_10000:
         return [None if moment is None else iso_of(moment) for moment in column]
-    if len(column) <= _FEW_MOMENTS:
+    if len(column) <= _MAX_LISTED_MOMENTS:
         texts = iter(np.datetime_as_string(np.array(present, "datetime64[ms]"), timezone="UTC").tolist())
         return [None if moment is None else next(texts) for moment in column]
     instants = pa.array(column, pa.int64()).view(pa.timestamp("ms"))

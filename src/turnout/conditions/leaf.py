@@ -68,7 +68,7 @@ class ValueTest(NamedTuple):
         op: as in `Check.op`.
         number: number of the operation in segments of an index. They are stored, so it never changes; from 0 to 63.
         passes: whether a check, without its negation, is true of a present value.
-        lookups: texts to look messages up by, as `turnout.conditions.anchor.lookups_of` returns them, of a check and
+        lookups: texts to look messages up by, as `turnout.conditions.check.lookups_of` returns them, of a check and
             the pieces of its pattern, if these are known; None if only the presence of its key is needed.
     """
 

@@ -41,10 +41,12 @@ from turnout.runtime.endpoints.streams import FeedRecords, RecordKey
 from turnout.runtime.matches import MatchFolder, Sequences, hash_of
 from turnout.runtime.offsets import Offsets, committed
 from turnout.subscriptions import Snapshot, Subscription
+from turnout.subscriptions.destinations import (
+    FEED,
+)
 from turnout.subscriptions.index import Index
 from turnout.subscriptions.store import Store, open_store
 from turnout.subscriptions.store_url import existing
-from turnout.subscriptions.validation import FEED
 
 _log = logging.getLogger(__name__)
 

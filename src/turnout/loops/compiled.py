@@ -34,7 +34,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cache, update_wrapper
 from pathlib import Path
-from types import SimpleNamespace
+from types import CodeType, FunctionType, SimpleNamespace
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeAlias, TypeVar, cast
 
 from turnout.base.background import run_once
@@ -110,6 +110,7 @@ class Loop(Generic[P, R]):
         self.plain: Callable[P, R] = function
         self._run: Callable[..., Any] = self.interpreted
         self._dispatcher: Any = None
+        self._alone: Callable[..., Any] | None = None
         update_wrapper(self, function)
         _loops.setdefault(function.__module__, []).append(self)
 
@@ -125,9 +126,20 @@ class Loop(Generic[P, R]):
             return self._run(*args)
 
     def interpreted(self, *args: Any) -> Any:
-        """Run the function as plain Python."""
-        function: Callable[..., Any] = self.plain
+        """Run the function, and the loops that it calls, as plain Python, also while another thread compiles them."""
+        function = self._alone or self._make_alone()
         return function(*[memoryview(cast("Any", one)) if isinstance(one, np.ndarray) else one for one in args])
+
+    def _make_alone(self) -> Callable[..., Any]:
+        """Return the plain function with those of the loops that it calls: compiled, these take no memory views."""
+        plain = cast("FunctionType", self.plain)
+        names = {name: plain.__globals__[name] for name in _names_in(plain.__code__) if name in plain.__globals__}
+        names["__builtins__"] = plain.__globals__["__builtins__"]
+        self._alone = FunctionType(plain.__code__, names, plain.__name__, plain.__defaults__, plain.__closure__)
+        for name, value in names.items():
+            if isinstance(value, Loop):
+                names[name] = value._alone or value._make_alone()  # noqa: SLF001 - of the same class
+        return self._alone
 
     @property
     def name(self) -> str:
@@ -155,6 +167,14 @@ class Loop(Generic[P, R]):
     def use_compiled(self) -> None:
         """Run compiled from now on."""
         self._run = self.dispatcher()
+
+
+def _names_in(code: CodeType) -> Iterator[str]:
+    """Yield the global names that a function uses, and functions in it."""
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names_in(constant)
 
 
 def compiled(function: Callable[P, R]) -> Loop[P, R]:

@@ -23,7 +23,7 @@ from turnout.subscriptions.signing_secrets import (
     MAX_SECRETS,
     secret_bytes,
 )
-from turnout.subscriptions.validation import (
+from turnout.subscriptions.webhooks import (
     NAMED,
     delivery_subject,
     is_url,

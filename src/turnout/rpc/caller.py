@@ -15,6 +15,9 @@ from turnout.base.untrusted import decimal
 from turnout.rpc.status import RefusedError
 from turnout.subjects.pattern import Rights
 from turnout.subscriptions import Subscription
+from turnout.subscriptions.destinations import (
+    refusals_of,
+)
 from turnout.subscriptions.lines import PlainLine, doubts
 from turnout.subscriptions.matcher import (
     ChangeCount,
@@ -27,7 +30,6 @@ from turnout.subscriptions.tenants import (
     UsageCounter,
     check_tenant,
 )
-from turnout.subscriptions.validation import refusals_of
 
 TENANT_KEY = "turnout-tenant"
 """Metadata key that names the tenant to act for; needs access to the whole store."""

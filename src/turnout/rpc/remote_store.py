@@ -35,10 +35,12 @@ from turnout.subscriptions import (
     StoreBase,
     Subscription,
 )
+from turnout.subscriptions.destinations import (
+    checked_version,
+)
 from turnout.subscriptions.lines import PlainLine, line_of, whole_subscription
 from turnout.subscriptions.past import AuditEntry, Creation, Moment, PastStore
 from turnout.subscriptions.tenants import check_tenant
-from turnout.subscriptions.validation import checked_version
 
 _IDS = 5_000
 """Ids of one message: of 321 characters each they are 1.6 MB, and a server takes 4 MB."""

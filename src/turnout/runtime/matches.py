@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, NamedTuple, Self, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, Self, TypeAlias
 
 import numpy as np
 import xxhash
@@ -28,9 +28,10 @@ from turnout.base.files import private_folder, replace_file
 from turnout.base.untrusted import LARGEST_SEQUENCE
 from turnout.errors import TurnoutError
 from turnout.nats.protocol.identity import Origin
-from turnout.routes import Route
-from turnout.runtime.endpoints import adapter_of
 from turnout.runtime.offsets import committed
+
+if TYPE_CHECKING:
+    from turnout.routes import Route
 
 Sequences: TypeAlias = NDArray[np.int64]
 SubscriptionHashes: TypeAlias = NDArray[np.uint64]
@@ -501,6 +502,8 @@ class FeedMerging(Background):
             TurnoutError: the server cannot be queried, or a file is damaged.
             OSError: files cannot be written.
         """
+        from turnout.runtime.endpoints import adapter_of
+
         streams = self._matches.streams()
         if not streams:
             return

@@ -18,7 +18,7 @@ from turnout.base.terminal import guesses
 from turnout.errors import ConfigError, Mistake
 from turnout.subscriptions.request_headers import check_header, check_header_names
 from turnout.subscriptions.signing_secrets import HiddenSecret, PlainSecret, SigningSecret, read_stored
-from turnout.subscriptions.validation import (
+from turnout.subscriptions.webhooks import (
     is_url,
     webhook_problem,
 )
@@ -31,10 +31,15 @@ _MAX_TEXT: Final = 4_096
 _MAX_PARAMETERS: Final = 16
 _VISIBLE: Final = re.compile(r"[\x20-\x7e]+")
 _CERTIFICATE: Final = re.compile(r"\s*-----BEGIN CERTIFICATE-----[\s\S]+-----END CERTIFICATE-----\s*")
-_KEY: Final = re.compile(
-    r"[\s\S]*-----BEGIN (?:[A-Z]+ )?PRIVATE KEY-----[\s\S]+-----END (?:[A-Z]+ )?PRIVATE KEY-----\s*"
-)
+_KEY_LINE: Final = re.compile(r"-----(BEGIN|END) (?:[A-Z]+ )?PRIVATE KEY-----")
 _OWN_PARAMETERS: Final = ("grant_type", "client_id", "client_secret", "scope")
+
+
+def _is_key(text: str) -> bool:
+    """Return True for a private key in PEM, with other blocks before it or without."""
+    found = [(number, line) for number, line in enumerate(map(_KEY_LINE.fullmatch, text.strip().splitlines())) if line]
+    last = len(text.strip().splitlines()) - 1
+    return len(found) >= 2 and found[-1][0] == last and [line[1] for _, line in found[-2:]] == ["BEGIN", "END"]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -273,7 +278,7 @@ class _Reader:
         chain, key = part.get("chain"), part.get("key")
         if not isinstance(chain, str) or not _CERTIFICATE.fullmatch(chain):
             self.add("certificate.chain", "expected certificates in PEM, the client's first")
-        if not isinstance(key, str) or not _KEY.fullmatch(key):
+        if not isinstance(key, str) or not _is_key(key):
             self.add("certificate.key", "expected a private key in PEM, not encrypted")
         return f"{chain}", f"{key}"
 

@@ -9,11 +9,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Final, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
 
 from turnout.base.clocks import EPOCH, TrustedClock, microseconds_since_epoch, parse_duration
 from turnout.errors import HistoryForgottenError, SubscriptionNotFoundError
-from turnout.subscriptions.model import Subscription
+
+if TYPE_CHECKING:
+    from turnout.subscriptions.model import Subscription
 
 
 class _Actor(threading.local):
@@ -107,7 +109,7 @@ class AuditEntry:
 
     def hidden(self) -> AuditEntry:
         """Return the entry with markers in place of the secrets of both versions."""
-        return self._with(Subscription.hidden)
+        return self._with(lambda subscription: subscription.hidden())
 
     def _with(self, change: Callable[[Subscription], Subscription]) -> AuditEntry:
         before, after = (None if one is None else change(one) for one in (self.before, self.after))

@@ -17,6 +17,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from turnout.base.files import read_file
 from turnout.errors import ConfigError, MissingExtraError, Mistake, SubscriptionInvalidError, TurnoutError
 from turnout.subscriptions.delivery_settings import DeliverySettings
+from turnout.subscriptions.destinations import (
+    checked_version,
+)
 from turnout.subscriptions.model import Subscription, new_id
 from turnout.subscriptions.signing_secrets import (
     HiddenSecret,
@@ -24,7 +27,6 @@ from turnout.subscriptions.signing_secrets import (
     SealedSecret,
     SigningSecret,
 )
-from turnout.subscriptions.validation import checked_version
 
 if TYPE_CHECKING:
     from cryptography.fernet import Fernet, MultiFernet

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Final
 
@@ -21,7 +20,6 @@ from turnout.errors import RecordError
 from turnout.records import Block, Positions
 
 _MAX_DEPTH: Final = 100
-_UNKNOWN = re.compile(r'Message type "(.*?)" has no field named "(.*?)"(?: at "(.*?)")?\.', re.DOTALL)
 
 
 class MessageValues:
@@ -76,10 +74,13 @@ class MessageValues:
 
 def _in_words(problem: str, text: bytes) -> str:
     """Return a problem of the library with the field, the value and the cure."""
-    if (found := _UNKNOWN.search(problem)) is not None:
-        path = [*(found[3] or "").split(".")[1:], found[2]]
+    _, _, found = problem.partition('Message type "')
+    message, is_unknown, found = found.partition('" has no field named "')
+    if is_unknown:
+        name, _, above = found.partition('" at "')
+        path = [*above.partition('".')[0].split(".")[1:], name.partition('".')[0]]
         return (
-            f"{'.'.join(path)}: the message {found[1]} has no such field; leave it out by ReplaceField, or let the "
+            f"{'.'.join(path)}: the message {message} has no such field; leave it out by ReplaceField, or let the "
             "format do it by unknownFields: drop"
         )
     if not text.lstrip().startswith(b"{"):

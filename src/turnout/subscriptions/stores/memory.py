@@ -19,6 +19,9 @@ from turnout.errors import (
     SubscriptionExistsError,
     SubscriptionNotFoundError,
 )
+from turnout.subscriptions.destinations import (
+    checked,
+)
 from turnout.subscriptions.model import Changes, ConditionMatch, Page, Subscription
 from turnout.subscriptions.past import (
     DEFAULT_RETENTION,
@@ -39,7 +42,6 @@ from turnout.subscriptions.past import (
 from turnout.subscriptions.sealing import sealed_all, stored_version
 from turnout.subscriptions.store import MAX_LIMIT, Store, StoreBase
 from turnout.subscriptions.tenants import TenantStore, prefix_end
-from turnout.subscriptions.validation import checked
 
 _named: dict[str, MemoryStore] = {}
 _named_lock = Lock()

@@ -23,6 +23,9 @@ from turnout.errors import (
     SubscriptionNotFoundError,
 )
 from turnout.secrets import masked_url
+from turnout.subscriptions.destinations import (
+    checked,
+)
 from turnout.subscriptions.model import Changes, ConditionMatch, Page, Subscription
 from turnout.subscriptions.past import AuditEntry, Creation, Moment, PastStore, SeenRevision, Snapshot
 from turnout.subscriptions.sealing import sealed_all, stored_version
@@ -55,7 +58,6 @@ from turnout.subscriptions.stores._record import (
     subscription_of,
 )
 from turnout.subscriptions.tenants import TenantStore
-from turnout.subscriptions.validation import checked
 
 _log = logging.getLogger(__name__)
 

@@ -17,6 +17,9 @@ from turnout.errors import (
     SubscriptionExistsError,
     SubscriptionNotFoundError,
 )
+from turnout.subscriptions.destinations import (
+    checked,
+)
 from turnout.subscriptions.lines import PlainLine
 from turnout.subscriptions.model import Changes, ConditionMatch, Page, Subscription
 from turnout.subscriptions.past import (
@@ -44,7 +47,6 @@ from turnout.subscriptions.stores._sqlite_past import (
     scan_pays,
 )
 from turnout.subscriptions.tenants import TenantStore, prefix_end
-from turnout.subscriptions.validation import checked
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)

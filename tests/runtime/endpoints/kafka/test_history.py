@@ -244,7 +244,7 @@ def test_a_feed_of_a_topic_that_was_made_anew(
 
     source = Route.parse(TEXT, {}).source
     assert isinstance(source, KafkaSource)
-    records = KafkaFeedRecords(history, source)  # type: ignore[arg-type]
+    records = KafkaFeedRecords(history, source)
     monkeypatch.setattr(records, "_reader", lambda _: Reader())
 
     keys, batch = records.read([("in:0", 3)], Offsets(1, {"in": {"0": 9}}, topic_ids={"in": "old"}))
