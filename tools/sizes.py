@@ -23,7 +23,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).parents[1]
 MOST_LINES = 700
 """Maximum number of lines of a module."""
-MOST = {"modules": 605, "code_lines": 91_700, "any": 541}
+MOST = {"modules": 606, "code_lines": 91_700, "any": 541}
 """Limits of the whole package."""
 
 
