@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 
 from tests.conditions.strategies import leaves, messages
-from turnout.conditions import LEAVES, evaluate
+from turnout.conditions import evaluate
 from turnout.conditions.check import TESTS, check_of, holds
 from turnout.conditions.leaf import Check, ValueTest
+from turnout.conditions.leaves import LEAVES
 from turnout.subscriptions.index import segment
 
 

@@ -10,7 +10,8 @@ import numpy as np
 
 from turnout.base.clocks import seconds_of_millis
 from turnout.base.multivalued import ANY_KEY, leaf_key, readable_texts
-from turnout.conditions import LEAVES, Condition, Group, Logic, format_condition, keys_of, not_, parse
+from turnout.conditions import Condition, Group, Logic, format_condition, keys_of, not_, parse
+from turnout.conditions.leaves import LEAVES
 from turnout.engine import Program
 from turnout.engine.message_ids import origins
 from turnout.engine.metadata import texts_of

@@ -55,6 +55,7 @@ class Snapshot:
     """Content of a store at *revision*. A snapshot made by hand has revision 0.
 
     >>> from turnout.conditions import parse
+    >>> from turnout.subscriptions import Subscription
     >>> snapshot = Snapshot((Subscription(["d"], parse("a:1"), id="one"),))
     >>> [item.id for item in snapshot], snapshot.revision
     (['one'], 0)

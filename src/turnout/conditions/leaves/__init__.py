@@ -15,7 +15,6 @@ from turnout.conditions.leaves.regex import REGEX_LEAF, Regex, regex
 from turnout.conditions.leaves.subject_match import SUBJECT_MATCH, SubjectMatch, subject_match
 
 __all__ = [
-    "LEAVES",
     "Cidr",
     "Compare",
     "CompareFields",

@@ -15,8 +15,9 @@ from itertools import groupby, islice
 from typing import Final, NamedTuple, TypeAlias
 
 from turnout.base.multivalued import ANY_KEY
-from turnout.conditions import LEAVES, Condition, Group, Leaf, Logic, evaluate
+from turnout.conditions import Condition, Group, Leaf, Logic, evaluate
 from turnout.conditions.leaf import Atom, AtomKind, Literal
+from turnout.conditions.leaves import LEAVES
 from turnout.conditions.leaves.compare_fields import FIELDS, leaf_of
 from turnout.conditions.leaves.exists import PRESENT
 from turnout.conditions.leaves.kiwi import only_text
