@@ -29,7 +29,7 @@ from benchmarks.harness import Case, Options, Result, Setup, clock, rates
 from benchmarks.peers.programs import BENTO, HERE, bento
 from turnout.embedded import NatsServer
 from turnout.errors import StreamError, TurnoutError
-from turnout.nats.wire import (
+from turnout.nats.wire import (  # fmt: skip
     Connection,
     PullReader,
     Range,
@@ -37,7 +37,7 @@ from turnout.nats.wire import (
     delete_consumer,
     delete_stream,
     stream_info,
-)  # fmt: skip
+)
 from turnout.routes import Route
 
 CASE = "route against Bento"

@@ -10,12 +10,7 @@ import warnings
 import pytest
 
 from tests.cli.conftest import root_log_kept
-from turnout.base.logs import (
-    JsonLines,
-    TextLines,
-    logs_json,
-    set_up_logs,
-)
+from turnout.base.logs import JsonLines, TextLines, logs_json, set_up_logs
 
 
 @pytest.mark.parametrize("formatter", [JsonLines(), TextLines()])

@@ -4,16 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from turnout.conditions import (
-    SubjectMatch,
-    decode,
-    encode,
-    evaluate,
-    format_condition,
-    not_,
-    parse,
-    subject_match,
-)
+from turnout.conditions import SubjectMatch, decode, encode, evaluate, format_condition, not_, parse, subject_match
 from turnout.conditions.leaf import Atom
 from turnout.conditions.leaves.subject_match import SUBJECT
 from turnout.engine.subject_bounds.topic_patterns import asked_of

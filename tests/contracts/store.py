@@ -38,18 +38,13 @@ from turnout.errors import (
     SubscriptionNotFoundError,
 )
 from turnout.subscriptions import MAX_LIMIT, Matcher, Page, Store, Subscription
-from turnout.subscriptions.delivery_settings import (
-    DeliverySettings,
-)
+from turnout.subscriptions.delivery_settings import DeliverySettings
 from turnout.subscriptions.lines import Imported, import_lines, subscription_from_json, subscription_to_json
 from turnout.subscriptions.matcher import LiveMatcher
 from turnout.subscriptions.model import Expiry, Start
 from turnout.subscriptions.past import acting_as
 from turnout.subscriptions.sealing import SECRET_KEY, needed_keys, new_key
-from turnout.subscriptions.signing_secrets import (
-    HiddenSecret,
-    new_secret,
-)
+from turnout.subscriptions.signing_secrets import HiddenSecret, new_secret
 from turnout.subscriptions.store import BulkStore, MultiTenantStore, VersionedStore, create_many, delete_many, edit
 from turnout.subscriptions.tenants import tenant_of
 

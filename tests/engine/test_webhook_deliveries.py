@@ -12,9 +12,7 @@ from turnout.errors import RouteError
 from turnout.routes import Route
 from turnout.subscriptions import Subscription
 from turnout.subscriptions.index import Index
-from turnout.subscriptions.webhooks import (
-    delivery_subject,
-)
+from turnout.subscriptions.webhooks import delivery_subject
 
 STORE = 'subscriptions: {store: "memory://engine"}\n'
 TOLERANT = "errors: {tolerance: all}\ndeadLetter: {topic: dead}\n"

@@ -21,9 +21,7 @@ from turnout.routes import Route
 from turnout.routes.other_sinks import with_sink
 from turnout.subscriptions import Subscription
 from turnout.subscriptions.index import Index
-from turnout.subscriptions.webhooks import (
-    delivery_subject,
-)
+from turnout.subscriptions.webhooks import delivery_subject
 
 ORDER: dict[str, Any] = {
     "type": "record",

@@ -17,13 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.integration.earlier.record import BATCH, RECORDS, STATE
-from tests.integration.earlier.scene import (
-    KINDS,
-    OLD_STORE,
-    books,
-    publish,
-    route_text,
-)
+from tests.integration.earlier.scene import KINDS, OLD_STORE, books, publish, route_text
 from tests.integration.earlier.version import COMMITS, EarlierVersion
 from tests.integration.routes import Streams, turnout, wait_for, write_route
 

@@ -26,9 +26,7 @@ from turnout.rpc.status import STATUS, status_of
 from turnout.rpc.v1 import matching_pb2
 from turnout.rpc.v1.matching_pb2_grpc import MatchingStub
 from turnout.subscriptions import Subscription
-from turnout.subscriptions.matcher import (
-    LiveMatcher,
-)
+from turnout.subscriptions.matcher import LiveMatcher
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,7 @@ import pytest
 
 from turnout.runtime.backfill import FILE, BackfillLedger, WatchedStore, matched_before, pending_positions, seam_of
 from turnout.subscriptions import Subscription
-from turnout.subscriptions.model import (
-    Start,
-)
+from turnout.subscriptions.model import Start
 from turnout.subscriptions.store import edit
 from turnout.subscriptions.stores.memory import MemoryStore
 

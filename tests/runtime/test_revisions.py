@@ -17,12 +17,8 @@ from turnout.runtime.backfill import BackfillLedger
 from turnout.runtime.revisions import Revisions
 from turnout.subscriptions import Changes, Subscription
 from turnout.subscriptions.index import Index
-from turnout.subscriptions.model import (
-    Start,
-)
-from turnout.subscriptions.store import (
-    remaining,
-)
+from turnout.subscriptions.model import Start
+from turnout.subscriptions.store import remaining
 from turnout.subscriptions.stores.memory import MemoryStore
 
 

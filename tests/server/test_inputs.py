@@ -32,15 +32,7 @@ from turnout.errors import ConfigError
 from turnout.nats.jetstream import Message, StreamConfig, connect
 from turnout.rpc.tokens import entry_of, new_token
 from turnout.server.config import InputPart, ServerConfig, check_secret
-from turnout.server.inputs import (
-    MOST_MESSAGES,
-    BodyError,
-    Incoming,
-    Intake,
-    Signed,
-    messages_of,
-    problem_of,
-)
+from turnout.server.inputs import MOST_MESSAGES, BodyError, Incoming, Intake, Signed, messages_of, problem_of
 from turnout.server.rest.app import build_app, guarded
 from turnout.server.security import TokenFile
 from turnout.subscriptions.delivery_settings import BodyFormat, DeliverySettings

@@ -19,12 +19,8 @@ from turnout.routes import Route
 from turnout.server.errors import ConflictError
 from turnout.server.sandbox import Matchers, chosen, page_of
 from turnout.subscriptions import Store, open_store
-from turnout.subscriptions.matcher import (
-    LiveMatcher,
-)
-from turnout.subscriptions.store import (
-    within,
-)
+from turnout.subscriptions.matcher import LiveMatcher
+from turnout.subscriptions.store import within
 
 
 def letter(partition: int, sequence: int) -> DeadLetter:

@@ -10,10 +10,7 @@ from typing import Any
 import pytest
 from tests.vectors.mappings import python_outcomes
 
-from turnout.subjects import (
-    MappingTable,
-    MappingTableError,
-)
+from turnout.subjects import MappingTable, MappingTableError
 from turnout.subjects.errors import Reason
 from turnout.subjects.mapping import explain
 

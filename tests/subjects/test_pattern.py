@@ -15,12 +15,7 @@ from tests.subjects import strategies
 from tests.vectors.outcome import OLDER_SERVERS
 from tests.vectors.subject_match import python_outcomes
 
-from turnout.subjects import (
-    MappingTable,
-    collide,
-    is_subset,
-    matches,
-)
+from turnout.subjects import MappingTable, collide, is_subset, matches
 from turnout.subjects.pattern import common, covers_tokens
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "subjects" / "subject-match.json"

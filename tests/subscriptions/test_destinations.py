@@ -9,9 +9,7 @@ from turnout.errors import ConfigError, SubscriptionInvalidError
 from turnout.subjects.pattern import Rights
 from turnout.subjects.tokens import MAX_BYTES
 from turnout.subscriptions import Subscription
-from turnout.subscriptions.destinations import (
-    problem_of,
-)
+from turnout.subscriptions.destinations import problem_of
 from turnout.subscriptions.service import SubscriptionService
 from turnout.subscriptions.stores.memory import MemoryStore
 

@@ -7,14 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turnout.subjects import is_publishable
-from turnout.subscriptions.destinations import (
-    problem_of,
-)
-from turnout.subscriptions.webhooks import (
-    delivery_address,
-    delivery_subject,
-    webhook_problem,
-)
+from turnout.subscriptions.destinations import problem_of
+from turnout.subscriptions.webhooks import delivery_address, delivery_subject, webhook_problem
 
 
 @pytest.mark.parametrize(

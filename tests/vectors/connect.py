@@ -12,20 +12,7 @@ from unittest.mock import patch
 
 from tests.vectors.outcome import Outcome
 from turnout.errors import ConfigError, RecordError
-from turnout.records import (
-    BigInt,
-    Failure,
-    Field,
-    Float32,
-    Header,
-    Int8,
-    Int16,
-    Int32,
-    Moment,
-    Record,
-    Schema,
-    Struct,
-)
+from turnout.records import BigInt, Failure, Field, Float32, Header, Int8, Int16, Int32, Moment, Record, Schema, Struct
 from turnout.transforms import Chain, Predicate, registry
 
 _DATES = ("$date", "$time", "$timestamp")

@@ -72,9 +72,7 @@ def route_files(paths: list[Path]) -> list[Path]:
         if not path.is_dir():
             files[path] = None
             continue
-        from turnout.server.routes.table import (
-            is_route,
-        )
+        from turnout.server.routes.table import is_route
 
         inside = sorted(file for file in path.iterdir() if is_route(file) and file.name not in _NO_ROUTES)
         found = [file for file in inside if not file.name.endswith((".test.yaml", ".test.yml"))]
@@ -144,9 +142,7 @@ def log_as(form: str | None, level: str = "info") -> bool:
         return False
     if form != "json":
         raise ConfigError([Mistake("--log-format", f"expected text or json, found {form!r}")])
-    from turnout.base.logs import (
-        set_up_logs,
-    )
+    from turnout.base.logs import set_up_logs
 
     set_up_logs(form, level)
     return True

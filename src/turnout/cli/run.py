@@ -77,9 +77,7 @@ def run(
 
 def _run(loaded: Route, *, once: bool, master: str, checkpoint: str | None, spark_log: Path | None, form: str) -> None:
     with needs_spark():
-        from turnout.base.logs import (
-            logs_json,
-        )
+        from turnout.base.logs import logs_json
         from turnout.base.startup import block_pandas_import
         from turnout.loops import fill_cache
         from turnout.runtime.offsets import StartupStep

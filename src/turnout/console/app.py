@@ -11,16 +11,7 @@ from pathlib import Path
 from fastapi import FastAPI
 from starlette.staticfiles import StaticFiles
 
-from turnout.console.pages import (
-    dead_letters,
-    new_route,
-    route,
-    route_list,
-    sandbox,
-    sign_in,
-    subscriptions,
-    webhooks,
-)
+from turnout.console.pages import dead_letters, new_route, route, route_list, sandbox, sign_in, subscriptions, webhooks
 from turnout.console.render import answer_people_with_pages
 from turnout.server.security import Authenticator, Entrance
 

@@ -30,9 +30,7 @@ from turnout.delivery.queue import (
 )
 from turnout.errors import ConnectionLostError, StreamError, TurnoutError
 from turnout.kafka.admin import KafkaAdmin
-from turnout.kafka.clients import (
-    PartitionProgress,
-)
+from turnout.kafka.clients import PartitionProgress
 from turnout.kafka.group import GroupReader, GroupRecord, OffsetReader
 from turnout.kafka.options import KafkaOptions
 from turnout.kafka.producer import KafkaHeaders, KafkaMessages, KafkaProducer
@@ -40,9 +38,7 @@ from turnout.kafka.reader import TopicTable, committed_progress
 from turnout.nats.protocol.headers import MESSAGE_ID, HeaderInput, Headers
 from turnout.routes.endpoints import KafkaSink
 from turnout.routes.webhooks import WebhooksPart
-from turnout.runtime.kafka.source import (
-    partitions_of,
-)
+from turnout.runtime.kafka.source import partitions_of
 
 
 class _Record(NamedTuple):

@@ -17,14 +17,9 @@ from cryptography.hazmat.primitives.hmac import HMAC
 
 from turnout._built import version as __version__
 from turnout.nats.protocol.headers import Headers
-from turnout.subscriptions.delivery_settings import (
-    DeliverySettings,
-)
+from turnout.subscriptions.delivery_settings import DeliverySettings
 from turnout.subscriptions.request_headers import STANDARD_NAMES, HeaderNames
-from turnout.subscriptions.signing_secrets import (
-    SYMMETRIC,
-    secret_bytes,
-)
+from turnout.subscriptions.signing_secrets import SYMMETRIC, secret_bytes
 
 _AGENT: Final = f"turnout/{__version__}"
 _JSON: Final = re.compile(r"application/(?:[^;]+\+)?json\s*(?:;.*)?")

@@ -22,10 +22,7 @@ from turnout.subscriptions.delivery_settings import DeliverySettings
 from turnout.subscriptions.request_headers import HeaderNames
 from turnout.subscriptions.sealing import SealError, opened_secrets
 from turnout.subscriptions.tenants import tenant_of
-from turnout.subscriptions.webhooks import (
-    delivery_address,
-    webhook_problem,
-)
+from turnout.subscriptions.webhooks import delivery_address, webhook_problem
 
 _MAX_LANES = 10_000
 _MAX_SUBJECTS = 100_000

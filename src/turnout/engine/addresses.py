@@ -13,16 +13,8 @@ from turnout.routes.endpoints import Sink
 from turnout.routes.reader import DEFAULT_SINK
 from turnout.subjects.pattern import Rights, SourceIndex
 from turnout.subjects.tokens import MAX_BYTES
-from turnout.subscriptions.destinations import (
-    FEED,
-    problem_of,
-)
-from turnout.subscriptions.webhooks import (
-    delivery_subject,
-    is_url,
-    is_webhook,
-    webhook_problem,
-)
+from turnout.subscriptions.destinations import FEED, problem_of
+from turnout.subscriptions.webhooks import delivery_subject, is_url, is_webhook, webhook_problem
 
 FEED_ALONE: Final = -1
 """In the place of a sink's index: the subscription's feed has the message, and no sink gets it."""

@@ -11,9 +11,7 @@ import numpy as np
 from turnout.engine.deliveries import NO_SUBSCRIPTION, OutgoingDeliveries
 from turnout.records import Failure
 from turnout.routes import Route
-from turnout.subscriptions.destinations import (
-    describe_destination,
-)
+from turnout.subscriptions.destinations import describe_destination
 
 if TYPE_CHECKING:
     from turnout.subscriptions.index import Index

@@ -41,9 +41,7 @@ from turnout.runtime.endpoints.streams import FeedRecords, RecordKey
 from turnout.runtime.matches import MatchFolder, Sequences, hash_of
 from turnout.runtime.offsets import Offsets, committed
 from turnout.subscriptions import Snapshot, Subscription
-from turnout.subscriptions.destinations import (
-    FEED,
-)
+from turnout.subscriptions.destinations import FEED
 from turnout.subscriptions.index import Index
 from turnout.subscriptions.store import Store, open_store
 from turnout.subscriptions.store_url import existing

@@ -14,15 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 from turnout.base.histogram import Histogram
 from turnout.errors import ConnectionLostError, StreamError
 from turnout.kafka.admin import KafkaAdmin, TopicRules
-from turnout.kafka.clients import (
-    INVALID_RECORD,
-    NOT_FOUND,
-    ErrorWatch,
-    code_of,
-    kafka_errors,
-    producer_of,
-    raise_error,
-)
+from turnout.kafka.clients import INVALID_RECORD, NOT_FOUND, ErrorWatch, code_of, kafka_errors, producer_of, raise_error
 from turnout.kafka.options import KafkaOptions
 from turnout.records.published import TOO_LARGE, Published, Refuse
 

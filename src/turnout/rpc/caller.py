@@ -15,21 +15,12 @@ from turnout.base.untrusted import decimal
 from turnout.rpc.status import RefusedError
 from turnout.subjects.pattern import Rights
 from turnout.subscriptions import Subscription
-from turnout.subscriptions.destinations import (
-    refusals_of,
-)
+from turnout.subscriptions.destinations import refusals_of
 from turnout.subscriptions.lines import PlainLine, doubts
-from turnout.subscriptions.matcher import (
-    ChangeCount,
-    LiveMatcher,
-)
+from turnout.subscriptions.matcher import ChangeCount, LiveMatcher
 from turnout.subscriptions.service import KiwiTrees, SubscriptionService
 from turnout.subscriptions.store import Store, tenant_store
-from turnout.subscriptions.tenants import (
-    Quota,
-    UsageCounter,
-    check_tenant,
-)
+from turnout.subscriptions.tenants import Quota, UsageCounter, check_tenant
 
 TENANT_KEY = "turnout-tenant"
 """Metadata key that names the tenant to act for; needs access to the whole store."""

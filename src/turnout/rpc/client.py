@@ -22,16 +22,9 @@ from turnout.rpc.status import translated
 from turnout.rpc.v1 import matching_pb2
 from turnout.rpc.v1.matching_pb2_grpc import MatchingStub
 from turnout.secrets import masked_url
-from turnout.subscriptions import (
-    Changes,
-    Match,
-)
-from turnout.subscriptions.past import (
-    current_actor,
-)
-from turnout.subscriptions.store import (
-    remaining,
-)
+from turnout.subscriptions import Changes, Match
+from turnout.subscriptions.past import current_actor
+from turnout.subscriptions.store import remaining
 from turnout.subscriptions.tenants import check_tenant
 
 _log = logging.getLogger(__name__)

@@ -25,19 +25,8 @@ from turnout.rpc.storage import COUNT_KEY
 from turnout.rpc.v1 import matching_pb2, subscriptions_pb2
 from turnout.rpc.v1.matching_pb2_grpc import StorageStub
 from turnout.rpc.v1.subscriptions_pb2_grpc import ServiceStub
-from turnout.subscriptions import (
-    MAX_LIMIT,
-    Changes,
-    ConditionMatch,
-    Page,
-    Snapshot,
-    Store,
-    StoreBase,
-    Subscription,
-)
-from turnout.subscriptions.destinations import (
-    checked_version,
-)
+from turnout.subscriptions import MAX_LIMIT, Changes, ConditionMatch, Page, Snapshot, Store, StoreBase, Subscription
+from turnout.subscriptions.destinations import checked_version
 from turnout.subscriptions.lines import PlainLine, line_of, whole_subscription
 from turnout.subscriptions.past import AuditEntry, Creation, Moment, PastStore
 from turnout.subscriptions.tenants import check_tenant

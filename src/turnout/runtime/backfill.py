@@ -22,9 +22,7 @@ from turnout.runtime.kafka.source import KafkaOffsets
 from turnout.runtime.offsets import REVISION, begins, committed, numbers_in, open_numbers, planned_end
 from turnout.subscriptions.index.index_writer import FollowedStore
 from turnout.subscriptions.model import Changes, Subscription
-from turnout.subscriptions.past import (
-    Snapshot,
-)
+from turnout.subscriptions.past import Snapshot
 
 FILE: Final = "backfills.db"
 """Name of the database in a checkpoint."""

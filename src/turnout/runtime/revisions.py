@@ -25,12 +25,8 @@ from turnout.subscriptions import open_store
 from turnout.subscriptions.index import Index, IndexFileError, IndexFolder
 from turnout.subscriptions.index.index_writer import FollowedStore
 from turnout.subscriptions.model import Changes, Subscription
-from turnout.subscriptions.past import (
-    Snapshot,
-)
-from turnout.subscriptions.store import (
-    within,
-)
+from turnout.subscriptions.past import Snapshot
+from turnout.subscriptions.store import within
 from turnout.subscriptions.store_url import existing, without_timeout
 
 _log = logging.getLogger(__name__)

@@ -36,10 +36,7 @@ from turnout.rpc.jwt_tokens import JwtSettings
 from turnout.server.security import MAX_BODY
 from turnout.subjects import is_publishable
 from turnout.subjects.pattern import Rights
-from turnout.subscriptions.signing_secrets import (
-    SYMMETRIC,
-    decoded_secret,
-)
+from turnout.subscriptions.signing_secrets import SYMMETRIC, decoded_secret
 from turnout.subscriptions.store_url import store_url
 
 _MAX_SECONDS = 1e9

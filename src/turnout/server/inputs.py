@@ -24,9 +24,7 @@ from turnout.base.background import Background, Tasks
 from turnout.base.untrusted import decimal
 from turnout.errors import TurnoutError, message_of
 from turnout.server.config import InputPart, webhook_key
-from turnout.subscriptions.signing_secrets import (
-    SYMMETRIC,
-)
+from turnout.subscriptions.signing_secrets import SYMMETRIC
 
 if TYPE_CHECKING:
     from turnout.nats.jetstream import JetStream

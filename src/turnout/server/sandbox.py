@@ -24,13 +24,8 @@ from turnout.server.errors import ConflictError
 from turnout.server.routes.table import RouteEntry
 from turnout.subscriptions import Store, Subscription, open_store
 from turnout.subscriptions.index import Index
-from turnout.subscriptions.matcher import (
-    LiveMatcher,
-)
-from turnout.subscriptions.store import (
-    STORE_SECONDS,
-    remaining,
-)
+from turnout.subscriptions.matcher import LiveMatcher
+from turnout.subscriptions.store import STORE_SECONDS, remaining
 from turnout.subscriptions.store_url import existing, without_timeout
 
 REACH = 20_000

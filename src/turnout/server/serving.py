@@ -46,11 +46,7 @@ from turnout.server.security import ANONYMOUS, Authenticator, Bodies, Entrance, 
 from turnout.subjects.pattern import Rights
 from turnout.subscriptions import open_store
 from turnout.subscriptions.service import KiwiTrees
-from turnout.subscriptions.store import (
-    BoundedPool,
-    Store,
-    StoreThreads,
-)
+from turnout.subscriptions.store import BoundedPool, Store, StoreThreads
 
 P = ParamSpec("P")
 T = TypeVar("T")

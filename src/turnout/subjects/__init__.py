@@ -11,14 +11,7 @@ from turnout.subjects.mapping_readers import (
 )
 from turnout.subjects.pattern import collide, is_subset, matches, subscriptions_under
 from turnout.subjects.server_config import load_config, parse_config
-from turnout.subjects.tokens import (
-    has_wildcard,
-    is_literal,
-    is_publishable,
-    is_valid,
-    is_valid_literal,
-    token_at,
-)
+from turnout.subjects.tokens import has_wildcard, is_literal, is_publishable, is_valid, is_valid_literal, token_at
 from turnout.subjects.transform import SubjectTransform, placeholders, with_placeholders
 
 __all__ = [

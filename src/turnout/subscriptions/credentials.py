@@ -18,10 +18,7 @@ from turnout.base.terminal import guesses
 from turnout.errors import ConfigError, Mistake
 from turnout.subscriptions.request_headers import check_header, check_header_names
 from turnout.subscriptions.signing_secrets import HiddenSecret, PlainSecret, SigningSecret, read_stored
-from turnout.subscriptions.webhooks import (
-    is_url,
-    webhook_problem,
-)
+from turnout.subscriptions.webhooks import is_url, webhook_problem
 
 MAX_CREDENTIALS: Final = 16_384
 """Longest text of the credentials of one endpoint as JSON: a chain of certificates and a key have room."""

@@ -15,16 +15,12 @@ from typing import TYPE_CHECKING
 
 from turnout.errors import SubscriptionInvalidError
 from turnout.subjects import matches
-from turnout.subjects.pattern import (
-    Rights,
-)
+from turnout.subjects.pattern import Rights
 from turnout.subjects.tokens import MAX_BYTES
 from turnout.subscriptions.webhooks import is_url, webhook_problem
 
 if TYPE_CHECKING:
-    from turnout.subscriptions.lines import (
-        PlainLine,
-    )
+    from turnout.subscriptions.lines import PlainLine
     from turnout.subscriptions.model import Subscription
 
 FEED = "feed:"

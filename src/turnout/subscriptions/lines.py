@@ -25,12 +25,7 @@ from turnout.base.startup import paused_gc
 from turnout.base.untrusted import JsonObject, unique_object
 from turnout.conditions import decode, encode, leaves
 from turnout.conditions.text import leftovers, leftovers_of
-from turnout.errors import (
-    ConditionError,
-    SubscriptionExistsError,
-    SubscriptionInvalidError,
-    SubscriptionNotFoundError,
-)
+from turnout.errors import ConditionError, SubscriptionExistsError, SubscriptionInvalidError, SubscriptionNotFoundError
 from turnout.subscriptions.model import SETTINGS, Subscription, settings_from_mapping, settings_to_mapping
 from turnout.subscriptions.store import PlainLineStore, Store, create_many
 from turnout.subscriptions.validation import MAX_LEAVES, are_plain, check

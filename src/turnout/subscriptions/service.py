@@ -17,18 +17,13 @@ from turnout.conditions import Kiwi, leaves
 from turnout.conditions.pattern import check_pattern
 from turnout.errors import StoreUnavailableError, SubscriptionError, SubscriptionInvalidError
 from turnout.subjects.pattern import Rights
-from turnout.subscriptions.destinations import (
-    refusals_of,
-)
+from turnout.subscriptions.destinations import refusals_of
 from turnout.subscriptions.lines import PlainLine, create_read, read_lines, whole_subscription
 from turnout.subscriptions.model import ConditionMatch, Page, Subscription
 from turnout.subscriptions.past import AuditEntry
 from turnout.subscriptions.store import PlainLineStore, Store, create_many, delete, delete_many, history_of
 from turnout.subscriptions.tenants import Quota, UsageCounter
-from turnout.subscriptions.validation import (
-    check,
-    check_id,
-)
+from turnout.subscriptions.validation import check, check_id
 
 LOCK_SECONDS = 30.0
 """Seconds after which a lock expires, so that a dead holder does not block the pair for ever."""

@@ -14,11 +14,7 @@ import nats
 from turnout.errors import ConnectionLostError, StreamError, TurnoutError
 from turnout.nats.jetstream import _client
 from turnout.nats.jetstream._client import translate, translated
-from turnout.nats.jetstream.errors import (
-    NoRespondersError,
-    PermissionDeniedError,
-    RequestTimeoutError,
-)
+from turnout.nats.jetstream.errors import NoRespondersError, PermissionDeniedError, RequestTimeoutError
 
 
 def library_errors() -> list[type[Exception]]:

@@ -10,10 +10,7 @@ from tests.nats.jetstream.support import Proxy, asynchronous, push, stream_of_me
 
 from turnout.embedded import NatsServer
 from turnout.nats.jetstream import AckPolicy, ConsumerConfig, JSAck, Message, connect
-from turnout.nats.jetstream.errors import (
-    NotJetStreamMessageError,
-    RequestTimeoutError,
-)
+from turnout.nats.jetstream.errors import NotJetStreamMessageError, RequestTimeoutError
 from turnout.nats.jetstream.subscribe import create_consumer
 
 

@@ -8,23 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.nats.jetstream.support import (
-    Errors,
-    Proxy,
-    asynchronous,
-    eventually,
-    stream_of_messages,
-)
+from tests.nats.jetstream.support import Errors, Proxy, asynchronous, eventually, stream_of_messages
 
 from turnout.embedded import NatsServer
 from turnout.errors import ConfigError
 from turnout.nats.jetstream import ConsumerConfig, JetStream, Stream, connect
-from turnout.nats.jetstream.errors import (
-    PermissionDeniedError,
-    RequestTimeoutError,
-    StreamError,
-    StreamReplacedError,
-)
+from turnout.nats.jetstream.errors import PermissionDeniedError, RequestTimeoutError, StreamError, StreamReplacedError
 from turnout.nats.jetstream.ordered import check_ordered
 
 

@@ -12,15 +12,7 @@ from tests.nats.jetstream.support import Errors, Proxy, eventually
 
 from turnout.embedded import NatsServer
 from turnout.errors import ConnectionLostError, StreamError
-from turnout.nats.jetstream import (
-    ConsumerConfig,
-    JetStream,
-    Message,
-    PullOptions,
-    StorageType,
-    StreamConfig,
-    connect,
-)
+from turnout.nats.jetstream import ConsumerConfig, JetStream, Message, PullOptions, StorageType, StreamConfig, connect
 
 MESSAGES = int(os.environ.get("TURNOUT_SOAK_MESSAGES", "2000000"))
 FAULT_EVERY = float(os.environ.get("TURNOUT_SOAK_FAULT_EVERY", "4"))

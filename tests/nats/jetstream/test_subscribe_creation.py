@@ -10,11 +10,7 @@ from tests.nats.jetstream.support import Proxy, asynchronous, eventually, stream
 
 from turnout.embedded import NatsServer
 from turnout.nats.jetstream import AckPolicy, ConsumerConfig, connect
-from turnout.nats.jetstream.errors import (
-    ConsumerBoundError,
-    FilterMismatchError,
-    StreamError,
-)
+from turnout.nats.jetstream.errors import ConsumerBoundError, FilterMismatchError, StreamError
 
 
 @asynchronous

@@ -23,10 +23,7 @@ from turnout.nats.jetstream import AckPolicy, ConsumerConfig, Delivery, Message,
 from turnout.nats.jetstream._frames import Frame
 from turnout.nats.jetstream.api import Api
 from turnout.nats.jetstream.connection import NatsConnection
-from turnout.nats.jetstream.errors import (
-    HeartbeatMissedError,
-    SequenceGapError,
-)
+from turnout.nats.jetstream.errors import HeartbeatMissedError, SequenceGapError
 from turnout.nats.jetstream.subscribe import create_consumer
 from turnout.nats.protocol.prefix import Prefix
 

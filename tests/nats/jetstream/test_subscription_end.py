@@ -11,11 +11,7 @@ from tests.nats.jetstream.support import Errors, Proxy, asynchronous, eventually
 
 from turnout.embedded import NatsServer
 from turnout.nats.jetstream import Consumer, ConsumerConfig, JetStream, Message, connect
-from turnout.nats.jetstream.errors import (
-    ConsumerBoundError,
-    ConsumerNotFoundError,
-    StreamError,
-)
+from turnout.nats.jetstream.errors import ConsumerBoundError, ConsumerNotFoundError, StreamError
 from turnout.nats.jetstream.subscribe import create_consumer
 
 

@@ -7,11 +7,7 @@ import time
 from tests.nats.wire.samples import fill
 
 from turnout.embedded import NatsServer
-from turnout.nats.wire import (
-    Acknowledger,
-    Connection,
-    stream_info,
-)
+from turnout.nats.wire import Acknowledger, Connection, stream_info
 
 
 def test_what_is_acknowledged_goes_and_nothing_else(

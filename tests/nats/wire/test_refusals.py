@@ -11,12 +11,7 @@ from tests.nats.wire.samples import stored
 
 from turnout.embedded import NatsServer
 from turnout.errors import StreamError
-from turnout.nats.wire import (
-    Connection,
-    Publisher,
-    create_stream,
-    delete_stream,
-)
+from turnout.nats.wire import Connection, Publisher, create_stream, delete_stream
 from turnout.nats.wire.packing import id_line, id_lines
 from turnout.records.published import Published
 

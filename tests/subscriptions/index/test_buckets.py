@@ -6,12 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnout.subscriptions.index.arrays import (
-    arranged,
-    expanded,
-    in_bucket,
-    mixed,
-)
+from turnout.subscriptions.index.arrays import arranged, expanded, in_bucket, mixed
 
 
 @given(st.lists(st.integers(0, 1 << 62), min_size=1, max_size=200))

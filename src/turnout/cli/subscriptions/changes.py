@@ -86,9 +86,7 @@ def create(
     from turnout.conditions import parse
     from turnout.subscriptions import Subscription
     from turnout.subscriptions.lines import doubts, subscription_from_json
-    from turnout.subscriptions.signing_secrets import (
-        new_secret,
-    )
+    from turnout.subscriptions.signing_secrets import new_secret
     from turnout.subscriptions.validation import check
 
     leaves = leaves_of(has, has_word, has_not)
@@ -202,9 +200,7 @@ def update(
     """Replace parts of a subscription, or all of it, under the same id; a running route sees one change."""
     from turnout.conditions import parse
     from turnout.subscriptions.lines import doubts, subscription_from_json
-    from turnout.subscriptions.signing_secrets import (
-        new_secret,
-    )
+    from turnout.subscriptions.signing_secrets import new_secret
     from turnout.subscriptions.validation import check
 
     parts: JsonObject = {}
@@ -481,12 +477,8 @@ def signed_with(secret: str, delivery: DeliverySettings | None) -> DeliverySetti
     Raises:
         ConfigError: there would be too many.
     """
-    from turnout.subscriptions.delivery_settings import (
-        DeliverySettings,
-    )
-    from turnout.subscriptions.signing_secrets import (
-        PlainSecret,
-    )
+    from turnout.subscriptions.delivery_settings import DeliverySettings
+    from turnout.subscriptions.signing_secrets import PlainSecret
 
     settings = delivery or DeliverySettings()
     return replace(settings, secrets=(PlainSecret(secret), *settings.secrets))

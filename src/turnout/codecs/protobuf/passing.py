@@ -18,12 +18,7 @@ from turnout.codecs.protobuf.connect_schema import Member, Message
 from turnout.codecs.protobuf.logical_types import FIRST_SECOND, LAST_SECOND, NANOS_PER_MILLI, TIMESTAMP
 from turnout.codecs.protobuf.scalars import FIXED32, FIXED64, LENGTH, VARINT, WIRE_TYPES, tag
 from turnout.records import Moment
-from turnout.records.spans import (
-    Bounds,
-    EncodedColumn,
-    Slices,
-    non_ascii,
-)
+from turnout.records.spans import Bounds, EncodedColumn, Slices, non_ascii
 from turnout.records.types import Column, Columns, Convert, Mask, NewColumn, Octets, RowIds
 
 _PAD: Final = 32

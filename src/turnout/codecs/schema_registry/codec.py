@@ -14,14 +14,7 @@ from turnout.codecs.codec import Decoded, Encoded, attempt, with_tombstones
 from turnout.codecs.conversion import converted
 from turnout.codecs.json_writing import Written
 from turnout.codecs.schema_registry.client import SchemaText, answered, registry_of
-from turnout.codecs.schema_registry.framing import (
-    KEY_HEADER,
-    VALUE_HEADER,
-    frame,
-    header_of,
-    read_header,
-    unframe,
-)
+from turnout.codecs.schema_registry.framing import KEY_HEADER, VALUE_HEADER, frame, header_of, read_header, unframe
 from turnout.codecs.schema_registry.options import RegistryOptions, Writing
 from turnout.errors import RecordError
 from turnout.records import Block, Positions, Schema

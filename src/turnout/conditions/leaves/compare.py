@@ -13,9 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from turnout.base.multivalued import ANY_KEY
 from turnout.conditions.anchor import PRESENCE, Anchor
-from turnout.conditions.leaf import (
-    NUMBER as NUMBER_TYPES,
-)
+from turnout.conditions.leaf import NUMBER as NUMBER_TYPES
 from turnout.conditions.leaf import (
     TEXT,
     Atom,

@@ -11,13 +11,7 @@ from turnout.base.untrusted import JsonMapping, JsonObject
 from turnout.nats.jetstream._codec import coded, decode, encode, moment, nested
 from turnout.nats.jetstream.api import check_bucket
 from turnout.nats.jetstream.errors import MessageNotFoundError, StreamError
-from turnout.nats.jetstream.stream_config import (
-    DiscardPolicy,
-    Placement,
-    StorageType,
-    StoreCompression,
-    StreamConfig,
-)
+from turnout.nats.jetstream.stream_config import DiscardPolicy, Placement, StorageType, StoreCompression, StreamConfig
 
 DEFAULT_CHUNK = 128 * 1024
 

@@ -14,12 +14,7 @@ from turnout.nats.jetstream._codec import decode, encode
 from turnout.nats.jetstream.api import Api, check_name
 from turnout.nats.jetstream.consumer import Consumer
 from turnout.nats.jetstream.consumer_config import AckPolicy, ConsumerConfig, ConsumerInfo
-from turnout.nats.jetstream.errors import (
-    ConsumerExistsError,
-    MessageNotFoundError,
-    PushConsumerError,
-    StreamError,
-)
+from turnout.nats.jetstream.errors import ConsumerExistsError, MessageNotFoundError, PushConsumerError, StreamError
 from turnout.nats.jetstream.stream_config import External, RawMessage, StreamConfig, StreamInfo, StreamSource
 from turnout.nats.jetstream.subscribe import create_consumer
 from turnout.nats.protocol.headers import ADDED_BY_DIRECT_GETS, parse_table

@@ -8,12 +8,7 @@ from turnout.routes.line_numbers import Document
 from turnout.transforms.base import PACKAGE
 from turnout.transforms.config import PredicateSpec, StageSpec
 from turnout.transforms.options import Option, OptionError
-from turnout.transforms.registry import (
-    PREDICATE_PACKAGES,
-    UnknownNameError,
-    find_predicate,
-    find_transform,
-)
+from turnout.transforms.registry import PREDICATE_PACKAGES, UnknownNameError, find_predicate, find_transform
 
 
 def stage_of(spec: StageSpec) -> Document:

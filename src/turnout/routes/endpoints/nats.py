@@ -13,9 +13,7 @@ from turnout.nats.protocol.positions import stream_and_sequence
 from turnout.routes.endpoints.base import Endpoint, Sink, Source
 from turnout.routes.values import Filters, NatsServers, Prefix, StreamName, StreamNames, StreamStart, listed
 from turnout.subjects.tokens import FULL
-from turnout.subscriptions.destinations import (
-    problem_of,
-)
+from turnout.subscriptions.destinations import problem_of
 
 if TYPE_CHECKING:
 

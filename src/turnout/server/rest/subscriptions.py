@@ -37,19 +37,9 @@ from turnout.server.rest.dependencies import (
 from turnout.server.rest.models import RequestForm, exactly_one
 from turnout.server.security import JSON_LINES
 from turnout.subscriptions import Subscription
-from turnout.subscriptions.lines import (
-    PlainLine,
-    doubts,
-)
-from turnout.subscriptions.model import (
-    Expiry,
-    ExpiryClock,
-    expiry_time,
-    settings_from_mapping,
-)
-from turnout.subscriptions.past import (
-    Action,
-)
+from turnout.subscriptions.lines import PlainLine, doubts
+from turnout.subscriptions.model import Expiry, ExpiryClock, expiry_time, settings_from_mapping
+from turnout.subscriptions.past import Action
 
 _MOST_PAIRS = 1000
 _MOST_TOGETHER = 100_000

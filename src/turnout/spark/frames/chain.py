@@ -15,14 +15,7 @@ from turnout.base.deferred import pc
 from turnout.errors import RecordError, RunError
 from turnout.records import Batch, Failure, Headers, Positions, Schema
 from turnout.records.header_column import ARROW as HEADERS_ARROW
-from turnout.runtime.frames.columns import (
-    UTC_MICROS,
-    WrittenColumn,
-    blocks_of,
-    millis_of,
-    texts_of,
-    whole,
-)
+from turnout.runtime.frames.columns import UTC_MICROS, WrittenColumn, blocks_of, millis_of, texts_of, whole
 from turnout.spark.frames.columns import (
     ERROR,
     ERROR_TYPE,

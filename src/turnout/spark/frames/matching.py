@@ -34,12 +34,7 @@ from turnout.records.field_paths import (
     listed_path,
     texts_at,
 )
-from turnout.runtime.frames.columns import (
-    blocks_of,
-    millis_of,
-    texts_of,
-    whole,
-)
+from turnout.runtime.frames.columns import blocks_of, millis_of, texts_of, whole
 from turnout.spark.frames.columns import HEADERS, case_rule, foreign, is_headers, schema_of, with_record_names
 from turnout.spark.map_in_arrow import map_in_arrow
 from turnout.subscriptions import Snapshot, Store

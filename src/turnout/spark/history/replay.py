@@ -28,13 +28,7 @@ from turnout.routes import Route
 from turnout.runtime.java import run_error
 from turnout.runtime.offsets import Progress
 from turnout.runtime.preflight import with_stored_topics
-from turnout.runtime.publishing import (
-    TALLY,
-    TALLY_SCHEMA,
-    TaskTally,
-    log_failures,
-    sum_of,
-)
+from turnout.runtime.publishing import TALLY, TALLY_SCHEMA, TaskTally, log_failures, sum_of
 from turnout.runtime.splits import encoded, even_spans
 from turnout.spark.endpoints import activate, endpoint_of, publishes
 from turnout.spark.formats.nats.source import register

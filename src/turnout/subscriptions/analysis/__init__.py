@@ -3,15 +3,7 @@
 from turnout.subscriptions.analysis.candidates import Verdict, subsumed
 from turnout.subscriptions.analysis.cost import Access, AnchorCounter, AnchorTraffic
 from turnout.subscriptions.analysis.diagram import CanonicalForm, form_of
-from turnout.subscriptions.analysis.report import (
-    Analysis,
-    Catalogue,
-    Equal,
-    Loss,
-    Subsumed,
-    Traffic,
-    analysis_of,
-)
+from turnout.subscriptions.analysis.report import Analysis, Catalogue, Equal, Loss, Subsumed, Traffic, analysis_of
 
 __all__ = [
     "Access",

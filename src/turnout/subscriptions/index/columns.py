@@ -29,11 +29,7 @@ from turnout.subscriptions.index.clauses import Clauses
 from turnout.subscriptions.index.facts import encoded_all, hashes_of, salt_of
 from turnout.subscriptions.index.literal_choice import NOTHING, Prices
 from turnout.subscriptions.index.postings import Entries, SecondaryKeys, joined
-from turnout.subscriptions.model import (
-    Expiry,
-    ExpiryClock,
-    Subscription,
-)
+from turnout.subscriptions.model import Expiry, ExpiryClock, Subscription
 
 
 class NumberedLiterals:

@@ -15,13 +15,7 @@ from typing import Self, TypeAlias
 from urllib.parse import quote
 
 from turnout.base.files import FileLock, private_file
-from turnout.errors import (
-    ConfigError,
-    Mistake,
-    StoreUnavailableError,
-    SubscriptionError,
-    SubscriptionInvalidError,
-)
+from turnout.errors import ConfigError, Mistake, StoreUnavailableError, SubscriptionError, SubscriptionInvalidError
 from turnout.subscriptions.store import remaining, within
 from turnout.subscriptions.store_url import SqliteAddress
 from turnout.subscriptions.stores._sqlite_past import note_time

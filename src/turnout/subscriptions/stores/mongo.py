@@ -23,9 +23,7 @@ from turnout.errors import (
     SubscriptionNotFoundError,
 )
 from turnout.secrets import masked_url
-from turnout.subscriptions.destinations import (
-    checked,
-)
+from turnout.subscriptions.destinations import checked
 from turnout.subscriptions.model import Changes, ConditionMatch, Page, Subscription
 from turnout.subscriptions.past import AuditEntry, Creation, Moment, PastStore, SeenRevision, Snapshot
 from turnout.subscriptions.sealing import sealed_all, stored_version
