@@ -16,6 +16,7 @@ from tests.nats.jetstream.support import fresh
 from turnout.delivery.failures import DeliveryCounts
 from turnout.delivery.service import deliver, opened_queue
 from turnout.delivery.streams import DeliveryStreams
+from turnout.embedded import NatsServer
 from turnout.nats.jetstream import connect
 from turnout.routes import Route
 from turnout.subscriptions import Subscription, open_store
@@ -142,3 +143,25 @@ class Hooks:
             info = await queue.dead.info()
             letters = [await queue.dead.get_message(number + 1) for number in range(info.state.last_seq)]
             return [(letter.data, {name: values[0] for name, values in letter.headers.items()}) for letter in letters]
+
+
+def run(
+    nats_server: NatsServer,
+    answer: Callable[[Request], Any],
+    work: Callable[[Hooks, Receiver], Any],
+    **endpoint: Any,
+) -> Receiver:
+    """Do *work* with a receiver that answers so, and return the receiver."""
+    receiver = Receiver(answer)
+
+    async def all_of_it() -> None:
+        async with receiver.serving():
+            await work(Hooks(nats_server.url, receiver, **endpoint), receiver)
+
+    asyncio.run(all_of_it())
+    return receiver
+
+
+def fine(_: Request) -> web.Response:
+    """Take a request."""
+    return web.Response(status=204)

@@ -17,7 +17,7 @@ import pytest
 from aiohttp import web
 
 from tests.certificates import make_certificates
-from tests.delivery.receiver import Hooks, Receiver, Request
+from tests.delivery.receiver import Hooks, Receiver, Request, fine, run
 from turnout.delivery import access
 from turnout.delivery.access import CertificateError, TokenError, TokenSource, client_context
 from turnout.delivery.client import Client
@@ -27,23 +27,6 @@ from turnout.subscriptions.sealing import SECRET_KEY, new_key
 
 LOGIN = {"tokenUrl": "", "clientId": "a b", "clientSecret": "s:e+c", "scope": "post all"}
 LOOPBACK = [ip_network("127.0.0.0/8")]
-
-
-def run(
-    nats_server: NatsServer, answer: Callable[[Request], Any], work: Callable[[Hooks, Receiver], Any], **endpoint: Any
-) -> Receiver:
-    receiver = Receiver(answer)
-
-    async def all_of_it() -> None:
-        async with receiver.serving():
-            await work(Hooks(nats_server.url, receiver, **endpoint), receiver)
-
-    asyncio.run(all_of_it())
-    return receiver
-
-
-def fine(_: Request) -> web.Response:
-    return web.Response(status=204)
 
 
 def test_headers_of_an_endpoint(nats_server: NatsServer) -> None:

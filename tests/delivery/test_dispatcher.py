@@ -8,7 +8,7 @@ import json
 import ssl
 import threading
 from base64 import b64decode, b64encode
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -20,7 +20,7 @@ from aiohttp import web
 from standardwebhooks import Webhook, WebhookVerificationError
 
 from tests.certificates import make_certificates
-from tests.delivery.receiver import SECRET, Hooks, Receiver, Request
+from tests.delivery.receiver import SECRET, Hooks, Receiver, Request, fine, run
 from turnout.delivery import dispatcher, failures, service, settings
 from turnout.delivery.dispatcher import Dispatcher
 from turnout.delivery.failures import DeliveryEvent, Failures
@@ -43,27 +43,6 @@ from turnout.subscriptions.webhooks import delivery_subject
 
 OTHER_SECRET = f"whsec_{b64encode(bytes(range(32))).decode()}"
 FAST = {"retry": [0.05, 0.05], "jitter": 0}
-
-
-def run(
-    nats_server: NatsServer,
-    answer: Callable[[Request], Any],
-    work: Callable[[Hooks, Receiver], Any],
-    **endpoint: Any,
-) -> Receiver:
-    """Do *work* with a receiver that answers so, and return the receiver."""
-    receiver = Receiver(answer)
-
-    async def all_of_it() -> None:
-        async with receiver.serving():
-            await work(Hooks(nats_server.url, receiver, **endpoint), receiver)
-
-    asyncio.run(all_of_it())
-    return receiver
-
-
-def fine(_: Request) -> web.Response:
-    return web.Response(status=204)
 
 
 def test_delivered_and_signed(nats_server: NatsServer) -> None:

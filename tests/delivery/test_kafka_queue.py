@@ -13,7 +13,7 @@ from aiohttp import web
 from standardwebhooks import Webhook
 
 from tests.delivery.kafka_hooks import KafkaHooks
-from tests.delivery.receiver import SECRET, Receiver, Request
+from tests.delivery.receiver import SECRET, Receiver, Request, fine
 from tests.engine.batches import batch
 from tests.integration.kafka_broker import KafkaBroker
 from tests.kafka.conftest import broker  # noqa: F401 - a fixture
@@ -44,10 +44,6 @@ def run(
 
     asyncio.run(all_of_it())
     return receiver
-
-
-def fine(_: Request) -> web.Response:
-    return web.Response(status=204)
 
 
 def test_from_a_route_to_an_endpoint(broker: KafkaBroker) -> None:  # noqa: F811
