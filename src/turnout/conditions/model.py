@@ -6,7 +6,7 @@ ids are names given by a store and do not count, nor does the dialect that a pat
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TypeAlias
@@ -158,6 +158,18 @@ def any_of(*children: Condition) -> Group:
     turnout.errors.ConditionError: the Or group is empty: it needs children
     """
     return Group(Logic.OR, children)
+
+
+def either(parts: Iterable[Condition]) -> Condition:
+    """Return the condition that at least one part holds, each distinct part once; the only one alone."""
+    distinct = list(dict.fromkeys(parts))
+    return distinct[0] if len(distinct) == 1 else any_of(*distinct)
+
+
+def both(parts: Iterable[Condition]) -> Condition:
+    """Return the condition that all parts hold, each distinct part once; the only one alone."""
+    distinct = list(dict.fromkeys(parts))
+    return distinct[0] if len(distinct) == 1 else all_of(*distinct)
 
 
 def one_of(*children: Condition) -> Group:

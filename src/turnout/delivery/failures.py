@@ -107,8 +107,12 @@ class Failures:
         """Forget the failures of an endpoint that has taken a message; without an answer they are kept for a while."""
         failing = self.failing.pop(key, None)
         if failing is not None and failing.stored_at:
-            with contextlib.suppress(TurnoutError, OSError):
+            try:
                 await self._log.forget_failing(key)
+            except (TurnoutError, OSError) as away:
+                _log.warning(
+                    "%s: failures of an endpoint that works stay stored: %s", self._queue.name, message_of(away)
+                )
 
     async def _is_too_long(self, lane: Lane, tenant: str) -> bool:
         """Return True, and disable the endpoint, if it has failed for longer than the settings allow."""

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Collection, Iterator
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final, Protocol, Self
+from typing import Final, Protocol, Self, TypeVar
 
 import msgspec
 
@@ -26,6 +26,8 @@ from turnout.subscriptions.webhooks import delivery_address
 _log = logging.getLogger(__name__)
 _KEPT_SECONDS = 45 * 86_400.0
 _MARKER_SECONDS = 60.0
+_T = TypeVar("_T")
+
 _DISABLED = "disabled"
 _REASONS = "disabled-reasons"
 
@@ -231,12 +233,7 @@ class AttemptLog:
 
     async def consent(self, key: str) -> Consent | None:
         """Return the stored answer of an endpoint by its `endpoint_key`; None for none."""
-        stored = await self._bucket.get(_hashed("consent", key))
-        try:
-            return None if stored is None else msgspec.json.decode(stored, type=Consent)
-        except ValueError as problem:
-            _log.warning("the consent of the endpoint %s cannot be read, and is asked for again: %s", key, problem)
-            return None
+        return await self._stored("consent", key, Consent, ("the consent", "is asked for again"))
 
     async def keep_consent(self, key: str, consent: Consent) -> None:
         """Store the answer of an endpoint."""
@@ -244,16 +241,20 @@ class AttemptLog:
 
     async def failing(self, key: str) -> Failing | None:
         """Return the stored failures of an endpoint by its `endpoint_key`; None for none."""
-        stored = await self._bucket.get(_hashed("failing", key))
-        try:
-            return None if stored is None else msgspec.json.decode(stored, type=Failing)
-        except ValueError as problem:
-            _log.warning("failures of the endpoint %s cannot be read, and are not counted: %s", key, problem)
-            return None
+        return await self._stored("failing", key, Failing, ("failures", "are not counted"))
 
     async def keep_failing(self, key: str, failing: Failing) -> None:
         """Store the failures of an endpoint."""
         await self._bucket.put(_hashed("failing", key), msgspec.json.encode(failing))
+
+    async def _stored(self, kind: str, key: str, type_: type[_T], words: tuple[str, str]) -> _T | None:
+        """Return what is stored of an endpoint; None for nothing, and with a warning for what cannot be read."""
+        stored = await self._bucket.get(_hashed(kind, key))
+        try:
+            return None if stored is None else msgspec.json.decode(stored, type=type_)
+        except ValueError as problem:
+            _log.warning("%s of the endpoint %s cannot be read, and %s: %s", words[0], key, words[1], problem)
+            return None
 
     async def forget_failing(self, key: str) -> None:
         """Remove the stored failures of an endpoint."""

@@ -34,9 +34,8 @@ _OWN_PARAMETERS: Final = ("grant_type", "client_id", "client_secret", "scope")
 
 def _is_key(text: str) -> bool:
     """Return True for a private key in PEM, with other blocks before it or without."""
-    found = [(number, line) for number, line in enumerate(map(_KEY_LINE.fullmatch, text.strip().splitlines())) if line]
-    last = len(text.strip().splitlines()) - 1
-    return len(found) >= 2 and found[-1][0] == last and [line[1] for _, line in found[-2:]] == ["BEGIN", "END"]
+    marks = [_KEY_LINE.fullmatch(line) for line in text.strip().splitlines()]
+    return bool(marks) and marks[-1] is not None and [mark[1] for mark in marks if mark][-2:] == ["BEGIN", "END"]
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -26,7 +26,6 @@ from turnout.conditions import (
     Element,
     Group,
     all_of,
-    any_of,
     cidr,
     compare,
     exists,
@@ -35,6 +34,7 @@ from turnout.conditions import (
     not_,
 )
 from turnout.conditions.leaves.element import below, implied, is_conjunction, path_step, read_as_json
+from turnout.conditions.model import both, either
 from turnout.conditions.pattern import escape
 from turnout.errors import ConditionError
 
@@ -265,7 +265,7 @@ def _document(parts: tuple[_Part, ...]) -> list[Condition]:
         roots = {found.steps[: _root_length(found.steps)] for found in _fields_of(group)}
         if len(roots) > 1 and len(group) == 1 and isinstance(group[0], _Choice):
             # Nothing outside of the choice has an array in common with it.
-            conditions.append(_any_of([_all_of(_document(pattern)) for pattern in group[0].patterns]))
+            conditions.append(either([_all_of(_document(pattern)) for pattern in group[0].patterns]))
         else:
             conditions.append(_alternatives(group))
     return conditions
@@ -297,7 +297,7 @@ def _alternatives(parts: tuple[_Part, ...]) -> Condition:
     conditions = [_Scope.of(combination).conditions() for combination in single]
     common = [one for one in conditions[0] if all(one in others for others in conditions[1:])]
     rest = [[one for one in own if one not in common] for own in conditions]
-    return _all_of([*common, *([_any_of(list(map(_all_of, rest)))] if all(rest) else [])])
+    return _all_of([*common, *([either(list(map(_all_of, rest)))] if all(rest) else [])])
 
 
 def _combinations(
@@ -371,7 +371,7 @@ class _Scope:
 
     def parts(self) -> list[Condition]:
         """Return the conditions of the fields, which all have to hold."""
-        values = [_any_of([_of_value(name, test) for test in tests]) for name, tests in self.values.items()]
+        values = [either([_of_value(name, test) for test in tests]) for name, tests in self.values.items()]
         inner = [scope.somewhere(name) for name, scope in self.inner.items()]
         return [*values, *inner, *map(_absent, self.absent)]
 
@@ -536,13 +536,7 @@ _COMPARISONS: Final[Mapping[str, Callable[[Any, str], _Test]]] = {
 
 def _all_of(parts: Sequence[Condition]) -> Condition:
     single = (part.children if isinstance(part, Group) and is_conjunction(part) else (part,) for part in parts)
-    distinct = list(dict.fromkeys(chain.from_iterable(single)))
-    return distinct[0] if len(distinct) == 1 else all_of(*distinct)
-
-
-def _any_of(parts: Sequence[Condition]) -> Condition:
-    distinct = list(dict.fromkeys(parts))
-    return distinct[0] if len(distinct) == 1 else any_of(*distinct)
+    return both(chain.from_iterable(single))
 
 
 def _describe(value: object) -> str:

@@ -25,7 +25,6 @@ from turnout.conditions import (
     Element,
     Group,
     all_of,
-    any_of,
     cidr,
     compare,
     compare_fields,
@@ -37,6 +36,7 @@ from turnout.conditions import (
     regex,
 )
 from turnout.conditions.leaves.element import below, implied, path_step, read_as_json
+from turnout.conditions.model import both, either
 from turnout.conditions.pattern import ANY, ONE, Piece, escape, pattern_matcher
 from turnout.errors import ConditionError
 from turnout.subscriptions.model import Subscription
@@ -64,18 +64,6 @@ _MAX_OPEN = 40
 _TOKEN = re.compile(r"[()|]|[^\s()|]+")
 _NAME = re.compile(r"[\w.*-]+")
 _WORDS = ("and", "or", "not", "of")
-
-
-def either(parts: list[Condition]) -> Condition:
-    """Return the condition that at least one part holds, each distinct part once."""
-    distinct = list(dict.fromkeys(parts))
-    return distinct[0] if len(distinct) == 1 else any_of(*distinct)
-
-
-def both(parts: list[Condition]) -> Condition:
-    """Return the condition that all parts hold, each distinct part once."""
-    distinct = list(dict.fromkeys(parts))
-    return distinct[0] if len(distinct) == 1 else all_of(*distinct)
 
 
 def parse_expression(text: str, searches: Mapping[str, Condition]) -> Condition:

@@ -17,12 +17,11 @@ from turnout.console.shown_store import store_name
 from turnout.errors import Mistake, RouteError
 from turnout.history.diff.report import report_lines
 from turnout.routes import Route
-from turnout.rpc.caller import Right
 from turnout.runtime.endpoints import adapter_of
 from turnout.secrets import masked_url
 from turnout.server.rest.dependencies import Parts, PartsDep, Reads, Writes, asks_servers, is_masked, matches_store
 from turnout.server.rest.models import RequestForm
-from turnout.server.rest.routes import without_secrets
+from turnout.server.rest.routes import as_seen
 from turnout.server.routes.compatibility import is_safe
 from turnout.server.routes.state import Pause
 from turnout.server.routes.supervisor import Phase
@@ -199,8 +198,8 @@ def _waiting(entry: RouteEntry, principal: Principal) -> dict[str, object]:
     if entry.pending is None:
         return {"lines": [], "changes": [], "beginnings": [], "unknown": ""}
     waiting = entry.pending.version
-    before = _visible_text(entry.version.text, principal) if entry.version else ""
-    lines = difference(before, _visible_text(waiting.text, principal))
+    before = as_seen(entry.version.text, principal) if entry.version else ""
+    lines = difference(before, as_seen(waiting.text, principal))
     return {"lines": lines, **meaning_of(waiting.route, list(entry.pending.changes))}
 
 
@@ -215,16 +214,12 @@ def _pictures(entry: RouteEntry, parts: Parts, period: Period) -> dict[str, obje
     }
 
 
-def _visible_text(text: str, principal: Principal) -> str:
-    return text if Right.WRITE in principal.caller.rights else without_secrets(text)
-
-
 def _lines(entry: RouteEntry, principal: Principal) -> list[dict[str, object]]:
     """Return the lines of the file with their mistakes; mistakes without a line are shown at the first line."""
     mistakes: dict[int, list[str]] = {}
     for mistake in entry.mistakes:
         mistakes.setdefault(mistake.line or 1, []).append(masked_url(_mistake_text(mistake)))
-    lines = _visible_text(entry.file.text, principal).splitlines() or [""]
+    lines = as_seen(entry.file.text, principal).splitlines() or [""]
     return [
         {"number": number, "text": line, "mistakes": mistakes.get(number, [])} for number, line in enumerate(lines, 1)
     ]
@@ -240,7 +235,7 @@ def _revisions(entry: RouteEntry, parts: Parts, principal: Principal) -> list[di
             "at": revision.at,
             "who": revision.who,
             "difference": difference(
-                _visible_text(older.text, principal) if older else "", _visible_text(revision.text, principal)
+                as_seen(older.text, principal) if older else "", as_seen(revision.text, principal)
             ),
             "first": older is None,
         }

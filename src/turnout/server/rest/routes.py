@@ -53,6 +53,11 @@ def without_secrets(text: str) -> str:
     return masked_url(text)
 
 
+def as_seen(text: str, principal: Principal) -> str:
+    """Return a route's text as a caller sees it: writers edit the whole, readers do not see credentials."""
+    return text if Right.WRITE in principal.caller.rights else without_secrets(text)
+
+
 def _secrets(node: yaml.Node | None) -> Iterator[tuple[int, int]]:
     """Yield the start and end of the values of secret names; variables are no secrets."""
     if isinstance(node, yaml.SequenceNode):
@@ -152,14 +157,12 @@ def _tagged(entry: RouteEntry, parts: Parts, principal: Principal, response: Res
 
 
 def _with_text(entry: RouteEntry, parts: Parts, principal: Principal) -> RouteText:
-    def as_seen(text: str) -> str:
-        # Writers edit the whole text; readers do not see credentials.
-        return text if Right.WRITE in principal.caller.rights else without_secrets(text)
-
     running = entry.version.text if entry.version and entry.version.digest != entry.file.digest else None
     fields = dict(route_model(entry, parts))
     return RouteText(
-        **fields, text=as_seen(entry.file.text), running_text=None if running is None else as_seen(running)
+        **fields,
+        text=as_seen(entry.file.text, principal),
+        running_text=None if running is None else as_seen(running, principal),
     )
 
 

@@ -331,8 +331,10 @@ class KafkaFeedRecords:
         """Return the records, partition by partition from the brokers; none of a topic that was made anew."""
         found: list[RecordKey] = []
         batches: list[ArrowBatch] = []
-        with self._history() as history:
-            ids = history.topic_ids
+        ids: Mapping[str, str | None] = {}
+        if committed.topic_ids:
+            with self._history() as history:
+                ids = history.topic_ids
         for stream, offsets in by_stream(keys).items():
             topic, _, number = stream.rpartition(":")
             known = committed.topic_ids.get(topic)
