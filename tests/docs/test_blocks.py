@@ -19,6 +19,7 @@ ROOT = Path(__file__).parents[2]
 RUN_BY = {
     "architecture.md": "tests/docs/test_generated.py",
     "complete-route.md": "tests/docs/test_complete_route.py",
+    "concepts.md": "tests/docs/test_pages.py",
     "conditions.md": "tests/conditions/test_documentation.py",
     "diff.md": "tests/cli/history/test_diff.py",
     "explain.md": "tests/cli/test_documentation.py",

@@ -90,6 +90,17 @@ def test_the_sessions_are_of_commands_that_there_are() -> None:
             assert f"`{option}`" in section, (words, option)
 
 
+def test_every_concept_has_a_picture_that_can_be_heard() -> None:
+    """A section has one diagram, whose title and description stand in the picture for those who do not see it."""
+    sections = re.split(r"^## ", (DOCS / "concepts.md").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    diagrams = blocks("concepts.md", "mermaid")
+
+    assert [section.count("```mermaid") for section in sections] == [1] * len(sections)
+    assert len(sections) == 12
+    for diagram in diagrams:
+        assert re.search(r"^  accTitle: \S.*\n  accDescr: .{40,}$", diagram.text, re.MULTILINE), diagram
+
+
 @pytest.mark.parametrize("page", ["../README.md", "index.md", "tutorial.md"])
 def test_installing_before_and_after_a_release(page: str) -> None:
     """Each entry page describes both, in the same way."""
