@@ -19,7 +19,7 @@ from turnout.console.pages.sandbox import _record
 from turnout.console.previews import position_of
 from turnout.engine.sample_records import SampleRecord
 from turnout.errors import ConfigError, RouteError, StreamError
-from turnout.nats.jetstream.publish import _read
+from turnout.nats.jetstream.publish import read_ack
 from turnout.nats.protocol.errors import NotJetStreamMessageError
 from turnout.nats.protocol.options import ConnectionOptions
 from turnout.nats.protocol.positions import JSAck, sequences
@@ -76,7 +76,7 @@ REFUSED: Final[dict[str, tuple[Callable[[str], object], type[Exception]]]] = {
     "offset of a record": (lambda text: SampleRecord.of({"topic": "a", "offset": 10**4000}), ConfigError),
     "number in a record": (lambda text: _record(f'{{"offset": {text}}}'), ConfigError),
     "record nested too deep": (lambda text: _record("[" * 100_000), ConfigError),
-    "answer to a publish": (lambda text: _read(f'{{"stream":"S","seq":{text}}}'.encode(), b"", "a"), StreamError),
+    "answer to a publish": (lambda text: read_ack(f'{{"stream":"S","seq":{text}}}'.encode(), b"", "a"), StreamError),
     "place in a reply": (lambda text: JSAck.parse(REPLY.decode()), NotJetStreamMessageError),
     "places in a reply": (lambda text: sequences(REPLY), NotJetStreamMessageError),
     "frame": (lambda text: parsed_frames([f"MSG a 1 {text}\r\n".encode()]), ProtocolError),

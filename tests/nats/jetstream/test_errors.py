@@ -20,6 +20,11 @@ from turnout.nats.jetstream.errors import api_error
         (400, 10071, errors.WrongLastSequenceError), (400, 10164, errors.WrongLastSequenceError),
         (503, 10039, errors.JetStreamNotEnabledError), (503, 10008, errors.JetStreamUnavailableError),
         (503, 10023, errors.JetStreamUnavailableError), (400, 10058, errors.StreamNameInUseError),
+        (400, 10204, errors.ConsumerResetError), (400, 10174, errors.BatchPublishError),
+        (400, 10176, errors.BatchIncompleteError), (400, 10208, errors.BatchIncompleteError),
+        (400, 10199, errors.BatchTooLargeError), (429, 10210, errors.TooManyBatchesError),
+        (429, 10211, errors.TooManyBatchesError), (400, 10189, errors.ScheduleError),
+        (400, 10212, errors.ScheduleError), (400, 10165, errors.MessageTtlError), (400, 10172, errors.CounterError),
         (418, 99999, StreamError),
     ],
 )  # fmt: skip

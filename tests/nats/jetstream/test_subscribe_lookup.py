@@ -10,7 +10,7 @@ import pytest
 from tests.nats.jetstream.support import Proxy, asynchronous, eventually, stream_of_messages, unbound
 
 from turnout.embedded import NatsServer
-from turnout.nats.jetstream import ConsumerConfig, connect
+from turnout.nats.jetstream import ConsumerConfig, StreamConsumerLimits, connect
 from turnout.nats.jetstream.errors import (
     ConfigDriftError,
     ConsumerExistsError,
@@ -124,9 +124,9 @@ _SAME_PUSH: tuple[dict[str, Any], ...] = (
 )
 
 
-@pytest.mark.parametrize("limits", [None, {"inactive_threshold": 60_000_000_000, "max_ack_pending": 77}])
+@pytest.mark.parametrize("limits", [None, StreamConsumerLimits(inactive_threshold=60.0, max_ack_pending=77)])
 @asynchronous
-async def test_what_the_server_keeps_is_no_drift(nats_server: NatsServer, limits: dict[str, int] | None) -> None:
+async def test_what_the_server_keeps_is_no_drift(nats_server: NatsServer, limits: StreamConsumerLimits | None) -> None:
     """A configuration binds to the consumer that it made, whatever the server kept in place of its values."""
     async with connect(nats_server.url) as js:
         stream, _ = await stream_of_messages(js, 1, consumer_limits=limits)

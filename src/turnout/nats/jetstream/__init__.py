@@ -9,29 +9,51 @@ except ModuleNotFoundError as missing:
 
     raise _MissingExtraError("jetstream", "nats") from None
 
-from turnout.nats.jetstream.consumer import Consumer, PullSubscription
-from turnout.nats.jetstream.consumer_config import AckPolicy, ConsumerConfig, ConsumerInfo, DeliverPolicy, ReplayPolicy
+from turnout.nats.jetstream.batches import AtomicBatch, FastBatch
+from turnout.nats.jetstream.consumer import Consumer, Consuming, PullSubscription
+from turnout.nats.jetstream.consumer_config import (
+    AckPolicy,
+    ConsumerConfig,
+    ConsumerInfo,
+    DeliverPolicy,
+    PriorityGroupState,
+    PriorityPolicy,
+    ReplayPolicy,
+    SequenceInfo,
+)
 from turnout.nats.jetstream.context import JetStream, connect
-from turnout.nats.jetstream.fetch import Batch
+from turnout.nats.jetstream.fetch import Batch, PriorityGroup
 from turnout.nats.jetstream.kv import KeyValue, KeyValueConfig
 from turnout.nats.jetstream.kv_watch import Entry, Operation, Watcher, WatchOptions
 from turnout.nats.jetstream.message import Message
-from turnout.nats.jetstream.object_info import ObjectInfo, ObjectMeta, ObjectStoreConfig
+from turnout.nats.jetstream.object_info import ObjectInfo, ObjectLink, ObjectMeta, ObjectStoreConfig
 from turnout.nats.jetstream.objects import ObjectStore
 from turnout.nats.jetstream.ordered import OrderedSubscription
-from turnout.nats.jetstream.publish import Expect, PubAck
+from turnout.nats.jetstream.publish import Expect, PubAck, PublishOptions, Schedule
 from turnout.nats.jetstream.pull import PullMessages, PullOptions
 from turnout.nats.jetstream.stream import Stream
 from turnout.nats.jetstream.stream_config import (
+    AccountInfo,
+    AccountLimits,
     ClusterInfo,
     DiscardPolicy,
     External,
     PeerInfo,
+    PersistMode,
+    Placement,
+    RawMessage,
+    RePublish,
     RetentionPolicy,
     StorageType,
+    StoreCompression,
     StreamConfig,
+    StreamConsumerLimits,
+    StreamConsumerSource,
     StreamInfo,
     StreamSource,
+    StreamSourceInfo,
+    StreamState,
+    SubjectTransformConfig,
 )
 from turnout.nats.jetstream.subscription import Delivery, PushSubscription
 from turnout.nats.protocol.positions import JSAck
@@ -39,44 +61,66 @@ from turnout.nats.protocol.prefix import Prefix
 from turnout.nats.protocol.status import Status
 
 __all__ = [
+    "AccountInfo",
+    "AccountLimits",
     "AckPolicy",
+    "AtomicBatch",
     "Batch",
     "ClusterInfo",
     "Consumer",
     "ConsumerConfig",
     "ConsumerInfo",
+    "Consuming",
     "DeliverPolicy",
     "Delivery",
     "DiscardPolicy",
     "Entry",
     "Expect",
     "External",
+    "FastBatch",
     "JSAck",
     "JetStream",
     "KeyValue",
     "KeyValueConfig",
     "Message",
     "ObjectInfo",
+    "ObjectLink",
     "ObjectMeta",
     "ObjectStore",
     "ObjectStoreConfig",
     "Operation",
     "OrderedSubscription",
     "PeerInfo",
+    "PersistMode",
+    "Placement",
     "Prefix",
+    "PriorityGroup",
+    "PriorityGroupState",
+    "PriorityPolicy",
     "PubAck",
+    "PublishOptions",
     "PullMessages",
     "PullOptions",
     "PullSubscription",
     "PushSubscription",
+    "RawMessage",
+    "RePublish",
     "ReplayPolicy",
     "RetentionPolicy",
+    "Schedule",
+    "SequenceInfo",
     "Status",
     "StorageType",
+    "StoreCompression",
     "Stream",
     "StreamConfig",
+    "StreamConsumerLimits",
+    "StreamConsumerSource",
     "StreamInfo",
     "StreamSource",
+    "StreamSourceInfo",
+    "StreamState",
+    "SubjectTransformConfig",
     "WatchOptions",
     "Watcher",
     "connect",

@@ -92,6 +92,16 @@ class Api:
         """
         return decode(ConsumerInfo, await self.call(f"CONSUMER.INFO.{stream}.{consumer}"))
 
+    async def reset_consumer(self, stream: str, consumer: str, sequence: int | None) -> tuple[ConsumerInfo, int]:
+        """Reset a consumer, and return its state and the stream sequence from which it delivers.
+
+        Raises:
+            ConsumerResetError: it cannot deliver from there.
+        """
+        body = None if sequence is None else {"seq": sequence}
+        answer = await self.call(f"CONSUMER.RESET.{stream}.{consumer}", body)
+        return decode(ConsumerInfo, answer), int(answer.get("reset_seq", 0))
+
     async def delete_consumer(self, stream: str, consumer: str) -> None:
         """Delete a consumer.
 

@@ -13,9 +13,9 @@ from turnout.nats.jetstream._frames import Frame
 from turnout.nats.jetstream._mailbox import Callback
 from turnout.nats.jetstream.api import Api
 from turnout.nats.jetstream.connection import Interest
-from turnout.nats.jetstream.consumer_config import AckPolicy, ConsumerInfo
+from turnout.nats.jetstream.consumer_config import AckPolicy, ConsumerInfo, PriorityPolicy
 from turnout.nats.jetstream.errors import NoRespondersError, PermissionDeniedError, RequestTimeoutError, StreamError
-from turnout.nats.jetstream.fetch import Batch, fetch
+from turnout.nats.jetstream.fetch import Batch, Pin, PriorityGroup, fetch
 from turnout.nats.jetstream.message import Message
 from turnout.nats.jetstream.pull import PullMessages, PullOptions
 
@@ -70,6 +70,13 @@ class Consumer:
         self._acks_nothing = info is not None and info.config.ack_policy == AckPolicy.NONE
         self._open: set[PullMessages] = set()
         self._fetching = 0
+        policy = info.config.priority_policy if info is not None else PriorityPolicy.PINNED_CLIENT
+        self._pin = Pin(known=policy == PriorityPolicy.PINNED_CLIENT)
+
+    @property
+    def pin_id(self) -> str | None:
+        """The id of this client's pin in a priority group; None while another client has it, or none is known."""
+        return self._pin.id
 
     async def info(self) -> ConsumerInfo:
         """Request the consumer's current state from the server.
@@ -88,8 +95,11 @@ class Consumer:
         no_wait: bool = False,
         max_bytes: int | None = None,
         heartbeat: float | None = None,
+        group: PriorityGroup | None = None,
     ) -> Batch:
         """Fetch up to *batch* messages: arriving within *timeout* seconds, or already available with *no_wait*.
+
+        *group* is required where the consumer has priority groups (ADR-42).
 
         An empty batch means that there was nothing; the statuses that say so are not shown (ADR-15). What ended a
         batch early after some messages is its `Batch.error`.
@@ -97,6 +107,7 @@ class Consumer:
         Raises:
             StatusError: the server refused the request before any message; the status has the reason.
             ConsumerDeletedError: the consumer was deleted meanwhile.
+            PinLostError: another client of the priority group has the pin; the next request waits for it.
             NoRespondersError: there is no such consumer.
         """
         self._fetching += 1
@@ -111,17 +122,19 @@ class Consumer:
                 max_bytes=max_bytes,
                 heartbeat=heartbeat,
                 acks_nothing=self._acks_nothing,
+                group=group,
+                pin=self._pin,
             )
         finally:
             self._fetching -= 1
 
-    async def next(self, timeout: float = 5.0) -> Message:
+    async def next(self, timeout: float = 5.0, *, group: PriorityGroup | None = None) -> Message:
         """Fetch one message.
 
         Raises:
             RequestTimeoutError: none arrived in *timeout* seconds.
         """
-        batch = await self.fetch(1, timeout=timeout)
+        batch = await self.fetch(1, timeout=timeout, group=group)
         if not batch:
             raise RequestTimeoutError(f"the consumer {self.name!r} had no message in {timeout:g} s", code=408)
         return batch[0]
@@ -129,7 +142,12 @@ class Consumer:
     async def messages(self, options: PullOptions | None = None) -> PullMessages:
         """Messages without a pause: the next request is sent before the last one is used up."""
         opened = PullMessages(
-            self._api, self.stream, self.name, options or PullOptions(), acks_nothing=self._acks_nothing
+            self._api,
+            self.stream,
+            self.name,
+            options or PullOptions(),
+            acks_nothing=self._acks_nothing,
+            pin=self._pin,
         )
         self._open.add(opened)
         opened.on_end(self._open.discard)
@@ -166,10 +184,20 @@ class Consumer:
         """Let another client be the one that a priority group's messages go to."""
         await self._api.call(f"CONSUMER.UNPIN.{self.stream}.{self.name}", {"group": group})
 
-    async def reset(self, sequence: int | None = None) -> None:
-        """Restart the consumer, at a stream sequence if given; requires a server with CONSUMER.RESET."""
-        body = None if sequence is None else {"seq": sequence}
-        await self._api.call(f"CONSUMER.RESET.{self.stream}.{self.name}", body)
+    async def reset(self, sequence: int | None = None) -> int:
+        """Deliver again from behind the acknowledged messages, or from a stream sequence; servers from 2.14.
+
+        Messages that are not acknowledged count as never delivered. `PullMessages` and fetches continue.
+
+        Returns:
+            The stream sequence from which the consumer delivers; `cached_info` has its new state.
+
+        Raises:
+            ConsumerResetError: the sequence is before the consumer's start, or its deliver policy has no start.
+            ConsumerNotFoundError: it no longer exists.
+        """
+        self.cached_info, begins = await self._api.reset_consumer(self.stream, self.name, sequence)
+        return begins
 
     async def delete(self) -> None:
         """Delete the consumer.

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from turnout.base.untrusted import JsonMapping
-from turnout.nats.jetstream._codec import enumeration, moment, nested, seconds, seconds_list
+from turnout.nats.jetstream._codec import enumeration, moment, nested, nested_list, seconds, seconds_list
 from turnout.nats.jetstream.stream_config import ClusterInfo
 
 
@@ -38,6 +38,25 @@ class AckPolicy(StrEnum):
     NONE = "none"
     ALL = "all"
     EXPLICIT = "explicit"
+    FLOW_CONTROL = "flow_control"
+    """Answers to flow control acknowledge: for streams that copy this one (ADR-60; servers from 2.14)."""
+
+
+class PriorityPolicy(StrEnum):
+    """Choice of the pull requests of a group that get messages (ADR-42).
+
+    >>> from turnout.nats.jetstream._codec import encode
+    >>> encode(ConsumerConfig(priority_policy=PriorityPolicy.PINNED_CLIENT, priority_groups=["a"], priority_timeout=60))
+    {'priority_policy': 'pinned_client', 'priority_groups': ['a'], 'priority_timeout': 60000000000}
+    """
+
+    NONE = "none"
+    OVERFLOW = "overflow"
+    """Those without a threshold, and those whose threshold the backlog has reached."""
+    PINNED_CLIENT = "pinned_client"
+    """Those of one client, until it is silent for `ConsumerConfig.priority_timeout`."""
+    PRIORITIZED = "prioritized"
+    """Those of the lowest number first."""
 
 
 class ReplayPolicy(StrEnum):
@@ -91,8 +110,10 @@ class ConsumerConfig:
     mem_storage: bool | None = None
     metadata: Mapping[str, str] | None = None
     pause_until: datetime | None = moment()
-    priority_policy: str | None = None
+    priority_policy: PriorityPolicy | str | None = enumeration(PriorityPolicy)
     priority_groups: Sequence[str] | None = None
+    priority_timeout: float | None = seconds()
+    """Seconds without a pull request after which a pinned client loses its pin; 120 if not given."""
     extra: JsonMapping = field(default_factory=dict)
 
     @property
@@ -130,7 +151,7 @@ class ConsumerConfig:
             # The first pause of a backoff replaces it.
             return bool(self.backoff)
         if name in ("flow_control", "idle_heartbeat"):
-            return self.ack_policy == _FLOW_CONTROL_POLICY
+            return self.ack_policy == AckPolicy.FLOW_CONTROL
         if name in _LIMITED_DEFAULTS:
             return value == 0 or (value < 0 and name != "max_ack_pending")
         return isinstance(value, timedelta)
@@ -139,14 +160,12 @@ class ConsumerConfig:
 _NOT_COMPARED = frozenset({"deliver_subject", "metadata", "extra", "name"})
 _FILTERS = ("filter_subject", "filter_subjects")
 
-# An ack policy of servers from 2.15, which sets both.
-_FLOW_CONTROL_POLICY = "flow_control"
-
 # Their default depends on limits of the server, the account or the stream.
 _LIMITED_DEFAULTS = frozenset({"max_ack_pending", "max_batch", "inactive_threshold", "num_replicas"})
 
 _DEFAULT_ACK_WAIT = 30_000_000_000
 _DEFAULT_MAX_WAITING = 512
+_DEFAULT_PINNED = 120_000_000_000
 
 
 def _filters(config: ConsumerConfig) -> frozenset[str]:
@@ -169,6 +188,10 @@ def _kept(config: ConsumerConfig, setting: Field[object], push: bool) -> object:
         return value if value is not None and value > 0 else _DEFAULT_MAX_WAITING
     if name == "ack_wait" and config.ack_policy != AckPolicy.NONE:
         return value or _DEFAULT_ACK_WAIT
+    if name == "priority_timeout" and config.priority_policy == PriorityPolicy.PINNED_CLIENT:
+        return value or _DEFAULT_PINNED
+    if name == "priority_policy":
+        return None if value == PriorityPolicy.NONE else value
     if name == "max_ack_pending":
         return value if value is None else max(value, -1)
     if name == "sample_freq":
@@ -187,6 +210,15 @@ class SequenceInfo:
     consumer_seq: int = 0
     stream_seq: int = 0
     last_active: datetime | None = moment()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PriorityGroupState:
+    """State of a priority group: the client that has the pin, and since when; empty where none has it."""
+
+    group: str = ""
+    pinned_client_id: str = ""
+    pinned_ts: datetime | None = moment()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,5 +245,6 @@ class ConsumerInfo:
     paused: bool = False
     pause_remaining: float = seconds(0.0)
     cluster: ClusterInfo | None = nested(ClusterInfo)
+    priority_groups: Sequence[PriorityGroupState] = nested_list(PriorityGroupState, ())
     ts: datetime | None = moment()
     extra: JsonMapping = field(default_factory=dict)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import warnings
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -13,12 +14,13 @@ from turnout.errors import ConnectionLostError
 from turnout.nats.jetstream._codec import decode
 from turnout.nats.jetstream._mailbox import Callback
 from turnout.nats.jetstream.api import Api, check_name
+from turnout.nats.jetstream.batches import AtomicBatch, FastBatch
 from turnout.nats.jetstream.connection import NatsConnection
 from turnout.nats.jetstream.consumer import PullSubscription
 from turnout.nats.jetstream.consumer_config import ConsumerConfig
 from turnout.nats.jetstream.errors import StreamError, StreamNameInUseError
 from turnout.nats.jetstream.ordered import OrderedSubscription, subscribe_ordered
-from turnout.nats.jetstream.publish import AsyncPublisher
+from turnout.nats.jetstream.publish import AsyncPublisher, PubAck, PublishOptions
 from turnout.nats.jetstream.stream import Stream, in_order_of, open_stream, stream_body
 from turnout.nats.jetstream.stream_config import AccountInfo, StreamConfig, StreamInfo
 from turnout.nats.jetstream.subscribe import SubscriptionRequest, establish_pull, establish_push, stream_of
@@ -149,6 +151,40 @@ class JetStreamCore:
         return await stream_of(self.api, subject)
 
     # -- publishing
+
+    def atomic_batch(self, *, ack_first: bool = True, ack_every: int = 0, timeout: float | None = None) -> AtomicBatch:
+        """Begin a batch of which the stream stores every message or none (ADR-50); see `AtomicBatch`."""
+        limit = self.api.timeout if timeout is None else timeout
+        return AtomicBatch(self.connection, timeout=limit, ack_first=ack_first, ack_every=ack_every)
+
+    async def publish_batch(
+        self, messages: Iterable[tuple[str, bytes] | tuple[str, bytes, PublishOptions]], *, timeout: float | None = None
+    ) -> PubAck:
+        """Store messages together or not at all: subject, data, and headers or other options where it has some.
+
+        Raises:
+            BatchPublishError: there is none, or the stream refuses the batch; see `AtomicBatch.commit`.
+        """
+        batch = self.atomic_batch(timeout=timeout)
+        waiting = deque(messages)
+        while len(waiting) > 1:
+            subject, data, *options = waiting.popleft()
+            await batch.add(subject, data, **(options[0] if options else {}))
+        if not waiting:
+            return await batch.commit()
+        subject, data, *options = waiting[0]
+        return await batch.commit(subject, data, **(options[0] if options else {}))
+
+    def fast_batch(
+        self, *, flow: int = 100, max_outstanding: int = 2, gaps: bool = False, timeout: float | None = None
+    ) -> FastBatch:
+        """Begin a batch that is stored as it comes and confirmed in groups (ADR-50); see `FastBatch`.
+
+        Raises:
+            ConfigError: a number that cannot be.
+        """
+        limit = self.api.timeout if timeout is None else timeout
+        return FastBatch(self.connection, timeout=limit, flow=flow, max_outstanding=max_outstanding, gaps=gaps)
 
     async def publish_async_complete(self, timeout: float | None = None) -> None:
         """Wait until every asynchronous publish is confirmed or has failed; see `AsyncPublisher.complete`."""

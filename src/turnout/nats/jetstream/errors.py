@@ -6,9 +6,12 @@
     ├── … those of turnout.nats.protocol.errors, importable from here as well:
     │   StreamNotFoundError, StreamNameInUseError, ConsumerNotFoundError, ConsumerExistsError, MessageNotFoundError,
     │   WrongLastSequenceError, JetStreamNotEnabledError, JetStreamUnavailableError, NoMatchingStreamError,
-    │   NoRespondersError, RequestTimeoutError, PermissionDeniedError, NotJetStreamMessageError
+    │   NoRespondersError, RequestTimeoutError, PermissionDeniedError, NotJetStreamMessageError, ConsumerResetError,
+    │   BatchPublishError (BatchIncompleteError, BatchTooLargeError, TooManyBatchesError), ScheduleError,
+    │   MessageTtlError, CounterError
     ├── StatusError                                  .status: a status that is an error
-    │   └── ConsumerDeletedError                     409 Consumer Deleted
+    │   ├── ConsumerDeletedError                     409 Consumer Deleted
+    │   └── PinLostError                             423: another client of the priority group has the pin
     ├── ConsumerMismatchError                        the consumer differs from the requested one
     │   ├── ConsumerBoundError                       ADR-15: a duplicate subscription
     │   ├── QueueRequiredError                       the consumer belongs to a queue group
@@ -37,18 +40,26 @@ from typing import TYPE_CHECKING
 
 from turnout.errors import StreamError
 from turnout.nats.protocol.errors import (
+    BatchIncompleteError,
+    BatchPublishError,
+    BatchTooLargeError,
     ConsumerExistsError,
     ConsumerNotFoundError,
+    ConsumerResetError,
+    CounterError,
     JetStreamNotEnabledError,
     JetStreamUnavailableError,
     MessageNotFoundError,
+    MessageTtlError,
     NoMatchingStreamError,
     NoRespondersError,
     NotJetStreamMessageError,
     PermissionDeniedError,
     RequestTimeoutError,
+    ScheduleError,
     StreamNameInUseError,
     StreamNotFoundError,
+    TooManyBatchesError,
     WrongLastSequenceError,
     api_error,
 )
@@ -57,29 +68,37 @@ if TYPE_CHECKING:
     from turnout.nats.protocol.status import Status
 
 __all__ = [
+    "BatchIncompleteError",
+    "BatchPublishError",
+    "BatchTooLargeError",
     "ConfigDriftError",
     "ConsumerBoundError",
     "ConsumerDeletedError",
     "ConsumerExistsError",
     "ConsumerMismatchError",
     "ConsumerNotFoundError",
+    "ConsumerResetError",
+    "CounterError",
     "FilterMismatchError",
     "FlowControlLostError",
     "HeartbeatMissedError",
     "JetStreamNotEnabledError",
     "JetStreamUnavailableError",
     "MessageNotFoundError",
+    "MessageTtlError",
     "NoDeliverGroupError",
     "NoMatchingStreamError",
     "NoRespondersError",
     "NotJetStreamMessageError",
     "PermissionDeniedError",
+    "PinLostError",
     "PullConsumerError",
     "PushConsumerError",
     "QueueFlowControlError",
     "QueueMismatchError",
     "QueueRequiredError",
     "RequestTimeoutError",
+    "ScheduleError",
     "SequenceGapError",
     "SlowConsumerError",
     "StatusError",
@@ -88,6 +107,7 @@ __all__ = [
     "StreamNotFoundError",
     "StreamReplacedError",
     "SubscriptionClosedError",
+    "TooManyBatchesError",
     "WrongLastSequenceError",
     "api_error",
 ]
@@ -108,6 +128,13 @@ class StatusError(StreamError):
 
 class ConsumerDeletedError(StatusError):
     """Raised when the consumer, or its stream, is deleted while messages are awaited."""
+
+
+class PinLostError(StatusError):
+    """Raised, or reported by a continuous pull, when another client of a priority group has the pin (ADR-42).
+
+    The id is forgotten: the next request makes this client one of those that wait for the pin.
+    """
 
 
 class ConsumerMismatchError(StreamError):

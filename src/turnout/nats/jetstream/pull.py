@@ -24,7 +24,7 @@ from turnout.nats.jetstream.errors import (
     StreamError,
     SubscriptionClosedError,
 )
-from turnout.nats.jetstream.fetch import PullRequest, receive, receive_all
+from turnout.nats.jetstream.fetch import Pin, PriorityGroup, PullRequest, receive, receive_all
 from turnout.nats.jetstream.message import Message
 from turnout.nats.jetstream.subscription import status_error
 from turnout.nats.protocol.pull_requests import PullStatus, next_request, pull_body
@@ -42,6 +42,8 @@ class PullOptions:
         heartbeat: seconds between heartbeats of an idle stream; half of *expires* at the most.
         heartbeat_alarm: seconds of silence until an alarm and a new request; three heartbeats if not given.
         threshold: request more when fewer than this are left; half of *max_messages* if not given.
+        group: the priority group, for a consumer that has one. A lost pin is reported as `PinLostError`, and the
+            requests continue without it.
     """
 
     max_messages: int = 1000
@@ -50,6 +52,7 @@ class PullOptions:
     heartbeat: float = 5.0
     heartbeat_alarm: float | None = None
     threshold: int | None = None
+    group: PriorityGroup | None = None
 
     def check(self) -> None:
         """Refuse what cannot work.
@@ -77,12 +80,22 @@ class PullMessages:
     the end of the block.
     """
 
-    def __init__(self, api: Api, stream: str, consumer: str, options: PullOptions, *, acks_nothing: bool) -> None:
+    def __init__(
+        self,
+        api: Api,
+        stream: str,
+        consumer: str,
+        options: PullOptions,
+        *,
+        acks_nothing: bool,
+        pin: Pin | None = None,
+    ) -> None:
         options.check()
         self._api = api
         self._connection = api.connection
         self._stream, self._consumer = stream, consumer
         self._options = options
+        self._pin = pin or Pin()
         self._acks_nothing = acks_nothing
         self._request = next_request(stream, consumer)
         self._subject = api.prefix.api(self._request)
@@ -122,6 +135,7 @@ class PullMessages:
 
     def _receive(self, frames: Sequence[Frame]) -> None:
         self._watchdog.last_seen = monotonic()
+        self._pin.read(self._options.group, frames)
         all_messages = receive_all(self._connection, frames, self._acks_nothing)
         if all_messages is not None:
             self._mailbox.put_all(all_messages)
@@ -177,6 +191,13 @@ class PullMessages:
         elif meaning.ends_request:
             self._request_ended(status.number("Nats-Pending-Messages"))
             self._refill()
+        elif meaning is PullStatus.UNPINNED:
+            # Each request that was under way is refused: the first refusal is reported.
+            if self._pin.id is not None:
+                self._pin.lose(self._options.group)
+                self._connection.report(status_error(status, self._request))
+            self._forget_requests()
+            self._refill_in(0.05)
         elif meaning is PullStatus.MOVED:
             self._forget_requests()
             self._refill_in(0.25)
@@ -210,7 +231,13 @@ class PullMessages:
             return
         count = self._options.max_messages - outstanding
         options = self._options
-        body = pull_body(count, expires=options.expires, max_bytes=options.max_bytes, heartbeat=options.heartbeat)
+        body = pull_body(
+            count,
+            expires=options.expires,
+            max_bytes=options.max_bytes,
+            heartbeat=options.heartbeat,
+            more=self._pin.fields(options.group),
+        )
         try:
             self._connection.send(self._subject, body, self._inbox.encode())
         except ConnectionError as failure:

@@ -226,6 +226,15 @@ class Stream:
         """
         await self._api.delete_consumer(self.name, check_name("name", name))
 
+    async def reset_consumer(self, name: str, sequence: int | None = None) -> int:
+        """Let a consumer of either kind deliver again; see `Consumer.reset`.
+
+        Raises:
+            ConsumerResetError: it cannot deliver from there.
+            ConsumerNotFoundError: there is none of that name.
+        """
+        return (await self._api.reset_consumer(self.name, check_name("name", name), sequence))[1]
+
     async def consumer_names(self) -> list[str]:
         """The names of all its consumers."""
         return [str(name) async for name in self._api.pages(f"CONSUMER.NAMES.{self.name}", "consumers")]

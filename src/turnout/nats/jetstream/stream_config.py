@@ -38,12 +38,16 @@ class ClusterInfo:
 
     Attributes:
         name: the cluster's name; empty for a server that is in none.
+        raft_group: the group's name; empty for a server that is in no cluster.
         leader: the server that leads; empty while there is none.
+        leader_since: when it was elected.
         replicas: the servers that follow.
     """
 
     name: str = ""
+    raft_group: str = ""
     leader: str = ""
+    leader_since: datetime | None = moment()
     replicas: Sequence[PeerInfo] = nested_list(PeerInfo, ())
     extra: JsonMapping = field(default_factory=dict)
 
@@ -87,6 +91,13 @@ class StoreCompression(StrEnum):
     S2 = "s2"
 
 
+class PersistMode(StrEnum):
+    """Writing of confirmed messages by a server without replicas: at once, or a little later (ADR-56)."""
+
+    DEFAULT = "default"
+    ASYNC = "async"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
     """Servers that may hold a stream."""
@@ -112,6 +123,23 @@ class SubjectTransformConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StreamConsumerSource:
+    """A durable consumer of the other stream that a source reads from (ADR-60)."""
+
+    name: str | None = None
+    deliver_subject: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamConsumerLimits:
+    """Defaults and limits of a stream's consumers; the threshold is in seconds."""
+
+    inactive_threshold: float | None = seconds()
+    max_ack_pending: int | None = None
+    extra: JsonMapping = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StreamSource:
     """A stream that another one mirrors or copies from.
 
@@ -126,6 +154,7 @@ class StreamSource:
     filter_subject: str | None = None
     subject_transforms: Sequence[SubjectTransformConfig] | None = nested_list(SubjectTransformConfig)
     external: External | None = nested(External)
+    consumer: StreamConsumerSource | None = nested(StreamConsumerSource)
     domain: str | None = field(default=None, metadata={"local": True})
     """A domain in place of *external*: ``HUB`` means ``External(api="$JS.HUB.API")``."""
 
@@ -180,10 +209,19 @@ class StreamConfig:
     republish: RePublish | None = nested(RePublish)
     allow_direct: bool | None = None
     mirror_direct: bool | None = None
-    consumer_limits: JsonMapping | None = None
+    consumer_limits: StreamConsumerLimits | None = nested(StreamConsumerLimits)
     metadata: Mapping[str, str] | None = None
     allow_msg_ttl: bool | None = None
     subject_delete_marker_ttl: float | None = seconds()
+    allow_msg_counter: bool | None = None
+    """Only counters are stored (ADR-49)."""
+    allow_atomic: bool | None = None
+    """Atomic batches are taken (ADR-50)."""
+    allow_batched: bool | None = None
+    """Fast batches are taken (ADR-50)."""
+    allow_msg_schedules: bool | None = None
+    """Schedules are taken, and rollups with them (ADR-51)."""
+    persist_mode: PersistMode | str | None = enumeration(PersistMode)
     extra: JsonMapping = field(default_factory=dict)
 
 
@@ -212,6 +250,8 @@ class StreamSourceInfo:
     name: str
     lag: int = 0
     active: float = seconds(0.0)
+    filter_subject: str = ""
+    subject_transforms: Sequence[SubjectTransformConfig] | None = nested_list(SubjectTransformConfig)
     external: External | None = nested(External)
     extra: JsonMapping = field(default_factory=dict)
 

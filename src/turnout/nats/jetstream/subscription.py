@@ -24,6 +24,7 @@ from turnout.nats.jetstream.errors import (
     HeartbeatMissedError,
     NotJetStreamMessageError,
     PermissionDeniedError,
+    PinLostError,
     RequestTimeoutError,
     SequenceGapError,
     SlowConsumerError,
@@ -45,9 +46,8 @@ def _nothing() -> None:
 
 def status_error(status: Status, request: str) -> StatusError:
     """Return the error for a status."""
-    if PullStatus.of(status.code, status.description) is PullStatus.DELETED:
-        return ConsumerDeletedError(status, request=request)
-    return StatusError(status, request=request)
+    kinds = {PullStatus.DELETED: ConsumerDeletedError, PullStatus.UNPINNED: PinLostError}
+    return kinds.get(PullStatus.of(status.code, status.description), StatusError)(status, request=request)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,14 @@
     ├── WrongLastSequenceError                       10071, 10164
     ├── JetStreamNotEnabledError                     10039, 10076
     ├── JetStreamUnavailableError                    10008, 10023: a retry may help
+    ├── ConsumerResetError                           10204
+    ├── BatchPublishError                            10174 to 10177, 10179, 10200, 10201, 10205 to 10207
+    │   ├── BatchIncompleteError                     10176, 10208: messages are missing, or it was abandoned
+    │   ├── BatchTooLargeError                       10199
+    │   └── TooManyBatchesError                      10210, 10211: a retry may help
+    ├── ScheduleError                                10188 to 10192, 10203, 10212, 10223
+    ├── MessageTtlError                              10165, 10166
+    ├── CounterError                                 10168 to 10172
     ├── NoMatchingStreamError(LookupError)           no stream, or more than one, takes the subject
     ├── NoRespondersError                            status 503: the subject has no subscribers
     ├── RequestTimeoutError(TimeoutError)            no answer in time
@@ -87,6 +95,38 @@ class JetStreamNotEnabledError(StreamError):
 
 class JetStreamUnavailableError(StreamError):
     """Raised when JetStream is there but cannot serve now; the same request may work later."""
+
+
+class ConsumerResetError(StreamError):
+    """Raised when a consumer cannot deliver from a sequence: it is before its start, or its policy has no start."""
+
+
+class BatchPublishError(StreamError):
+    """Raised when a stream refuses a batch, or a message of it (ADR-50); nothing of an atomic batch is stored."""
+
+
+class BatchIncompleteError(BatchPublishError):
+    """Raised when messages of a batch are missing, or the server gave it up: it was silent for 10 seconds."""
+
+
+class BatchTooLargeError(BatchPublishError):
+    """Raised when an atomic batch has more messages than the server takes, 1,000 unless it is set otherwise."""
+
+
+class TooManyBatchesError(BatchPublishError):
+    """Raised when a stream (50) or a server (1,000) has too many open batches; the same one may work later."""
+
+
+class ScheduleError(StreamError):
+    """Raised when a stream takes no schedules, or not this one (ADR-51)."""
+
+
+class MessageTtlError(StreamError):
+    """Raised when a stream takes no TTL on a message, or not this one (ADR-43)."""
+
+
+class CounterError(StreamError):
+    """Raised when a counter's stream refuses a message: no number to add, a payload, a broken counter (ADR-49)."""
 
 
 class NoMatchingStreamError(StreamError, LookupError):
@@ -167,6 +207,17 @@ _BY_ERR_CODE: Mapping[int, type[StreamError]] = {
     10105: ConsumerExistsError,
     10148: ConsumerExistsError,
     10164: WrongLastSequenceError,
+    10165: MessageTtlError,
+    10166: MessageTtlError,
+    **dict.fromkeys(range(10168, 10173), CounterError),
+    **dict.fromkeys((10174, 10175, 10177, 10179, 10200, 10201, 10205, 10206, 10207), BatchPublishError),
+    10176: BatchIncompleteError,
+    **dict.fromkeys((*range(10188, 10193), 10203, 10212, 10223), ScheduleError),
+    10199: BatchTooLargeError,
+    10204: ConsumerResetError,
+    10208: BatchIncompleteError,
+    10210: TooManyBatchesError,
+    10211: TooManyBatchesError,
 }
 
 

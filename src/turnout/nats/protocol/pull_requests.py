@@ -9,7 +9,14 @@ from enum import Enum, auto
 from typing import Final
 
 from turnout.base.untrusted import JsonObject
-from turnout.nats.protocol.status import CONFLICT, HEARTBEAT, NO_MESSAGES, NO_RESPONDERS, REQUEST_TIMEOUT
+from turnout.nats.protocol.status import (
+    CONFLICT,
+    HEARTBEAT,
+    NO_MESSAGES,
+    NO_RESPONDERS,
+    PIN_MISMATCH,
+    REQUEST_TIMEOUT,
+)
 
 NANOSECONDS: Final = 1_000_000_000
 
@@ -26,9 +33,10 @@ def pull_body(
     no_wait: bool = False,
     max_bytes: int | None = None,
     heartbeat: float | None = None,
+    more: Mapping[str, object] | None = None,
 ) -> bytes:
-    """Return the JSON of a pull request; *expires* and *heartbeat* are in seconds."""
-    body: dict[str, object] = {"batch": batch}
+    """Return the JSON of a pull request with *more* fields; *expires* and *heartbeat* are in seconds."""
+    body: dict[str, object] = {"batch": batch, **(more or {})}
     if expires:
         body["expires"] = round(expires * NANOSECONDS)
     if no_wait:
@@ -84,6 +92,8 @@ class PullStatus(Enum):
     """The server stops, or another one leads now: the same request may work later."""
     TOO_MANY_REQUESTS = auto()
     """The consumer's limit of waiting requests is reached."""
+    UNPINNED = auto()
+    """Another client has the pin: the same request may be made without an id (ADR-42)."""
     DELETED = auto()
     """The consumer, or its stream, was deleted."""
     NO_RESPONDERS = auto()
@@ -110,6 +120,7 @@ _CODES: Final[Mapping[int, PullStatus]] = {
     NO_MESSAGES: PullStatus.EXPIRED,
     REQUEST_TIMEOUT: PullStatus.EXPIRED,
     NO_RESPONDERS: PullStatus.NO_RESPONDERS,
+    PIN_MISMATCH: PullStatus.UNPINNED,
 }
 _CONFLICTS: Final[Mapping[str, PullStatus]] = {
     "batch completed": PullStatus.COMPLETED,

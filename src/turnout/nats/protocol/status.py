@@ -14,6 +14,7 @@ END_OF_BATCH = 204
 NO_MESSAGES = 404
 REQUEST_TIMEOUT = 408
 CONFLICT = 409
+PIN_MISMATCH = 423
 NO_RESPONDERS = 503
 
 # Nothing is given back once it is taken: blanks could be divided among the parts in many ways.
