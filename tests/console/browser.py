@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import axe_core_python
 from selenium import webdriver
 from selenium.common.exceptions import NoSuchElementException, StaleElementReferenceException
 from selenium.webdriver.chrome.service import Service
@@ -37,7 +36,7 @@ __all__ = [
 
 MISSING = "no Chromium: apt-get install chromium chromium-driver, or name them by CHROMIUM and CHROMEDRIVER"
 
-_AXE = Path(axe_core_python.__file__).with_name("axe.min.js")
+_AXE = Path(__file__).with_name("vendor") / "axe.min.js"
 _ARGUMENTS = (
     "--headless=new",
     "--no-sandbox",

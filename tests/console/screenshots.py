@@ -20,12 +20,12 @@ _WIDTH, _HEIGHT = 1180, 820
 _PAGES = (
     ("routes", "/", "light", 640),
     ("route", "/routes/orders", "light", 1180),
-    ("mistakes", "/routes/stock#file", "dark", 640),
+    ("mistakes", "/routes/stock/file", "dark", 640),
     ("sandbox", "/sandbox?route=orders&at=ORDERS:2&subscription=large-in-oulu", "light", 1100),
-    ("subscriptions", "/subscriptions", "light", 1300),
+    ("subscriptions", "/new-subscription", "light", 900),
     ("dead-letters", "/dead-letters/orders?column=value.city&column=value.amount", "dark", 900),
     ("dead-letter", "/dead-letters/orders/{letter}", "light", 900),
-    ("tap", "/tap?route=orders", "dark", 1090),
+    ("tap", "/routes/orders/records", "dark", 1090),
 )
 """File, address, light or dark, and how much of the page is shown."""
 
@@ -58,9 +58,9 @@ def _picture(driver: webdriver.Chrome, address: str, scheme: str, height: int, f
     driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
     prefer(driver, scheme)
     driver.get(address)
-    if "/tap?" in address:
+    if address.endswith("/records"):
         _watch(driver)
-    if address.endswith("/subscriptions"):
+    if address.endswith("/new-subscription"):
         _build(driver)
     driver.save_screenshot(str(file))
     return file

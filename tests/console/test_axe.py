@@ -24,6 +24,10 @@ from turnout.server.serving import RouteServer
 pytestmark = pytest.mark.skipif(chromium() is None, reason=MISSING)
 
 
+WIDTHS = (390, 1440)
+"""Pixels of a phone, and of a screen."""
+
+
 @pytest.fixture(scope="module")
 def servers(
     server: RouteServer,
@@ -49,7 +53,7 @@ def test_every_view_can_be_used_by_everybody(
     driver: webdriver.Chrome,
     scheme: str,
 ) -> None:
-    """axe finds nothing, light and dark; the browser's console is empty; no page of the router is left out."""
+    """axe finds nothing on a phone and a screen, light and dark; the browser says nothing; no page is left out."""
     prefer(driver, scheme)
     gone = hooks.endpoint["url"].replace("/in", f"/gone/{scheme}")
     asyncio.run(hooks.publish(b"x", to=gone, subscription="orders"))
@@ -67,8 +71,13 @@ def test_every_view_can_be_used_by_everybody(
         view.act(driver)
         driver.execute_script("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
 
-        # What is dark differs in its colours alone.
-        findings += [(address, *one) for one in axe(driver, *(["color-contrast"] if scheme == "dark" else []))]
+        for width in WIDTHS:
+            size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 700}
+            driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+            # What is dark differs in its colours alone.
+            rules = ["color-contrast"] if scheme == "dark" else []
+            findings += [(address, width, *one) for one in axe(driver, *rules)]
+        driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
         messages = [entry["message"] for entry in driver.get_log("browser")]
         requests = requests_of(driver)
         assert [one for one in messages if view.refused not in one] == [], address
@@ -76,5 +85,5 @@ def test_every_view_can_be_used_by_everybody(
         live = [one.get_attribute("data-live") or "" for one in driver.find_elements(By.CSS_SELECTOR, "[data-live]")]
         seen |= {template for one in (*requests, *live) for template in paths.of(urlsplit(one).path)}
 
-    assert findings == []
+    assert not findings, "\n".join(map(str, findings))
     assert paths.all - seen == set()

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import json
 import time
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.support import expected_conditions
 
 from tests.console.browser import MISSING, chromium, fill, prefer, press, quiet, text_of, until, write
 from tests.console.views import SCENE, VIEWS
+from tests.server.fakes import FakeRunner
+from turnout.console import add_console
+from turnout.engine.counts import Counts
+from turnout.server.config import ServerConfig
 from turnout.server.events import Event
 from turnout.server.routes.supervisor import Phase
 from turnout.server.serving import RouteServer
@@ -33,7 +40,17 @@ def test_light_and_dark_differ(server: RouteServer, driver: webdriver.Chrome) ->
 
 
 @pytest.mark.parametrize(
-    "page", ["/", "/routes/orders", "/sandbox", "/subscriptions", "/dead-letters/orders", "/tap?route=orders"]
+    "page",
+    [
+        "/",
+        "/routes/orders",
+        "/routes/orders/file",
+        "/sandbox",
+        "/subscriptions",
+        "/new-subscription",
+        "/dead-letters/orders",
+        "/routes/orders/records",
+    ],
 )
 def test_the_keyboard_reaches_every_control(server: RouteServer, driver: webdriver.Chrome, page: str) -> None:
     """In the order of the page, by Tab alone."""
@@ -66,25 +83,83 @@ def test_pages_fit_a_phone(server: RouteServer, driver: webdriver.Chrome) -> Non
         driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
+def _values(driver: webdriver.Chrome) -> list[str]:
+    return [one.text for one in driver.find_elements(By.CSS_SELECTOR, ".plots .value")]
+
+
 def test_one_time_is_read_off_all_charts(server: RouteServer, driver: webdriver.Chrome) -> None:
-    """Under the pointer or by the arrow keys, until Escape."""
+    """Under the pointer or by the arrow keys, until Escape; also after the charts were fetched anew."""
     driver.get(f"{server.url}/routes/orders?range=1h")
-    values = lambda: [one.text for one in driver.find_elements(By.CSS_SELECTOR, ".plots .value")]  # noqa: E731
-    chart = driver.find_element(By.CSS_SELECTOR, "svg.plot")
-    webdriver.ActionChains(driver).move_to_element(chart).perform()
-    until(driver, lambda _: all(values()))
-    pointed = values()
+    until(driver, lambda _: driver.find_elements(By.CSS_SELECTOR, ".plot .u-over"))
+    webdriver.ActionChains(driver).move_to_element(driver.find_element(By.CSS_SELECTOR, ".plot .u-over")).perform()
+    until(driver, lambda _: all(_values(driver)))
+    pointed = _values(driver)
     webdriver.ActionChains(driver).move_to_element(driver.find_element(By.CSS_SELECTOR, "h1")).perform()
     driver.execute_script("document.querySelector('.plots').focus()")
     driver.switch_to.active_element.send_keys(Keys.ARROW_LEFT)
-    moved = values()
+    moved = _values(driver)
 
     assert len({text[:11] for text in pointed}) == 1
     assert "in " in pointed[0]
     assert "p99 " in pointed[2]
     assert moved[0] != pointed[0]
+    server.parts.state.add_counts("orders", Counts(read=1), int(time.time()) // 60 * 60 - 120)
+    drawn = driver.find_element(By.CSS_SELECTOR, ".plot canvas")
+    until(driver, lambda _: expected_conditions.staleness_of(drawn)(driver))
+    until(driver, lambda _: _values(driver)[1:] == moved[1:])
+    driver.execute_script("document.querySelector('.plots').focus()")
     driver.switch_to.active_element.send_keys(Keys.ESCAPE)
-    assert not any(values())
+    assert not any(_values(driver))
+
+
+def test_charts_are_zoomed_together(server: RouteServer, driver: webdriver.Chrome) -> None:
+    """By dragging over a part of one, or by + and -; a link leads to finer charts of it, a button back to all."""
+    driver.get(f"{server.url}/routes/orders?range=1h")
+    over = until(driver, lambda _: driver.find_elements(By.CSS_SELECTOR, ".plot .u-over"))[0]
+    labels = "return [...document.querySelectorAll('.zoomed')].map((one) => one.checkVisibility())"
+    assert driver.execute_script(labels) == [False]
+    width = over.rect["width"]
+    drag = webdriver.ActionChains(driver).move_to_element_with_offset(over, int(-width / 4), 0).click_and_hold()
+    drag.move_by_offset(int(width / 8), 0).release().perform()
+    until(driver, lambda _: driver.execute_script(labels) == [True])
+    query = parse_qs(urlsplit(driver.find_element(By.ID, "closer").get_attribute("href") or "").query)
+
+    assert query["range"] == ["15m"]
+    # An eighth of an hour, which began a quarter of the width from the left.
+    assert 30 * 60 < time.time() - int(query["until"][0]) < 45 * 60
+    press(driver, "[data-whole]")
+    until(driver, lambda _: driver.execute_script(labels) == [False])
+    plots = driver.find_element(By.CSS_SELECTOR, ".plots")
+    plots.send_keys("+")
+    assert driver.execute_script(labels) == [True]
+    plots.send_keys("-")
+    assert driver.execute_script(labels) == [False]
+
+
+def test_charts_are_tables_without_the_script(server: RouteServer, driver: webdriver.Chrome) -> None:
+    """Each tab has its content; the place of a drawing is not shown."""
+    driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
+    try:
+        driver.get(f"{server.url}/routes/orders")
+        assert not driver.find_element(By.CSS_SELECTOR, ".plot").is_displayed()
+        driver.find_element(By.CSS_SELECTOR, "figure summary").click()
+        assert driver.find_element(By.CSS_SELECTOR, "figure tbody td").text.endswith("/s")
+        for tab, found in (("records", "#last tbody tr"), ("file", ".code tr"), ("revisions", "details")):
+            driver.find_element(By.ID, f"tab-{tab}").click()
+            assert driver.find_elements(By.CSS_SELECTOR, found), tab
+    finally:
+        driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
+
+
+def test_each_page_says_which_server_it_is_of(tmp_path: Path, driver: webdriver.Chrome) -> None:
+    """In its title and its head: the configured name, or the address."""
+    (tmp_path / "routes").mkdir()
+    config = ServerConfig.model_validate({"listen": "127.0.0.1:0", "name": "eu-west <1>"})
+    runner = FakeRunner()
+    with RouteServer(config, [tmp_path / "routes"], runner_of=lambda *_: runner, pages=add_console) as named:
+        driver.get(named.url)
+        assert driver.title == "Routes · eu-west <1> · turnout"
+        assert text_of(driver, "header .server") == "eu-west <1>"
 
 
 def test_a_period_is_kept_while_looking_around(server: RouteServer, driver: webdriver.Chrome) -> None:
@@ -182,7 +257,7 @@ def test_a_record_is_tried_in_the_sandbox(server: RouteServer, driver: webdriver
 
 def test_records_are_watched(server: RouteServer, driver: webdriver.Chrome) -> None:
     """From a sequence on, before and after the stage that was chosen; a pause holds them."""
-    driver.get(f"{server.url}/tap?route=orders")
+    driver.get(f"{server.url}/routes/orders/records")
     driver.find_element(By.CSS_SELECTOR, "#stage option:nth-child(3)").click()
     fill(driver, "#start", "1")
     driver.find_element(By.CSS_SELECTOR, "form[data-tap] button").click()
@@ -210,7 +285,7 @@ def test_a_letter_is_copied_and_downloaded_as_json(server: RouteServer, driver: 
 
 def test_records_are_a_table_with_columns_of_ones_choice(server: RouteServer, driver: webdriver.Chrome) -> None:
     """Changed fields before and after; a column can be taken away, records searched, opened and copied."""
-    driver.get(f"{server.url}/tap?route=orders")
+    driver.get(f"{server.url}/routes/orders/records")
     driver.find_element(By.CSS_SELECTOR, "#stage option:nth-child(3)").click()
     fill(driver, "#start", "1")
     driver.find_element(By.CSS_SELECTOR, "form[data-tap] button").click()
@@ -238,7 +313,7 @@ def test_hostile_records_are_text_in_the_table(server: RouteServer, driver: webd
     evil = "<img src=x onerror=alert(1)>"
     record = {"stream": evil, "sequence": 1, "stage": evil, "outcome": "failed", "reason": evil}
     side = {"topic": evil, "value": {evil: evil, "__proto__": evil}, "headers": [[evil, evil]]}
-    driver.get(f"{server.url}/tap?route=orders")
+    driver.get(f"{server.url}/routes/orders/records")
     driver.execute_script(
         "window.EventSource = class extends EventTarget { close() {} constructor() { super(); setTimeout(() =>"
         " this.dispatchEvent(new MessageEvent('record', { data: arguments_ }))); } };"
@@ -280,7 +355,7 @@ def test_a_new_checkpoint_is_confirmed_by_a_button(server: RouteServer, driver: 
 
 def test_a_file_is_changed_on_its_page(server: RouteServer, driver: webdriver.Chrome) -> None:
     """Its mistakes are shown first, and lead to their lines; then what it means; then it is saved."""
-    driver.get(f"{server.url}/routes/archive")
+    driver.get(f"{server.url}/routes/archive/file")
     driver.find_element(By.CSS_SELECTOR, "#edit summary").click()
     text = server.routes.entry("archive").file.text
     write(driver, text + "unmatchd: drop\n")
@@ -311,6 +386,7 @@ def test_a_route_is_created_and_deleted(server: RouteServer, driver: webdriver.C
     press(driver, "#checked form[data-json] button")
     until(driver, lambda _: driver.current_url == f"{server.url}/routes/copied")
     assert server.routes.entry("copied").version is not None
+    driver.find_element(By.ID, "tab-file").click()
     driver.find_element(By.CSS_SELECTOR, "#remove summary").click()
     press(driver, "#remove button", confirmed=True)
     until(driver, lambda _: driver.current_url == f"{server.url}/")

@@ -17,7 +17,7 @@ from tests.console.browser import MISSING, axe, chromium, in_editor, press, quie
 from turnout.server.serving import RouteServer
 
 ROOT = Path(__file__).parents[2]
-BUNDLE = Path(turnout.console.__file__).parent / "static" / "vendor" / "codemirror.js"
+VENDOR = Path(turnout.console.__file__).parent / "static" / "vendor"
 
 needs_browser = pytest.mark.skipif(chromium() is None, reason=MISSING)
 
@@ -40,17 +40,19 @@ def take(driver: webdriver.Chrome) -> None:
     type_keys(driver, Keys.ENTER)
 
 
-def test_the_bundle_is_that_of_the_pinned_versions() -> None:
+@pytest.mark.parametrize(("name", "contained"), [("codemirror", "@codemirror/view"), ("uplot", "uplot")])
+def test_a_bundle_is_that_of_the_pinned_versions(name: str, contained: str) -> None:
     """Each package is listed with its version in the bundle, and its licence is beside it."""
     lock = json.loads((ROOT / "tools/editor/package-lock.json").read_text())["packages"]
     pinned = {path.removeprefix("node_modules/"): one["version"] for path, one in lock.items() if path}
-    head = BUNDLE.read_text("utf-8").partition("*/")[0]
+    bundle = VENDOR / f"{name}.js"
+    head = bundle.read_text("utf-8").partition("*/")[0]
     bundled = dict(line.removesuffix(" ").split(" ")[:2] for line in head.splitlines()[1:])
-    licences = BUNDLE.with_name("codemirror.LICENSE.txt").read_text("utf-8")
+    licences = bundle.with_name(f"{name}.LICENSE.txt").read_text("utf-8")
 
-    assert {name: pinned[name] for name in bundled} == bundled
+    assert {package: pinned[package] for package in bundled} == bundled
     assert re.findall(r"^(\S+) (\S+) \(MIT\)$", licences, re.MULTILINE) == list(bundled.items())
-    assert "@codemirror/view" in bundled
+    assert contained in bundled
 
 
 def _diagnostics(driver: webdriver.Chrome) -> list[str]:
@@ -103,7 +105,7 @@ def test_without_the_script_the_field_is_plain(server: RouteServer, driver: webd
     """The field contains the file, with its label."""
     driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
     try:
-        driver.get(f"{server.url}/routes/archive")
+        driver.get(f"{server.url}/routes/archive/file")
         driver.find_element(By.CSS_SELECTOR, "#edit summary").click()
         plain = driver.find_element(By.CSS_SELECTOR, "#text")
         visible, text = plain.is_displayed(), plain.get_attribute("value")
@@ -119,7 +121,7 @@ def test_the_editor_is_loaded_where_somebody_edits(server: RouteServer, driver: 
     loaded = (
         "return performance.getEntriesByType('resource').map((one) => one.name).filter((one) => /vendor/.test(one))"
     )
-    driver.get(f"{server.url}/routes/archive")
+    driver.get(f"{server.url}/routes/archive/file")
     before = driver.execute_script(loaded)
     press(driver, "#edit summary")
     until(driver, lambda _: in_editor(driver, ".cm-content"))

@@ -2,42 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import re
-from html import unescape
-
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnout.console.figures import Point, Series, bars, counted, plot, sparkline
-from turnout.console.formatting import number, span
-
-
-@pytest.mark.parametrize(("most", "shown"), [(950, span), (2_000, span), (200_000, span), (3, number), (17e6, number)])
-def test_labels_of_the_axis_are_inside(most, shown) -> None:
-    """A long one moves the axis to the right: "16 min 40 s" began left of the picture, and read "6 min 40 s"."""
-    drawn = str(plot([Series("", [Point(0, most), Point(30, most / 2)])], 0, 60, title="lag", shown=shown))
-
-    labels = re.findall(r'<text class="tick end" x="(\d+)" y="[\d.]+">([^<]*)<', drawn)
-    assert len(labels) >= 2
-    assert all(float(x) - 6.5 * len(text) >= 0 for x, text in labels), labels
-    grid = {float(x) for x in re.findall(r'class="grid" x1="(\d+)"', drawn)}
-    assert grid == {float(labels[0][0]) + 6}
-
-
-def test_values_of_all_lines_are_told_by_time() -> None:
-    """Values are texts with their position on the axis, hostile names escaped; lines without a value are left out."""
-    lines = [Series('<b a="1">', [Point(0, 1), Point(60, 2)]), Series("out", [Point(60, 5)])]
-    drawn = str(plot(lines, 0, 120, title="t", shown=number))
-
-    rows = json.loads(unescape(re.findall(r'data-rows="([^"]*)"', drawn)[0]))
-    assert [(at, text) for at, _, text in rows] == [
-        (0, '01-01 00:00 <b a="1"> 1'),
-        (60, '01-01 00:01 <b a="1"> 2, out 5'),
-    ]
-    assert rows[0][1] < rows[1][1]
-    assert "<b" not in drawn
+from turnout.console.charts import Chart, Series
+from turnout.console.figures import bars, counted, sparkline
 
 
 @given(st.lists(st.floats(-5, 15)), st.integers(1, 50))
@@ -64,3 +33,13 @@ def test_lines_share_a_scale() -> None:
     assert "0.0,14.0 120.0,14.0" in drawn
     assert "a &amp; b" in drawn
     assert "nan" not in str(sparkline([[0], []], ""))
+
+
+def test_a_chart_is_a_table_of_its_lines() -> None:
+    """Each time has a value of each line, or none; a chart of zeros is empty, and says its values aloud otherwise."""
+    chart = Chart("In, out", "rate", [Series("in", {0: 1.0, 60: 3.0}), Series("out", {60: 2.0})])
+
+    assert chart.rows() == [(0, [1.0, None]), (60, [3.0, 2.0])]
+    assert chart.label() == "In, out: in 3.0/s last, 3.0/s at most; out 2.0/s last, 2.0/s at most"
+    assert (chart.id, chart.is_empty) == ("in-out", False)
+    assert Chart("t", "number", [Series("", {0: 0.0})]).is_empty

@@ -62,7 +62,13 @@ class Foreign:
     @property
     def pages(self) -> tuple[str, ...]:
         route, subscription = f"/routes/{LONG}", f"/subscriptions/{quote(self.reversing, safe='')}"
-        return ("/subscriptions", subscription, "/dead-letters/orders", f"/dead-letters/orders/{self.letter}", route)
+        return (
+            "/subscriptions",
+            subscription,
+            "/dead-letters/orders",
+            f"/dead-letters/orders/{self.letter}",
+            f"{route}/file",
+        )
 
 
 @pytest.fixture(scope="module")
@@ -132,7 +138,15 @@ def test_long_names_push_nothing_off_the_page(foreign: Foreign, driver: webdrive
     wait_for(lambda: foreign.server.routes.entry(LONG).supervisor)
     size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 700}
     driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-    more = ("/", "/dead-letters", f"/subscriptions/{LONG}", f"/sandbox?route={LONG}", f"/tap?route={LONG}")
+    more = (
+        "/",
+        "/dead-letters",
+        f"/subscriptions/{LONG}",
+        f"/sandbox?route={LONG}",
+        f"/routes/{LONG}",
+        f"/routes/{LONG}/records",
+        f"/routes/{LONG}/revisions",
+    )
     try:
         for page in (*foreign.pages, *more):
             driver.get(foreign.server.url + page)
@@ -170,7 +184,7 @@ def test_a_record_that_is_too_large_is_refused_in_a_sentence(server: RouteServer
 
 def test_a_condition_that_is_too_long_to_preview_shows_no_json(server: RouteServer, driver: webdriver.Chrome) -> None:
     """The preview says what is wrong in a sentence."""
-    driver.get(f"{server.url}/subscriptions")
+    driver.get(f"{server.url}/new-subscription")
     driver.execute_script(
         "const field = document.querySelector('#condition_text'); field.value = 'a:' + 'x'.repeat(100000);"
         "field.dispatchEvent(new Event('input', {bubbles: true}));"

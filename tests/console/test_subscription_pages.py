@@ -16,6 +16,7 @@ pytestmark = pytest.mark.skipif(chromium() is None, reason=MISSING)
 def test_a_subscription_is_written_tried_and_deleted(server: RouteServer, driver: webdriver.Chrome) -> None:
     """The condition is parsed while it is typed; a mistake is shown under its position."""
     driver.get(f"{server.url}/subscriptions")
+    driver.find_element(By.ID, "new-subscription").click()
     fill(driver, "#condition_text", "town:Oulu AND AND")
     until(driver, lambda _: "^" in text_of(driver, "#read .caret"))
     fill(driver, "#condition_text", "town:Rovaniemi")
@@ -24,10 +25,6 @@ def test_a_subscription_is_written_tried_and_deleted(server: RouteServer, driver
     fill(driver, "#own", "team=north")
     driver.find_element(By.CSS_SELECTOR, "form[action='/v1/subscriptions'] button").click()
     until(driver, lambda _: "town:Rovaniemi" in text_of(driver, "table.list"))
-
-    fill(driver, "#tried", "town:Oulu")
-    driver.find_element(By.CSS_SELECTOR, "form[action='/fragments/trial'] button").click()
-    until(driver, lambda _: "of 400" in text_of(driver, "#trial"))
 
     driver.get(f"{server.url}/subscriptions?metadata=team%3Dnorth")
     driver.find_element(By.CSS_SELECTOR, "table.list th a").click()
@@ -40,9 +37,14 @@ def test_a_subscription_is_written_tried_and_deleted(server: RouteServer, driver
 
 def test_a_condition_is_tried_on_history_while_it_is_typed(server: RouteServer, driver: webdriver.Chrome) -> None:
     """That of a new subscription as well; the page of one shows at once what it would have matched, and when."""
-    driver.get(f"{server.url}/subscriptions")
+    driver.get(f"{server.url}/new-subscription")
     fill(driver, "#condition_text", "town:Oulu")
     until(driver, lambda _: "of 400" in text_of(driver, "#trial"))
+    text, trial = (driver.find_element(By.CSS_SELECTOR, one).rect for one in ("#condition_text", "#trial"))
+    assert trial["x"] > text["x"] + text["width"], "the trial is beside the text"
+    fill(driver, "#count", "40")
+    driver.find_element(By.CSS_SELECTOR, "form[action='/fragments/trial'] button").click()
+    until(driver, lambda _: "of 40:" in text_of(driver, "#trial"))
     driver.get(f"{server.url}/subscriptions/town-oulu")
     until(driver, lambda _: "of 400" in text_of(driver, "#trial"))
 
@@ -53,7 +55,7 @@ def test_a_condition_is_tried_on_history_while_it_is_typed(server: RouteServer, 
 def test_a_condition_is_built_from_parts(server: RouteServer, driver: webdriver.Chrome) -> None:
     """Each part is added to the text, which is tried on history at once; a value that is none is a sentence."""
     with quiet(driver, server.url):
-        driver.get(f"{server.url}/subscriptions")
+        driver.get(f"{server.url}/new-subscription")
         keys = [one.get_attribute("value") for one in driver.find_elements(By.CSS_SELECTOR, "#part-keys option")]
         fill(driver, "#part-key", "town")
         fill(driver, "#part-value", "Oulu")

@@ -11,7 +11,7 @@ from selenium import webdriver
 from selenium.webdriver.common.by import By
 from starlette.routing import Match
 
-from tests.console.browser import fill, in_editor, press, text_of, until
+from tests.console.browser import fill, in_editor, press, text_of, until, write
 from turnout.console import add_console
 from turnout.server.security import TokenFile
 
@@ -64,18 +64,27 @@ def _shows(driver: webdriver.Chrome, selector: str, text: str = "") -> None:
 
 
 def _route(driver: webdriver.Chrome) -> None:
-    """Edit its file, check it, see its effect, and ask for a reset."""
-    until(driver, lambda _: in_editor(driver, ".cm-content"))
+    """Ask for a reset, and zoom into the charts."""
+    until(driver, lambda _: driver.find_elements(By.CSS_SELECTOR, ".plot canvas"))
     fill(driver, "#to", "1")
     _shows(driver, "#replay", "read again")
+    driver.find_element(By.CSS_SELECTOR, ".plots").send_keys("+")
+
+
+def _file(driver: webdriver.Chrome) -> None:
+    """Edit the file, check it, and see its effect."""
+    until(driver, lambda _: in_editor(driver, ".cm-content"))
     press(driver, "form[action$='/check'] button")
     _shows(driver, "#effect", "of the last")
 
 
 def _new_route(driver: webdriver.Chrome) -> None:
+    """Copy a route under a name of its own, and look its names up."""
     until(driver, lambda _: in_editor(driver, ".cm-content"))
+    text = str(driver.find_element(By.CSS_SELECTOR, "#text").get_attribute("value"))
+    write(driver, text.replace("name: archive", "name: copy"))
     press(driver, "form[action$='/check'] button")
-    _shows(driver, "#checked")
+    until(driver, lambda _: driver.find_elements(By.CSS_SELECTOR, "#effect:not([aria-busy])"))
 
 
 def _sandbox(driver: webdriver.Chrome) -> None:
@@ -84,13 +93,16 @@ def _sandbox(driver: webdriver.Chrome) -> None:
 
 
 def _subscriptions(driver: webdriver.Chrome) -> None:
+    press(driver, "form[action='/fragments/index'] button")
+    _shows(driver, "#index", "conditions")
+
+
+def _new_subscription(driver: webdriver.Chrome) -> None:
     fill(driver, "#part-key", "town")
     fill(driver, "#part-value", "Oulu")
     press(driver, "form[data-builder] button")
     _shows(driver, "#read", "It reads")
     _shows(driver, "#trial", "of 400")
-    press(driver, "form[action='/fragments/index'] button")
-    _shows(driver, "#index", "terms")
 
 
 def _mistaken(driver: webdriver.Chrome) -> None:
@@ -119,7 +131,7 @@ def _tap(driver: webdriver.Chrome) -> None:
 def _webhooks(driver: webdriver.Chrome) -> None:
     press(driver, "form[action$='/enable'] button")
     _shows(driver, "#done", "gets requests")
-    press(driver, "form[action$='/redrive'] button", confirmed=True)
+    press(driver, "form[action$='/redrive'] button.danger", confirmed=True)
     _shows(driver, "#done", "wait for their endpoints")
 
 
@@ -127,19 +139,27 @@ VIEWS: Final = (
     View("/"),
     View("/?show=attention&q=nothing-is-called-that"),
     View("/routes/orders", _route),
+    View("/routes/orders/file", _file),
+    View("/routes/orders/revisions"),
+    View("/routes/orders/subscriptions"),
     View("/routes/stock"),
-    View("/new-route", _new_route),
+    View("/routes/stock/file#line-4"),
+    View("/new-route"),
+    View("/new-route?like=archive", _new_route),
     View("/sandbox?route=orders&at=ORDERS:2&subscription=large-in-oulu", _sandbox),
     View("/sandbox?route=orders&at=ORDERS:nowhere"),
     View("/subscriptions", _subscriptions),
-    View("/subscriptions?id=nobody", _mistaken, refused="/fragments/trial"),
+    View("/subscriptions?id=nobody"),
+    View("/new-subscription", _new_subscription),
+    View("/new-subscription?of=orders", _mistaken, refused="/fragments/trial"),
     View("/subscriptions/large-in-oulu", _subscription),
     View("/dead-letters"),
     View("/dead-letters/orders?column=value.city&q=much&where=topic:orders.*"),
     View("/dead-letters/orders", _dead_letters),
     View("/dead-letters/orders/1", _dead_letters),
     View("/tap"),
-    View("/tap?route=orders", _tap),
+    View("/routes/orders/records"),
+    View("/routes/orders/records", _tap),
     View("/webhooks"),
     View("/webhooks", at=WEBHOOKS),
     View("/webhooks/{name}", _webhooks, WEBHOOKS),

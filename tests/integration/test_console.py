@@ -89,7 +89,7 @@ def test_a_poisoned_record_is_found_explained_mended_redriven_and_delivered(
     follow(driver, "sandbox")
     blamed = until(driver, lambda _: text_of(driver, "#explanation .problem"))
 
-    driver.get(f"{served.url}/routes/shop")
+    driver.get(f"{served.url}/routes/shop/file")
     driver.find_element(By.CSS_SELECTOR, "#edit summary").click()
     text = driver.find_element(By.CSS_SELECTOR, "#text").get_attribute("value")
     assert text is not None
@@ -98,6 +98,7 @@ def test_a_poisoned_record_is_found_explained_mended_redriven_and_delivered(
     until(driver, lambda _: "continues from its checkpoint" in text_of(driver, "#checked"))
     press(driver, "#checked form[data-json] button")
     until(driver, lambda _: "amount:float64" in text_of(driver, ".code"))
+    driver.find_element(By.ID, "tab-overview").click()
     until(driver, lambda _: text_of(driver, STATE) == "running", SECONDS)
 
     driver.get(f"{served.url}/dead-letters/shop")
@@ -123,7 +124,7 @@ def test_a_subscription_is_created_and_its_first_message_is_seen(served: Served,
     streams = served.streams["news"]
     publish(streams, "paper", {"town": "Oulu", "number": 1})
     wait_for(lambda: served.route("news")["counts"]["read"] == 1, SECONDS)
-    driver.get(f"{served.url}/subscriptions")
+    driver.get(f"{served.url}/new-subscription")
     fill(driver, "#condition_text", "town:Oulu")
     until(driver, lambda _: "It reads: town:Oulu" in text_of(driver, "#read"))
     fill(driver, "#destinations", streams.out("oulu"))

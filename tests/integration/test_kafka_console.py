@@ -116,7 +116,7 @@ def _letters(driver: webdriver.Chrome, server: RouteServer, scene: Scene) -> Non
 def test_tap(server: RouteServer, tmp_path: Path) -> None:
     """Records of all partitions are shown from the first ones on, before and after, and by a condition."""
     with driver_of(tmp_path / "profile") as driver, quiet(driver, server.url):
-        driver.get(f"{server.url}/tap?route=tap")
+        driver.get(f"{server.url}/routes/tap/records")
         fill(driver, "#start", "earliest")
         driver.find_element(By.CSS_SELECTOR, "form[data-tap] button").click()
         until(driver, lambda _: len(_tapped(driver)) == 11)
@@ -125,7 +125,7 @@ def test_tap(server: RouteServer, tmp_path: Path) -> None:
         assert any("Oulu" in str(after.get_attribute("textContent")) for after in afters)
         assert axe(driver) == []
 
-        driver.get(f"{server.url}/tap?route=tap")
+        driver.get(f"{server.url}/routes/tap/records")
         fill(driver, "#start", '{"tap:0": 8, "tap:1": 1}')
         fill(driver, "#where", "city:Espoo")
         driver.find_element(By.CSS_SELECTOR, "form[data-tap] button").click()

@@ -38,7 +38,7 @@ FAST = (
     "and not soak and not packaging"
 )
 # What tests are written with; httpx is the client that older Starlette's TestClient wants.
-TOOLS = ("pytest", "pytest-timeout", "hypothesis", "jsonschema", "psutil", "axe-core-python", "selenium", "httpx2")
+TOOLS = ("pytest", "pytest-timeout", "hypothesis", "jsonschema", "psutil", "selenium", "httpx2")
 # About the checkout and its tools, which are the pinned ones: schemas are worded by the pydantic that is installed.
 # Of tests/rpc none is fast, and to read it takes protoc.
 ASIDE = ("tests/docs", "tests/packaging", "tests/rpc", "tests/test_wheel.py", "tests/cli/test_schema.py")

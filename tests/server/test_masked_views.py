@@ -58,6 +58,7 @@ VIEWS: Mapping[str, Mapping[str, Any]] = {
     "GET /dead-letters/{name}": {},
     "GET /dead-letters/{name}/{sequence:number}": {"sequence": 1},
     "POST /fragments/dead-letters/{name}/redrive": {"json": {"dry_run": True}},
+    "GET /routes/{name}/records": {},
     "GET /sandbox": {"params": {"route": "cards", "at": "CARDS:1"}},
     "POST /fragments/sandbox": {"json": {"route": "cards", "at": "CARDS:1"}},
     "POST /fragments/trial": {"json": {"route": "cards", "condition_text": "Pan:*", "count": 10}},
@@ -69,6 +70,7 @@ STATUS = (
     "GET /fragments/routes",
     "GET /fragments/routes/{name}/state",
     "GET /routes/{name}",
+    "GET /routes/{name}/file",
     "GET /v1/events",
     "GET /v1/routes",
     "GET /v1/routes/{name}",
@@ -120,10 +122,13 @@ POST /fragments/webhooks/{name}/redrive
 GET /live
 GET /metrics
 GET /new-route
+GET /new-subscription
 GET /ready
 GET /sign-in
 POST /sign-in
 POST /sign-out
+GET /routes/{name}/revisions
+GET /routes/{name}/subscriptions
 GET /subscriptions
 GET /subscriptions/{id:id}
 GET /tap

@@ -13,22 +13,27 @@ from starlette.staticfiles import StaticFiles
 
 from turnout.console.pages import dead_letters, new_route, route, route_list, sandbox, sign_in, subscriptions, webhooks
 from turnout.console.render import answer_people_with_pages
+from turnout.server.config import ServerConfig
 from turnout.server.security import Authenticator, Entrance
 
 _STATIC = Path(str(files("turnout.console"))) / "static"
 _PAGES = (route_list, route, new_route, sandbox, subscriptions, dead_letters, webhooks)
 
 
-def add_console(app: FastAPI, authenticator: Authenticator | None = None) -> Entrance:
+def add_console(
+    app: FastAPI, authenticator: Authenticator | None = None, config: ServerConfig | None = None
+) -> Entrance:
     """Add all pages of the console, and return the sign-in of browsers.
 
     Args:
         app: the server's, not yet behind its gate.
         authenticator: authenticates tokens; None if none are needed.
+        config: of the server: its name; None for the defaults.
     """
     for pages in _PAGES:
         app.include_router(pages.router)
     app.mount("/static", StaticFiles(directory=_STATIC), name="static")
+    app.state.server_name = config.name if config else ""
     app.state.signs_in = authenticator is not None
     answer_people_with_pages(app)
     if authenticator is None:

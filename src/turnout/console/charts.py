@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Final, Literal, NamedTuple
 from urllib.parse import urlencode
@@ -12,8 +12,8 @@ from fastapi import Depends, Query
 from markupsafe import Markup
 
 from turnout.base.plural import plural
-from turnout.console.figures import Branch, FlowStep, Point, Series, flow, plot
-from turnout.console.formatting import number, rate, span
+from turnout.console.figures import Branch, FlowStep, flow
+from turnout.console.formatting import in_unit
 from turnout.engine.counts import Counts
 from turnout.engine.flow import KEY, MAPPING, MATCH, SINK, SOURCE, VALUE, Stages
 from turnout.routes import Route
@@ -178,18 +178,57 @@ _STAGES: Final = 6
 _QUANTILES: Final = (("p50", 0.5), ("p95", 0.95), ("p99", 0.99))
 
 
-class Chart(NamedTuple):
-    """A picture with its title, and the names of its lines in the order of their colours."""
+class Series(NamedTuple):
+    """Line of a chart: its name, and its values by time in seconds since the epoch."""
+
+    name: str
+    values: Mapping[int, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """Lines over time, as a table that the page's script draws.
+
+    Attributes:
+        title: what its values are.
+        unit: ``number``, ``rate`` or ``span``, as the filters of templates.
+        series: its lines, in the order of their colours.
+    """
 
     title: str
-    lines: Sequence[str]
-    picture: Markup
+    unit: Literal["number", "rate", "span"]
+    series: Sequence[Series]
+
+    @property
+    def id(self) -> str:
+        """Its title as an identifier."""
+        return "-".join(self.title.lower().replace(",", "").split())
+
+    @property
+    def is_empty(self) -> bool:
+        """True if no value is above 0."""
+        return not any(value for line in self.series for value in line.values.values())
+
+    def rows(self) -> list[tuple[int, list[float | None]]]:
+        """Return for each time with a value the values of all lines, in the order of time."""
+        times = sorted({at for line in self.series for at in line.values})
+        return [(at, [line.values.get(at) for line in self.series]) for at in times]
+
+    def label(self) -> str:
+        """Return the text alternative of the picture."""
+        parts = [(line.name, [*line.values.values()]) for line in self.series if line.values]
+        texts = (
+            f"{name} {in_unit(values[-1], self.unit)} last, {in_unit(max(values), self.unit)} at most".strip()
+            for name, values in parts
+        )
+        return f"{self.title}: {'; '.join(texts)}"
 
 
 class Activity(NamedTuple):
-    """Charts of a route, and its traffic over the same period."""
+    """Charts of a route, the titles of those without a value, and its traffic over the same period."""
 
     charts: Sequence[Chart]
+    empty: Sequence[str]
     traffic: RecentTraffic
 
 
@@ -200,7 +239,9 @@ def activity_of(state: State, route: str, period: Period) -> Activity:
     total = sum((one.counts for one in counts), Counts())
     recent, seconds = recent_of(state, route, period.now) if period.until is None else (total, float(period.seconds))
     traffic = RecentTraffic(total, recent, seconds, [], [])
-    return Activity([*_of_counts(counts, total, period), *_of_pace(pace, period)], traffic)
+    charts = [*_of_counts(counts, total, period), *_of_pace(pace)]
+    empty = [chart.title for chart in charts if chart.is_empty]
+    return Activity([chart for chart in charts if not chart.is_empty], empty, traffic)
 
 
 def _of_counts(counts: Sequence[MinuteCounts], total: Counts, period: Period) -> list[Chart]:
@@ -209,10 +250,10 @@ def _of_counts(counts: Sequence[MinuteCounts], total: Counts, period: Period) ->
     waits = [_series(name, [(at, times.quantile(share)) for at, times in delivery]) for name, share in _QUANTILES]
     throughput = [_rates("in", steps, "read"), _rates("out", steps, "messages")]
     return [
-        _chart("Records in, messages out", throughput, period, rate),
-        _chart("Errors", [_rates(name, steps, count) for name, count in _LOSSES], period, rate),
-        _chart("From publishing to acknowledged", waits, period, span),
-        _chart("Time of each stage for 1,000 records", _of_stages(counts, total), period, span),
+        Chart("Records in, messages out", "rate", throughput),
+        Chart("Errors", "rate", [_rates(name, steps, count) for name, count in _LOSSES]),
+        Chart("From publishing to acknowledged", "span", waits),
+        Chart("Time of each stage for 1,000 records", "span", _of_stages(counts, total)),
     ]
 
 
@@ -229,14 +270,14 @@ def _per_thousand(stage: str, counts: Counts) -> float | None:
     return None if seconds is None else seconds / counts.read * 1000
 
 
-def _of_pace(pace: Sequence[MinutePace], period: Period) -> list[Chart]:
+def _of_pace(pace: Sequence[MinutePace]) -> list[Chart]:
     batches = [(one.at, one.seconds / one.batches if one.batches else None) for one in pace]
     lags = [(one.at, one.lag_records) for one in pace]
     ages = [(one.at, one.lag_seconds) for one in pace]
     return [
-        _chart("Time of a micro-batch", [_series("", batches)], period, span),
-        _chart("Records behind", [_series("", lags)], period, number),
-        _chart("Age of the oldest of them", [_series("", ages)], period, span),
+        Chart("Time of a micro-batch", "span", [_series("", batches)]),
+        Chart("Records behind", "number", [_series("", lags)]),
+        Chart("Age of the oldest of them", "span", [_series("", ages)]),
     ]
 
 
@@ -254,16 +295,11 @@ def _every_step(counts: Sequence[MinuteCounts], period: Period) -> list[tuple[in
 
 
 def _rates(name: str, steps: Sequence[tuple[int, float, Counts]], count: str) -> Series:
-    return Series(name, [Point(at, getattr(counts, count) / seconds) for at, seconds, counts in steps])
+    return Series(name, {at: getattr(counts, count) / seconds for at, seconds, counts in steps})
 
 
 def _series(name: str, points: Sequence[tuple[int, float | None]]) -> Series:
-    return Series(name, [Point(at, value) for at, value in points if value is not None])
-
-
-def _chart(title: str, series: Sequence[Series], period: Period, shown: Callable[[float], str]) -> Chart:
-    picture = plot(series, period.begin, period.end, title=title, shown=shown)
-    return Chart(title, [line.name for line in series if line.name], picture)
+    return Series(name, {at: value for at, value in points if value is not None})
 
 
 _DROPS = {MAPPING: ("lost", "lost by weight"), MATCH: ("unmatched", "unmatched")}

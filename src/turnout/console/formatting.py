@@ -74,6 +74,24 @@ def moment(at: float | None) -> str:
     return "–" if at is None else f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
+def minute(at: float) -> str:
+    """Return month, day and time of a moment in UTC.
+
+    >>> minute(0.0)
+    '01-01 00:00'
+    """
+    return f"{datetime.fromtimestamp(at, UTC):%m-%d %H:%M}"
+
+
+def in_unit(value: float | None, unit: str) -> str:
+    """Render a value by the name of its unit, ``number``, ``rate`` or ``span``.
+
+    >>> in_unit(12.5, "rate"), in_unit(None, "span")
+    ('12.5/s', '–')
+    """
+    return {"number": number, "rate": rate, "span": span}[unit](value)
+
+
 def pretty(value: object) -> str:
     """Return a value as indented JSON, and a text unchanged."""
     return value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False)
@@ -112,8 +130,10 @@ def subscription_path(id_: str, of: str = "") -> str:
     return f"/subscriptions/{segment(id_)}" + (f"?{urlencode({'of': of})}" if of else "")
 
 
-FILTERS = {"ago": ago, "moment": moment, "number": number, "rate": rate, "share": share, "span": span, "pretty": pretty,
-           "segment": segment, "subscription_path": subscription_path}  # fmt: skip
+FILTERS = {
+    "ago": ago, "in_unit": in_unit, "minute": minute, "moment": moment, "number": number, "pretty": pretty,
+    "rate": rate, "segment": segment, "share": share, "span": span, "subscription_path": subscription_path,
+}  # fmt: skip
 """Filters by their names in templates."""
 
 

@@ -36,10 +36,12 @@ _environment.filters.update(words.FILTERS)
 def page(
     request: Request, template: str, *contexts: Mapping[str, object], code: int = 200, **values: object
 ) -> HTMLResponse:
-    """Render a template with the values of *contexts* and *values*, the path and the caller's right to write."""
+    """Render a template with the values of *contexts* and *values*, and what each page shows of server and caller."""
     principal: Principal = request.state.principal
     text = _environment.get_template(template).render(
         path=request.url.path,
+        server=request.app.state.server_name or request.url.netloc,
+        caller=principal.name,
         may_write=Right.WRITE in principal.caller.rights,
         signs_in=request.app.state.signs_in,
         **{name: value for context in (*contexts, values) for name, value in context.items()},

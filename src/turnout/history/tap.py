@@ -375,6 +375,30 @@ def taps(
     return _limited(_tapped(tap, read, pace, warn if end is None else None), limit, pace.stop)
 
 
+def newest_taps(route: Route, count: int, *, unmasked: bool = False, index: Index | None = None) -> list[Tapped]:
+    """Return the last records of a route's streams as they would be delivered now, the newest of each stream first.
+
+    Args:
+        route: as in `taps`.
+        count: how many sequences in all, shared by the streams or partitions.
+        unmasked: show masked parts, too.
+        index: the subscriptions, if the route has any.
+
+    Raises:
+        TurnoutError: the source keeps no history, or the server cannot be reached.
+    """
+    tap = _Tap(route, DELIVERED, None, index, unmasked=unmasked)
+    found: list[Tapped] = []
+    with adapter_of(route.source_with_history()).history() as history:
+        each = max(1, count // max(1, len(history.streams)))
+        for stream in list(history.streams)[:count]:
+            bounds = history.bounds(stream)
+            for batch in history.read(stream, max(bounds.first, bounds.next - each), bounds.next):
+                for piece in pieces(batch):
+                    found += tap.observe(piece, stream, None)
+    return found[::-1]
+
+
 def check_names(route: Route, where: Condition, ranges: Iterable[StreamRange]) -> None:
     """Check that records in some ranges, of which a condition chose none, have the names that it tests.
 

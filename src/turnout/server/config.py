@@ -322,6 +322,8 @@ class ServerConfig(Part):
     """Settings of a server, without its routes.
 
     Attributes:
+        name: name of the server, as ``eu-west``: the console shows it on each page and in each title; the address of
+            the request if not given.
         listen: address of HTTP.
         hosts: names by which browsers and proxies reach the server, beside the address.
         tls: certificates; without them HTTP is plain.
@@ -347,6 +349,7 @@ class ServerConfig(Part):
         interval: time between two scans of the routes' folder.
     """
 
+    name: Annotated[str, Field(max_length=80)] = ""
     listen: str = "127.0.0.1:8090"
     hosts: tuple[str, ...] = ()
     route_variables: tuple[VariableName, ...] = ()

@@ -165,7 +165,7 @@ _BACKLOG = 512
 RunnerOf = Callable[[ServerConfig, Path, list[Route]], Runner]
 """Makes what runs routes, from the configuration, the state folder and the routes that are known."""
 
-Pages = Callable[[FastAPI, Authenticator | None], Entrance]
+Pages = Callable[[FastAPI, Authenticator | None, ServerConfig], Entrance]
 """Adds pages to the application, and returns the authentication of browsers."""
 
 
@@ -330,7 +330,7 @@ class RouteServer:
             unguarded,
             authenticator=authenticator,
             hosts=allowed_hosts(self.config.address.host, self.config.hosts),
-            entrance=self._pages(unguarded, authenticator) if self._pages else Entrance(),
+            entrance=self._pages(unguarded, authenticator, self.config) if self._pages else Entrance(),
             bodies=Bodies(self.config.limits.buffered_bytes),
             inputs={name: part.max_body for name, part in self.config.inputs.items()},
         )

@@ -8,11 +8,10 @@ from pathlib import Path
 
 from starlette.testclient import TestClient
 
-from tests.console.scene import orders_text
+from tests.console.scene import ORDERS, orders_text
 from tests.server.conftest import Bench, route_text
 from turnout.console.charts import RecentTraffic, steps_of
-from turnout.console.figures import plot
-from turnout.console.formatting import difference, number, span
+from turnout.console.formatting import difference
 from turnout.embedded import NatsServer
 from turnout.engine.counts import Counts
 from turnout.engine.flow import Flow
@@ -78,26 +77,83 @@ def test_the_page_shows_flow_plots_file_and_what_can_be_done(shown: TestClient) 
     widths = [float(height) for height in re.findall(r'class="trunk"[^>]*height="([\d.]+)"', page)]
     assert widths == sorted(widths, reverse=True)
     assert widths[0] > widths[-1] > 0
-    assert len(re.findall(r'<svg class="plot"', page)) == 7
-    pictures = dict(
-        re.findall(r'<figcaption>([\w, 0-9-]*?) <.*?</figcaption>(<svg class="plot".*?</svg>)', page, re.DOTALL)
+    charts = dict(
+        re.findall(r"<figure [^>]*><figcaption>([\w, 0-9-]*?) <.*?</figcaption>(.*?)</figure>", page, re.DOTALL)
     )
-    assert len(pictures) == 7
-    assert [title for title, drawn in pictures.items() if "nothing yet" in drawn] == []
-    slowest = re.findall(r"([\w-]+) [\d.,]+ (?:µs|ms|s|min) last", pictures["Time of each stage for 1,000 records"])
+    assert len(charts) == 7
+    assert all('data-value="' in drawn for drawn in charts.values())
+    slowest = re.findall(r"([\w-]+) [\d.,]+ (?:µs|ms|s|min) last", charts["Time of each stage for 1,000 records"])
     assert {"town", "map", "match", "sink"} & {*slowest}
-    assert "p99" in pictures["From publishing to acknowledged"]
+    assert '<th scope="col" class="n">p99</th>' in charts["From publishing to acknowledged"]
     assert list(re.findall(r'action="/v1/routes/orders/(\w+)"', page)) == [
         "pause", "resume", "restart", "offsets"
     ]  # fmt: skip
     assert "no-tests" in page
-    assert "Orders of all shops" in page
+
+
+def test_each_tab_is_an_address_of_its_own(shown: TestClient) -> None:
+    """Those of parts that the route has; each names itself as the current one."""
+    tabs = dict(re.findall(r'<a id="tab-(\w+)" href="([^"]+)"', shown.get("/routes/orders").text))
+
+    assert [*tabs] == ["overview", "records", "letters", "subscriptions", "file", "revisions"]
+    for tab, address in tabs.items():
+        assert f'<a id="tab-{tab}" href="{address}" aria-current="page">' in shown.get(address).text
+    assert "Orders of all shops" in shown.get(tabs["file"]).text
+    assert [*re.findall(r'<a id="tab-(\w+)"', shown.get("/routes/archive").text)] == [
+        "overview", "records", "file", "revisions"
+    ]  # fmt: skip
+
+
+def test_the_last_records_are_told_with_their_outcome(shown: TestClient) -> None:
+    """The newest first, each with its messages; what was dropped on the way has no value to show."""
+    page = shown.get("/routes/orders/records").text
+    rows = re.findall(r'<tr><th scope="row"><a href="[^"]+">(ORDERS:\d+)</a></th>(.*?)</tr>', page)
+
+    assert [position for position, _ in rows] == [f"ORDERS:{number}" for number in range(ORDERS, ORDERS - 25, -1)]
+    outcomes = {position: re.findall(r'class="outcome ([\w-]+)"', cells)[0] for position, cells in rows}
+    assert outcomes["ORDERS:399"] == "delivered"
+    dead = next(cells for position, cells in rows if outcomes[position] == "dead_lettered")
+    assert "<code>dead.orders</code>" in dead
+    assert '<code class="clamp">–</code>' in dead
+    assert shown.get("/routes/stock/records").status_code == 409
+
+
+def test_a_source_that_is_away_is_told_on_the_tab_of_records(bench: Bench, console: TestClient) -> None:
+    """The page has its form all the same."""
+    bench.start("a")
+    page = console.get("/routes/a/records")
+
+    assert page.status_code == 200
+    assert 'class="problem"' in page.text
+    assert 'data-tap="/v1/tap/a"' in page.text
+
+
+def test_charts_without_a_value_are_named_and_not_drawn(bench: Bench, console: TestClient) -> None:
+    """A route that has done nothing has no chart; one with records has no chart of errors."""
+    bench.start("a")
+    nothing = console.get("/routes/a").text
+    bench.state.add_counts("a", Counts(read=60, messages=60), int(time.time()) // 60 * 60 - 120)
+    some = console.get("/routes/a").text
+
+    assert "<figure" not in nothing
+    assert "Nothing in this time, or 0 throughout: Records in, messages out; Errors;" in nothing
+    assert re.findall(r"<figcaption>([\w, ]+?) <", some) == ["Records in, messages out"]
+    assert "0 throughout: Errors;" in some
 
 
 def test_mistakes_stand_beside_their_lines(shown: TestClient) -> None:
-    """Each at the line of the file that it is about."""
-    page = shown.get("/routes/stock").text
-    rows = re.findall(r'<tr class="wrong"><td class="number">(\d+)</td><td><code>(.*?)</code>(.*?)</td>', page)
+    """Each at the line of the file that it is about; the overview and the list begin with the line."""
+    overview = shown.get("/routes/stock").text
+    assert re.findall(r'<a href="/routes/stock/file#line-(\d)">Line \d</a>: (\S+):', overview) == [
+        ("4", "unmatchd"), ("5", "trigger.latency")
+    ]  # fmt: skip
+    assert overview.index("Line 4") < overview.index('class="facts"')
+    assert "<strong>line 4: unmatchd: unknown name" in shown.get("/").text
+    page = shown.get("/routes/stock/file").text
+    assert 'id="line-4"' in page
+    rows = re.findall(
+        r'<tr id="line-\d" class="wrong"><td class="number">(\d+)</td><td><code>(.*?)</code>(.*?)</td>', page
+    )
 
     assert [(number, text.partition(":")[0]) for number, text, _ in rows] == [("4", "unmatchd"), ("5", "trigger")]
     assert "did you mean" in rows[0][2]
@@ -109,7 +165,7 @@ def test_revisions_are_told_with_their_difference(bench: Bench, console: TestCli
     bench.write("a", route_text("a", more="value: {format: json}"))
     bench.routes.scan()
 
-    page = console.get("/routes/a").text
+    page = console.get("/routes/a/revisions").text
 
     assert '<span class="added">+value: {format: json}</span>' in page
     assert len(re.findall(r'<details id="revision-', page)) == 2
@@ -241,7 +297,7 @@ def test_what_a_state_does_not_allow_cannot_be_pressed(shown: TestClient) -> Non
 
 def test_a_route_that_never_ran_says_so(shown: TestClient) -> None:
     """Its mistakes are listed, and no earlier version is running."""
-    page = shown.get("/routes/stock").text
+    page = shown.get("/routes/stock/file").text
 
     assert "no version of it could be used yet" in page
     assert "the previous version continues" not in page
@@ -271,16 +327,6 @@ def test_an_address_that_is_none_is_a_page_for_people(shown: TestClient) -> None
         assert (answer.status_code, "json" in answer.headers["content-type"]) == (404, True)
 
 
-def test_an_axis_names_no_value_twice() -> None:
-    """Half of one record reads as none."""
-    ticks = [
-        re.findall(r'class="tick end" x="58"[^>]*>([^<]*)<', plot([], 0.0, 60.0, title="t", shown=shown))
-        for shown in (number, span)
-    ]
-
-    assert ticks == [["0", "1"], ["0 s", "0.5 s", "1.0 s"]]
-
-
 def test_charts_keep_the_period_of_the_address(bench: Bench, console: TestClient) -> None:
     """All have one; links to other lengths keep its end, and what was done outside of it is not counted."""
     bench.start("a")
@@ -291,8 +337,8 @@ def test_charts_keep_the_period_of_the_address(bench: Bench, console: TestClient
     page = console.get(f"/routes/a?range=1h&until={noon}").text
 
     assert "600 read" in page
-    assert "in 10.0/s" in page
-    assert "dead-lettered 1.0/s" in page
+    assert ">10.0/s</td>" in page
+    assert "dead-lettered 1.0/s last" in page
     assert f'href="?range=6h&amp;until={noon}"' in page
     assert f'href="?range=1h&amp;until={noon - 3600}"' in page
     assert f'data-live="/fragments/routes/a/pictures?range=1h&amp;until={noon}"' in page

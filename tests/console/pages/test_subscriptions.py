@@ -63,7 +63,7 @@ def test_the_body_of_messages_is_in_the_forms(bench: Bench, console: TestClient)
     assert "<dt>Body of its messages</dt><dd><code>&#39;&lt;b&gt;&#39; + topic</code>" in page
     assert '">&#39;&lt;b&gt;&#39; + topic</textarea>' in page
     assert "<dt>Body of its messages</dt>" not in plain
-    assert 'name="project"' in console.get("/subscriptions").text
+    assert 'name="project"' in console.get("/new-subscription").text
     assert console.patch("/v1/subscriptions/own", json={"project": ""}).status_code == 200
     assert console.get("/v1/subscriptions/own").json()["project"] == ""
 
@@ -94,8 +94,13 @@ def test_the_store_of_a_route_is_shown_beside_the_servers(bench: Bench, console:
     one = console.get("/subscriptions/kemi%2F1?of=with").text
     assert "town:Kemi" in one
     assert not {word for word in ("<button>Save", "Delete", 'id="new"') if word in one + page}
-    assert "61 subscriptions make" in console.post("/fragments/index", json={"of": "with"}).text
-    assert "/subscriptions?of=with" in console.get("/routes/with").text
+    assert "Try a condition</a>" in page
+    assert "<button>Create" not in console.get("/new-subscription?of=with").text
+    assert "61 subscriptions ask for" in console.post("/fragments/index", json={"of": "with"}).text
+    tab = console.get("/routes/with/subscriptions").text
+    assert ids(tab) == ids(page)
+    assert '<a id="tab-subscriptions" href="/routes/with/subscriptions" aria-current="page">' in tab
+    assert ids(console.get("/routes/with/subscriptions?key=town&pattern=Kemi").text) == ["kemi%2F1?of=with"]
     record = json.dumps({"topic": "in.1", "value": {"town": "Kemi"}})
     explained = console.post("/fragments/sandbox", json={"route": "with", "record": record, "subscription": "s00"}).text
     assert {"/subscriptions/kemi%2F1?of=with", "/subscriptions/s00?of=with"} <= set(
@@ -157,7 +162,7 @@ def test_a_condition_is_tried_on_the_last_records(shown: TestClient) -> None:
 
 def test_routes_with_subscriptions_are_tried_first(shown: TestClient) -> None:
     """Others see conditions on names that they do not have."""
-    page = shown.get("/subscriptions").text.partition('<select id="tried-route"')[2]
+    page = shown.get("/new-subscription").text.partition('<select id="tried-route"')[2]
 
     assert re.findall(r"<option>(\w+)", page) == ["orders", "archive", "billing", "returns"]
 
@@ -183,7 +188,7 @@ def test_the_index_tells_what_is_hot_and_what_is_always_verified(bench: Bench, c
     assert ("town", "is Oulu", "2") in rows
     assert ("name", "begins with Kar", "1") in rows
     assert rows == sorted(rows, key=lambda row: -int(row[2]))
-    assert '<strong class="bad">1 terms have no anchor' in answer
+    assert '<strong class="bad">1 conditions ask for no value' in answer
     assert '<a href="/subscriptions/c">c</a>' in answer
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Final, Generic, TypeVar
 from urllib.parse import urlencode
@@ -19,6 +19,7 @@ from turnout.base.plural import plural
 from turnout.console.charts import HOUR
 from turnout.console.figures import bars, counted
 from turnout.console.formatting import moment, pretty
+from turnout.console.pages.route import tabs_of
 from turnout.console.render import page, page_router
 from turnout.console.shown_store import store_name
 from turnout.engine.sample_records import SampleRecord
@@ -56,17 +57,17 @@ class RedriveRequest(RequestForm):
 
 
 @dataclass(frozen=True, slots=True)
-class LetterGroup:
-    """Letters that failed at one stage for one reason, the newest first."""
+class LetterGroup(Generic[_Item]):
+    """Letters that failed at one stage, or endpoint, for one reason, the newest first."""
 
-    stage: str
+    failed_at: str
     reason: str
-    letters: Sequence[DeadLetter]
+    letters: Sequence[_Item]
 
     @property
     def id(self) -> str:
         """A short name for its stage and reason, independent of its rank among the groups."""
-        return hashlib.sha256(f"{self.stage}\0{self.reason}".encode()).hexdigest()[:12]
+        return hashlib.sha256(f"{self.failed_at}\0{self.reason}".encode()).hexdigest()[:12]
 
 
 @router.get("/dead-letters")
@@ -100,11 +101,12 @@ def letters(
     where: str = "",
     columns: Annotated[list[str] | None, Query(alias="column", max_length=_MOST_CHOSEN)] = None,
 ) -> HTMLResponse:
-    route = route_of(parts.routes.entry(name))
+    entry = parts.routes.entry(name)
+    route = route_of(entry)
     masked = is_masked(principal)
     waiting = visible(route, newest(route, where=where, masked=masked), masked=masked)
     pending = [letter for letter in waiting if has_text(letter, q)] if q else waiting
-    every = grouped(pending)
+    every = grouped(pending, lambda letter: (letter.stage or "", reason_of(letter)))
     chosen = next((candidate for candidate in every if candidate.id == group), None)
     groups = Piece.of(every, groups_number, _GROUPS_ON_PAGE)
     members = Piece.of(chosen.letters if chosen else pending, number, _ON_PAGE)
@@ -115,7 +117,7 @@ def letters(
     return page(
         request,
         "route_dead_letters.html",
-        name=name,
+        tabs_of(entry, "letters"),
         total=len(pending),
         waiting=len(waiting),
         q=q,
@@ -152,7 +154,7 @@ class Piece(Generic[_Item]):
         return cls(items[(number - 1) * size : number * size], number, pages)
 
 
-def _over_time(groups: Sequence[LetterGroup], begin: float, end: float) -> list[Markup]:
+def _over_time(groups: Sequence[LetterGroup[DeadLetter]], begin: float, end: float) -> list[Markup]:
     """Return a figure for each group, over the same time and scale; in seconds since the epoch."""
     counts = [counted([letter.stored_seconds for letter in group.letters], begin, end) for group in groups]
     most = max((max(group_counts) for group_counts in counts), default=0)
@@ -173,12 +175,13 @@ def letter(
     stream: str | None = None,
 ) -> HTMLResponse:
     """Render one letter; *stream* selects one partition of Kafka, ``topic:partition``."""
-    route = route_of(parts.routes.entry(name))
+    entry = parts.routes.entry(name)
+    route = route_of(entry)
     (letter,) = visible(route, [letter_at(route, sequence, stream)], masked=is_masked(principal))
     return page(
         request,
         "dead_letter.html",
-        name=name,
+        tabs_of(entry, "letters"),
         of=store_name(parts, route),
         letter=letter,
         partition=partition_of(letter),
@@ -237,12 +240,12 @@ def reason_of(letter: DeadLetter) -> str:
     return letter.reason or ("no subscription matched it" if letter.stage is None else letter.stage)
 
 
-def grouped(letters: Iterable[DeadLetter]) -> list[LetterGroup]:
-    """Return the letters grouped by stage and reason, the largest group first."""
-    members: dict[tuple[str, str], list[DeadLetter]] = {}
+def grouped(letters: Iterable[_Item], key: Callable[[_Item], tuple[str, str]]) -> list[LetterGroup[_Item]]:
+    """Return the letters grouped by where and why they failed, the largest group first."""
+    members: dict[tuple[str, str], list[_Item]] = {}
     for letter in letters:
-        members.setdefault((letter.stage or "", reason_of(letter)), []).append(letter)
-    groups = [LetterGroup(stage, reason, in_group) for (stage, reason), in_group in members.items()]
+        members.setdefault(key(letter), []).append(letter)
+    groups = [LetterGroup(failed_at, reason, in_group) for (failed_at, reason), in_group in members.items()]
     return sorted(groups, key=lambda group: -len(group.letters))
 
 

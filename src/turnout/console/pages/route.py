@@ -1,19 +1,20 @@
-"""``/routes/{name}``: one route: its flow and charts over a period, its file, its versions, and its controls."""
+"""``/routes/{name}``: the tabs of one route: its flow and charts over a period, its file, and its versions."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from fastapi import Request
 from fastapi.responses import HTMLResponse
 from pydantic import Field
 
 from turnout.console.charts import LENGTHS, Period, PeriodDep, activity_of, picture_of, traffic_of
-from turnout.console.formatting import difference
+from turnout.console.formatting import difference, segment
 from turnout.console.pages.route_list import needs
 from turnout.console.previews import effect_of, meaning_of, replay_of
 from turnout.console.render import page, page_router
-from turnout.console.shown_store import store_name
 from turnout.errors import Mistake, RouteError
 from turnout.history.diff.report import report_lines
 from turnout.routes import Route
@@ -60,20 +61,65 @@ class Controls:
     reset: str
 
 
+class Tab(NamedTuple):
+    """Tab of a route's page."""
+
+    id: str
+    address: str
+    title: str
+    mistakes: int = 0
+
+
+def tabs_of(entry: RouteEntry, current: str) -> dict[str, object]:
+    """Return the tabs of a route's page, those of parts that it has."""
+    route = entry.version.route if entry.version else None
+    path = f"/routes/{segment(entry.name)}"
+    tabs = [
+        Tab("overview", path, "Overview"),
+        Tab("records", f"{path}/records", "Records") if route and route.source.keeps_history else None,
+        Tab("letters", f"/dead-letters/{segment(entry.name)}", "Dead letters") if route and route.dead_letter else None,
+        Tab("subscriptions", f"{path}/subscriptions", "Subscriptions") if route and route.subscriptions else None,
+        Tab("webhooks", f"/webhooks/{segment(entry.name)}", "Webhooks") if route and route.webhooks else None,
+        Tab("file", f"{path}/file", "File", len(entry.mistakes)),
+        Tab("revisions", f"{path}/revisions", "Revisions"),
+    ]
+    return {"name": entry.name, "tab": current, "tabs": [tab for tab in tabs if tab is not None]}
+
+
 @router.get("/routes/{name}")
 def route(name: str, request: Request, parts: PartsDep, principal: Reads, period: PeriodDep) -> HTMLResponse:
     entry = parts.routes.entry(name)
     return page(
         request,
         "route.html",
+        tabs_of(entry, "overview"),
         _state(entry, parts),
         _pictures(entry, parts, period),
-        lines=_lines(entry, principal),
         controls=_controls(entry, parts.state.paused(name)),
         offsets=parts.routes.offsets(name),
         waiting=_waiting(entry, principal),
-        revisions=_revisions(entry, parts, principal),
     )
+
+
+@router.get("/routes/{name}/file")
+def file(name: str, request: Request, parts: PartsDep, principal: Reads) -> HTMLResponse:
+    entry = parts.routes.entry(name)
+    lines = _lines(entry, principal)
+    return page(
+        request,
+        "route_file.html",
+        tabs_of(entry, "file"),
+        entry=entry,
+        lines=lines,
+        mistakes=_with_lines(entry.mistakes),
+    )
+
+
+@router.get("/routes/{name}/revisions")
+def revisions(name: str, request: Request, parts: PartsDep, principal: Reads) -> HTMLResponse:
+    entry = parts.routes.entry(name)
+    revisions = _revisions(entry, parts, principal)
+    return page(request, "route_revisions.html", tabs_of(entry, "revisions"), revisions=revisions)
 
 
 @router.get("/fragments/routes/{name}/state")
@@ -152,7 +198,11 @@ def accepted(route: Route, parts: Parts) -> dict[str, object]:
 
 def mistakes_of(wrong: RouteError) -> list[dict[str, object]]:
     """Return the mistakes of a route's text with their lines, without secrets."""
-    return [{"line": mistake.line, "text": masked_url(_mistake_text(mistake))} for mistake in wrong.mistakes]
+    return _with_lines(wrong.mistakes)
+
+
+def _with_lines(mistakes: Iterable[Mistake]) -> list[dict[str, object]]:
+    return [{"line": mistake.line, "text": masked_url(_mistake_text(mistake))} for mistake in mistakes]
 
 
 def _mistake_text(mistake: Mistake) -> str:
@@ -170,7 +220,8 @@ def replay(name: str, request: Request, parts: PartsDep, _: Reads, to: str = "")
 def _state(entry: RouteEntry, parts: Parts) -> dict[str, object]:
     return {
         "entry": entry,
-        "of": store_name(parts, entry.version.route) if entry.version else "",
+        "name": entry.name,
+        "mistakes": _with_lines(entry.mistakes),
         "status": entry.status,
         "reason": masked_url(entry.status.reason),
         "needs": masked_url(needs(entry, parts)),
@@ -204,12 +255,13 @@ def _waiting(entry: RouteEntry, principal: Principal) -> dict[str, object]:
 
 
 def _pictures(entry: RouteEntry, parts: Parts, period: Period) -> dict[str, object]:
-    charts, traffic = activity_of(parts.state, entry.name, period)
+    charts, empty, traffic = activity_of(parts.state, entry.name, period)
     return {
         "period": period,
         "lengths": LENGTHS,
         "picture": picture_of(entry.version.route, traffic) if entry.version else None,
         "charts": charts,
+        "empty": empty,
         "kept": parts.state.kept_seconds,
     }
 

@@ -13,6 +13,7 @@ from fastapi.responses import HTMLResponse
 from markupsafe import Markup
 
 from turnout.base.background import statuses
+from turnout.base.plural import plural
 from turnout.console.charts import HOUR, traffic_of
 from turnout.console.figures import sparkline
 from turnout.console.formatting import rate, span
@@ -207,6 +208,8 @@ _LATE_SECONDS = 300.0
 def needs(entry: RouteEntry, parts: Parts) -> str:
     """Return the reason why a route needs attention, as a sentence; "" if it needs none."""
     status = entry.status
+    if status.phase is Phase.INVALID and entry.mistakes:
+        return _mistake(entry)
     if status.phase in (Phase.FAILED, Phase.INVALID, Phase.WAITING):
         return status.reason or str(status.phase)
     if (problem := parts.survey.problems.get(entry.name)) is not None:
@@ -214,7 +217,7 @@ def needs(entry: RouteEntry, parts: Parts) -> str:
     if (problem := parts.webhooks.problem(entry.name)) != "":
         return problem
     if entry.mistakes:
-        return f"its file has mistakes: {entry.mistakes[0]}"
+        return _mistake(entry)
     if entry.pending is not None:
         return "its file needs a new checkpoint: confirm it on its page"
     if (problems := parts.losses.report(entry.name).problems) and status.phase is not Phase.PAUSED:
@@ -223,3 +226,11 @@ def needs(entry: RouteEntry, parts: Parts) -> str:
     if status.phase is Phase.RUNNING and lag is not None and (lag.seconds or 0.0) > _LATE_SECONDS:
         return f"it is {span(lag.seconds)} behind"
     return ""
+
+
+def _mistake(entry: RouteEntry) -> str:
+    """Return the first mistake of a file, its place first, and the number of further ones."""
+    first, *more = entry.mistakes
+    line = f"line {first.line}: " if first.line else ""
+    rest = f"; and {plural(len(more), 'more mistake')}" if more else ""
+    return f"{line}{first.path or '(the whole)'}: {first.problem}{rest}"

@@ -1,22 +1,24 @@
-"""``/sandbox`` and ``/tap``: a record through a route's engine, stage by stage, and live records at one stage."""
+"""``/sandbox`` and the records of a route: one through its engine, stage by stage, the last ones, and live ones."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass
 
-from fastapi import Request
-from fastapi.responses import HTMLResponse
+from fastapi import Request, Response
+from fastapi.responses import HTMLResponse, RedirectResponse
 
-from turnout.console.formatting import Pair, pretty, side_by_side
+from turnout.console.formatting import Pair, pretty, segment, side_by_side
+from turnout.console.pages.route import tabs_of
 from turnout.console.render import page, page_router, text_of_error
 from turnout.console.shown_store import store_name
 from turnout.engine.explain import RecordExplanation
 from turnout.engine.stage_report import StageReport
 from turnout.errors import ConfigError, Mistake, TurnoutError
-from turnout.history.tap import stages_of
+from turnout.history.tap import Tapped, newest_taps, stages_of
 from turnout.records.types import ArrowBatch
 from turnout.routes import Route
+from turnout.server.errors import ConflictError
 from turnout.server.rest.dependencies import Parts, PartsDep, Reads, is_masked, matches_store
 from turnout.server.rest.models import RequestForm, SequenceNumber
 from turnout.server.sandbox import as_given, batch_at, batch_of, explained, letter_at, route_of, visible
@@ -24,6 +26,10 @@ from turnout.server.sandbox import as_given, batch_at, batch_of, explained, lett
 router = page_router()
 
 _EXAMPLE = '{\n  "topic": "orders.1",\n  "value": {"city": "Oulu"},\n  "headers": {}\n}'
+_WITH_CONTENT = ("delivered", "unmatched")
+_LAST_RECORDS = 25
+_MOST_CHARACTERS = 400
+_MOST_MESSAGES = 5
 _SHOWN_ROWS = 100
 """This many subscriptions and messages of a record are shown."""
 
@@ -133,11 +139,65 @@ def _stages(explanation: RecordExplanation) -> list[ShownStage]:
 
 
 @router.get("/tap")
-def tap(request: Request, parts: PartsDep, _: Reads, route: str = "") -> HTMLResponse:
+def tap(request: Request, parts: PartsDep, _: Reads, route: str = "") -> Response:
+    """Render the choice of a route; the records of one are a tab of its page."""
+    if route:
+        return RedirectResponse(f"/routes/{segment(parts.routes.entry(route).name)}/records", 303)
     versions = [(entry.name, entry.version) for entry in parts.routes.entries()]
     names = [name for name, version in versions if version and version.route.source.keeps_history]
-    stages: tuple[str, ...] = ()
-    if route:
-        chosen = route_of(parts.routes.entry(route))
-        stages = stages_of(chosen) if chosen.source.keeps_history else ()
-    return page(request, "tap.html", names=names, route=route, stages=stages)
+    return page(request, "tap.html", names=names)
+
+
+@dataclass(frozen=True, slots=True)
+class LastRecord:
+    """One of the last records of a source: its position, what the route would do with it, and its messages' topics."""
+
+    position: str
+    outcome: str
+    reason: str | None
+    topic: object
+    value: str
+    messages: tuple[str, ...]
+
+
+@router.get("/routes/{name}/records")
+@matches_store
+def records(name: str, request: Request, parts: PartsDep, principal: Reads) -> HTMLResponse:
+    """Render the last records of a route with what becomes of them, and the form of its tap."""
+    entry = parts.routes.entry(name)
+    route = route_of(entry)
+    if not route.source.keeps_history:
+        raise ConflictError(f"{name} does not read a stream or topics: it has no last records")
+    rows: list[LastRecord] = []
+    problems: list[str] = []
+    try:
+        index = parts.matchers.index(route)
+        newest = newest_taps(route, _LAST_RECORDS, unmasked=not is_masked(principal), index=index)
+        rows = [_last_record(tapped) for tapped in newest]
+    except TurnoutError as failure:
+        problems = text_of_error(failure)
+    return page(
+        request,
+        "route_records.html",
+        tabs_of(entry, "records"),
+        stages=stages_of(route),
+        rows=rows,
+        problems=problems,
+    )
+
+
+def _last_record(tapped: Tapped) -> LastRecord:
+    # What a filter dropped, or an error set aside, is no longer there to show.
+    text = "–" if tapped.outcome not in _WITH_CONTENT else _text(tapped.before.get("value"))
+    return LastRecord(
+        f"{tapped.stream}:{tapped.sequence}",
+        tapped.outcome,
+        tapped.reason,
+        tapped.before.get("topic"),
+        text[:_MOST_CHARACTERS],
+        tuple(message.topic for message in tapped.messages[:_MOST_MESSAGES]),
+    )
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -16,14 +16,17 @@ from turnout.conditions.anchor import Anchor
 from turnout.console.conditions import TESTS, Join, Trial, extended, offered_keys, trial_of
 from turnout.console.figures import bars, counted
 from turnout.console.formatting import moment, pretty
+from turnout.console.pages.route import tabs_of
 from turnout.console.render import page, page_router
-from turnout.console.shown_store import routes_with_stores, shown_store
+from turnout.console.shown_store import ShownStore, routes_with_stores, shown_store, store_name
 from turnout.errors import ConditionError, ConfigError, HistoryForgottenError, Mistake, SubscriptionNotFoundError
+from turnout.rpc.caller import Right
 from turnout.runtime.cursors import FeedCursor, cursor_among
 from turnout.runtime.offsets import Offsets
 from turnout.server.rest.dependencies import Parts, PartsDep, Reads, asks_servers, is_masked, reads_store
 from turnout.server.rest.models import RequestForm
 from turnout.server.sandbox import route_of
+from turnout.server.security import Principal
 from turnout.subscriptions import Page, Subscription
 from turnout.subscriptions.past import AuditEntry
 from turnout.subscriptions.service import SubscriptionService
@@ -93,23 +96,65 @@ def subscriptions(
     cursor: str = "",
 ) -> HTMLResponse:
     query = {"metadata": metadata, "key": key, "pattern": pattern, "id": id, "partial": "true" if partial else ""}
-    store = shown_store(parts, principal, of)
+    return page(request, "subscriptions.html", _list(parts, shown_store(parts, principal, of), query, cursor))
+
+
+@router.get("/routes/{name}/subscriptions")
+@reads_store
+def of_route(
+    name: str,
+    request: Request,
+    parts: PartsDep,
+    principal: Reads,
+    metadata: str = "",
+    key: str = "",
+    pattern: str = "",
+    partial: bool = False,
+    id: str = "",  # noqa: A002 - the field's own name
+    cursor: str = "",
+) -> HTMLResponse:
+    """Render the subscriptions of a route's store as a tab of its page."""
+    query = {"metadata": metadata, "key": key, "pattern": pattern, "id": id, "partial": "true" if partial else ""}
+    entry = parts.routes.entry(name)
+    store = shown_store(parts, principal, store_name(parts, route_of(entry)))
+    found = _list(parts, store, query, cursor)
+    return page(request, "subscriptions.html", found, tabs_of(entry, "subscriptions"))
+
+
+def _list(parts: Parts, store: ShownStore, query: dict[str, str], cursor: str) -> dict[str, object]:
+    """Return the context of a page of the list."""
     result = _search(store.service, query, cursor)
-    filters = {name: value for name, value in {"of": of, **query}.items() if value}
-    return page(
-        request,
-        "subscriptions.html",
-        query=query,
-        rows=[(subscription, format_condition(subscription.condition)) for subscription in result.items],
-        total=len(store.live),
-        cursor=cursor,
-        next=urlencode({**filters, "cursor": result.cursor}) if result.cursor else "",
-        of=store.of,
-        stores=[*([""] if parts.subscriptions else []), *routes_with_stores(parts)],
-        names=_matching_routes(parts, store.of),
-        keys=offered_keys(parts),
-        tests=TESTS,
-    )
+    filters = {name: value for name, value in {"of": store.of, **query}.items() if value}
+    return {
+        "query": query,
+        "rows": [(subscription, format_condition(subscription.condition)) for subscription in result.items],
+        "total": len(store.live),
+        "cursor": cursor,
+        "first": urlencode(filters),
+        "next": urlencode({**filters, "cursor": result.cursor}) if result.cursor else "",
+        "of": store.of,
+        "stores": [*([""] if parts.subscriptions else []), *routes_with_stores(parts)],
+        "keys": offered_keys(parts),
+    }
+
+
+@router.get("/new-subscription")
+@reads_store
+def new_subscription(request: Request, parts: PartsDep, principal: Reads, of: str = "") -> HTMLResponse:
+    """Render the form of a new subscription; for callers who may not write, and stores of routes, of its trial."""
+    store = shown_store(parts, principal, of)
+    return page(request, "new_subscription.html", _form(parts, principal, store))
+
+
+def _form(parts: Parts, principal: Principal, store: ShownStore) -> dict[str, object]:
+    """Return the context of ``_subscription_form.html``."""
+    return {
+        "of": store.of,
+        "changes": Right.WRITE in principal.caller.rights and not store.of,
+        "names": _matching_routes(parts, store.of),
+        "keys": offered_keys(parts),
+        "tests": TESTS,
+    }
 
 
 @router.get("/subscriptions/{id:id}")
@@ -126,15 +171,12 @@ def subscription(
     return page(
         request,
         "subscription.html",
+        _form(parts, principal, store),
         subscription=subscription,
-        of=store.of,
         text=format_condition(subscription.condition),
         condition=pretty(encode(subscription.condition)),
         delivery=None if subscription.delivery is None else pretty(subscription.delivery.to_mapping()),
         history=_history(store.service, id),
-        names=_matching_routes(parts, store.of),
-        keys=offered_keys(parts),
-        tests=TESTS,
         feeds=_feeds(parts),
     )
 

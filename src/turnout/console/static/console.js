@@ -11,48 +11,10 @@ const headers = { "Content-Type": "application/json", Accept: "text/html, applic
 
 const drawn = new WeakMap();
 
-/** The time under the pointer, in seconds since the epoch; null for none. */
-let pointed = null;
-
-/** The rows of a chart: time, place on its axis, and values as text. */
-const rowsOf = (chart) => JSON.parse(chart.dataset.rows);
-
-/** Show the values of one time in all charts. */
-function point(at) {
-  pointed = at;
-  for (const chart of document.querySelectorAll("svg.plot")) {
-    const [row] = at === null ? [] : rowsOf(chart).sort((one, other) => Math.abs(one[0] - at) - Math.abs(other[0] - at));
-    const cursor = chart.querySelector(".cursor");
-    for (const side of ["x1", "x2"]) {
-      if (row) cursor.setAttribute(side, row[1]);
-      else cursor.removeAttribute(side);
-    }
-    chart.closest("figure").querySelector(".value").textContent = row?.[2] ?? "";
-  }
-}
-
-document.addEventListener("pointermove", (event) => {
-  const chart = event.target.closest?.("svg.plot");
-  if (!chart) return;
-  const box = chart.getBoundingClientRect();
-  const x = (event.clientX - box.left) / box.width * chart.viewBox.baseVal.width;
-  const [row] = rowsOf(chart).sort((one, other) => Math.abs(one[1] - x) - Math.abs(other[1] - x));
-  if (row) point(row[0]);
-});
-
-document.addEventListener("keydown", (event) => {
-  const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
-  if (!event.target.matches?.(".plots") || (!step && event.key !== "Escape")) return;
-  event.preventDefault();
-  const times = [...new Set([...event.target.querySelectorAll("svg.plot")].flatMap((chart) => rowsOf(chart).map(([at]) => at)))].sort((one, other) => one - other);
-  const place = pointed === null ? times.length - (step === 1 ? 1 : 0) : times.findIndex((at) => at >= pointed);
-  point(step ? times[Math.min(times.length - 1, Math.max(0, place + step))] ?? null : null);
-});
-
 /** Put HTML of this server into an element, and leave open what was open and the focus where it was. */
 function show(element, html) {
-  // Equal parts are kept, with the user's selection in them.
-  if (drawn.get(element) === html) return;
+  // Equal parts are kept, with the user's selection in them; so are those under a button that is held down.
+  if (drawn.get(element) === html || element.querySelector(":active")) return;
   drawn.set(element, html);
   const open = [...element.querySelectorAll("details[open][id]")].map((one) => one.id);
   const closed = [...element.querySelectorAll("details:not([open])[id]")].map((one) => one.id);
@@ -63,7 +25,7 @@ function show(element, html) {
   closed.forEach((id) => document.getElementById(id)?.removeAttribute("open"));
   [...element.querySelectorAll(".scroll")].forEach((one, place) => { one.scrollLeft = scrolled[place] ?? 0; });
   if (focused) document.getElementById(focused)?.focus({ preventScroll: true });
-  if (pointed !== null) point(pointed);
+  element.dispatchEvent(new Event("shown", { bubbles: true }));
 }
 
 const costs = new WeakMap();

@@ -72,7 +72,7 @@ function edit(field) {
     extensions: [
       lineNumbers(), lintGutter(), highlightSpecialChars(), history(), bracketMatching(), closeBrackets(), yaml(), indentUnit.of("  "), syntaxHighlighting(colours), look, changed,
       autocompletion({ override: [complete], activateOnCompletion: ({ apply, label }) => apply !== label }),
-      EditorView.contentAttributes.of({ "aria-label": field.labels[0].textContent, "aria-multiline": "true" }),
+      EditorView.contentAttributes.of({ "aria-label": field.labels[0].textContent, "aria-multiline": "true", tabindex: "0" }),
       // Tab leaves the field, as it leaves any other.
       keymap.of([...closeBracketsKeymap, ...completionKeymap, ...defaultKeymap, ...historyKeymap, ...lintKeymap]),
     ],

@@ -115,6 +115,7 @@ function watch() {
   chooser.replaceChildren(chooser.firstElementChild);
   [records, columns] = [[], new Map()];
   shown.hidden = false;
+  document.getElementById("last").hidden = true;
   drawHead();
   tapping = new EventSource(`${form.dataset.tap}?${asked}`);
   const stop = (text) => { tapping.close(); pause.hidden = true; status.textContent = text; };
