@@ -132,7 +132,7 @@ def test_a_condition_is_read_while_it_is_written(console: TestClient) -> None:
     """A mistake is shown under its place."""
     ask = lambda text: console.get("/fragments/condition", params={"condition_text": text}).text  # noqa: E731
     wrong = ask("town:Oulu\nAND AND n>5")
-    (placed,) = re.findall(r'<pre class="caret">(.*?)</pre>', wrong, re.DOTALL)
+    (placed,) = re.findall(r'<pre class="caret"[^>]*>(.*?)</pre>', wrong, re.DOTALL)
     line, caret = placed.split("\n")
 
     assert "It reads: <code>town:Oulu AND n&gt;5</code>" in ask("(town:Oulu) AND n>5")
