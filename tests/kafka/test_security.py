@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 from tests.integration.kafka_broker import KafkaBroker
+from tests.kafka.test_tokens import token
 
 from turnout.embedded.nats_server import free_port
 from turnout.errors import StreamError, TurnoutError
+from turnout.kafka import tokens
 from turnout.kafka.admin import KafkaAdmin
 from turnout.kafka.options import KafkaOptions
 from turnout.kafka.producer import KafkaMessages, KafkaProducer
@@ -101,6 +103,31 @@ def test_logins(ports: tuple[int, int], mechanism: str) -> None:
     }
 
     use(KafkaOptions.of(f"127.0.0.1:{ports[0]}", security))
+
+
+def test_tokens_from_a_file_are_renewed(
+    ports: tuple[int, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client that stays connected reads the file again before the token ends."""
+    file, reads = tmp_path / "token", []
+
+    def read(path: Path, **_: int) -> bytes:
+        reads.append(path)
+        return token("eve", 3).encode()
+
+    monkeypatch.setattr(tokens, "read_file", read)
+    url = {"sasl.oauthbearer.token.endpoint.url": f"file://{file}"}
+    security = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "OAUTHBEARER", **url}
+    options = KafkaOptions.of(f"127.0.0.1:{ports[0]}", security)
+
+    use(options)
+    with KafkaProducer(options) as producer:
+        before = len(reads)
+        while len(reads) < before + 2:
+            producer.publish(KafkaMessages(["secured"], [b"x"], [None]), lambda index, reason: pytest.fail(str(reason)))
+            assert producer.flush().stored == 1
+
+    assert set(reads) == {file}
 
 
 @pytest.mark.parametrize(("mechanism", "user"), [("PLAIN", "ann"), ("SCRAM-SHA-512", "bob")])

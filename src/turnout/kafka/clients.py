@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 from turnout.base.varint import varint
 from turnout.errors import ConfigError, ConnectionLostError, MissingExtraError, Mistake, StreamError, shortened
 from turnout.kafka.options import KafkaOptions
+from turnout.kafka.tokens import tokens_of
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError, Message, Producer
@@ -33,6 +34,9 @@ INVALID_RECORD: Final = 87
 
 _AWAY: Final = ("_TRANSPORT", "_ALL_BROKERS_DOWN", "_RESOLVE", "_TIMED_OUT", "_MSG_TIMED_OUT", "_DESTROY")
 _DENIED: Final = ("_AUTHENTICATION", "_SSL", "SASL_AUTHENTICATION_FAILED", "UNSUPPORTED_SASL_MECHANISM")
+_NO_RENEWAL: Final = "Request not valid in current SASL state"
+"""Answer of a broker without ``connections.max.reauth.ms`` to a renewed token: a new connection takes it."""
+
 _MISSING: Final = ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION", "UNKNOWN_TOPIC_ID", "_NOENT")
 _PREFETCHED_KBYTES: Final = 32 << 10
 """Most kilobytes of records that a consumer holds in advance; plus the last response to a fetch."""
@@ -98,7 +102,7 @@ class ErrorWatch:
     @property
     def denied(self) -> bool:
         """True if credentials or certificates were refused: trying again does not help."""
-        return self.last is not None and self.last.name() in _DENIED
+        return self.last is not None and self.last.name() in _DENIED and _NO_RENEWAL not in self.last.str()
 
     def heard(self) -> None:
         """Forget the error after an answer of a broker."""
@@ -159,12 +163,21 @@ def _library() -> Any:
 def _client(
     kind: Any, options: KafkaOptions, watch: ErrorWatch, defaults: Mapping[str, object], own: Mapping[str, object] = {}
 ) -> Any:
+    properties: dict[str, object] = {
+        name: value for name, value in options.properties.items() if not name.startswith("turnout.")
+    }
+    try:
+        tokens = tokens_of(options.properties, options.servers)
+    except ValueError as failure:
+        raise ConfigError([Mistake("security.sasl.mechanism", str(failure))], what="Kafka client") from None
+    if tokens is not None:
+        properties |= {"oauth_cb": tokens}
     settings = {
         "client.id": "turnout",
         "socket.timeout.ms": max(1000, int(options.timeout * 1000)),
         "reconnect.backoff.max.ms": 1000,
         **defaults,
-        **options.properties,
+        **properties,
         **own,
         "bootstrap.servers": ",".join(options.servers),
         "error_cb": watch,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,6 +11,7 @@ from typing import Final, NamedTuple, Self
 
 from turnout.base.files import read_file
 from turnout.errors import ConfigError, Mistake
+from turnout.kafka.tokens import AWS, COMMAND, FILE, command_of, file_of
 
 _HEAD = re.compile(r"\s*+([\w.$]++)\s++(required|requisite|sufficient|optional)\b", re.IGNORECASE)
 _OPTION = re.compile(r"""\s*+([\w.-]++)\s*+=\s*+(?:"((?:[^"\\]|\\.)*+)"|'((?:[^'\\]|\\.)*+)'|([^\s;"']++))""")
@@ -22,6 +24,8 @@ _OAUTH: Final = {
     "clientSecret": "sasl.oauthbearer.client.secret",
     "scope": "sasl.oauthbearer.scope",
 }
+_OF_IAM: Final = ("awsProfileName", "awsRoleArn", "awsRoleSessionName")
+_IAM_HANDLER: Final = "IAMClientCallbackHandler"
 _EXTENSION: Final = "extension_"
 _UNSECURED: Final = "unsecuredLoginStringClaim_sub"
 
@@ -46,10 +50,15 @@ def translated_jaas(text: str) -> dict[str, str]:
             return _renamed(module, options, _USER_AND_PASSWORD, required=("username", "password"))
         case "OAuthBearerLoginModule":
             return _oauth(options)
+        case "IAMLoginModule":
+            unknown = sorted(options.keys() - _OF_IAM)
+            if unknown:
+                raise ValueError(f"{module}: {', '.join(unknown)} cannot be used here; there are {', '.join(_OF_IAM)}")
+            return {AWS: json.dumps(options)}
         case "Krb5LoginModule":
             raise ValueError("Kerberos is not supported: use SCRAM, OAUTHBEARER or a client certificate (mTLS)")
         case _:
-            modules = "PlainLoginModule, ScramLoginModule and OAuthBearerLoginModule"
+            modules = "PlainLoginModule, ScramLoginModule, OAuthBearerLoginModule and IAMLoginModule"
             raise ValueError(f"the login module {module} has no equivalent here; there are {modules}")
 
 
@@ -104,7 +113,6 @@ _RENAMED: Final = {
     "fetch.max.wait.ms": "fetch.wait.max.ms",
     "send.buffer.bytes": "socket.send.buffer.bytes",
     "receive.buffer.bytes": "socket.receive.buffer.bytes",
-    "sasl.mechanism": "sasl.mechanisms",
     "sasl.oauthbearer.client.credentials.client.id": "sasl.oauthbearer.client.id",
     "sasl.oauthbearer.client.credentials.client.secret": "sasl.oauthbearer.client.secret",
 }
@@ -137,6 +145,7 @@ _JAVA_ONLY: Final = frozenset(
 )  # fmt: skip
 """Properties that only Java's client has, without effect on the records."""
 
+_IAM: Final = "AWS_MSK_IAM"
 _OAUTH_HANDLER: Final = "OAuthBearerLoginCallbackHandler"
 _LARGEST_KBYTES: Final = 2_147_483_647
 
@@ -231,6 +240,18 @@ def _keystore(text: str, texts: Mapping[str, str]) -> dict[str, str]:
     )
 
 
+def _mechanism(text: str, texts: Mapping[str, str]) -> dict[str, str]:
+    if text.upper() != _IAM:
+        return {"sasl.mechanisms": text}
+    # A login module may name a profile or a role; librdkafka has the mechanism that Amazon's brokers also take.
+    return {"sasl.mechanisms": "OAUTHBEARER", **({} if "sasl.jaas.config" in texts else {AWS: "{}"})}
+
+
+def _token_endpoint(text: str, _texts: Mapping[str, str]) -> dict[str, str]:
+    name = "sasl.oauthbearer.token.endpoint.url"
+    return {FILE: file_of(text)} if text.startswith("file:") else {name: text}
+
+
 def _nothing(_text: str, _texts: Mapping[str, str]) -> dict[str, str]:
     return {}
 
@@ -248,7 +269,10 @@ def _host_check(text: str, _texts: Mapping[str, str]) -> dict[str, str]:
     return {"ssl.endpoint.identification.algorithm": text.lower() or "none"}
 
 
-def _login_handler(text: str, _texts: Mapping[str, str]) -> dict[str, str]:
+def _login_handler(text: str, texts: Mapping[str, str]) -> dict[str, str]:
+    uses_file = texts.get("sasl.oauthbearer.token.endpoint.url", "").startswith("file:")
+    if text.rpartition(".")[2] == _IAM_HANDLER or (uses_file and text.rpartition(".")[2] == _OAUTH_HANDLER):
+        return {}
     if text.rpartition(".")[2] != _OAUTH_HANDLER:
         raise ValueError("Java classes cannot be run here: use sasl.oauthbearer.method: oidc with client credentials")
     return {"sasl.oauthbearer.method": "oidc"}
@@ -262,6 +286,10 @@ def _buffer_memory(text: str, _texts: Mapping[str, str]) -> dict[str, str]:
 
 
 _SPECIAL: Final[dict[str, Callable[[str, Mapping[str, str]], dict[str, str]]]] = {
+    "sasl.mechanism": _mechanism,
+    "sasl.mechanisms": _mechanism,
+    "sasl.oauthbearer.token.endpoint.url": _token_endpoint,
+    "sasl.oauthbearer.token.command": lambda text, _: {COMMAND: command_of(text)},
     "sasl.jaas.config": _jaas,
     "acks": _acks,
     "buffer.memory": _buffer_memory,
@@ -294,7 +322,7 @@ _FILES: Final = {
 _MOST_PEM_BYTES: Final = 1 << 20
 
 SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", _IAM)
 
 
 @dataclass(frozen=True, slots=True)
