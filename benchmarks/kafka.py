@@ -13,6 +13,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from benchmarks._kafka_latency import latencies
 from benchmarks.harness import CannotRunError, Case, Options, Result, Setup, rates, texts, timed
 from turnout.errors import TurnoutError
 from turnout.kafka.admin import KafkaAdmin
@@ -35,6 +36,8 @@ def cases(options: Options) -> Iterator[Case]:
                 yield Case(name, partial(_one, started, size, max(500, int(rows * share)), partitions))
         yield Case("source of a route", partial(_sources, started, rows))
         yield Case("whole route", partial(_routes, started, rows))
+        seconds = round(60 * options.minutes) if options.minutes else 5 if options.quick else 30
+        yield from latencies(started, seconds=seconds)
 
 
 def _started(stack: ExitStack) -> tuple[Any, Any]:
@@ -48,7 +51,8 @@ def _started(stack: ExitStack) -> tuple[Any, Any]:
         broker = stack.enter_context(KafkaBroker(Path(stack.enter_context(tempfile.TemporaryDirectory()))))
     except TurnoutError as missing:
         raise CannotRunError(str(missing)) from missing
-    spark = build_session("turnout-bench", master="local[2]", conf=properties)
+    # An open split has a slot to itself.
+    spark = build_session("turnout-bench", master="local[4]", conf=properties)
     stack.callback(spark.stop)
     return spark, broker
 

@@ -33,7 +33,8 @@ def bench(
         Path | None, typer.Option(help="match: a folder of Sigma's rules to measure with.", exists=True)
     ] = None,
     minutes: Annotated[
-        float | None, typer.Option(min=0.05, help="nats: how long to measure each latency; seconds if not given.")
+        float | None,
+        typer.Option(min=0.05, help="nats, kafka: how long to measure each latency; seconds if not given."),
     ] = None,
     save: Annotated[bool, typer.Option(help="Write benchmarks/results/DATE-MACHINE.json.")] = False,
     budget: Annotated[
