@@ -287,6 +287,25 @@ def test_an_open_split(tmp_path: Path) -> None:
     ]
 
 
+def test_open_splits_of_partitions(tmp_path: Path) -> None:
+    """A revision is in use when all partitions have turned to it, each at its own position."""
+    first = {"t": {"0": 5, "1": 7}, ":splits": 2, ":open": 1, REVISION: 6}
+    write(tmp_path, first)
+    ledger = BackfillLedger(tmp_path)
+    ledger.see_all([Subscription(("x",), "a:1", id="a", start=Start("earliest"), revision=7)])
+    ledger.turned(7, {"t": {"0": 20}})
+    assert seam_of(tmp_path, 6, ledger.turns) == {"t:0": 5, "t:1": 7}
+    assert seam_of(tmp_path, 7, ledger.turns) is None
+    ledger.turned(7, {"t": {"1": 30}})
+    ledger.turned(7, {"t": {"1": 99}})
+    ledger.close()
+
+    turns = BackfillLedger(tmp_path).turns
+
+    assert turns == {7: {"t:0": 20, "t:1": 30}}
+    assert seam_of(tmp_path, 7, turns) == {"t:0": 20, "t:1": 30}
+
+
 def test_kafka(tmp_path: Path) -> None:
     """Positions are by partition; a topic that came later has its own beginning."""
     first = {"a.b": {"0": 5, "1": 7}, ":from": {"a.b": {"0": 0, "1": 2}}, REVISION: 1}

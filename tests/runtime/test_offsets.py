@@ -115,6 +115,24 @@ def test_the_first_open_split_says_how_far_it_is(tmp_path: Path) -> None:
     assert committed(written) == Offsets(None, {"A": 9})
 
 
+def test_open_splits_of_kafka_say_how_far_they_are(tmp_path: Path) -> None:
+    """Each has its own partitions; of one without a record, and of one that is torn, the beginning is used."""
+    begin = '{"t": {"0": 5, "1": 7}, ":ids": {"t": "x"}, ":splits": 2, ":open": 3}'
+    later = '{"t": {"0": 9, "1": 8}, ":ids": {"t": "y"}, ":splits": 2, ":open": 5}'
+    written = checkpoint(tmp_path / "c", begin, later, done=1)
+    folder = ProgressFolder(written)
+    assert committed(written).by_stream == {"t:0": 5, "t:1": 7}
+    folder.write(4, OpenProgress({"t": {"1": 8}, ":ids": {"t": "x"}}))
+    assert committed(written).by_stream == {"t:0": 5, "t:1": 8}
+    assert committed(written).topic_ids == {"t": "x"}
+    folder.write(5, OpenProgress({"t": {"0": 20}, ":ids": {"t": "y"}}))
+
+    found = committed(written)
+
+    assert found.by_stream == {"t:0": 20, "t:1": 8}
+    assert found.topic_ids == {"t": "y"}
+
+
 def test_offsets_of_kafka(tmp_path: Path) -> None:
     """Offsets of partitions are found by topic and partition; ids and plans beside them are no topics."""
     written = '{"a.b": {"0": 5, "1": 7}, ":ids": {"a.b": "x"}, ":from": {"a.b": {"0": 1}}, ":splits": 2}'

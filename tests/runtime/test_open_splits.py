@@ -114,8 +114,9 @@ def test_a_run_that_stops_opens_nothing(tmp_path: Path) -> None:
 
     splits.close()
 
-    assert splits.closing
-    assert splits.begin(1, 1, None).seconds == 0
+    attempt = splits.begin(1, 1, None)
+    assert splits.closes(attempt)
+    assert attempt.seconds == 0
     assert not splits.plan(1).opens
 
 
@@ -174,7 +175,7 @@ def test_a_stop_is_not_undone_by_a_task_that_begins(tmp_path: Path) -> None:
     splits.close()
     splits.reads(second)
 
-    assert splits.closing
+    assert splits.closes(second)
 
 
 WHOLE = st.integers(0, LARGEST_SEQUENCE)
@@ -258,3 +259,22 @@ def test_an_application_that_grows() -> None:
     slots.take("app", 4, "a")
 
     assert slots.use("app", 2).total == 4
+
+
+def test_splits_of_one_micro_batch_end_together(tmp_path: Path) -> None:
+    """When one has ended, the others are closed, and one that begins later does not stay open."""
+    splits = OpenSplits(tmp_path)
+    splits.open(tasks=3)
+    splits.seconds = 30.0
+    assert splits.plan(None).tasks == 3
+    position = {"t": {"0": 5}, ":ids": {"t": "x"}}
+    first, second = splits.begin(7, position, None, 7), splits.begin(8, {"t": {"1": 2}}, None, 7)
+    assert first.progress.next == position
+    assert not splits.closes(second)
+
+    splits.record(first, OpenProgress({"t": {"0": 9}}, read(4)), final=True)
+
+    assert splits.closes(second)
+    assert splits.begin(9, {"t": {"2": 0}}, None, 7).seconds == 0
+    assert splits.begin(10, {"t": {"0": 9}}, None, 10).seconds == 30.0
+    assert position_after(tmp_path, 7) == {"t": {"0": 9}}

@@ -385,3 +385,40 @@ class OffsetReader:
         if self._watch.last is not None:
             raise_error(self._what, self._watch.last, self._options)
         raise StreamError(f"{self._what}: nothing came for {self._options.patience:g} s")
+
+
+class GroupProgress:
+    """Commits offsets to a consumer group without members, for tools that show its lag; nothing is read from it.
+
+    Args:
+        options: options of the client.
+        group: name of the group.
+    """
+
+    def __init__(self, options: KafkaOptions, group: str) -> None:
+        self._options = replace(options, properties={**options.properties, "group.id": group})
+        self._group = group
+        self._watch = ErrorWatch()
+        self._consumer: Consumer = consumer_of(self._options, self._watch)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._consumer.close()
+
+    def commit(self, offsets: Mapping[str, int]) -> None:
+        """Commit the next offset of each ``topic:partition``.
+
+        Raises:
+            StreamError: the broker refuses it, as it does for a group with members.
+            ConnectionLostError: no broker answers.
+        """
+        from confluent_kafka import TopicPartition
+
+        positions = [
+            TopicPartition(name.rpartition(":")[0], int(name.rpartition(":")[2]), offset)
+            for name, offset in offsets.items()
+        ]
+        with kafka_errors(f"the group {self._group!r} takes no offsets", self._options, self._watch):
+            self._consumer.poll(0)
+            self._consumer.commit(offsets=positions, asynchronous=False)
+        self._watch.heard()

@@ -398,7 +398,13 @@ class KafkaProducer:
 
     def _poll(self, seconds: float) -> None:
         """Poll for reports for at most *seconds*, and record the delivery times of acknowledged messages."""
-        self._producer.poll(seconds)
+        from confluent_kafka import KafkaException
+
+        try:
+            self._producer.poll(seconds)
+        except KafkaException as failure:
+            # A producer that is fenced says so here, too.
+            self._failure = self._failure or failure.args[0]
         self._check()
         done, now = self._sent - len(self._producer), time.monotonic()
         while self._under_way and self._under_way[0][0] <= done:
@@ -426,6 +432,7 @@ class KafkaProducer:
             StreamError: a broker refuses it.
             ConnectionLostError: no broker answers.
         """
+        self._failure = None
         if self._is_initialized:
             # A client can fence others only once.
             self._renew()
@@ -433,6 +440,9 @@ class KafkaProducer:
             self._begin()
         # What the last transaction has purged is given up with it.
         self._suspects.clear()
+        self._under_way.clear()
+        self._sent = self._refused = 0
+        self._failure = None
         self._is_incomplete = False
 
     @property
@@ -444,6 +454,16 @@ class KafkaProducer:
         seconds = self._options.timeout
         self._is_initialized = True
         self._transact("a transaction cannot begin", lambda: self._producer.init_transactions(seconds))
+        self._transact("a transaction cannot begin", self._producer.begin_transaction)
+        self._in_transaction = True
+
+    def begin_next(self) -> None:
+        """Begin another transaction after one that is committed.
+
+        Raises:
+            FencedError: another producer has taken over.
+            StreamError: the producer has failed.
+        """
         self._transact("a transaction cannot begin", self._producer.begin_transaction)
         self._in_transaction = True
 

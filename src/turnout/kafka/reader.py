@@ -377,16 +377,19 @@ class LastRecords:
         return f"the last record before a position in partition {number} of the topic {topic!r} cannot be read"
 
 
-def record_batch(topic: str, partition: int, records: Sequence[Message]) -> ArrowBatch:
-    """Return records of a partition in the columns of `SCHEMA`.
+def record_batch(topic: str | None, partition: int, records: Sequence[Message]) -> ArrowBatch:
+    """Return records of a partition in the columns of `SCHEMA`; of several partitions without a *topic*.
 
     A timestamp is null where there is none, or none that a date can be: brokers accept any number, as that of a
     producer which counts nanoseconds.
     """
     count = len(records)
+    one = topic is not None
     arrays = [
-        pa.repeat(pa.scalar(topic), count),
-        pa.repeat(pa.scalar(partition, pa.int32()), count),
+        pa.repeat(pa.scalar(topic), count) if one else pa.array([record.topic() for record in records], pa.string()),
+        pa.repeat(pa.scalar(partition, pa.int32()), count)
+        if one
+        else pa.array([record.partition() for record in records], pa.int32()),
         pa.array([record.offset() for record in records], pa.int64()),
         pa.array([record.key() for record in records], pa.binary()),
         pa.array([record.value() for record in records], pa.binary()),

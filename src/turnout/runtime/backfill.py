@@ -14,15 +14,22 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from turnout.base.files import private_folder
 from turnout.base.untrusted import is_whole
 from turnout.runtime.kafka.source import KafkaOffsets
 from turnout.runtime.offsets import REVISION, begins, committed, numbers_in, open_numbers, planned_end
+from turnout.runtime.open_splits import OpenPosition
 from turnout.subscriptions.index.index_writer import FollowedStore
 from turnout.subscriptions.model import Changes, Subscription
 from turnout.subscriptions.past import Snapshot
+
+Positions = dict[str, int]
+"""Next sequence by stream, or next offset by ``topic:partition``."""
+
+Turn: TypeAlias = int | Positions
+"""Position at which open splits take a revision: of the only stream, or of each partition."""
 
 FILE: Final = "backfills.db"
 """Name of the database in a checkpoint."""
@@ -83,7 +90,7 @@ class BackfillLedger:
         self._database: sqlite3.Connection | None = None
         self._starts: dict[str, str] = {}
         self._missed: dict[int, MissedRange] = {}
-        self.turns: dict[int, int] = {}
+        self.turns: dict[int, Turn] = {}
         if self._file.exists():
             self._open()
 
@@ -95,7 +102,7 @@ class BackfillLedger:
             self._starts = dict(self._database.execute("SELECT id, position FROM starts"))
             rows = [missed_range(*row) for row in self._database.execute("SELECT * FROM missed")]
             self._missed = {row.number: row for row in rows}
-            self.turns = dict(self._database.execute("SELECT revision, position FROM turns"))
+            self.turns = _turns(self._database)
         return self._database
 
     def close(self) -> None:
@@ -176,12 +183,21 @@ class BackfillLedger:
         (row,) = self._open().execute("SELECT * FROM missed WHERE number = ?", (number,))
         self._missed[number] = missed_range(*row)
 
-    def turned(self, revision: int, position: int) -> None:
+    def turned(self, revision: int, position: OpenPosition) -> None:
         """Record that an open split matches with a revision from a position on, while a range waits for it."""
         with self._lock:
-            if any(row.is_open for row in self._missed.values()):
-                self._execute("INSERT OR IGNORE INTO turns VALUES (?, ?)", revision, position)
-                self.turns.setdefault(revision, position)
+            if not any(row.is_open for row in self._missed.values()):
+                return
+            before = self.turns.get(revision)
+            if isinstance(position, int):
+                turn: Turn = position if before is None else before
+            else:
+                # Each split has its own partitions.
+                earlier = before if isinstance(before, dict) else {}
+                turn = _flat(KafkaOffsets.of_json(position).next) | earlier
+            written = turn if isinstance(turn, int) else json.dumps(turn)
+            self._execute("INSERT OR REPLACE INTO turns VALUES (?, ?)", revision, written)
+            self.turns[revision] = turn
 
     # What becomes of it
 
@@ -304,8 +320,10 @@ class WatchedStore:
         return changes
 
 
-Positions = dict[str, int]
-"""Next sequence by stream, or next offset by ``topic:partition``."""
+def _turns(database: sqlite3.Connection) -> dict[int, Turn]:
+    """Return the positions at which open splits have taken revisions; SQLite keeps a text in a column of numbers."""
+    rows = database.execute("SELECT revision, position FROM turns")
+    return {revision: json.loads(at) if isinstance(at, str) else at for revision, at in rows}
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,7 +338,7 @@ class _Planned:
     revision: int | None
 
 
-def seam_of(checkpoint: Path, revision: int, turns: Mapping[int, int]) -> Positions | None:
+def seam_of(checkpoint: Path, revision: int, turns: Mapping[int, Turn]) -> Positions | None:
     """Return the position from which on a revision, or a later one, is in use; None if it is not yet.
 
     The checkpoint has the last hundred micro-batches. For a revision in use before them, it is the end of
@@ -329,7 +347,7 @@ def seam_of(checkpoint: Path, revision: int, turns: Mapping[int, int]) -> Positi
     Args:
         checkpoint: its folder.
         revision: revision of the subscriptions.
-        turns: the position at which an open split took a revision.
+        turns: the positions at which open splits took a revision.
     """
     before: Positions = {}
     found: Positions | None = None
@@ -338,12 +356,17 @@ def seam_of(checkpoint: Path, revision: int, turns: Mapping[int, int]) -> Positi
             found = before | batch.begin or batch.end
             break
         before = batch.end
-    turned = min((position for later, position in turns.items() if later >= revision), default=None)
-    streams = found or before
-    if turned is None or len(streams) != 1:
-        return found
-    (stream,) = streams
-    return {stream: turned if found is None else min(turned, found[stream])}
+    streams, turned = found or before, Positions()
+    for position in (position for later, position in turns.items() if later >= revision):
+        for stream in streams:
+            at = position if isinstance(position, int) and len(streams) == 1 else None
+            at = position.get(stream) if isinstance(position, dict) else at
+            if at is not None:
+                turned[stream] = min(at, turned.get(stream, at))
+    if found is None:
+        # As long as one partition has not turned, the revision is not in use for all.
+        return turned if turned and turned.keys() == streams.keys() else None
+    return {stream: min(at, turned.get(stream, at)) for stream, at in found.items()}
 
 
 def matched_before(checkpoint: Path) -> Positions:
@@ -360,7 +383,8 @@ def _planned(checkpoint: Path) -> Iterator[_Planned]:
         revision_or_none = revision if is_whole(revision) else None
         if any(isinstance(value, dict) for value in offset.values()):
             kafka = KafkaOffsets.of_json(offset)
-            yield _Planned(_flat(kafka.next), _flat(kafka.begins), revision_or_none)
+            begin = kafka.begins if kafka.open is None else kafka.next
+            yield _Planned(_flat(kafka.next), _flat(begin), revision_or_none)
             continue
         numbers = {name: value for name, value in offset.items() if is_whole(value)}
         streams = {name: value for name, value in numbers.items() if "." not in name}
@@ -410,7 +434,7 @@ def pending_positions(checkpoint: Path, subscription: Subscription, streams: Ite
     return pending
 
 
-def _noted(checkpoint: Path, id_: str) -> tuple[str | None, list[MissedRange], dict[int, int]]:
+def _noted(checkpoint: Path, id_: str) -> tuple[str | None, list[MissedRange], dict[int, Turn]]:
     """Return the starting point that a run has seen, and the ranges that it has not delivered."""
     file = checkpoint / FILE
     if not file.exists() or not file.stat().st_size:
@@ -422,5 +446,5 @@ def _noted(checkpoint: Path, id_: str) -> tuple[str | None, list[MissedRange], d
             return None, [], {}
         start = database.execute("SELECT position FROM starts WHERE id = ?", (id_,)).fetchone()
         rows = database.execute("SELECT * FROM missed WHERE id = ?", (id_,)).fetchall()
-        turns = dict(database.execute("SELECT revision, position FROM turns"))
+        turns = _turns(database)
     return None if start is None else start[0], [missed_range(*row) for row in rows], turns

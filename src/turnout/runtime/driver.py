@@ -24,7 +24,7 @@ from turnout.base.untrusted import JsonObject, decimal, is_whole
 from turnout.errors import ConnectionLostError, RunError, TurnoutError
 from turnout.records.types import Fields
 from turnout.runtime.matches import MatchFolder
-from turnout.runtime.open_splits import Attempt, OpenProgress, OpenSplits, Plan
+from turnout.runtime.open_splits import Attempt, OpenPosition, OpenProgress, OpenSplits, Plan
 
 _TIMEOUT_SECONDS = 60.0
 
@@ -100,7 +100,7 @@ def ask_plan(address: str, number: int | None) -> Plan:
     """
     with OpenSession(address) as session:
         answer = session.request({"plan": number})
-    return Plan(answer["next"], answer["number"], answer["opens"], answer["time"])
+    return Plan(answer["next"], answer["number"], answer["opens"], answer["time"], answer["tasks"])
 
 
 def tell_loss(address: str, text: str) -> None:
@@ -162,13 +162,13 @@ class OpenSession:
             self._receive()
         return lines[0]
 
-    def begin(self, number: int, start: int, revision: int | None) -> OpenProgress:
-        """Take a split, and return its first position and its earlier counts.
+    def begin(self, number: int, start: OpenPosition, revision: int | None, group: int | None = None) -> OpenProgress:
+        """Take a split, and return its first position and its earlier counts; see `OpenSplits.begin`.
 
         Raises:
             ConnectionLostError: the driver does not answer.
         """
-        answer = self.request({"begin": number, "start": start, "revision": revision})
+        answer = self.request({"begin": number, "start": start, "revision": revision, "group": group})
         progress = OpenProgress.from_dict(answer["progress"])
         self.seconds, self.revision = answer["seconds"], progress.revision
         return progress
@@ -443,16 +443,18 @@ class OpenSplitServer(_DriverServer):
             return
         if "plan" in hello:
             plan = self._splits.plan(_number(hello["plan"]))
-            lines.send({"next": plan.next, "number": plan.number, "opens": plan.opens, "time": plan.time})
+            lines.send(
+                {"next": plan.next, "number": plan.number, "opens": plan.opens, "time": plan.time, "tasks": plan.tasks}
+            )
             return
         if "loss" in hello:
             self._splits.lost(str(hello["loss"]))
             lines.send({"noted": True})
             return
-        number, start = _number(hello["begin"]), _number(hello["start"])
-        if number is None or start is None:
+        number, start = _number(hello["begin"]), hello["start"]
+        if number is None or not (is_whole(start) or isinstance(start, dict)):
             return
-        attempt = self._splits.begin(number, start, _number(hello["revision"]))
+        attempt = self._splits.begin(number, start, _number(hello["revision"]), _number(hello.get("group")))
         lines.send({"progress": attempt.progress.as_dict(), "seconds": attempt.seconds})
         self._follow(attempt, lines)
 
@@ -472,10 +474,10 @@ class OpenSplitServer(_DriverServer):
                     return
                 if not recorded:
                     return
-                lines.send({"recorded": progress.next})
+                lines.send({"recorded": True})
                 if final:
                     return
-            if self._splits.closing and not notified:
+            if self._splits.closes(attempt) and not notified:
                 notified = True
                 lines.send({"close": True})
             newest = self._splits.newest_revision()

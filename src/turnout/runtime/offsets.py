@@ -16,6 +16,9 @@ free for other facts:
 - ``STREAM.id``: identity of the stream in message ids, where it does not follow from the creation time: "" for a
   checkpoint that has adopted its stream, and keeps ids without one.
 - ``STREAM.time``: when the message before the sequence was stored, in microseconds since 1970, if that is known.
+
+Of Kafka it is the one of `turnout.runtime.kafka.source.KafkaOffsets`. With open splits it has ``:open``, the number of
+the first, and ``:splits``, how many there are; their numbers follow each other.
 """
 
 from __future__ import annotations
@@ -86,13 +89,16 @@ def position_keys(positions: Mapping[str, Position]) -> NatsOffset:
 
 
 def number_in(offset: Mapping[str, Any], stream: str | None = None) -> int | None:
-    """Return the number of the open split in an offset, of any stream or of one; None if there is none."""
+    """Return the number of the first open split in an offset, or of a stream's; None if there is none."""
     numbers = open_numbers(offset)
     return next(iter(numbers.values()), None) if stream is None else numbers.get(stream)
 
 
 def open_numbers(offset: Mapping[str, Any]) -> dict[str, int]:
-    """Return the numbers of the open splits in an offset, by stream."""
+    """Return the numbers of the open splits in an offset, by stream; those of Kafka's partitions by index."""
+    first, count = offset.get(OPEN), offset.get(SPLITS)
+    if is_whole(first):
+        return {f":{index}": first + index for index in range(count if is_whole(count) else 1)}
     return _with_suffix(offset, _OPEN_SUFFIX)
 
 
@@ -145,6 +151,12 @@ REVISION: Final = "subscriptions.revision"
 
 TOPIC_IDS: Final = ":ids"
 """Key of an offset with the ids of Kafka's topics."""
+
+OPEN: Final = ":open"
+"""Key of an offset with the number of the first open split of Kafka's partitions."""
+
+SPLITS: Final = ":splits"
+"""Key of an offset with the number of tasks that its micro-batch was planned for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,11 +216,12 @@ def committed(checkpoint: Path) -> Offsets:
         following = {
             name: value for name, value in position.items() if ":" not in name and ("." not in name or _nested(value))
         }
-        reached = following | _recorded(checkpoint, position) | _under_way(checkpoint, batch + 1)
-        topic_ids = position.get(TOPIC_IDS)
-        ids = {name: str(id_) for name, id_ in topic_ids.items()} if isinstance(topic_ids, dict) else {}
+        later = _under_way(checkpoint, batch + 1)
+        reached = _merged(_merged(following, _recorded(checkpoint, position)), later)
+        ids = _topic_ids(position) | (_topic_ids(planned_end(checkpoint, batch + 1) or {}) if later else {})
         return Offsets(batch, reached, identities_in(position), ids)
-    return Offsets(None, _under_way(checkpoint, 0), identities_in(planned_end(checkpoint, 0) or {}))
+    first = planned_end(checkpoint, 0) or {}
+    return Offsets(None, _under_way(checkpoint, 0), identities_in(first), _topic_ids(first))
 
 
 def planned_end(checkpoint: Path, batch: int) -> dict[str, object] | None:
@@ -227,10 +240,30 @@ def _under_way(checkpoint: Path, batch: int) -> dict[str, object]:
 
 
 def _recorded(checkpoint: Path, position: Mapping[str, object]) -> dict[str, object]:
-    """Return the position that the open splits in an offset have reached, by stream."""
+    """Return the position that the open splits in an offset have reached, by stream, or by topic and partition."""
     numbers = {name: number for name, number in position.items() if is_whole(number)}
-    reached = {stream: position_after(checkpoint, number) for stream, number in open_numbers(numbers).items()}
-    return {stream: sequence for stream, sequence in reached.items() if sequence is not None}
+    reached: dict[str, object] = {}
+    for stream, number in open_numbers(numbers).items():
+        found = position_after(checkpoint, number)
+        if isinstance(found, dict):
+            reached = _merged(reached, {topic: at for topic, at in found.items() if ":" not in topic})
+        elif found is not None:
+            reached[stream] = found
+    return reached
+
+
+def _merged(positions: Mapping[str, object], newer: Mapping[str, object]) -> dict[str, object]:
+    """Return positions with those that are newer, of Kafka's topics by partition."""
+    merged = dict(positions)
+    for name, value in newer.items():
+        before = merged.get(name)
+        merged[name] = before | value if isinstance(before, dict) and isinstance(value, dict) else value
+    return merged
+
+
+def _topic_ids(position: Mapping[str, object]) -> dict[str, str]:
+    ids = position.get(TOPIC_IDS)
+    return {name: str(id_) for name, id_ in ids.items()} if isinstance(ids, dict) else {}
 
 
 def _nested(value: object) -> bool:

@@ -15,13 +15,17 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final, Protocol, Self
+from typing import Final, Protocol, Self, TypeAlias
 
 from turnout.base.files import private_folder, replace_file
 from turnout.base.untrusted import LARGEST_SEQUENCE, JsonObject, is_whole
 from turnout.engine.counts import NUMBERS, Counts
 from turnout.engine.flow import Flow
 from turnout.records.types import Fields
+
+OpenPosition: TypeAlias = int | JsonObject
+"""Position in a source, which alone reads it: the next sequence of a NATS stream, or the next offsets of Kafka's
+partitions with the ids of their topics and the last record before each: `turnout.runtime.kafka.source.KafkaOffsets`."""
 
 SHORTEST_SECONDS: Final = 10.0
 LONGEST_SECONDS: Final = 60.0
@@ -66,12 +70,14 @@ class Plan:
         number: for the next open split.
         opens: whether there may be one.
         time: when the message before *next* was stored, in microseconds since 1970; None if that is unknown.
+        tasks: number of open splits at once, for a source of several partitions.
     """
 
-    next: int | None
+    next: OpenPosition | None
     number: int
     opens: bool
     time: int | None = None
+    tasks: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +89,14 @@ class Attempt:
         serial: serial of the attempt in this run.
         progress: first position, and earlier counts.
         seconds: how long the split may stay open; 0 ends it at once.
+        group: number of the first split of its micro-batch: they end together.
     """
 
     number: int
     serial: int
     progress: OpenProgress
     seconds: float
+    group: int = 0
 
 
 class OpenSplits:
@@ -111,7 +119,7 @@ class OpenSplits:
         self,
         checkpoint: Path,
         revisions: RevisionSource | None = None,
-        on_revision: Callable[[int, int], None] | None = None,
+        on_revision: Callable[[int, OpenPosition], None] | None = None,
     ) -> None:
         self._folder = ProgressFolder(checkpoint)
         self._on_revision = on_revision
@@ -123,9 +131,11 @@ class OpenSplits:
         self._reported = self._reported_before()
         self._losses: dict[str, None] = {}
         self._ended = False
+        self._ended_groups: set[int] = set()
+        self._tasks = 1
         self.seconds = 0.0
         self.revision: int | None = None
-        self._noted: int | None = None
+        self._noted: dict[int, int] = {}
         self.gap: float | None = None
         self.ready = False
         self._ended_at: float | None = None
@@ -151,7 +161,7 @@ class OpenSplits:
             self._ended_at = None
         highest = max([number or 0, *self._folder.numbers()])
         following, stored = (None, None) if progress is None else (progress.next, progress.time)
-        return Plan(following, highest + 1, self.seconds > 0, stored)
+        return Plan(following, highest + 1, self.seconds > 0, stored, self._tasks)
 
     # Losses
 
@@ -168,14 +178,16 @@ class OpenSplits:
 
     # Tasks
 
-    def begin(self, number: int, start: int, revision: int | None) -> Attempt:
+    def begin(self, number: int, start: OpenPosition, revision: int | None, group: int | None = None) -> Attempt:
         """Return a new attempt to read a split; earlier attempts may record nothing more.
 
         Args:
             number: number of the split.
             start: its first position if none is recorded.
             revision: revision of the subscriptions, likewise.
+            group: number of the first split of its micro-batch; None if it is the only one.
         """
+        group = number if group is None else group
         recorded = self._folder.read(number)
         progress = OpenProgress(start, Counts(), revision) if recorded is None else recorded
         if self._revisions is None:
@@ -185,11 +197,11 @@ class OpenSplits:
         else:
             progress = replace(progress, revision=self._revisions.usable(progress.revision))
         with self._lock:
-            self._note_revision(progress)
+            self._note_revision(number, progress)
             self._serial += 1
             self._current[number] = self._serial
             self._counts.setdefault(number, progress.counts)
-            return Attempt(number, self._serial, progress, self.seconds)
+            return Attempt(number, self._serial, progress, 0.0 if group in self._ended_groups else self.seconds, group)
 
     def record(self, attempt: Attempt, progress: OpenProgress, *, final: bool) -> bool:
         """Record the progress of an attempt; return False if another attempt has replaced it, or the run has ended.
@@ -205,17 +217,20 @@ class OpenSplits:
         with self._lock:
             if not self._holds(attempt):
                 return False
-            self._note_revision(progress)
+            self._note_revision(attempt.number, progress)
             self._folder.write(attempt.number, replace(progress, process=PROCESS), fsync=final)
             self._counts[attempt.number] = progress.counts
             self.revision = progress.revision
             self._ended_at = time.monotonic() if final else None
+            if final:
+                self._ended_groups.add(attempt.group)
             return True
 
-    def _note_revision(self, progress: OpenProgress) -> None:
-        if self._on_revision is not None and progress.revision is not None and progress.revision != self._noted:
-            self._on_revision(progress.revision, progress.next)
-            self._noted = progress.revision
+    def _note_revision(self, number: int, progress: OpenProgress) -> None:
+        revision = progress.revision
+        if self._on_revision is not None and revision is not None and revision != self._noted.get(number):
+            self._on_revision(revision, progress.next)
+            self._noted[number] = revision
 
     def reads(self, attempt: Attempt) -> None:
         """Take note that a task is ready for the next record."""
@@ -235,10 +250,9 @@ class OpenSplits:
     def _holds(self, attempt: Attempt) -> bool:
         return not self._ended and self._current.get(attempt.number) == attempt.serial
 
-    @property
-    def closing(self) -> bool:
-        """True if splits are to be closed: the run stops."""
-        return self.seconds <= 0
+    def closes(self, attempt: Attempt) -> bool:
+        """Return True if a split is to be closed: the run stops, or another split of its micro-batch has ended."""
+        return self.seconds <= 0 or attempt.group in self._ended_groups
 
     def newest_revision(self) -> int | None:
         """Return the present revision of the subscriptions; None without."""
@@ -246,9 +260,9 @@ class OpenSplits:
 
     # The run
 
-    def open(self) -> None:
-        """Have splits opened from now on."""
-        self.seconds = FIRST_SECONDS
+    def open(self, tasks: int = 1) -> None:
+        """Have splits opened from now on, so many at once."""
+        self._tasks, self.seconds = tasks, FIRST_SECONDS
 
     def close(self) -> None:
         """Have the open splits closed, and no new ones opened."""
@@ -270,6 +284,7 @@ class OpenSplits:
         """Remove a committed split, and return its counts without those that an earlier run has reported."""
         with self._lock:
             self._counts.pop(number, None)
+            self._noted.pop(number, None)
             return counts - self._reported.pop(number, Counts())
 
 
@@ -289,14 +304,14 @@ class OpenProgress:
     """Position and counts of an open split: everything below *next* is counted, and nothing else is.
 
     Attributes:
-        next: the next sequence.
+        next: the next position.
         counts: counts of the records since the split was opened, over all attempts.
         revision: of the subscriptions that records from *next* on are matched with; None without subscriptions.
         process: mark of the process that recorded it.
         time: when the message before *next* was stored, in microseconds since 1970; None if that is unknown.
     """
 
-    next: int
+    next: OpenPosition
     counts: Counts = field(default_factory=Counts)
     revision: int | None = None
     process: str = ""
@@ -318,7 +333,11 @@ class OpenProgress:
         try:
             following, revision, numbers = written["next"], written["revision"], written["counts"]
             flow, time = Flow.from_dict(written["flow"]), written.get("time")
-            whole = [following, time or 0, *(numbers[name] for name in NUMBERS if name in numbers)]
+            whole = [
+                0 if isinstance(following, dict) else following,
+                time or 0,
+                *(numbers[name] for name in NUMBERS if name in numbers),
+            ]
             if not all(map(is_whole, whole)) or not (revision is None or is_whole(revision)):
                 raise ValueError(f"expected numbers from 0 to {LARGEST_SEQUENCE}, found {whole}, {revision!r}")
             return cls(following, Counts.of(numbers, flow), revision, str(written["process"]), time)
@@ -371,8 +390,8 @@ class ProgressFolder:
         replace_file(file, json.dumps(progress.as_dict()), fsync=fsync)
 
 
-def position_after(checkpoint: Path, number: int) -> int | None:
-    """Return the sequence that an open split of a checkpoint has reached; None if it is not recorded."""
+def position_after(checkpoint: Path, number: int) -> OpenPosition | None:
+    """Return the position that an open split of a checkpoint has reached; None if it is not recorded."""
     progress = ProgressFolder(checkpoint).read(number)
     return None if progress is None else progress.next
 
@@ -383,7 +402,7 @@ class SlotUse:
 
     Attributes:
         total: how many there are.
-        taken: the routes that have one for their open splits.
+        taken: the routes that have one for their open splits, each as often as it has slots.
         waiting: the routes whose micro-batches have an end as long as none is free.
     """
 
@@ -397,10 +416,10 @@ class TaskSlots:
 
     >>> slots = TaskSlots()
     >>> [slots.take("app", 3, route) for route in ("a", "b", "c")]
-    [True, True, False]
+    [1, 1, 0]
     >>> slots.give_back("app", "a")
     >>> slots.take("app", 3, "c"), slots.use("app", 3)
-    (True, SlotUse(total=3, taken=('b', 'c'), waiting=()))
+    (1, SlotUse(total=3, taken=('b', 'c'), waiting=()))
     """
 
     def __init__(self) -> None:
@@ -409,21 +428,21 @@ class TaskSlots:
         self._waiting: dict[str, list[str]] = {}
         self._totals: dict[str, int] = {}
 
-    def take(self, application: str, total: int, route: str) -> bool:
-        """Take a slot for a route; without a free one it waits, until it takes or gives back.
+    def take(self, application: str, total: int, route: str, most: int = 1) -> int:
+        """Take slots for a route, and return their number; without a free one it waits, until it takes or gives back.
 
         Args:
             application: Spark's id of it.
             total: how many slots it has.
             route: name of the route.
+            most: how many the route can use.
         """
         with self._lock:
             self._totals[application] = total
             routes = self._taken.setdefault(application, [])
             waiting = self._waiting.setdefault(application, [])
-            free = len(routes) + 1 < total
-            if free:
-                routes.append(route)
+            free = max(0, min(most, total - 1 - len(routes)))
+            routes += [route] * free
             if free and route in waiting:
                 waiting.remove(route)
             elif not free and route not in waiting:
@@ -431,11 +450,10 @@ class TaskSlots:
             return free
 
     def give_back(self, application: str, route: str) -> None:
-        """Return the slot of a route, or end its wait."""
+        """Return the slots of a route, or end its wait."""
         with self._lock:
             for routes in (self._taken, self._waiting):
-                if route in routes.get(application, ()):
-                    routes[application].remove(route)
+                routes[application] = [other for other in routes.get(application, ()) if other != route]
 
     def use(self, application: str, total: int) -> SlotUse:
         """Return the use of an application's slots, *total* of them unless a route has seen another number."""

@@ -1,113 +1,32 @@
-"""Reader of an open split of a NATS stream."""
+"""Task of an open split: it delivers records as they arrive, and has its position recorded.
+
+Into a Kafka sink with transactions the position is committed with the messages: decision 48
+(docs/decisions/0048-open-splits-of-kafka.md).
+"""
 
 from __future__ import annotations
 
+import logging
 import socket
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING, Final, Protocol
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
-from turnout.base.untrusted import LARGEST_SEQUENCE
 from turnout.engine.counts import Counts
 from turnout.engine.flow import Flow
-from turnout.nats.protocol.identity import StreamIdentity
-from turnout.nats.wire import Connection
-from turnout.nats.wire.open_pull import OpenReader
-from turnout.nats.wire.positions import state_of
-from turnout.records.listed import ListedRecords
-from turnout.records.types import ArrowBatch
+from turnout.errors import StreamError
 from turnout.runtime.driver import OpenSession
-from turnout.runtime.nats.source import SourceOptions
-from turnout.runtime.nats.stream import LossWatch, until_replaced
 from turnout.runtime.offsets import LARGE_BACKLOG
-from turnout.runtime.open_splits import OpenProgress
+from turnout.runtime.open_splits import OpenPosition, OpenProgress
+from turnout.runtime.publishing import TaskTally
 
 if TYPE_CHECKING:
     from turnout.base.histogram import Histogram
     from turnout.engine import Result
     from turnout.records.listed import ListedRecords
     from turnout.records.types import ArrowBatch
-    from turnout.runtime.publishing import TaskTally
     from turnout.runtime.task_index import MatchRecorder
-
-
-class NatsOpenReader:
-    """Records of a stream as they arrive; see `turnout.runtime.open_task.OpenRecords`.
-
-    Attributes:
-        end: the sequence behind the stream's last at the beginning.
-    """
-
-    def __init__(self, reader: OpenReader, options: SourceOptions, watch: LossWatch, end: int) -> None:
-        self._reader = reader
-        self._options = options
-        self._watch = watch
-        self.end = end
-
-    @property
-    def next(self) -> int:
-        """The next sequence."""
-        return self._reader.next
-
-    @property
-    def time(self) -> int | None:
-        """Time of the message before the next sequence, in microseconds since 1970; None if unknown."""
-        return self._reader.time
-
-    @property
-    def pending(self) -> int:
-        """Number of messages that the server had beyond the last batch."""
-        return self._reader.pending
-
-    def batches(self) -> Iterator[ArrowBatch | ListedRecords]:
-        """Yield the records as they arrive, and a batch without any when a wait ends.
-
-        Raises:
-            StreamError: messages were deleted, or the stream is another one, and ``failOnDataLoss`` is on.
-            ConnectionLostError: no reconnection in time.
-        """
-        for batch in until_replaced(self._reader.batches(), self._options):
-            if batch.num_rows and self._reader.hole is not None:
-                self._watch.note(self._reader.hole)
-            yield batch
-
-    def wait_at_most(self, seconds: float) -> None:
-        """Set the length of the longest wait."""
-        self._reader.tick = seconds
-
-
-@contextmanager
-def opened(
-    options: SourceOptions,
-    stream: str,
-    start: int,
-    calls: socket.socket,
-    seconds: float,
-    time: int | None = None,
-    *,
-    identity: StreamIdentity | None = None,
-) -> Iterator[NatsOpenReader]:
-    """Open the reader of a split; its consumer is removed at the end.
-
-    Args:
-        options: how the source is read.
-        stream: stream to read.
-        start: the first sequence.
-        calls: bytes on it end a wait for messages.
-        seconds: the longest wait.
-        time: when the message before *start* was stored, in microseconds since 1970; None if that is unknown.
-        identity: identity of the stream; another one of the name is not read. None for any.
-    """
-    with Connection(options.connection) as connection:
-        # A task may begin while the server restarts: it waits as long as a task that is under way.
-        connection.reconnect()
-        end, filters = state_of(connection, stream).next, options.filters
-        reader = OpenReader(connection, stream, start, filters, calls=calls, tick=seconds, identity=identity, time=time)
-        with LossWatch(options, stream, LARGEST_SEQUENCE, passing_by=bool(filters)) as watch:
-            yield NatsOpenReader(reader, options, watch, end)
-            watch.look()
-        reader.close()
 
 
 RECORD_SECONDS: Final = 1.0
@@ -120,13 +39,23 @@ _COLLECT_SECONDS: Final = 0.02
 """Seconds between two checks of acknowledgements while messages arrive."""
 
 
+_HELD_RECORDS: Final = 10_000
+"""Records of a transaction, about, after which it is committed early: they are held to make it again if it fails."""
+
+_ATTEMPTS: Final = 8
+"""Attempts to commit a transaction that brokers abort."""
+
+_log = logging.getLogger(__name__)
+
+
 class OpenRange(Protocol):
-    """Part of a stream from a sequence on.
+    """Part of a source from a position on.
 
     Attributes:
-        label: stream of the messages, with its identity if it is known.
-        start: the first sequence, unless the driver knows the position of an earlier task.
+        label: stream of the messages, with its identity if it is known; partitions of a topic.
+        start: the first position, unless the driver knows the position of an earlier task.
         number: number of the split, among the open ones of a checkpoint.
+        group: number of the first split of the same micro-batch.
         revision: revision of the subscriptions at the beginning; None without.
         time: when the record before *start* was stored, in microseconds since 1970; None if that is unknown.
     """
@@ -134,9 +63,11 @@ class OpenRange(Protocol):
     @property
     def label(self) -> str: ...  # noqa: D102 - described above
     @property
-    def start(self) -> int: ...  # noqa: D102
+    def start(self) -> OpenPosition: ...  # noqa: D102
     @property
     def number(self) -> int: ...  # noqa: D102
+    @property
+    def group(self) -> int: ...  # noqa: D102
     @property
     def revision(self) -> int | None: ...  # noqa: D102
     @property
@@ -144,17 +75,16 @@ class OpenRange(Protocol):
 
 
 class OpenRecords(Protocol):
-    """Records of a source as they arrive, for one task.
-
-    Attributes:
-        end: the position behind the last record at the start.
-    """
-
-    end: int
+    """Records of a source as they arrive, for one task."""
 
     @property
-    def next(self) -> int:
+    def next(self) -> OpenPosition:
         """The next position."""
+        ...
+
+    @property
+    def repeats(self) -> bool:
+        """True for records that the source had at the beginning: an earlier attempt may have delivered them."""
         ...
 
     @property
@@ -171,12 +101,16 @@ class OpenRecords(Protocol):
         """Yield the records as they arrive, and a batch without any when a wait ends."""
         ...
 
+    def check(self) -> bool:
+        """Return False if the split has to end, as its source has changed: the driver decides what follows."""
+        ...
+
     def wait_at_most(self, seconds: float) -> None:
         """Set the length of the longest wait."""
         ...
 
 
-OpensRecords = Callable[[int, socket.socket, float, int | None], AbstractContextManager[OpenRecords]]
+OpensRecords = Callable[[Any, socket.socket, float, int | None], AbstractContextManager[OpenRecords]]
 """Opens the source at a position; bytes on the socket end a wait, which lasts so many seconds at most. The last one is
 the time of the record before the position, if it is known."""
 
@@ -187,10 +121,14 @@ class OpenSink(Protocol):
     Attributes:
         delivery: histogram of times from publish to acknowledgement.
         duplicates: number of messages that the sink had already.
+        transaction_seconds: longest time between two commits of a sink with transactions; None without.
     """
 
     delivery: Histogram
     duplicates: int
+
+    @property
+    def transaction_seconds(self) -> float | None: ...  # noqa: D102 - described above
 
     def open(self) -> None:
         """Connect before there is anything to deliver."""
@@ -206,6 +144,14 @@ class OpenSink(Protocol):
 
     def flush(self) -> list[Result]:
         """Wait for every acknowledgement."""
+        ...
+
+    def resume(self, split: str) -> Mapping[str, Any] | None:
+        """Begin a transaction, after the end of all earlier ones; return the progress that was committed last."""
+        ...
+
+    def commit(self, split: str, counts: Mapping[str, Any], *, follows: bool = False) -> bool:
+        """Commit the transaction with a progress; False if it has to be made again. Another one *follows*."""
         ...
 
 
@@ -252,6 +198,7 @@ class OpenTask:
         self._tally = tally
         self._recorder = recorder
         self._collect_at: float | None = None
+        self._transaction = None if sink.transaction_seconds is None else _Transaction(self, sink, repr(split))
 
     def run(self) -> None:
         """Read until the time of the split is over, or the driver closes it, and have its position recorded.
@@ -264,7 +211,10 @@ class OpenTask:
         """
         split = self._split
         with OpenSession(self._address) as session:
-            progress = session.begin(split.number, split.start, split.revision)
+            progress = session.begin(split.number, split.start, split.revision, split.group)
+            if self._transaction is not None:
+                # What was committed after the driver's last record is done.
+                progress = self._transaction.resumed(progress)
             self._tally.resume(progress.counts)
             self._stored = progress.next
             self._next, self._revision, self._recorded = progress.next, progress.revision, progress
@@ -280,44 +230,74 @@ class OpenTask:
     def _follow(self, session: OpenSession, records: OpenRecords) -> None:
         now = time.monotonic()
         due, until = now + RECORD_SECONDS, now + session.seconds
-        # What an earlier attempt did after its last record is done again with the revision that it was done with.
-        again = records.end if self._revision is not None else 0
         session.reads()
         for batch in records.batches():
             if batch.num_rows:
                 self._publish(batch)
-                self._next, self._time = records.next, records.time
+            self._next, self._time = records.next, records.time
             session.listen()
             now = time.monotonic()
-            if self._collect_at is not None and not batch.num_rows:
-                self._flush()
-            elif self._collect_at is not None and now >= self._collect_at:
-                self._tally.add(*self._sink.collect())
-                self._collect_at = now + _COLLECT_SECONDS
-            if session.revision != self._revision and (self._next >= again or not records.pending):
+            self._collect(now, waited=not batch.num_rows)
+            # What an earlier attempt did after its last record is done again with the revision that it was done with.
+            again = records.repeats and self._revision is not None
+            turns = session.revision != self._revision and (not again or not records.pending)
+            is_due = turns or now >= due
+            if (is_due or (self._transaction and self._transaction.is_due(now))) and not self._commit(session, records):
+                return
+            if turns:
                 self._revision = session.revision
                 session.record(self._progress(), wait=True)
-            elif now >= due:
+            elif is_due:
                 due = now + RECORD_SECONDS
                 self._record_changes(session)
             if session.closing or now >= until or records.pending > LARGE_BACKLOG:
                 break
             longest = RECORD_SECONDS if self._collect_at is None else _PAUSE_SECONDS
-            records.wait_at_most(min(longest, until - now))
+            if self._transaction is not None:
+                longest = self._transaction.wait(now)
+            records.wait_at_most(max(0.0, min(longest, until - now)))
+        self._commit(session, records)
 
     def _publish(self, batch: ArrowBatch | ListedRecords) -> None:
         """Publish what becomes of a batch, without a wait for acknowledgements."""
-        for result in self._engine.outcomes(batch, self._revision):
-            self._tally.add(result, *self._sink.publish(result))
-            if self._recorder is not None:
-                self._recorder.add(result)
+        if self._transaction is not None:
+            self._transaction.publish(batch, self._revision)
+            return
+        self.deliver(batch, self._revision, self._tally)
         if self._collect_at is None:
             self._collect_at = time.monotonic() + _COLLECT_SECONDS
+
+    def deliver(self, batch: ArrowBatch | ListedRecords, revision: int | None, tally: TaskTally) -> None:
+        """Publish what becomes of a batch, matched with a revision, and count it."""
+        for result in self._engine.outcomes(batch, revision):
+            tally.add(result, *self._sink.publish(result))
+            if self._recorder is not None:
+                self._recorder.add(result)
+
+    def _collect(self, now: float, *, waited: bool) -> None:
+        """Take acknowledgements now and then; all of them when no record arrives."""
+        if self._collect_at is not None and waited:
+            self._flush()
+        elif self._collect_at is not None and now >= self._collect_at:
+            self._tally.add(*self._sink.collect())
+            self._collect_at = now + _COLLECT_SECONDS
 
     def _flush(self) -> None:
         """Wait for every acknowledgement."""
         self._tally.add(*self._sink.flush())
         self._collect_at = None
+
+    def _commit(self, session: OpenSession, records: OpenRecords) -> bool:
+        """Commit what is published, if there are transactions; return False if the source ends the split."""
+        if self._transaction is None:
+            return records.check()
+        if not self._transaction.is_empty:
+            # The records of a topic that was made anew are not the split's.
+            if not records.check():
+                self._next = self._transaction.abort()
+                return False
+            self._transaction.commit(session, self._next, self._tally)
+        return True
 
     def _record_changes(self, session: OpenSession) -> None:
         """Report the progress unless nothing has happened since the last report."""
@@ -329,7 +309,119 @@ class OpenTask:
         """Return the progress when everything up to it is acknowledged."""
         self._flush()
         if self._recorder is not None:
-            self._recorder.store(self._split.label, self._stored, self._next)
+            # The source of a route with feeds is one stream.
+            self._recorder.store(self._split.label, cast("int", self._stored), cast("int", self._next))
             self._stored = self._next
+        return self.progress_at(self._next, self._tally.counts)
+
+    def progress_at(self, position: OpenPosition, counts: Counts) -> OpenProgress:
+        """Return the progress with a position and the counts up to it."""
         sent = Counts(duplicates=self._sink.duplicates, flow=Flow(delivery=self._sink.delivery))
-        return OpenProgress(self._next, self._tally.counts + sent, self._revision, time=self._time)
+        return OpenProgress(position, counts + sent, self._revision, time=self._time)
+
+
+class _Transaction:
+    """Transactions of an open split, one after the other, each with the position and the counts behind it.
+
+    The records of the one that is open are held: if brokers abort it, or refuse one of its messages, it is made again.
+
+    Args:
+        task: delivers records.
+        sink: sink of the messages.
+        split: the split, as text.
+    """
+
+    def __init__(self, task: OpenTask, sink: OpenSink, split: str) -> None:
+        self._task = task
+        self._sink = sink
+        self._split = split
+        self._committed: OpenPosition = 0
+        self._begin()
+
+    def _begin(self) -> None:
+        self._held: list[tuple[ArrowBatch | ListedRecords, int | None]] = []
+        self._records, self._due = 0, 0.0
+        self._tally = TaskTally()
+        self._problem: StreamError | None = None
+
+    def resumed(self, progress: OpenProgress) -> OpenProgress:
+        """Begin the first transaction; return the progress that an earlier attempt has committed, if there is one."""
+        written = self._sink.resume(self._split)
+        progress = progress if written is None else OpenProgress.from_dict(written)
+        self._committed = progress.next
+        return progress
+
+    @property
+    def is_empty(self) -> bool:
+        """True if there is nothing to commit."""
+        return not self._held
+
+    def is_due(self, now: float) -> bool:
+        """Return True if the transaction is to be committed."""
+        return bool(self._held) and (now >= self._due or self._records >= _HELD_RECORDS)
+
+    def wait(self, now: float) -> float:
+        """Return the seconds until the transaction is to be committed."""
+        return max(0.0, self._due - now) if self._held else RECORD_SECONDS
+
+    def publish(self, batch: ArrowBatch | ListedRecords, revision: int | None) -> None:
+        """Publish what becomes of a batch in the transaction."""
+        if not self._held:
+            self._due = time.monotonic() + (self._sink.transaction_seconds or 0.0)
+        self._held.append((batch, revision))
+        self._records += batch.num_rows
+        if self._problem is None:
+            try:
+                self._task.deliver(batch, revision, self._tally)
+            except StreamError as failure:
+                self._problem = failure
+
+    def abort(self) -> OpenPosition:
+        """Give up what is not committed, and return the position that is."""
+        self._sink.flush()
+        self._begin()
+        return self._committed
+
+    def commit(self, session: OpenSession, position: OpenPosition, tally: TaskTally) -> None:
+        """Commit the transaction, made again if it failed, and begin the next.
+
+        Args:
+            session: ends the attempt if another has the split.
+            position: position behind the records of the transaction.
+            tally: gets the counts of the transaction.
+
+        Raises:
+            StreamError: brokers abort each attempt.
+            ConnectionLostError: no broker answers, or another attempt has the split.
+        """
+        for attempt in range(_ATTEMPTS):
+            try:
+                if attempt:
+                    if self._is_committed(session, position):
+                        break
+                    self._tally, self._problem = TaskTally(), None
+                    for batch, revision in self._held:
+                        self._task.deliver(batch, revision, self._tally)
+                elif self._problem is not None:
+                    raise self._problem
+                self._tally.add(*self._sink.flush())
+                progress = self._task.progress_at(position, tally.counts + self._tally.counts)
+                if self._sink.commit(self._split, progress.as_dict(), follows=True):
+                    break
+            except StreamError as failure:
+                if attempt == _ATTEMPTS - 1:
+                    raise
+                _log.warning("the transaction of %s is made again: %s", self._split, failure)
+                time.sleep(_COLLECT_SECONDS * 2**attempt)
+        else:
+            raise StreamError(f"brokers refuse messages of {self._split} in each of {_ATTEMPTS} transactions")
+        tally.include(self._tally)
+        self._committed = position
+        self._begin()
+
+    def _is_committed(self, session: OpenSession, position: OpenPosition) -> bool:
+        """Begin a transaction, and return True if the last one is committed: its end was not known."""
+        # Another attempt is not to be fenced.
+        session.listen()
+        written = self._sink.resume(self._split)
+        return written is not None and written["next"] == position

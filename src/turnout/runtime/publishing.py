@@ -214,8 +214,42 @@ class Publishers:
             return None
         return counts[0]
 
-    def commit(self, split: str, counts: Mapping[str, Any]) -> bool:
+    @property
+    def transaction_seconds(self) -> float | None:
+        """Longest time between two commits of an open split, which has one sink with transactions; None without."""
+        sinks = (sink for sink in self._sinks if isinstance(sink, KafkaSinkOptions) and sink.is_transactional)
+        return next((sink.transaction_seconds for sink in sinks), None)
+
+    def make_open(self) -> None:
+        """Publish without delay from now on, for an open split; called before anything is published."""
+        self._sinks = tuple(sink.undelayed() if isinstance(sink, KafkaSinkOptions) else sink for sink in self._sinks)
+
+    def resume(self, split: str) -> Mapping[str, Any] | None:
+        """Begin a transaction of an open split, after the end of all earlier ones of its slot.
+
+        Args:
+            split: the split, as text.
+
+        Returns:
+            The progress that was committed last; None before the first.
+
+        Raises:
+            StreamError: a broker refuses it, or the notes of earlier attempts do not fit.
+            ConnectionLostError: no broker answers.
+        """
+        self._refused.clear()
+        self._reduced.clear()
+        self._known = len(self._left_out)
+        (publisher,) = self._transactional()
+        return publisher.resume(split)
+
+    def commit(self, split: str, counts: Mapping[str, Any], *, follows: bool = False) -> bool:
         """Commit the transactions of a split with its counts.
+
+        Args:
+            split: the split, as text.
+            counts: counts of the split; of an open one its progress.
+            follows: begin another transaction.
 
         Returns:
             False if a broker has refused messages and nothing is committed: the split has to be published again, from
@@ -231,7 +265,7 @@ class Publishers:
                 raise StreamError("a broker refuses the transaction of a split, and none of its messages alone")
             return False
         for publisher in publishers:
-            publisher.commit(split, counts)
+            publisher.commit(split, counts, follows=follows)
         self._left_out.clear()
         return True
 

@@ -104,6 +104,11 @@ def splits_of(rows: pa.RecordBatch) -> Iterator[tuple[Any, Any]]:
         yield options, split
 
 
+def open_split_of(rows: pa.RecordBatch) -> tuple[Any, Any] | None:
+    """Return the open split of rows that have one only, behind the options of its source; None without one."""
+    return next(((options, part) for options, part in splits_of(rows) if hasattr(part, "opens")), None)
+
+
 def readers_of(rows: pa.RecordBatch) -> Iterator[RecordReader]:
     """Yield a reader for each split of some rows."""
     for options, split in splits_of(rows):

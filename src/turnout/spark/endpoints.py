@@ -13,6 +13,7 @@ from turnout.routes.endpoints.formats import format_of, import_part
 
 if TYPE_CHECKING:
     from turnout.history.replay import StreamRange
+    from turnout.kafka.group import GroupProgress
     from turnout.routes import Route
     from turnout.runtime.kafka.publisher import KafkaLimits
     from turnout.runtime.publishing import PublishingOptions
@@ -55,8 +56,14 @@ class SparkEndpoint:
     stays_open: bool = False
     """True if one task can read the source for as long as it likes, as an open split."""
 
+    open_tasks: int = 1
+    """Tasks that read an open source at once, if there are slots."""
+
     opens_splits: ClassVar[bool] = False
     """True if the source's checkpoints may have open splits, whatever the route is now."""
+
+    open_by_partition: ClassVar[bool] = False
+    """True if an open split has several partitions."""
 
     publishes: ClassVar[bool] = False
     """True if the stage itself delivers to a sink; if not, it returns rows."""
@@ -117,6 +124,10 @@ class SparkEndpoint:
         """
         return None
 
+    def group_progress(self) -> GroupProgress | None:
+        """Return the consumer group that shows the progress of a run; None for none."""
+        return None
+
     def limits(self) -> KafkaLimits | None:
         """Return the sizes of records that the sink takes; None if it has no limits that are known before.
 
@@ -157,7 +168,17 @@ def publishes(sinks: Mapping[str, Sink]) -> bool:
 def stays_open(route: Route) -> bool:
     """Return True if the micro-batches of a route can be open splits: ``latency: low``, and ends that allow it."""
     low = route.trigger.latency == "low" and route.trigger.processing_time is None
-    return low and endpoint_of(route.source).stays_open and publishes(route.sinks) and not has_transactions(route)
+    source, transactional = endpoint_of(route.source), sum(sink.has_transactions for sink in route.sinks.values())
+    # The matches of feeds are recorded by stream, and not in a transaction.
+    feeds = route.subscriptions is not None and bool(route.subscriptions.feeds)
+    by_stream = not feeds or not (transactional or source.open_by_partition)
+    # Of two transactions one may be committed alone: a micro-batch knows which, an open split does not.
+    return low and source.stays_open and publishes(route.sinks) and transactional <= 1 and by_stream
+
+
+def open_tasks(route: Route) -> int:
+    """Return how many open splits a route would have at once; 0 if it has none."""
+    return endpoint_of(route.source).open_tasks if stays_open(route) else 0
 
 
 def has_transactions(route: Route) -> bool:

@@ -8,8 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import pyarrow as pa
 from pyspark import TaskContext, cloudpickle
@@ -24,20 +23,17 @@ from turnout.nats.wire.records import SCHEMA
 from turnout.nats.wire.rows import with_stream
 from turnout.routes import Route
 from turnout.runtime.kafka.publisher import KafkaLimits, KafkaSinkOptions, fitting
-from turnout.runtime.open_task import OpenTask, opened
+from turnout.runtime.open_task import OpenTask
 from turnout.runtime.publishing import TALLY, TALLY_SCHEMA, Publishers, PublishingOptions, TaskTally
-from turnout.runtime.splits import readers_of, splits_of
+from turnout.runtime.splits import open_split_of, readers_of, splits_of
 from turnout.runtime.task_index import IndexLocation
 from turnout.spark.endpoints import endpoint_of
-from turnout.spark.formats.nats.reading import open_split_of
 
 if TYPE_CHECKING:
     from turnout.engine import Messages, Program, Result
     from turnout.engine.replay import Replay
     from turnout.records.listed import ListedRecords
-    from turnout.runtime.nats.source import SourceOptions
     from turnout.runtime.task_index import MatchRecorder
-    from turnout.spark.formats.nats.reading import OpenSplit
     from turnout.subscriptions.index import Index
 
 MESSAGE_ID: Final = "_message_id"
@@ -228,12 +224,9 @@ class SparkStage:
                 if reader.not_read:
                     yield Result(Counts(not_read=reader.not_read), Messages.none())
 
-    def _open_task(
-        self, options: SourceOptions, split: OpenSplit, publishers: Publishers, tally: TaskTally
-    ) -> OpenTask:
-        assert options.open_splits is not None
-        opens = partial(opened, options, split.stream, identity=split.identity)
-        return OpenTask(options.open_splits, split, opens, self, publishers, tally, self._recorder())
+    def _open_task(self, options: Any, split: Any, publishers: Publishers, tally: TaskTally) -> OpenTask:
+        publishers.make_open()
+        return OpenTask(options.open_splits, split, split.opens(options), self, publishers, tally, self._recorder())
 
     def prepare(self, revision: int | None) -> None:
         """Make the program, open the index of a revision, and run once without records: the first takes longest."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -190,3 +191,28 @@ def test_topics() -> None:
     """A topic that is not there is a loss; one with brokers that have no ids is not."""
     assert after({}, {})[1].startswith("there is no topic 'a' at localhost:9092: records that were not read are lost")
     assert after({"a": TopicInfo("a", None, (0,))}, {("a", 0): (0, 9)})[0] == {"a:0": 0}
+
+
+def test_open_splits_share_the_partitions() -> None:
+    """Each has every n-th, with the ids and the last records of its own; the positions that they reach are joined."""
+    last = {("a", 0): LastRecord(4, 1, 0), ("b", 1): LastRecord(8, 2, 0)}
+    whole = KafkaOffsets(
+        {"a": {0: 5, 1: 6}, "b": {0: 7, 1: 9}},
+        {"a": "x", "b": "y"},
+        splits=3,
+        identified=frozenset({"b"}),
+        last=last,
+        open=7,
+    )
+    assert KafkaOffsets.of_json(whole.to_json()) == whole
+
+    parts = [whole.of_split(index) for index in range(3)]
+
+    assert [part.next for part in parts] == [{"a": {0: 5}, "b": {1: 9}}, {"a": {1: 6}}, {"b": {0: 7}}]
+    assert [part.ids for part in parts] == [{"a": "x", "b": "y"}, {"a": "x"}, {"b": "y"}]
+    assert parts[0].last == last
+    assert not parts[1].last
+    reached = replace(parts[1], next={"a": {1: 60}}, last={("a", 1): LastRecord(59, 3, 0)})
+    joined = whole.reached(reached.to_json()).reached(None)
+    assert joined.next == {"a": {0: 5, 1: 60}, "b": {0: 7, 1: 9}}
+    assert joined.last == {**last, ("a", 1): LastRecord(59, 3, 0)}

@@ -99,6 +99,12 @@ class KafkaSource(_Kafka, Source):
     partitions: int | None = Field(None, gt=0, description="tasks that read at the same time, about")
     fail_on_data_loss: bool | None = None
     poll_wait: int | None = Field(None, gt=0, description="seconds to wait for the next record")
+    commit_group: str | None = Field(
+        None,
+        min_length=1,
+        max_length=249,
+        description="consumer group to which progress is committed, so that tools show the lag; reading ignores it",
+    )
 
     @model_validator(mode="after")
     def _one_choice(self) -> KafkaSource:
@@ -158,6 +164,7 @@ class KafkaSink(_Kafka, Sink):
 
     Attributes:
         exactly_once: write each split in a transaction, with the note that it is done; false by default.
+        transaction_every: milliseconds between two transactions of an open split.
     """
 
     keys_name_deliveries: ClassVar[bool] = True
@@ -168,6 +175,12 @@ class KafkaSink(_Kafka, Sink):
         description="true: each split in one transaction, which a repeated micro-batch finds done; false by default",
     )
     control_topic: str = Field("turnout.control", description="compacted topic with the splits that are done")
+    transaction_every: int = Field(
+        50,
+        ge=0,
+        le=10_000,
+        description="with exactlyOnce and latency: low, milliseconds between two transactions; 0: each small batch",
+    )
     partition_by: str = Field(
         "key", description="key: as Java's client chooses; record: as the record has it; header:NAME: by this header"
     )
@@ -176,6 +189,8 @@ class KafkaSink(_Kafka, Sink):
     def _names_fit(self) -> Self:
         if not _TOPIC.fullmatch(self.control_topic):
             raise ValueError(f"controlTopic: found {self.control_topic!r}, expected a topic")
+        if "transaction_every" in self.model_fields_set and not self.exactly_once:
+            raise ValueError("transactionEvery: has no effect without exactlyOnce: true")
         if self.partition_by not in ("key", "record") and not self.partition_by.removeprefix("header:").strip():
             raise ValueError("partitionBy: the name behind header: is missing")
         if self.partition_by not in ("key", "record") and not self.partition_by.startswith("header:"):

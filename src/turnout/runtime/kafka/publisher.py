@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -15,7 +16,7 @@ from turnout.base.deferred import pc
 from turnout.base.untrusted import decimal
 from turnout.engine import Counts, Messages, Result
 from turnout.engine.messages import ListedMessages
-from turnout.errors import ConfigError, Mistake, StreamError
+from turnout.errors import ConfigError, ConnectionLostError, Mistake, StreamError
 from turnout.kafka.control import Note, Slot, find_note
 from turnout.kafka.options import KafkaOptions
 from turnout.kafka.producer import KafkaMessages, KafkaProducer, partition_of
@@ -172,6 +173,10 @@ def _varint_sizes(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
     return 1 + np.searchsorted(_VARINT_STEPS, numbers, side="right")
 
 
+_RETRY_SECONDS: Final = 0.5
+_OPEN_MS: Final = "30000"
+"""Milliseconds after which brokers abort a transaction of an open split: one takes less than a second."""
+
 _BATCH_BYTES: Final = 1_000_000
 """Bytes of a batch, if no limit is lower: librdkafka's own."""
 
@@ -186,6 +191,7 @@ class KafkaSinkOptions:
         client: options of the client.
         partition_by: ``key``, ``record`` or ``header:NAME``.
         control_topic: topic of the notes of finished splits; None for at least once.
+        transaction_seconds: longest time between two commits of an open split.
         deliveries: first tokens of the subjects of deliveries to webhooks, and the topic that has them; None for none.
     """
 
@@ -193,6 +199,7 @@ class KafkaSinkOptions:
     partition_by: str = "key"
     control_topic: str | None = None
     deliveries: tuple[str, str] | None = None
+    transaction_seconds: float = 0.05
 
     @classmethod
     def of(cls, sink: KafkaSink) -> KafkaSinkOptions:
@@ -202,7 +209,8 @@ class KafkaSinkOptions:
             ConfigError: lists every mistake of the client's options.
         """
         control_topic = sink.control_topic if sink.has_transactions else None
-        return cls(sink.client, sink.partition_by, control_topic, sink.deliveries)
+        seconds = sink.transaction_every / 1000
+        return cls(sink.client, sink.partition_by, control_topic, sink.deliveries, seconds)
 
     @property
     def is_transactional(self) -> bool:
@@ -212,6 +220,12 @@ class KafkaSinkOptions:
     def at_least_once(self) -> KafkaSinkOptions:
         """Return the options without transactions, for publishing without micro-batches."""
         return replace(self, control_topic=None)
+
+    def undelayed(self) -> KafkaSinkOptions:
+        """Return the options for an open split: messages are sent at once, and a dead task's transaction ends soon."""
+        timeouts = {"transaction.timeout.ms": _OPEN_MS, "message.timeout.ms": _OPEN_MS}
+        properties = {"linger.ms": "0", **(timeouts if self.is_transactional else {})}
+        return replace(self, client=replace(self.client, properties={**properties, **self.client.properties}))
 
     def with_limits(self, limits: KafkaLimits) -> KafkaSinkOptions:
         """Return the options of a producer whose batches no topic refuses for their size.
@@ -368,15 +382,34 @@ class KafkaPublisher:
             StreamError: a broker refuses it, or the control topic does not belong to the checkpoint.
             ConnectionLostError: no broker answers.
         """
+        counts = self.resume(split)
+        self._is_done = counts is not None
+        return counts
+
+    def resume(self, split: str) -> Mapping[str, Any] | None:
+        """Begin a transaction, and return what the last one was committed with; of an open split others follow.
+
+        Raises:
+            StreamError: as `begin`.
+            ConnectionLostError: as `begin`.
+        """
         assert self._slot is not None
         assert self._options.control_topic is not None
         self._producer.begin()
-        note = find_note(self._options.client, self._options.control_topic, self._slot, split)
-        self._is_done = note is not None
-        return None if note is None else note.counts
+        deadline = time.monotonic() + self._options.client.patience
+        while True:
+            try:
+                note = find_note(self._options.client, self._options.control_topic, self._slot, split)
+            except ConnectionLostError:
+                # A broker that starts again is waited for, as for messages.
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(_RETRY_SECONDS)
+            else:
+                return None if note is None else note.counts
 
-    def commit(self, split: str, counts: Mapping[str, Any]) -> None:
-        """Commit the split's messages together with the note that it is done.
+    def commit(self, split: str, counts: Mapping[str, Any], *, follows: bool = False) -> None:
+        """Commit the split's messages together with the note that it is done; begin another transaction if it follows.
 
         Raises:
             FencedError: another attempt has taken over; nothing is committed.
@@ -394,6 +427,8 @@ class KafkaPublisher:
         self._producer.publish(KafkaMessages([topic], [note], [key], partitions=[number]), _refuse_note)
         self._producer.flush()
         self._producer.commit()
+        if follows:
+            self._producer.begin_next()
 
 
 def _refuse_note(_index: int, reason: StreamError) -> None:

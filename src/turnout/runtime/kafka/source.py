@@ -17,11 +17,11 @@ from turnout.kafka.options import KafkaOptions
 from turnout.kafka.reader import LastRecord, PartitionRange, lost_records, other_record, recreated
 from turnout.routes.endpoints import KafkaSource
 from turnout.routes.values import listed
-from turnout.runtime.offsets import REVISION, TOPIC_IDS
+from turnout.runtime.offsets import OPEN, REVISION, SPLITS, TOPIC_IDS
 from turnout.runtime.splits import even_spans
 from turnout.transforms.java.regex import JavaRegex
 
-_FROM, _SPLITS, _IDENTIFIED, _LAST = ":from", ":splits", ":identified", ":last"
+_FROM, _IDENTIFIED, _LAST = ":from", ":identified", ":last"
 """Keys of an offset beside the topics, whose names have no colon."""
 
 _EARLIEST, _LATEST = -2, -1
@@ -46,6 +46,8 @@ class KafkaSourceOptions:
         poll_wait: seconds that a poll without news waits.
         pause_file: as long as there is a file of this name, nothing is new.
         revisions_url: URL of the subscriptions' revision; None without subscriptions.
+        open_splits: address of the progress of open splits: `turnout.runtime.driver`; None without.
+        stays_open: micro-batches are open splits, unless there is much to catch up with.
         stage: encoded stage that tasks run on their splits; None where a next stage reads them.
     """
 
@@ -61,6 +63,8 @@ class KafkaSourceOptions:
     poll_wait: float = 0.0
     pause_file: str | None = None
     revisions_url: str | None = None
+    open_splits: str | None = field(default=None, repr=False)
+    stays_open: bool = False
     stage: str | None = field(default=None, repr=False)
 
     @classmethod
@@ -126,6 +130,7 @@ class KafkaOffsets:
         identified: the topics whose records have message ids with the id of the topic. An earlier release wrote none:
             those of its checkpoint stay without as long as they are the same.
         last: the last record before each position, as far as it is known; an earlier release wrote none.
+        open: number of the first of *splits* open splits, which begin here; None for the end of a micro-batch.
     """
 
     next: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
@@ -135,6 +140,7 @@ class KafkaOffsets:
     revision: int | None = None
     identified: frozenset[str] = frozenset()
     last: Mapping[TopicPartition, LastRecord] = field(default_factory=dict)
+    open: int | None = None
 
     @classmethod
     def of_json(cls, document: JsonMapping) -> Self:
@@ -155,7 +161,8 @@ class KafkaOffsets:
             }
         except (AttributeError, TypeError, ValueError):
             raise StreamError(f"the checkpoint's offset is none of Kafka: {json.dumps(document)[:200]}") from None
-        return cls(topics, ids, begins, document.get(_SPLITS), document.get(REVISION), identified, last)
+        splits, number = document.get(SPLITS), document.get(OPEN)
+        return cls(topics, ids, begins, splits, document.get(REVISION), identified, last, number)
 
     def to_json(self) -> JsonObject:
         """Inverse of `of_json`; topics and partitions in order, as Spark compares texts."""
@@ -165,7 +172,7 @@ class KafkaOffsets:
         if self.begins:
             document[_FROM] = _texts(self.begins)
         if self.splits is not None:
-            document[_SPLITS] = self.splits
+            document[SPLITS] = self.splits
         if self.revision is not None:
             document[REVISION] = self.revision
         if self.identified:
@@ -175,7 +182,26 @@ class KafkaOffsets:
             for (topic, number), record in sorted(self.last.items()):
                 records.setdefault(topic, {})[str(number)] = [record.offset, record.time, record.epoch]
             document[_LAST] = records
+        if self.open is not None:
+            document[OPEN] = self.open
         return document
+
+    def of_split(self, index: int) -> KafkaOffsets:
+        """Return the beginning of one of the open splits: each has every n-th partition."""
+        names = sorted(self.next_offsets())[index :: self.splits or 1]
+        next_offsets = self.next_offsets()
+        last = {name: self.last[name] for name in names if name in self.last}
+        part = by_topic({name: next_offsets[name] for name in names})
+        return KafkaOffsets(part, {topic: self.ids[topic] for topic in part if topic in self.ids}, last=last,
+                            identified=self.identified & part.keys())  # fmt: skip
+
+    def reached(self, position: object) -> KafkaOffsets:
+        """Return the offsets with the position that an open split has reached, as its progress has it."""
+        if not isinstance(position, Mapping):
+            return self
+        split = KafkaOffsets.of_json(position)
+        following = {topic: {**self.next.get(topic, {}), **numbers} for topic, numbers in split.next.items()}
+        return replace(self, next={**self.next, **following}, last={**self.last, **split.last})
 
     def identified_among(self, ids: Mapping[str, str]) -> frozenset[str]:
         """Return the topics that have identified message ids behind this position.

@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import shutil
 import threading
+import time
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
@@ -15,16 +16,18 @@ from pyspark.sql import SparkSession
 
 from turnout.base.background import Background
 from turnout.engine.counts import Counts
+from turnout.errors import TurnoutError
 from turnout.history.backfill import next_part, resolve_seams
+from turnout.kafka.group import GroupProgress
 from turnout.routes import Route
 from turnout.runtime.backfill import BackfillLedger
 from turnout.runtime.checkpoint import BatchRevisions
 from turnout.runtime.driver import OpenSplitServer
 from turnout.runtime.matches import FeedMerging
-from turnout.runtime.offsets import number_in
+from turnout.runtime.offsets import committed, open_numbers
 from turnout.runtime.open_splits import SLOTS, OpenSplits
 from turnout.runtime.revisions import Revisions
-from turnout.spark.endpoints import endpoint_of, stays_open
+from turnout.spark.endpoints import endpoint_of, open_tasks, stays_open
 from turnout.spark.history.replay import carry_out
 from turnout.spark.running.counts import OpenCounts
 from turnout.spark.running.matching import RunMatching, driver_address
@@ -122,6 +125,12 @@ def parts_of(
     if endpoint_of(route.source).opens_splits and whole and checkpoint is not None:
         open_counts = resources.enter_context(OpenRun(route, spark, checkpoint, revisions, ledger))
         parts.append(open_counts)
+    progress = endpoint_of(route.source).group_progress()
+    if progress is not None and checkpoint is not None:
+        parts.append(GroupCommits(route.name, checkpoint, resources.enter_context(closing(progress))))
+    elif progress is not None:
+        _log.warning("route %s: commitGroup has no effect, as the checkpoint is not on this machine", route.name)
+        progress.close()
     return Parts(tuple(parts), open_counts, lambda: None if revisions is None else len(revisions))
 
 
@@ -234,9 +243,16 @@ class OpenRun(RunPart, OpenCounts):
 
     def follow(self) -> None:
         """Take a task slot that has become free, if the route waits for one."""
-        if self._waits and SLOTS.take(self._application, task_slots(self._spark), self._route.name):
+        if not self._waits:
+            return
+        wanted = open_tasks(self._route)
+        taken = SLOTS.take(self._application, task_slots(self._spark), self._route.name, wanted)
+        if taken:
             self._waits = False
-            self._splits.open()
+            self._splits.open(taken)
+        if 0 < taken < wanted:
+            text = "route %s: %d of %d task slots are left for its open splits, which read more partitions each"
+            _log.warning(text, self._route.name, taken, wanted)
 
     def pause(self) -> None:
         """Have the open split closed, and no new one opened."""
@@ -278,9 +294,48 @@ class OpenRun(RunPart, OpenCounts):
 
     def committed(self, offset: dict[str, int], counts: Counts) -> Counts:
         """Return the counts of a committed micro-batch, without those that an earlier run of this process reported."""
-        number = number_in(offset)
-        self.is_last = number is not None
-        return counts if number is None else self._splits.committed(number, counts)
+        numbers = open_numbers(offset).values()
+        self.is_last = bool(numbers)
+        for number in numbers:
+            counts = self._splits.committed(number, counts)
+        return counts
+
+
+class GroupCommits(RunPart):
+    """Commits of a run's progress to a consumer group, once a second and at the end, as far as it has moved.
+
+    Args:
+        route_name: name of the route.
+        checkpoint: checkpoint of the run, on this machine.
+        progress: the group.
+    """
+
+    def __init__(self, route_name: str, checkpoint: Path, progress: GroupProgress) -> None:
+        self._checkpoint = checkpoint
+        self._progress = progress
+        self._committed: dict[str, object] = {}
+        self._due = 0.0
+        name = f"progress of {route_name} in a consumer group"
+        self._background = Background(name, self._step, every=_GROUP_SECONDS, delay=_GROUP_SECONDS)
+
+    def begin(self, *, once: bool) -> None:  # noqa: ARG002 - it makes no difference
+        """Commit on a thread of its own while the query runs."""
+        self._background.start()
+
+    def end(self) -> None:
+        """Commit the last progress."""
+        self._background.close()
+        try:
+            self._step()
+        except TurnoutError as failure:
+            _log.warning("%s: the last position is not committed: %s", self._background.name, failure)
+
+    def _step(self) -> None:
+        reached, now = committed(self._checkpoint).by_stream, time.monotonic()
+        # Brokers forget what is not committed again within a week.
+        if reached and (reached != self._committed or now >= self._due):
+            self._progress.commit({name: at for name, at in reached.items() if isinstance(at, int)})
+            self._committed, self._due = reached, now + _RENEW_SECONDS
 
 
 def task_slots(spark: SparkSession) -> int:
@@ -289,6 +344,8 @@ def task_slots(spark: SparkSession) -> int:
     return context.defaultParallelism // int(context.getConf().get("spark.task.cpus", "1") or 1)
 
 
+_GROUP_SECONDS = 1.0
+_RENEW_SECONDS = 3600.0
 _POLL_SECONDS = 0.5
 _LONGEST_PAUSE = 60.0
 

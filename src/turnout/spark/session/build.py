@@ -27,7 +27,7 @@ from turnout.base.files import append_privately, lasting_folder, private_folder,
 from turnout.errors import RunError
 from turnout.routes import Route
 from turnout.runtime.java import Java, counts_jars_twice, run_error, use_java
-from turnout.spark.endpoints import SparkEndpoint, endpoint_of, reads_splits, stays_open
+from turnout.spark.endpoints import SparkEndpoint, endpoint_of, open_tasks, reads_splits
 from turnout.spark.session.daemon import ROUTES_ONLY
 from turnout.spark.session.jvm import (
     OUTPUT,
@@ -91,7 +91,7 @@ def with_open_slots(master: str, routes: Iterable[Route]) -> str:
     ('local[1]', 'spark://host:7077')
     """
     found = _LOCAL.fullmatch(master)
-    needed = sum(map(stays_open, routes))
+    needed = sum(map(open_tasks, routes))
     if found is None or not needed:
         return master
     slots = _cores() if found[1] == "*" else int(found[1] or 1)

@@ -22,9 +22,9 @@ from turnout.nats.protocol.errors import StreamNotFoundError, StreamReplacedErro
 from turnout.nats.protocol.identity import StreamIdentity
 from turnout.nats.wire import Connection, Publisher, create_stream, delete_stream, stream_info
 from turnout.records.listed import as_batch
+from turnout.runtime.nats.open_reader import opened
 from turnout.runtime.nats.source import SourceOptions
 from turnout.runtime.offsets import identity_in
-from turnout.runtime.open_task import opened
 from turnout.spark.formats.nats.source import NatsReader
 from turnout.spark.formats.nats.stream import NatsStreamReader
 

@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from turnout.errors import ConfigError, ConnectionLostError, StreamError
 from turnout.kafka.admin import KafkaAdmin
 from turnout.kafka.control import CONFIG, PARTITIONS
+from turnout.kafka.group import GroupProgress
 from turnout.routes.endpoints import KafkaSink, KafkaSource
 from turnout.runtime.endpoints.kafka.history import no_single_offset, offsets_by_topic
 from turnout.runtime.kafka.publisher import KafkaLimits, KafkaSinkOptions
@@ -41,8 +42,22 @@ class KafkaEndpoint(SparkEndpoint):
     endpoint: KafkaSource | KafkaSink
     reads_splits: ClassVar[bool] = True
     publishes: ClassVar[bool] = True
+    opens_splits: ClassVar[bool] = True
+    open_by_partition: ClassVar[bool] = True
 
     # Source
+
+    @property
+    def stays_open(self) -> bool:  # type: ignore[override]
+        """True if nothing bounds a micro-batch."""
+        source = self.endpoint
+        return isinstance(source, KafkaSource) and (source.max_records_per_trigger, source.end) == (None, None)
+
+    @property
+    def open_tasks(self) -> int:  # type: ignore[override]
+        """Tasks that the source names, at most one for each partition; one if it names none."""
+        source = self.endpoint
+        return (source.partitions if isinstance(source, KafkaSource) else None) or 1
 
     def read(self, spark: SparkSession, options: ReadOptions) -> DataFrame:
         """Return the splits of the topics."""
@@ -53,10 +68,19 @@ class KafkaEndpoint(SparkEndpoint):
             poll_wait=float(waits),
             pause_file=options.pause_file,
             revisions_url=options.more.get("revisionsUrl"),
+            open_splits=options.more.get("openSplits"),
+            stays_open=options.more.get("staysOpen") == "true",
             stage=options.stage,
         )
         _tell_ignored(settings.client.ignored)
         return _splits(spark, settings, streaming=True)
+
+    def group_progress(self) -> GroupProgress | None:
+        """Return the group that the source names."""
+        source = self.endpoint
+        if not isinstance(source, KafkaSource) or source.commit_group is None:
+            return None
+        return GroupProgress(source.client, source.commit_group)
 
     def recorded(self, spark: SparkSession, span: RecordSpan) -> DataFrame:
         """Return the splits of a span."""

@@ -7,8 +7,9 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import ClassVar, Final, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -26,7 +27,8 @@ from turnout.kafka.clients import NOT_FOUND
 from turnout.kafka.reader import LastRecord, LastRecords, PartitionRange, RangeReader, check_topic, other_record
 from turnout.records.headers import as_type
 from turnout.records.listed import TOPIC_ID
-from turnout.runtime.driver import AskedRevisions
+from turnout.runtime.driver import AskedRevisions, ask_plan
+from turnout.runtime.kafka.open_reader import opened
 from turnout.runtime.kafka.publisher import KafkaSinkOptions
 from turnout.runtime.kafka.source import (
     KafkaOffsets,
@@ -41,11 +43,47 @@ from turnout.runtime.kafka.source import (
     records_to_compare,
     resolved,
 )
-from turnout.runtime.offsets import WARNING
+from turnout.runtime.offsets import WARNING, Backlog
+from turnout.runtime.open_splits import Plan
+from turnout.runtime.open_task import OpensRecords
 from turnout.runtime.splits import SPLIT_COLUMNS, decoded, task_rows
 from turnout.spark.map_in_arrow import map_in_arrow
 
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class KafkaOpenSplit(InputPartition):
+    """Partitions from their positions on, which one task reads until it gets a request to stop.
+
+    Attributes:
+        start: the first positions, unless the driver knows those of an earlier task.
+        number: number of the split, among the open ones of a checkpoint.
+        group: number of the first split of the same micro-batch.
+        topics: number of partitions of each topic of the source: another number ends the split.
+        revision: revision of the subscriptions at the beginning; None without.
+    """
+
+    start: JsonObject
+    number: int
+    group: int
+    topics: Mapping[str, int]
+    revision: int | None = None
+
+    time: ClassVar[None] = None
+
+    def __repr__(self) -> str:
+        names = [f"{topic}:{number}" for topic, number in sorted(KafkaOffsets.of_json(self.start).next_offsets())]
+        return f"open {self.number}: {', '.join(names)}"
+
+    @property
+    def label(self) -> str:
+        """The partitions."""
+        return repr(self)
+
+    def opens(self, options: KafkaSourceOptions) -> OpensRecords:
+        """Return what opens the partitions."""
+        return partial(opened, options, self.topics)
 
 
 @dataclass(frozen=True)
@@ -71,7 +109,7 @@ class KafkaSplit(InputPartition):
 def rows_of(options: KafkaSourceOptions, part: InputPartition) -> Iterator[pa.RecordBatch]:
     """Yield the rows that Spark gets for one of its partitions: its split, or the counts of the stage that reads it."""
     # Spark makes an InputPartition of its own where a reader plans none.
-    is_empty = not isinstance(part, KafkaSplit) or part.span is None
+    is_empty = not isinstance(part, KafkaOpenSplit) and (not isinstance(part, KafkaSplit) or part.span is None)
     yield from task_rows(replace(options, stage=None), None if is_empty else part, options.stage)
 
 
@@ -166,6 +204,7 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: NextOffsets | None = None
         self._latest: JsonObject | None = None
         self._reported: dict[str, None] = {}
+        self._backlog = Backlog()
         self._revisions = AskedRevisions(options.revisions_url) if options.revisions_url else None
 
     def __getstate__(self) -> dict[str, object]:
@@ -201,18 +240,27 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Raises:
             StreamError: unread records, or a topic, were deleted, and ``failOnDataLoss`` is on.
         """
-        before = KafkaOffsets.of_json(start)
-        deadline = time.monotonic() + (self._options.poll_wait if self._target is None else 0)
+        planned_before = KafkaOffsets.of_json(start)
+        before, plan = self._reached(planned_before)
+        was_open = planned_before.open is not None
+        opens = plan is not None and plan.opens and self._target is None
+        # An open split waits for records itself, and the position that one has reached is committed at once.
+        waits = self._target is None and not (opens or was_open)
+        deadline = time.monotonic() + (self._options.poll_wait if waits else 0)
         while True:
             if self._options.pause_file and Path(self._options.pause_file).exists():
-                return start
+                # The offset left by a stop has the position of the run.
+                return replace(before, begins=before.next, open=None).to_json() if was_open else start
             infos = self._query(self._topics)
             ends = self._ends(infos)
             self._latest = by_topic({name: end.next for name, end in ends.items()})
             next_offsets = self._next_offsets(before, infos, ends)
             tops = self._tops(next_offsets, ends)
-            if any(top > next_offsets[name] for name, top in tops.items()):
-                return self._end(start, before, next_offsets, tops, infos, limit)
+            waiting = sum(max(0, top - next_offsets[name]) for name, top in tops.items())
+            if opens and plan is not None and next_offsets and not self._backlog.is_large(waiting):
+                return self._opened(before, next_offsets, infos, plan)
+            if was_open or any(top > next_offsets[name] for name, top in tops.items()):
+                return self._end(start, before, next_offsets, tops, infos, limit, is_first=was_open)
             if time.monotonic() > deadline:
                 # Spark compares texts; changes without records are detected again.
                 return start
@@ -233,10 +281,24 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: JsonObject, end: JsonObject) -> Sequence[InputPartition]:
         """Return the splits between two offsets: for a micro-batch that is done again, the same as before."""
         stop = KafkaOffsets.of_json(end)
+        if stop.open is not None:
+            return self._open_splits(stop) or [KafkaSplit(None)]
         begins = KafkaOffsets.of_json(start).next_offsets() | KafkaOffsets(stop.begins).next_offsets()
         revision = self._revision(stop)
         spans = planned(begins, stop, stop.splits or self._options.partitions)
         return [KafkaSplit(span, revision) for span in spans] or [KafkaSplit(None)]
+
+    def _open_splits(self, beginning: KafkaOffsets) -> list[InputPartition]:
+        """Return the open splits of an offset; none if this run has no driver for them, which reads them again."""
+        if beginning.open is None or self._options.open_splits is None:
+            return []
+        topics, revision = {name: len(numbers) for name, numbers in beginning.next.items()}, self._revision(beginning)
+        return [
+            KafkaOpenSplit(
+                beginning.of_split(index).to_json(), beginning.open + index, beginning.open, topics, revision
+            )
+            for index in range(beginning.splits or 1)
+        ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield a split as a row, or the counts of the stage that reads it."""
@@ -318,6 +380,32 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # The next micro-batch
 
+    def _reached(self, before: KafkaOffsets) -> tuple[KafkaOffsets, Plan | None]:
+        """Return the offset with the positions that its open splits have reached, and the driver's plan."""
+        address = self._options.open_splits
+        if address is None or (before.open is None and not self._options.stays_open):
+            return before, None
+        numbers = [None] if before.open is None else range(before.open, before.open + (before.splits or 1))
+        for number in numbers:
+            plan = ask_plan(address, number)
+            before = before.reached(plan.next)
+        return before, plan if self._options.stays_open else replace(plan, opens=False)
+
+    def _opened(
+        self, before: KafkaOffsets, next_offsets: NextOffsets, infos: Mapping[str, TopicInfo], plan: Plan
+    ) -> JsonObject:
+        """Return the offset of the next open splits, which begin where the last ones have ended."""
+        ids, unmoved = _ids(infos), next_offsets.items() & before.next_offsets().items()
+        return KafkaOffsets(
+            by_topic(next_offsets),
+            ids,
+            splits=min(plan.tasks, len(next_offsets)),
+            revision=None if self._revisions is None else self._revisions.newest(),
+            identified=before.identified_among(ids),
+            last={name: before.last[name] for name, _ in unmoved if name in before.last},
+            open=plan.number,
+        ).to_json()
+
     def _tops(self, next_offsets: NextOffsets, ends: Mapping[TopicPartition, PartitionEnds]) -> NextOffsets:
         tops = {name: end.next for name, end in ends.items()}
         if self._target is None:
@@ -333,11 +421,15 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         tops: NextOffsets,
         infos: Mapping[str, TopicInfo],
         limit: ReadLimit,
+        *,
+        is_first: bool = False,
     ) -> JsonObject:
         most = None if isinstance(limit, ReadAllAvailable) else self._options.max_records
-        # No checkpoint has the place where a query begins. One that dies in this micro-batch does it again from here.
-        former_offsets = {} if start == self._initial else before.next_offsets()
-        begins = {name: at for name, at in next_offsets.items() if former_offsets.get(name) != at}
+        # No checkpoint has the place where a query begins, or an open split has ended. A run that dies in this
+        # micro-batch does it again from here.
+        former_offsets = before.next_offsets()
+        is_first = is_first or start == self._initial
+        begins = {name: at for name, at in next_offsets.items() if is_first or former_offsets.get(name) != at}
         ids = _ids(infos)
         bounded = admitted(next_offsets, tops, most)
         moved = {name: at for name, at in bounded.next_offsets().items() if at > next_offsets[name]}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Self
 
 import pyarrow as pa
@@ -23,9 +24,11 @@ from turnout.nats.wire.read_strategy import BY_SEQUENCE, ONE_CONSUMER, WHOLE_STR
 from turnout.nats.wire.records import SCHEMA
 from turnout.nats.wire.rows import with_stream
 from turnout.records.listed import STREAM_ID
+from turnout.runtime.nats.open_reader import opened
 from turnout.runtime.nats.source import SourceOptions
 from turnout.runtime.nats.stream import LossWatch, until_replaced
-from turnout.runtime.splits import even_spans, splits_of, task_rows
+from turnout.runtime.open_task import OpensRecords
+from turnout.runtime.splits import even_spans, task_rows
 
 
 @dataclass(frozen=True)
@@ -90,6 +93,15 @@ class OpenSplit(InputPartition):
     def label(self) -> str:
         """The stream, with its identity if it is known."""
         return self.stream if self.identity is None else self.identity.label(self.stream)
+
+    @property
+    def group(self) -> int:
+        """The number: a stream is the only split of its micro-batch."""
+        return self.number
+
+    def opens(self, options: SourceOptions) -> OpensRecords:
+        """Return what opens the stream."""
+        return partial(opened, options, self.stream, identity=self.identity)
 
 
 def planned(splits: Sequence[Split], connection: Connection, filters: Sequence[str]) -> list[Split]:
@@ -308,8 +320,3 @@ class Rows:
             freeze_gc()
             for batch in SplitReader(self.options, split).batches():
                 yield self.columns.of(batch, split)
-
-
-def open_split_of(rows: pa.RecordBatch) -> tuple[SourceOptions, OpenSplit] | None:
-    """Return the open split of rows that have one only, with its read strategy; None without one."""
-    return next(((options, part) for options, part in splits_of(rows) if isinstance(part, OpenSplit)), None)

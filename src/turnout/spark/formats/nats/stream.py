@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -210,7 +210,7 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return Position(StreamIdentity.of(state.created), first)
         identity = identity_in(start, stream) or StreamIdentity.adopted(state.created)
         if plan is not None and plan.next is not None and number_in(start, stream) is not None:
-            return Position(identity, plan.next, plan.time)
+            return Position(identity, cast("int", plan.next), plan.time)
         return Position(identity, int(start[stream]), time_in(start, stream))
 
     def _checked(self, stream: str, position: Position, state: StoredSequences) -> Position:

@@ -1,0 +1,111 @@
+"""Reader of an open split of Kafka's partitions."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from typing import Any, ClassVar, cast
+
+import pyarrow as pa
+
+from turnout.errors import ConnectionLostError
+from turnout.kafka.admin import KafkaAdmin
+from turnout.kafka.follower import RETRY_SECONDS, PartitionFollower
+from turnout.records.listed import TOPIC_ID
+from turnout.records.types import ArrowBatch
+from turnout.runtime.kafka.source import KafkaOffsets, KafkaSourceOptions, by_topic
+from turnout.runtime.open_splits import OpenPosition
+
+
+class KafkaOpenReader(PartitionFollower):
+    """Records of some partitions as they arrive; see `turnout.runtime.open_task.OpenRecords`.
+
+    Where it ends, the driver, which plans the next split, finds the same, and reports what is lost.
+
+    Args:
+        options: options of the source.
+        topics: number of partitions of each of its topics.
+        start: where to begin.
+        admin: for questions about the topics.
+        seconds: the longest wait.
+    """
+
+    time: ClassVar[None] = None
+
+    def __init__(
+        self,
+        options: KafkaSourceOptions,
+        topics: Mapping[str, int],
+        start: KafkaOffsets,
+        admin: KafkaAdmin,
+        seconds: float,
+    ) -> None:
+        super().__init__(options.client, admin, start.next_offsets(), start.last, seconds)
+        self._options = options
+        self._topics = topics
+        self._start = start
+
+    @property
+    def next(self) -> OpenPosition:
+        """The next offsets, with the ids of their topics and the last record before each."""
+        return replace(self._start, next=by_topic(self.offsets), last=self.last).to_json()
+
+    def check(self) -> bool:
+        """Return False if a topic is gone or another one, or has other partitions than the driver has planned.
+
+        Raises:
+            StreamError: the topics may not be described.
+            ConnectionLostError: no broker answers for ``patience`` seconds.
+        """
+        deadline = time.monotonic() + self._options.client.patience
+        while True:
+            try:
+                infos = self._options.found_topics(self._admin)
+                break
+            except ConnectionLostError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(RETRY_SECONDS)
+        ids = self._start.ids
+        is_planned = {name: len(info.partitions) for name, info in infos.items()} == self._topics and all(
+            ids.get(name, info.id) == info.id for name, info in infos.items()
+        )
+        self.has_ended = self.has_ended or not is_planned
+        return is_planned
+
+    def _columns(self, records: list[Any]) -> ArrowBatch:
+        batch = super()._columns(records)
+        if not self._start.identified:
+            return batch
+        ids = {name: self._start.ids.get(name) for name in self._start.identified}
+        return batch.append_column(
+            TOPIC_ID, pa.array([ids.get(name) for name in batch.column("topic").to_pylist()], pa.string())
+        )
+
+
+@contextmanager
+def opened(
+    options: KafkaSourceOptions,
+    topics: Mapping[str, int],
+    start: OpenPosition,
+    _calls: socket.socket,
+    seconds: float,
+    _time: int | None = None,
+) -> Iterator[KafkaOpenReader]:
+    """Open the reader of a split.
+
+    Args:
+        options: how the source is read.
+        topics: number of partitions of each topic of the source.
+        start: the first offsets.
+        seconds: the longest wait.
+    """
+    position = KafkaOffsets.of_json(cast("dict[str, Any]", start))
+    with (
+        KafkaAdmin(options.client) as admin,
+        closing(KafkaOpenReader(options, topics, position, admin, seconds)) as one,
+    ):
+        yield one
