@@ -147,9 +147,9 @@ def test_the_chain_of_the_page_on_transforms() -> None:
 
 
 def test_the_routes_of_the_page_on_kafka(tmp_path: Path) -> None:
-    """They are read as routes, the second one with a file of authorities."""
+    """They are read as routes, the last one with a file of authorities."""
     authorities = tmp_path / "ca.pem"
     authorities.write_text("-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n", encoding="utf-8")
     texts = [block.text.replace("/etc/kafka/ca.pem", str(authorities)) for block in blocks("kafka.md", "yaml")]
 
-    assert [Route.parse(text, {}).name for text in texts] == ["orders", "secured"]
+    assert [Route.parse(text, {}).name for text in texts] == ["orders", "fast", "secured"]
