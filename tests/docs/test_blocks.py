@@ -62,6 +62,10 @@ NOT_RUN = {
     ("receiving.md", "js"): "needs packages of its own; the client is NATS's",
     ("receiving.md", "sh"): "programs of NATS and Kafka",
     ("routes.md", "console"): "the state of somebody's server; tests/cli/test_check.py has each of its lines",
+    (
+        "scheduled.md",
+        "console",
+    ): "somebody's server; tests/delivery/test_scheduled.py runs these commands",
     ("server.md", "console"): "does not end; tests/server starts it",
     ("start.md", "console"): "asks somebody's stream; tests/cli/test_new.py does the same to one of its own",
 }
@@ -82,6 +86,7 @@ HERE = {
     ("from-sigma.md", "yaml"),
     ("kafka.md", "yaml"),
     ("routes.md", "yaml"),
+    ("scheduled.md", "yaml"),
     ("server.md", "sh"),
     ("server.md", "yaml"),
     ("transforms.md", "yaml"),

@@ -12,6 +12,7 @@ from turnout.routes import Route
 from turnout.routes.document import DeadLetterPart, ErrorsPart, RouteDocument, SubscriptionsPart, TriggerPart
 from turnout.routes.endpoints import FileSink, FileSource, KafkaSink, KafkaSource, NatsSink, NatsSource, Part
 from turnout.routes.loss_limits import HealthPart
+from turnout.routes.scheduled import ScheduledPart
 from turnout.routes.webhooks import WebhookEndpoint, WebhooksPart
 
 ROUTES = {block.text.partition("\n")[0].split()[1]: block.text for block in blocks("complete-route.md", "yml")}
@@ -49,6 +50,7 @@ def keys(text: str, *path: str) -> set[str]:
         (DeadLetterPart, [("complete-nats", "deadLetter")]),
         (ErrorsPart, [("complete-nats", "errors")]),
         (TriggerPart, [("complete-nats", "trigger")]),
+        (ScheduledPart, [("complete-nats", "scheduled")]),
         (WebhooksPart, [("complete-nats", "webhooks")]),
         (WebhookEndpoint, [("complete-nats", "webhooks", "endpoints", "billing")]),
         (HealthPart, [("complete-nats", "health")]),

@@ -230,7 +230,7 @@ def test_the_end_waits_no_longer_than_its_limit(
         assert deliveries._running["hooks"].work.join(30)
 
     assert "route hooks: its dispatcher has not ended in 0 s and is left" in caplog.text
-    assert "posted again after the next start" in caplog.text
+    assert "delivered again after the next start" in caplog.text
 
 
 def test_a_bug_of_the_look_is_survived() -> None:

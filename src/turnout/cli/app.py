@@ -75,6 +75,7 @@ COMMANDS: Final[Mapping[str, CommandEntry]] = {
         ("replay", _INVESTIGATE, "history.replay.replay",
          "Deliver a route's history again; continue an interrupted replay."),
         ("run", _RUN, "run.run", "Run a route against its servers, continuing from its checkpoint."),
+        ("scheduled", _RUN, "scheduled.scheduled", "Publish, count and cancel messages that are delivered later."),
         ("schema", _START, "check.schema",
          "Print the JSON Schema of route files, of their tests or of a server's settings, with installed plug-ins."),
         ("serve", _RUN, "serve.serve",

@@ -189,6 +189,8 @@ class _Probing:
             yield from self._of_sink(f"sink {name}".strip(), sink, number)
         if route.webhooks is not None:
             yield self._attempt("webhooks", self._webhooks)
+        if route.scheduled is not None and route.scheduled.stream is not None:
+            yield self._attempt("scheduled", self._delay_stream)
 
     def _attempt(self, name: str, work: Callable[[], str]) -> Probed:
         try:
@@ -230,7 +232,7 @@ class _Probing:
             named = list(self.route.sinks)
             at = named.index(sink) if colon and sink in named else 0
             topics |= {topic if colon and sink in named else self.route.dead_letter.topic} if at == number else set()
-        return {topic for topic in topics if not self._is_delivery(topic, number)}
+        return {topic for topic in topics if not self._is_delivery(topic, number) and not self._waits(topic)}
 
     def _is_delivery(self, topic: str, number: int) -> bool:
         """Return True for a delivery to a webhook, whose stream or topic a run makes unless it exists."""
@@ -238,6 +240,20 @@ class _Probing:
         if webhooks is None or number != webhooks.sink_index(list(self.route.sinks)):
             return False
         return topic.startswith(f"{webhooks.subject}.")
+
+    def _waits(self, topic: str) -> bool:
+        """Return True for a message in the delay stream, which a run makes unless it exists."""
+        part = self.route.scheduled
+        return part is not None and part.stream is not None and topic.startswith(f"{part.subject}.")
+
+    def _delay_stream(self) -> str:
+        """Ask what a run asks before its first delivery, and create nothing."""
+        from turnout.runtime.preflight import make_delay_stream
+
+        assert self.route.scheduled is not None
+        missing = make_delay_stream(self.route, create=False)
+        name = self.route.scheduled.stream
+        return f"a run makes the delay stream {name}" if missing else f"the stream {name} keeps messages that wait"
 
     def _webhooks(self) -> str:
         """Ask what a run asks before its first delivery, and create nothing."""

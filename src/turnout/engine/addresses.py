@@ -5,7 +5,7 @@ Which subjects and topics a subscription may name: `turnout.subjects.pattern.Rig
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from turnout.routes import Route
@@ -14,6 +14,7 @@ from turnout.routes.reader import DEFAULT_SINK
 from turnout.subjects.pattern import Rights, SourceIndex
 from turnout.subjects.tokens import MAX_BYTES
 from turnout.subscriptions.destinations import FEED, problem_of
+from turnout.subscriptions.timing import Timing, split_timing
 from turnout.subscriptions.webhooks import delivery_subject, is_url, is_webhook, webhook_problem
 
 FEED_ALONE: Final = -1
@@ -32,12 +33,14 @@ class Address:
         topic: its name in the sink.
         problem: why nothing can be sent there; None where something can.
         webhook: endpoint of a delivery, whose topic depends on the subscription; None for other destinations.
+        timing: time of its messages; None if they are delivered at once.
     """
 
     sink: int
     topic: str | None
     problem: str | None = None
     webhook: str | None = None
+    timing: Timing | None = None
 
 
 class Addresses:
@@ -51,7 +54,10 @@ class Addresses:
         self.sinks = list(route.sinks)
         self.named = self.sinks != [DEFAULT_SINK]
         self._webhooks = route.webhooks
-        self.renames = self.named or route.webhooks is not None
+        self._scheduled = route.scheduled
+        self._at_once = route.at_once
+        self.schedules = route.scheduled is not None
+        self.renames = self.named or route.webhooks is not None or self.schedules
         self._has_feeds = route.subscriptions is not None and route.subscriptions.feeds
         self._endpoints = list(route.sinks.values())
         self._rights = [
@@ -75,8 +81,11 @@ class Addresses:
                 address = Address(0 if problem else FEED_ALONE, None, problem)
             elif is_url(destination) or (self._webhooks is not None and is_webhook(destination)):
                 address = self._webhook(destination, problem or webhook_problem(destination))
+            elif problem:
+                address = Address(0, destination, problem)
             else:
-                address = Address(0, destination, problem) if problem else self._resolved(destination)
+                target, timing, _ = split_timing(destination)
+                address = self._timed(self._resolved(target), timing)
             self._destinations[destination] = address
         return address
 
@@ -105,8 +114,30 @@ class Addresses:
         if address is None:
             if len(self._topics) > _REMEMBERED:
                 self._topics.clear()
-            address = self._topics[topic] = self._resolved(topic)
+            address = self._topics[topic] = self._timed(self._resolved(topic), None)
         return address
+
+    def _timed(self, address: Address, timing: Timing | None) -> Address:
+        """Return an address with a time of its own, or that of its sink."""
+        sink, scheduled = self._endpoints[address.sink], self._scheduled
+        chosen = timing or sink.timing
+        if self._at_once or chosen is None:
+            return address
+        problem = address.problem
+        if scheduled is None:
+            problem = problem or "has a time, and the route no scheduled block"
+        elif not sink.can_wait or (scheduled.stream is None and sink.format != "nats"):
+            cure = f"needs a sink of format nats or scheduled.stream, found {sink.format}"
+            problem = problem or f"has a time, and {cure}"
+        else:
+            name = scheduled.sink_name(
+                {name: end.format for name, end in zip(self.sinks, self._endpoints, strict=True)}
+            )
+            holder = address.sink if scheduled.stream is None or name is None else self.sinks.index(name)
+            own = self._rights[holder].own
+            if own is not None and own(f"{scheduled.subject}.x.x"):
+                problem = problem or f"would wait below {scheduled.subject}, which the route itself reads"
+        return replace(address, timing=chosen, problem=problem)
 
     def split(self, text: str) -> tuple[int, str]:
         """Return the index of the sink that a text names, and the topic; index 0 for a text without a sink name."""
@@ -136,6 +167,8 @@ class Addresses:
             problem = "is not allowed: the route's dead letters go there, and nothing else"
         if problem is None and not is_delivery and self._takes_deliveries(index, topic):
             problem = "is not allowed: deliveries to webhooks go there, and nothing else"
+        if problem is None and self._takes_waiting(sink, topic):
+            problem = "is not allowed: messages that are delivered later wait there, and nothing else"
         problem = problem or rights.refusal(topic)
         stored = self._stored[index]
         if problem is None and not is_key and stored is not None and stored.first(topic, topic.split(".")) is None:
@@ -152,6 +185,10 @@ class Addresses:
         if not is_topic and not topic.startswith((f"{webhooks.subject}.", f"{webhooks.dead_subject}.")):
             return False
         return sink is self._endpoints[index] or sink.shares_letters_with(self._endpoints[index])
+
+    def _takes_waiting(self, sink: Sink, topic: str) -> bool:
+        """Return True if a message there could pass for one that waits."""
+        return self._scheduled is not None and sink.format == "nats" and topic.startswith(f"{self._scheduled.subject}.")
 
     def _takes_dead_letters(self, sink: Sink, topic: str) -> bool:
         """Return True if a message there could pass for one of the route's dead letters."""

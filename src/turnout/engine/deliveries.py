@@ -16,8 +16,10 @@ from turnout.records.types import RowIds, Strings
 from turnout.subjects.arrays import chained
 
 if TYPE_CHECKING:
+    from turnout.engine.scheduling import Due
     from turnout.subscriptions import index as _index
     from turnout.subscriptions.index import Index
+    from turnout.subscriptions.timing import Timing
 
 NO_SUBSCRIPTION: Final = -1
 """Instead of a subscription's number: the record keeps its own topic."""
@@ -80,6 +82,8 @@ class OutgoingDeliveries:
         problems: index → reason why it cannot be delivered.
         bodies: number of each message's own body among the batch's projections, -1 for the record's value; None where
             all have that.
+        timings: time of each message, None for one that is delivered at once; None where all are.
+        due: when each is due, once that is computed; None where all are at once.
     """
 
     rows: RowIds
@@ -90,6 +94,8 @@ class OutgoingDeliveries:
     destinations: RowIds
     problems: dict[int, str]
     bodies: RowIds | None = None
+    timings: Sequence[Timing | None] | None = None
+    due: Due | None = None
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -105,6 +111,8 @@ class OutgoingDeliveries:
             self.destinations[indices],
             {},
             None if self.bodies is None else self.bodies[indices],
+            None if self.timings is None else [self.timings[index] for index in indices.tolist()],
+            None if self.due is None else self.due.take(indices),
         )
 
     def sendable(self) -> Self:
@@ -136,6 +144,7 @@ class OutgoingDeliveries:
             np.concatenate([self.subscriptions, others.subscriptions]),
             np.concatenate([self.destinations, others.destinations]),
             {},
+            timings=None if self.timings is others.timings is None else [*_timings(self), *_timings(others)],
         ).take(order)
         moved = {int(back[index]): problem for index, problem in self.problems.items()}
         moved |= {int(back[len(self) + index]): problem for index, problem in others.problems.items()}
@@ -145,6 +154,10 @@ class OutgoingDeliveries:
 
 def _sinks(deliveries: OutgoingDeliveries) -> NDArray[np.int8]:
     return np.zeros(len(deliveries), np.int8) if deliveries.sinks is None else deliveries.sinks
+
+
+def _timings(deliveries: OutgoingDeliveries) -> Sequence[Timing | None]:
+    return [None] * len(deliveries) if deliveries.timings is None else deliveries.timings
 
 
 class Fanout:
@@ -181,9 +194,11 @@ class Fanout:
             numbers = distinct.tolist()
         self._learn(sent, numbers, first)
         suffixes = _taken([self._suffixes[number] for number in numbers], pair_codes)
-        sinks = None
+        sinks = timings = None
         if self._addresses.renames:
             known = [self._known[number] for number in numbers]
+            if self._addresses.schedules:
+                timings = [known[code].timing for code in pair_codes.tolist()]
             topics = _taken([address.topic for address in known], pair_codes)
             sinks = np.array([address.sink for address in known], np.int8)[pair_codes]
         elif len(pairs) <= _MAX_LISTED_DELIVERIES:
@@ -201,6 +216,7 @@ class Fanout:
             sent.subscriptions,
             sent.destinations,
             self._problems(numbers, pair_codes),
+            timings=timings,
         )
 
     def _learn(self, sent: _index.Deliveries, numbers: list[int], first: NDArray[np.intp]) -> None:
@@ -264,7 +280,9 @@ class OwnTopics:
         self._learn(set(topics))
         no_subscriptions = np.full(len(rows), NO_SUBSCRIPTION, np.int64)
         suffixes = [None if topic is None else self._suffixes[topic] for topic in topics]
-        texts, sinks = topics, None
+        texts, sinks, timings = topics, None, None
+        if self._addresses.schedules:
+            timings = [self._addresses.of_topic(topic).timing for topic in topics]
         if self._addresses.named:
             addresses = [self._addresses.of_topic(topic) for topic in topics]
             texts = [address.topic for address in addresses]
@@ -280,6 +298,7 @@ class OwnTopics:
             no_subscriptions,
             no_subscriptions,
             problems,
+            timings=timings,
         )
 
     def _learn(self, topics: set[str | None]) -> None:

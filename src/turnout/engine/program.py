@@ -34,6 +34,7 @@ from turnout.engine.reading import Consumed, SourceRules, batch_of
 from turnout.engine.rejection import Rejection, rejected_deliveries
 from turnout.engine.replay import Replay, Where
 from turnout.engine.result import Result, Sent
+from turnout.engine.scheduling import Scheduler
 from turnout.engine.trace import BatchOutcome, Trace, Watch, traced
 from turnout.engine.unfit_headers import HeaderRules
 from turnout.engine.writing import Outgoing, Writer
@@ -95,6 +96,7 @@ class Program:
         self.header_rules = HeaderRules(route)
         self.writer = Writer(route, self.header_rules, self.key, self.value)
         self.lineage = LineageHeaders(route)
+        self.scheduler = Scheduler(route)
         # Two revisions are in use while the next micro-batch begins.
         self._fanouts = LruCache[int, Fanout](2)
         # With subscriptions, an unmatched record is sent under its own topic.
@@ -273,6 +275,7 @@ class Program:
     ) -> tuple[Result, BatchOutcome]:
         route = self.route
         deliveries, projections = project(records, deliveries, index)
+        deliveries = self.scheduler.schedule(records, consumed, deliveries)
         undeliverable = rejected_deliveries(route, records.topics, index, deliveries, deliveries.problems)
         deliveries = deliveries.sendable()
         outgoing = self.writer.written_for(records, deliveries, repeated=index is not None)
@@ -335,6 +338,7 @@ class Program:
         first = outgoing[0]
         listed, headers = consumed.source, first.header_pairs
         is_special = self.replay is not None or self.lineage.enabled or self.writer.needs_keys
+        is_special = is_special or deliveries.due is not None
         if is_special or len(outgoing) > 1 or deliveries.sinks is not None or deliveries.bodies is not None:
             return make()
         if not isinstance(listed, ListedRecords) or isinstance(headers, pa.Array):
@@ -399,7 +403,7 @@ class Program:
             messages = self.lineage.added(
                 messages, np.array(rows, np.int64), consumed, None if index is None else index.revision
             )
-        return messages
+        return self.scheduler.waiting(messages, deliveries)
 
 
 _UNWATCHED = Watch()

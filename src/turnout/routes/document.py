@@ -13,6 +13,7 @@ from turnout.base.untrusted import JsonObject
 from turnout.records.field_paths import is_prefix, kind_problem, parse_path
 from turnout.routes.endpoints import AnySink, AnySource, Part
 from turnout.routes.loss_limits import HealthPart
+from turnout.routes.scheduled import ScheduledPart
 from turnout.routes.values import StoreUrl, interval
 from turnout.routes.webhooks import WebhooksPart
 from turnout.transforms import ErrorPolicy
@@ -167,6 +168,7 @@ class RouteDocument(Part):
         sink: sink of the messages.
         sinks: name → sink; a destination ``name:topic`` chooses one, others go to the first.
         webhooks: how messages for HTTP endpoints are stored, and delivered by ``turnout deliver``.
+        scheduled: where messages wait that are delivered later.
         dead_letter: destination of failed records.
         errors: effect of a failing record on the run.
         trigger: when micro-batches start; as soon as there are records if not given.
@@ -188,6 +190,7 @@ class RouteDocument(Part):
     sink: AnySink | None = None
     sinks: dict[str, AnySink] | None = None
     webhooks: WebhooksPart | None = None
+    scheduled: ScheduledPart | None = None
     dead_letter: DeadLetterPart | None = None
     errors: ErrorsPart | None = None
     trigger: TriggerPart = Field(default_factory=TriggerPart)

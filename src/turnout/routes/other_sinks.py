@@ -38,7 +38,9 @@ def with_sink(route: Route, sink_or_name: str | Sink) -> Route:
         sink = _parsed(sink_or_name, route) if isinstance(sink_or_name, str) else sink_or_name
         formats = _formats(sink, route)
     names = dict.fromkeys(route.sinks)
-    return replace(route, sinks=dict.fromkeys(names, sink), written=dict.fromkeys(names, formats))
+    # It is not the sink in which messages of the route wait.
+    sinks, written = dict.fromkeys(names, sink), dict.fromkeys(names, formats)
+    return replace(route, sinks=sinks, written=written, at_once=True)
 
 
 def _formats(sink: Sink, route: Route) -> WrittenFormats:

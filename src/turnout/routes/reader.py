@@ -24,6 +24,7 @@ from turnout.routes.files import FileNames
 from turnout.routes.includes import mappings_of, transforms_of
 from turnout.routes.line_numbers import Document, Path, dotted, line_of
 from turnout.routes.mistakes import from_validation
+from turnout.routes.scheduled import ScheduledPart
 from turnout.routes.spark_names import intended_property
 from turnout.routes.variables import Variables
 from turnout.routes.webhooks import WebhooksPart
@@ -114,6 +115,7 @@ class RouteReader:
         self._dead_letter(checked)
         self._feeds(checked)
         self._webhooks(checked)
+        scheduled = self._scheduled(checked)
         self._transactions(checked)
         self._spark(checked)
         sinks = checked.sinks if checked.sinks is not None else {DEFAULT_SINK: checked.sink}
@@ -124,8 +126,11 @@ class RouteReader:
             value=value.format,
             chain=replace(chain, errors=checked.errors.policy(chain.errors)) if checked.errors else chain,
             mappings=table,
-            sinks=_with_deliveries(
-                {name: files.endpoint(sink) for name, sink in sinks.items() if sink is not None}, checked.webhooks
+            sinks=_with_schedules(
+                _with_deliveries(
+                    {name: files.endpoint(sink) for name, sink in sinks.items() if sink is not None}, checked.webhooks
+                ),
+                scheduled,
             ),
             written=written.sinks,
             webhook_format=written.webhooks,
@@ -133,6 +138,7 @@ class RouteReader:
             subscriptions=files.subscriptions(checked.subscriptions),
             unmatched=checked.unmatched or "drop",
             webhooks=checked.webhooks,
+            scheduled=scheduled,
             dead_letter=checked.dead_letter or _connectors_dead_letter(chain.errors),
             trigger=checked.trigger,
             health=checked.health,
@@ -355,6 +361,39 @@ class RouteReader:
         if checked.subscriptions is None:
             self.add(("webhooks",), "needs subscriptions, whose destinations are webhooks")
 
+    def _scheduled(self, checked: RouteDocument) -> ScheduledPart | None:
+        """Check that messages that are delivered later have a place to wait; None if there are none."""
+        given: Mapping[str, Sink | None] = checked.sinks or {DEFAULT_SINK: checked.sink}
+        sinks = {name: sink for name, sink in given.items() if sink is not None}
+        timed = [name for name, sink in sinks.items() if sink.timing is not None]
+        part = checked.scheduled or (ScheduledPart() if timed else None)
+        if part is None:
+            return None
+        formats = {name: sink.format for name, sink in sinks.items()}
+        if part.stream is not None:
+            name = part.sink_name(formats)
+            if name is None:
+                self.add(("scheduled", "sink"), "needs a sink of format nats, which has the delay stream")
+            elif not sinks[name].with_ids:
+                self.add(("scheduled", "stream"), "needs a sink that stores each message once, found messageId: none")
+            self.notes.append(
+                f"scheduled: messages wait in the stream {part.stream} until `turnout scheduled run` or a server "
+                "publishes them"
+            )
+            return part
+        if part.sink is not None:
+            self.add(("scheduled", "sink"), "has no effect without stream, the name of the delay stream")
+        for name in timed:
+            if formats[name] != "nats":
+                path = ("sinks", name) if checked.sinks else ("sink",)
+                cure = "add scheduled: {stream: NAME}, and a sink of format nats that has the stream"
+                self.add(path, f"{formats[name]} publishes no message at a time: {cure}")
+        self.notes.append(
+            f"scheduled: the streams of sinks of format nats need allow_msg_schedules: true, {part.subject}.> among "
+            "their subjects beside those of the messages, and no limit by which a waiting one is removed"
+        )
+        return part
+
     def _transactions(self, checked: RouteDocument) -> None:
         """Check that a repeated micro-batch has the same splits, if a sink has each of them in a transaction."""
         sinks: Mapping[str, Sink | None] = checked.sinks or {DEFAULT_SINK: checked.sink}
@@ -428,6 +467,13 @@ def _with_deliveries(sinks: dict[str, Sink], webhooks: WebhooksPart | None) -> d
     if webhooks is None or sink is None:
         return sinks
     return {**sinks, name or "": sink.with_deliveries(webhooks.subject, str(webhooks.stream))}
+
+
+def _with_schedules(sinks: dict[str, Sink], scheduled: ScheduledPart | None) -> dict[str, Sink]:
+    """Return the sinks; without a delay stream they know the subjects of schedules."""
+    if scheduled is None or scheduled.stream is not None:
+        return sinks
+    return {name: sink.with_schedules(scheduled.subject) for name, sink in sinks.items()}
 
 
 def _connectors_dead_letter(policy: ErrorPolicy) -> DeadLetterPart | None:

@@ -18,6 +18,7 @@ from turnout.routes.document import DeadLetterPart, SubscriptionsPart, TriggerPa
 from turnout.routes.endpoints import Sink, Source
 from turnout.routes.loss_limits import HealthPart
 from turnout.routes.reader import RouteReader
+from turnout.routes.scheduled import ScheduledPart
 from turnout.routes.variables import Variables
 from turnout.routes.webhooks import WebhooksPart
 from turnout.routes.written_formats import WrittenFormats
@@ -54,6 +55,8 @@ class Route:
         written: name of a sink → formats of its keys and values, where it has formats of its own.
         webhook_format: format of the bodies of webhooks' requests; None for that of the sink that stores them.
         webhooks: how messages for HTTP endpoints are stored and delivered; None for no webhooks.
+        scheduled: where messages wait that are delivered later; None if none is.
+        at_once: whether messages are delivered without regard to their times, as into another sink.
         dead_letter: destination of failed records; None drops them, counted.
         trigger: when micro-batches start.
         health: shares of lost records above which a server shows the route as unhealthy.
@@ -98,6 +101,8 @@ class Route:
     subscriptions: SubscriptionsPart | None = None
     unmatched: str = "drop"
     webhooks: WebhooksPart | None = None
+    scheduled: ScheduledPart | None = None
+    at_once: bool = False
     dead_letter: DeadLetterPart | None = None
     trigger: TriggerPart = field(default_factory=TriggerPart)
     health: HealthPart = field(default_factory=HealthPart)

@@ -150,6 +150,27 @@ def make_webhook_streams(route: Route, *, create: bool = True) -> list[str]:
     return adapter.make_delivery_streams(webhooks) if create else adapter.make_delivery_streams(webhooks, create=False)
 
 
+def make_delay_stream(route: Route, *, create: bool = True) -> list[str]:
+    """Make the stream of messages that wait for a leader, unless it exists or the route has none.
+
+    Args:
+        route: the route.
+        create: False to find out whether a run could make it.
+
+    Returns:
+        Its name if it was missing.
+
+    Raises:
+        ConnectionLostError: the server cannot be reached.
+        StreamError: the server refuses it; another stream may have its subjects, or an existing one not those.
+    """
+    part = route.scheduled
+    if part is None or part.stream is None:
+        return []
+    name = part.sink_name({name: sink.format for name, sink in route.sinks.items()})
+    return [] if name is None else adapter_of(route.sinks[name]).make_delay_stream(part, create=create)
+
+
 _MOST_AGES: Final = 16
 """Maximum number of ages to request: those of the streams or partitions with the largest lags."""
 

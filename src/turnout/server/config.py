@@ -143,6 +143,8 @@ class InputPart(Part):
         refusal = Rights(self.sink.writable, prefixes=self.sink.prefixes).refusal(self.subject)
         if refusal is not None:
             raise ValueError(f"subject: {self.subject!r} {refusal}")
+        if self.sink.timing is not None:
+            raise ValueError("sink: delay and deliverAt belong to the sink of a route: an input stores at once")
         return self
 
     @model_validator(mode="after")

@@ -1,4 +1,4 @@
-"""Dispatchers of webhooks inside a server: one for each route that has any."""
+"""Dispatchers of webhooks and leaders of delay streams inside a server: one for each route that has any."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from turnout.base.background import Background
+from turnout.base.histogram import Histogram
 from turnout.routes import Route
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from turnout.delivery.failures import DeliveryCounts, DeliveryEvent
     from turnout.delivery.lane import EndpointStatus
     from turnout.delivery.queue import DeadDelivery
+    from turnout.delivery.scheduled import DelayLeader, ScheduledCounts
 
 _LOOK_SECONDS = 1.0
 _LONGEST_PAUSE = 30.0
@@ -100,7 +102,85 @@ def enable(route: Route, destination: str) -> bool:
     return bool(asyncio.run(service.enable(route, [destination])))
 
 
-class WebhookDeliveries:
+class RouteWork:
+    """Keeps work running for each route that needs it, by the newest version of the route.
+
+    Args:
+        routes: gives the routes by name.
+        name: name of the work.
+        worker: noun for what does it, in messages.
+    """
+
+    def __init__(self, routes: Callable[[], dict[str, Route]], name: str, worker: str) -> None:
+        self._routes = routes
+        self._worker = worker
+        self._running: dict[str, _Running] = {}
+        self._looking = Background(name, self.look, every=_LOOK_SECONDS)
+
+    def is_wanted(self, route: Route) -> bool:
+        """Return True for a route that has such work."""
+        raise NotImplementedError
+
+    def _of(self, route: Route) -> _Running:
+        """Return the work of a route, which is not started."""
+        raise NotImplementedError
+
+    def start(self) -> None:
+        """Start the thread that looks after the routes."""
+        self._looking.start()
+
+    def close(self) -> None:
+        """Stop the work of all routes, and wait a while for its end; undelivered messages stay in their streams."""
+        deadline = time.monotonic() + _CLOSE_SECONDS
+        self._looking.stop()
+        if not self._looking.join(_CLOSE_SECONDS):
+            _log.error("the look after the routes' %ss has not ended in %.0f s", self._worker, _CLOSE_SECONDS)
+        # It may still add one.
+        left = dict(self._running)
+        for running in left.values():
+            running.work.stop()
+        for name, running in left.items():
+            if not running.work.join(max(0.0, deadline - time.monotonic())):
+                text = (
+                    "route %s: its %s has not ended in %.0f s and is left: the messages that it is delivering are not"
+                    " acknowledged, and are delivered again after the next start"
+                )
+                _log.error(text, name, self._worker, _CLOSE_SECONDS)
+
+    def look(self) -> None:
+        """Start the work of new versions, and stop that of removed or changed routes."""
+        wanted = {name: route for name, route in self._routes().items() if self.is_wanted(route)}
+        for name, running in tuple(self._running.items()):
+            if wanted.get(name) != running.route:
+                running.work.stop()
+                if not running.work.is_alive() or self._is_abandoned(name, running):
+                    del self._running[name]
+        for name, route in wanted.items():
+            if name not in self._running:
+                running = self._running[name] = self._of(route)
+                running.work.start()
+
+    def _is_abandoned(self, name: str, running: _Running) -> bool:
+        """Return True if stopped work hangs for so long that the route continues without its end.
+
+        Its deliveries are not acknowledged, and come again to the next one.
+        """
+        now = time.monotonic()
+        if running.stopping is None:
+            running.stopping = now
+        seconds = now - running.stopping
+        if seconds > _HUNG_STOP_SECONDS:
+            text = "route %s: the former version's %s has not ended in %.0f s; deliveries continue without it"
+            _log.error(text, name, self._worker, seconds)
+            return True
+        if seconds > _SLOW_STOP_SECONDS and not running.is_named_slow:
+            running.is_named_slow = True
+            text = "route %s: the %s of a former version has not ended in %.0f s; deliveries wait for its end"
+            _log.warning(text, name, self._worker, seconds)
+        return False
+
+
+class WebhookDeliveries(RouteWork):
     """Keeps a dispatcher running for each route with webhooks, by the newest version of the route.
 
     A paused route still delivers its stored messages.
@@ -117,34 +197,14 @@ class WebhookDeliveries:
         deliver: Deliver = deliver_route,
         publish: Callable[[str, str, Mapping[str, object]], None] = lambda *_: None,
     ) -> None:
-        self._routes = routes
+        super().__init__(routes, "webhooks", "dispatcher")
         self._deliver = deliver
         self._publish = publish
         self._counts: dict[str, list[DeliveryCounts]] = {}
-        self._running: dict[str, _Running] = {}
-        self._looking = Background("webhooks", self.look, every=_LOOK_SECONDS)
 
-    def start(self) -> None:
-        """Start the thread that looks after the routes."""
-        self._looking.start()
-
-    def close(self) -> None:
-        """Stop all dispatchers, and wait a while for their end; undelivered messages stay in their streams."""
-        deadline = time.monotonic() + _CLOSE_SECONDS
-        self._looking.stop()
-        if not self._looking.join(_CLOSE_SECONDS):
-            _log.error("the look after the routes' webhooks has not ended in %.0f s", _CLOSE_SECONDS)
-        # It may still add one.
-        left = dict(self._running)
-        for running in left.values():
-            running.work.stop()
-        for name, running in left.items():
-            if not running.work.join(max(0.0, deadline - time.monotonic())):
-                text = (
-                    "route %s: its dispatcher has not ended in %.0f s and is left: the messages that it is posting are"
-                    " not acknowledged, and are posted again after the next start"
-                )
-                _log.error(text, name, _CLOSE_SECONDS)
+    def is_wanted(self, route: Route) -> bool:
+        """Return True for a route with webhooks."""
+        return route.webhooks is not None
 
     def totals(self) -> dict[str, dict[str, int]]:
         """Return the counts of each route since the server began, by their names."""
@@ -186,38 +246,6 @@ class WebhookDeliveries:
         dispatcher = running.dispatcher
         return running.work.status().problem or ("" if dispatcher is None else dispatcher.problem)
 
-    def look(self) -> None:
-        """Start dispatchers of new versions, and stop those of removed or changed routes."""
-        wanted = {name: route for name, route in self._routes().items() if route.webhooks is not None}
-        for name, running in tuple(self._running.items()):
-            if wanted.get(name) != running.route:
-                running.work.stop()
-                if not running.work.is_alive() or self._is_abandoned(name, running):
-                    del self._running[name]
-        for name, route in wanted.items():
-            if name not in self._running:
-                running = self._running[name] = self._of(route)
-                running.work.start()
-
-    def _is_abandoned(self, name: str, running: _Running) -> bool:
-        """Return True if a stopped dispatcher hangs for so long that the route continues without its end.
-
-        Its deliveries are not acknowledged, and come again to the next one.
-        """
-        now = time.monotonic()
-        if running.stopping is None:
-            running.stopping = now
-        seconds = now - running.stopping
-        if seconds > _HUNG_STOP_SECONDS:
-            text = "route %s: the former version's dispatcher has not ended in %.0f s; deliveries continue without it"
-            _log.error(text, name, seconds)
-            return True
-        if seconds > _SLOW_STOP_SECONDS and not running.is_named_slow:
-            running.is_named_slow = True
-            text = "route %s: the dispatcher of a former version has not ended in %.0f s; deliveries wait for its end"
-            _log.warning(text, name, seconds)
-        return False
-
     def _of(self, route: Route) -> _Running:
         """Return the dispatcher of a route, which is not started."""
 
@@ -237,4 +265,78 @@ class WebhookDeliveries:
             self._counts.setdefault(route.name, []).append(dispatcher.counts)
 
         running = _Running(route, Background(f"webhooks of {route.name}", deliver, longest=_LONGEST_PAUSE))
+        return running
+
+
+def publish_route(route: Route, stop: threading.Event, ready: Callable[[DelayLeader], None]) -> None:
+    """Publish the messages of a route's delay stream until *stop* is set.
+
+    Raises:
+        TurnoutError: its failure.
+    """
+    from turnout.delivery.scheduled import publish_scheduled
+
+    asyncio.run(publish_scheduled(route, stop, ready))
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduledState:
+    """State of a route's delay stream.
+
+    Attributes:
+        messages: numbers by outcome since the server began.
+        delay: how long after their times messages were stored.
+        pending: messages that wait; None on a server that does not lead.
+        late_seconds: for how long the next of them has been due; None likewise.
+    """
+
+    messages: Mapping[str, int]
+    delay: Histogram
+    pending: int | None
+    late_seconds: float | None
+
+
+class ScheduledDeliveries(RouteWork):
+    """Keeps a candidate for the leader running for each route with a delay stream.
+
+    A paused route still delivers what waits.
+
+    Args:
+        routes: gives the routes by name.
+    """
+
+    def __init__(self, routes: Callable[[], dict[str, Route]]) -> None:
+        super().__init__(routes, "scheduled messages", "leader")
+        self._counts: dict[str, list[ScheduledCounts]] = {}
+        self._latest: dict[str, DelayLeader] = {}
+
+    def is_wanted(self, route: Route) -> bool:
+        """Return True for a route with a delay stream."""
+        return route.scheduled is not None and route.scheduled.stream is not None
+
+    def states(self) -> dict[str, ScheduledState]:
+        """Return the state of each route's delay stream as far as this server knows it, by the names of routes."""
+        found = {}
+        for name, several in tuple(self._counts.items()):
+            leader, counts = self._latest[name], list(several)
+            leads = leader.lease.is_held
+            found[name] = ScheduledState(
+                {key: sum(getattr(one, key) for one in counts) for key in ("published", "cancelled", "refused")},
+                sum((one.late for one in counts), Histogram()),
+                leader.pending if leads else None,
+                leader.late_seconds if leads else None,
+            )
+        return found
+
+    def _of(self, route: Route) -> _Running:
+        """Return the leader of a route, which is not started."""
+
+        def ready(leader: DelayLeader) -> None:
+            self._latest[route.name] = leader
+            self._counts.setdefault(route.name, []).append(leader.counts)
+
+        def publish() -> None:
+            publish_route(route, running.work.stopped, ready)
+
+        running = _Running(route, Background(f"scheduled messages of {route.name}", publish, longest=_LONGEST_PAUSE))
         return running

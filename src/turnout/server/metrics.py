@@ -24,7 +24,7 @@ from turnout.engine.flow import Stages
 from turnout.runtime.offsets import Progress
 from turnout.runtime.open_splits import SlotUse
 from turnout.runtime.preflight import Lag
-from turnout.server.deliveries import WebhookState
+from turnout.server.deliveries import ScheduledState, WebhookState
 from turnout.server.health import LossReport
 from turnout.server.inputs import OUTCOMES as OUTCOMES_OF_INPUTS
 from turnout.server.inputs import Intake
@@ -40,6 +40,7 @@ _END = "when a micro-batch has ended"
 _LOOK = "every 2 s, from the servers of NATS; no other source reports it"
 _ASKED = "on request"
 _POSTED = "when a request has ended; since the server began"
+_LED = "at once, from the server that leads the delay stream"
 _QUEUED = "every 15 s, from the servers of the deliveries; the same on each server that delivers them"
 _LOSS = "every 15 s, from the counts of each minute"
 
@@ -136,6 +137,22 @@ MEASURES: Final = {
             "turnout_route_webhook_endpoints", "gauge", ("route", "state"), "endpoints",
             "Endpoints with deliveries since the dispatcher began: closed and open are states of the circuit breaker.",
             _ASKED,
+        ),
+        Measure(
+            "turnout_route_scheduled_messages_total", "counter", ("route", "outcome"), "messages",
+            "Messages of the delay stream: published; cancelled, or replaced; refused by their sinks.", _LED,
+        ),
+        Measure(
+            "turnout_route_scheduled_pending", "gauge", _ROUTE, "messages",
+            "Messages that wait in the delay stream; cancelled ones count until their time.", _LED,
+        ),
+        Measure(
+            "turnout_route_scheduled_late_seconds", "gauge", _ROUTE, "seconds",
+            "For how long the message that is published next has been due; 0 if it is not yet.", _LED,
+        ),
+        Measure(
+            "turnout_route_scheduled_delay_seconds", "histogram", _ROUTE, "seconds",
+            "How long after their times messages of the delay stream were stored.", _LED,
         ),
         Measure(
             "turnout_route_webhook_unstored_total", "counter", _ROUTE, "outcomes",
@@ -257,6 +274,10 @@ class Metrics:
     ) -> None:
         """Register metrics of deliveries over HTTP, which are read at each scrape."""
         self.registry.register(_Webhooks(totals, states))
+
+    def watch_scheduled(self, states: Callable[[], Mapping[str, ScheduledState]]) -> None:
+        """Register metrics of messages that are delivered later, which are read at each scrape."""
+        self.registry.register(_Scheduled(states))
 
     def watch_inputs(self, intake: Intake) -> None:
         """Register metrics of the inputs, which are read at each scrape."""
@@ -391,6 +412,28 @@ class _Webhooks:
             for name, count in state.endpoints.items():
                 endpoints.add_metric((route, name), count)
         yield from (up, backlog, oldest, endpoints)
+
+
+class _Scheduled:
+    """Collector of the metrics of delay streams."""
+
+    def __init__(self, states: Callable[[], Mapping[str, ScheduledState]]) -> None:
+        self._states = states
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metrics of all routes with a delay stream."""
+        messages = MEASURES["turnout_route_scheduled_messages_total"].family()
+        pending = MEASURES["turnout_route_scheduled_pending"].family()
+        late = MEASURES["turnout_route_scheduled_late_seconds"].family()
+        delay = MEASURES["turnout_route_scheduled_delay_seconds"].family()
+        for route, state in self._states().items():
+            for outcome, count in state.messages.items():
+                messages.add_metric((route, outcome), count)
+            delay.add_metric((route,), state.delay.cumulative(), state.delay.seconds)
+            if state.pending is not None and state.late_seconds is not None:
+                pending.add_metric((route,), state.pending)
+                late.add_metric((route,), state.late_seconds)
+        yield from (messages, pending, late, delay)
 
 
 class _Inputs:

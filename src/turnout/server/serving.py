@@ -26,7 +26,7 @@ from turnout.rpc.settings import ServerSettings
 from turnout.rpc.status import RefusedError
 from turnout.runtime.cursors import cursor_in
 from turnout.server.config import ServerConfig
-from turnout.server.deliveries import WebhookDeliveries
+from turnout.server.deliveries import ScheduledDeliveries, WebhookDeliveries
 from turnout.server.errors import RETRY_SECONDS, status_of
 from turnout.server.events import Events, Recorder
 from turnout.server.feeds import Feed
@@ -278,6 +278,9 @@ class RouteServer:
         webhooks = WebhookDeliveries(self._known_versions, publish=events.publish)
         self._resources.callback(webhooks.close)
         metrics.watch_webhooks(webhooks.totals, webhooks.states)
+        scheduled = ScheduledDeliveries(self._known_versions)
+        self._resources.callback(scheduled.close)
+        metrics.watch_scheduled(scheduled.states)
         losses = LossMonitor(state, self.routes.entries, self.config.health)
         metrics.watch(self.routes.entries, survey.lag, losses.report, self.routes.slots)
         tenants = subscriptions[1] if subscriptions else None
@@ -313,6 +316,7 @@ class RouteServer:
         self.routes.scan()
         survey.start()
         webhooks.start()
+        scheduled.start()
         seconds = self.config.interval
         # Each on its own: what fails keeps nothing else from its work.
         for name, step, every in (

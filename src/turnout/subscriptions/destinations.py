@@ -1,8 +1,9 @@
 """Destinations: syntax, and those that a caller may not use.
 
 A destination is a subject without wildcards, ``sink:subject`` where a route has several named sinks, a webhook
-(`turnout.subscriptions.webhooks`), or ``feed:`` for the subscription's feed alone. Whether a stream takes the subject
-is known only to the server.
+(`turnout.subscriptions.webhooks`), or ``feed:`` for the subscription's feed alone. A subject may end with a time, as in
+``orders.late?delay=15m`` (`turnout.subscriptions.timing`). Whether a stream takes it is known only to the
+server.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from turnout.errors import SubscriptionInvalidError
 from turnout.subjects import matches
 from turnout.subjects.pattern import Rights
 from turnout.subjects.tokens import MAX_BYTES
+from turnout.subscriptions.timing import split_timing
 from turnout.subscriptions.webhooks import is_url, webhook_problem
 
 if TYPE_CHECKING:
@@ -47,6 +49,10 @@ def problem_of(destination: str) -> str | None:
         size = len(destination.encode("utf-8", "replace"))
         if size > MAX_BYTES:
             return f"cannot be published to: it has {size:,} bytes, at most {MAX_BYTES:,} are taken"
+    if "?d" in destination and not is_url(destination):
+        destination, _, problem = split_timing(destination)
+        if problem is not None:
+            return f"cannot be delivered later: {problem}"
     if destination == FEED or (_SUBJECT.fullmatch(destination) and ":" not in destination):
         return None
     if is_url(destination):
@@ -121,7 +127,8 @@ def refusals_of(rights: Rights, subscription: Subscription | PlainLine) -> Itera
     it has the name too (``archive:deliver.>``).
     """
     for number, destination in enumerate(subscription.destinations):
-        refusal = rights.refusal(destination) or _refusal_behind_name(rights, destination)
+        target = destination if is_url(destination) else split_timing(destination)[0]
+        refusal = rights.refusal(target) or _refusal_behind_name(rights, target)
         if refusal is not None:
             yield f"route.destinations[{number}]: {describe_destination(destination)} {refusal}"
 

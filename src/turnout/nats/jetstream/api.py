@@ -6,20 +6,39 @@ import asyncio
 import contextlib
 import json
 import re
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from typing import Any, TypeVar
 
 from turnout.base.untrusted import JsonMapping, JsonObject
 from turnout.errors import ConfigError, Mistake
 from turnout.nats.jetstream._codec import decode
-from turnout.nats.jetstream._requests import Reply
+from turnout.nats.jetstream._requests import PendingRequest, Reply
 from turnout.nats.jetstream.connection import NatsConnection
 from turnout.nats.jetstream.consumer_config import ConsumerInfo
-from turnout.nats.jetstream.errors import StreamError, api_error
+from turnout.nats.jetstream.errors import RequestTimeoutError, StreamError, api_error
 from turnout.nats.protocol.prefix import Prefix
 from turnout.subjects.tokens import is_name
 
 T = TypeVar("T")
+
+
+def _response(subject: str, answer: Reply) -> JsonObject:
+    try:
+        response: JsonObject = json.loads(answer.data)
+    except (ValueError, RecursionError) as failure:
+        raise StreamError(f"{subject}: the answer is not JSON: {answer.data[:80]!r}") from failure
+    error = response.get("error")
+    if error:
+        raise api_error(error, request=subject)
+    return response
+
+
+def _answer_or_refusal(subject: str, answer: Reply) -> JsonObject | StreamError:
+    try:
+        return _response(subject, answer)
+    except StreamError as refusal:
+        return refusal
+
 
 BUCKET = re.compile(r"[a-zA-Z0-9_-]+")
 """Name of a key-value bucket or object store."""
@@ -135,15 +154,30 @@ class Api:
             RequestTimeoutError: no answer in time.
         """
         payload = b"" if body is None else json.dumps(body, separators=(",", ":")).encode()
-        answer = await self.raw(subject, payload, timeout=timeout)
+        return _response(subject, await self.raw(subject, payload, timeout=timeout))
+
+    async def call_each(self, subject: str, bodies: Sequence[JsonMapping]) -> list[JsonObject | StreamError]:
+        """Send requests of one kind together, and return the answer or the refusal of each.
+
+        Raises:
+            RequestTimeoutError: not all answers came in time.
+            NoRespondersError: there is no JetStream under this prefix.
+            ConnectionLostError: the connection is closed.
+        """
+        connection, where = self.connection, self.prefix.api(subject)
+        loop = asyncio.get_running_loop()
+        waiters = [PendingRequest(where, loop.create_future()) for _ in bodies]
+        tokens: list[bytes] = []
         try:
-            response: JsonObject = json.loads(answer.data)
-        except (ValueError, RecursionError) as failure:
-            raise StreamError(f"{subject}: the answer is not JSON: {answer.data[:80]!r}") from failure
-        error = response.get("error")
-        if error:
-            raise api_error(error, request=subject)
-        return response
+            for waiter, body in zip(waiters, bodies, strict=True):
+                tokens.append(connection.ask(waiter, json.dumps(body, separators=(",", ":")).encode()))
+            futures = [waiter.future for waiter in waiters]
+            if futures and (late := (await asyncio.wait(futures, timeout=self.timeout))[1]):
+                raise RequestTimeoutError(f"{subject}: {len(late)} of {len(bodies)} answers came not in time", code=408)
+        finally:
+            for token in tokens:
+                connection.give_up(token)
+        return [_answer_or_refusal(subject, future.result()) for future in futures]
 
     async def pages(self, subject: str, key: str, body: JsonMapping | None = None) -> AsyncIterator[Any]:
         """Every item of a list that the server gives in pages."""

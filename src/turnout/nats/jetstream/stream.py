@@ -7,9 +7,9 @@ import json
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
-from turnout.base.untrusted import JsonObject, decimal
+from turnout.base.untrusted import JsonMapping, JsonObject, decimal
 from turnout.nats.jetstream._codec import decode, encode
 from turnout.nats.jetstream.api import Api, check_name
 from turnout.nats.jetstream.consumer import Consumer
@@ -37,6 +37,10 @@ def stream_body(config: StreamConfig) -> JsonObject:
             sources=tuple(_placed(source) for source in config.sources) if config.sources else None,
         )
     )
+
+
+_NOT_STORED: Final = frozenset({10037, 10043, 10057})
+"""Codes of the server for a message that cannot be removed, as it is not there."""
 
 
 class Stream:
@@ -132,16 +136,37 @@ class Stream:
     def _direct(self) -> bool:
         return bool(self.cached_info.config.allow_direct or self.cached_info.config.mirror_direct)
 
+    async def get_messages(self, sequences: Sequence[int]) -> list[RawMessage | None]:
+        """The messages with some sequences, all requested together; None for those that the stream has not.
+
+        The leader answers, also where the stream allows direct gets: a replica may be behind it.
+
+        Raises:
+            StreamError: they may not be read.
+            RequestTimeoutError: not all answers came in time.
+        """
+        subject = f"STREAM.MSG.GET.{self.name}"
+        found: list[RawMessage | None] = []
+        for answer in await self._api.call_each(subject, [{"seq": sequence} for sequence in sequences]):
+            if isinstance(answer, StreamError) and not isinstance(answer, MessageNotFoundError):
+                raise answer
+            found.append(None if isinstance(answer, StreamError) else _stored(answer))
+        return found
+
+    async def delete_messages(self, sequences: Sequence[int]) -> None:
+        """Remove messages, all requested together; those that are not there are no error.
+
+        Raises:
+            StreamError: they may not be removed.
+            RequestTimeoutError: not all answers came in time.
+        """
+        bodies = [{"seq": sequence, "no_erase": True} for sequence in sequences]
+        for answer in await self._api.call_each(f"STREAM.MSG.DELETE.{self.name}", bodies):
+            if isinstance(answer, StreamError) and answer.err_code not in _NOT_STORED:
+                raise answer
+
     async def _get_stored(self, body: JsonObject) -> RawMessage:
-        message = (await self._api.call(f"STREAM.MSG.GET.{self.name}", body))["message"]
-        raw = base64.b64decode(message.get("hdrs") or "")
-        return RawMessage(
-            subject=message["subject"],
-            sequence=message["seq"],
-            data=base64.b64decode(message.get("data") or ""),
-            headers=parse_table(raw) if raw else {},
-            time=_time(message.get("time", "")),
-        )
+        return _stored(await self._api.call(f"STREAM.MSG.GET.{self.name}", body))
 
     async def _get_direct(self, subject: str, body: JsonObject | None) -> RawMessage:
         """Send a direct get: any replica answers, with the raw message and its position in headers."""
@@ -243,6 +268,19 @@ class Stream:
         """Every consumer."""
         async for item in self._api.pages(f"CONSUMER.LIST.{self.name}", "consumers"):
             yield decode(ConsumerInfo, item)
+
+
+def _stored(answer: JsonMapping) -> RawMessage:
+    """Return the message in an answer of the API."""
+    message = answer["message"]
+    raw = base64.b64decode(message.get("hdrs") or "")
+    return RawMessage(
+        subject=message["subject"],
+        sequence=message["seq"],
+        data=base64.b64decode(message.get("data") or ""),
+        headers=parse_table(raw) if raw else {},
+        time=_time(message.get("time", "")),
+    )
 
 
 def _time(text: str) -> datetime | None:

@@ -62,6 +62,33 @@ def storing_problem(config: JsonMapping) -> str | None:
     return None
 
 
+_LONGEST_WAIT = 30 * 86_400 * 10**9
+"""The longest that a message waits, in nanoseconds."""
+
+
+def schedules_problem(config: JsonMapping) -> str | None:
+    """Return the reason that a stream of this configuration does not publish messages at their times (ADR-51).
+
+    >>> schedules_problem({"name": "ORDERS"})
+    'has allow_msg_schedules: false (servers have it from 2.12 on)'
+    """
+    if not config.get("allow_msg_schedules"):
+        return "has allow_msg_schedules: false (servers have it from 2.12 on)"
+    if config.get("retention", "limits") != "limits":
+        return f"has retention: {config['retention']}, by which a consumer removes what waits; it needs limits"
+    return removing_problem(config)
+
+
+def removing_problem(config: JsonMapping) -> str | None:
+    """Return the limit by which a stream of this configuration may remove what has waited for less than 30 days."""
+    if 0 < config.get("max_age", 0) < _LONGEST_WAIT:
+        return "has a max_age below 30 days, after which it removes what waits"
+    limits = [name for name in ("max_msgs", "max_bytes") if config.get(name, -1) > 0]
+    if limits and config.get("discard", "old") == "old":
+        return f"has {limits[0]} with discard: old, by which it removes what waits; it needs discard: new"
+    return None
+
+
 def delete_stream(connection: Connection, stream: str) -> None:
     """Delete *stream* with all its messages."""
     connection.api(f"STREAM.DELETE.{stream}")

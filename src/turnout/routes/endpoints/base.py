@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Final, Self
+from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema, model_validator
 from pydantic.alias_generators import to_camel
 
 from turnout.base.untrusted import JsonObject
@@ -16,6 +16,7 @@ from turnout.routes.values import listed
 from turnout.secrets import is_secret, masked_url
 from turnout.subjects import matches
 from turnout.subjects.pattern import check_pattern
+from turnout.subscriptions.timing import Timing
 
 
 class Part(BaseModel):
@@ -26,6 +27,18 @@ class Part(BaseModel):
     )
 
 
+def _timing(kind: Literal["delay", "deliverAt"]) -> AfterValidator:
+    def check(text: str | float | None) -> str | None:
+        if text is not None:
+            Timing.parse(kind, f"{text}")
+        return None if text is None else f"{text}"
+
+    return AfterValidator(check)
+
+
+Delay = Annotated[str | int | float | None, _timing("delay")]
+DeliverAt = Annotated[str | None, _timing("deliverAt")]
+
 FORMAT_BLOCK: Final = "a format with its settings"
 """Comment of these in the JSON Schema of the models, which do not know the formats."""
 
@@ -33,7 +46,7 @@ FormatBlock = Annotated[JsonObject | None, WithJsonSchema({"type": ["object", "n
 """A format with its settings, checked by its codec."""
 
 _OF_ROUTES: Final = frozenset(
-    {"format", "allow", "lineage", "push_down", "empty_payload", "key_header", "key", "value"}
+    {"format", "allow", "lineage", "push_down", "empty_payload", "key_header", "key", "value", "delay", "deliver_at"}
 )
 """Options that the route itself has, and not its reader or writer in Spark."""
 
@@ -167,6 +180,9 @@ class Sink(Endpoint):
     instructions: ClassVar[frozenset[str]] = frozenset()
     """Names, in lower case, of headers that it forwards although they instruct the server."""
 
+    can_wait: ClassVar[bool] = False
+    """True if messages can be delivered at a later time."""
+
     position_form: ClassVar[str | None] = None
     """Notation of a message's position, with an example; None if single messages cannot be read again."""
 
@@ -178,6 +194,15 @@ class Sink(Endpoint):
     )
     key: FormatBlock = Field(None, description="how keys are written; as the route reads them if not given")
     value: FormatBlock = Field(None, description="how values are written; as the route reads them if not given")
+
+    @property
+    def timing(self) -> Timing | None:
+        """Time of the sink's messages; None if they are delivered at once."""
+        return None
+
+    def with_schedules(self, subject: str) -> Self:  # noqa: ARG002 - for other formats
+        """Return the sink for a route whose waiting messages it schedules itself, under subjects that begin so."""
+        return self
 
     @property
     def with_ids(self) -> bool:
@@ -214,6 +239,33 @@ class Sink(Endpoint):
     def shares_letters_with(self, other: Sink) -> bool:  # noqa: ARG002 - for other formats
         """Return True if a message for the other sink could pass for a dead letter that is read from this one."""
         return False
+
+
+class TimedSink(Sink):
+    """Sink whose messages can be delivered later."""
+
+    can_wait: ClassVar[bool] = True
+
+    delay: Delay = Field(
+        None,
+        description="messages are delivered so long after their record's time: seconds, 15m, PT15M, or a path",
+    )
+    deliver_at: DeliverAt = Field(
+        None, description="messages are delivered at this time: an ISO time, or a path, as in value.due or header.Due"
+    )
+
+    @property
+    def timing(self) -> Timing | None:
+        """Time of the sink's messages; None if they are delivered at once."""
+        if self.deliver_at is not None:
+            return Timing.parse("deliverAt", self.deliver_at)
+        return None if self.delay is None else Timing.parse("delay", str(self.delay))
+
+    @model_validator(mode="after")
+    def _one_time(self) -> Self:
+        if self.delay is not None and self.deliver_at is not None:
+            raise ValueError("delay and deliverAt exclude each other")
+        return self
 
 
 @dataclass(frozen=True, slots=True)

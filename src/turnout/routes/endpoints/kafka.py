@@ -10,7 +10,7 @@ from pydantic import Field, PrivateAttr, model_validator
 
 from turnout.base.untrusted import LARGEST_SEQUENCE, JsonObject, decimal
 from turnout.kafka.options import KafkaOptions, security_mistakes, translated
-from turnout.routes.endpoints.base import Endpoint, Sink, Source
+from turnout.routes.endpoints.base import Endpoint, Sink, Source, TimedSink
 from turnout.routes.values import Brokers, JavaPattern, KafkaStart, KafkaTopics, listed
 from turnout.transforms.java.regex import JavaRegex
 from turnout.transforms.java.regex_characters import JavaRegexError
@@ -159,7 +159,7 @@ class KafkaSource(_Kafka, Source):
             return None
 
 
-class KafkaSink(_Kafka, Sink):
+class KafkaSink(_Kafka, TimedSink):
     """Kafka topics: at least once, or exactly once in transactions.
 
     Attributes:

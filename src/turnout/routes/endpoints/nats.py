@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, TypeAlias, get_type_hints
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self, TypeAlias, get_type_hints
 
-from pydantic import AfterValidator, Field, create_model, model_validator
+from pydantic import AfterValidator, Field, PrivateAttr, create_model, model_validator
 
 from turnout.nats.protocol.forwarded_headers import instructs_server
 from turnout.nats.protocol.headers import UNFIT_NAME
 from turnout.nats.protocol.options import LOGINS, REQUIRED_WITH, ConnectionOptions, ConnectionSettings, option_of
 from turnout.nats.protocol.positions import stream_and_sequence
-from turnout.routes.endpoints.base import Endpoint, Sink, Source
+from turnout.routes.endpoints.base import Endpoint, Sink, Source, TimedSink
 from turnout.routes.values import Filters, NatsServers, Prefix, StreamName, StreamNames, StreamStart, listed
 from turnout.subjects.tokens import FULL
 from turnout.subscriptions.destinations import problem_of
@@ -159,7 +159,7 @@ class NatsSource(_Nats, Source):
         return self
 
 
-class NatsSink(_Nats, Sink):
+class NatsSink(_Nats, TimedSink):
     """JetStream: every message is acknowledged before a micro-batch counts as done."""
 
     restricts_headers: ClassVar[bool] = True
@@ -179,6 +179,19 @@ class NatsSink(_Nats, Sink):
     key_header: KeyHeader = Field(
         None, description="the header that keeps the record's key, for example Kafka-Key; null leaves keys out"
     )
+
+    _schedules: str | None = PrivateAttr(None)
+
+    @property
+    def schedules(self) -> str | None:
+        """First tokens of the subjects of the route's schedules; None where no stream of this sink publishes them."""
+        return self._schedules
+
+    def with_schedules(self, subject: str) -> Self:
+        """Return the sink, whose streams publish waiting messages."""
+        sink = self.model_copy()
+        sink._schedules = subject  # noqa: SLF001 - of the copy
+        return sink
 
     @property
     def takes_keys(self) -> bool:  # type: ignore[override]

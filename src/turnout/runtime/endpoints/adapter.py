@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from turnout.records.published import Published, Refuse
     from turnout.records.types import ArrowBatch, Fields
     from turnout.routes.endpoints import Endpoint, Source
+    from turnout.routes.scheduled import ScheduledPart
     from turnout.routes.webhooks import WebhooksPart
     from turnout.runtime.endpoints.streams import FeedRecords, SourceStreams
 
@@ -513,6 +514,23 @@ class EndpointAdapter:
             ConnectionLostError: the server cannot be reached.
         """
         raise self._without("webhooks", "deliveries to webhooks")
+
+    def make_delay_stream(self, part: ScheduledPart, *, create: bool = True) -> list[str]:  # noqa: ARG002
+        """Make the stream of messages that are delivered later, unless it exists.
+
+        Args:
+            part: names it.
+            create: False to find out whether it could be made, and change nothing.
+
+        Returns:
+            Its name if it was missing.
+
+        Raises:
+            ConfigError: the sink has no streams.
+            StreamError: the server refuses it; another stream may have its subjects, or an existing one not those.
+            ConnectionLostError: the server cannot be reached.
+        """
+        raise self._without("scheduled.sink", "delay streams")
 
     def stored_topics(self) -> frozenset[str] | None:
         """Return the topics and patterns of topics that the servers store; None if that is unknown.

@@ -34,6 +34,10 @@ if TYPE_CHECKING:
     from turnout.routes.endpoints import NatsSink
 
 
+DELIVER_AT: Final = "Turnout-Deliver-At"
+DELIVER_TO: Final = "Turnout-Deliver-To"
+"""Headers of waiting messages, as `turnout.engine.scheduling` writes them."""
+
 _WRITE_OPTIONS = ("stream", "window", "messageId", "forwardHeaders", "allow")
 _WINDOW = 4000
 _MESSAGE_IDS = ("auto", "key", "offset", "none")
@@ -49,6 +53,7 @@ class SinkOptions:
         forward_headers: names of headers that instruct a server and are forwarded all the same, in lower case.
         allow: patterns of subjects, see `turnout.nats.wire.Publisher`.
         key_header: name of the header with the record's key; None for none.
+        schedules: first tokens of the subjects of schedules; None where the sink's streams have none.
     """
 
     connection: ConnectionOptions
@@ -58,6 +63,7 @@ class SinkOptions:
     forward_headers: frozenset[str] = frozenset()
     allow: tuple[str, ...] | None = None
     key_header: str | None = None
+    schedules: str | None = None
 
     def publisher(self, slot: object = None) -> NatsPublisher:  # noqa: ARG002 - for sinks with transactions
         """Return a publisher."""
@@ -68,6 +74,8 @@ class SinkOptions:
     def withholds(self, name: str) -> bool:
         """Return True if headers of this name are left out."""
         if self.key_header is not None and name.lower() == self.key_header.lower():
+            return True
+        if self.schedules is not None and name == DELIVER_TO:
             return True
         return instructs_server(name) and name.lower() not in self.forward_headers
 
@@ -81,7 +89,14 @@ class SinkOptions:
         forward = frozenset(name.strip().lower() for name in sink.forward_headers or ()) - {""}
         message_id = "auto" if sink.with_ids else "none"
         return cls(
-            sink.connection, sink.stream, sink.window or _WINDOW, message_id, forward, sink.writable, sink.key_header
+            sink.connection,
+            sink.stream,
+            sink.window or _WINDOW,
+            message_id,
+            forward,
+            sink.writable,
+            sink.key_header,
+            sink.schedules,
         )
 
     @classmethod
@@ -193,9 +208,26 @@ def lines_of(messages: Messages, options: SinkOptions) -> pa.Array | None:
     if options.key_header is not None:
         keys = key_lines(options.key_header, messages.records.column("key").to_pylist())
         parts.append(keys.take(pa.array(messages.rows)))
+    if options.schedules is not None:
+        parts.append(_schedule_lines(messages, f"{options.schedules}."))
     if len(parts) > 1:
         return pc.binary_join_element_wise(*parts, pa.scalar(b"", type=pa.binary()))
     return parts[0] if parts else None
+
+
+def _schedule_lines(messages: Messages, prefix: str) -> pa.Array:
+    """Return the header lines by which the server publishes waiting messages; empty for others (ADR-51)."""
+    lines = []
+    headers = messages.records.column("headers")
+    for topic, row in zip(messages.topics.to_pylist(), messages.rows.tolist(), strict=True):
+        if not topic.startswith(prefix):
+            lines.append(b"")
+            continue
+        # They are the engine's: reserved headers of records are removed.
+        own = {pair["key"]: pair["value"] or b"" for pair in headers[row].as_py() or ()}
+        at, target = own.get(DELIVER_AT, b""), own.get(DELIVER_TO, b"")
+        lines.append(b"Nats-Schedule: @at %b\r\nNats-Schedule-Target: %b\r\n" % (at, target))
+    return pa.array(lines, pa.binary())
 
 
 _SLOTS: Final = 1 << 23

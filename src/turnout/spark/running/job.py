@@ -22,7 +22,7 @@ from turnout.runtime.checkpoint import checkpoint_of, claimed, keep_private, loc
 from turnout.runtime.java import run_error
 from turnout.runtime.offsets import Progress, RunResult, StartupStep
 from turnout.runtime.open_splits import SLOTS, SlotUse
-from turnout.runtime.preflight import make_webhook_streams, preflight
+from turnout.runtime.preflight import make_delay_stream, make_webhook_streams, preflight
 from turnout.runtime.publishing import log_failures
 from turnout.runtime.splits import encoded
 from turnout.spark.endpoints import ReadOptions, activate, endpoint_of, has_transactions, publishes, reads_splits
@@ -92,6 +92,7 @@ def run(
         resources.enter_context(claimed(local_checkpoint))
         mend(route, local_checkpoint)
         make_webhook_streams(route)
+        make_delay_stream(route)
         stop = stop or threading.Event()
         work = _Run(route, spark, folder, local_checkpoint, stop, on_progress, resources, on_ready)
         return work.stream(once=once, on_step=on_step) if streaming else work.batch(on_step)

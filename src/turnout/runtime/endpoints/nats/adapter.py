@@ -13,6 +13,7 @@ from turnout.errors import ConfigError, ConnectionLostError, Mistake, StreamErro
 from turnout.nats.protocol.errors import StreamNotFoundError
 from turnout.nats.protocol.options import CONNECTION_OPTIONS
 from turnout.nats.wire import Connection, create_stream, stream_info
+from turnout.nats.wire.streams import removing_problem
 from turnout.routes.endpoints import NatsSink, NatsSource
 from turnout.runtime.endpoints.adapter import (
     Change,
@@ -35,11 +36,18 @@ if TYPE_CHECKING:
     from turnout.engine import Messages
     from turnout.engine.sample_records import SampleRecord
     from turnout.records.published import Published, Refuse
+    from turnout.routes.scheduled import ScheduledPart
     from turnout.routes.webhooks import WebhooksPart
     from turnout.runtime.endpoints.nats.history import NatsFeedRecords, NatsHistory, NatsLetters
 
 _SECONDS: Final = 3.0
 _DUPLICATE_WINDOW_NANOSECONDS: Final = 3_600 * 10**9
+_DELAY_STREAM: Final = {
+    "retention": "limits",
+    "max_msgs_per_subject": 1,
+    "discard": "old",
+    "duplicate_window": _DUPLICATE_WINDOW_NANOSECONDS,
+}
 
 
 class NatsAdapter(EndpointAdapter):
@@ -281,6 +289,30 @@ class NatsAdapter(EndpointAdapter):
                     _check_stores(name, f"{subject}.*.*", config)
         return missing
 
+    def make_delay_stream(self, part: ScheduledPart, *, create: bool = True) -> list[str]:
+        """Make the stream of messages that are delivered later, unless it exists."""
+        from turnout.runtime.endpoints.nats.probe import NatsProbe
+
+        name, wanted = str(part.stream), f"{part.subject}.>"
+        with Connection.open(self.endpoint.connection) as connection:
+            try:
+                config = stream_info(connection, name)["config"]
+            except StreamNotFoundError:
+                if create:
+                    create_stream(connection, {"name": name, "subjects": [wanted], **_DELAY_STREAM})
+                else:
+                    _check_free(connection, name, wanted)
+                    probe = NatsProbe(self.endpoint, _SECONDS, connection)
+                    probe.may_publish([connection.api_subject(f"STREAM.CREATE.{name}")])
+                return [name]
+        _check_stores(name, f"{part.subject}.*.*", config)
+        problem = removing_problem(config)
+        if config.get("retention") != "limits" or config.get("max_msgs_per_subject") != 1:
+            problem = "needs retention: limits and max_msgs_per_subject: 1"
+        if problem is not None:
+            raise StreamError(f"the stream {name!r} cannot keep messages that wait: it {problem}")
+        return []
+
     def stored_topics(self) -> frozenset[str]:
         """Return the subjects of the stream that must take messages, or of all streams of the server."""
         with Connection.open(self.endpoint.connection) as connection:
@@ -298,10 +330,12 @@ def _check_stores(name: str, wanted: str, config: JsonMapping) -> None:
     subjects = config.get("subjects") or ()
     if not any(is_subset(wanted, subject) for subject in subjects):
         found = ", ".join(subjects) or "none"
-        raise StreamError(f"the stream {name} exists and does not take {wanted}, which webhooks need; it has {found}")
+        raise StreamError(
+            f"the stream {name} exists and does not take {wanted}, as its deliveries need; it has {found}"
+        )
     for setting in ("no_ack", "sealed"):
         if config.get(setting):
-            raise StreamError(f"the stream {name} exists with {setting}: true, and confirms no deliveries to webhooks")
+            raise StreamError(f"the stream {name} exists with {setting}: true, and confirms no deliveries")
 
 
 def _check_free(connection: Connection, name: str, wanted: str) -> None:

@@ -15,9 +15,10 @@ from turnout.errors import ConnectionLostError, StreamError
 from turnout.nats.protocol.pull_requests import ephemeral_config, next_request, pull_body
 from turnout.nats.wire import Connection, DirectReader, PullReader, Range, create_consumer, delete_consumer, stream_info
 from turnout.nats.wire.rows import with_stream
-from turnout.nats.wire.streams import storing_problem
+from turnout.nats.wire.streams import schedules_problem, storing_problem
 from turnout.routes.endpoints import NatsSink, NatsSource
 from turnout.runtime.endpoints.adapter import CheckOutput, EndpointProbe
+from turnout.runtime.nats.sink import DELIVER_TO
 from turnout.subjects import matches
 
 if TYPE_CHECKING:
@@ -145,10 +146,13 @@ class NatsProbe(EndpointProbe):
     def sink_checks(
         self,
         topics: Sequence[str],
-        messages: Sequence[Messages] = (),  # noqa: ARG002 - NATS streams ask for no keys and times
+        messages: Sequence[Messages] = (),
     ) -> Iterator[tuple[str, CheckOutput]]:
         """Yield the checks of the streams and of the permissions."""
-        stream = cast("NatsSink", self.end).stream
+        sink = cast("NatsSink", self.end)
+        stream = sink.stream
+        if sink.schedules is not None:
+            yield "schedules", lambda: self.schedules(str(sink.schedules), messages)
         yield "streams", lambda: self.streams_taking(topics, stream)
         yield "permissions", lambda: self.may_publish(topics)
 
@@ -178,6 +182,34 @@ class NatsProbe(EndpointProbe):
         for name in streams[:_MOST_TOPICS]:
             self._check_stores(name)
         return f"{len(owners):,} topics of the sample and the dead letters belong to {first_names(streams)}"
+
+    def schedules(self, subject: str, messages: Sequence[Messages]) -> str:
+        """Check that a stream publishes waiting messages, and has the subjects of those in the sample.
+
+        Raises:
+            StreamError: it does not.
+        """
+        names = self._streams({"subject": f"{subject}.>"})
+        if not names:
+            raise StreamError(f"no stream takes {subject}.>, where messages wait until their times", code=_NOT_FOUND)
+        found = {name: self._info(name)["config"] for name in names}
+        for name, config in found.items():
+            problem = schedules_problem(config)
+            if problem is not None:
+                raise StreamError(f"the stream {name!r} publishes no waiting messages: it {problem}")
+        targets = {
+            (pair["value"] or b"").decode("utf-8", "replace")
+            for some in messages
+            for pairs in some.column("headers").to_pylist()
+            for pair in pairs or ()
+            if pair["key"] == DELIVER_TO
+        }
+        patterns = [pattern for config in found.values() for pattern in config.get("subjects") or ()]
+        others = sorted(target for target in targets if not any(matches(pattern, target) for pattern in patterns))
+        if others:
+            problem = f"a schedule of the stream {first_names(names)} publishes in that stream alone"
+            raise StreamError(f"{first_names(others)}: {problem}", code=_NOT_FOUND)
+        return f"{first_names(names)} publishes waiting messages at their times, up to 0.25 s late"
 
     def _check_stores(self, stream: str) -> None:
         """Check that a stream stores what is published, and acknowledges it.
