@@ -6,6 +6,8 @@ import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
+import java.lang.reflect.Constructor;
+import java.lang.reflect.Proxy;
 import java.math.BigDecimal;
 import java.math.BigInteger;
 import java.nio.ByteBuffer;
@@ -18,6 +20,7 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
+import java.util.Optional;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 import org.apache.kafka.common.Configurable;
@@ -34,6 +37,7 @@ import org.apache.kafka.connect.data.Values;
 import org.apache.kafka.connect.header.ConnectHeaders;
 import org.apache.kafka.connect.header.Header;
 import org.apache.kafka.connect.sink.SinkRecord;
+import org.apache.kafka.connect.source.SourceRecord;
 import org.apache.kafka.connect.transforms.Transformation;
 import org.apache.kafka.connect.transforms.predicates.Predicate;
 
@@ -42,9 +46,11 @@ public class KafkaHost {
     private static final ObjectMapper JSON = new ObjectMapper();
     private static final JsonNodeFactory NODES = JsonNodeFactory.instance;
 
-    private record Stage(Transformation<SinkRecord> transform, Predicate<SinkRecord> predicate, boolean negate) {
-        SinkRecord apply(SinkRecord record) {
-            return predicate == null || predicate.test(record) != negate ? transform.apply(record) : record;
+    @SuppressWarnings({"rawtypes", "unchecked"})
+    private record Stage(Transformation transform, Predicate predicate, boolean negate) {
+        ConnectRecord<?> apply(ConnectRecord record) {
+            boolean applies = predicate == null || predicate.test(record) != negate;
+            return applies ? (ConnectRecord<?>) transform.apply(record) : record;
         }
     }
 
@@ -148,7 +154,7 @@ public class KafkaHost {
         List<Stage> stages = new ArrayList<>();
         try {
             for (JsonNode stage : request.get("stages")) {
-                Predicate<SinkRecord> predicate = stage.get("predicate").isNull() ? null : made(stage.get("predicate"));
+                Predicate<?> predicate = stage.get("predicate").isNull() ? null : made(stage.get("predicate"));
                 stages.add(new Stage(made(stage.get("transform")), predicate, stage.get("negate").asBoolean()));
             }
         } catch (Exception thrown) {
@@ -156,7 +162,7 @@ public class KafkaHost {
         }
         ArrayNode outcomes = NODES.arrayNode();
         for (JsonNode given : request.get("records")) {
-            SinkRecord record = record(given);
+            ConnectRecord<?> record = record(given);
             try {
                 for (Stage stage : stages) {
                     record = record == null ? null : stage.apply(record);
@@ -178,13 +184,47 @@ public class KafkaHost {
                 options.put(entry.getKey(), entry.getValue().asText());
             }
         });
+        if (options.containsKey("hypertables")) {
+            setCatalog(made, options);
+        }
         made.configure(options);
         return made;
     }
 
+    /** Gives TimescaleDb the tables that it would ask a database for: NAME:schema.table,… */
+    private static void setCatalog(Object made, Map<String, Object> options) throws Exception {
+        java.lang.reflect.Field field = made.getClass().getDeclaredField("metadata");
+        Constructor<?> table = Class.forName("io.debezium.relational.TableId")
+            .getConstructor(String.class, String.class, String.class);
+        Map<String, String> names = new HashMap<>();
+        for (String option : List.of("hypertables", "aggregates")) {
+            for (String pair : ((String) options.getOrDefault(option, "")).split(",")) {
+                int colon = pair.indexOf(':');
+                names.put(option + pair.substring(0, Math.max(colon, 0)), pair.substring(colon + 1));
+            }
+        }
+        Object metadata = Proxy.newProxyInstance(
+            field.getType().getClassLoader(), new Class<?>[] {field.getType()}, (proxy, method, arguments) -> {
+                if (method.getName().equals("isTimescaleDbSchema")) {
+                    return arguments[0].equals("_timescaledb_internal");
+                }
+                String id = arguments[0].toString();
+                Matcher number = Pattern.compile(".*\\._hyper_(\\d+)_\\d+_chunk").matcher(id);
+                boolean isChunk = method.getName().equals("hypertableId");
+                String name = isChunk ? "hypertables" + (number.matches() ? number.group(1) : id) : "aggregates" + id;
+                if (!names.containsKey(name)) {
+                    return Optional.empty();
+                }
+                String[] parts = names.get(name).split("\\.");
+                return Optional.of(table.newInstance(null, parts[0], parts[1]));
+            });
+        field.setAccessible(true);
+        field.set(made, metadata);
+    }
+
     // --- reading ----------------------------------------------------------------------------------------------------
 
-    private static SinkRecord record(JsonNode given) {
+    private static ConnectRecord<?> record(JsonNode given) {
         ConnectHeaders headers = new ConnectHeaders();
         for (JsonNode header : given.get("headers")) {
             Schema schema = schema(header.get(1).get("schema"));
@@ -193,6 +233,12 @@ public class KafkaHost {
         Schema key = schema(given.get("key").get("schema"));
         Schema value = schema(given.get("value").get("schema"));
         JsonNode timestamp = given.get("timestamp");
+        if (given.path("kind").asText().equals("source")) {
+            return new SourceRecord(
+                null, null, given.get("topic").asText(), given.get("partition").asInt(), key,
+                value(key, given.get("key").get("value")), value, value(value, given.get("value").get("value")),
+                timestamp.isNull() ? null : timestamp.asLong(), headers);
+        }
         return new LooseRecord(
             given.get("topic").asText(), given.get("partition").asInt(), key, value(key, given.get("key").get("value")),
             value, value(value, given.get("value").get("value")), given.get("offset").asLong(),
@@ -306,7 +352,8 @@ public class KafkaHost {
 
     private static ObjectNode written(ConnectRecord<?> record) {
         ObjectNode out = NODES.objectNode().put("topic", record.topic()).put("partition", record.kafkaPartition());
-        out.put("timestamp", record.timestamp()).put("offset", ((SinkRecord) record).kafkaOffset());
+        out.put("timestamp", record.timestamp());
+        out.put("offset", record instanceof SinkRecord ? (Long) ((SinkRecord) record).kafkaOffset() : null);
         out.set("key", side(record.keySchema(), record.key()));
         out.set("value", side(record.valueSchema(), record.value()));
         ArrayNode headers = out.putArray("headers");

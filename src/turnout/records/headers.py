@@ -260,6 +260,23 @@ class Headers:
         """Add a header behind the others of these records, with a value for each of them."""
         self._appended.append(_Appended(rows, name, schema, values))
 
+    def named(self, names: Collection[str], rows: Positions) -> dict[int, list[Header]]:
+        """Return the headers of these names by row, in their order, of the rows that have some; see `Header`."""
+        found: dict[int, list[Header]] = {}
+        concerned = np.zeros(self.count, np.bool_)
+        concerned[rows] = True
+        if len(self._owners):
+            wire = concerned[self._owners] & np.logical_or.reduce([self._named(name) for name in names])
+            for at in np.flatnonzero(wire).tolist():
+                header = Header(self._names[at].as_py(), self._values[at].as_py())
+                found.setdefault(int(self._owners[at]), []).append(header)
+        for appended in self._appended:
+            if appended.name in names:
+                for row, value in zip(appended.rows.tolist(), appended.values, strict=True):
+                    if concerned[row]:
+                        found.setdefault(row, []).append(Header(appended.name, value, appended.schema))
+        return found
+
     def last(self, name: str) -> list[str | None]:
         """Return the text of each record's last header of that name; None if it is missing or not UTF-8."""
         texts = self._last_of_listed(name) if self._listed is not None else self._last_of_many(name)

@@ -112,6 +112,7 @@ class RouteReader:
             return None
         self._fields(checked, chain, (key.schema, value.schema), self._unread(transforms, converters))
         self._chain_warnings(chain, {Side.KEY: key.schema, Side.VALUE: value.schema})
+        self._attributes(checked, chain)
         self._dead_letter(checked)
         self._feeds(checked)
         self._webhooks(checked)
@@ -315,6 +316,24 @@ class RouteReader:
             if named is None or schema is None or schema.type != "struct" or schema.field(named.path[0]) is None:
                 path = _under("transforms", warning.path)
                 self.warnings.append(Mistake(path, warning.problem, self._line("transforms", warning.path)))
+
+    def _attributes(self, checked: RouteDocument, chain: Chain) -> None:
+        """Warn of stages that set what a sink does not write."""
+        sinks = [sink for sink in (*(checked.sinks or {}).values(), checked.sink) if sink is not None]
+        for stage in chain.stages:
+            problem = ""
+            if stage.transform.sets_time and any(isinstance(sink, NatsSink) for sink in sinks):
+                problem = (
+                    "sets the timestamp, and messages of NATS have the time at which the server stores them: "
+                    "only later stages see it, and they can write it into a header or a field"
+                )
+            elif stage.transform.sets_partition and not any(
+                isinstance(sink, KafkaSink) and sink.partition_by == "record" for sink in sinks
+            ):
+                problem = "sets the partition, which the sink chooses itself: set its partitionBy to record"
+            if problem:
+                path = _under("transforms", stage.path.rstrip("."))
+                self.warnings.append(Mistake(path, f"{stage.name} {problem}", self._line("transforms", path)))
 
     def _dead_letter(self, checked: RouteDocument) -> None:
         """Check that messages can be published on the dead-letter topic."""

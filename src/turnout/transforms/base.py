@@ -237,6 +237,9 @@ class Transform:
         keeps_paths: content stays at its path; a transform that moves it declares so by `moves`.
         schemas_by_topic: the schemas that it gives depend on the topic, so that they are not known before the run.
         ignores_values: True for a transform without a side that neither reads nor writes values.
+        filters: it has a side and drops records, so that it takes whole records by `apply`.
+        sets_time: the record's timestamp is set, which messages of NATS do not have.
+        sets_partition: its partition is set, which a sink may choose itself.
     """
 
     options: ClassVar[tuple[Option, ...]] = ()
@@ -247,6 +250,9 @@ class Transform:
     keeps_paths: ClassVar[bool] = False
     schemas_by_topic: ClassVar[bool] = False
     ignores_values: ClassVar[bool] = False
+    filters: ClassVar[bool] = False
+    sets_time: ClassVar[bool] = False
+    sets_partition: ClassVar[bool] = False
     summary: ClassVar[str] = ""
 
     side: Side = Side.VALUE
@@ -402,6 +408,35 @@ class Predicate:
 def mistake(option: str, problem: str, phase: Phase = "task_start") -> OptionError:
     """Return a mistake that shows only when options are seen together, which Connect finds when the task starts."""
     return OptionError(option, problem, phase)
+
+
+def change_rows(
+    side: list[Block], rows: Positions, errors: Errors, change: Callable[[Block, Errors], Block | Iterable[Block]]
+) -> None:
+    """Replace the values of these rows of a side of a batch.
+
+    Args:
+        side: the batch's keys or values, changed in place.
+        rows: the rows.
+        errors: by row; an error of *change* is added for each row of its block.
+        change: returns the new values of a block, and adds errors by index in it.
+    """
+    blocks: list[Block] = []
+    for block in side:
+        chosen = np.isin(block.rows, rows)
+        blocks.append(block.take(np.flatnonzero(~chosen)))
+        selected = block.take(np.flatnonzero(chosen))
+        if not len(selected):
+            continue
+        wrong: Errors = {}
+        try:
+            changed = change(selected, wrong)
+            blocks += [changed] if isinstance(changed, Block) else changed
+        except RecordError as error:
+            wrong = dict.fromkeys(range(len(selected)), error)
+            blocks.append(selected)
+        errors.update({int(selected.rows[index]): error for index, error in wrong.items()})
+    side[:] = [block for block in blocks if len(block)]
 
 
 T = TypeVar("T")

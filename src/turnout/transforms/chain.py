@@ -94,7 +94,7 @@ class StageRunner:
         rows = self._rows(batch)
         if not len(rows):
             return
-        if stage.transform.sided:
+        if stage.transform.sided and not stage.transform.filters:
             self._apply_to_side(batch, rows)
         else:
             self._fail(batch, stage.transform.apply(batch, rows))

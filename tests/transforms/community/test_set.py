@@ -12,7 +12,7 @@ from turnout.codecs import parse_ddl
 from turnout.errors import ConfigError
 from turnout.expressions import expression
 from turnout.history.masking import hidden_by_stage
-from turnout.records import Failure, Record
+from turnout.records import Failure, Header, Record
 from turnout.transforms import Chain
 from turnout.transforms.schemas import unknown_fields
 
@@ -130,7 +130,7 @@ def test_only_what_an_expression_names_is_looked_at() -> None:
     ("fields", "problem"),
     [
         ({"value.a": "value.b +"}, "value.a: not an expression of CEL: 1:10: Syntax error: mismatched input '<EOF>'"),
-        ({"valu.a": "1"}, "expected a path that begins with value or key, found 'valu.a'"),
+        ({"valu.a": "1"}, "expected value.…, key.…, headers.NAME, topic or timestamp, found 'valu.a'"),
         ({"value.a": "1", "value.a.b": "2"}, "'value.a.b' is inside of 'value.a'"),
         ({"value.a": ["1"]}, "neither JSON nor YAML|expected an expression for 'value.a'"),
         ({}, "expected an expression for each field, found {}"),
@@ -156,3 +156,59 @@ def test_a_missing_library_is_a_mistake_with_the_command(monkeypatch: pytest.Mon
     with pytest.raises(ConfigError, match=r'is not installed: pip install "turnout\[cel\]"'):
         chain_of({"value.a": "1"})
     expression._environment.cache_clear()
+
+
+def test_topic_headers_and_time_are_set() -> None:
+    """A header replaces those of its name, and null removes it; a time is a date or milliseconds."""
+    chain = chain_of(
+        {
+            "topic": '"eu." + value.city',
+            "timestamp": "timestamp(value.at)",
+            "headers.City": "value.city",
+            "headers.`a.b`": "value.n",
+            "headers.Gone": "null",
+        }
+    )
+    record = Record(
+        "t",
+        {"city": "oulu", "at": "2020-01-01T00:00:00Z", "n": 5},
+        headers=[Header("Gone", b"1"), Header("City", b"x"), Header("Kept", b"y"), Header("City", b"z")],
+    )
+
+    (made,) = chain.apply([record])
+
+    assert isinstance(made, Record)
+    assert (made.topic, made.timestamp) == ("eu.oulu", 1_577_836_800_000)
+    assert [(header.name, header.value) for header in made.headers] == [("Kept", b"y"), ("City", "oulu"), ("a.b", 5)]
+
+
+def test_what_is_no_topic_or_time_fails_its_record() -> None:
+    """The message has the value."""
+    outcomes = chain_of({"topic": "value.t"}).apply([Record("t", {"t": text}) for text in ("a", "", None, 5)])
+    times = chain_of({"timestamp": "value.t"}).apply([Record("t", {"t": 5}), Record("t", {"t": -1})])
+
+    assert [one.topic if isinstance(one, Record) else one and one.message for one in outcomes] == [
+        "a",
+        "1-Set: topic: expected a text that is not empty, found ''",
+        "1-Set: topic: expected a text that is not empty, found None",
+        "1-Set: topic: expected a text that is not empty, found 5",
+    ]
+    assert isinstance(times[0], Record)
+    assert times[0].timestamp == 5
+    assert isinstance(times[1], Failure)
+
+
+def test_filters_at_the_server_know_whether_it_sets_the_topic() -> None:
+    """Only a topic that is set ends them; headers get masked content as fields do."""
+    topic, field = (chain_of({name: "value.pan"}).stages[0].transform for name in ("topic", "headers.Pan"))
+
+    assert (topic.keeps_topic, field.keeps_topic, field.sets_time) == (False, True, False)
+    assert chain_of({"timestamp": "1"}).stages[0].transform.sets_time
+    assert ("headers", "Pan") in field.content_after(("value", "pan"))
+
+
+@pytest.mark.parametrize("path", ["offset", "headers", "headers.a.b", "topic.a", "timestamp.x", "partition"])
+def test_nothing_else_of_a_record_is_set(path: str) -> None:
+    """The message says what can be."""
+    with pytest.raises(ConfigError, match=r"expected value\.…, key\.…, headers\.NAME, topic or timestamp"):
+        chain_of({path: "1"})

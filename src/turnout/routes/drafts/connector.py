@@ -118,7 +118,7 @@ def draft_of_connector(
     return _ConnectorDrafter(found, file).draft(name, source, sink)
 
 
-_UNWRAP = ("ExtractNewRecordState", "UnwrapFromEnvelope")
+_UNWRAP = ("ExtractNewRecordState", "UnwrapFromEnvelope", "ExtractNewDocumentState")
 _TOMBSTONES = {
     ("true", "drop"): "drop",
     ("false", "drop"): "tombstone",
@@ -148,6 +148,14 @@ class _NewNames:
                 self._rename(prefix, "whitelist", "include")
             elif class_name in _UNWRAP:
                 self._unwrap(prefix, class_name)
+            elif class_name == "TimescaleDb":
+                for name in [
+                    name for name in self.properties if name.startswith((f"{prefix}database.", f"{prefix}driver."))
+                ]:
+                    del self.properties[name]
+                    self.changes.append(
+                        Change(name, "hypertables and aggregates, which have what the database would say")
+                    )
         for side in ("key", "value"):
             for option in ("basic.auth.user.info", "basic.auth.credentials.source"):
                 self._rename(f"{side}.converter.", f"schema.registry.{option}", option)

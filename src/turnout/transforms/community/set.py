@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import ClassVar, Final, NamedTuple, Self, TypeAlias
+from typing import Any, ClassVar, Final, NamedTuple, Self, TypeAlias
 
 import numpy as np
 import yaml
@@ -31,6 +31,7 @@ from turnout.transforms.base import (
     Side,
     Step,
     Transform,
+    change_rows,
     fits,
     mistake,
 )
@@ -49,6 +50,11 @@ from turnout.transforms.options import Option, OptionError, Options
 
 _PURPOSE: Final = "computed fields"
 _SIDES: Final = {KEY: Side.KEY, VALUE: Side.VALUE}
+_TOPIC: Final = "topic"
+_TIMESTAMP: Final = "timestamp"
+_ATTRIBUTES: Final = ((_TOPIC, 1), (_TIMESTAMP, 1), (HEADERS, 2))
+"""Attributes of a record that can be set, each with the number of its steps."""
+
 _SCHEMAS: Final[Mapping[str, Schema]] = {
     "BOOL": Schema("boolean", optional=True),
     "INT": Schema("int64", optional=True),
@@ -77,7 +83,7 @@ class Assignment:
     """Field with its new value.
 
     Attributes:
-        path: `KEY` or `VALUE`, and the steps to the field; none for the whole.
+        path: `KEY` or `VALUE`, and the steps to the field; none for the whole. Else one of `_ATTRIBUTES`.
         expression: its new value.
     """
 
@@ -89,15 +95,17 @@ class Assignment:
 class Set(Transform):
     """See ``summary``. Not part of Connect."""
 
-    summary: ClassVar[str] = "Sets fields of key and value, or the whole of them, to the values of expressions (CEL)."
-    keeps_topic: ClassVar[bool] = True
+    summary: ClassVar[str] = (
+        "Sets fields of key and value, or the whole of them, headers, topic and timestamp to the values of "
+        "expressions (CEL)."
+    )
     sided: ClassVar[bool] = False
     options: ClassVar[tuple[Option, ...]] = (
         Option(
             "fields",
             "STRING",
             "The expression of each field, as JSON or YAML: `{value.gross: value.net * 1.24}`.",
-            valid="paths that begin with value or key",
+            valid="value.…, key.…, headers.NAME, topic, timestamp",
             block=True,
         ),
     )
@@ -121,6 +129,16 @@ class Set(Transform):
                 raise mistake("fields", f"expected fields that are not nested in each other, and {shown}")
         return cls(side, assignments)
 
+    @property
+    def keeps_topic(self) -> bool:  # type: ignore[override]
+        """See `Transform.keeps_topic`."""
+        return all(one.path[0] != _TOPIC for one in self.assignments)
+
+    @property
+    def sets_time(self) -> bool:  # type: ignore[override]
+        """See `Transform.sets_time`."""
+        return any(one.path[0] == _TIMESTAMP for one in self.assignments)
+
     def named_fields(self) -> Iterator[NamedField]:
         """Yield the fields that the expressions name, so that a mistyped one is found before the run."""
         for path in sorted({path for one in self.assignments for path in one.expression.references.paths}):
@@ -133,7 +151,8 @@ class Set(Transform):
 
     def moves(self) -> tuple[Move, ...]:
         """See `Transform.moves`."""
-        return tuple(Move(source, one.path, copy=True) for one in self.assignments for source in _sources(one))
+        contents = [one for one in self.assignments if one.path[0] in (*_SIDES, HEADERS)]
+        return tuple(Move(source, one.path, copy=True) for one in contents for source in _sources(one))
 
     def content_after(self, path: ContentPath) -> set[ContentPath]:
         """Return the path, and the paths of the fields whose expression names it or one of its parents."""
@@ -148,11 +167,13 @@ class Set(Transform):
         errors: Errors = {}
         values = self._evaluated(batch, rows, errors)
         right = np.array([row for row in rows.tolist() if row not in errors], np.intp)
-        for root in (KEY, VALUE):
+        for root, side in ((KEY, batch.key), (VALUE, batch.value)):
             computed = self._computed(root, values)
             if computed:
-                side = batch.key if root == KEY else batch.value
-                side[:] = _set_fields(batch, side, computed, right, errors)
+                change_rows(side, right, errors, partial(_set_in_block, batch, computed))
+        for one in self.assignments:
+            if one.path[0] not in _SIDES:
+                _set_attribute(batch, one.path, {row: values[one][row] for row in right.tolist()}, errors)
         return errors
 
     def shapes_after(self, key: Shape, value: Shape) -> set[tuple[Shape, Shape]]:
@@ -173,7 +194,7 @@ class Set(Transform):
             return set()
         empty = Block(rows_of(0), schema, columns={field.name: [] for field in schema.fields})
         try:
-            return {Shape("object", block.schema) for block in _set_in_block(Batch.of_records([]), empty, fields, {})}
+            return {Shape("object", block.schema) for block in _set_in_block(Batch.of_records([]), fields, empty, {})}
         except RecordError:
             return set()
 
@@ -212,8 +233,8 @@ def _assignment(path: object, text: object) -> Assignment:
         steps = parse_path(str(path))
     except PathError as error:
         raise OptionError("fields", str(error)) from None
-    if not steps or steps[0] not in _SIDES:
-        raise OptionError("fields", f"expected a path that begins with value or key, found {path!r}")
+    if not steps or (steps[0] not in _SIDES and (steps[0], len(steps)) not in _ATTRIBUTES):
+        raise OptionError("fields", f"expected value.…, key.…, headers.NAME, topic or timestamp, found {path!r}")
     if isinstance(text, bool | int | float):
         text = str(text).lower() if isinstance(text, bool) else str(text)
     if not isinstance(text, str):
@@ -239,29 +260,36 @@ def _touch(one: ContentPath, other: ContentPath) -> bool:
     return fits(one, other) or fits(other, one)
 
 
-def _set_fields(
-    batch: Batch, side: Sequence[Block], fields: Mapping[FieldPath, _Computed], rows: Positions, errors: Errors
-) -> list[Block]:
-    """Return the blocks of a side of the batch, with the fields set in these rows."""
-    chosen = np.zeros(len(batch), np.bool_)
-    chosen[rows] = True
-    blocks: list[Block] = []
-    for block in side:
-        mask = chosen[block.rows]
-        blocks.append(block.take(np.flatnonzero(~mask)))
-        selected = block.take(np.flatnonzero(mask))
-        if len(selected):
-            wrong: Errors = {}
-            try:
-                blocks += _set_in_block(batch, selected, fields, wrong)
-            except RecordError as error:
-                wrong = dict.fromkeys(range(len(selected)), error)
-                blocks.append(selected)
-            errors.update({int(selected.rows[index]): error for index, error in wrong.items()})
-    return [block for block in blocks if len(block)]
+def _set_attribute(batch: Batch, path: ContentPath, values: _Values, errors: Errors) -> None:
+    """Set the topic, the timestamp or a header of the rows that have a value."""
+    if path[0] == HEADERS:
+        name = path[1]
+        rows = np.array([row for row, value in values.items() if value is not None], np.intp)
+        batch.headers.drop((name,), np.array(list(values), np.intp))
+        batch.headers.append(rows, name, None, [values[row] for row in rows.tolist()])
+        return
+    column: list[Any] = list(batch.topics if path[0] == _TOPIC else batch.timestamps)
+    for row, value in values.items():
+        problem = _attribute_problem(path[0], value)
+        if problem is None:
+            column[row] = value if path[0] == _TOPIC else int(value)
+        else:
+            errors[row] = RecordError(f"{path[0]}: expected {problem}, found {value!r:.60}")
+    if path[0] == _TOPIC:
+        batch.topics = column
+    else:
+        batch.timestamps = column
 
 
-def _set_in_block(batch: Batch, block: Block, fields: Mapping[FieldPath, _Computed], errors: Errors) -> list[Block]:
+def _attribute_problem(name: str, value: DynamicValue) -> str | None:
+    """Return what was expected of a topic or a timestamp; None for a value that can be one."""
+    if name == _TOPIC:
+        return None if isinstance(value, str) and value else "a text that is not empty"
+    is_time = isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    return None if is_time else "a time, or milliseconds since 1970"
+
+
+def _set_in_block(batch: Batch, fields: Mapping[FieldPath, _Computed], block: Block, errors: Errors) -> list[Block]:
     whole = fields.get(())
     if whole is not None:
         return group(block.rows, None, whole.column(block))

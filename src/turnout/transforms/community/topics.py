@@ -1,4 +1,4 @@
-"""Transforms that take the topic from elsewhere: ExtractTopic, SubjectTransform."""
+"""Transforms of the topic: ChangeTopicCase, ExtractTopic, LowerCaseTopic, SubjectTransform."""
 
 from __future__ import annotations
 
@@ -195,3 +195,84 @@ def _draw(partition: int | None, offset: int | None) -> float:
     if offset is not None:
         bits = xxh64_intdigest(struct.pack("<q", offset), bits)
     return float((bits >> 64 - BITS) * 2.0**-BITS)
+
+
+_JEREMYS: Final = "com.github.jcustenborder.kafka.connect.transform.common."
+_UPPER: Final = str.maketrans("abcdefghijklmnopqrstuvwxyz", "ABCDEFGHIJKLMNOPQRSTUVWXYZ")
+_LOWER: Final = str.maketrans("ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrstuvwxyz")
+_SEPARATORS: Final = {
+    "LOWER_HYPHEN": "-",
+    "LOWER_UNDERSCORE": "_",
+    "LOWER_CAMEL": "",
+    "UPPER_CAMEL": "",
+    "UPPER_UNDERSCORE": "_",
+}
+"""Formats of names, each with what is between its words; without one, a word begins with an upper-case letter."""
+
+_FORMATS: Final = one_of(*_SEPARATORS)
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeTopicCase(Transform):
+    """See ``summary``. Jeremy Custenborder's transform, which is Guava's CaseFormat: letters are those of ASCII."""
+
+    summary: ClassVar[str] = "Rewrites the words of the topic from one format to another: `user_events` → `userEvents`."
+    java_names: ClassVar[tuple[str, ...]] = (_JEREMYS + "ChangeTopicCase",)
+    sided: ClassVar[bool] = False
+    ignores_values: ClassVar[bool] = True
+    keeps_paths: ClassVar[bool] = True
+    options: ClassVar[tuple[Option, ...]] = (
+        Option("from", "STRING", "The format of the topic.", check=_FORMATS, valid=", ".join(_SEPARATORS)),
+        Option("to", "STRING", "The new format.", check=_FORMATS, valid=", ".join(_SEPARATORS)),
+    )
+
+    source: str = "LOWER_UNDERSCORE"
+    target: str = "LOWER_UNDERSCORE"
+
+    @classmethod
+    def from_options(cls, options: Options, side: Side) -> Self:
+        """Take both formats."""
+        return cls(side, options["from"], options["to"])
+
+    def apply(self, batch: Batch, rows: Positions) -> Errors:
+        """Rewrite the topics of these records, each topic once."""
+        return route(batch, rows, ByTopic(self._rewritten))
+
+    def _rewritten(self, topic: str | None) -> str | None:
+        if topic is None or self.source == self.target:
+            return topic
+        separator = _SEPARATORS[self.source]
+        if separator and _SEPARATORS[self.target]:
+            # Only the separators and the letters change, also of what is no word.
+            text = topic.replace(separator, _SEPARATORS[self.target])
+            if self.target == "UPPER_UNDERSCORE":
+                return text.translate(_UPPER)
+            return text.translate(_LOWER) if self.source == "UPPER_UNDERSCORE" else text
+        words = topic.split(separator) if separator else _UPPER_CASE.split(topic)
+        if not separator and len(words) > 1 and not words[0]:
+            del words[0]
+        first = words[0].translate(_LOWER) if self.target == "LOWER_CAMEL" else self._word(words[0])
+        return _SEPARATORS[self.target].join([first, *map(self._word, words[1:])])
+
+    def _word(self, word: str) -> str:
+        if self.target.endswith("_CAMEL"):
+            return word[:1].translate(_UPPER) + word[1:].translate(_LOWER)
+        return word.translate(_UPPER if self.target == "UPPER_UNDERSCORE" else _LOWER)
+
+
+_UPPER_CASE: Final = re.compile("(?=[A-Z])")
+
+
+@dataclass(frozen=True, slots=True)
+class LowerCaseTopic(Transform):
+    """See ``summary``. Jeremy Custenborder's transform."""
+
+    summary: ClassVar[str] = "Writes the topic in lower case."
+    java_names: ClassVar[tuple[str, ...]] = (_JEREMYS + "LowerCaseTopic",)
+    sided: ClassVar[bool] = False
+    ignores_values: ClassVar[bool] = True
+    keeps_paths: ClassVar[bool] = True
+
+    def apply(self, batch: Batch, rows: Positions) -> Errors:
+        """Change the topics of these records."""
+        return route(batch, rows, ByTopic(lambda topic: None if topic is None else topic.lower()))

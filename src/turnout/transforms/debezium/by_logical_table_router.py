@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Final, Self
 
@@ -12,7 +11,7 @@ import numpy as np
 from turnout.errors import RecordError
 from turnout.records import Batch, Block, Field, Positions, Schema
 from turnout.records.types import NewColumns
-from turnout.transforms.base import Errors, Side, Transform
+from turnout.transforms.base import Errors, Side, Transform, change_rows
 from turnout.transforms.debezium.extract_new_record_state import PACKAGE, is_envelope
 from turnout.transforms.fields import SCHEMA_BUILDER, read
 from turnout.transforms.java.regex import JavaRegex
@@ -119,14 +118,8 @@ class ByLogicalTableRouter(Transform):
         for row in rows.tolist():
             topics[row] = new
         batch.topics = topics
-        batch.key[:] = self._changed(batch.key, rows, errors, lambda block: self._key(block, new, identifier))
-        batch.value[:] = self._changed(batch.value, rows, errors, lambda block: self._event(block, new))
-
-    def _changed(
-        self, side: Iterable[Block], rows: Positions, errors: Errors, change: Callable[[Block], Block]
-    ) -> list[Block]:
-        """Return the blocks of a side with these rows changed."""
-        return [block for block in _parts(side, rows, errors, change) if len(block)]
+        change_rows(batch.key, rows, errors, lambda block, _: self._key(block, new, identifier))
+        change_rows(batch.value, rows, errors, lambda block, _: self._event(block, new))
 
     def _key(self, block: Block, topic: str, identifier: str) -> Block:
         if block.kind == "null":
@@ -167,15 +160,3 @@ class ByLogicalTableRouter(Transform):
             return name
         adjusted = _NOT_AVRO.sub("_", name)
         return f"_{adjusted}" if adjusted[:1].isdigit() or adjusted[:1] == "." else adjusted
-
-
-def _parts(side: Iterable[Block], rows: Positions, errors: Errors, change: Callable[[Block], Block]) -> Iterator[Block]:
-    for block in side:
-        chosen = np.isin(block.rows, rows)
-        yield block.take(np.flatnonzero(~chosen))
-        selected = block.take(np.flatnonzero(chosen))
-        try:
-            yield change(selected) if len(selected) else selected
-        except RecordError as error:
-            errors.update(dict.fromkeys(selected.rows.tolist(), error))
-            yield selected

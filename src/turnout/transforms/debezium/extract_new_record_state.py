@@ -11,7 +11,7 @@ import numpy as np
 from turnout.errors import RecordError
 from turnout.records import Batch, Block, Field, Positions, Schema, group
 from turnout.records.types import Column, NewColumns, Value
-from turnout.transforms.base import HEADERS, VALUE, Errors, Move, NamedField, Side, Transform
+from turnout.transforms.base import HEADERS, VALUE, Errors, Move, NamedField, Side, Transform, change_rows
 from turnout.transforms.fields import NULL_POINTER, SCHEMA_BUILDER, copied
 from turnout.transforms.options import Option, OptionError, Options, one_of
 
@@ -111,7 +111,7 @@ class FieldReference:
 DELETED: Final = "__deleted"
 """Field of a rewritten record that is true if its row was deleted."""
 
-_MODES: Final = ("drop", "tombstone", "rewrite", "rewrite-with-tombstone", "delete-to-tombstone")
+MODES: Final = ("drop", "tombstone", "rewrite", "rewrite-with-tombstone", "delete-to-tombstone")
 _STRING: Final = Schema("string")
 
 
@@ -134,8 +134,8 @@ class ExtractNewRecordState(Transform):
             "A deletion becomes nothing, a null, or its old row with `__deleted`; only rewrite-with-tombstone keeps "
             "tombstones.",
             default="tombstone",
-            check=one_of(*_MODES, any_case=True),
-            valid=", ".join(_MODES),
+            check=one_of(*MODES, any_case=True),
+            valid=", ".join(MODES),
         ),
         Option("add.fields", "LIST", "Fields of the envelope to add: `op`, `source.lsn`, `table:name`.", default=()),
         Option("add.fields.prefix", "STRING", "Prefix of the names of added fields.", default="__"),
@@ -159,7 +159,7 @@ class ExtractNewRecordState(Transform):
     @classmethod
     def from_options(cls, options: Options, side: Side) -> Self:
         """Read the references to fields."""
-        fields, headers = (_references(options, name) for name in ("add.fields", "add.headers"))
+        fields, headers = (references(options, name) for name in ("add.fields", "add.headers"))
         mode = options["delete.tombstone.handling.mode"].strip().lower()
         return cls(side, mode, fields, headers, options["route.by.field"] or "", options["replace.null.with.default"])
 
@@ -187,20 +187,9 @@ class ExtractNewRecordState(Transform):
 
     def apply(self, batch: Batch, rows: Positions) -> Errors:
         """Replace the events of these rows."""
-        chosen = np.zeros(len(batch), np.bool_)
-        chosen[rows] = True
         errors: Errors = {}
         dropped: list[int] = []
-        blocks: list[Block] = []
-        for block in batch.value:
-            blocks.append(block.take(np.flatnonzero(~chosen[block.rows])))
-            selected = block.take(np.flatnonzero(chosen[block.rows]))
-            try:
-                blocks += self._replaced(selected, batch, dropped, errors)
-            except RecordError as error:
-                errors.update(dict.fromkeys(selected.rows.tolist(), error))
-                blocks.append(selected)
-        batch.value[:] = [block for block in blocks if len(block)]
+        change_rows(batch.value, rows, errors, lambda block, _: self._replaced(block, batch, dropped, errors))
         batch.filter(np.array(sorted(dropped), np.intp))
         return errors
 
@@ -313,7 +302,12 @@ def _part(block: Block, part: str) -> Schema | None:
     return None if block.schema is None else block.schema.field(part)
 
 
-def _references(options: Options, name: str) -> tuple[FieldReference, ...]:
+def references(options: Options, name: str) -> tuple[FieldReference, ...]:
+    """Return the fields that an option lists.
+
+    Raises:
+        OptionError: one is no reference.
+    """
     try:
         return tuple(FieldReference.parse(text, options[f"{name}.prefix"] or "") for text in options[name] if text)
     except ValueError as problem:
