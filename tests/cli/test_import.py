@@ -44,6 +44,7 @@ def test_the_route_and_what_it_is_made_of(turnout, file) -> None:
         ),
         "left   connector.class: turnout reads and writes NATS, Kafka and files: --from and --to say where",
         "left   file: an option of the connector",
+        "3 taken, 0 changed, 3 left",
     ]
     assert [line for line in out.splitlines() if line.startswith("# left: ")] == [
         f"# left: {line.removeprefix('left   ')}" for line in err.splitlines() if line.startswith("left")
@@ -236,3 +237,40 @@ def test_a_lost_converter_is_an_exit_code(turnout, tmp_path) -> None:
     assert "left   tasks.max: " in err
     lossy = {one["name"]: one["lossy"] for one in json.loads(as_json)["left"]}
     assert (lossy["value.converter"], lossy["tasks.max"]) == (True, False)
+
+
+TEMPLATE = """Parameters: {Stage: {Type: String}}
+Resources:
+  Paid: {Type: AWS::Events::Rule, Properties: {EventPattern: {source: [shop, !Ref Stage]}}}
+  Queue:
+    Type: AWS::Lambda::EventSourceMapping
+    Properties: {EventSourceArn: "arn:aws:sqs:x", FilterCriteria: {Filters: [{Pattern: '{"body": {"a": ["x"]}}'}]}}
+"""
+
+
+def test_rules_of_a_template(turnout, tmp_path) -> None:
+    """Exit codes: 1 with an unresolved reference, 0 with its value, and 3 with --exact, as a filter tests a body."""
+    (tmp_path / "stack.yaml").write_text(TEMPLATE)
+    code, _, err = turnout("import", "eventbridge", "stack.yaml")
+    given = ("import", "eventbridge", "stack.yaml", "--parameter", "Stage=prod")
+    taken, exact, as_json = turnout(*given), turnout(*given, "--exact"), turnout(*given, "--json")
+
+    assert (code, taken[0], exact[0]) == (1, 0, 3)
+    assert err.splitlines() == [
+        "changed stack.yaml: Queue: tests fields of the value, which Lambda has in 'body'",
+        "left   stack.yaml: Paid.EventPattern.source[1]: refers to Stage: give --parameter Stage=VALUE",
+        "1 rule taken, 1 of them differently, 1 left",
+    ]
+    assert [json.loads(line)["id"] for line in taken[1].splitlines()] == ["Paid", "Queue"]
+    assert taken[2].splitlines()[-1] == "2 rules taken, 1 of them differently, 0 left"
+    assert [one["path"] for one in json.loads(as_json[1])["changed"]] == ["Queue"]
+
+
+def test_a_template_without_rules_is_named(turnout, tmp_path) -> None:
+    """So is a parameter without a value, and what is no YAML."""
+    (tmp_path / "empty.yaml").write_text("Resources: {B: {Type: 'AWS::S3::Bucket'}}")
+    (tmp_path / "bad.yaml").write_text("a: [")
+
+    assert "empty.yaml: has no rule of an event bus and no filters" in turnout("import", "eventbridge", "empty.yaml")[2]
+    assert "bad.yaml: is no YAML" in turnout("import", "eventbridge", "bad.yaml")[2]
+    assert turnout("import", "eventbridge", "empty.yaml", "--parameter", "x")[0] == 2

@@ -47,14 +47,19 @@ else:
             yaml.parser.Parser.__init__(self)
 
 
-def compose(text: str, *, max_depth: int = _MAX_DEPTH) -> yaml.Node | None:
+def compose(text: str, *, max_depth: int = _MAX_DEPTH, with_tags: bool = False) -> yaml.Node | None:
     """Compose the one document of a text; None where the text is empty.
+
+    Args:
+        text: YAML.
+        max_depth: blocks inside one another.
+        with_tags: read a value with a tag of its application, ``!Ref x``, as a mapping from the tag, ``{"!Ref": "x"}``.
 
     Raises:
         yaml.MarkedYAMLError: the text is no YAML, or beyond the bounds; nothing else is raised.
     """
     try:
-        return _loader(text, max_depth).get_single_node()
+        return _loader(text, max_depth, with_tags=with_tags).get_single_node()
     except RecursionError as failure:
         raise yaml.MarkedYAMLError(problem="too many nested blocks") from failure
 
@@ -70,8 +75,8 @@ def construct(node: yaml.Node | None) -> Any:
     return None if node is None else _Loader("", _MAX_DEPTH).construct_document(node)
 
 
-def load(text: str, *, max_depth: int = _MAX_DEPTH) -> Any:
-    """Load the value of a text.
+def load(text: str, *, max_depth: int = _MAX_DEPTH, with_tags: bool = False) -> Any:
+    """Load the value of a text; see `compose`.
 
     Raises:
         yaml.MarkedYAMLError: the text is no YAML, or beyond the bounds; nothing else is raised.
@@ -84,7 +89,7 @@ def load(text: str, *, max_depth: int = _MAX_DEPTH) -> Any:
     yaml.error.MarkedYAMLError: found 'maybe', which is no bool
       in "<unicode string>", line 1, column 4
     """
-    node = compose(text, max_depth=max_depth)
+    node = compose(text, max_depth=max_depth, with_tags=with_tags)
     if (repeated := repeated_key(node)) is not None:
         path, mark = repeated
         raise yaml.MarkedYAMLError(problem=f"{path} occurs twice in its mapping", problem_mark=mark)
@@ -127,13 +132,13 @@ def position_of(failure: yaml.YAMLError) -> tuple[str, int | None]:
     return (problem, None) if mark is None else (f"{problem}, in column {mark.column + 1}", mark.line + 1)
 
 
-def _loader(text: str, max_depth: int) -> _Loader:
+def _loader(text: str, max_depth: int, *, with_tags: bool) -> _Loader:
     if len(text) > _MAX_CHARACTERS:
         raise yaml.MarkedYAMLError(problem=f"found {len(text):,} characters, expected {_MAX_CHARACTERS:,} at most")
     wrong = yaml.reader.Reader.NON_PRINTABLE.search(text)
     if wrong is not None:
         raise _error(_mark(text, wrong.start()), f"the character U+{ord(wrong[0]):04X} is not allowed")
-    return _Loader(text, max_depth)
+    return _Loader(text, max_depth, with_tags=with_tags)
 
 
 def _mark(text: str, index: int) -> yaml.Mark:
@@ -151,7 +156,7 @@ class _Loader(yaml.composer.Composer, _Parser, yaml.constructor.SafeConstructor,
     libyaml's parser of events is a state machine; what recurses, and ends the process, is PyYAML's composer in C.
     """
 
-    def __init__(self, text: str, max_depth: int) -> None:
+    def __init__(self, text: str, max_depth: int, *, with_tags: bool = False) -> None:
         _Parser.__init__(self, text)
         yaml.composer.Composer.__init__(self)
         yaml.constructor.SafeConstructor.__init__(self)
@@ -161,6 +166,7 @@ class _Loader(yaml.composer.Composer, _Parser, yaml.constructor.SafeConstructor,
             for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
         }
         self._max_depth = max_depth
+        self._with_tags = with_tags
         self._depth = 0
         self._nodes = 0
         self._aliased = 0
@@ -171,6 +177,10 @@ class _Loader(yaml.composer.Composer, _Parser, yaml.constructor.SafeConstructor,
         event: Any = self.peek_event()
         if isinstance(event, yaml.AliasEvent):
             return self._named(self.get_event())
+        tag = event.tag if self._with_tags and (event.tag or "").startswith("!") and event.tag != "!" else None
+        if tag is not None:
+            event.tag = None
+            event.implicit = (False, True) if isinstance(event, yaml.ScalarEvent) else True
         self._check(event)
         anchor: Any = event.anchor
         before = self._nodes + self._aliased
@@ -185,6 +195,11 @@ class _Loader(yaml.composer.Composer, _Parser, yaml.constructor.SafeConstructor,
         self._depth -= 1
         if anchor is not None:
             self._sizes[anchor] = self._nodes + self._aliased - before
+        if tag is not None:
+            name = yaml.ScalarNode("tag:yaml.org,2002:str", tag, event.start_mark, event.start_mark)
+            node = yaml.MappingNode("tag:yaml.org,2002:map", [(name, node)], node.start_mark, node.end_mark)
+            if anchor is not None:
+                self.anchors[anchor] = node
         return node
 
     def _check(self, event: Any) -> None:

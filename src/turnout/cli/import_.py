@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -23,8 +23,11 @@ if TYPE_CHECKING:
     from turnout.subscriptions.eventbridge import EventRule
     from turnout.subscriptions.sigma import SkippedRule
 
-_MAX_RULES = 4 << 20
-"""Bytes of a file of rules."""
+_MAX_RULES = 64 << 20
+"""Bytes of a file of rules; a plan of Terraform has everything that it deploys."""
+
+DIFFERENT = 3
+"""Exit code with --exact: everything was taken, and some of it differently."""
 
 File = Annotated[Path, typer.Argument(help="The file to read.", dir_okay=False)]
 Name = Annotated[str | None, typer.Option(help="Name of the route.")]
@@ -35,6 +38,7 @@ Force = Annotated[bool, typer.Option("--force", help="Overwrite an existing file
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON: the route, converted and omitted parts.")]
 Written = Annotated[Path | None, typer.Option(metavar="FILE", help="Write the subscriptions here.", dir_okay=False)]
 ListedAsJson = Annotated[bool, typer.Option("--json", help="Print JSON: subscriptions, their keys, omitted parts.")]
+Exact = Annotated[bool, typer.Option("--exact", help="Exit with 3 if a part was taken differently; 0 by default.")]
 
 
 def connect(
@@ -46,6 +50,7 @@ def connect(
     output: Output = None,
     force: Force = False,
     as_json: AsJson = False,
+    exact: Exact = False,
 ) -> None:
     """A connector of Kafka Connect, Strimzi, MirrorMaker or Debezium Server, as its .json, .yaml or .properties has it.
 
@@ -53,7 +58,7 @@ def connect(
     """
     from turnout.routes.drafts import draft_of_connector
 
-    written = _DraftFile(file, output, force=force, as_json=as_json)
+    written = _DraftFile(file, output, force=force, as_json=as_json, exact=exact)
     drafted = partial(draft_of_connector, file, connector=connector, name=name)
     raise typer.Exit(written.write(lambda ends: drafted(**ends), source, to))
 
@@ -67,6 +72,7 @@ def nats(
     output: Output = None,
     force: Force = False,
     as_json: AsJson = False,
+    exact: Exact = False,
 ) -> None:
     """The mappings of a nats-server's configuration.
 
@@ -74,7 +80,7 @@ def nats(
     """
     from turnout.routes.drafts import draft_of_server
 
-    written = _DraftFile(file, output, force=force, as_json=as_json)
+    written = _DraftFile(file, output, force=force, as_json=as_json, exact=exact)
     raise typer.Exit(written.write(lambda ends: draft_of_server(file, account, name=name, **ends), source, to))
 
 
@@ -90,67 +96,130 @@ def sigma(
     output: Written = None,
     force: Force = False,
     as_json: ListedAsJson = False,
+    exact: Exact = False,
 ) -> None:
     """Sigma's detection rules, as subscriptions for turnout subscriptions import.
 
     turnout import sigma rules/linux --to 'alerts.{level}' --output alerts.jsonl
     """
-    subscriptions, unsupported = _sigma_subscriptions(
-        paths, to or ["alerts.{level}"], logsource=logsource, arrays=arrays
-    )
-    raise typer.Exit(_write_subscriptions(subscriptions, unsupported, output, force=force, as_json=as_json))
+    found = _sigma_subscriptions(paths, to or ["alerts.{level}"], logsource=logsource, arrays=arrays)
+    raise typer.Exit(_write_subscriptions(found, output, force=force, as_json=as_json, exact=exact))
 
 
 def eventbridge(
     paths: Annotated[
-        list[Path], typer.Argument(help="Files of JSON: patterns, rules, answers of list-rules.", exists=True)
+        list[Path],
+        typer.Argument(
+            help="Patterns, rules, answers of list-rules; templates of CloudFormation, SAM, CDK and Serverless; "
+            "Terraform's plan as JSON.",
+            exists=True,
+        ),
     ],
     to: Annotated[
         list[str] | None, typer.Option(help="A destination, with the rule's {name} and {bus}; repeatable.")
     ] = None,
+    parameter: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="Value of a parameter of the templates; repeatable."),
+    ] = None,
     output: Written = None,
     force: Force = False,
     as_json: ListedAsJson = False,
+    exact: Exact = False,
 ) -> None:
-    """EventBridge's rules, as subscriptions for turnout subscriptions import.
+    """EventBridge's rules, and filters of Lambda and Pipes, as subscriptions for turnout subscriptions import.
 
     turnout import eventbridge rules.json --to 'events.{name}' --output rules.jsonl
+
+    turnout import eventbridge cdk.out/Shop.template.json --parameter Stage=prod --output rules.jsonl
     """
-    subscriptions, unsupported = _event_subscriptions(paths, to or ["events.{name}"])
-    raise typer.Exit(_write_subscriptions(subscriptions, unsupported, output, force=force, as_json=as_json))
+    given = dict(_named_value(text) for text in parameter or [])
+    found = _event_subscriptions(paths, to or ["events.{name}"], given)
+    raise typer.Exit(_write_subscriptions(found, output, force=force, as_json=as_json, exact=exact))
 
 
-def _event_subscriptions(paths: list[Path], destinations: list[str]) -> tuple[list[Subscription], list[SkippedRule]]:
+@dataclass(slots=True)
+class _Imported:
+    """Subscriptions made of rules.
+
+    Attributes:
+        subscriptions: in the order of the files.
+        left: rules that give none.
+        changed: parts of rules that are taken in another form.
+    """
+
+    subscriptions: list[Subscription] = field(default_factory=list)
+    left: list[SkippedRule] = field(default_factory=list)
+    changed: list[SkippedRule] = field(default_factory=list)
+
+
+def _named_value(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise ConfigError([Mistake("--parameter", f"expected NAME=VALUE, found {text!r}")])
+    return name, value
+
+
+def _event_subscriptions(paths: list[Path], destinations: list[str], parameters: Mapping[str, str]) -> _Imported:
     """Return the rules as subscriptions, named after them or their file, and the omitted ones."""
-    from turnout.base.files import read_file
-    from turnout.base.untrusted import RepeatedKeyError, unique_object
     from turnout.subscriptions.eventbridge import PatternError, rules_of
     from turnout.subscriptions.sigma import SkippedRule
+    from turnout.subscriptions.templates import template_rules
 
-    subscriptions: list[Subscription] = []
-    unsupported: list[SkippedRule] = []
+    imported = _Imported()
     ids: set[str] = set()
     for path in paths:
-        try:
-            document = json.loads(read_file(path, max_bytes=_MAX_RULES), object_pairs_hook=unique_object)
-        except RepeatedKeyError as problem:
-            unsupported.append(SkippedRule(path, "", str(problem)))
-        except (OSError, ValueError, RecursionError) as problem:
-            unsupported.append(SkippedRule(path, "", f"is no JSON: {problem}"))
-        else:
-            for rule in rules_of(document):
-                if isinstance(rule, PatternError):
-                    unsupported.append(SkippedRule(path, rule.path, rule.reason))
-                    continue
-                for found in _subscriptions_of_rule(rule, path, destinations):
-                    if isinstance(found, SkippedRule):
-                        unsupported.append(found)
-                    elif found.id in ids:
-                        unsupported.append(SkippedRule(path, found.id, "another rule has this name on the same bus"))
-                    else:
-                        ids.add(found.id)
-                        subscriptions.append(found)
-    return subscriptions, unsupported
+        document = _document_of(path)
+        if isinstance(document, SkippedRule):
+            imported.left.append(document)
+            continue
+        rules = template_rules(document, parameters)
+        number = -1
+        for number, rule in enumerate(rules_of(document) if rules is None else rules):  # noqa: B007 - counts
+            if isinstance(rule, PatternError):
+                imported.left.append(SkippedRule(path, rule.path, rule.reason))
+                continue
+            imported.changed += [SkippedRule(path, rule.name, note) for note in rule.notes]
+            for found in _subscriptions_of_rule(rule, path, destinations):
+                if isinstance(found, SkippedRule):
+                    imported.left.append(found)
+                elif found.id in ids:
+                    imported.left.append(SkippedRule(path, found.id, "another rule has this name on the same bus"))
+                else:
+                    ids.add(found.id)
+                    imported.subscriptions.append(found)
+        if number < 0:
+            reason = "has no rule of an event bus and no filters: expected AWS::Events::Rule, an event eventBridge …"
+            imported.left.append(SkippedRule(path, "", reason))
+    return imported
+
+
+def _document_of(path: Path) -> object | SkippedRule:
+    """Return the document of a file: JSON, or in files of another name YAML with tags of CloudFormation."""
+    from turnout.base.files import read_file
+    from turnout.base.untrusted import RepeatedKeyError, unique_object
+    from turnout.subscriptions.sigma import SkippedRule
+
+    try:
+        content = read_file(path, max_bytes=_MAX_RULES)
+        if path.suffix == ".json" or content.lstrip()[:1] in (b"{", b"["):
+            document: object = json.loads(content, object_pairs_hook=unique_object)
+            return document
+    except RepeatedKeyError as problem:
+        return SkippedRule(path, "", str(problem))
+    except (OSError, ValueError, RecursionError) as problem:
+        return SkippedRule(path, "", f"is no JSON: {problem}")
+    import yaml
+
+    from turnout.base.yaml_values import load, position_of
+
+    try:
+        return load(content.decode("utf-8-sig"), with_tags=True)
+    except yaml.YAMLError as failure:
+        problem_text, line = position_of(failure)
+        return SkippedRule(path, "", f"is no YAML: {problem_text}", line)
+    except UnicodeDecodeError as failure:
+        return SkippedRule(path, "", f"is not UTF-8: the byte at {failure.start}")
 
 
 def _subscriptions_of_rule(
@@ -179,7 +248,7 @@ def _event_subscription(
 ) -> Subscription | SkippedRule:
     from turnout.errors import SubscriptionInvalidError
     from turnout.subscriptions import Subscription
-    from turnout.subscriptions.eventbridge import PatternError, condition_of
+    from turnout.subscriptions.eventbridge import PatternError
     from turnout.subscriptions.sigma import SkippedRule
     from turnout.subscriptions.validation import check
 
@@ -192,9 +261,7 @@ def _event_subscription(
     ]
     metadata = {"name": name} | ({"bus": rule.bus} if rule.bus else {})
     try:
-        subscription = Subscription(
-            topics, condition_of(rule.pattern), metadata, id_, project=project, enabled=rule.enabled
-        )
+        subscription = Subscription(topics, rule.condition, metadata, id_, project=project, enabled=rule.enabled)
         check(subscription)
     except PatternError as problem:
         return SkippedRule(file, f"{name}: {problem.path}".removesuffix(": "), problem.reason)
@@ -203,26 +270,23 @@ def _event_subscription(
     return subscription
 
 
-def _write_subscriptions(
-    subscriptions: list[Subscription],
-    unsupported: list[SkippedRule],
-    output: Path | None,
-    *,
-    force: bool,
-    as_json: bool,
-) -> int:
-    """Write subscriptions, and report the omitted ones; return 1 if there are any, or no subscription, else 0."""
+def _write_subscriptions(imported: _Imported, output: Path | None, *, force: bool, as_json: bool, exact: bool) -> int:
+    """Write subscriptions, and report the omitted ones; return the exit code, see `_exit_code`."""
     from turnout.conditions import keys_of
     from turnout.subscriptions.lines import subscription_to_json
 
+    subscriptions = imported.subscriptions
     if as_json:
         shown = {
             "subscriptions": [subscription_to_json(subscription) for subscription in subscriptions],
             "keys": sorted({key for subscription in subscriptions for key in keys_of(subscription.condition)}),
-            "left": [
-                {"file": str(rule.file), "path": rule.path, "reason": rule.reason, "line": rule.line}
-                for rule in unsupported
-            ],
+            **{
+                name: [
+                    {"file": str(rule.file), "path": rule.path, "reason": rule.reason, "line": rule.line}
+                    for rule in rules
+                ]
+                for name, rules in (("changed", imported.changed), ("left", imported.left))
+            },
         }
         typer.echo(json_text(shown, indent=1))
     else:
@@ -231,34 +295,47 @@ def _write_subscriptions(
             typer.echo(lines, nl=False)
         else:
             write_new({output: lines}, force=force)
-        typer.echo(printable_lines([f"left   {rule}" for rule in unsupported]), err=True, nl=bool(unsupported))
-    typer.echo(f"{plural(len(subscriptions), 'rule')} taken, {len(unsupported):,} left", err=True)
-    return DONE if subscriptions and not unsupported else FAILED
+        rows = [("changed", str(rule)) for rule in imported.changed] + [("left", str(rule)) for rule in imported.left]
+        _print_table(rows)
+    differing = len({(rule.file, rule.path) for rule in imported.changed})
+    differently = f", {differing:,} of them differently" if differing else ""
+    typer.echo(f"{plural(len(subscriptions), 'rule')} taken{differently}, {len(imported.left):,} left", err=True)
+    return _exit_code(complete=bool(subscriptions) and not imported.left, changed=exact and differing > 0)
 
 
-def _sigma_subscriptions(
-    paths: list[Path], destinations: list[str], *, logsource: bool, arrays: bool
-) -> tuple[list[Subscription], list[SkippedRule]]:
+def _exit_code(*, complete: bool, changed: bool) -> int:
+    """Return 0 if everything was taken, 3 if some of it differently and --exact is set, 1 if something was left."""
+    if not complete:
+        return FAILED
+    return DIFFERENT if changed else DONE
+
+
+def _print_table(rows: Iterable[tuple[str, str]]) -> None:
+    """Print a line for each part on standard error: whether it is taken, changed, left, lost or wrong, and why."""
+    lines = printable_lines([f"{word:6} {text}" for word, text in rows])
+    typer.echo(lines, err=True, nl=bool(lines))
+
+
+def _sigma_subscriptions(paths: list[Path], destinations: list[str], *, logsource: bool, arrays: bool) -> _Imported:
     """Return the rules as subscriptions, and the omitted ones; of several rules with one id the first is converted."""
     from turnout.errors import SubscriptionInvalidError
     from turnout.subscriptions.sigma import SkippedRule, read_file, rule_files
 
-    subscriptions: list[Subscription] = []
-    unsupported: list[SkippedRule] = []
+    imported = _Imported()
     ids: set[str] = set()
     for found in (rule for file in rule_files(paths) for rule in read_file(file, arrays=arrays)):
         if isinstance(found, SkippedRule):
-            unsupported.append(found)
+            imported.left.append(found)
         elif found.id in ids:
-            unsupported.append(SkippedRule(found.file, "id", f"another rule has the id {found.id!r}"))
+            imported.left.append(SkippedRule(found.file, "id", f"another rule has the id {found.id!r}"))
         else:
             try:
-                subscriptions.append(found.subscription(destinations, with_logsource=logsource))
+                imported.subscriptions.append(found.subscription(destinations, with_logsource=logsource))
             except SubscriptionInvalidError as problem:
-                unsupported.append(SkippedRule(found.file, "", str(problem)))
+                imported.left.append(SkippedRule(found.file, "", str(problem)))
             else:
                 ids |= {found.id} - {""}
-    return subscriptions, unsupported
+    return imported
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,11 +346,12 @@ class _DraftFile:
     output: Path | None
     force: bool
     as_json: bool
+    exact: bool
 
     def write(self, drafted: Callable[[dict[str, Any]], Draft], source: str | None, to: str | None) -> int:
-        """Make and write the draft, and report its parts; return 0 if it means what the original did, else 1.
+        """Make and write the draft, and report its parts; return the exit code, see `_exit_code`.
 
-        It does not where ``turnout check`` would reject it, or where a part is lost that changes its meaning.
+        Something is left where ``turnout check`` would reject it, or where a part is lost that changes its meaning.
         """
         from turnout.routes.drafts import sink_of, source_of
 
@@ -289,7 +367,8 @@ class _DraftFile:
             if self.output is None:
                 typer.echo(printable_on_terminal(text), nl=False)
             _print_draft(draft, mistakes)
-        return FAILED if mistakes or draft.lossy else DONE
+        changed = any(draft.word(item) == "changed" for item in draft.left)
+        return _exit_code(complete=not mistakes and not draft.lossy, changed=self.exact and changed)
 
 
 def write_new(files: dict[Path, str], *, force: bool) -> None:
@@ -307,10 +386,13 @@ def write_new(files: dict[Path, str], *, force: bool) -> None:
 
 
 def _print_draft(draft: Draft, mistakes: tuple[Mistake, ...]) -> None:
-    lines = [f"taken  {name} → {path}" for name, path in draft.taken]
-    lines += [f"{draft.word(item)}   {item.name}: {item.why}" for item in draft.left]
-    lines += [f"wrong  {mistake}" for mistake in mistakes]
-    sys.stderr.write("".join(f"{line}\n" for line in lines))
+    rows = [("taken", f"{name} → {path}") for name, path in draft.taken]
+    rows += [(draft.word(item), f"{item.name}: {item.why}") for item in draft.left]
+    rows += [("wrong", str(mistake)) for mistake in mistakes]
+    _print_table(rows)
+    counts = Counter(word for word, _ in rows)
+    words = ("taken", "changed", "left", *(word for word in ("lost", "wrong") if counts[word]))
+    typer.echo(", ".join(f"{counts[word]:,} {word}" for word in words), err=True)
 
 
 def _json(draft: Draft, text: str, mistakes: tuple[Mistake, ...]) -> dict[str, Any]:

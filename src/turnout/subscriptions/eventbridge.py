@@ -69,6 +69,8 @@ class EventRule:
         targets: empty if they are not known.
         bus: name of its event bus; empty for the default one.
         enabled: False for a rule that is disabled.
+        more: further patterns, any of which suffices.
+        notes: parts that are taken in another form, with the reason.
     """
 
     name: str
@@ -76,6 +78,17 @@ class EventRule:
     targets: tuple[Mapping[str, Any], ...] = ()
     bus: str = ""
     enabled: bool = True
+    more: tuple[object, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def condition(self) -> Condition:
+        """Condition of the events that the rule is for.
+
+        Raises:
+            PatternError: see `condition_of`.
+        """
+        return either([condition_of(pattern) for pattern in (self.pattern, *self.more)])
 
     @property
     def id(self) -> str:
@@ -98,12 +111,17 @@ def rules_of(document: object) -> Iterator[EventRule | PatternError]:
             yield from rules_of(rule)
         return
     try:
-        yield _rule(document)
+        yield rule_of(document)
     except PatternError as problem:
         yield problem
 
 
-def _rule(document: object) -> EventRule:
+def rule_of(document: object) -> EventRule:
+    """Return the rule that a document is.
+
+    Raises:
+        PatternError: it has no pattern, or one that cannot be read.
+    """
     if not isinstance(document, dict) or not _RULE & document.keys() or isinstance(document.get("Name"), list):
         return EventRule("", document)
     name = str(document.get("Name", ""))

@@ -235,7 +235,7 @@ class Transform:
         java_names: the classes, without a side, by which connectors name one that others have released.
         keeps_topic: the topic is unchanged, so that filters on topics behind it hold before it as well.
         keeps_paths: content stays at its path; a transform that moves it declares so by `moves`.
-        schemas_by_topic: the schemas that it gives depend on the topic, so that they are not known before the run.
+        schemas_by_topic: its schemas depend on the topic or on contents, and are not known before the run.
         ignores_values: True for a transform without a side that neither reads nor writes values.
         filters: it has a side and drops records, so that it takes whole records by `apply`.
         sets_time: the record's timestamp is set, which messages of NATS do not have.

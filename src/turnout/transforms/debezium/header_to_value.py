@@ -44,6 +44,7 @@ class HeaderToValue(Transform):
     java_names: ClassVar[tuple[str, ...]] = (PACKAGE + "HeaderToValue",)
     sided: ClassVar[bool] = False
     keeps_topic: ClassVar[bool] = True
+    schemas_by_topic: ClassVar[bool] = True
     options: ClassVar[tuple[Option, ...]] = (
         Option("headers", "LIST", "The headers.", check=_words),
         Option("fields", "LIST", "The field for each of them; dots are between the steps of a path.", check=_words),
