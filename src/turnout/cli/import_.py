@@ -93,16 +93,21 @@ def sigma(
     arrays: Annotated[
         bool, typer.Option("--arrays", help="Read fields with dots through arrays; those of a search in one element.")
     ] = False,
+    lists: Annotated[
+        list[str] | None,
+        typer.Option("--list", metavar="NAME=FILE", help="Values of %NAME% for expand, one a line; repeatable."),
+    ] = None,
     output: Written = None,
     force: Force = False,
     as_json: ListedAsJson = False,
     exact: Exact = False,
 ) -> None:
-    """Sigma's detection rules, as subscriptions for turnout subscriptions import.
+    """Sigma's detection rules and filters, as subscriptions for turnout subscriptions import.
 
     turnout import sigma rules/linux --to 'alerts.{level}' --output alerts.jsonl
     """
-    found = _sigma_subscriptions(paths, to or ["alerts.{level}"], logsource=logsource, arrays=arrays)
+    values = {name: _lines_of(Path(file)) for name, file in (_named_value("--list", text) for text in lists or [])}
+    found = _sigma_subscriptions(paths, to or ["alerts.{level}"], values, logsource=logsource, arrays=arrays)
     raise typer.Exit(_write_subscriptions(found, output, force=force, as_json=as_json, exact=exact))
 
 
@@ -133,7 +138,7 @@ def eventbridge(
 
     turnout import eventbridge cdk.out/Shop.template.json --parameter Stage=prod --output rules.jsonl
     """
-    given = dict(_named_value(text) for text in parameter or [])
+    given = dict(_named_value("--parameter", text) for text in parameter or [])
     found = _event_subscriptions(paths, to or ["events.{name}"], given)
     raise typer.Exit(_write_subscriptions(found, output, force=force, as_json=as_json, exact=exact))
 
@@ -153,11 +158,22 @@ class _Imported:
     changed: list[SkippedRule] = field(default_factory=list)
 
 
-def _named_value(text: str) -> tuple[str, str]:
+def _named_value(option: str, text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name:
-        raise ConfigError([Mistake("--parameter", f"expected NAME=VALUE, found {text!r}")])
+        raise ConfigError([Mistake(option, f"expected NAME=…, found {text!r}")])
     return name, value
+
+
+def _lines_of(file: Path) -> list[str]:
+    """Return the lines of a file that are not empty."""
+    from turnout.base.files import read_file
+
+    try:
+        text = read_file(file, max_bytes=_MAX_RULES).decode("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as failure:
+        raise ConfigError([Mistake("--list", f"{file} cannot be read: {failure}")]) from None
+    return [line for line in text.splitlines() if line.strip()]
 
 
 def _event_subscriptions(paths: list[Path], destinations: list[str], parameters: Mapping[str, str]) -> _Imported:
@@ -316,25 +332,37 @@ def _print_table(rows: Iterable[tuple[str, str]]) -> None:
     typer.echo(lines, err=True, nl=bool(lines))
 
 
-def _sigma_subscriptions(paths: list[Path], destinations: list[str], *, logsource: bool, arrays: bool) -> _Imported:
+def _sigma_subscriptions(
+    paths: list[Path], destinations: list[str], lists: Mapping[str, list[str]], *, logsource: bool, arrays: bool
+) -> _Imported:
     """Return the rules as subscriptions, and the omitted ones; of several rules with one id the first is converted."""
     from turnout.errors import SubscriptionInvalidError
-    from turnout.subscriptions.sigma import SkippedRule, read_file, rule_files
+    from turnout.subscriptions.sigma import SigmaFilter, SigmaRule, SkippedRule, read_file, rule_files
 
     imported = _Imported()
     ids: set[str] = set()
-    for found in (rule for file in rule_files(paths) for rule in read_file(file, arrays=arrays)):
-        if isinstance(found, SkippedRule):
-            imported.left.append(found)
-        elif found.id in ids:
-            imported.left.append(SkippedRule(found.file, "id", f"another rule has the id {found.id!r}"))
+    found = [rule for file in rule_files(paths) for rule in read_file(file, arrays=arrays, lists=lists)]
+    filters = [one for one in found if isinstance(one, SigmaFilter)]
+    rules = [one for one in found if isinstance(one, SigmaRule)]
+    for one in found:
+        if isinstance(one, SkippedRule):
+            imported.left.append(one)
+        elif isinstance(one, SigmaFilter):
+            if not any(map(one.is_for, rules)):
+                imported.left.append(SkippedRule(one.file, "filter", "is for no rule of these files"))
+        elif one.id in ids:
+            imported.left.append(SkippedRule(one.file, "id", f"another rule has the id {one.id!r}"))
         else:
             try:
-                imported.subscriptions.append(found.subscription(destinations, with_logsource=logsource))
+                made = one.with_filters(filters).subscriptions(destinations, with_logsource=logsource)
             except SubscriptionInvalidError as problem:
-                imported.left.append(SkippedRule(found.file, "", str(problem)))
+                imported.left.append(SkippedRule(one.file, "", str(problem)))
             else:
-                ids |= {found.id} - {""}
+                ids |= {one.id} - {""}
+                imported.subscriptions += made
+                if len(made) > 1:
+                    note = f"is divided into {len(made)} subscriptions: an event that several match is sent by each"
+                    imported.changed.append(SkippedRule(one.file, "detection", note))
     return imported
 
 

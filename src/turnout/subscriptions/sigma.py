@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import re
 from base64 import b64encode
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple, TypeAlias
 
 import yaml
 
@@ -24,6 +24,7 @@ from turnout.conditions import (
     Condition,
     Element,
     Group,
+    Logic,
     all_of,
     cidr,
     compare,
@@ -40,6 +41,7 @@ from turnout.conditions.model import both, either
 from turnout.conditions.pattern import ANY, ONE, Piece, escape, pattern_matcher
 from turnout.errors import ConditionError
 from turnout.subscriptions.model import Subscription
+from turnout.subscriptions.validation import MAX_LEAVES as MAX_STORED
 from turnout.subscriptions.validation import check
 
 
@@ -186,13 +188,46 @@ _TEXT: Final = frozenset((*_PLACES, *_ENCODINGS, "cased", "windash", "base64", "
 _WHERE: Final = frozenset((*_PLACES, "re", "cidr", *_COMPARISONS))
 """Modifiers that define the comparison of a keyword."""
 
-_REGEX_FLAGS: Final = ("i", "m", "s")
-_KNOWN: Final = _TEXT | {"all", "neq", "cidr", "exists", "re", "fieldref", *_REGEX_FLAGS, *_COMPARISONS}
+_REGEX_FLAGS: Final = {"i": "i", "ignorecase": "i", "m": "m", "multiline": "m", "s": "s", "dotall": "s"}
+_TIMES: Final = {
+    "year": (r"^{:04}\b", 0, 9999),
+    "month": (r"^\d{{4}}-{:02}\b", 1, 12),
+    "day": (r"^\d{{4}}-\d\d-{:02}(?:\D|$)", 1, 31),
+    "hour": (r"^\d{{4}}-\d\d-\d\d[Tt ]{:02}(?:\D|$)", 0, 23),
+    "minute": (r"^\d{{4}}-\d\d-\d\d[Tt ]\d\d:{:02}(?:\D|$)", 0, 59),
+}
+"""Expression for a part of a time in ISO 8601, its least and its greatest number."""
+
+_KNOWN: Final = _TEXT | {
+    "all",
+    "neq",
+    "cidr",
+    "exists",
+    "re",
+    "fieldref",
+    "expand",
+    *_REGEX_FLAGS,
+    *_COMPARISONS,
+    *_TIMES,
+}
 _WITH_FIELDREF: Final = frozenset(("fieldref", "all", "neq", "cased"))
 
 
-def field_condition(path: str, written: str, value: object) -> Condition:
+Lists: TypeAlias = Mapping[str, Sequence[str]]
+"""Values by the name that a rule has between percent signs."""
+
+_PLACEHOLDER: Final = re.compile(r"%([^%\\]+)%")
+_MAX_EXPANDED: Final = 20_000
+
+
+def field_condition(path: str, written: str, value: object, lists: Lists | None = None) -> Condition:
     """Return the condition of one entry of a search: a field with modifiers, and its value or values.
+
+    Args:
+        path: path of the entry, for errors.
+        written: the field with its modifiers.
+        value: the value or values.
+        lists: values for ``%name%`` where the modifier ``expand`` is given.
 
     Raises:
         InexpressibleError: a modifier or a value has no counterpart.
@@ -202,6 +237,9 @@ def field_condition(path: str, written: str, value: object) -> Condition:
         if modifier not in _KNOWN:
             raise InexpressibleError(path, f"the modifier {modifier!r} cannot be expressed")
     values = value if isinstance(value, list) else [value]
+    if "expand" in modifiers:
+        modifiers.remove("expand")
+        values = [expanded for one in values for expanded in _expanded(path, one, lists or {})]
     if not values:
         raise InexpressibleError(path, "has no values")
     field = leaf_key(name) if name else ANY_KEY
@@ -211,6 +249,21 @@ def field_condition(path: str, written: str, value: object) -> Condition:
     parts = [_leaf(path, field, modifiers, one) for one in values]
     condition = both(parts) if "all" in modifiers else either(parts)
     return not_(condition) if "neq" in modifiers else condition
+
+
+def _expanded(path: str, value: object, lists: Lists) -> list[object]:
+    """Return a value with each placeholder replaced by each value of its list."""
+    if not isinstance(value, str):
+        return [value]
+    pieces = _PLACEHOLDER.split(value)
+    texts = [pieces[0]]
+    for name, rest in zip(pieces[1::2], pieces[2::2], strict=True):
+        if name not in lists:
+            raise InexpressibleError(path, f"expand needs the values of %{name}%: give --list {name}=FILE")
+        if len(texts) * len(lists[name]) > _MAX_EXPANDED:
+            raise InexpressibleError(path, f"expands to more than {_MAX_EXPANDED:,} values")
+        texts = [before + inserted + rest for before in texts for inserted in lists[name]]
+    return list(texts)
 
 
 def _leaf(path: str, field: str, modifiers: Sequence[str], value: object) -> Condition:
@@ -228,9 +281,11 @@ def _leaf(path: str, field: str, modifiers: Sequence[str], value: object) -> Con
         if "cidr" in modifiers:
             return cidr(field, str(value))
         if "re" in modifiers:
-            flags = "".join(flag for flag in _REGEX_FLAGS if flag in modifiers)
+            flags = "".join(dict.fromkeys(flag for name, flag in _REGEX_FLAGS.items() if name in modifiers))
             return regex(field, f"(?{flags}){value}" if flags else str(value))
         for modifier in modifiers:
+            if modifier in _TIMES:
+                return regex(field, _time_expression(path, modifier, value))
             if modifier in _COMPARISONS:
                 return compare(field, _COMPARISONS[modifier], _number(path, value))
         return either(
@@ -248,6 +303,14 @@ def _reference(path: str, field: str, modifiers: Sequence[str], value: object) -
     if not isinstance(value, str) or not value or field == ANY_KEY:
         raise InexpressibleError(path, f"expected a field and the name of another one, found {value!r:.60}")
     return compare_fields(field, "=", leaf_key(value), ignore_case="cased" not in modifiers)
+
+
+def _time_expression(path: str, modifier: str, value: object) -> str:
+    """Return the expression for a part of a time in ISO 8601."""
+    expression, least, most = _TIMES[modifier]
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise InexpressibleError(path, f"expected a {modifier} from {least} to {most}, found {value!r:.40}")
+    return expression.format(value)
 
 
 def _is_true(path: str, value: object) -> bool:
@@ -371,9 +434,12 @@ class SigmaRule:
     level: str
     logsource: Mapping[str, str]
     condition: Condition
+    name: str = ""
 
-    def subscription(self, destinations: Sequence[str], *, with_logsource: bool = False) -> Subscription:
-        """Return the rule as a subscription.
+    def subscriptions(self, destinations: Sequence[str], *, with_logsource: bool = False) -> list[Subscription]:
+        """Return the rule as a subscription, or as several if its alternatives are more than one may have.
+
+        Each of several has the number of its part behind the id.
 
         Args:
             destinations: destinations of matching events; ``{level}`` in them is the rule's.
@@ -383,15 +449,81 @@ class SigmaRule:
             SubscriptionInvalidError: a store would refuse it.
         """
         metadata = {"title": self.title, "level": self.level, **self.logsource}
-        condition = self.condition
-        if with_logsource and self.logsource:
+        sources: list[Condition] = []
+        if with_logsource:
             sources = [kiwi(name, escape(text), ignore_case=True) for name, text in self.logsource.items()]
-            condition = all_of(*sources, condition)
         level = self.level or "unknown"
         topics = [destination.replace("{level}", level) for destination in destinations]
-        subscription = Subscription(topics, condition, {name: text for name, text in metadata.items() if text}, self.id)
-        check(subscription)
-        return subscription
+        parts = divided(self.condition, MAX_STORED - len(sources))
+        made = []
+        for number, part in enumerate(parts, 1):
+            id_ = f"{self.id}-{number}" if self.id and len(parts) > 1 else self.id
+            condition = all_of(*sources, part) if sources else part
+            made.append(Subscription(topics, condition, {name: text for name, text in metadata.items() if text}, id_))
+            check(made[-1])
+        return made
+
+    def with_filters(self, filters: Iterable[SigmaFilter]) -> SigmaRule:
+        """Return the rule with the conditions of the filters for it."""
+        conditions = [one.condition for one in filters if one.is_for(self)]
+        return replace(self, condition=both([self.condition, *conditions])) if conditions else self
+
+
+def divided(condition: Condition, most: int) -> list[Condition]:
+    """Return conditions of at most so many leaves, one of which is true where the condition is.
+
+    A condition that cannot be divided so is returned as it is.
+
+    >>> from turnout.conditions import format_condition, parse
+    >>> [format_condition(part) for part in divided(parse("a:1 AND (b:2 OR c:3 OR d:4)"), 3)]
+    ['a:1 AND (b:2 OR c:3)', 'a:1 AND d:4']
+    """
+    size = sum(1 for _ in leaves(condition))
+    if size <= most or not isinstance(condition, Group) or condition.negated:
+        return [condition]
+    if condition.logic is Logic.OR:
+        parts: list[list[Condition]] = [[]]
+        room = most
+        for child in (part for one in condition.children for part in divided(one, most)):
+            count = sum(1 for _ in leaves(child))
+            if count > room and parts[-1]:
+                parts.append([])
+                room = most
+            parts[-1].append(child)
+            room -= count
+        return [either(part) for part in parts]
+    if condition.logic is Logic.AND:
+        sizes = [sum(1 for _ in leaves(child)) for child in condition.children]
+        at = sizes.index(max(sizes))
+        others = [child for number, child in enumerate(condition.children) if number != at]
+        inner = divided(condition.children[at], max(most - (size - sizes[at]), 1))
+        if len(inner) > 1:
+            return [both([*others[:at], part, *others[at:]]) for part in inner]
+    return [condition]
+
+
+@dataclass(frozen=True, slots=True)
+class SigmaFilter:
+    """Filter, whose condition is required of rules.
+
+    Attributes:
+        file: it was read from.
+        title: title of the filter.
+        logsource: product, category and service that a rule has to have.
+        rules: ids or names of the rules; None for all.
+        condition: over the fields of an event.
+    """
+
+    file: Path
+    title: str
+    logsource: Mapping[str, str]
+    rules: frozenset[str] | None
+    condition: Condition
+
+    def is_for(self, rule: SigmaRule) -> bool:
+        """Return True if the filter is for a rule."""
+        is_listed = self.rules is None or bool(self.rules & {rule.id, rule.name} - {""})
+        return is_listed and all(rule.logsource.get(name) == text for name, text in self.logsource.items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -424,8 +556,11 @@ def rule_files(paths: Sequence[Path]) -> Iterator[Path]:
         yield from sorted(file for file in path.rglob("*") if file.suffix in (".yml", ".yaml") and file.is_file())
 
 
-def read_file(path: Path, *, arrays: bool = False) -> Iterator[SigmaRule | SkippedRule]:
-    """Yield each rule of a file; a file that cannot be read is left as a whole. See `read_text`."""
+Found: TypeAlias = SigmaRule | SigmaFilter | SkippedRule
+
+
+def read_file(path: Path, *, arrays: bool = False, lists: Lists | None = None) -> Iterator[Found]:
+    """Yield each rule and filter of a file; a file that cannot be read is left as a whole. See `read_text`."""
     try:
         text = bytes_of(path, max_bytes=_MAX_BYTES).decode("utf-8-sig")
     except OSError as failure:
@@ -434,17 +569,18 @@ def read_file(path: Path, *, arrays: bool = False) -> Iterator[SigmaRule | Skipp
     except UnicodeDecodeError as failure:
         yield SkippedRule(path, "", f"is not UTF-8: the byte at {failure.start}")
         return
-    yield from read_text(text, path, arrays=arrays)
+    yield from read_text(text, path, arrays=arrays, lists=lists)
 
 
-def read_text(text: str, path: Path, *, arrays: bool = False) -> Iterator[SigmaRule | SkippedRule]:
-    """Yield each rule of a text, which has one in each of its YAML documents.
+def read_text(text: str, path: Path, *, arrays: bool = False, lists: Lists | None = None) -> Iterator[Found]:
+    """Yield each rule and filter of a text, which has one in each of its YAML documents.
 
     Args:
         text: YAML.
         path: name of the file.
         arrays: read each step of a field with dots as an array; fields of one search that are below the same one
             have to be in one element.
+        lists: values for ``%name%`` where a rule has the modifier ``expand``.
 
     >>> rule = "{title: Shell, detection: {selection: {Image|endswith: '/sh'}, condition: selection}}"
     >>> (found,) = read_text(rule, Path("shell.yml"))
@@ -453,12 +589,20 @@ def read_text(text: str, path: Path, *, arrays: bool = False) -> Iterator[SigmaR
     """
     starts = [0, *(match.end() for match in _DOCUMENTS.finditer(text))]
     for start, end in zip(starts, [*(match.start() for match in _DOCUMENTS.finditer(text)), len(text)], strict=True):
-        found = _read_document(text[start:end], path, text.count("\n", 0, start), arrays=arrays)
+        reading = _Reading(arrays, lists or {})
+        found = _read_document(text[start:end], path, text.count("\n", 0, start), reading)
         if found is not None:
             yield found
 
 
-def _read_document(text: str, file: Path, first_line: int, *, arrays: bool) -> SigmaRule | SkippedRule | None:
+class _Reading(NamedTuple):
+    """Manner of reading fields: through arrays or not, and the values of placeholders."""
+
+    arrays: bool
+    lists: Lists
+
+
+def _read_document(text: str, file: Path, first_line: int, reading: _Reading) -> Found | None:
     try:
         node = compose(text)
         repeated = repeated_key(node)
@@ -472,46 +616,63 @@ def _read_document(text: str, file: Path, first_line: int, *, arrays: bool) -> S
         path, mark = repeated
         return SkippedRule(file, path, "occurs twice: only one of them would count", first_line + mark.line + 1)
     try:
-        return _rule(document, file, arrays=arrays)
+        return _rule(document, file, reading)
     except InexpressibleError as failure:
         line = _line_of(node, failure.path)
         return SkippedRule(file, failure.path, failure.reason, None if line is None else first_line + line)
 
 
-def _rule(document: object, file: Path, *, arrays: bool) -> SigmaRule:
+def _rule(document: object, file: Path, reading: _Reading) -> SigmaRule | SigmaFilter:
     if not isinstance(document, dict):
         raise InexpressibleError("", "expected a rule, which is a mapping")
     if "correlation" in document:
         raise InexpressibleError("correlation", "correlates several events: a condition sees one")
-    detection = document.get("detection")
+    part = "filter" if "filter" in document else "detection"
+    detection = document.get(part)
     if not isinstance(detection, dict) or "condition" not in detection:
-        raise InexpressibleError("" if detection is None else "detection", "expected a detection with a condition")
+        raise InexpressibleError("" if detection is None else part, f"expected a {part} with a condition")
     try:
-        condition = _condition(detection, arrays=arrays)
+        condition = _condition({name: body for name, body in detection.items() if name != "rules"}, reading)
     except InexpressibleError as failure:
-        raise InexpressibleError(f"detection.{failure.path}", failure.reason) from failure
+        raise InexpressibleError(f"{part}.{failure.path}", failure.reason) from failure
     except ConditionError as failure:
-        raise InexpressibleError("detection", str(failure)) from failure
+        raise InexpressibleError(part, str(failure)) from failure
     source = document.get("logsource")
     source = source if isinstance(source, dict) else {}
+    logsource = {name: _text(source[name]) for name in _SOURCES if _text(source.get(name))}
+    title = _text(document.get("title"))
+    if part == "filter":
+        return SigmaFilter(file, title, logsource, _filtered_rules(detection), condition)
     level = _text(document.get("level"))
     return SigmaRule(
         file,
         _text(document.get("id")),
-        _text(document.get("title")),
+        title,
         level if level in LEVELS else "",
-        {name: _text(source[name]) for name in _SOURCES if _text(source.get(name))},
+        logsource,
         condition,
+        _text(document.get("name")),
     )
+
+
+def _filtered_rules(detection: Mapping[object, object]) -> frozenset[str] | None:
+    """Return the ids or names of rules that a filter is for; None for all."""
+    rules = detection.get("rules")
+    if rules == [] or (isinstance(rules, str) and rules.lower() == "any"):
+        return None
+    listed = [rules] if isinstance(rules, str) else rules
+    if not isinstance(listed, list) or not all(isinstance(one, str) for one in listed):
+        raise InexpressibleError("filter.rules", f"expected any, or ids or names of rules, found {rules!r:.60}")
+    return frozenset(listed)
 
 
 def _text(value: object) -> str:
     return str(value)[:_MAX_TEXT] if isinstance(value, (str, int)) else ""
 
 
-def _condition(detection: Mapping[object, object], *, arrays: bool) -> Condition:
+def _condition(detection: Mapping[object, object], reading: _Reading) -> Condition:
     searches = {
-        str(name): _search(str(name), body, arrays=arrays)
+        str(name): _search(str(name), body, reading)
         for name, body in detection.items()
         if name not in ("condition", "timeframe")
     }
@@ -528,18 +689,20 @@ def _expression(written: object) -> str:
     return written
 
 
-def _search(path: str, body: object, *, arrays: bool) -> Condition:
+def _search(path: str, body: object, reading: _Reading) -> Condition:
     """Return the condition of a search: a map of fields that all have to match, or a list of alternatives."""
     if isinstance(body, list):
         if not body:
             raise InexpressibleError(path, "has no alternatives")
-        return either([_search(f"{path}[{number}]", part, arrays=arrays) for number, part in enumerate(body)])
+        return either([_search(f"{path}[{number}]", part, reading) for number, part in enumerate(body)])
     if not isinstance(body, dict):
         return field_condition(path, "", body)
     if not body:
         raise InexpressibleError(path, "has no fields")
-    conditions = [(str(name), field_condition(f"{path}.{name}", str(name), value)) for name, value in body.items()]
-    if not arrays:
+    conditions = [
+        (str(name), field_condition(f"{path}.{name}", str(name), value, reading.lists)) for name, value in body.items()
+    ]
+    if not reading.arrays:
         return both([condition for _, condition in conditions])
     for name, condition in conditions:
         if any("." in key for leaf in leaves(condition) if len(leaf.keys) > 1 for key in leaf.keys):

@@ -59,8 +59,8 @@ def test_a_subscription() -> None:
     (rule,) = rules(RULE)
     assert isinstance(rule, SigmaRule)
 
-    plain = rule.subscription(["alerts.{level}"])
-    routed = rule.subscription(["alerts"], with_logsource=True)
+    (plain,) = rule.subscriptions(["alerts.{level}"])
+    (routed,) = rule.subscriptions(["alerts"], with_logsource=True)
 
     assert (plain.id, plain.destinations) == (rule.id, ("alerts.high",))
     assert plain.metadata == {
@@ -71,7 +71,7 @@ def test_a_subscription() -> None:
 
 def test_several_documents_each_stand_for_themselves() -> None:
     """A broken one, one that is no rule and one that correlates leave the others alone; lines are those of the file."""
-    broken = RULE.replace("Image|endswith", "Image|expand")
+    broken = RULE.replace("Image|endswith", "Image|week")
 
     found = rules("\n---\n".join([RULE, "a: [", broken, "correlation: {type: event_count}", "- 1", "", RULE]))
 
@@ -85,7 +85,7 @@ def test_several_documents_each_stand_for_themselves() -> None:
     ]
     yaml_, field, correlation, list_ = map(str, found[1:5])
     assert yaml_.startswith("vault.yml: is no YAML: ")
-    assert field == ("vault.yml: detection.selection.Image|expand: the modifier 'expand' cannot be expressed (line 25)")
+    assert field == ("vault.yml: detection.selection.Image|week: the modifier 'week' cannot be expressed (line 25)")
     assert correlation == "vault.yml: correlation: correlates several events: a condition sees one (line 35)"
     assert list_ == "vault.yml: expected a rule, which is a mapping (line 37)"
 
@@ -125,8 +125,8 @@ def test_a_store_refuses_a_rule_of_negations() -> None:
     assert isinstance(rule, SigmaRule)
 
     with pytest.raises(SubscriptionInvalidError, match="root cannot be negated"):
-        rule.subscription(["d"])
-    assert rule.subscription(["d"], with_logsource=True).destinations == ("d",)
+        rule.subscriptions(["d"])
+    assert rule.subscriptions(["d"], with_logsource=True)[0].destinations == ("d",)
 
 
 def test_files_and_folders(tmp_path) -> None:

@@ -74,7 +74,7 @@ def test_base64_at_any_offset(before: str) -> None:
 @pytest.mark.parametrize(
     ("field", "value", "reason"),
     [
-        ("A|expand", "B", "the modifier 'expand' cannot be expressed"),
+        ("A|week", 3, "the modifier 'week' cannot be expressed"),
         ("A|fieldref|contains", "B", "the modifier 'contains' with fieldref cannot be expressed"),
         ("A|fieldref", 5, "expected a field and the name of another one, found 5"),
         ("A", [], "has no values"),
