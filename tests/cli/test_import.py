@@ -274,3 +274,44 @@ def test_a_template_without_rules_is_named(turnout, tmp_path) -> None:
     assert "empty.yaml: has no rule of an event bus and no filters" in turnout("import", "eventbridge", "empty.yaml")[2]
     assert "bad.yaml: is no YAML" in turnout("import", "eventbridge", "bad.yaml")[2]
     assert turnout("import", "eventbridge", "empty.yaml", "--parameter", "x")[0] == 2
+
+
+STREAM = {
+    "config": {
+        "name": "ALL",
+        "subjects": ["all.>"],
+        "republish": {"src": "all.*", "dest": "live.$1"},
+        "sources": [{"name": "EU", "subject_transforms": [{"src": "orders.>", "dest": "eu.>"}]}],
+    },
+    "state": {},
+}
+
+
+def test_the_parts_of_a_stream(turnout, tmp_path) -> None:
+    """A source becomes a route from its stream; republish one from the stream itself."""
+    (tmp_path / "info").write_text(json.dumps(STREAM))
+    code, out, err = turnout("import", "nats", "info")
+    republish, again, _ = turnout("import", "nats", "info", "--account", "republish")
+
+    source, other = Route.parse(out, {}), Route.parse(again, {})
+    assert (code, republish) == (0, 0)
+    assert (source.source.options()["stream"], source.sinks[""].options()["stream"]) == ("EU", "ALL")
+    assert source.mappings.apply("orders.1") == "eu.1"
+    assert (other.source.options()["stream"], other.mappings.apply("all.x")) == ("ALL", "live.x")
+    assert "left   config.republish: another part of the stream: --account names the one" in err
+    assert turnout("import", "nats", "info", "--account", "mirror")[0] == 2
+    assert "all.x: the mapping of 'all.*'" in turnout("map", "--config", "info", "--account", "republish", "all.x")[1]
+
+
+def test_an_accounts_jwt(turnout, tmp_path) -> None:
+    """A route of its mappings, for clients with credentials."""
+    jwts = pytest.importorskip("tests.subjects.jwts")
+    operator, account = jwts.Key("O"), jwts.Key("A")
+    claims = jwts.claim(account, operator, "SHOP", "account", mappings={"a.*": [{"subject": "b.$1"}]})
+    (tmp_path / "SHOP.jwt").write_text(jwts.decorated(jwts.token(operator, claims)))
+
+    code, out, err = turnout("import", "nats", "SHOP.jwt", "--from", "nats://h/S")
+
+    assert code == 0
+    assert Route.parse(out, {"NATS_CREDS": __file__}).mappings.apply("a.1") == "b.1"
+    assert "left   resolver: users have credentials: set the variable NATS_CREDS to a .creds file" in err

@@ -65,7 +65,9 @@ def connect(
 
 def nats(
     file: File,
-    account: Annotated[str | None, typer.Option(help="Whose mappings.")] = None,
+    account: Annotated[
+        str | None, typer.Option(help="Whose mappings; of a stream mirror, republish or a source.")
+    ] = None,
     name: Name = None,
     source: From = None,
     to: To = None,
@@ -74,7 +76,7 @@ def nats(
     as_json: AsJson = False,
     exact: Exact = False,
 ) -> None:
-    """The mappings of a nats-server's configuration.
+    """The mappings of a nats-server's configuration, of an account's JWT, or of a stream.
 
     turnout import nats nats-server.conf --account ORDERS --from nats://127.0.0.1:4222/ORDERS
     """

@@ -31,10 +31,17 @@ def map_(
     strict: Annotated[bool, typer.Option("--strict", help="Hold the transform to the rules for imports.")] = False,
     config: Annotated[
         Path | None,
-        typer.Option(help="A file with mappings: a route, a nats-server configuration, a claim, YAML or JSON."),
+        typer.Option(
+            help="A file with mappings: a route, a nats-server configuration, the JWT of an account, "
+            "nats stream info --json, a Stream of NACK, YAML or JSON."
+        ),
     ] = None,
     account: Annotated[
-        str | None, typer.Option(help="With --config: whose mappings. Else the account that {{account-hash()}} means.")
+        str | None,
+        typer.Option(
+            help="With --config: whose mappings; of a stream mirror, republish or a source. Else the account that "
+            "{{account-hash()}} means."
+        ),
     ] = None,
     cluster: Annotated[
         str | None, typer.Option(help="With --config: the cluster of the server; a route's own if not given.")
@@ -159,12 +166,22 @@ def _try_transform(source: str, destination: str, subjects: Iterable[str], *, st
 def _mappings(file: Path, account: str | None) -> tuple[JsonObject, str | None]:
     """Return the mappings of a file, and the cluster that the file itself names.
 
-    It is a claim, a route or a bare table in YAML or JSON, else a server's configuration.
+    It is a route or a bare table in YAML or JSON, or what `turnout.subjects.load_document` reads.
     """
-    from turnout.subjects import mappings_from_claim, mappings_from_file, mappings_in
+    from turnout.subjects import load_document, mappings_from_file, mappings_of_document
+    from turnout.subjects.errors import ConfigSyntaxError
+    from turnout.subjects.mapping_readers import stream_of_document
 
     if file.suffix.lower() not in (".yaml", ".yml", ".json"):
         return mappings_from_file(file, account), None
+    try:
+        document = load_document(file)
+    except ConfigSyntaxError:
+        # The reader of routes says more about YAML.
+        document = {}
+    of_server = {"accounts", "resolver_preload"} & {name.lower() for name in document}
+    if of_server or isinstance(document.get("nats"), dict) or stream_of_document(document) is not None:
+        return mappings_of_document(document, account), None
     from turnout.routes.yaml_text import YamlText, decoded
 
     heading = f"{file} cannot be used"
@@ -174,12 +191,8 @@ def _mappings(file: Path, account: str | None) -> tuple[JsonObject, str | None]:
         raise ConfigError(written.mistakes, what=heading)
     if not isinstance(loaded, dict):
         raise ConfigError([Mistake(str(file), f"expected a block of mappings, found {loaded!r}")])
-    if "accounts" in loaded:
-        return mappings_in(loaded, account), None
     if account is not None:
         raise ConfigError([Mistake("--account", f"{file} has no accounts")])
-    if isinstance(loaded.get("nats"), dict):
-        return mappings_from_claim(loaded), None
     return _of_route(loaded, file) if "mappings" in loaded else (loaded, None)
 
 

@@ -4,9 +4,11 @@ from turnout.subjects.errors import MappingTableError, NoMatchError
 from turnout.subjects.mapping import Destination, MappingTable, SubjectMapping
 from turnout.subjects.mapping_readers import (
     StreamTransforms,
+    load_document,
     mappings_from_claim,
     mappings_from_file,
     mappings_in,
+    mappings_of_document,
     stream_transforms,
 )
 from turnout.subjects.pattern import collide, is_subset, matches, subscriptions_under
@@ -30,9 +32,11 @@ __all__ = [
     "is_valid",
     "is_valid_literal",
     "load_config",
+    "load_document",
     "mappings_from_claim",
     "mappings_from_file",
     "mappings_in",
+    "mappings_of_document",
     "matches",
     "parse_config",
     "placeholders",

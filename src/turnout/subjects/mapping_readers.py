@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import re
+from base64 import urlsafe_b64decode
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
+
+import yaml
 
 from turnout.base.terminal import did_you_mean
+from turnout.base.yaml_values import load, position_of
 from turnout.errors import ConfigError, Mistake, SubjectError
-from turnout.subjects.errors import MappingEntryError, MappingTableError, Reason
+from turnout.subjects.errors import ConfigSyntaxError, MappingEntryError, MappingTableError, Reason
 from turnout.subjects.functions import with_account
 from turnout.subjects.server_config import ConfigBlock, load_config
 from turnout.subjects.tokens import FULL, PARTIAL, check_subject
@@ -22,9 +29,12 @@ GLOBAL = "$G"
 def mappings_from_file(path: Path | str, account: str | None = None) -> ConfigBlock:
     """Return the ``mappings`` block of a nats-server configuration file, as `MappingTable.from_config` takes it.
 
+    The file may also be the JWT of an account, or have a stream, see `mappings_of_document`.
+
     Args:
         path: the file.
-        account: account of the mappings; those at the top level (of the account ``$G``) if not given.
+        account: account of the mappings; those at the top level (of the account ``$G``) if not given. Of a stream, the
+            part.
 
     Raises:
         ConfigSyntaxError: when the file cannot be read as a configuration.
@@ -40,8 +50,8 @@ def mappings_from_file(path: Path | str, account: str | None = None) -> ConfigBl
     ...
     {'orders.*': 'eu.orders.$1'}
     """
-    config = load_config(path)
-    mappings = mappings_in(config, account)
+    config = load_document(path)
+    mappings = mappings_of_document(config, account)
     if not mappings:
         raise ConfigError([Mistake("", f"{path} has no mappings {_elsewhere(config, account)}")])
     return mappings
@@ -123,8 +133,15 @@ def older_meanings(mappings: Mapping[str, object]) -> list[str]:
 
 
 def _accounts(config: Mapping[str, object]) -> Mapping[str, object]:
-    accounts = next((value for key, value in config.items() if key.lower() == "accounts"), {})
-    return accounts if isinstance(accounts, Mapping) else {}
+    """Return the accounts of a configuration, with those whose JWTs it has, by their names in these."""
+    parts = {key.lower(): value for key, value in config.items()}
+    accounts, preload = parts.get("accounts", {}), parts.get("resolver_preload")
+    found: ConfigBlock = dict(accounts) if isinstance(accounts, Mapping) else {}
+    for key, token in preload.items() if isinstance(preload, Mapping) else ():
+        claim = decode_claim(str(token), f"resolver_preload.{key}")
+        name = claim.get("name")
+        found[name if isinstance(name, str) and name not in found else key] = {"mappings": mappings_from_claim(claim)}
+    return found
 
 
 def _blocks(holder: Mapping[str, object], path: str) -> ConfigBlock:
@@ -135,6 +152,178 @@ def _blocks(holder: Mapping[str, object], path: str) -> ConfigBlock:
                 raise ConfigError([Mistake(path + key, f"expected a block of mappings, found {value!r}")])
             members.update(value)
     return members
+
+
+_DECORATED: Final = re.compile(r"-----BEGIN NATS (\w+) JWT-----\s+(\S+)\s")
+_TOKEN: Final = re.compile(r"eyJ[\w-]+\.[\w-]+\.[\w-]*")
+_MAX_BYTES: Final = 16 << 20
+_STREAM_PARTS: Final = ("subject_transform", "mirror", "sources", "republish")
+
+
+def decode_claim(token: str, path: str) -> ConfigBlock:
+    """Return the claim of an account's JWT, whose signature is not verified.
+
+    Args:
+        token: the JWT, or the text of a file that has it between two lines, as nsc writes it.
+        path: its place, for errors.
+
+    Raises:
+        ConfigError: it is none of an account.
+    """
+    decorated = _DECORATED.search(token)
+    plain = (decorated[2] if decorated else token).strip()
+    try:
+        header, payload, _ = plain.split(".")
+        parts = [json.loads(urlsafe_b64decode(part + "=" * (-len(part) % 4))) for part in (header, payload)]
+    except (ValueError, RecursionError):
+        raise ConfigError([Mistake(path, f"expected the JWT of an account, found {plain[:40]!r}")]) from None
+    claim = parts[1]
+    inner = claim.get("nats") if isinstance(claim, dict) else None
+    kind = inner.get("type", "account") if isinstance(inner, dict) else None
+    if kind != "account" or not isinstance(claim, dict):
+        found = f"one of the type {kind}" if kind else "none"
+        raise ConfigError([Mistake(path, f"expected the JWT of an account, found {found}")])
+    return claim
+
+
+def load_document(path: Path | str) -> ConfigBlock:
+    """Return a file with mappings as a block: a server's configuration, an account's JWT, or JSON or YAML.
+
+    What it is follows from its content; a name that ends with .yaml, .yml or .json only says what is tried first.
+
+    Raises:
+        ConfigSyntaxError: it is none of them.
+        ConfigError: it is the JWT of something else than an account.
+        FileNotFoundError: when there is no such file.
+    """
+    path = Path(path)
+    text = path.read_text(encoding="utf-8", errors="surrogateescape")
+    if len(text) <= _MAX_BYTES and (_DECORATED.search(text) or _TOKEN.fullmatch(text.strip())):
+        return decode_claim(text, str(path))
+    is_yaml = path.suffix.lower() in (".yaml", ".yml", ".json") or text.lstrip().startswith(("apiVersion:", "---"))
+    if not is_yaml:
+        return load_config(path)
+    try:
+        document, failure = _yaml_document(text), None
+    except yaml.YAMLError as problem:
+        document, failure = {}, problem
+    if failure is None and not any("{" in str(name) or "=" in str(name) for name in document):
+        return document
+    # A configuration of a server may be YAML by chance: "mappings { a: b }" has one key in it.
+    try:
+        return load_config(path)
+    except ConfigSyntaxError:
+        if failure is None:
+            return document
+        description, line = position_of(failure)
+        raise ConfigSyntaxError(description, file=str(path), line=line or 1, text="") from None
+
+
+def _yaml_document(text: str) -> ConfigBlock:
+    """Return the document of a text; of several, those of NACK as a list of Kubernetes."""
+    documents = [load(part) for part in re.split(r"^---[^\n]*$", text, flags=re.MULTILINE) if part.strip()]
+    found = [one for one in documents if isinstance(one, dict)]
+    if len(found) != len(documents) or not found:
+        raise yaml.MarkedYAMLError(problem="expected a block of mappings")
+    return found[0] if len(found) == 1 else {"apiVersion": "v1", "kind": "List", "items": found}
+
+
+def mappings_of_document(document: Mapping[str, object], part: str | None = None) -> ConfigBlock:
+    """Return the mappings in a document that `load_document` has returned.
+
+    Args:
+        document: a configuration, a claim, the answer of ``nats stream info --json``, or a Stream of NACK.
+        part: account of a configuration; of a stream ``subject_transform``, ``republish``, ``mirror`` or the name of a
+            source.
+
+    Raises:
+        ConfigError: there is no such part, or several and none is chosen.
+    """
+    stream = stream_of_document(document)
+    if stream is not None:
+        return stream_mappings(stream, part)[1]
+    if isinstance(document.get("nats"), Mapping):
+        known = (None, document.get("name"), document.get("sub"))
+        if part not in known:
+            problem = f"expected the account {document.get('name')!r} of the JWT, found {part!r}"
+            raise ConfigError([Mistake("account", problem)])
+        return mappings_from_claim(document)
+    return mappings_in(document, part)
+
+
+def stream_of_document(document: Mapping[str, object]) -> Mapping[str, object] | None:
+    """Return the configuration of the only stream in a document, as the server has it; None if it has none.
+
+    Raises:
+        ConfigError: it has several streams of NACK.
+    """
+    items = document.get("items") if document.get("kind") == "List" else [document]
+    resources = [
+        item
+        for item in (items if isinstance(items, list) else ())
+        if isinstance(item, Mapping) and str(item.get("apiVersion", "")).startswith("jetstream.nats.io/")
+    ]
+    if resources:
+        streams = [item for item in resources if item.get("kind") == "Stream" and isinstance(item.get("spec"), Mapping)]
+        if len(streams) != 1:
+            raise ConfigError([Mistake("kind", f"expected one Stream of NACK, found {len(streams)}")])
+        found = _from_kubernetes(streams[0]["spec"])
+        return found if isinstance(found, Mapping) else None
+    config = document.get("config", document)
+    is_stream = isinstance(config, Mapping) and isinstance(config.get("name"), str)
+    known = {"subjects", "retention", *_STREAM_PARTS}
+    return config if is_stream and isinstance(config, Mapping) and known & config.keys() else None
+
+
+def _from_kubernetes(value: object) -> object:
+    """Return a part of NACK's spec with the names that the server has."""
+    if isinstance(value, list):
+        return [_from_kubernetes(item) for item in value]
+    if not isinstance(value, Mapping):
+        return value
+    named = {_CAMEL.sub(r"_\1", str(name)).lower(): _from_kubernetes(item) for name, item in value.items()}
+    renamed = {"source": "src", "destination": "dest"}
+    is_transform = named.keys() & {"source"} and named.keys() & {"dest", "destination"}
+    return {renamed.get(name, name): item for name, item in named.items()} if is_transform else named
+
+
+_CAMEL: Final = re.compile(r"(?<!^)([A-Z])")
+
+
+def stream_mappings(config: Mapping[str, object], part: str | None = None) -> tuple[str, ConfigBlock]:
+    """Return a part of a stream that has subject transforms, and them as mappings.
+
+    Args:
+        config: configuration of the stream.
+        part: see `mappings_of_document`; the first one that has some if not given.
+
+    Raises:
+        MappingTableError: the server would refuse a transform.
+        ConfigError: a part has another form, or there is none of that name.
+
+    >>> source = {"name": "EU", "subject_transforms": [{"src": "orders.>", "dest": "eu.>"}]}
+    >>> stream_mappings({"name": "ALL", "sources": [source]})
+    ('EU', {'orders.>': 'eu.>'})
+    """
+    found = stream_transforms(config)
+    parts: dict[str, tuple[SubjectTransform, ...]] = {
+        name: (one,)
+        for name, one in (("subject_transform", found.subject_transform), ("republish", found.republish))
+        if one is not None
+    }
+    parts |= {"mirror": found.mirror} if found.mirror else {}
+    parts |= {name: several for name, several in found.sources.items() if several}
+    order = [name for name in ("subject_transform", "mirror") if name in parts]
+    names = list(dict.fromkeys([*order, *(name for name in found.sources if name in parts), *parts]))
+    if not names:
+        problem = f"the stream {config.get('name')!r} has no subject transform, nor a mirror or source with one"
+        raise ConfigError([Mistake("config", problem)])
+    if part is not None and part not in parts:
+        guess = did_you_mean(part, names)
+        problem = f"the stream has no transforms of {part!r}; it has some of {', '.join(names)}{guess}"
+        raise ConfigError([Mistake("account", problem)])
+    chosen = names[0] if part is None else part
+    return chosen, {one.source: one.destination for one in parts[chosen]}
 
 
 def mappings_from_claim(claim: Mapping[str, object]) -> ConfigBlock:

@@ -42,6 +42,7 @@ from turnout.conditions.pattern import ANY, ONE, Piece, escape, pattern_matcher
 from turnout.errors import ConditionError
 from turnout.subscriptions.model import Subscription
 from turnout.subscriptions.validation import MAX_LEAVES as MAX_STORED
+from turnout.subscriptions.validation import MAX_TEXT as MAX_STORED_TEXT
 from turnout.subscriptions.validation import check
 
 
@@ -454,7 +455,7 @@ class SigmaRule:
             sources = [kiwi(name, escape(text), ignore_case=True) for name, text in self.logsource.items()]
         level = self.level or "unknown"
         topics = [destination.replace("{level}", level) for destination in destinations]
-        parts = divided(self.condition, MAX_STORED - len(sources))
+        parts = divided(self.condition, self._most_leaves() - len(sources))
         made = []
         for number, part in enumerate(parts, 1):
             id_ = f"{self.id}-{number}" if self.id and len(parts) > 1 else self.id
@@ -462,6 +463,12 @@ class SigmaRule:
             made.append(Subscription(topics, condition, {name: text for name, text in metadata.items() if text}, id_))
             check(made[-1])
         return made
+
+    def _most_leaves(self) -> int:
+        """Return the number of leaves of one subscription, whose texts are bounded as well."""
+        count = sum(1 for _ in leaves(self.condition))
+        fitting = count * MAX_STORED_TEXT // max(1, len(format_condition(self.condition)))
+        return max(10, min(MAX_STORED, fitting * 9 // 10))
 
     def with_filters(self, filters: Iterable[SigmaFilter]) -> SigmaRule:
         """Return the rule with the conditions of the filters for it."""

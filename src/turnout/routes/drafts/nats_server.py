@@ -9,8 +9,15 @@ from turnout.errors import ConfigError, Mistake
 from turnout.routes.drafts.addresses import named_after
 from turnout.routes.drafts.route_draft import Adoption, Draft, Omission, route_name
 from turnout.routes.line_numbers import Document
-from turnout.subjects import load_config, mappings_in
-from turnout.subjects.mapping_readers import GLOBAL, account_of, accounts_with_mappings, older_meanings
+from turnout.subjects import load_document, mappings_from_claim, mappings_in
+from turnout.subjects.mapping_readers import (
+    GLOBAL,
+    account_of,
+    accounts_with_mappings,
+    older_meanings,
+    stream_mappings,
+    stream_of_document,
+)
 
 _ANYWHERE = ("0.0.0.0", "::", "")  # noqa: S104 - addresses of a server, not ours
 _REASONS = {
@@ -35,11 +42,12 @@ def draft_of_server(
     source: Document | None = None,
     sink: Document | None = None,
 ) -> Draft:
-    """Return the route that maps subjects as one account of a server does.
+    """Return the route that maps subjects as one account of a server does, or a part of a stream.
 
     Args:
-        file: the configuration.
-        account: account of the mappings; the only account that has some, or the server's top level, if not given.
+        file: the configuration, or the JWT of an account, or a stream's configuration.
+        account: account of the mappings; the only account that has some, or the server's top level, if not given. Of a
+            stream, the part.
         name: name of the route; the file's if not given.
         source: source of the records, if not the server itself.
         sink: sink of the messages, likewise.
@@ -49,8 +57,48 @@ def draft_of_server(
         ConfigError: it has no mappings, there is no such account, or several have mappings and none was chosen.
         OSError: it cannot be read.
     """
-    config = {key.lower(): value for key, value in load_config(file).items()}
+    document = load_document(file)
+    stream = stream_of_document(document)
+    if stream is not None:
+        return _draft_of_stream(stream, account, name, source, sink)
+    config = {key.lower(): value for key, value in document.items()}
+    if isinstance(document.get("nats"), Mapping):
+        # Only a server with an operator has accounts of JWTs.
+        own = {"mappings": mappings_from_claim(document)}
+        config = {"operator": str(document.get("iss")), "accounts": {str(document.get("name")): own}}
     return _ServerDrafter(config, _chosen(config, account, file), file).draft(name, source, sink)
+
+
+_STREAM_PARTS = ("subject_transform", "mirror", "sources", "republish")
+
+
+def _draft_of_stream(
+    stream: Mapping[str, object], part: str | None, name: str | None, source: Document | None, sink: Document | None
+) -> Draft:
+    """Return the route that maps subjects as a part of a stream does."""
+    chosen, mappings = stream_mappings(stream, part)
+    own = str(stream.get("name"))
+    server: Document = {"format": "nats", "servers": "${NATS_URL:-nats://127.0.0.1:4222}"}
+    ends = {**server, "stream": own}, server
+    note = "still the stream's: take it out there, or it applies twice"
+    path = f"config.{chosen}"
+    if chosen not in ("subject_transform", "republish"):
+        mirror = stream.get("mirror")
+        read = str(mirror.get("name")) if chosen == "mirror" and isinstance(mirror, Mapping) else chosen
+        ends = {**server, "stream": read}, {**server, "stream": own}
+        note = f"still the stream's: take it out there, and let {own} have the subjects that the route sends to"
+        path = path if chosen == "mirror" else f"config.sources.{chosen}"
+    left = [Omission(path, note), Omission("source.servers", "a guess: set the variable NATS_URL, or give --from")]
+    others = [other for other in _STREAM_PARTS if stream.get(other) and not path.startswith(f"config.{other}")]
+    left += [Omission(f"config.{other}", "another part of the stream: --account names the one") for other in others]
+    left += [Omission(path, warning) for warning in older_meanings(mappings)]
+    document: Document = {
+        "name": name or route_name(own),
+        "source": source or ends[0],
+        "mappings": mappings,
+        "sink": sink or ends[1],
+    }
+    return Draft(document, (Adoption(path, "mappings"),), tuple(left))
 
 
 def _chosen(config: Mapping[str, object], account: str | None, file: Path) -> str:
