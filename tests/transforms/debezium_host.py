@@ -255,7 +255,7 @@ def _timed(config: Json) -> Iterator[tuple[str, Json]]:
     """Yield events with times of all kinds; times of day only for an offset: those of zones depend on the season."""
     for number, (millis, micros, nanos, zoned, clock) in enumerate(_MOMENTS):
         clock = clock if config.get("converted.timezone", "").startswith("+") else None
-        row = {"ms": millis, "us": micros, "ns": nanos, "zoned": zoned, "clock": clock, "day": 3, "other": 4}
+        row: Json = {"ms": millis, "us": micros, "ns": nanos, "zoned": zoned, "clock": clock, "day": 3, "other": 4}
         row["connect"] = None if millis is None else {"$timestamp": millis}
         row = {name: row[name] for name in _TIMES}
         record = event("postgresql", "u", before=row if number < 3 else None, after=row)

@@ -151,11 +151,13 @@ class _Imported:
 
     Attributes:
         subscriptions: in the order of the files.
+        rules: their number.
         left: rules that give none.
         changed: parts of rules that are taken in another form.
     """
 
     subscriptions: list[Subscription] = field(default_factory=list)
+    rules: int = 0
     left: list[SkippedRule] = field(default_factory=list)
     changed: list[SkippedRule] = field(default_factory=list)
 
@@ -198,6 +200,7 @@ def _event_subscriptions(paths: list[Path], destinations: list[str], parameters:
                 imported.left.append(SkippedRule(path, rule.path, rule.reason))
                 continue
             imported.changed += [SkippedRule(path, rule.name, note) for note in rule.notes]
+            taken = False
             for found in _subscriptions_of_rule(rule, path, destinations):
                 if isinstance(found, SkippedRule):
                     imported.left.append(found)
@@ -206,6 +209,8 @@ def _event_subscriptions(paths: list[Path], destinations: list[str], parameters:
                 else:
                     ids.add(found.id)
                     imported.subscriptions.append(found)
+                    taken = True
+            imported.rules += taken
         if number < 0:
             reason = "has no rule of an event bus and no filters: expected AWS::Events::Rule, an event eventBridge …"
             imported.left.append(SkippedRule(path, "", reason))
@@ -232,12 +237,13 @@ def _document_of(path: Path) -> object | SkippedRule:
     from turnout.base.yaml_values import load, position_of
 
     try:
-        return load(content.decode("utf-8-sig"), with_tags=True)
+        document = load(content.decode("utf-8-sig"), with_tags=True)
     except yaml.YAMLError as failure:
         problem_text, line = position_of(failure)
         return SkippedRule(path, "", f"is no YAML: {problem_text}", line)
     except UnicodeDecodeError as failure:
         return SkippedRule(path, "", f"is not UTF-8: the byte at {failure.start}")
+    return document
 
 
 def _subscriptions_of_rule(
@@ -317,7 +323,7 @@ def _write_subscriptions(imported: _Imported, output: Path | None, *, force: boo
         _print_table(rows)
     differing = len({(rule.file, rule.path) for rule in imported.changed})
     differently = f", {differing:,} of them differently" if differing else ""
-    typer.echo(f"{plural(len(subscriptions), 'rule')} taken{differently}, {len(imported.left):,} left", err=True)
+    typer.echo(f"{plural(imported.rules, 'rule')} taken{differently}, {len(imported.left):,} left", err=True)
     return _exit_code(complete=bool(subscriptions) and not imported.left, changed=exact and differing > 0)
 
 
@@ -362,6 +368,7 @@ def _sigma_subscriptions(
             else:
                 ids |= {one.id} - {""}
                 imported.subscriptions += made
+                imported.rules += 1
                 if len(made) > 1:
                     note = f"is divided into {len(made)} subscriptions: an event that several match is sent by each"
                     imported.changed.append(SkippedRule(one.file, "detection", note))

@@ -39,10 +39,9 @@ from turnout.conditions import (
 from turnout.conditions.leaves.element import below, implied, path_step, read_as_json
 from turnout.conditions.model import both, either
 from turnout.conditions.pattern import ANY, ONE, Piece, escape, pattern_matcher
-from turnout.errors import ConditionError
+from turnout.errors import ConditionError, SubscriptionInvalidError
 from turnout.subscriptions.model import Subscription
 from turnout.subscriptions.validation import MAX_LEAVES as MAX_STORED
-from turnout.subscriptions.validation import MAX_TEXT as MAX_STORED_TEXT
 from turnout.subscriptions.validation import check
 
 
@@ -455,25 +454,34 @@ class SigmaRule:
             sources = [kiwi(name, escape(text), ignore_case=True) for name, text in self.logsource.items()]
         level = self.level or "unknown"
         topics = [destination.replace("{level}", level) for destination in destinations]
-        parts = divided(self.condition, self._most_leaves() - len(sources))
-        made = []
-        for number, part in enumerate(parts, 1):
-            id_ = f"{self.id}-{number}" if self.id and len(parts) > 1 else self.id
-            condition = all_of(*sources, part) if sources else part
-            made.append(Subscription(topics, condition, {name: text for name, text in metadata.items() if text}, id_))
-            check(made[-1])
-        return made
-
-    def _most_leaves(self) -> int:
-        """Return the number of leaves of one subscription, whose texts are bounded as well."""
-        count = sum(1 for _ in leaves(self.condition))
-        fitting = count * MAX_STORED_TEXT // max(1, len(format_condition(self.condition)))
-        return max(10, min(MAX_STORED, fitting * 9 // 10))
+        most = MAX_STORED - len(sources)
+        while True:
+            parts = divided(self.condition, most)
+            made = []
+            for number, part in enumerate(parts, 1):
+                id_ = f"{self.id}-{number}" if self.id and len(parts) > 1 else self.id
+                condition = all_of(*sources, part) if sources else part
+                named = {name: text for name, text in metadata.items() if text}
+                made.append(Subscription(topics, condition, named, id_))
+            try:
+                for subscription in made:
+                    check(subscription)
+            except SubscriptionInvalidError:
+                # Texts are bounded as well, and smaller parts have fewer.
+                if most <= _LEAST_PART or len(parts) == 1 == len(divided(self.condition, most // 2)):
+                    raise
+                most //= 2
+            else:
+                return made
 
     def with_filters(self, filters: Iterable[SigmaFilter]) -> SigmaRule:
         """Return the rule with the conditions of the filters for it."""
         conditions = [one.condition for one in filters if one.is_for(self)]
         return replace(self, condition=both([self.condition, *conditions])) if conditions else self
+
+
+_LEAST_PART: Final = 100
+"""Leaves of a part of a divided rule, at least."""
 
 
 def divided(condition: Condition, most: int) -> list[Condition]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from datetime import datetime
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -76,17 +77,17 @@ CASES: tuple[list[str], ...] = (
 
 def answers() -> list[list[bool]]:
     """For each case, whether its first rule is true of each event."""
-    from sigma.collection import SigmaCollection
-    from sigma.processing.pipeline import ProcessingItem, ProcessingPipeline
-    from sigma.processing.transformations import ValueListPlaceholderTransformation
-
+    # pySigma is in no extra: without it there is nothing to check types by.
+    collections, pipelines, transformations = (
+        import_module(f"sigma.{name}") for name in ("collection", "processing.pipeline", "processing.transformations")
+    )
     found = []
     for documents in CASES:
-        collection = SigmaCollection.from_yaml("---\n".join(documents))
+        collection = collections.SigmaCollection.from_yaml("---\n".join(documents))
         collection.resolve_rule_references()
         rule: Any = collection.rules[0]
-        item = ProcessingItem(ValueListPlaceholderTransformation())
-        ProcessingPipeline(items=[item], vars=_LISTS).apply(rule)
+        item = pipelines.ProcessingItem(transformations.ValueListPlaceholderTransformation())
+        pipelines.ProcessingPipeline(items=[item], vars=_LISTS).apply(rule)
         (condition,) = rule.detection.parsed_condition
         parsed = condition.parse()
         found.append([_holds(parsed, event) for event in _EVENTS])

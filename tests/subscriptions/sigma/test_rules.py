@@ -14,7 +14,7 @@ from turnout.records import Batch
 from turnout.records.batch import Record
 from turnout.subscriptions import Subscription
 from turnout.subscriptions.index import Index
-from turnout.subscriptions.sigma import SigmaRule, SkippedRule, read_file, read_text, rule_files
+from turnout.subscriptions.sigma import Found, SigmaRule, SkippedRule, read_file, read_text, rule_files
 
 RULE = """\
 title: Archive Of The Vault
@@ -36,7 +36,7 @@ detection:
 FILE = Path("vault.yml")
 
 
-def rules(text: str) -> list[SigmaRule | SkippedRule]:
+def rules(text: str) -> list[Found]:
     return list(read_text(text, FILE))
 
 

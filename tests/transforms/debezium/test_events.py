@@ -148,7 +148,7 @@ def test_documents_that_are_none_are_record_errors(text: str) -> None:
 
 
 @given(st.text() | st.integers(-(2**63), 2**63 - 1) | st.floats() | st.booleans() | st.decimals(allow_nan=False))
-def test_hashes_are_of_32_bits(value: object) -> None:
+def test_hashes_are_of_32_bits(value: Any) -> None:
     """Of every value that has one."""
     try:
         hashes = java_hash(value), murmur_hash(value)
@@ -159,6 +159,6 @@ def test_hashes_are_of_32_bits(value: object) -> None:
 
 
 @pytest.mark.parametrize(("value", "code"), [("hello", 99162322), (-5, 4), (1.5, 1073217536), (True, 1231)])
-def test_hashes_are_javas(value: object, code: int) -> None:
+def test_hashes_are_javas(value: Any, code: int) -> None:
     """As the JDK documents them: "hello", a Long, a Double, a Boolean."""
     assert java_hash(value) == code

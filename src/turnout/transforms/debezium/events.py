@@ -172,7 +172,7 @@ def _same(one: DynamicValue, other: DynamicValue) -> bool:
     if isinstance(one, float):
         return repr(one) == repr(other)
     if isinstance(one, Decimal):
-        return one.as_tuple() == other.as_tuple()
+        return isinstance(other, Decimal) and one.as_tuple() == other.as_tuple()
     if isinstance(one, dict):
         return one.keys() == other.keys() and all(_same(value, other[name]) for name, value in one.items())
     if isinstance(one, list):

@@ -522,11 +522,12 @@ class _Work:
     def finish(self) -> None:
         """Put the new keys and values into the batch."""
         changed = np.array(sorted(self._made), np.intp)
-        for side, offset in ((self.batch.key, 0), (self.batch.value, 2)):
+        keys = {row: (schema, value) for row, (schema, value, _, _) in self._made.items()}
+        values = {row: (schema, value) for row, (_, _, schema, value) in self._made.items()}
+        for side, made in ((self.batch.key, keys), (self.batch.value, values)):
             rest = [block.take(np.flatnonzero(~np.isin(block.rows, changed))) for block in side]
-            made = {row: (found[offset], found[offset + 1]) for row, found in self._made.items()}
             new = [block for blocks in _grouped(made) for block in blocks]
-            if offset and self.transform.delimiter is not None:
+            if side is self.batch.value and self.transform.delimiter is not None:
                 new = [self._flattened(block) for block in new]
             side[:] = [block for block in (*rest, *new) if len(block)]
 
