@@ -15,9 +15,12 @@ from turnout.base import background
 from turnout.delivery.failures import DeliveryCounts, DeliveryEvent
 from turnout.delivery.lane import EndpointStatus
 from turnout.delivery.queue import Backlog
+from turnout.embedded import NatsServer
 from turnout.errors import StreamError
+from turnout.nats.wire import Connection, create_stream, stream_info
 from turnout.routes import Route
-from turnout.server.deliveries import Ready, WebhookDeliveries, WebhookState
+from turnout.runtime.preflight import make_delay_stream
+from turnout.server.deliveries import Ready, ScheduledDeliveries, WebhookDeliveries, WebhookState
 from turnout.server.health import Health, Survey
 from turnout.server.metrics import Metrics
 
@@ -231,6 +234,45 @@ def test_the_end_waits_no_longer_than_its_limit(
 
     assert "route hooks: its dispatcher has not ended in 0 s and is left" in caplog.text
     assert "delivered again after the next start" in caplog.text
+
+
+WAITING = """
+name: later
+source: {{format: nats, servers: "{url}", stream: IN}}
+sink: {{format: nats, servers: "{url}", delay: 1}}
+scheduled: {{stream: WAITING}}
+"""
+
+
+def test_a_delay_stream_is_published(nats_server: NatsServer) -> None:
+    """A server leads the delay streams of its routes, and its metrics have what waits and what was late."""
+    url = nats_server.url
+    route = Route.parse(WAITING.format(url=url))
+    make_delay_stream(route)
+    due = datetime.now(UTC)
+    with Connection.open(url) as connection:
+        create_stream(connection, {"name": "LATER", "subjects": ["later.>"]})
+        for name, at in (("now", due), ("later", due + timedelta(hours=1))):
+            headers = {
+                "Turnout-Deliver-At": f"{at:%Y-%m-%dT%H:%M:%S.%f}Z", "Turnout-Deliver-To": "later.a",
+                "Turnout-Deliver-Sink": "", "Turnout-Deliver-Id": name,
+            }  # fmt: skip
+            connection.request(f"scheduled.{name}.A", b"x", headers)
+        deliveries, metrics = ScheduledDeliveries(lambda: {"later": route, "plain": PLAIN}), Metrics()
+        metrics.watch_scheduled(deliveries.states)
+        deliveries.start()
+        try:
+            wait_for(lambda: b'turnout_route_scheduled_pending{route="later"} 1.0' in metrics.text())
+            wait_for(lambda: b'_messages_total{outcome="published",route="later"} 1.0' in metrics.text())
+            assert stream_info(connection, "LATER")["state"]["messages"] == 1
+            text = metrics.text().decode()
+            assert 'turnout_route_scheduled_late_seconds{route="later"} 0.0' in text
+            assert 'turnout_route_scheduled_delay_seconds_count{route="later"} 1.0' in text
+        finally:
+            deliveries.close()
+        assert list(deliveries.states()) == ["later"]
+        assert b'turnout_route_scheduled_pending{route="later"}' not in metrics.text()
+        assert stream_info(connection, "WAITING")["state"]["messages"] == 1
 
 
 def test_a_bug_of_the_look_is_survived() -> None:

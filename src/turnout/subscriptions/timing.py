@@ -17,7 +17,7 @@ MOST_SECONDS: Final = 30 * 86_400
 
 _UNITS: Final = {"ms": 1_000, "s": MICROSECONDS, "m": 60_000_000, "h": 3_600_000_000, "d": 86_400_000_000}
 _PARTS = re.compile(r"(?:\d{1,12}(?:\.\d{1,9})?(?:ms|[smhd]))+")
-_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|[smhd])")
+_PART = re.compile(r"(\d{1,12}(?:\.\d{1,9})?)(ms|[smhd])")
 _ISO = re.compile(r"P(?:(\d{1,9})D)?(?:T(?:(\d{1,9})H)?(?:(\d{1,9})M)?(?:(\d{1,9}(?:\.\d{1,9})?)S)?)?")
 _NUMBER = re.compile(r"\d{1,20}(?:\.\d{1,20})?(?:[eE][+-]?\d{1,2})?")
 """A number as JSON has it, or as texts of floating-point numbers do."""
