@@ -135,7 +135,7 @@ def _parent(process: psutil.Process) -> psutil.Process | None:
 def _is_daemon(process: psutil.Process | None) -> bool:
     """Whether it is the daemon or one of the workers that it forks; one that is just ending is neither."""
     with contextlib.suppress(psutil.Error):
-        return process is not None and "workers.daemon" in " ".join(process.cmdline())
+        return process is not None and "turnout.spark.session.daemon" in " ".join(process.cmdline())
     return False
 
 

@@ -34,8 +34,8 @@ mappings: {{"{mapping}": "out"}}
 sink: {{{sink}}}
 trigger: {{latency: low}}
 """
-KILLS: dict[str, Callable[[Switch], None]] = {
-    "worker": lambda switch: switch.workers()[0].kill(),
+KILLS: dict[str, Callable[[Switch], object]] = {
+    "worker": lambda switch: [worker.kill() for worker in switch.workers()],
     "driver": lambda switch: switch.process.kill(),
     "JVM": lambda switch: psutil.Process((switch.jvm() or switch.process).pid).kill(),
     "all": Switch.kill,
@@ -105,6 +105,7 @@ def test_exactly_once_through_kills(broker: KafkaBroker, options: KafkaOptions, 
         wait_for(lambda: delivered(options).total() >= 300)
         for first in range(300, 400, 10):
             publish(options, first, first + 10)
+        wait_for(lambda: bool(switch.workers()))
         KILLS[victim](switch)
         publish(options, 400, 500)
         switch.wait(60)
