@@ -22,7 +22,7 @@ from tools.phrases import PhraseFinding, Phrases
 ROOT = Path(__file__).parents[1]
 RULES = ROOT / "tools" / "words.toml"
 _SOURCES = ROOT / "src" / "turnout"
-_PAGES = (*(ROOT / "docs").glob("*.md"), *ROOT.glob("*.md"))
+_PAGES = (*(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "cookbook").glob("*.md"), *ROOT.glob("*.md"))
 _TEXTS = ("*.html", "*.js", "*.proto")
 """Files below the sources, beside the modules, that are checked for phrases."""
 _PHRASED_PAGES = tuple(page for page in _PAGES if page.name not in {"CHANGELOG.md", "CODE_OF_CONDUCT.md"})

@@ -17,6 +17,7 @@ from turnout.server.config import ServerConfig
 ROOT = Path(__file__).parents[2]
 
 RUN_BY = {
+    **{path.relative_to(DOCS).as_posix(): "tests/docs/test_cookbook.py" for path in (DOCS / "cookbook").glob("*.md")},
     "architecture.md": "tests/docs/test_generated.py",
     "complete-route.md": "tests/docs/test_complete_route.py",
     "concepts.md": "tests/docs/test_pages.py",
@@ -36,6 +37,7 @@ RUN_BY = {
     "receiving.md": "tests/integration/test_receiving.py",
     "lineage.md": "tests/cli/test_documentation.py",
     "performance.md": "tests/docs/test_generated.py",
+    "start.md": "tests/docs/test_cookbook.py",
     "subjects.md": "tests/subjects/test_documentation.py",
     "subscriptions.md": "tests/subscriptions/test_documentation.py",
     "testing.md": "tests/cli/test_documentation.py",
@@ -67,7 +69,6 @@ NOT_RUN = {
         "console",
     ): "somebody's server; tests/delivery/test_scheduled.py runs these commands",
     ("server.md", "console"): "does not end; tests/server starts it",
-    ("start.md", "console"): "asks somebody's stream; tests/cli/test_new.py does the same to one of its own",
 }
 
 

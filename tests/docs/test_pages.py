@@ -16,6 +16,7 @@ from turnout.subscriptions import Subscription
 from turnout.subscriptions.validation import check
 
 _ROUTE = re.compile(r"^(# .*\n)?name: ", re.MULTILINE)
+PAGES = sorted(path.relative_to(DOCS).as_posix() for path in (*DOCS.glob("*.md"), *DOCS.glob("cookbook/*.md")))
 
 
 def rows() -> list[list[str]]:
@@ -46,12 +47,13 @@ def test_there_are_patterns() -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("page", sorted(path.name for path in DOCS.glob("*.md")))
+@pytest.mark.parametrize("page", PAGES)
 def test_every_route_is_a_route(page: str, tmp_path) -> None:
     """A block of YAML that begins with a name is a route without mistakes; files that the page shows lie beside it."""
     routes = [block for block in blocks(page, "yaml") if _ROUTE.match(block.text)]
     for block in blocks(page):
         if block.file_name is not None:
+            (tmp_path / block.file_name).parent.mkdir(exist_ok=True)
             (tmp_path / block.file_name).write_text(block.text, encoding="utf-8")
     for block in routes:
         file = tmp_path / "page.yaml"
@@ -68,17 +70,15 @@ def test_the_first_example() -> None:
 
 def test_every_block_of_python_is_python() -> None:
     """Blocks that cannot run here, because they need Spark, a cluster or a reader's file, at least compile."""
-    for path in sorted(DOCS.glob("*.md")):
-        for block in blocks(path.name, "python"):
+    for page in PAGES:
+        for block in blocks(page, "python"):
             block.compiled(block.text)
 
 
 def test_the_sessions_are_of_commands_that_there_are() -> None:
     """A command that a page types is one of turnout's, with options that it has."""
     reference = (DOCS / "reference/cli.md").read_text(encoding="utf-8")
-    typed = [
-        command for path in DOCS.glob("*.md") for block in blocks(path.name, "console") for command, _ in block.commands
-    ]
+    typed = [command for page in PAGES for block in blocks(page, "console") for command, _ in block.commands]
     ours = [shlex.split(command.partition(" <<< ")[0])[1:] for command in typed if command.startswith("turnout ")]
 
     assert len(ours) > 10
