@@ -40,6 +40,8 @@ def terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nats_server: NatsS
         "127.0.0.1:4222": nats_server.url.removeprefix("nats://"),
         **{f"127.0.0.1:{port}": f"127.0.0.1:{free_port()}" for port in (8080, 8090, 9100)},
     }
+    receiver = addresses["127.0.0.1:9100"].partition(":")[2]
+    addresses['("127.0.0.1", 9100)'] = f'("127.0.0.1", {receiver})'
     monkeypatch.setenv("NATS_URL", nats_server.url)
     monkeypatch.setenv("TURNOUT_URL", f"http://{addresses['127.0.0.1:8090']}")
     terminal = Terminal(tmp_path, addresses)
