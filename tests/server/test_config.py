@@ -8,6 +8,7 @@ import pytest
 
 from tests.certificates import make_certificates
 from turnout.errors import ConfigError
+from turnout.routes import Route
 from turnout.server.config import ServerConfig, seconds_of
 
 
@@ -110,3 +111,19 @@ def test_what_is_no_span_is_refused(written: object) -> None:
     """With examples of what is one."""
     with pytest.raises(ValueError, match="expected a span"):
         seconds_of(written)
+
+
+def test_the_store_of_a_file_is_beside_it(tmp_path: Path) -> None:
+    """As its other paths are, and as that of a route is: otherwise the two would be stores of one name."""
+    (tmp_path / "turnout.yaml").write_text("store: sqlite:///../subscriptions.db\n", encoding="utf-8")
+    (tmp_path / "route.yaml").write_text(
+        'name: r\nsource: {format: nats, servers: "nats://127.0.0.1", stream: S}\nvalue: {format: json}\n'
+        'subscriptions: {store: "sqlite:///../subscriptions.db"}\nsink: {format: nats, servers: "nats://127.0.0.1"}\n',
+        encoding="utf-8",
+    )
+    config = ServerConfig.load(tmp_path / "turnout.yaml", {})
+    route = Route.load(tmp_path / "route.yaml", {})
+
+    assert route.subscriptions is not None
+    assert config.store == route.subscriptions.store == f"sqlite:///{tmp_path}/../subscriptions.db"
+    assert ServerConfig.load(tmp_path / "turnout.yaml", {"DB_URI": "sqlite:///here.db"}).store == "sqlite:///here.db"

@@ -37,7 +37,7 @@ from turnout.server.security import MAX_BODY
 from turnout.subjects import is_publishable
 from turnout.subjects.pattern import Rights
 from turnout.subscriptions.signing_secrets import SYMMETRIC, decoded_secret
-from turnout.subscriptions.store_url import store_url
+from turnout.subscriptions.store_url import store_url, with_absolute_paths
 
 _MAX_SECONDS = 1e9
 """Some thirty years, which every clock and every lock can wait."""
@@ -453,6 +453,8 @@ def _read(file: Path) -> dict[str, object]:
             block = block.get(step) if isinstance(block, dict) else None
         if isinstance(block, dict) and isinstance(block.get(path[-1]), str):
             block[path[-1]] = str(file.parent / block[path[-1]])
+    if isinstance(document.get("store"), str):
+        document["store"] = with_absolute_paths(document["store"], file.parent)
     return document
 
 
