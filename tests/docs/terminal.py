@@ -26,6 +26,7 @@ _DIFFERS = (
     (re.compile(r"(?<=:)[0-9A-F]{8,16}\b"), "HASH"),  # a number in hex: one in sixteen begins with a zero, not written
     (re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d+)?(Z|\+00:00)?"), "TIME"),
     (re.compile(r"^\[\d+\](?= )", re.MULTILINE), "[N]"),  # of several routes that run at the same time
+    (re.compile(r"^replay [0-9a-f]{12} of", re.MULTILINE), "replay ID of"),
     (re.compile(r"hidden:[0-9a-f]{8}"), "hidden:MARKER"),
     (re.compile(r"nats-server \d+\.\d+\.\d+"), "nats-server N"),
     (re.compile(r"in \d+\.\d\d s"), "in N s"),
