@@ -60,7 +60,7 @@ class Terminal:
         self.addresses = addresses
         self.own_session = own_session
         self.variables = {**os.environ, "PYTHONUNBUFFERED": "1"}
-        self.left_running: list[subprocess.Popen[str]] = []
+        self.left_running: dict[subprocess.Popen[str], threading.Thread | None] = {}
 
     def here(self, text: str) -> str:
         for written, real in self.addresses.items():
@@ -124,13 +124,15 @@ class Terminal:
             text=True,
             start_new_session=True,
         )
-        self.left_running.append(process)
+        self.left_running[process] = None
         assert process.stdout is not None
         seen = []
         for line in process.stdout:
             seen.append(line)
             if first_line.strip() in self.as_written(line):
-                threading.Thread(target=process.stdout.read, daemon=True).start()
+                reader = threading.Thread(target=process.stdout.read, daemon=True)
+                reader.start()
+                self.left_running[process] = reader
                 return
         raise AssertionError("".join(seen))
 
@@ -138,11 +140,15 @@ class Terminal:
         """End what was left running, with its children."""
         for process in self.left_running:
             os.killpg(process.pid, signal.SIGTERM)
-        for process in self.left_running:
+        for process, reader in self.left_running.items():
             try:
                 process.wait(60)
             except subprocess.TimeoutExpired:
                 os.killpg(process.pid, signal.SIGKILL)
+            if reader is not None:
+                reader.join(10)
+            if process.stdout is not None:
+                process.stdout.close()
 
 
 def _run_here(words: list[str]) -> str:
