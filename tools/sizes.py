@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
-MOST_LINES = 700
+MOST_LINES = 780
 """Maximum number of lines of a module."""
-MOST = {"modules": 606, "code_lines": 91_700, "any": 541}
+MOST = {"modules": 640, "code_lines": 99_000, "any": 660}
 """Limits of the whole package."""
 
 

@@ -170,6 +170,7 @@ def test_dashboard_and_alerts_ask_for_metrics_that_there_are(bench: Bench, clien
     bench.run_of("a").deliver(1)
     states = {"a": WebhookState(True, 5, 30.0, {"closed": 2, "open": 0, "disabled": 0})}
     bench.parts.metrics.watch_webhooks(lambda: {"a": {"delivered": 3}}, lambda: states)
+    bench.parts.metrics.watch_scheduled(dict)
     text = client.get("/metrics").text
     known = {name for name, _ in samples(client)} | set(re.findall(r"^# TYPE (\S+)", text, re.MULTILINE))
     expressions = [(expression, names_in(expression)) for expression in (*alerts(), *queries())]

@@ -10,10 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-import yaml
-
 from turnout.base.terminal import did_you_mean
-from turnout.base.yaml_values import load, position_of
 from turnout.errors import ConfigError, Mistake, SubjectError
 from turnout.subjects.errors import ConfigSyntaxError, MappingEntryError, MappingTableError, Reason
 from turnout.subjects.functions import with_account
@@ -191,6 +188,13 @@ def load_document(path: Path | str) -> ConfigBlock:
 
     What it is follows from its content; a name that ends with .yaml, .yml or .json only says what is tried first.
 
+    >>> from tempfile import NamedTemporaryFile
+    >>> with NamedTemporaryFile("w", suffix=".conf") as file:
+    ...     _ = file.write("mappings { a: b }")
+    ...     file.flush()
+    ...     load_document(file.name)
+    {'mappings': {'a': 'b'}}
+
     Raises:
         ConfigSyntaxError: it is none of them.
         ConfigError: it is the JWT of something else than an account.
@@ -203,6 +207,10 @@ def load_document(path: Path | str) -> ConfigBlock:
     is_yaml = path.suffix.lower() in (".yaml", ".yml", ".json") or text.lstrip().startswith(("apiVersion:", "---"))
     if not is_yaml:
         return load_config(path)
+    import yaml
+
+    from turnout.base.yaml_values import position_of
+
     try:
         document, failure = _yaml_document(text), None
     except yaml.YAMLError as problem:
@@ -221,6 +229,10 @@ def load_document(path: Path | str) -> ConfigBlock:
 
 def _yaml_document(text: str) -> ConfigBlock:
     """Return the document of a text; of several, those of NACK as a list of Kubernetes."""
+    import yaml
+
+    from turnout.base.yaml_values import load
+
     documents = [load(part) for part in re.split(r"^---[^\n]*$", text, flags=re.MULTILINE) if part.strip()]
     found = [one for one in documents if isinstance(one, dict)]
     if len(found) != len(documents) or not found:
@@ -230,6 +242,9 @@ def _yaml_document(text: str) -> ConfigBlock:
 
 def mappings_of_document(document: Mapping[str, object], part: str | None = None) -> ConfigBlock:
     """Return the mappings in a document that `load_document` has returned.
+
+    >>> mappings_of_document({"mappings": {"a": "b"}})
+    {'a': 'b'}
 
     Args:
         document: a configuration, a claim, the answer of ``nats stream info --json``, or a Stream of NACK.
