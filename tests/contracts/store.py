@@ -38,12 +38,15 @@ from turnout.errors import (
     SubscriptionNotFoundError,
 )
 from turnout.subscriptions import MAX_LIMIT, Matcher, Page, Store, Subscription
+from turnout.subscriptions.change_set import ChangeSet, apply
 from turnout.subscriptions.delivery_settings import DeliverySettings
+from turnout.subscriptions.import_set import SET_NAME, ImportSet, import_set
 from turnout.subscriptions.lines import Imported, import_lines, subscription_from_json, subscription_to_json
 from turnout.subscriptions.matcher import LiveMatcher
 from turnout.subscriptions.model import Expiry, Start
 from turnout.subscriptions.past import acting_as
 from turnout.subscriptions.sealing import SECRET_KEY, needed_keys, new_key
+from turnout.subscriptions.search import Edit, Search, edit_all, find
 from turnout.subscriptions.signing_secrets import HiddenSecret, new_secret
 from turnout.subscriptions.store import BulkStore, MultiTenantStore, VersionedStore, create_many, delete_many, edit
 from turnout.subscriptions.tenants import tenant_of
@@ -436,6 +439,176 @@ class OwnerContract:
         store.delete(id_, before)
         with pytest.raises(SubscriptionNotFoundError):
             store.delete(id_, before)
+
+    def test_a_change_set_is_one_change(self, store):
+        """Creations, new versions and deletions have one revision; what they leave alone keeps its own."""
+        ids = create_many(store, [subscription(id=f"s{number}") for number in range(4)])
+        first = store.revision()
+        new = replace(store.read("s1"), destinations=["other"])
+        revision = apply(store, ChangeSet((subscription(id="s9"), subscription()), (new,), {"s2": first}))
+        changes = store.changes(first)
+
+        assert revision == store.revision() > first
+        assert changes.revision == revision
+        assert {one.id: one.revision for one in store.snapshot()} == {
+            **dict.fromkeys({one.id for one in changes.created}, revision),
+            "s0": first,
+            "s3": first,
+        }
+        assert len(changes.created) == 3
+        assert {*changes.deleted_ids} >= {"s2", "s1"}
+        assert store.read("s1").destinations == ("other",)
+        assert ids == ["s0", "s1", "s2", "s3"]
+        with pytest.raises(SubscriptionNotFoundError):
+            store.read("s2")
+
+    @pytest.mark.parametrize("wrong", ["exists", "missing", "conflict", "gone", "twice", "invalid"])
+    def test_a_change_set_is_all_or_nothing(self, store, wrong):
+        """A change that does not fit refuses all of them, and the error names the subscription."""
+        create_many(store, [subscription(id=f"s{number}") for number in range(3)])
+        first = store.revision()
+        before = store.snapshot()
+        new = replace(store.read("s1"), destinations=["other"])
+        sets = {
+            "exists": (ChangeSet((subscription(id="s0"),), (new,), {"s2": first}), SubscriptionExistsError),
+            "missing": (
+                ChangeSet((subscription(id="s9"),), (new, replace(new, id="none")), {}),
+                SubscriptionNotFoundError,
+            ),
+            "conflict": (ChangeSet((), (replace(new, revision=first + 7),), {"s2": first}), SubscriptionConflictError),
+            "gone": (ChangeSet((subscription(id="s9"),), (new,), {"s2": first + 7}), SubscriptionConflictError),
+            "twice": (ChangeSet((), (new,), {"s1": first}), SubscriptionInvalidError),
+            "invalid": (
+                ChangeSet((), (new, replace(store.read("s2"), destinations=["a b"])), {}),
+                SubscriptionInvalidError,
+            ),
+        }
+        changes, error = sets[wrong]
+        with pytest.raises(error):
+            apply(store, changes)
+
+        assert store.snapshot() == before
+        assert [one.revision for one in store.snapshot()] == [one.revision for one in before]
+        assert store.create(subscription(id="later")) == "later"
+
+    def test_an_import_replaces_and_prunes(self, store):
+        """What is unchanged keeps its revision; what is gone from the set goes, and nothing that others own."""
+        week = [subscription(f"orders{number}", id=f"rule-{number}") for number in range(5)]
+        others = [
+            subscription(id="rule-of-nobody"),
+            subscription(id="rule-other", metadata={SET_NAME: "other"}),
+        ]
+        create_many(store, others)
+        first = import_set(store, week, ImportSet("week"))
+        new = [*week[:3], replace(week[3], destinations=["changed"]), subscription(id="rule-new")]
+        trial = import_set(store, new, ImportSet("week", prune=True), dry_run=True)
+        plan = import_set(store, new, ImportSet("week", prune=True))
+
+        assert (first.added, first.changed, first.removed) == (tuple(one.id for one in week), (), ())
+        assert (first.unchanged, first.kept) == (0, 2)
+        assert (plan.added, plan.changed, plan.removed) == (("rule-new",), ("rule-3",), ("rule-4",))
+        assert (plan.unchanged, plan.kept) == (3, 2)
+        assert plan.fields == {"rule-3": ("destinations",)}
+        assert (trial.added, trial.changed, trial.removed) == (plan.added, plan.changed, plan.removed)
+        assert trial.revision == first.revision < plan.revision == store.revision()
+        assert {one.id: one.revision for one in store.snapshot()} == {
+            **{one.id: store.read(one.id).revision for one in others},
+            **dict.fromkeys(["rule-0", "rule-1", "rule-2"], first.revision),
+            **dict.fromkeys(["rule-3", "rule-new"], plan.revision),
+        }
+        again = import_set(store, new, ImportSet("week", prune=True))
+        assert (again.unchanged, again.revision) == (5, plan.revision)
+
+    def test_an_import_does_not_remove_everything(self, store):
+        """An import without any of its set's subscriptions is refused, unless it says that all go."""
+        import_set(store, [subscription(id="one"), subscription(id="two")], ImportSet("week"))
+        with pytest.raises(SubscriptionInvalidError, match="would remove all"):
+            import_set(store, [subscription(id="three")], ImportSet("week", prune=True))
+        with pytest.raises(SubscriptionInvalidError, match="would remove all"):
+            import_set(store, [], ImportSet("week", prune=True))
+
+        assert [one.id for one in store.snapshot()] == ["one", "two"]
+        assert import_set(store, [], ImportSet("week", prune_all=True)).removed == ("one", "two")
+
+    def test_an_import_leaves_alone_what_others_own(self, store):
+        """An id of another set is refused; a prefix owns what no set has."""
+        import_set(store, [subscription(id="a.1")], ImportSet("one"))
+        create_many(store, [subscription(id="a.2"), subscription(id="b.1")])
+        for owned in (ImportSet("two"), ImportSet(), ImportSet(prefix="a.", prune=True)):
+            with pytest.raises(SubscriptionInvalidError, match="owned by another import"):
+                import_set(store, [subscription("other", id="a.1")], owned)
+        with pytest.raises(SubscriptionInvalidError, match=r"expected the prefix 'a\.'"):
+            import_set(store, [subscription(id="b.1")], ImportSet(prefix="a."))
+        with pytest.raises(SubscriptionInvalidError, match="occurs twice"):
+            import_set(store, [subscription(id="a.3")] * 2, ImportSet("one"))
+        with pytest.raises(SubscriptionInvalidError, match="give it one"):
+            import_set(store, [subscription()], ImportSet("one"))
+        plan = import_set(store, [subscription(id="a.3")], ImportSet(prefix="a.", prune_all=True))
+
+        assert (plan.added, plan.removed) == (("a.3",), ("a.2",))
+        assert [one.id for one in store.snapshot()] == ["a.1", "a.3", "b.1"]
+
+    def test_search_by_any_part(self, store):
+        """Searches by key, leaf, kind, destination, text and state, alone and together, page by page."""
+        create_many(
+            store,
+            [
+                Subscription(["orders.oulu"], "city:Oulu AND total>5", {"owner": "Depot"}, "a"),
+                Subscription(["orders.turku", "x"], "city:Turku AND NOT total>5", {"owner": "desk"}, "b"),
+                Subscription(["https://one.test/hook?x=[1]"], "ip in 10.0.0.0/8", {"team": "n"}, "depot-c"),
+                Subscription(["x"], "any(items, sku:A1) AND paid<field(total)", {}, "d", enabled=False),
+            ],
+        )
+        searches = {
+            "ab": Search(key="city"),
+            "abd": Search(key="total"),
+            "d": Search(key="sku"),
+            "a": Search(key="city", pattern="Oulu"),
+            "ab ": Search(leaf="total > 5"),
+            "depot-c": Search(leaf="ip in 10.0.0.0/8"),
+            "ab  ": Search(kind="compare"),
+            "d ": Search(kind="element"),
+            "": Search(kind="compare", key="city"),
+            "ab   ": Search(destination="orders.*"),
+            "depot-c ": Search(destination="https://one.test/hook?x=[1]"),
+            "bd": Search(destination="x"),
+            "adepot-c": Search(text="DEPOT"),
+            "d  ": Search(enabled=False),
+            "b": Search({"owner": "desk"}, key="city", destination="x"),
+        }
+        for expected, search in searches.items():
+            for limit in (1, 2, 100):
+                pages = every_page(
+                    lambda limit, cursor, search=search: find(store, search, limit=limit, cursor=cursor), limit
+                )
+                assert "".join(one.id for one in pages) == expected.strip(), search
+
+    def test_edits_of_what_a_search_finds(self, store):
+        """One change pauses, resumes or edits all that is found; what is like this already keeps its revision."""
+        ids = [*"abc"]
+        create_many(store, [subscription(id=id_, metadata={"team": "x", "old": "1"}) for id_ in ids])
+        store.create(subscription(id="d"))
+        first = store.revision()
+        trial = edit_all(store, Search({"team": "x"}), Edit(enabled=False, keep=True), dry_run=True)
+        paused = edit_all(store, Search({"team": "x"}), Edit(enabled=False, keep=True))
+        again = edit_all(store, Search(), Edit(enabled=False), everything=True)
+        edited = edit_all(
+            store, Search(key="subject", text="b"), Edit(True, metadata={"owner": "me"}, without=("old",))
+        )
+
+        assert (trial.ids, trial.found, trial.revision) == (("a", "b", "c"), 3, first)
+        assert (paused.ids, paused.found) == (("a", "b", "c"), 3)
+        assert (again.ids, again.found) == (("d",), 4)
+        assert edited.ids == ("b",)
+        assert [(one.id, one.enabled, one.keep, one.revision) for one in store.snapshot()] == [
+            ("a", False, True, paused.revision),
+            ("b", True, True, edited.revision),
+            ("c", False, True, paused.revision),
+            ("d", False, False, again.revision),
+        ]
+        assert store.read("b").metadata == {"team": "x", "owner": "me"}
+        with pytest.raises(SubscriptionInvalidError, match="finds everything"):
+            edit_all(store, Search(), Edit(enabled=True))
 
     def test_search_by_condition_is_exact(self, store):
         """The stored pattern is looked up letter by letter, with its key and its partial flag."""

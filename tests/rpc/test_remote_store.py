@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -24,7 +25,7 @@ from turnout.rpc.server import subscriptions_server
 from turnout.rpc.v1 import matching_pb2, matching_pb2_grpc
 from turnout.rpc.v1.matching_pb2_grpc import StorageStub
 from turnout.subscriptions import Subscription
-from turnout.subscriptions.lines import import_lines, read_plain
+from turnout.subscriptions.lines import import_lines, read_plain, subscription_to_json
 
 
 class TestRemoteStore(StoreContract, TenantHistoryContract):
@@ -339,3 +340,57 @@ def test_every_error_has_a_status():
         assert any(issubclass(kind, row) for row, _ in STATUS), kind
     for place, (kind, _) in enumerate(STATUS):
         assert not any(issubclass(kind, earlier) for earlier, _ in STATUS[:place]), kind
+
+
+def _line(id_: str, to: str = "d") -> bytes:
+    one = Subscription([to], kiwi("k", "v"), id=id_)
+    return json.dumps(subscription_to_json(one)).encode()
+
+
+def test_a_set_is_replaced_and_edited(server, store):
+    """Other languages have the same: lines in parts, numbers in the first answer, ids in all."""
+    store.create(subscription(id="mine"))
+
+    def replaced(*parts: bytes, **options) -> matching_pb2.ReplaceResponse:
+        requests = [matching_pb2.ReplaceRequest(options=matching_pb2.ReplaceOptions(**options))]
+        requests += [matching_pb2.ReplaceRequest(lines=part) for part in parts]
+        total = matching_pb2.ReplaceResponse()
+        for part in stub.Replace(iter(requests), timeout=10):
+            total.MergeFrom(part)
+        return total
+
+    with grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel:
+        stub = StorageStub(channel)
+        assert list(replaced(_line("a") + b"\n" + _line("b"), _line("c"), set="week").added) == ["a", "b", "c"]
+        trial = replaced(_line("a"), _line("b", "e"), set="week", prune=True, dry_run=True)
+        done = replaced(_line("a"), _line("b", "e"), set="week", prune=True)
+        assert [(one.id, list(one.fields)) for one in done.changed] == [("b", ["destinations"])]
+        assert (list(done.removed), done.unchanged, done.kept, done.revision) == (["c"], 1, 1, trial.revision + 1)
+        for options, code in (
+            ({"set": "other"}, grpc.StatusCode.INVALID_ARGUMENT),
+            ({"set": "week", "route": "r", "dry_run": True}, grpc.StatusCode.FAILED_PRECONDITION),
+            ({"set": "week", "prefix": "x"}, grpc.StatusCode.INVALID_ARGUMENT),
+        ):
+            with pytest.raises(grpc.RpcError) as failure:
+                replaced(_line("a"), **options)
+            assert failure.value.code() is code
+        query = matching_pb2.Query(destination="e")
+        (edited,) = stub.EditMany(matching_pb2.EditManyRequest(query=query, enabled=False, metadata={"n": "1"}))
+        assert (list(edited.ids), edited.found) == (["b"], 1)
+        assert not store.read("b").enabled
+
+
+def test_rights_of_bulk_changes(server, store, channel):
+    """A stream that breaks off changes nothing; a change that names another revision is a conflict."""
+    store.create(subscription(id="a"))
+    with grpc.insecure_channel(f"127.0.0.1:{server.port}") as opened:
+        stub = StorageStub(opened)
+        parts = [matching_pb2.ApplyRequest(deleted=[matching_pb2.Deletion(id="a", revision=1)])]
+        with pytest.raises(grpc.RpcError, match="broke off"):
+            stub.Apply(iter(parts), metadata=(("turnout-count", "2"),))
+        parts[0].deleted[0].revision = 7
+        with pytest.raises(grpc.RpcError) as failure:
+            stub.Apply(iter(parts))
+
+    assert failure.value.code() is grpc.StatusCode.ABORTED
+    assert store.read("a").id == "a"

@@ -74,7 +74,10 @@ def test_subscriptions(client: TestClient) -> None:
     expected = f"If-Match: expected the version {tag}, found {second}"
     assert (refused.status_code, refused.json()["detail"]) == (412, expected)
     assert client.delete(path, headers=[("If-Match", '"0"'), ("If-Match", second)]).status_code == 204
-    assert client.put(path, json=new, headers={"If-Match": "*"}).status_code == 404
+    assert client.put(path, json=new, headers={"If-Match": "*"}).status_code == 412
+    assert client.get(path).status_code == 404
+    assert client.put(path, json=new, headers={"If-None-Match": "*"}).status_code == 201
+    assert client.put(path, json=new, headers={"If-None-Match": "*"}).status_code == 412
 
 
 def test_routes(client: TestClient) -> None:

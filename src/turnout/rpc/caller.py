@@ -76,6 +76,11 @@ NEEDS: dict[tuple[str, str], Right] = {
     (_STORAGE, "CreateMany"): Right.WRITE,
     (_STORAGE, "CreateLines"): Right.WRITE,
     (_STORAGE, "DeleteMany"): Right.WRITE,
+    (_STORAGE, "Apply"): Right.WRITE,
+    (_STORAGE, "Search"): Right.READ,
+    # The answers have ids.
+    (_STORAGE, "Replace"): Right.WRITE,
+    (_STORAGE, "EditMany"): Right.WRITE,
     (_STORAGE, "Revision"): Right.READ,
     (_STORAGE, "GetChanges"): Right.READ,
     (_STORAGE, "GetSnapshot"): Right.READ,

@@ -18,8 +18,11 @@ from turnout.errors import ConditionError, SubscriptionInvalidError
 from turnout.records.text import texts_of_values
 from turnout.rpc.v1 import matching_pb2, subscriptions_pb2
 from turnout.subscriptions import Changes, Subscription
+from turnout.subscriptions.change_set import ChangeSet
+from turnout.subscriptions.import_set import Effect, ImportPlan
 from turnout.subscriptions.model import Expiry, ExpiryClock, settings_from_mapping
 from turnout.subscriptions.past import AuditEntry, Creation, time_of
+from turnout.subscriptions.search import Edited, Search
 
 SettingsMessage: TypeAlias = (
     subscriptions_pb2.SubscriptionDataInput
@@ -115,6 +118,66 @@ def data_from(data: SettingsMessage, id: str = "") -> Subscription:  # noqa: A00
 def subscription_from(message: subscriptions_pb2.Subscription) -> Subscription:
     """The subscription with the ids that it has on the wire."""
     return data_from(message.data, message.id)
+
+
+def search_from(query: matching_pb2.Query) -> Search:
+    """Return the search of a message.
+
+    Raises:
+        SubscriptionInvalidError: a part means nothing.
+    """
+    given = {name: getattr(query, name) for name in _OPTIONAL if query.HasField(name)}
+    return Search(metadata=dict(query.metadata), partial=query.partial, **given)
+
+
+def search_to(search: Search) -> matching_pb2.Query:
+    """Return the message of a search."""
+    given = {name: value for name in _OPTIONAL if (value := getattr(search, name)) is not None}
+    return matching_pb2.Query(metadata=dict(search.metadata), partial=search.partial, **given)
+
+
+_OPTIONAL = ("key", "pattern", "leaf", "kind", "destination", "text", "enabled")
+"""Parts of a search that may be left out."""
+
+_IDS = 5_000
+"""Ids of one message: of 321 characters each they are 1.6 MB, and clients take 4 MB."""
+
+
+def change_parts(changes: ChangeSet) -> Iterator[matching_pb2.ApplyRequest]:
+    """Yield a change set as messages."""
+    for created in batches(changes.created):
+        yield matching_pb2.ApplyRequest(created=created)
+    for updated in batches(changes.updated):
+        yield matching_pb2.ApplyRequest(updated=updated)
+    deletions = (matching_pb2.Deletion(id=id_, revision=at) for id_, at in changes.deleted.items())
+    while part := list(islice(deletions, _IDS)):
+        yield matching_pb2.ApplyRequest(deleted=part)
+
+
+def plan_parts(plan: ImportPlan, effect: Effect | None = None) -> Iterator[matching_pb2.ReplaceResponse]:
+    """Yield the result of an import as messages, the numbers in the first one."""
+    first = matching_pb2.ReplaceResponse(revision=plan.revision, unchanged=plan.unchanged, kept=plan.kept)
+    if effect is not None:
+        numbers = {name: getattr(effect, name) for name in ("records", "changed", "gained", "lost")}
+        first.effect.CopyFrom(matching_pb2.Effect(**numbers, gainers=dict(effect.gainers), losers=dict(effect.losers)))
+    yield first
+    kinds: dict[str, tuple[str, ...]] = {"added": plan.added, "removed": plan.removed, "adopted": plan.adopted}
+    for name, listed in kinds.items():
+        for start in range(0, len(listed), _IDS):
+            part = matching_pb2.ReplaceResponse(revision=plan.revision)
+            getattr(part, name).extend(listed[start : start + _IDS])
+            yield part
+    for start in range(0, len(plan.changed), _IDS):
+        ids = plan.changed[start : start + _IDS]
+        changed = [matching_pb2.Changed(id=id_, fields=plan.fields[id_]) for id_ in ids]
+        yield matching_pb2.ReplaceResponse(revision=plan.revision, changed=changed)
+
+
+def edited_parts(edited: Edited) -> Iterator[matching_pb2.EditManyResponse]:
+    """Yield the result of an edit as messages."""
+    for start in range(0, max(len(edited.ids), 1), _IDS):
+        ids = edited.ids[start : start + _IDS]
+        yield matching_pb2.EditManyResponse(revision=edited.revision, found=edited.found, ids=ids)
 
 
 def changes_from(message: matching_pb2.Changes) -> Changes:

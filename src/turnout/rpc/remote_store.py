@@ -13,10 +13,12 @@ from turnout.rpc.client import Channel
 from turnout.rpc.convert import (
     audit_entry,
     births_of,
+    change_parts,
     changes_of,
     data_from,
     data_to,
     line_parts,
+    search_to,
     subscription_from,
     subscription_to,
 )
@@ -26,9 +28,11 @@ from turnout.rpc.v1 import matching_pb2, subscriptions_pb2
 from turnout.rpc.v1.matching_pb2_grpc import StorageStub
 from turnout.rpc.v1.subscriptions_pb2_grpc import ServiceStub
 from turnout.subscriptions import MAX_LIMIT, Changes, ConditionMatch, Page, Snapshot, Store, StoreBase, Subscription
-from turnout.subscriptions.destinations import checked_version
+from turnout.subscriptions.change_set import ChangeSet
+from turnout.subscriptions.destinations import checked, checked_version
 from turnout.subscriptions.lines import PlainLine, line_of, whole_subscription
 from turnout.subscriptions.past import AuditEntry, Creation, Moment, PastStore
+from turnout.subscriptions.search import Search
 from turnout.subscriptions.tenants import check_tenant
 
 _IDS = 5_000
@@ -127,6 +131,22 @@ class RemoteStore(StoreBase):
         )
         with translated():
             self._storage.DeleteMany(parts, **self._options.call(more=((COUNT_KEY, f"{len(distinct)}"),)))
+
+    def apply(self, changes: ChangeSet) -> int:
+        """See `turnout.subscriptions.change_set.AtomicStore`. A service takes at most 100,000 changes at a time."""
+        changes = ChangeSet(tuple(checked(changes.created)), tuple(checked(changes.updated)), changes.deleted)
+        changes.replaced()
+        count = len(changes.created) + len(changes.updated) + len(changes.deleted)
+        call = self._options.call(more=((COUNT_KEY, f"{count}"),))
+        with translated():
+            return int(self._storage.Apply(change_parts(changes), **call).revision)
+
+    def search(self, search: Search, *, limit: int = 100, cursor: str = "") -> Page[Subscription]:
+        """See `turnout.subscriptions.search.SearchableStore`."""
+        request = matching_pb2.SearchRequest(query=search_to(search), cursor=cursor, limit=min(limit, MAX_LIMIT))
+        with translated():
+            response = self._storage.Search(request, **self._options.call())
+        return Page(tuple(map(subscription_from, response.page)), response.cursor)
 
     def search_by_condition(
         self, key: str, pattern: str, partial: bool = False, *, limit: int = 100, cursor: str = ""

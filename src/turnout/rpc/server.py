@@ -32,6 +32,7 @@ from turnout.rpc.v1 import feeds_pb2_grpc, kiwi_tree_pb2_grpc, matching_pb2_grpc
 from turnout.rpc.v1 import kiwi_tree_pb2 as pb
 from turnout.rpc.v1.kiwi_tree_pb2_grpc import ServiceServicer, ServiceStub
 from turnout.subjects.pattern import Rights
+from turnout.subscriptions.import_set import Comparing
 from turnout.subscriptions.service import KiwiTrees, PatternRegistry
 from turnout.subscriptions.store import Store, StoreThreads, within
 
@@ -358,8 +359,11 @@ def subscriptions_server(
     tenants: Tenants | None = None,
     threads: StoreThreads | None = None,
     feeds: FeedAccess | None = None,
+    comparing: Comparing | None = None,
 ) -> RpcServer:
     """The subscriptions service over a store: the original's API, matching, storage for clients, and *feeds*.
+
+    *comparing* compares two sets of subscriptions on the last records of a route.
 
     It reads everything in the store first, to index it; unless it is given *tenants*, which have their indexes.
     """
@@ -387,7 +391,7 @@ def subscriptions_server(
         "turnout.subscriptions.v1.Storage",
         matching_pb2_grpc.add_StorageServicer_to_server,
         # A bulk holds its thread for as long as its stream lasts.
-        StorageServicer(tenants, max_bulks=max(1, settings.workers // 2)),
+        StorageServicer(tenants, max_bulks=max(1, settings.workers // 2), comparing=comparing),
     )
     if feeds is not None:
         servicer = FeedsServicer(feeds, streams=streams, stopping=server.stopping)

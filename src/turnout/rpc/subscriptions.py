@@ -78,7 +78,7 @@ class SubscriptionsServicer(ServiceServicer):
             query.key, query.pattern, query.partial, limit=request.limit, cursor=request.cursor
         )
         ids = [match.subscription_id for match in page.items]
-        written, cursor = _fitting(map(_written_match, page.items), ids, page.cursor, context)
+        written, cursor = fitting(map(_written_match, page.items), ids, page.cursor, context)
         return pb.SearchByConditionResponse(page=written, cursor=cursor)
 
     def SearchByMetadata(  # noqa: N802
@@ -92,7 +92,7 @@ class SubscriptionsServicer(ServiceServicer):
         service = self._tenants.service(context.caller)
         page = service.search_by_metadata(dict(request.metadata), limit=request.limit, cursor=request.cursor)
         ids = [subscription.id for subscription in page.items]
-        found, cursor = _fitting(map(subscription_to, page.items), ids, page.cursor, context)
+        found, cursor = fitting(map(subscription_to, page.items), ids, page.cursor, context)
         return pb.SearchByMetadataResponse(page=found, cursor=cursor)
 
 
@@ -109,7 +109,7 @@ def _written_match(match: ConditionMatch) -> pb.ConditionMatch:
     return written
 
 
-def _fitting(
+def fitting(
     results: Iterable[_Result], ids: Sequence[str], cursor: str, context: CallContext
 ) -> tuple[list[_Result], str]:
     """Return the results of a page for which the client has room, at least one, and the cursor behind them.

@@ -14,6 +14,7 @@ from turnout.engine.explain import RecordExplanation, explain
 from turnout.engine.sample_records import SampleRecord, record_batch
 from turnout.errors import ConfigError, Mistake, StoreUnavailableError, StreamError, SubscriptionNotFoundError
 from turnout.history.dead_letters import DeadLetter, LetterBox, is_wanted, masked_letter, meeting, read
+from turnout.history.diff.import_effect import effect_of, import_report
 from turnout.history.masking import hidden_anywhere, masked_explanation
 from turnout.records.text import readable
 from turnout.records.types import ArrowBatch
@@ -23,8 +24,10 @@ from turnout.runtime.preflight import preflight_of_reachable
 from turnout.server.errors import ConflictError
 from turnout.server.routes.table import RouteEntry
 from turnout.subscriptions import Store, Subscription, open_store
+from turnout.subscriptions.import_set import Effect
 from turnout.subscriptions.index import Index
 from turnout.subscriptions.matcher import LiveMatcher
+from turnout.subscriptions.past import Snapshot
 from turnout.subscriptions.store import STORE_SECONDS, remaining
 from turnout.subscriptions.store_url import existing, without_timeout
 
@@ -290,6 +293,29 @@ def route_of(entry: RouteEntry) -> Route:
     if entry.version is None:
         raise ConflictError(f"route {entry.name} cannot be used: {entry.status.reason}")
     return entry.version.route
+
+
+MAX_COMPARED = 10_000
+"""Maximum number of records of each stream that an import is compared on."""
+
+
+def import_effect(entry: RouteEntry, matchers: Matchers, last: int, before: Snapshot, after: Snapshot) -> Effect:
+    """Return the effect of an import into the server's store on the last records of a route.
+
+    Raises:
+        ConflictError: the route matches with another store, or cannot be used.
+        ConfigError: it has no subscriptions, or a source without history; or too many records are asked for.
+        StreamError: a stream does not exist.
+        ConnectionLostError: the server is away.
+    """
+    route = route_of(entry)
+    if not 1 <= last <= MAX_COMPARED:
+        raise ConfigError(
+            [Mistake("last", f"expected 1 to {MAX_COMPARED:,} records, found {last:,}")], what="bad request"
+        )
+    if route.subscriptions is not None and not matchers.is_known(route.subscriptions.store):
+        raise ConflictError(f"route {route.name} does not match with this server's store")
+    return effect_of(import_report(route, last, before, after, examples=0).differences)
 
 
 def batch_of(route: Route, record: Mapping[str, object]) -> ArrowBatch:

@@ -41,10 +41,12 @@ from turnout.server.routes.routes import Routes
 from turnout.server.routes.state import State
 from turnout.server.routes.supervisor import Runner
 from turnout.server.routes.table import Files, RouteTexts
-from turnout.server.sandbox import Matchers
+from turnout.server.sandbox import Matchers, import_effect
 from turnout.server.security import ANONYMOUS, Authenticator, Bodies, Entrance, TokenFile, allowed_hosts
 from turnout.subjects.pattern import Rights
 from turnout.subscriptions import open_store
+from turnout.subscriptions.import_set import Effect
+from turnout.subscriptions.past import Snapshot
 from turnout.subscriptions.service import KiwiTrees
 from turnout.subscriptions.store import BoundedPool, Store, StoreThreads
 
@@ -367,11 +369,22 @@ class RouteServer:
 
     def _serve_grpc(self, settings: ServerSettings, tenants: Tenants, metrics: Metrics) -> None:
         server = subscriptions_server(
-            tenants.store, settings, tenants=tenants, threads=self._threads, feeds=self._feed_calls
+            tenants.store,
+            settings,
+            tenants=tenants,
+            threads=self._threads,
+            feeds=self._feed_calls,
+            comparing=self._import_effect,
         )
         metrics.add(server.metrics.registry)
         self._resources.enter_context(server)
         self.grpc_port = server.port
+
+    def _import_effect(self, name: str, last: int, before: Snapshot, after: Snapshot) -> Effect:
+        """See `turnout.subscriptions.import_set.Comparing`."""
+        parts = self.parts
+        with _refusals():
+            return import_effect(parts.routes.entry(name), parts.matchers, last, before, after)
 
     def _known_routes(self, state: State) -> list[Route]:
         texts = RouteTexts(state, self._files.folder or Path(), None, variables=self.config.route_variables)

@@ -6,7 +6,7 @@ import contextlib
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,10 +17,12 @@ from turnout.conditions import Kiwi, leaves
 from turnout.conditions.pattern import check_pattern
 from turnout.errors import StoreUnavailableError, SubscriptionError, SubscriptionInvalidError
 from turnout.subjects.pattern import Rights
+from turnout.subscriptions.change_set import ChangeSet, apply
 from turnout.subscriptions.destinations import refusals_of
 from turnout.subscriptions.lines import PlainLine, create_read, read_lines, whole_subscription
 from turnout.subscriptions.model import ConditionMatch, Page, Subscription
 from turnout.subscriptions.past import AuditEntry
+from turnout.subscriptions.search import SCANNED, Search, find
 from turnout.subscriptions.store import PlainLineStore, Store, create_many, delete, delete_many, history_of
 from turnout.subscriptions.tenants import Quota, UsageCounter
 from turnout.subscriptions.validation import check, check_id
@@ -273,7 +275,7 @@ class SubscriptionService:
         return replace(version, deliveries=self.store.read(id_).deliveries)
 
     @contextlib.contextmanager
-    def _within_quota(self, new: list[Subscription], replaced: str = "") -> Iterator[None]:
+    def _within_quota(self, new: list[Subscription], replaced: Collection[str] = ()) -> Iterator[None]:
         """Refuse a change above the quota; other threads wait until the block has stored it.
 
         Raises:
@@ -334,7 +336,7 @@ class SubscriptionService:
         check(replace(subscription, id=""))
         self._check_rights(subscription)
         version = self._with_lasting_quota(id, subscription)
-        with self._within_quota([version], id):
+        with self._within_quota([version], [id]):
             return self._update(id, version, expected_revision)
 
     def _update(self, id: str, subscription: Subscription, expected_revision: int | None) -> int:  # noqa: A002
@@ -349,6 +351,57 @@ class SubscriptionService:
         revision = self.store.update(
             id, subscription, before.revision if expected_revision is None else expected_revision
         )
+        for leaf in new:
+            _insist(trees.of(leaf), leaf)
+        for leaf in old:
+            self._release(trees.of(leaf), leaf)
+        return revision
+
+    def apply(self, changes: ChangeSet, *, planned: bool = False) -> int:
+        """Make changes as one and return the revision; see `turnout.subscriptions.change_set.apply`.
+
+        Args:
+            changes: the changes.
+            planned: True if the new versions were made from stored ones by this process: they have their quotas.
+
+        Raises:
+            SubscriptionInvalidError: a new subscription or version breaks a rule; the message has its number.
+        """
+        created = tuple(map(self._with_quota, changes.created))
+        updated = tuple(self._changed(one, planned) for one in changes.updated)
+        new = [*created, *updated]
+        # A rule for new ids must not keep a subscription from being changed that has its id from before.
+        checked = [*created, *(replace(one, id="") for one in updated)]
+        for number, one in enumerate(checked, 1):
+            try:
+                check(one)
+                self._check_rights(one)
+            except SubscriptionInvalidError as problem:
+                name = new[number - 1].id or f"{number} of {len(new)}"
+                raise SubscriptionInvalidError(f"subscription {name}: {problem}") from problem
+        changes = ChangeSet(created, updated, changes.deleted)
+        with self._within_quota(new, changes.replaced()):
+            return self._apply(changes)
+
+    def _changed(self, version: Subscription, planned: bool) -> Subscription:
+        own = self._quota.deliveries if self._quota is not None else None
+        if own is not None:
+            return replace(version, deliveries=own)
+        if planned or not self._by_tenant:
+            return version
+        return replace(version, deliveries=self.store.read(version.id).deliveries)
+
+    def _apply(self, changes: ChangeSet) -> int:
+        trees = self._kiwi_trees
+        if trees is None:
+            return apply(self.store, changes)
+        new, old = (
+            _tree_leaves([*changes.created, *changes.updated]),
+            _tree_leaves(map(self.store.read, changes.replaced())),
+        )
+        for leaf in new:
+            trees.of(leaf).create(leaf.key, leaf.pattern)
+        revision = apply(self.store, changes)
         for leaf in new:
             _insist(trees.of(leaf), leaf)
         for leaf in old:
@@ -418,6 +471,10 @@ class SubscriptionService:
         if not key:
             raise SubscriptionInvalidError("kiwiConditionQuery.key: a query needs the key of the leaf it looks for")
         return self.store.search_by_condition(key, pattern, partial, limit=self._page(limit), cursor=cursor)
+
+    def search(self, search: Search, *, limit: int = 0, cursor: str = "") -> Page[Subscription]:
+        """Return what a search finds; a page may be short with a cursor, as so many subscriptions are read at most."""
+        return find(self.store, search, limit=self._page(limit), cursor=cursor, scanned=SCANNED)
 
     def search_by_metadata(
         self, metadata: Mapping[str, str], *, limit: int = 0, cursor: str = ""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from typing import NamedTuple, Protocol, Self
@@ -23,6 +23,7 @@ from turnout.errors import (
     SubscriptionInvalidError,
     SubscriptionNotFoundError,
 )
+from turnout.subscriptions.change_set import ChangeSet, apply
 from turnout.subscriptions.lines import PlainLine, create_read
 from turnout.subscriptions.model import MAX_DELIVERIES, Changes, ConditionMatch, Page, Subscription, new_id
 from turnout.subscriptions.past import AuditEntry, Creation, Moment, PastStore, Snapshot
@@ -170,6 +171,11 @@ class TenantStore(StoreBase):
         """See `BulkStore.delete_many`; one after the other if the store behind it has no such ability."""
         with self._known_ids():
             delete_many(self._store, (self._prefix + id_ for id_ in ids))
+
+    def apply(self, changes: ChangeSet) -> int:
+        """See `turnout.subscriptions.change_set.AtomicStore`; one by one if the store behind it has no such ability."""
+        with self._known_ids():
+            return apply(self._store, changes.prefixed(self._prefix, iter(new_id, "")))
 
     def search_by_condition(
         self, key: str, pattern: str, partial: bool = False, *, limit: int = 100, cursor: str = ""
@@ -325,13 +331,13 @@ class UsageCounter:
         self._of: dict[str, Usage] = {}
         self._total = Usage()
 
-    def check(self, quota: Quota, new: Iterable[Subscription], replaced: str = "") -> None:
+    def check(self, quota: Quota, new: Iterable[Subscription], replaced: Collection[str] = ()) -> None:
         """Refuse subscriptions that exceed a quota.
 
         Args:
             quota: the limits.
             new: subscriptions to be stored.
-            replaced: id of the subscription that the new one replaces; "" for none.
+            replaced: ids of the subscriptions that new ones replace, or that go.
 
         Raises:
             QuotaExceededError: names the quota, its value, and what would be used.
@@ -341,7 +347,9 @@ class UsageCounter:
             added = Usage()
             for subscription in new:
                 added = added.plus(Usage.of(subscription))
-            before = self._of.get(replaced, Usage())
+            before = Usage()
+            for id_ in replaced:
+                before = before.plus(self._of.get(id_, Usage()))
             after = self._total.plus(added).plus(before, -1)
             for name, used, own, old in zip(Usage._fields, after, added, before, strict=True):
                 limit = getattr(quota, name)

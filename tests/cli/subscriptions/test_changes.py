@@ -16,6 +16,7 @@ import grpc
 import pytest
 
 from turnout.cli.subscriptions import changes
+from turnout.nats.wire import Connection, create_stream
 from turnout.rpc.v1 import kiwi_tree_pb2, kiwi_tree_pb2_grpc
 from turnout.subscriptions.sealing import SECRET_KEY
 
@@ -149,8 +150,147 @@ def test_search(turnout):
     page = turnout("subscriptions", "search", "--meta", "by=me", "--limit", "2", "--cursor", cursor, "--json")[1]
     assert [load["id"] for load in json.loads(page)["page"]] == ids[2:]
     assert json.loads(page)["cursor"] == ""
-    assert turnout("subscriptions", "search", "--key", "k")[0] == 2
-    assert turnout("subscriptions", "search", "--key", "k", "--pattern", "v", "--meta", "a=b")[0] == 2
+    for wrong in (
+        ["--pattern", "v"],
+        ["--key", "k", "--partial"],
+        ["--kind", "none"],
+        ["--leaf", "a:1 AND b:2"],
+        ["--text", ""],
+    ):
+        name = wrong[-1 if "--partial" in wrong else -2].lstrip("-")
+        code, _, err = turnout("subscriptions", "search", *wrong)
+        assert (code, f"{name}: " in err) == (2, True)
+
+
+def found(turnout, *options: str) -> str:
+    code, out, err = turnout("subscriptions", "search", *options)
+    assert code == 0, err
+    return "".join(json.loads(line)["id"] for line in out.splitlines())
+
+
+def test_search_by_any_part(turnout):
+    """The options of a search are those of REST, and all that are given count."""
+    for id_, condition, to in (("a", "city:Oulu AND n>5", "x.oulu"), ("b", "city:Turku", "y"), ("c", "n>7", "x.c")):
+        created(turnout, condition, "--id", id_, "--to", to, "--meta", f"owner={id_}Depot")
+    turnout("subscriptions", "pause", "c")
+
+    assert found(turnout, "--key", "city") == "ab"
+    assert found(turnout, "--kind", "compare") == "ac"
+    assert found(turnout, "--leaf", "n > 7") == "c"
+    assert found(turnout, "--destination", "x.*") == "ac"
+    assert found(turnout, "--text", "bdepot") == "b"
+    assert found(turnout, "--disabled") == "c"
+    assert found(turnout, "--key", "n", "--enabled", "--metadata", "owner=aDepot") == "a"
+
+
+def test_changes_of_a_search(turnout):
+    """Pause, resume and label take ids or a search, change all as one, and print what they did as JSON."""
+    for id_ in "abc":
+        created(turnout, "k:v", "--id", id_, "--to", "d", "--meta", f"of={'me' if id_ < 'c' else 'you'}")
+    code, out, err = turnout("subscriptions", "pause", "--metadata", "of=me", "--keep", "--dry-run")
+
+    assert (code, out, err) == (0, "a\nb\n", "2 found, 2 would change; nothing was changed\n")
+    assert json.loads(turnout("subscriptions", "pause", "--metadata", "of=me", "--json")[1]) == {
+        "changed": ["a", "b"],
+        "found": 2,
+        "revision": 4,
+        "dryRun": False,
+    }
+    assert turnout("subscriptions", "pause", "--all")[2] == "3 found, 1 changed: paused at revision 5\n"
+    assert turnout("subscriptions", "resume", "a", "--json")[1].startswith('{"changed": ["a"]')
+    assert turnout("subscriptions", "label", "--text", "c", "--add", "team=x", "--remove", "of")[0] == 0
+    assert json.loads(turnout("subscriptions", "read", "c")[1])["metadata"] == {"team": "x"}
+    assert [
+        turnout("subscriptions", *wrong)[0] for wrong in (["pause"], ["pause", "a", "--key", "k"], ["label", "a"])
+    ] == [2] * 3
+    assert json.loads(turnout("subscriptions", "delete", "a", "b", "--json")[1]) == {"deleted": ["a", "b"]}
+
+
+def test_secrets_as_json(turnout):
+    """Keys and tokens are in the JSON, and nowhere else."""
+    code, out, err = turnout("subscriptions", "secret-key", "--json")
+    assert (code, err, list(json.loads(out))) == (0, "", ["key"])
+
+    code, out, err = turnout("subscriptions", "token", "acme", "--right", "read", "--json")
+    answer = json.loads(out)
+    assert (code, err) == (0, "")
+    assert "acme" in answer["entry"]
+    assert answer["token"] not in answer["entry"]
+
+
+def _lines(*subscriptions: tuple[str, str]) -> str:
+    condition = {"kiwiCondition": {"key": "city", "pattern": "Oulu"}}
+    return "".join(
+        json.dumps({"id": id_, "route": {"destinations": [to], "condition": condition}}) + "\n"
+        for id_, to in subscriptions
+    )
+
+
+def test_import_that_replaces(turnout):
+    """A dry run prints the changes and makes none; what is unchanged keeps its revision, what others own stays."""
+    created(turnout, "k:v", "--id", "mine", "--to", "d")
+    command = ["subscriptions", "import", "-", "--existing", "replace", "--set", "week"]
+    first = turnout(*command, stdin=_lines(("a", "x"), ("b", "x"), ("c", "x")))
+    assert first == (0, "", "3 added, 0 changed, 0 removed, 0 unchanged, 1 of others; at revision 2\n")
+
+    new = _lines(("a", "x"), ("b", "y"), ("d", "x"))
+    code, out, err = turnout(*command, "--prune", "--dry-run", stdin=new)
+    assert (code, out.splitlines()) == (0, ["+ d", "~ b: destinations", "- c"])
+    assert err == "1 added, 1 changed, 1 removed, 1 unchanged, 1 of others; nothing was changed\n"
+
+    answer = json.loads(turnout(*command, "--prune", "--json", stdin=new)[1])
+    assert answer == {
+        "added": ["d"],
+        "changed": [{"id": "b", "fields": ["destinations"]}],
+        "removed": ["c"],
+        "adopted": [],
+        "unchanged": 1,
+        "kept": 1,
+        "revision": 3,
+        "dryRun": False,
+        "effect": None,
+    }
+    assert found(turnout) == "abdmine"
+    assert json.loads(turnout("subscriptions", "read", "a")[1])["revision"] == 2
+    refused = turnout(*command, "--prune", stdin="")
+    assert (refused[0], "would remove all" in refused[2]) == (2, True)
+    assert turnout(*command, "--prune-all", stdin="")[2].startswith("0 added, 0 changed, 3 removed")
+    for wrong in (
+        ["--prune"],
+        ["--existing", "replace", "--prune"],
+        ["--existing", "replace", "--against", "route.yaml"],
+    ):
+        assert turnout("subscriptions", "import", "-", *wrong)[0] == 2
+
+
+def test_import_against_the_last_records(turnout, nats_server, tmp_path):
+    """A dry run matches the last records of a route with both sets, and prints what `diff` does."""
+    (tmp_path / "route.yaml").write_text(
+        f"""
+name: watched
+source: {{format: nats, servers: "{nats_server.url}", stream: WATCHED}}
+value: {{format: json}}
+subscriptions: {{store: "sqlite:///subscriptions.db", metadata: {{city: value.city}}}}
+sink: {{format: nats, servers: "{nats_server.url}"}}
+""",
+        encoding="utf-8",
+    )
+    with Connection.open(nats_server.url) as connection:
+        create_stream(connection, {"name": "WATCHED", "subjects": ["watched.>"], "storage": "memory"})
+        create_stream(connection, {"name": "WATCHED-OUT", "subjects": ["x", "y", "z"], "storage": "memory"})
+        for city in ("Turku", "Oulu", "Oulu"):
+            connection.request("watched.a", json.dumps({"city": city}).encode())
+    command = ["subscriptions", "import", "-", "--existing", "replace", "--set", "week"]
+    turnout(*command, stdin=_lines(("a", "x"), ("b", "x")))
+    new = _lines(("a", "x"), ("c", "y"), ("d", "z"))
+    against = [*command, "--prune", "--dry-run", "--against", "route.yaml"]
+
+    code, out, err = turnout(*against, stdin=new)
+    assert (code, out.splitlines()[:3]) == (0, ["+ c", "+ d", "- b"]), err
+    assert "deliveries gained: 4 (c 2, d 2)" in out
+    assert "deliveries lost: 2 (b 2)" in out
+    effect = json.loads(turnout(*against, "--last", "1", "--json", stdin=new)[1])["effect"]
+    assert (effect["totals"]["records"], effect["subscriptions"]["lost"]) == (1, {"b": 1})
 
 
 def test_messages_have_numbers_as_on_a_route(turnout):

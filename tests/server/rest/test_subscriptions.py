@@ -442,3 +442,105 @@ def test_ids_that_could_not_be_read(client: TestClient, id_: str) -> None:
     """They are refused when they are created."""
     answer = client.post("/v1/subscriptions", json={"id": id_, "destinations": ["d"], "condition_text": "a:b"})
     assert (answer.status_code, answer.json()["detail"][:3]) == (422, "id:")
+
+
+_CONDITION = {"condition_text": "city:Oulu"}
+
+
+def test_a_put_stores_what_is_not_there(client: TestClient) -> None:
+    """The answer is 201 with the address; the conditions are about what is there."""
+    path = "/v1/subscriptions/team%2Fone"
+    form = {"destinations": ["d"], **_CONDITION}
+    assert client.put(path, json=form, headers={"If-Match": '"1"'}).status_code == 412
+    created = client.put(path, json=form)
+    replaced = client.put(path, json={**form, "destinations": ["e"]}, headers={"If-Match": created.headers["etag"]})
+
+    assert (created.status_code, created.headers["location"], created.json()["id"]) == (201, path, "team/one")
+    assert (replaced.status_code, "location" in replaced.headers) == (200, False)
+    assert client.put(path, json={**form, "id": "other"}).status_code == 422
+    assert client.put("/v1/subscriptions/a/history", json=form).status_code in (404, 405)
+
+
+def _lines(*subscriptions: tuple[str, str]) -> bytes:
+    return b"\n".join(
+        json.dumps(
+            {
+                "id": id_,
+                "route": {"destinations": [to], "condition": {"kiwiCondition": {"key": "city", "pattern": "Oulu"}}},
+            }
+        ).encode()
+        for id_, to in subscriptions
+    )
+
+
+def test_a_set_is_replaced(client: TestClient) -> None:
+    """Added, changed and removed, as one change; a dry run changes nothing; what others own stays."""
+    client.post("/v1/subscriptions", json={"id": "mine", "destinations": ["d"], **_CONDITION})
+
+    def put(lines: bytes, **query: Any) -> Any:
+        return client.post(
+            "/v1/subscriptions/replace",
+            params={"set": "week", **query},
+            content=lines,
+            headers={"Content-Type": "application/x-ndjson"},
+        )
+
+    assert put(_lines(("a", "x"), ("b", "x"), ("c", "x"))).json()["added"] == ["a", "b", "c"]
+    new = _lines(("a", "x"), ("b", "y"), ("d", "x"))
+    trial, done = put(new, prune=True, dry_run=True).json(), put(new, prune=True).json()
+
+    assert done == {
+        "revision": 3,
+        "added": ["d"],
+        "changed": [{"id": "b", "fields": ["destinations"]}],
+        "removed": ["c"],
+        "adopted": [],
+        "unchanged": 1,
+        "kept": 1,
+        "effect": None,
+    }
+    assert trial == {**done, "revision": 2}
+    assert client.get("/v1/subscriptions/a").json()["revision"] == 2
+    assert client.get("/v1/subscriptions/a").json()["metadata"] == {"import-set": "week"}
+    assert "would remove all" in put(b"", prune=True).json()["detail"]
+    assert put(_lines(("mine", "x"))).json()["adopted"] == ["mine"]
+    assert put(_lines(("a", "x")), set="other").status_code == 422
+    assert put(new, route="none", dry_run=True).status_code == 404
+    assert put(new, route="none").status_code == 422
+    assert put(b"", prune_all=True).json()["removed"] == ["a", "b", "d", "mine"]
+
+
+def test_searches_and_edits(client: TestClient) -> None:
+    """The parameters of a search are those of the command line; an edit takes them in its body."""
+    for id_, text, to in (("a", "city:Oulu AND n>5", "x.oulu"), ("b", "city:Turku", "y"), ("c", "n>7", "x.c")):
+        form = {"id": id_, "destinations": [to], "condition_text": text, "metadata": {"owner": f"{id_}Depot"}}
+        assert client.post("/v1/subscriptions", json=form).status_code == 201
+
+    def search(**query: Any) -> str:
+        return "".join(item["id"] for item in client.get("/v1/subscriptions", params=query).json()["items"])
+
+    def edit(**body: Any) -> Any:
+        return client.post("/v1/subscriptions/edit-many", json=body)
+
+    paused = edit(search={"kind": "compare"}, enabled=False, keep=True).json()
+    assert paused == {"ids": ["a", "c"], "found": 2, "revision": 4}
+    assert client.get("/v1/subscriptions/a").json()["pause"] == {"keep": True}
+    assert [search(key="n"), search(enabled=False), search(leaf="n > 7"), search(destination="x.*")] == [
+        "ac",
+        "ac",
+        "c",
+        "ac",
+    ]
+    assert [search(text="BDEPOT"), search(key="city", enabled=True, metadata="owner=bDepot")] == ["b", "b"]
+    assert (
+        edit(search={}, everything=True, metadata={"team": "x"}, without=["owner"], dry_run=True).json()["found"] == 3
+    )
+    assert edit(search={"text": "adepot"}, metadata={"team": "x"}, without=["owner"]).json()["ids"] == ["a"]
+    assert client.get("/v1/subscriptions/a").json()["metadata"] == {"team": "x"}
+    for wrong in (
+        {"search": {}, "enabled": True},
+        {"search": {"key": "n"}},
+        {"search": {"pattern": "x"}, "enabled": True},
+    ):
+        assert edit(**wrong).status_code == 422
+    assert client.get("/v1/subscriptions", params={"pattern": "x"}).status_code == 422

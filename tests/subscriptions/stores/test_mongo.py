@@ -9,6 +9,7 @@ import textwrap
 import threading
 import time
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pymongo
@@ -19,6 +20,7 @@ from tests.ferretdb import FerretDb, NotAvailable
 from turnout.conditions import Condition, all_of, kiwi
 from turnout.errors import StoreUnavailableError, SubscriptionExistsError, SubscriptionInvalidError
 from turnout.subscriptions import Subscription, open_store
+from turnout.subscriptions.change_set import ChangeSet, apply
 from turnout.subscriptions.store import delete_many, within
 from turnout.subscriptions.stores import _mongo_driver
 from turnout.subscriptions.stores._mongo_driver import ServerClock
@@ -304,6 +306,44 @@ _DYING = textwrap.dedent(
     """
 )
 """Deletes in bulk, and is killed when it comes to a step."""
+
+
+@pytest.mark.parametrize("step", ["replace_many", "begin", "remove", "_commit"])
+def test_a_change_set_whose_writer_died(url, store, monkeypatch, step):
+    """The next writer completes it from its list on, and else undoes it: all of it is there, or nothing."""
+    store.create_many([subscription(id=id_, metadata={"n": "old"}) for id_ in "abcd"])
+    created = store.revision()
+    content = [(one.id, one.metadata["n"], one.revision) for one in store.snapshot()]
+    versions = tuple(replace(store.read(id_), metadata={"n": "new"}) for id_ in "ab")
+    changes = ChangeSet((subscription(id="e", metadata={"n": "new"}),), versions, {"c": created})
+    holder = {"replace_many": store._updates, "_commit": store}.get(step, store._bulk)
+    work = getattr(holder, step)
+
+    def dies(*arguments):
+        if step == "replace_many":
+            work(arguments[0][:1])
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(holder, step, dies)
+        # What a process that is killed does not do.
+        patched.setattr(store._updates, "undo", lambda _: None)
+        patched.setattr(store._subscriptions, "delete_many", lambda _: None)
+        with pytest.raises(KeyboardInterrupt):
+            store.apply(changes)
+    with open_store(url) as other:
+        assert [(one.id, one.metadata["n"], one.revision) for one in other.snapshot()] == content
+        _advance(monkeypatch, 60)
+        other.create(subscription(id="z", metadata={"n": "later"}))
+        done = step in ("remove", "_commit")
+        new = [("a", "new", 2), ("b", "new", 2), ("d", "old", 1), ("e", "new", 2), ("z", "later", 3)]
+
+        assert [(one.id, one.metadata["n"], one.revision) for one in other.snapshot()] == (
+            new if done else [*content, ("z", "later", 2)]
+        )
+        assert sorted(other.changes(created).deleted_ids) == (["a", "b", "c"] if done else [])
+        assert [one.metadata["n"] for one in other.as_of(created)] == ["old"] * 4
+        assert apply(other, ChangeSet(deleted={"d": created})) == other.revision()
 
 
 def test_an_update_that_was_begun(url, store, monkeypatch):

@@ -11,6 +11,7 @@ from turnout.cli.subscriptions.changes import (
     delete,
     history,
     import_,
+    label,
     pause,
     reseal,
     resume,
@@ -27,7 +28,7 @@ subscriptions.command("serve")(serve_subscriptions)
 subscriptions.command("import")(import_)
 subscriptions.command("secret-key")(secret_key)
 _COMMANDS: tuple[Callable[..., None], ...] = (
-    *(token, create, read, update, pause, resume, delete, history),
+    *(token, create, read, update, pause, resume, label, delete, history),
     *(search, match, explain, stats, analyze, reseal, export),
 )
 for _command in _COMMANDS:

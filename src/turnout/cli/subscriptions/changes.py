@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from turnout.conditions import Condition
     from turnout.subscriptions import Subscription
     from turnout.subscriptions.delivery_settings import DeliverySettings
+    from turnout.subscriptions.import_set import ImportSet
     from turnout.subscriptions.past import AuditEntry
+    from turnout.subscriptions.search import Edit, Search
 
 
 Expires = Annotated[
@@ -48,7 +50,21 @@ From = Annotated[
     str | None,
     typer.Option("--from", metavar="PLACE", help="Earlier records it gets too: earliest, an ISO time or a sequence."),
 ]
-Ids = Annotated[list[str], typer.Argument(help="The ids of the subscriptions.")]
+OptionalIds = Annotated[list[str] | None, typer.Argument(help="The ids of the subscriptions.")]
+MetadataPairs = Annotated[
+    list[str] | None,
+    typer.Option("--metadata", "--meta", metavar="NAME=VALUE", help="The subscription's own metadata; several times."),
+]
+Key = Annotated[str | None, typer.Option(help="A key that a leaf reads.")]
+Pattern = Annotated[str | None, typer.Option(help="With --key: the pattern of a leaf, letter by letter.")]
+Partial = Annotated[bool, typer.Option("--partial", help="The leaf with the pattern tests single words.")]
+LeafText = Annotated[str | None, typer.Option("--leaf", help="A leaf of any kind as text: 'total>5'.")]
+Kind = Annotated[str | None, typer.Option(help="The kind of a leaf: kiwi, compare, cidr, regex …")]
+Destination = Annotated[str | None, typer.Option(help="One of its destinations; * stands for any text.")]
+Text = Annotated[str | None, typer.Option(help="A text in its id, or in a name or value of its metadata.")]
+Enabled = Annotated[bool | None, typer.Option("--enabled/--disabled", help="Only those that are enabled, or paused.")]
+Everything = Annotated[bool, typer.Option("--all", help="All subscriptions of the store.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would change, and change nothing.")]
 ExpectedRevision = Annotated[
     int | None, typer.Option(min=0, help="Refuse if the subscription is at another revision than this one.")
 ]
@@ -122,6 +138,7 @@ def delete(
     ] = None,
     store: StoreUrl = None,
     timeout: StoreTimeout = None,
+    as_json: AsJson = False,
 ) -> None:
     """Delete subscriptions: all of them, or none if one does not exist; more than 100,000 in batches."""
     if bool(ids) == (id_file is not None):
@@ -138,6 +155,9 @@ def delete(
                 if start:
                     typer.echo(f"{start:,} deleted before that", err=True)
                 raise
+    if as_json:
+        typer.echo(json_text({"deleted": chosen}))
+        return
     shown = [f"deleted {id_}" for id_ in chosen] if ids else [f"{len(chosen):,} deleted"]
     typer.echo(printable_lines(shown), err=True)
 
@@ -145,14 +165,43 @@ def delete(
 def import_(
     file: Annotated[str, typer.Argument(help="JSON lines; - for standard input.")],
     existing: Annotated[
-        Literal["fail", "skip"], typer.Option(help="What to do with an id that is stored already.")
+        Literal["fail", "skip", "replace"],
+        typer.Option(help="What to do with an id that is stored already; replace makes all changes as one."),
     ] = "fail",
+    set_: Annotated[
+        str,
+        typer.Option(
+            "--set", metavar="NAME", help="With replace: the set that owns what is imported, in its metadata."
+        ),
+    ] = "",
+    prefix: Annotated[
+        str | None, typer.Option(help="With replace, without a set: the beginning of the ids that the import owns.")
+    ] = None,
+    prune: Annotated[
+        bool, typer.Option("--prune", help="Remove what the import owns and the file does not have.")
+    ] = False,
+    prune_all: Annotated[
+        bool, typer.Option("--prune-all", help="The same, also if the file has nothing of what the import owns.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="With replace: print the changes, and make none.")] = False,
+    against: Annotated[
+        Path | None, typer.Option(help="With --dry-run: a route whose last records are matched.", dir_okay=False)
+    ] = None,
+    last: Annotated[int, typer.Option(min=1, help="How many of each stream or partition.")] = 1_000,
     store: StoreUrl = None,
     timeout: StoreTimeout = None,
     as_json: AsJson = False,
 ) -> None:
-    """Store the subscriptions of a file of JSON lines, as `export` writes it."""
+    """Store the subscriptions of a file of JSON lines, as `export` writes it; with replace, bring the store to them."""
+    from turnout.subscriptions.import_set import ImportSet
     from turnout.subscriptions.lines import Imported, import_lines
+
+    owned = ImportSet(set_, prefix, prune, prune_all)
+    if existing == "replace":
+        _replace(file, owned, store, timeout, dry_run=dry_run, against=against, last=last, as_json=as_json)
+        return
+    if dry_run or against is not None or owned != ImportSet():
+        raise SubscriptionInvalidError("--set, --prefix, --prune, --prune-all and --dry-run: with --existing replace")
 
     def progress(imported: Imported) -> None:
         if not as_json and sys.stderr.isatty():
@@ -164,6 +213,56 @@ def import_(
         typer.echo(json.dumps({"created": done.created, "skipped": done.skipped}))
     else:
         typer.echo(f"{done.created:,} stored, {done.skipped:,} were there already", err=True)
+
+
+def _replace(
+    file: str,
+    owned: ImportSet,
+    store: str | None,
+    timeout: float | None,
+    *,
+    dry_run: bool,
+    against: Path | None,
+    last: int,
+    as_json: bool,
+) -> None:
+    """Bring the stored subscriptions of an import to the content of a file, or print what this would change."""
+    from turnout.routes import Route
+    from turnout.subscriptions.import_set import import_set, plan_lines
+    from turnout.subscriptions.lines import doubts, read_lines, whole_subscription
+
+    if against is not None and not dry_run:
+        raise SubscriptionInvalidError("--against: the effect on its records is compared with --dry-run")
+    route = None if against is None else Route.load(against)
+    with _reading(file) as lines:
+        new = list(map(whole_subscription, read_lines(lines, plain=False)))
+    effect: JsonObject | None = None
+    effect_lines: tuple[str, ...] = ()
+    with opened_store(store, timeout, create=not dry_run) as opened:
+        before = opened.snapshot() if route is not None else None
+        plan = import_set(opened, new, owned, dry_run=dry_run)
+    if route is not None and before is not None:
+        from turnout.history.diff.import_effect import import_report
+        from turnout.history.diff.report import report_json, report_lines
+
+        report = import_report(route, last, before, plan.after(before))
+        effect, effect_lines = report_json(report), tuple(report_lines(report))
+    echo_doubts(doubts(new, [one.id for one in new]))
+    if as_json:
+        changed = [{"id": id_, "fields": list(names)} for id_, names in plan.fields.items()]
+        answer = {"added": plan.added, "changed": changed, "removed": plan.removed, "adopted": plan.adopted}
+        numbers = {"unchanged": plan.unchanged, "kept": plan.kept, "revision": plan.revision, "dryRun": dry_run}
+        typer.echo(json_text({**answer, **numbers, "effect": effect}, indent=1))
+        return
+    counts = f"{len(plan.added):,} added, {len(plan.changed):,} changed, {len(plan.removed):,} removed"
+    rest = f"{plan.unchanged:,} unchanged, {plan.kept:,} of others"
+    adopted = f"; {len(plan.adopted):,} of them belonged to no set before" if plan.adopted else ""
+    if dry_run:
+        shown = [*plan_lines(plan), *effect_lines]
+        typer.echo(printable_lines(shown), nl=bool(shown))
+        typer.echo(f"{counts}, {rest}{adopted}; nothing was changed", err=True)
+        return
+    typer.echo(f"{counts}, {rest}{adopted}; at revision {plan.revision}", err=True)
 
 
 @contextmanager
@@ -282,41 +381,116 @@ def settings_of(
 
 
 def pause(
-    ids: Ids,
+    ids: OptionalIds = None,
     keep: Annotated[bool, typer.Option("--keep", help="Deliver what passes meanwhile on `resume`.")] = False,
+    metadata: MetadataPairs = None,
+    key: Key = None,
+    pattern: Pattern = None,
+    partial: Partial = False,
+    leaf: LeafText = None,
+    kind: Kind = None,
+    destination: Destination = None,
+    text: Text = None,
+    everything: Everything = False,
+    dry_run: DryRun = False,
     store: StoreUrl = None,
     timeout: StoreTimeout = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Disable subscriptions: they match nothing from a route's next micro-batch on, and keep their ids."""
+    """Disable subscriptions, by ids or a search: they match nothing from a route's next micro-batch on."""
+    from turnout.subscriptions.search import Edit
 
-    def paused(found: Subscription) -> Subscription:
-        # A second pause does not drop the records that the first one keeps.
-        return replace(found, enabled=False, keep=keep or (found.keep and not found.enabled))
-
-    _change(ids, paused, "paused", store, timeout)
+    given = search_of(metadata, key, pattern, partial, leaf, kind, destination, text)
+    edit = Edit(enabled=False, keep=keep)
+    _edit_all(ids, given, edit, "paused", store, timeout, everything=everything, dry_run=dry_run, as_json=as_json)
 
 
-def resume(ids: Ids, store: StoreUrl = None, timeout: StoreTimeout = None) -> None:
+def resume(
+    ids: OptionalIds = None,
+    metadata: MetadataPairs = None,
+    key: Key = None,
+    pattern: Pattern = None,
+    partial: Partial = False,
+    leaf: LeafText = None,
+    kind: Kind = None,
+    destination: Destination = None,
+    text: Text = None,
+    everything: Everything = False,
+    dry_run: DryRun = False,
+    store: StoreUrl = None,
+    timeout: StoreTimeout = None,
+    as_json: AsJson = False,
+) -> None:
     """Enable subscriptions that `pause` has disabled; records since a pause with --keep are delivered."""
-    _change(ids, lambda found: replace(found, enabled=True), "enabled", store, timeout)
+    from turnout.subscriptions.search import Edit
+
+    given = search_of(metadata, key, pattern, partial, leaf, kind, destination, text)
+    edit = Edit(enabled=True)
+    _edit_all(ids, given, edit, "enabled", store, timeout, everything=everything, dry_run=dry_run, as_json=as_json)
 
 
-def _change(
-    ids: list[str],
-    change: Callable[[Subscription], Subscription],
+def label(
+    ids: OptionalIds = None,
+    add: Annotated[
+        list[str] | None, typer.Option("--add", metavar="NAME=VALUE", help="Set this in their metadata; several times.")
+    ] = None,
+    remove: Annotated[
+        list[str] | None, typer.Option("--remove", metavar="NAME", help="Remove this name from it; several times.")
+    ] = None,
+    metadata: MetadataPairs = None,
+    key: Key = None,
+    pattern: Pattern = None,
+    partial: Partial = False,
+    leaf: LeafText = None,
+    kind: Kind = None,
+    destination: Destination = None,
+    text: Text = None,
+    enabled: Enabled = None,
+    everything: Everything = False,
+    dry_run: DryRun = False,
+    store: StoreUrl = None,
+    timeout: StoreTimeout = None,
+    as_json: AsJson = False,
+) -> None:
+    """Edit the metadata of subscriptions, by ids or a search; the rest of it stays."""
+    from turnout.subscriptions.search import Edit
+
+    given = search_of(metadata, key, pattern, partial, leaf, kind, destination, text, enabled)
+    edit = Edit(metadata=pairs_of(add, "--add"), without=tuple(remove or ()))
+    _edit_all(ids, given, edit, "labelled", store, timeout, everything=everything, dry_run=dry_run, as_json=as_json)
+
+
+def _edit_all(
+    ids: list[str] | None,
+    search: Search,
+    edit: Edit,
     state: str,
     store: str | None,
     timeout: float | None,
+    *,
+    everything: bool,
+    dry_run: bool,
+    as_json: bool,
 ) -> None:
-    from turnout.subscriptions.store import edit
+    """Edit the subscriptions with these ids, or all that a search finds, as one change."""
+    from turnout.subscriptions.search import edit_all, edit_ids
 
+    if bool(ids) == bool(search or everything):
+        raise SubscriptionInvalidError("give the ids, or a search (--all finds everything): one of both")
     with opened_store(store, timeout) as opened:
-        for id_ in ids:
-            # The same again would be a change in the log that changes nothing.
-            found = opened.read(id_)
-            if change(found) != found:
-                edit(opened, id_, change)
-            typer.echo(printable_lines([f"{id_} is {state}"]), err=True)
+        if ids:
+            done = edit_ids(opened, ids, edit, dry_run=dry_run)
+        else:
+            done = edit_all(opened, search, edit, dry_run=dry_run, everything=everything)
+    if as_json:
+        changed = {"changed": done.ids, "found": done.found, "revision": done.revision, "dryRun": dry_run}
+        typer.echo(json_text(changed))
+    elif ids and not dry_run:
+        typer.echo(printable_lines(f"{id_} is {state}" for id_ in ids), err=True)
+    else:
+        would = "would change; nothing was changed" if dry_run else f"changed: {state} at revision {done.revision}"
+        typer.echo(printable_lines(done.ids), nl=bool(done.ids))
+        typer.echo(f"{done.found:,} found, {len(done.ids):,} {would}", err=True)
 
 
 def history(
@@ -377,6 +551,27 @@ def _facts(subscription: Subscription | None) -> dict[str, str]:
     }
 
 
+def search_of(
+    metadata: list[str] | None,
+    key: str | None,
+    pattern: str | None,
+    partial: bool,
+    leaf: str | None,
+    kind: str | None,
+    destination: str | None,
+    text: str | None,
+    enabled: bool | None = None,
+) -> Search:
+    """Return the search that the options describe.
+
+    Raises:
+        SubscriptionInvalidError: one means nothing.
+    """
+    from turnout.subscriptions.search import Search
+
+    return Search(pairs_of(metadata, "--metadata"), key, pattern, partial, leaf, kind, destination, text, enabled)
+
+
 def split_pairs(written: Sequence[str] | None, option: str) -> list[tuple[str, str]]:
     """Return the names and values of ``name=value`` arguments.
 
@@ -435,11 +630,12 @@ Sign = Annotated[
 ]
 
 
-def secret_key() -> None:
+def secret_key(as_json: AsJson = False) -> None:
     """Print a new key for TURNOUT_SECRET_KEY, which encrypts the secrets of subscriptions."""
     from turnout.subscriptions.sealing import new_key
 
-    typer.echo(new_key())
+    key = new_key()
+    typer.echo(json.dumps({"key": key}) if as_json else key)
 
 
 def reseal(store: StoreUrl = None, timeout: StoreTimeout = None, as_json: AsJson = False) -> None:
@@ -505,6 +701,7 @@ def token(
         list[str] | None,
         typer.Option("--destination", help="Pattern of destinations of new subscriptions; several times. [any]"),
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Print a new token on standard error, once, and its entry for the token file on standard output."""
     from turnout.rpc.caller import USUAL_RIGHTS, Right
@@ -517,5 +714,9 @@ def token(
     if unknown:
         raise SubscriptionInvalidError(f"--right: expected {', '.join(Right)}, found {', '.join(map(repr, unknown))}")
     written, entry = new_token()
+    if as_json:
+        text = entry_of(entry, tenant, [Right(name) for name in right or USUAL_RIGHTS], destination or ())
+        typer.echo(json_text({"token": written, "entry": text}))
+        return
     typer.echo(f"the token, which is not kept anywhere: {written}", err=True)
     typer.echo(entry_of(entry, tenant, [Right(name) for name in right or USUAL_RIGHTS], destination or ()), nl=False)

@@ -14,7 +14,20 @@ import typer
 from turnout.base.terminal import escaped_json, json_text, printable_lines
 from turnout.base.untrusted import JsonObject
 from turnout.cli.options import AsJson, StoreTimeout, StoreUrl, opened_store, store_url_of
-from turnout.cli.subscriptions.changes import json_of, pairs_of
+from turnout.cli.subscriptions.changes import (
+    Destination,
+    Enabled,
+    Key,
+    Kind,
+    LeafText,
+    MetadataPairs,
+    Partial,
+    Pattern,
+    Text,
+    json_of,
+    pairs_of,
+    search_of,
+)
 from turnout.errors import SubscriptionInvalidError
 
 if TYPE_CHECKING:
@@ -38,29 +51,28 @@ def read(id: str, store: StoreUrl = None, timeout: StoreTimeout = None) -> None:
 
 
 def search(
-    key: Annotated[str | None, typer.Option(help="With --pattern: the leaf's key.")] = None,
-    pattern: Annotated[str | None, typer.Option(help="The leaf's pattern, letter by letter.")] = None,
-    partial: Annotated[bool, typer.Option(help="The leaf tests single words.")] = False,
-    meta: Annotated[list[str] | None, typer.Option(help="The subscription's own metadata: name=value.")] = None,
+    metadata: MetadataPairs = None,
+    key: Key = None,
+    pattern: Pattern = None,
+    partial: Partial = False,
+    leaf: LeafText = None,
+    kind: Kind = None,
+    destination: Destination = None,
+    text: Text = None,
+    enabled: Enabled = None,
     limit: Limit = 100,
     cursor: Cursor = "",
     store: StoreUrl = None,
     timeout: StoreTimeout = None,
     as_json: AsJson = False,
 ) -> None:
-    """Find subscriptions by a leaf that they contain, or by their metadata; a page at a time."""
-    if (key is None) != (pattern is None):
-        raise SubscriptionInvalidError("--key and --pattern belong together: one is missing")
-    if key is not None and meta:
-        raise SubscriptionInvalidError("search by --key and --pattern, or by --meta: not both at once")
-    subscriptions: list[Subscription]
+    """Find subscriptions that have all the parts given, of their conditions, destinations or metadata; page by page."""
+    from turnout.subscriptions.search import find
+
+    wanted = search_of(metadata, key, pattern, partial, leaf, kind, destination, text, enabled)
     with opened_store(store, timeout) as opened:
-        if key is not None and pattern is not None:
-            matches = opened.search_by_condition(key, pattern, partial, limit=limit, cursor=cursor)
-            subscriptions, after = [match.subscription for match in matches.items], matches.cursor
-        else:
-            page = opened.search_by_metadata(pairs_of(meta or [], "--meta"), limit=limit, cursor=cursor)
-            subscriptions, after = list(page.items), page.cursor
+        page = find(opened, wanted, limit=limit, cursor=cursor)
+        subscriptions, after = list(page.items), page.cursor
     if as_json:
         from turnout.subscriptions.lines import subscription_to_json
 

@@ -25,13 +25,14 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import empty_pb2 as google_dot_protobuf_dot_empty__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1eturnout/rpc/v1/kiwi_tree.proto\x12\x08kiwiTree\x1a\x1bgoogle/protobuf/empty.proto\"1\n\x11KeyPatternRequest\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x0f\n\x07pattern\x18\x02 \x01(\t2\x8f\x02\n\x07Service\x12=\n\x06\x43reate\x12\x1b.kiwiTree.KeyPatternRequest\x1a\x16.google.protobuf.Empty\x12\x41\n\nLockCreate\x12\x1b.kiwiTree.KeyPatternRequest\x1a\x16.google.protobuf.Empty\x12\x43\n\x0cUnlockCreate\x12\x1b.kiwiTree.KeyPatternRequest\x1a\x16.google.protobuf.Empty\x12=\n\x06\x44\x65lete\x12\x1b.kiwiTree.KeyPatternRequest\x1a\x16.google.protobuf.Emptyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1eturnout/rpc/v1/kiwi_tree.proto\x12\x08kiwiTree\x1a\x1bgoogle/protobuf/empty.proto\"1\n\x11KeyPatternRequest\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x0f\n\x07pattern\x18\x02 \x01(\t2\x8f\x02\n\x07Service\x12=\n\x06\x43reate\x12\x1b.kiwiTree.KeyPatternRequest\x1a\x16.google.protobuf.Empty\x12\x41\n\nLockCreate\x12\x1b.kiwiTree.KeyPatternRequest\x1a\x16.google.protobuf.Empty\x12\x43\n\x0cUnlockCreate\x12\x1b.kiwiTree.KeyPatternRequest\x1a\x16.google.protobuf.Empty\x12=\n\x06\x44\x65lete\x12\x1b.kiwiTree.KeyPatternRequest\x1a\x16.google.protobuf.EmptyBI\n\x10turnout.kiwitreeB\rKiwiTreeProtoP\x01Z$turnout/rpc/v1/kiwitreepb;kiwitreepbb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'turnout.rpc.v1.kiwi_tree_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
-  DESCRIPTOR._loaded_options = None
+  _globals['DESCRIPTOR']._loaded_options = None
+  _globals['DESCRIPTOR']._serialized_options = b'\n\020turnout.kiwitreeB\rKiwiTreeProtoP\001Z$turnout/rpc/v1/kiwitreepb;kiwitreepb'
   _globals['_KEYPATTERNREQUEST']._serialized_start=73
   _globals['_KEYPATTERNREQUEST']._serialized_end=122
   _globals['_SERVICE']._serialized_start=125

@@ -25,13 +25,14 @@ _sym_db = _symbol_database.Default()
 from turnout.rpc.v1 import subscriptions_pb2 as turnout_dot_rpc_dot_v1_dot_subscriptions__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dturnout/rpc/v1/matching.proto\x12\x18turnout.subscriptions.v1\x1a\"turnout/rpc/v1/subscriptions.proto\"\xb7\x02\n\x0cMatchRequest\x12\x46\n\x08metadata\x18\x01 \x03(\x0b\x32\x34.turnout.subscriptions.v1.MatchRequest.MetadataEntry\x12\x0f\n\x07\x65xplain\x18\x02 \x01(\x08\x12\x0b\n\x03tag\x18\x03 \x01(\t\x12@\n\x05lists\x18\x04 \x03(\x0b\x32\x31.turnout.subscriptions.v1.MatchRequest.ListsEntry\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1aN\n\nListsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12/\n\x05value\x18\x02 \x01(\x0b\x32 .turnout.subscriptions.v1.Values:\x02\x38\x01\"\x18\n\x06Values\x12\x0e\n\x06values\x18\x01 \x03(\t\"`\n\rMatchResponse\x12\x30\n\x07matches\x18\x01 \x03(\x0b\x32\x1f.turnout.subscriptions.v1.Match\x12\x10\n\x08revision\x18\x02 \x01(\x04\x12\x0b\n\x03tag\x18\x03 \x01(\t\"\x89\x01\n\x05Match\x12\x17\n\x0fsubscription_id\x18\x01 \x01(\t\x12\x14\n\x0c\x64\x65stinations\x18\x02 \x03(\t\x12\x15\n\rcondition_ids\x18\x03 \x03(\t\x12:\n\x0b\x65xplanation\x18\x04 \x01(\x0b\x32%.turnout.subscriptions.v1.Explanation\"\xb8\x02\n\x0e\x45xplainRequest\x12\x17\n\x0fsubscription_id\x18\x01 \x01(\t\x12H\n\x08metadata\x18\x02 \x03(\x0b\x32\x36.turnout.subscriptions.v1.ExplainRequest.MetadataEntry\x12\x42\n\x05lists\x18\x03 \x03(\x0b\x32\x33.turnout.subscriptions.v1.ExplainRequest.ListsEntry\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1aN\n\nListsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12/\n\x05value\x18\x02 \x01(\x0b\x32 .turnout.subscriptions.v1.Values:\x02\x38\x01\"\xa3\x01\n\x0f\x45xplainResponse\x12\x0f\n\x07matched\x18\x01 \x01(\x08\x12:\n\x0b\x65xplanation\x18\x02 \x01(\x0b\x32%.turnout.subscriptions.v1.Explanation\x12\x31\n\tcondition\x18\x03 \x01(\x0b\x32\x1e.subscriptions.ConditionOutput\x12\x10\n\x08inactive\x18\x04 \x01(\t\"\x89\x01\n\x0b\x45xplanation\x12\x14\n\x0c\x63ondition_id\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\r\n\x05holds\x18\x03 \x01(\x08\x12\x0e\n\x06reason\x18\x04 \x01(\t\x12\x37\n\x08\x63hildren\x18\x05 \x03(\x0b\x32%.turnout.subscriptions.v1.Explanation\"\x1d\n\x0cWatchRequest\x12\r\n\x05since\x18\x01 \x01(\x04\"{\n\x07\x43hanges\x12\x10\n\x08revision\x18\x01 \x01(\x04\x12,\n\x07\x63reated\x18\x02 \x03(\x0b\x32\x1b.subscriptions.Subscription\x12\x13\n\x0b\x64\x65leted_ids\x18\x03 \x03(\t\x12\r\n\x05reset\x18\x04 \x01(\x08\x12\x0c\n\x04more\x18\x05 \x01(\x08\"#\n\x12\x43reateLinesRequest\x12\r\n\x05lines\x18\x01 \x01(\x0c\"!\n\x12\x43reateManyResponse\x12\x0b\n\x03ids\x18\x01 \x03(\t\" \n\x11\x44\x65leteManyRequest\x12\x0b\n\x03ids\x18\x01 \x03(\t\"#\n\x12\x44\x65leteManyResponse\x12\r\n\x05\x63ount\x18\x01 \x01(\x04\"\x11\n\x0fRevisionRequest\"$\n\x10RevisionResponse\x12\x10\n\x08revision\x18\x01 \x01(\x04\"\x1f\n\x0e\x43hangesRequest\x12\r\n\x05since\x18\x01 \x01(\x12\"\x11\n\x0fSnapshotRequest\";\n\x0b\x41sOfRequest\x12\x12\n\x08revision\x18\x01 \x01(\x12H\x00\x12\x0e\n\x04time\x18\x02 \x01(\x12H\x00\x42\x08\n\x06moment\"7\n\x0bPastRequest\x12\x10\n\x08revision\x18\x01 \x01(\x04\x12\x0f\n\x02id\x18\x02 \x01(\tH\x00\x88\x01\x01\x42\x05\n\x03_id\"\x0f\n\rBirthsRequest\"=\n\nBirthsPart\x12/\n\x06\x62irths\x18\x01 \x03(\x0b\x32\x1f.turnout.subscriptions.v1.Birth\"A\n\x05\x42irth\x12\n\n\x02id\x18\x01 \x01(\t\x12\x10\n\x08revision\x18\x02 \x01(\x04\x12\x11\n\x04time\x18\x03 \x01(\x12H\x00\x88\x01\x01\x42\x07\n\x05_time\"\x1c\n\x0eHistoryRequest\x12\n\n\x02id\x18\x01 \x01(\t\"\xa2\x01\n\nAuditEntry\x12\x10\n\x08revision\x18\x01 \x01(\x04\x12\x11\n\x04time\x18\x02 \x01(\x12H\x00\x88\x01\x01\x12\r\n\x05\x61\x63tor\x18\x03 \x01(\t\x12+\n\x06\x62\x65\x66ore\x18\x04 \x01(\x0b\x32\x1b.subscriptions.Subscription\x12*\n\x05\x61\x66ter\x18\x05 \x01(\x0b\x32\x1b.subscriptions.SubscriptionB\x07\n\x05_time\"T\n\x0cSnapshotPart\x12\x10\n\x08revision\x18\x01 \x01(\x04\x12\x32\n\rsubscriptions\x18\x02 \x03(\x0b\x32\x1b.subscriptions.Subscription2\xfe\x02\n\x08Matching\x12X\n\x05Match\x12&.turnout.subscriptions.v1.MatchRequest\x1a\'.turnout.subscriptions.v1.MatchResponse\x12\x62\n\x0bMatchStream\x12&.turnout.subscriptions.v1.MatchRequest\x1a\'.turnout.subscriptions.v1.MatchResponse(\x01\x30\x01\x12^\n\x07\x45xplain\x12(.turnout.subscriptions.v1.ExplainRequest\x1a).turnout.subscriptions.v1.ExplainResponse\x12T\n\x05Watch\x12&.turnout.subscriptions.v1.WatchRequest\x1a!.turnout.subscriptions.v1.Changes0\x01\x32\xd5\x07\n\x07Storage\x12Y\n\nCreateMany\x12\x1b.subscriptions.Subscription\x1a,.turnout.subscriptions.v1.CreateManyResponse(\x01\x12k\n\x0b\x43reateLines\x12,.turnout.subscriptions.v1.CreateLinesRequest\x1a,.turnout.subscriptions.v1.CreateManyResponse(\x01\x12i\n\nDeleteMany\x12+.turnout.subscriptions.v1.DeleteManyRequest\x1a,.turnout.subscriptions.v1.DeleteManyResponse(\x01\x12\x61\n\x08Revision\x12).turnout.subscriptions.v1.RevisionRequest\x1a*.turnout.subscriptions.v1.RevisionResponse\x12[\n\nGetChanges\x12(.turnout.subscriptions.v1.ChangesRequest\x1a!.turnout.subscriptions.v1.Changes0\x01\x12\x62\n\x0bGetSnapshot\x12).turnout.subscriptions.v1.SnapshotRequest\x1a&.turnout.subscriptions.v1.SnapshotPart0\x01\x12Y\n\x04\x41sOf\x12%.turnout.subscriptions.v1.AsOfRequest\x1a*.turnout.subscriptions.v1.RevisionResponse\x12Z\n\x07GetPast\x12%.turnout.subscriptions.v1.PastRequest\x1a&.turnout.subscriptions.v1.SnapshotPart0\x01\x12\\\n\tGetBirths\x12\'.turnout.subscriptions.v1.BirthsRequest\x1a$.turnout.subscriptions.v1.BirthsPart0\x01\x12^\n\nGetHistory\x12(.turnout.subscriptions.v1.HistoryRequest\x1a$.turnout.subscriptions.v1.AuditEntry0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dturnout/rpc/v1/matching.proto\x12\x18turnout.subscriptions.v1\x1a\"turnout/rpc/v1/subscriptions.proto\"\xb7\x02\n\x0cMatchRequest\x12\x46\n\x08metadata\x18\x01 \x03(\x0b\x32\x34.turnout.subscriptions.v1.MatchRequest.MetadataEntry\x12\x0f\n\x07\x65xplain\x18\x02 \x01(\x08\x12\x0b\n\x03tag\x18\x03 \x01(\t\x12@\n\x05lists\x18\x04 \x03(\x0b\x32\x31.turnout.subscriptions.v1.MatchRequest.ListsEntry\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1aN\n\nListsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12/\n\x05value\x18\x02 \x01(\x0b\x32 .turnout.subscriptions.v1.Values:\x02\x38\x01\"\x18\n\x06Values\x12\x0e\n\x06values\x18\x01 \x03(\t\"`\n\rMatchResponse\x12\x30\n\x07matches\x18\x01 \x03(\x0b\x32\x1f.turnout.subscriptions.v1.Match\x12\x10\n\x08revision\x18\x02 \x01(\x04\x12\x0b\n\x03tag\x18\x03 \x01(\t\"\x89\x01\n\x05Match\x12\x17\n\x0fsubscription_id\x18\x01 \x01(\t\x12\x14\n\x0c\x64\x65stinations\x18\x02 \x03(\t\x12\x15\n\rcondition_ids\x18\x03 \x03(\t\x12:\n\x0b\x65xplanation\x18\x04 \x01(\x0b\x32%.turnout.subscriptions.v1.Explanation\"\xb8\x02\n\x0e\x45xplainRequest\x12\x17\n\x0fsubscription_id\x18\x01 \x01(\t\x12H\n\x08metadata\x18\x02 \x03(\x0b\x32\x36.turnout.subscriptions.v1.ExplainRequest.MetadataEntry\x12\x42\n\x05lists\x18\x03 \x03(\x0b\x32\x33.turnout.subscriptions.v1.ExplainRequest.ListsEntry\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1aN\n\nListsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12/\n\x05value\x18\x02 \x01(\x0b\x32 .turnout.subscriptions.v1.Values:\x02\x38\x01\"\xa3\x01\n\x0f\x45xplainResponse\x12\x0f\n\x07matched\x18\x01 \x01(\x08\x12:\n\x0b\x65xplanation\x18\x02 \x01(\x0b\x32%.turnout.subscriptions.v1.Explanation\x12\x31\n\tcondition\x18\x03 \x01(\x0b\x32\x1e.subscriptions.ConditionOutput\x12\x10\n\x08inactive\x18\x04 \x01(\t\"\x89\x01\n\x0b\x45xplanation\x12\x14\n\x0c\x63ondition_id\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\r\n\x05holds\x18\x03 \x01(\x08\x12\x0e\n\x06reason\x18\x04 \x01(\t\x12\x37\n\x08\x63hildren\x18\x05 \x03(\x0b\x32%.turnout.subscriptions.v1.Explanation\"\x1d\n\x0cWatchRequest\x12\r\n\x05since\x18\x01 \x01(\x04\"{\n\x07\x43hanges\x12\x10\n\x08revision\x18\x01 \x01(\x04\x12,\n\x07\x63reated\x18\x02 \x03(\x0b\x32\x1b.subscriptions.Subscription\x12\x13\n\x0b\x64\x65leted_ids\x18\x03 \x03(\t\x12\r\n\x05reset\x18\x04 \x01(\x08\x12\x0c\n\x04more\x18\x05 \x01(\x08\"#\n\x12\x43reateLinesRequest\x12\r\n\x05lines\x18\x01 \x01(\x0c\"!\n\x12\x43reateManyResponse\x12\x0b\n\x03ids\x18\x01 \x03(\t\" \n\x11\x44\x65leteManyRequest\x12\x0b\n\x03ids\x18\x01 \x03(\t\"#\n\x12\x44\x65leteManyResponse\x12\r\n\x05\x63ount\x18\x01 \x01(\x04\"\x9f\x01\n\x0c\x41pplyRequest\x12,\n\x07\x63reated\x18\x01 \x03(\x0b\x32\x1b.subscriptions.Subscription\x12,\n\x07updated\x18\x02 \x03(\x0b\x32\x1b.subscriptions.Subscription\x12\x33\n\x07\x64\x65leted\x18\x03 \x03(\x0b\x32\".turnout.subscriptions.v1.Deletion\"(\n\x08\x44\x65letion\x12\n\n\x02id\x18\x01 \x01(\t\x12\x10\n\x08revision\x18\x02 \x01(\x04\"\xe6\x02\n\x05Query\x12?\n\x08metadata\x18\x01 \x03(\x0b\x32-.turnout.subscriptions.v1.Query.MetadataEntry\x12\x10\n\x03key\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\x14\n\x07pattern\x18\x03 \x01(\tH\x01\x88\x01\x01\x12\x0f\n\x07partial\x18\x04 \x01(\x08\x12\x11\n\x04leaf\x18\x05 \x01(\tH\x02\x88\x01\x01\x12\x11\n\x04kind\x18\x06 \x01(\tH\x03\x88\x01\x01\x12\x18\n\x0b\x64\x65stination\x18\x07 \x01(\tH\x04\x88\x01\x01\x12\x11\n\x04text\x18\x08 \x01(\tH\x05\x88\x01\x01\x12\x14\n\x07\x65nabled\x18\t \x01(\x08H\x06\x88\x01\x01\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x06\n\x04_keyB\n\n\x08_patternB\x07\n\x05_leafB\x07\n\x05_kindB\x0e\n\x0c_destinationB\x07\n\x05_textB\n\n\x08_enabled\"^\n\rSearchRequest\x12.\n\x05query\x18\x01 \x01(\x0b\x32\x1f.turnout.subscriptions.v1.Query\x12\x0e\n\x06\x63ursor\x18\x02 \x01(\t\x12\r\n\x05limit\x18\x03 \x01(\r\"Z\n\x0eReplaceRequest\x12\x39\n\x07options\x18\x01 \x01(\x0b\x32(.turnout.subscriptions.v1.ReplaceOptions\x12\r\n\x05lines\x18\x02 \x01(\x0c\"\x8d\x01\n\x0eReplaceOptions\x12\x0b\n\x03set\x18\x01 \x01(\t\x12\x13\n\x06prefix\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\r\n\x05prune\x18\x03 \x01(\x08\x12\x11\n\tprune_all\x18\x04 \x01(\x08\x12\x0f\n\x07\x64ry_run\x18\x05 \x01(\x08\x12\r\n\x05route\x18\x06 \x01(\t\x12\x0c\n\x04last\x18\x07 \x01(\rB\t\n\x07_prefix\"\xdb\x01\n\x0fReplaceResponse\x12\x10\n\x08revision\x18\x01 \x01(\x04\x12\r\n\x05\x61\x64\x64\x65\x64\x18\x02 \x03(\t\x12\x32\n\x07\x63hanged\x18\x03 \x03(\x0b\x32!.turnout.subscriptions.v1.Changed\x12\x0f\n\x07removed\x18\x04 \x03(\t\x12\x11\n\tunchanged\x18\x05 \x01(\x04\x12\x0c\n\x04kept\x18\x06 \x01(\x04\x12\x0f\n\x07\x61\x64opted\x18\x07 \x03(\t\x12\x30\n\x06\x65\x66\x66\x65\x63t\x18\x08 \x01(\x0b\x32 .turnout.subscriptions.v1.Effect\"%\n\x07\x43hanged\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0e\n\x06\x66ields\x18\x02 \x03(\t\"\xa5\x02\n\x06\x45\x66\x66\x65\x63t\x12\x0f\n\x07records\x18\x01 \x01(\x04\x12\x0f\n\x07\x63hanged\x18\x02 \x01(\x04\x12\x0e\n\x06gained\x18\x03 \x01(\x04\x12\x0c\n\x04lost\x18\x04 \x01(\x04\x12>\n\x07gainers\x18\x05 \x03(\x0b\x32-.turnout.subscriptions.v1.Effect.GainersEntry\x12<\n\x06losers\x18\x06 \x03(\x0b\x32,.turnout.subscriptions.v1.Effect.LosersEntry\x1a.\n\x0cGainersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01\x1a-\n\x0bLosersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01\"\xaa\x02\n\x0f\x45\x64itManyRequest\x12.\n\x05query\x18\x01 \x01(\x0b\x32\x1f.turnout.subscriptions.v1.Query\x12\x12\n\neverything\x18\x02 \x01(\x08\x12\x14\n\x07\x65nabled\x18\x03 \x01(\x08H\x00\x88\x01\x01\x12\x13\n\x0bkeep_paused\x18\x04 \x01(\x08\x12I\n\x08metadata\x18\x05 \x03(\x0b\x32\x37.turnout.subscriptions.v1.EditManyRequest.MetadataEntry\x12\x0f\n\x07without\x18\x06 \x03(\t\x12\x0f\n\x07\x64ry_run\x18\x07 \x01(\x08\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\n\n\x08_enabled\"@\n\x10\x45\x64itManyResponse\x12\x10\n\x08revision\x18\x01 \x01(\x04\x12\r\n\x05\x66ound\x18\x02 \x01(\x04\x12\x0b\n\x03ids\x18\x03 \x03(\t\"\x11\n\x0fRevisionRequest\"$\n\x10RevisionResponse\x12\x10\n\x08revision\x18\x01 \x01(\x04\"\x1f\n\x0e\x43hangesRequest\x12\r\n\x05since\x18\x01 \x01(\x12\"\x11\n\x0fSnapshotRequest\";\n\x0b\x41sOfRequest\x12\x12\n\x08revision\x18\x01 \x01(\x12H\x00\x12\x0e\n\x04time\x18\x02 \x01(\x12H\x00\x42\x08\n\x06moment\"7\n\x0bPastRequest\x12\x10\n\x08revision\x18\x01 \x01(\x04\x12\x0f\n\x02id\x18\x02 \x01(\tH\x00\x88\x01\x01\x42\x05\n\x03_id\"\x0f\n\rBirthsRequest\"=\n\nBirthsPart\x12/\n\x06\x62irths\x18\x01 \x03(\x0b\x32\x1f.turnout.subscriptions.v1.Birth\"A\n\x05\x42irth\x12\n\n\x02id\x18\x01 \x01(\t\x12\x10\n\x08revision\x18\x02 \x01(\x04\x12\x11\n\x04time\x18\x03 \x01(\x12H\x00\x88\x01\x01\x42\x07\n\x05_time\"\x1c\n\x0eHistoryRequest\x12\n\n\x02id\x18\x01 \x01(\t\"\xa2\x01\n\nAuditEntry\x12\x10\n\x08revision\x18\x01 \x01(\x04\x12\x11\n\x04time\x18\x02 \x01(\x12H\x00\x88\x01\x01\x12\r\n\x05\x61\x63tor\x18\x03 \x01(\t\x12+\n\x06\x62\x65\x66ore\x18\x04 \x01(\x0b\x32\x1b.subscriptions.Subscription\x12*\n\x05\x61\x66ter\x18\x05 \x01(\x0b\x32\x1b.subscriptions.SubscriptionB\x07\n\x05_time\"T\n\x0cSnapshotPart\x12\x10\n\x08revision\x18\x01 \x01(\x04\x12\x32\n\rsubscriptions\x18\x02 \x03(\x0b\x32\x1b.subscriptions.Subscription2\xfe\x02\n\x08Matching\x12X\n\x05Match\x12&.turnout.subscriptions.v1.MatchRequest\x1a\'.turnout.subscriptions.v1.MatchResponse\x12\x62\n\x0bMatchStream\x12&.turnout.subscriptions.v1.MatchRequest\x1a\'.turnout.subscriptions.v1.MatchResponse(\x01\x30\x01\x12^\n\x07\x45xplain\x12(.turnout.subscriptions.v1.ExplainRequest\x1a).turnout.subscriptions.v1.ExplainResponse\x12T\n\x05Watch\x12&.turnout.subscriptions.v1.WatchRequest\x1a!.turnout.subscriptions.v1.Changes0\x01\x32\xd9\n\n\x07Storage\x12Y\n\nCreateMany\x12\x1b.subscriptions.Subscription\x1a,.turnout.subscriptions.v1.CreateManyResponse(\x01\x12k\n\x0b\x43reateLines\x12,.turnout.subscriptions.v1.CreateLinesRequest\x1a,.turnout.subscriptions.v1.CreateManyResponse(\x01\x12i\n\nDeleteMany\x12+.turnout.subscriptions.v1.DeleteManyRequest\x1a,.turnout.subscriptions.v1.DeleteManyResponse(\x01\x12]\n\x05\x41pply\x12&.turnout.subscriptions.v1.ApplyRequest\x1a*.turnout.subscriptions.v1.RevisionResponse(\x01\x12Z\n\x06Search\x12\'.turnout.subscriptions.v1.SearchRequest\x1a\'.subscriptions.SearchByMetadataResponse\x12\x62\n\x07Replace\x12(.turnout.subscriptions.v1.ReplaceRequest\x1a).turnout.subscriptions.v1.ReplaceResponse(\x01\x30\x01\x12\x63\n\x08\x45\x64itMany\x12).turnout.subscriptions.v1.EditManyRequest\x1a*.turnout.subscriptions.v1.EditManyResponse0\x01\x12\x61\n\x08Revision\x12).turnout.subscriptions.v1.RevisionRequest\x1a*.turnout.subscriptions.v1.RevisionResponse\x12[\n\nGetChanges\x12(.turnout.subscriptions.v1.ChangesRequest\x1a!.turnout.subscriptions.v1.Changes0\x01\x12\x62\n\x0bGetSnapshot\x12).turnout.subscriptions.v1.SnapshotRequest\x1a&.turnout.subscriptions.v1.SnapshotPart0\x01\x12Y\n\x04\x41sOf\x12%.turnout.subscriptions.v1.AsOfRequest\x1a*.turnout.subscriptions.v1.RevisionResponse\x12Z\n\x07GetPast\x12%.turnout.subscriptions.v1.PastRequest\x1a&.turnout.subscriptions.v1.SnapshotPart0\x01\x12\\\n\tGetBirths\x12\'.turnout.subscriptions.v1.BirthsRequest\x1a$.turnout.subscriptions.v1.BirthsPart0\x01\x12^\n\nGetHistory\x12(.turnout.subscriptions.v1.HistoryRequest\x1a$.turnout.subscriptions.v1.AuditEntry0\x01\x42Q\n\x18turnout.subscriptions.v1B\rMatchingProtoP\x01Z$turnout/rpc/v1/matchingpb;matchingpbb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'turnout.rpc.v1.matching_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
-  DESCRIPTOR._loaded_options = None
+  _globals['DESCRIPTOR']._loaded_options = None
+  _globals['DESCRIPTOR']._serialized_options = b'\n\030turnout.subscriptions.v1B\rMatchingProtoP\001Z$turnout/rpc/v1/matchingpb;matchingpb'
   _globals['_MATCHREQUEST_METADATAENTRY']._loaded_options = None
   _globals['_MATCHREQUEST_METADATAENTRY']._serialized_options = b'8\001'
   _globals['_MATCHREQUEST_LISTSENTRY']._loaded_options = None
@@ -40,6 +41,14 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_EXPLAINREQUEST_METADATAENTRY']._serialized_options = b'8\001'
   _globals['_EXPLAINREQUEST_LISTSENTRY']._loaded_options = None
   _globals['_EXPLAINREQUEST_LISTSENTRY']._serialized_options = b'8\001'
+  _globals['_QUERY_METADATAENTRY']._loaded_options = None
+  _globals['_QUERY_METADATAENTRY']._serialized_options = b'8\001'
+  _globals['_EFFECT_GAINERSENTRY']._loaded_options = None
+  _globals['_EFFECT_GAINERSENTRY']._serialized_options = b'8\001'
+  _globals['_EFFECT_LOSERSENTRY']._loaded_options = None
+  _globals['_EFFECT_LOSERSENTRY']._serialized_options = b'8\001'
+  _globals['_EDITMANYREQUEST_METADATAENTRY']._loaded_options = None
+  _globals['_EDITMANYREQUEST_METADATAENTRY']._serialized_options = b'8\001'
   _globals['_MATCHREQUEST']._serialized_start=96
   _globals['_MATCHREQUEST']._serialized_end=407
   _globals['_MATCHREQUEST_METADATAENTRY']._serialized_start=280
@@ -74,32 +83,62 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_DELETEMANYREQUEST']._serialized_end=1554
   _globals['_DELETEMANYRESPONSE']._serialized_start=1556
   _globals['_DELETEMANYRESPONSE']._serialized_end=1591
-  _globals['_REVISIONREQUEST']._serialized_start=1593
-  _globals['_REVISIONREQUEST']._serialized_end=1610
-  _globals['_REVISIONRESPONSE']._serialized_start=1612
-  _globals['_REVISIONRESPONSE']._serialized_end=1648
-  _globals['_CHANGESREQUEST']._serialized_start=1650
-  _globals['_CHANGESREQUEST']._serialized_end=1681
-  _globals['_SNAPSHOTREQUEST']._serialized_start=1683
-  _globals['_SNAPSHOTREQUEST']._serialized_end=1700
-  _globals['_ASOFREQUEST']._serialized_start=1702
-  _globals['_ASOFREQUEST']._serialized_end=1761
-  _globals['_PASTREQUEST']._serialized_start=1763
-  _globals['_PASTREQUEST']._serialized_end=1818
-  _globals['_BIRTHSREQUEST']._serialized_start=1820
-  _globals['_BIRTHSREQUEST']._serialized_end=1835
-  _globals['_BIRTHSPART']._serialized_start=1837
-  _globals['_BIRTHSPART']._serialized_end=1898
-  _globals['_BIRTH']._serialized_start=1900
-  _globals['_BIRTH']._serialized_end=1965
-  _globals['_HISTORYREQUEST']._serialized_start=1967
-  _globals['_HISTORYREQUEST']._serialized_end=1995
-  _globals['_AUDITENTRY']._serialized_start=1998
-  _globals['_AUDITENTRY']._serialized_end=2160
-  _globals['_SNAPSHOTPART']._serialized_start=2162
-  _globals['_SNAPSHOTPART']._serialized_end=2246
-  _globals['_MATCHING']._serialized_start=2249
-  _globals['_MATCHING']._serialized_end=2631
-  _globals['_STORAGE']._serialized_start=2634
-  _globals['_STORAGE']._serialized_end=3615
+  _globals['_APPLYREQUEST']._serialized_start=1594
+  _globals['_APPLYREQUEST']._serialized_end=1753
+  _globals['_DELETION']._serialized_start=1755
+  _globals['_DELETION']._serialized_end=1795
+  _globals['_QUERY']._serialized_start=1798
+  _globals['_QUERY']._serialized_end=2156
+  _globals['_QUERY_METADATAENTRY']._serialized_start=280
+  _globals['_QUERY_METADATAENTRY']._serialized_end=327
+  _globals['_SEARCHREQUEST']._serialized_start=2158
+  _globals['_SEARCHREQUEST']._serialized_end=2252
+  _globals['_REPLACEREQUEST']._serialized_start=2254
+  _globals['_REPLACEREQUEST']._serialized_end=2344
+  _globals['_REPLACEOPTIONS']._serialized_start=2347
+  _globals['_REPLACEOPTIONS']._serialized_end=2488
+  _globals['_REPLACERESPONSE']._serialized_start=2491
+  _globals['_REPLACERESPONSE']._serialized_end=2710
+  _globals['_CHANGED']._serialized_start=2712
+  _globals['_CHANGED']._serialized_end=2749
+  _globals['_EFFECT']._serialized_start=2752
+  _globals['_EFFECT']._serialized_end=3045
+  _globals['_EFFECT_GAINERSENTRY']._serialized_start=2952
+  _globals['_EFFECT_GAINERSENTRY']._serialized_end=2998
+  _globals['_EFFECT_LOSERSENTRY']._serialized_start=3000
+  _globals['_EFFECT_LOSERSENTRY']._serialized_end=3045
+  _globals['_EDITMANYREQUEST']._serialized_start=3048
+  _globals['_EDITMANYREQUEST']._serialized_end=3346
+  _globals['_EDITMANYREQUEST_METADATAENTRY']._serialized_start=280
+  _globals['_EDITMANYREQUEST_METADATAENTRY']._serialized_end=327
+  _globals['_EDITMANYRESPONSE']._serialized_start=3348
+  _globals['_EDITMANYRESPONSE']._serialized_end=3412
+  _globals['_REVISIONREQUEST']._serialized_start=3414
+  _globals['_REVISIONREQUEST']._serialized_end=3431
+  _globals['_REVISIONRESPONSE']._serialized_start=3433
+  _globals['_REVISIONRESPONSE']._serialized_end=3469
+  _globals['_CHANGESREQUEST']._serialized_start=3471
+  _globals['_CHANGESREQUEST']._serialized_end=3502
+  _globals['_SNAPSHOTREQUEST']._serialized_start=3504
+  _globals['_SNAPSHOTREQUEST']._serialized_end=3521
+  _globals['_ASOFREQUEST']._serialized_start=3523
+  _globals['_ASOFREQUEST']._serialized_end=3582
+  _globals['_PASTREQUEST']._serialized_start=3584
+  _globals['_PASTREQUEST']._serialized_end=3639
+  _globals['_BIRTHSREQUEST']._serialized_start=3641
+  _globals['_BIRTHSREQUEST']._serialized_end=3656
+  _globals['_BIRTHSPART']._serialized_start=3658
+  _globals['_BIRTHSPART']._serialized_end=3719
+  _globals['_BIRTH']._serialized_start=3721
+  _globals['_BIRTH']._serialized_end=3786
+  _globals['_HISTORYREQUEST']._serialized_start=3788
+  _globals['_HISTORYREQUEST']._serialized_end=3816
+  _globals['_AUDITENTRY']._serialized_start=3819
+  _globals['_AUDITENTRY']._serialized_end=3981
+  _globals['_SNAPSHOTPART']._serialized_start=3983
+  _globals['_SNAPSHOTPART']._serialized_end=4067
+  _globals['_MATCHING']._serialized_start=4070
+  _globals['_MATCHING']._serialized_end=4452
+  _globals['_STORAGE']._serialized_start=4455
+  _globals['_STORAGE']._serialized_end=5824
 # @@protoc_insertion_point(module_scope)

@@ -155,6 +155,182 @@ class DeleteManyResponse(_message.Message):
     count: int
     def __init__(self, count: _Optional[int] = ...) -> None: ...
 
+class ApplyRequest(_message.Message):
+    __slots__ = ("created", "updated", "deleted")
+    CREATED_FIELD_NUMBER: _ClassVar[int]
+    UPDATED_FIELD_NUMBER: _ClassVar[int]
+    DELETED_FIELD_NUMBER: _ClassVar[int]
+    created: _containers.RepeatedCompositeFieldContainer[_subscriptions_pb2.Subscription]
+    updated: _containers.RepeatedCompositeFieldContainer[_subscriptions_pb2.Subscription]
+    deleted: _containers.RepeatedCompositeFieldContainer[Deletion]
+    def __init__(self, created: _Optional[_Iterable[_Union[_subscriptions_pb2.Subscription, _Mapping]]] = ..., updated: _Optional[_Iterable[_Union[_subscriptions_pb2.Subscription, _Mapping]]] = ..., deleted: _Optional[_Iterable[_Union[Deletion, _Mapping]]] = ...) -> None: ...
+
+class Deletion(_message.Message):
+    __slots__ = ("id", "revision")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    revision: int
+    def __init__(self, id: _Optional[str] = ..., revision: _Optional[int] = ...) -> None: ...
+
+class Query(_message.Message):
+    __slots__ = ("metadata", "key", "pattern", "partial", "leaf", "kind", "destination", "text", "enabled")
+    class MetadataEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    METADATA_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    PATTERN_FIELD_NUMBER: _ClassVar[int]
+    PARTIAL_FIELD_NUMBER: _ClassVar[int]
+    LEAF_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    DESTINATION_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    ENABLED_FIELD_NUMBER: _ClassVar[int]
+    metadata: _containers.ScalarMap[str, str]
+    key: str
+    pattern: str
+    partial: bool
+    leaf: str
+    kind: str
+    destination: str
+    text: str
+    enabled: bool
+    def __init__(self, metadata: _Optional[_Mapping[str, str]] = ..., key: _Optional[str] = ..., pattern: _Optional[str] = ..., partial: _Optional[bool] = ..., leaf: _Optional[str] = ..., kind: _Optional[str] = ..., destination: _Optional[str] = ..., text: _Optional[str] = ..., enabled: _Optional[bool] = ...) -> None: ...
+
+class SearchRequest(_message.Message):
+    __slots__ = ("query", "cursor", "limit")
+    QUERY_FIELD_NUMBER: _ClassVar[int]
+    CURSOR_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    query: Query
+    cursor: str
+    limit: int
+    def __init__(self, query: _Optional[_Union[Query, _Mapping]] = ..., cursor: _Optional[str] = ..., limit: _Optional[int] = ...) -> None: ...
+
+class ReplaceRequest(_message.Message):
+    __slots__ = ("options", "lines")
+    OPTIONS_FIELD_NUMBER: _ClassVar[int]
+    LINES_FIELD_NUMBER: _ClassVar[int]
+    options: ReplaceOptions
+    lines: bytes
+    def __init__(self, options: _Optional[_Union[ReplaceOptions, _Mapping]] = ..., lines: _Optional[bytes] = ...) -> None: ...
+
+class ReplaceOptions(_message.Message):
+    __slots__ = ("set", "prefix", "prune", "prune_all", "dry_run", "route", "last")
+    SET_FIELD_NUMBER: _ClassVar[int]
+    PREFIX_FIELD_NUMBER: _ClassVar[int]
+    PRUNE_FIELD_NUMBER: _ClassVar[int]
+    PRUNE_ALL_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    ROUTE_FIELD_NUMBER: _ClassVar[int]
+    LAST_FIELD_NUMBER: _ClassVar[int]
+    set: str
+    prefix: str
+    prune: bool
+    prune_all: bool
+    dry_run: bool
+    route: str
+    last: int
+    def __init__(self, set: _Optional[str] = ..., prefix: _Optional[str] = ..., prune: _Optional[bool] = ..., prune_all: _Optional[bool] = ..., dry_run: _Optional[bool] = ..., route: _Optional[str] = ..., last: _Optional[int] = ...) -> None: ...
+
+class ReplaceResponse(_message.Message):
+    __slots__ = ("revision", "added", "changed", "removed", "unchanged", "kept", "adopted", "effect")
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    ADDED_FIELD_NUMBER: _ClassVar[int]
+    CHANGED_FIELD_NUMBER: _ClassVar[int]
+    REMOVED_FIELD_NUMBER: _ClassVar[int]
+    UNCHANGED_FIELD_NUMBER: _ClassVar[int]
+    KEPT_FIELD_NUMBER: _ClassVar[int]
+    ADOPTED_FIELD_NUMBER: _ClassVar[int]
+    EFFECT_FIELD_NUMBER: _ClassVar[int]
+    revision: int
+    added: _containers.RepeatedScalarFieldContainer[str]
+    changed: _containers.RepeatedCompositeFieldContainer[Changed]
+    removed: _containers.RepeatedScalarFieldContainer[str]
+    unchanged: int
+    kept: int
+    adopted: _containers.RepeatedScalarFieldContainer[str]
+    effect: Effect
+    def __init__(self, revision: _Optional[int] = ..., added: _Optional[_Iterable[str]] = ..., changed: _Optional[_Iterable[_Union[Changed, _Mapping]]] = ..., removed: _Optional[_Iterable[str]] = ..., unchanged: _Optional[int] = ..., kept: _Optional[int] = ..., adopted: _Optional[_Iterable[str]] = ..., effect: _Optional[_Union[Effect, _Mapping]] = ...) -> None: ...
+
+class Changed(_message.Message):
+    __slots__ = ("id", "fields")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    FIELDS_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    fields: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, id: _Optional[str] = ..., fields: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class Effect(_message.Message):
+    __slots__ = ("records", "changed", "gained", "lost", "gainers", "losers")
+    class GainersEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    class LosersEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    RECORDS_FIELD_NUMBER: _ClassVar[int]
+    CHANGED_FIELD_NUMBER: _ClassVar[int]
+    GAINED_FIELD_NUMBER: _ClassVar[int]
+    LOST_FIELD_NUMBER: _ClassVar[int]
+    GAINERS_FIELD_NUMBER: _ClassVar[int]
+    LOSERS_FIELD_NUMBER: _ClassVar[int]
+    records: int
+    changed: int
+    gained: int
+    lost: int
+    gainers: _containers.ScalarMap[str, int]
+    losers: _containers.ScalarMap[str, int]
+    def __init__(self, records: _Optional[int] = ..., changed: _Optional[int] = ..., gained: _Optional[int] = ..., lost: _Optional[int] = ..., gainers: _Optional[_Mapping[str, int]] = ..., losers: _Optional[_Mapping[str, int]] = ...) -> None: ...
+
+class EditManyRequest(_message.Message):
+    __slots__ = ("query", "everything", "enabled", "keep_paused", "metadata", "without", "dry_run")
+    class MetadataEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    QUERY_FIELD_NUMBER: _ClassVar[int]
+    EVERYTHING_FIELD_NUMBER: _ClassVar[int]
+    ENABLED_FIELD_NUMBER: _ClassVar[int]
+    KEEP_PAUSED_FIELD_NUMBER: _ClassVar[int]
+    METADATA_FIELD_NUMBER: _ClassVar[int]
+    WITHOUT_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    query: Query
+    everything: bool
+    enabled: bool
+    keep_paused: bool
+    metadata: _containers.ScalarMap[str, str]
+    without: _containers.RepeatedScalarFieldContainer[str]
+    dry_run: bool
+    def __init__(self, query: _Optional[_Union[Query, _Mapping]] = ..., everything: _Optional[bool] = ..., enabled: _Optional[bool] = ..., keep_paused: _Optional[bool] = ..., metadata: _Optional[_Mapping[str, str]] = ..., without: _Optional[_Iterable[str]] = ..., dry_run: _Optional[bool] = ...) -> None: ...
+
+class EditManyResponse(_message.Message):
+    __slots__ = ("revision", "found", "ids")
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    FOUND_FIELD_NUMBER: _ClassVar[int]
+    IDS_FIELD_NUMBER: _ClassVar[int]
+    revision: int
+    found: int
+    ids: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, revision: _Optional[int] = ..., found: _Optional[int] = ..., ids: _Optional[_Iterable[str]] = ...) -> None: ...
+
 class RevisionRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...

@@ -256,6 +256,26 @@ class StorageStub:
                 request_serializer=turnout_dot_rpc_dot_v1_dot_matching__pb2.DeleteManyRequest.SerializeToString,
                 response_deserializer=turnout_dot_rpc_dot_v1_dot_matching__pb2.DeleteManyResponse.FromString,
                 _registered_method=True)
+        self.Apply = channel.stream_unary(
+                '/turnout.subscriptions.v1.Storage/Apply',
+                request_serializer=turnout_dot_rpc_dot_v1_dot_matching__pb2.ApplyRequest.SerializeToString,
+                response_deserializer=turnout_dot_rpc_dot_v1_dot_matching__pb2.RevisionResponse.FromString,
+                _registered_method=True)
+        self.Search = channel.unary_unary(
+                '/turnout.subscriptions.v1.Storage/Search',
+                request_serializer=turnout_dot_rpc_dot_v1_dot_matching__pb2.SearchRequest.SerializeToString,
+                response_deserializer=turnout_dot_rpc_dot_v1_dot_subscriptions__pb2.SearchByMetadataResponse.FromString,
+                _registered_method=True)
+        self.Replace = channel.stream_stream(
+                '/turnout.subscriptions.v1.Storage/Replace',
+                request_serializer=turnout_dot_rpc_dot_v1_dot_matching__pb2.ReplaceRequest.SerializeToString,
+                response_deserializer=turnout_dot_rpc_dot_v1_dot_matching__pb2.ReplaceResponse.FromString,
+                _registered_method=True)
+        self.EditMany = channel.unary_stream(
+                '/turnout.subscriptions.v1.Storage/EditMany',
+                request_serializer=turnout_dot_rpc_dot_v1_dot_matching__pb2.EditManyRequest.SerializeToString,
+                response_deserializer=turnout_dot_rpc_dot_v1_dot_matching__pb2.EditManyResponse.FromString,
+                _registered_method=True)
         self.Revision = channel.unary_unary(
                 '/turnout.subscriptions.v1.Storage/Revision',
                 request_serializer=turnout_dot_rpc_dot_v1_dot_matching__pb2.RevisionRequest.SerializeToString,
@@ -314,6 +334,37 @@ class StorageServicer:
 
     def DeleteMany(self, request_iterator, context):
         """Delete all of them or none, as one change; NOT_FOUND where one is missing. An id may occur several times.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Apply(self, request_iterator, context):
+        """Make creations, new versions and deletions as one change, all of them or none; ABORTED where one is not at the revision
+        that is expected of it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Search(self, request, context):
+        """The subscriptions that have all the parts given, ordered by id. A page may have fewer than the limit, or none, and a
+        cursor: what there is no index for is found by reading.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Replace(self, request_iterator, context):
+        """Bring the subscriptions that an import owns to the content of JSON lines, as one change. The first message has the
+        options; answers are parts of one result.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def EditMany(self, request, context):
+        """Enable, disable or edit the metadata of all that a search finds, as one change. Answers are parts of one result.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -385,6 +436,26 @@ def add_StorageServicer_to_server(servicer, server):
                     servicer.DeleteMany,
                     request_deserializer=turnout_dot_rpc_dot_v1_dot_matching__pb2.DeleteManyRequest.FromString,
                     response_serializer=turnout_dot_rpc_dot_v1_dot_matching__pb2.DeleteManyResponse.SerializeToString,
+            ),
+            'Apply': grpc.stream_unary_rpc_method_handler(
+                    servicer.Apply,
+                    request_deserializer=turnout_dot_rpc_dot_v1_dot_matching__pb2.ApplyRequest.FromString,
+                    response_serializer=turnout_dot_rpc_dot_v1_dot_matching__pb2.RevisionResponse.SerializeToString,
+            ),
+            'Search': grpc.unary_unary_rpc_method_handler(
+                    servicer.Search,
+                    request_deserializer=turnout_dot_rpc_dot_v1_dot_matching__pb2.SearchRequest.FromString,
+                    response_serializer=turnout_dot_rpc_dot_v1_dot_subscriptions__pb2.SearchByMetadataResponse.SerializeToString,
+            ),
+            'Replace': grpc.stream_stream_rpc_method_handler(
+                    servicer.Replace,
+                    request_deserializer=turnout_dot_rpc_dot_v1_dot_matching__pb2.ReplaceRequest.FromString,
+                    response_serializer=turnout_dot_rpc_dot_v1_dot_matching__pb2.ReplaceResponse.SerializeToString,
+            ),
+            'EditMany': grpc.unary_stream_rpc_method_handler(
+                    servicer.EditMany,
+                    request_deserializer=turnout_dot_rpc_dot_v1_dot_matching__pb2.EditManyRequest.FromString,
+                    response_serializer=turnout_dot_rpc_dot_v1_dot_matching__pb2.EditManyResponse.SerializeToString,
             ),
             'Revision': grpc.unary_unary_rpc_method_handler(
                     servicer.Revision,
@@ -504,6 +575,114 @@ class Storage:
             '/turnout.subscriptions.v1.Storage/DeleteMany',
             turnout_dot_rpc_dot_v1_dot_matching__pb2.DeleteManyRequest.SerializeToString,
             turnout_dot_rpc_dot_v1_dot_matching__pb2.DeleteManyResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Apply(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_unary(
+            request_iterator,
+            target,
+            '/turnout.subscriptions.v1.Storage/Apply',
+            turnout_dot_rpc_dot_v1_dot_matching__pb2.ApplyRequest.SerializeToString,
+            turnout_dot_rpc_dot_v1_dot_matching__pb2.RevisionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Search(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/turnout.subscriptions.v1.Storage/Search',
+            turnout_dot_rpc_dot_v1_dot_matching__pb2.SearchRequest.SerializeToString,
+            turnout_dot_rpc_dot_v1_dot_subscriptions__pb2.SearchByMetadataResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Replace(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/turnout.subscriptions.v1.Storage/Replace',
+            turnout_dot_rpc_dot_v1_dot_matching__pb2.ReplaceRequest.SerializeToString,
+            turnout_dot_rpc_dot_v1_dot_matching__pb2.ReplaceResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def EditMany(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/turnout.subscriptions.v1.Storage/EditMany',
+            turnout_dot_rpc_dot_v1_dot_matching__pb2.EditManyRequest.SerializeToString,
+            turnout_dot_rpc_dot_v1_dot_matching__pb2.EditManyResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -7,7 +7,7 @@ import inspect
 import json
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial, wraps
 from typing import Annotated, Final, ParamSpec, TypeVar
 
@@ -19,6 +19,12 @@ from starlette.requests import HTTPConnection
 
 from turnout.base.terminal import did_you_mean
 from turnout.base.untrusted import RepeatedKeyError, unique_object
+from turnout.errors import (
+    StoreUnavailableError,
+    SubscriptionExistsError,
+    SubscriptionInvalidError,
+    SubscriptionNotFoundError,
+)
 from turnout.rpc.caller import Caller, Right, Tenants
 from turnout.rpc.status import RefusedError
 from turnout.server.deliveries import WebhookDeliveries
@@ -34,11 +40,17 @@ from turnout.server.routes.state import State
 from turnout.server.sandbox import Matchers
 from turnout.server.security import Principal
 from turnout.subscriptions import Subscription
-from turnout.subscriptions.lines import PlainLine
+from turnout.subscriptions.change_set import ChangeSet
+from turnout.subscriptions.import_set import ImportPlan, ImportSet, import_set
+from turnout.subscriptions.lines import PlainLine, read_lines, whole_subscription
 from turnout.subscriptions.matcher import LiveMatcher
 from turnout.subscriptions.past import acting_as
+from turnout.subscriptions.search import Edit, Edited, Search, edit_all
 from turnout.subscriptions.service import SubscriptionService
 from turnout.subscriptions.store import BoundedPool, StoreThreads, edit
+
+_ATTEMPTS = 5
+"""Attempts of a PUT while others create and delete the same subscription."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +139,49 @@ class Subscriptions:
         self._check(*new)
         with self._changing():
             return new, self.service.create_read(new)
+
+    def put(self, id_: str, version: Subscription, conditions: Preconditions) -> tuple[Subscription, bool]:
+        """Replace a subscription by a new version, or store it if there is none; True for the latter.
+
+        Raises:
+            HTTPException: the caller may not name its destinations.
+            StaleError: a condition is false of what is there.
+            SubscriptionInvalidError: the version has another id.
+        """
+        if version.id not in ("", id_):
+            raise SubscriptionInvalidError(f"id: expected {id_!r}, as in the path, found {version.id!r:.80}")
+        for _ in range(_ATTEMPTS):
+            try:
+                return self.edit(id_, lambda _: version, conditions), False
+            except SubscriptionNotFoundError:
+                conditions.check(None)
+            try:
+                self.create(replace(version, id=id_))
+            except SubscriptionExistsError:
+                # Another caller has stored it since: its version is what the conditions are about now.
+                continue
+            return self.service.read(id_), True
+        raise StoreUnavailableError(f"{id_!r} is created and deleted by others all the time: try again later")
+
+    def import_set(self, lines: bytes, owned: ImportSet, *, dry_run: bool) -> tuple[list[Subscription], ImportPlan]:
+        """Bring an import's subscriptions to the content of JSON lines; return the content and what has changed.
+
+        Raises:
+            SubscriptionInvalidError: a line breaks a rule, or the import does; see `turnout.subscriptions.import_set`.
+            HTTPException: the caller may not name one of their destinations.
+        """
+        new = list(map(whole_subscription, read_lines(lines.splitlines(), plain=False)))
+        self._check(*new)
+        with self._changing():
+            return new, import_set(self.service.store, new, owned, dry_run=dry_run, by=self._apply)
+
+    def edit_all(self, search: Search, edit_: Edit, *, dry_run: bool, everything: bool) -> Edited:
+        """Edit all subscriptions that a search finds, as one change."""
+        with self._changing():
+            return edit_all(self.service.store, search, edit_, dry_run=dry_run, everything=everything, by=self._apply)
+
+    def _apply(self, changes: ChangeSet) -> int:
+        return self.service.apply(changes, planned=True)
 
     def delete_many(self, ids: Sequence[str]) -> int:
         """Forget all subscriptions or none; their number."""

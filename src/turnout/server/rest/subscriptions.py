@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import datetime
 from typing import Annotated, Final, TypeAlias
 from urllib.parse import quote
 
-from fastapi import APIRouter, Body, Query, Response
+from fastapi import APIRouter, Body, HTTPException, Query, Request, Response
 from pydantic import (
     BaseModel,
     BeforeValidator,
@@ -31,15 +31,19 @@ from turnout.server.rest.dependencies import (
     SubscriptionsDep,
     Writes,
     matches_store,
+    parts_of,
     reads_store,
     writes_store,
 )
 from turnout.server.rest.models import RequestForm, exactly_one
+from turnout.server.sandbox import MAX_COMPARED, import_effect
 from turnout.server.security import JSON_LINES
 from turnout.subscriptions import Subscription
+from turnout.subscriptions.import_set import LAST_RECORDS, ImportSet
 from turnout.subscriptions.lines import PlainLine, doubts
 from turnout.subscriptions.model import Expiry, ExpiryClock, expiry_time, settings_from_mapping
 from turnout.subscriptions.past import Action
+from turnout.subscriptions.search import LEAF_KINDS, Edit, Search
 
 _MOST_PAIRS = 1000
 _MOST_TOGETHER = 100_000
@@ -94,7 +98,10 @@ class SubscriptionPage(BaseModel):
     """Some subscriptions, by id."""
 
     items: list[SubscriptionModel]
-    cursor: str = Field(description='value for the next page; "" on the last page')
+    cursor: str = Field(
+        description='value for the next page; "" on the last page. In a search without an index a page may have fewer'
+        " items than the limit, and more may follow"
+    )
     total: int | None = Field(description="of all enabled subscriptions; null in a search, which counts no others")
 
 
@@ -185,6 +192,71 @@ class IdsModel(BaseModel):
     """Ids of new subscriptions, in the order of the request."""
 
     ids: list[str]
+
+
+class ChangedModel(BaseModel):
+    """Subscription with a new version."""
+
+    id: str
+    fields: list[str] = Field(description="what differs: condition, destinations, metadata …")
+
+
+class EffectModel(BaseModel):
+    """Deliveries of a route's last records with an import, against deliveries without it."""
+
+    records: int = Field(description="records that were compared")
+    changed: int = Field(description="records with any difference")
+    gained: int = Field(description="deliveries with the import alone")
+    lost: int = Field(description="deliveries without it alone")
+    gainers: dict[str, int] = Field(description="gained deliveries by subscription")
+    losers: dict[str, int] = Field(description="lost deliveries by subscription")
+
+
+class ReplacedModel(BaseModel):
+    """Changes of an import, or those that it would make."""
+
+    revision: int = Field(description="of the store, that they led to; the present one if nothing has changed")
+    added: list[str]
+    changed: list[ChangedModel]
+    removed: list[str]
+    adopted: list[str] = Field(description="changed ones that no set has owned before")
+    unchanged: int = Field(description="number of those that are stored like this already")
+    kept: int = Field(description="number of others, which stay")
+    effect: EffectModel | None = Field(default=None, description="if a route was named")
+
+
+class SearchForm(RequestForm):
+    """Parts that subscriptions have to have, all of those that are given; see the query of a search."""
+
+    metadata: dict[str, str] = Field(default_factory=dict, max_length=_MOST_PAIRS)
+    key: str | None = None
+    pattern: str | None = None
+    partial: StrictBool = False
+    leaf: str | None = Field(default=None, examples=["total>5"])
+    kind: str | None = None
+    destination: str | None = None
+    text: str | None = None
+    enabled: StrictBool | None = None
+
+
+class EditForm(RequestForm):
+    """Change of all subscriptions that a search finds."""
+
+    search: SearchForm = Field(examples=[{"metadata": {"owner": "depot"}}])
+    everything: StrictBool = Field(default=False, description="accept a search without a part, which finds all")
+    enabled: StrictBool | None = Field(default=None, description="true enables, false disables")
+    keep: StrictBool = Field(default=False, description="with enabled false: deliver what passes meanwhile later")
+    metadata: dict[str, str] = Field(default_factory=dict, max_length=_MOST_PAIRS, description="pairs to set")
+    without: list[str] = Field(default_factory=list, max_length=_MOST_PAIRS, description="names to remove")
+    dry_run: StrictBool = Field(default=False, description="change nothing")
+
+
+class EditedModel(BaseModel):
+    """Result of an edit."""
+
+    ids: list[str] = Field(description="those that have changed, or would")
+    found: int = Field(description="how many the search has found")
+    revision: int
 
 
 class DeletedModel(BaseModel):
@@ -331,21 +403,30 @@ def search(
     metadata: Annotated[
         list[str] | None, Query(description="name=value that a subscription's own metadata has")
     ] = None,
-    key: Annotated[str | None, Query(description="with pattern: of a leaf of the condition")] = None,
-    pattern: Annotated[str | None, Query(description="the leaf's pattern, letter by letter")] = None,
-    partial: Annotated[bool, Query(description="the leaf tests single words")] = False,
+    key: Annotated[str | None, Query(description="that a leaf of the condition reads")] = None,
+    pattern: Annotated[str | None, Query(description="with key: of a kiwi leaf, letter by letter")] = None,
+    partial: Annotated[bool, Query(description="the leaf with the pattern tests single words")] = False,
+    leaf: Annotated[str | None, Query(description="leaf of any kind as text: total>5")] = None,
+    kind: Annotated[str | None, Query(description=f"kind of a leaf: {', '.join(LEAF_KINDS)}")] = None,
+    destination: Annotated[str | None, Query(description="one of the destinations; * stands for any text")] = None,
+    text: Annotated[str | None, Query(description="text in the id, or in a name or value of the metadata")] = None,
+    enabled: Annotated[bool | None, Query(description="false for paused ones; both if not given")] = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
     cursor: str = "",
 ) -> SubscriptionPage:
-    service = subscriptions.service
-    if (key is None) != (pattern is None) or (key is not None and metadata):
-        raise ConfigError([Mistake("key", "search by key and pattern, or by metadata")], what="bad search")
-    if key is not None and pattern is not None:
-        matches = service.search_by_condition(key, pattern, partial, limit=limit, cursor=cursor)
-        items = [_model(match.subscription) for match in matches.items]
-        return SubscriptionPage(items=items, cursor=matches.cursor, total=None)
-    total = None if metadata else len(subscriptions.live)
-    page = service.search_by_metadata(_pairs(metadata or []), limit=limit, cursor=cursor)
+    wanted = Search(
+        _pairs(metadata or []),
+        key,
+        pattern,
+        partial,
+        leaf=leaf,
+        kind=kind,
+        destination=destination,
+        text=text,
+        enabled=enabled,
+    )
+    total = None if wanted else len(subscriptions.live)
+    page = subscriptions.service.search(wanted, limit=limit, cursor=cursor)
     return SubscriptionPage(
         items=[_model(subscription) for subscription in page.items], cursor=page.cursor, total=total
     )
@@ -385,7 +466,7 @@ def create(form: SubscriptionForm, subscriptions: SubscriptionsDep, _: Writes, r
     stored = form.subscription()
     id_ = subscriptions.create(stored)
     _warn([stored], [id_], response)
-    response.headers["Location"] = f"/v1/subscriptions/{quote(id_, safe='')}"
+    response.headers["Location"] = _location(id_)
     return _tagged(subscriptions.service.read(id_), response)
 
 
@@ -425,6 +506,61 @@ def import_lines(
     new, ids = subscriptions.create_lines(lines)
     _warn(new, ids, response)
     return IdsModel(ids=ids)
+
+
+@router.post(
+    "/replace",
+    summary="Bring the subscriptions that an import owns to the content of JSON lines",
+    responses={409: {}, **_STORED},
+)
+@writes_store
+def replace_set(
+    request: Request,
+    subscriptions: SubscriptionsDep,
+    _: Writes,
+    response: Response,
+    set: Annotated[str, Query(description="set that owns what is imported")] = "",  # noqa: A002 - as on the command line
+    prefix: Annotated[str | None, Query(description="beginning of the ids that the import owns, without a set")] = None,
+    prune: Annotated[bool, Query(description="remove what the import owns and the lines do not have")] = False,
+    prune_all: Annotated[bool, Query(description="remove all of it, if the lines have none of it")] = False,
+    dry_run: Annotated[bool, Query(description="change nothing")] = False,
+    route: Annotated[str | None, Query(description="with dry_run: a route, whose last records are matched")] = None,
+    last: Annotated[int, Query(ge=1, le=MAX_COMPARED, description="how many of each stream")] = LAST_RECORDS,
+    lines: Annotated[
+        bytes, Body(media_type=JSON_LINES, description="as turnout subscriptions export writes them; empty for none")
+    ] = b"",
+) -> ReplacedModel:
+    if route is not None and not dry_run:
+        raise ConfigError([Mistake("route", "the effect on its records is compared with dry_run")], what="bad request")
+    if route is not None and subscriptions.caller.tenant is not None:
+        raise HTTPException(403, "route: this token is for the subscriptions of one tenant")
+    parts = parts_of(request)
+    entry = None if route is None else parts.routes.entry(route)
+    before = None if entry is None else subscriptions.service.store.snapshot()
+    new, plan = subscriptions.import_set(lines, ImportSet(set, prefix, prune, prune_all), dry_run=dry_run)
+    _warn(new, [one.id for one in new], response)
+    effect = None
+    if entry is not None and before is not None:
+        effect = EffectModel(**asdict(import_effect(entry, parts.matchers, last, before, plan.after(before))))
+    return ReplacedModel(
+        revision=plan.revision,
+        added=list(plan.added),
+        changed=[ChangedModel(id=id_, fields=list(names)) for id_, names in plan.fields.items()],
+        removed=list(plan.removed),
+        adopted=list(plan.adopted),
+        unchanged=plan.unchanged,
+        kept=plan.kept,
+        effect=effect,
+    )
+
+
+@router.post("/edit-many", summary="Pause, resume or edit all subscriptions that a search finds", responses=_STORED)
+@writes_store
+def edit_many(form: EditForm, subscriptions: SubscriptionsDep, _: Writes) -> EditedModel:
+    wanted = Search(**form.search.model_dump())
+    edit = Edit(form.enabled, form.keep, form.metadata, tuple(form.without))
+    done = subscriptions.edit_all(wanted, edit, dry_run=form.dry_run, everything=form.everything)
+    return EditedModel(ids=list(done.ids), found=done.found, revision=done.revision)
 
 
 @router.post("/delete-many", summary="Delete many subscriptions, or none", responses=_STORED)
@@ -481,7 +617,15 @@ def read(id: str, subscriptions: SubscriptionsDep, _: Reads, response: Response)
     return _tagged(subscriptions.service.read(id), response)
 
 
-@router.put("/{id:subscription}", summary="Replace a subscription by a new version", responses={412: {}, **_STORED})
+@router.put(
+    "/{id:subscription}",
+    summary="Replace a subscription by a new version, or store it",
+    responses={
+        201: {"model": SubscriptionModel, "description": "It was stored, as there was none"},
+        412: {},
+        **_STORED,
+    },
+)
 @writes_store
 def replace_version(
     id: str,  # noqa: A002 - the field's own name
@@ -491,8 +635,15 @@ def replace_version(
     response: Response,
     conditions: Conditions,
 ) -> SubscriptionModel:
-    new = form.subscription()
-    return _warned(subscriptions.edit(id, lambda _: new, conditions), response)
+    stored, created = subscriptions.put(id, form.subscription(), conditions)
+    if created:
+        response.status_code = 201
+        response.headers["Location"] = _location(id)
+    return _warned(stored, response)
+
+
+def _location(id_: str) -> str:
+    return f"/v1/subscriptions/{quote(id_, safe='')}"
 
 
 @router.patch("/{id:subscription}", summary="Change parts of a subscription", responses={412: {}, **_STORED})

@@ -139,6 +139,18 @@ class Updates:
         """Put a document in the place of another, which it holds."""
         self._subscriptions.replace_one({"_id": old["_id"]}, {**new, "previous": plain(old)})
 
+    def replace_many(self, documents: Sequence[JsonMapping]) -> None:
+        """Put documents in the place of others, which they hold, as parts of one change that can be undone."""
+        ids = [document["_id"] for document in documents]
+        old = {document["_id"]: plain(document) for document in self._subscriptions.find({"_id": {"$in": ids}})}
+        new = [{**document, "previous": old[document["_id"]], "undone": True} for document in documents]
+        self._subscriptions.bulk_write([ReplaceOne({"_id": one["_id"]}, one) for one in new], ordered=False)
+
+    def undo(self, begun: JsonMapping) -> None:
+        """Put back what `replace_many` has replaced, of the documents that the query *begun* finds."""
+        while found := list(self._subscriptions.find({**begun, "undone": True}).limit(_CHUNK)):
+            self._subscriptions.bulk_write([ReplaceOne({"_id": one["_id"]}, one["previous"]) for one in found])
+
     def visible(self, document: JsonMapping, revision: int) -> JsonMapping | None:
         """Return the version of a document that readers of a revision see; None for none."""
         for version in (document, document.get("previous")):
@@ -171,7 +183,7 @@ class Updates:
 
 def plain(document: JsonMapping) -> JsonObject:
     """Return a document without the one that it has replaced."""
-    return {name: value for name, value in document.items() if name != "previous"}
+    return {name: value for name, value in document.items() if name not in ("previous", "undone")}
 
 
 class MongoPast:
@@ -429,8 +441,10 @@ class Deletions:
     def remove(self, ids: Sequence[str], revision: int) -> None:
         """Move a chunk to the past at a revision. A repetition after an interruption completes it."""
         documents = list(self._subscriptions.find({"_id": {"$in": ids}}))
-        self._tombstones.add_many(documents, revision)
-        self._subscriptions.delete_many({"_id": {"$in": ids}})
+        # Those of the revision itself are new versions, which stay.
+        old = [one["previous"] if one["revision"] == revision else one for one in documents]
+        self._tombstones.add_many(old, revision)
+        self._subscriptions.delete_many({"_id": {"$in": ids}, "revision": {"$lt": revision}})
 
     def begun(self, revision: int) -> int | None:
         """Return the revision of a complete list that is later than the store's; other lists are dropped."""

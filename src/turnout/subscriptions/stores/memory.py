@@ -19,6 +19,7 @@ from turnout.errors import (
     SubscriptionExistsError,
     SubscriptionNotFoundError,
 )
+from turnout.subscriptions.change_set import ChangeSet
 from turnout.subscriptions.destinations import checked
 from turnout.subscriptions.model import Changes, ConditionMatch, Page, Subscription
 from turnout.subscriptions.past import (
@@ -153,6 +154,23 @@ class MemoryStore(StoreBase):
                 del self._ids[bisect_right(self._ids, id_) - 1]
             else:
                 self._ids = [id_ for id_ in self._ids if id_ not in distinct]
+
+    def apply(self, changes: ChangeSet) -> int:
+        """See `turnout.subscriptions.change_set.AtomicStore`."""
+        created = [one.identified() for one in sealed_all(checked(changes.created))]
+        updated = [stored_version(one.id, one, self.read).identified() for one in changes.updated]
+        with self._lock:
+            stored = ((id_, self._subscriptions.get(id_)) for id_ in changes.ids())
+            changes.check({id_: one.revision for id_, one in stored if one is not None})
+            self._advance()
+            for id_ in changes.replaced():
+                self._forget(id_)
+            for one in (*created, *updated):
+                self._keep(one)
+            self._ids = sorted(
+                [*(id_ for id_ in self._ids if id_ not in changes.deleted), *(one.id for one in created)]
+            )
+            return self._revision
 
     def _forget(self, id_: str) -> None:
         """Move a subscription to the deleted ones of the current revision."""

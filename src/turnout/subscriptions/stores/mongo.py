@@ -6,11 +6,11 @@ import contextlib
 import logging
 import threading
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
 from turnout.base.untrusted import JsonMapping
 from turnout.errors import (
@@ -23,6 +23,7 @@ from turnout.errors import (
     SubscriptionNotFoundError,
 )
 from turnout.secrets import masked_url
+from turnout.subscriptions.change_set import ChangeSet
 from turnout.subscriptions.destinations import checked
 from turnout.subscriptions.model import Changes, ConditionMatch, Page, Subscription
 from turnout.subscriptions.past import AuditEntry, Creation, Moment, PastStore, SeenRevision, Snapshot
@@ -57,6 +58,7 @@ from turnout.subscriptions.stores._record import (
 )
 from turnout.subscriptions.tenants import TenantStore
 
+T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 _CHUNK = 1_000
@@ -159,7 +161,7 @@ class MongoStore(StoreBase):
                 self._turns.hold(turn)
         return ids
 
-    def _insert(self, chunk: list[Subscription], turn: Turn) -> None:
+    def _insert(self, chunk: Sequence[Subscription], turn: Turn) -> None:
         documents = [{**document_of(subscription, turn.revision), "writer": turn.writer} for subscription in chunk]
         try:
             self._subscriptions.insert_many(documents, ordered=False)
@@ -224,6 +226,38 @@ class MongoStore(StoreBase):
                 self._turns.hold(turn)
                 self._bulk.remove(chunk, turn.revision)
             self._tombstones.prune(len(distinct))
+
+    def apply(self, changes: ChangeSet) -> int:
+        """See `turnout.subscriptions.change_set.AtomicStore`.
+
+        What is new is written under the next revision, which readers ignore, and then the list of what it replaces and
+        removes: from the list on the next writer completes it, before the list it rolls it back. One that fails because
+        the connection was lost may be done nevertheless.
+        """
+        make = id_maker()
+        created = [one.identified(make) for one in sealed_all(checked(changes.created))]
+        updated = [stored_version(one.id, one, self.read).identified(make) for one in changes.updated]
+        gone = list(changes.replaced())
+        with self._turn() as turn:
+            found: dict[str, int] = {}
+            for ids in _chunked(changes.ids()):
+                query = self._subscriptions.find({"_id": {"$in": ids}}, {"revision": 1})
+                found |= {document["_id"]: document["revision"] for document in query}
+            changes.check(found)
+            for chunk in _chunked(created):
+                self._insert(chunk, turn)
+                self._turns.hold(turn)
+            for chunk in _chunked(updated):
+                documents = [{**document_of(one, turn.revision), "writer": turn.writer} for one in chunk]
+                self._updates.replace_many(documents)
+                self._turns.hold(turn)
+            if gone:
+                self._bulk.begin(gone, turn.revision)
+                for ids in self._bulk.listed():
+                    self._turns.hold(turn)
+                    self._bulk.remove(ids, turn.revision)
+                self._tombstones.prune(len(gone))
+        return turn.revision
 
     def search_by_condition(
         self, key: str, pattern: str, partial: bool = False, *, limit: int = 100, cursor: str = "", prefix: str = ""
@@ -394,9 +428,11 @@ class MongoStore(StoreBase):
                         raise
                     except BaseException:
                         # By the writer's name: what another one wrote under the same revision is not ours.
-                        # An update that was begun is ended by the next writer.
-                        begun = {"revision": turn.revision, "writer": writer, "previous": {"$exists": False}}
-                        self._subscriptions.delete_many(begun)
+                        # An update that was begun is ended by the next writer, and so is a complete list.
+                        if self._bulk.begun(turn.revision - 1) is None:
+                            self._updates.undo({"revision": turn.revision, "writer": writer})
+                            begun = {"revision": turn.revision, "writer": writer, "previous": {"$exists": False}}
+                            self._subscriptions.delete_many(begun)
                         raise
                 finally:
                     with soon():
@@ -412,6 +448,7 @@ class MongoStore(StoreBase):
             for chunk in self._bulk.listed():
                 self._bulk.remove(chunk, bulk)
             return self._end(bulk)
+        self._updates.undo({"revision": {"$gt": revision}})
         update = self._updates.begun(revision)
         if update is not None:
             self._tombstones.add(update["previous"], update["revision"])
@@ -436,3 +473,7 @@ class MongoStore(StoreBase):
         )
         if not moved.matched_count:
             raise StoreUnavailableError(TOO_SLOW)
+
+
+def _chunked(items: Sequence[T]) -> Iterator[Sequence[T]]:
+    return (items[start : start + _CHUNK] for start in range(0, len(items), _CHUNK))

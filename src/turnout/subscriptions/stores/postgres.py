@@ -17,6 +17,7 @@ from turnout.errors import (
     SubscriptionExistsError,
     SubscriptionNotFoundError,
 )
+from turnout.subscriptions.change_set import ChangeSet
 from turnout.subscriptions.destinations import checked
 from turnout.subscriptions.lines import PlainLine
 from turnout.subscriptions.model import Changes, ConditionMatch, Page, Subscription
@@ -231,6 +232,24 @@ class PostgresStore(StoreBase):
             while chunk:
                 self._remove(connection, chunk, revision)
                 chunk = list(islice(distinct, _CHUNK))
+
+    def apply(self, changes: ChangeSet) -> int:
+        """See `turnout.subscriptions.change_set.AtomicStore`. Other writers wait until all is written."""
+        make = id_maker()
+        created = [(one.id or make(), one) for one in sealed_all(checked(changes.created))]
+        updated = [(one.id, stored_version(one.id, one, self.read)) for one in changes.updated]
+        rows: list[tuple[str, Subscription | PlainLine]] = [*created, *updated]
+        ids, gone = changes.ids(), list(changes.replaced())
+        query = "SELECT id, revision FROM {schema}.subscription WHERE id = ANY(%s)"
+        with self._database.writing() as connection:
+            revision = self._next_revision(connection)
+            known = [id_ for id_ in ids if "\0" not in id_]
+            changes.check(dict(self._execute(connection, query, (known,)).fetchall()))
+            for start in range(0, len(gone), _CHUNK):
+                self._remove(connection, gone[start : start + _CHUNK], revision)
+            for start in range(0, len(rows), _CHUNK):
+                self._insert(connection, rows[start : start + _CHUNK], revision, make)
+        return revision
 
     def _remove(self, connection: Connection, ids: list[str], revision: int, expected: int | None = None) -> None:
         """Move subscriptions to the past at a revision.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sqlite3
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice, takewhile
 from typing import TypeVar
 
@@ -17,6 +17,7 @@ from turnout.errors import (
     SubscriptionExistsError,
     SubscriptionNotFoundError,
 )
+from turnout.subscriptions.change_set import ChangeSet
 from turnout.subscriptions.destinations import checked
 from turnout.subscriptions.lines import PlainLine
 from turnout.subscriptions.model import Changes, ConditionMatch, Page, Subscription
@@ -163,6 +164,25 @@ class SqliteStore(StoreBase):
                         with paused_gc():
                             self._remove(connection, chunk[start : start + _DELETED_CHUNK], revision)
                 chunk = list(islice(distinct, _SCANNED_CHUNK))
+
+    def apply(self, changes: ChangeSet) -> int:
+        """See `turnout.subscriptions.change_set.AtomicStore`. Other writers wait until all is written."""
+        make = id_maker()
+        created = [(one.id or make(), one) for one in sealed_all(checked(changes.created))]
+        updated = [(one.id, stored_version(one.id, one, self.read)) for one in changes.updated]
+        ids, gone, rows = changes.ids(), list(changes.replaced()), [*created, *updated]
+        with self._file.writing() as connection, paused_gc():
+            changes.check(
+                {id_: born for chunk in _chunks(ids, _DELETED_CHUNK) for id_, born in _born(connection, chunk)}
+            )
+            revision = _next_revision(connection)
+            for chunk in _chunks(gone, _DELETED_CHUNK):
+                self._remove(connection, chunk, revision)
+            for part in _chunks(rows, _CHUNK):
+                existing_id = _insert(connection, part, revision, make)
+                if existing_id is not None:
+                    raise SubscriptionExistsError(existing_id)
+        return revision
 
     def _remove(
         self, connection: sqlite3.Connection, ids: list[str], revision: int, expected: int | None = None
@@ -322,6 +342,17 @@ class SqliteStore(StoreBase):
     def for_tenant(self, name: str) -> Store:
         """See `MultiTenantStore.for_tenant`."""
         return TenantStore(self, name)
+
+
+def _chunks(items: list[T], size: int) -> Iterator[list[T]]:
+    return (items[start : start + size] for start in range(0, len(items), size))
+
+
+def _born(connection: sqlite3.Connection, ids: list[str]) -> list[tuple[str, int]]:
+    """Return id and revision of each of these subscriptions that is stored."""
+    marks = ", ".join("?" * len(ids))
+    query = f"SELECT id, revision FROM subscription WHERE id IN ({marks})"  # noqa: S608 - placeholders alone
+    return connection.execute(query, ids).fetchall()
 
 
 def _range(cursor: str, prefix: str) -> tuple[str, str | bytes]:
