@@ -39,4 +39,4 @@ def add_console(
     if authenticator is None:
         return Entrance(("/static/",))
     app.include_router(sign_in.router_of(authenticator))
-    return Entrance(("/static/",), sign_in.PATH, sign_in.COOKIE)
+    return Entrance(("/static/", f"{sign_in.PATH}/"), sign_in.PATH, sign_in.COOKIE)

@@ -108,10 +108,13 @@ class JwtVerifier:
     Args:
         settings: settings of the issuer.
         clock: seconds that only grow.
+
+    Attributes:
+        settings: the same.
     """
 
     def __init__(self, settings: JwtSettings, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._settings = settings
+        self.settings = settings
         self._clock = clock
         self._lock = threading.Condition()
         self._is_fetching = False
@@ -132,7 +135,16 @@ class JwtVerifier:
             RefusedError: with UNAVAILABLE if the issuer's keys cannot be fetched, with PERMISSION_DENIED if its claims
                 name no tenant.
         """
-        settings = self._settings
+        claims = self.claims(token)
+        return None if claims is None else self._of(claims)
+
+    def claims(self, token: str) -> JsonObject | None:
+        """Return the verified claims of a token; None if it is not the issuer's, not for this audience, or has expired.
+
+        Raises:
+            RefusedError: with UNAVAILABLE if the issuer's keys cannot be fetched.
+        """
+        settings = self.settings
         try:
             header = jwt.get_unverified_header(token)
             key = self._key(str(header.get("kid", "")))
@@ -149,10 +161,10 @@ class JwtVerifier:
             )
         except (jwt.PyJWTError, ValueError, RecursionError):
             return None
-        return self._of(claims)
+        return claims
 
     def _of(self, claims: JsonObject) -> Caller:
-        settings = self._settings
+        settings = self.settings
         tenant, rights = claims.get(settings.tenant_claim), claims.get(settings.rights_claim, ())
         named = rights.split() if isinstance(rights, str) else rights
         granted = frozenset(right for right in Right if isinstance(named, list | tuple) and str(right) in named)
@@ -213,12 +225,12 @@ class JwtVerifier:
         return RefusedError(grpc.StatusCode.UNAVAILABLE, f"the keys of the tokens' issuer: {self._problem}")
 
     def _fetch(self) -> dict[str, jwt.PyJWK]:
-        url = urlsplit(self._settings.jwks)
+        url = urlsplit(self.settings.jwks)
         if url.scheme == "file":
             content = read_file(Path(url2pathname(url.path)), max_bytes=_MAX_KEY_SET_BYTES)
         else:
             answer = exchange(
-                self._settings.jwks, seconds=_TIMEOUT_SECONDS, max_bytes=_MAX_KEY_SET_BYTES, redirects=_MAX_REDIRECTS
+                self.settings.jwks, seconds=_TIMEOUT_SECONDS, max_bytes=_MAX_KEY_SET_BYTES, redirects=_MAX_REDIRECTS
             )
             if answer.status != HTTPStatus.OK:
                 raise ConnectionError(f"the issuer answered {answer.status}")

@@ -15,6 +15,7 @@ import yaml
 from pydantic import (
     BeforeValidator,
     Field,
+    SecretStr,
     StringConstraints,
     ValidationError,
     WithJsonSchema,
@@ -32,7 +33,9 @@ from turnout.errors import MOST_MISTAKES, ConfigError, Mistake
 from turnout.routes.endpoints import NatsSink, Part
 from turnout.routes.loss_limits import HealthPart
 from turnout.routes.variables import Variables
+from turnout.rpc.caller import Right
 from turnout.rpc.jwt_tokens import JwtSettings
+from turnout.server.oidc import OidcSettings
 from turnout.server.security import MAX_BODY
 from turnout.subjects import is_publishable
 from turnout.subjects.pattern import Rights
@@ -243,6 +246,56 @@ class JwtPart(Part):
         return JwtSettings(**self.model_dump())
 
 
+class OidcPart(Part):
+    """Provider at which people sign in to the console (OpenID Connect); see `OidcSettings`.
+
+    Attributes:
+        issuer: its name and address.
+        client_id: name under which this server is registered there.
+        client_secret: its secret, as ``${OIDC_SECRET}`` or ``${file:…}``; a public client has none.
+        url: address of this server as browsers see it; the provider has to know ``URL/sign-in/callback``.
+        scopes: requested scopes.
+        name_claim: claim with the name that is recorded with changes; without it ``sub``.
+        roles_claim: claim with the roles; dots lead into objects, as ``realm_access.roles``.
+        roles: rights (read, write, match, unmasked) by role; somebody without one of these roles is refused.
+        session: time after which people sign in again.
+    """
+
+    issuer: str
+    client_id: Annotated[str, Field(min_length=1)]
+    client_secret: SecretStr = SecretStr("")
+    url: str
+    scopes: tuple[Annotated[str, Field(pattern=r"^[\x21\x23-\x5b\x5d-\x7e]+$")], ...] = ("openid", "profile")
+    name_claim: str = "preferred_username"
+    roles_claim: str = "roles"
+    roles: dict[str, tuple[Right, ...]] = Field(min_length=1)
+    session: Seconds = Field(default=8 * 3600.0, gt=0)
+
+    @model_validator(mode="after")
+    def _can_be_trusted(self) -> Self:
+        if "openid" not in self.scopes:
+            raise ValueError("scopes: expected openid among them")
+        try:
+            self.settings()
+        except ConfigError as failure:
+            raise ValueError("; ".join(f"{mistake.path}: {mistake.problem}" for mistake in failure.mistakes)) from None
+        return self
+
+    def settings(self) -> OidcSettings:
+        """Return the same for the sign-in."""
+        return OidcSettings(
+            self.issuer,
+            self.client_id,
+            self.client_secret.get_secret_value(),
+            self.url,
+            self.scopes,
+            self.name_claim,
+            self.roles_claim,
+            {role: frozenset(rights) for role, rights in self.roles.items()},
+            self.session,
+        )
+
+
 class GrpcPart(Part):
     """Subscriptions service over gRPC; it is served if a store is configured.
 
@@ -346,6 +399,7 @@ class ServerConfig(Part):
         insecure: serve other machines without TLS or without tokens, knowingly.
         tokens: a file of bearer tokens; without one every caller may do everything.
         jwt: an issuer of tokens.
+        oidc: a provider at which people sign in to the console, beside tokens.
         state: the folder of what outlives the process; ``.turnout/server`` beside the routes if not given.
         checkpoints: the folder of the progress of routes that name none; ``.turnout`` beside each file if not given.
         interval: time between two scans of the routes' folder.
@@ -359,6 +413,7 @@ class ServerConfig(Part):
     tls: TlsPart | None = None
     tokens: Path | None = None
     jwt: JwtPart | None = None
+    oidc: OidcPart | None = None
     store: str | None = None
     grpc: GrpcPart = Field(default_factory=GrpcPart)
     state: Path | None = None
@@ -397,7 +452,8 @@ class ServerConfig(Part):
                 continue
             if self.tls is None:
                 raise ValueError(f"{name}: {address} can be reached by others: it needs tls, or --insecure")
-            if self.tokens is None and self.jwt is None and self.tls.client_ca is None:
+            signs_in = name == "listen" and self.oidc is not None
+            if self.tokens is None and self.jwt is None and self.tls.client_ca is None and not signs_in:
                 raise ValueError(f"{name}: {address} can be reached by others: it needs tokens, or --insecure")
         return self
 
@@ -416,8 +472,9 @@ class ServerConfig(Part):
             FileNotFoundError: there is no such file.
         """
         document = _read(file) if file else {}
-        if file and "inputs" in document:
-            document["inputs"] = _inputs(document["inputs"], environment, file.parent)
+        for part in ("inputs", "oidc"):
+            if file and part in document:
+                document[part] = _filled(part, document[part], environment, file.parent)
         document |= _from_environment(document, environment)
         document |= {to_camel(name): value for name, value in flags.items() if value is not None}
         try:
@@ -458,14 +515,14 @@ def _read(file: Path) -> dict[str, object]:
     return document
 
 
-def _inputs(inputs: object, environment: Mapping[str, str], folder: Path) -> object:
-    """Return the part ``inputs`` with its variables filled in, as those of routes are.
+def _filled(name: str, part: object, environment: Mapping[str, str], folder: Path) -> object:
+    """Return a part with its variables filled in, as those of routes are.
 
     Raises:
         ConfigError: a variable is not set, or a file cannot be read.
     """
     variables = Variables(environment, folder)
-    filled = variables.fill(inputs, ("inputs",))
+    filled = variables.fill(part, (name,))
     if variables.mistakes:
         raise ConfigError([Mistake(".".join(map(str, path)), problem) for path, problem in variables.mistakes])
     return filled
@@ -516,7 +573,7 @@ def _names_in(path: list[str | int]) -> list[str]:
     model: type[Part] = ServerConfig
     parts: dict[str, type[Part]] = {
         "tls": TlsPart, "grpc": GrpcPart, "spark": SparkPart, "restarts": RestartsPart, "retention": RetentionPart,
-        "limits": LimitsPart, "jwt": JwtPart,
+        "limits": LimitsPart, "jwt": JwtPart, "oidc": OidcPart,
     }  # fmt: skip
     if path:
         model = InputPart if path[0] == "inputs" and len(path) == 2 else parts.get(str(path[0]), ServerConfig)

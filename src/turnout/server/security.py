@@ -338,7 +338,7 @@ class Gate:
             return ANONYMOUS if self._authenticator is None else Principal("anonymous", Caller(rights=frozenset()))
         scheme, _, token = headers.get("authorization", "").partition(" ")
         if not scheme and self._entrance.cookie:
-            return await self._bearer(_cookie(headers.get("cookie", ""), self._entrance.cookie))
+            return await self._bearer(cookie_of(headers.get("cookie", ""), self._entrance.cookie))
         return await self._bearer(token.strip() if scheme.lower() == "bearer" and token else None)
 
     async def _bearer(self, token: str | None) -> Principal | None:
@@ -456,12 +456,12 @@ def _missing(headers: Headers, defaults: Mapping[str, str]) -> Mapping[str, str]
 _ESCAPED = re.compile(r"\\(?:([0-3][0-7]{2})|(.))", re.DOTALL)
 
 
-def _cookie(header: str, name: str) -> str | None:
+def cookie_of(header: str, name: str) -> str | None:
     r"""Return the value of a cookie; of several with the name the last. The time grows as the length does.
 
     Some releases of Python take the square of it for a value with many escapes, and this is read before any token.
 
-    >>> _cookie(r'a=1; turnout="b\"\073"', "turnout")
+    >>> cookie_of(r'a=1; turnout="b\"\073"', "turnout")
     'b";'
     """
     for pair in reversed(header.split(";")):

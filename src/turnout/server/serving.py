@@ -34,6 +34,7 @@ from turnout.server.health import Health, LossMonitor, Survey
 from turnout.server.inputs import Intake
 from turnout.server.listener import HttpServer, LimitedProtocol, LimitedWebSocket
 from turnout.server.metrics import Metrics
+from turnout.server.oidc import with_sessions
 from turnout.server.otlp import Push, endpoint_of
 from turnout.server.rest.app import build_app, guarded
 from turnout.server.rest.dependencies import Parts
@@ -196,9 +197,11 @@ class RouteServer:
 
     Attributes:
         recorder: writes down what becomes of the routes; there once the server has started.
+        authenticator: knows who may use it; None if anybody may. There once the server has started.
     """
 
     recorder: Recorder
+    authenticator: Authenticator | None
 
     def __init__(
         self,
@@ -247,7 +250,8 @@ class RouteServer:
     def _start(self) -> None:
         """Start the parts in the order of their dependencies; they end in reverse order."""
         jwt = self.config.jwt_settings()
-        authenticator = TokenFile(self.config.tokens, jwt) if self.config.tokens or jwt else None
+        tokens = TokenFile(self.config.tokens, jwt) if self.config.tokens or jwt else None
+        self.authenticator = with_sessions(tokens, self.config.oidc.settings() if self.config.oidc else None)
         pushed_to = endpoint_of(self._environment)
         # An address that is taken should not take ten seconds to be noticed.
         listening = self._listen()
@@ -314,7 +318,7 @@ class RouteServer:
         self._feed_calls.parts = self.parts
         self._resources.callback(self.parts.scrapes.shutdown, wait=False)
         self._resources.callback(self.parts.feeds.close)
-        app = self._guarded_app(self.parts, authenticator)
+        app = self._guarded_app(self.parts, self.authenticator)
         self.routes.scan()
         survey.start()
         webhooks.start()
@@ -329,7 +333,7 @@ class RouteServer:
             self._resources.enter_context(Background(name, step, every=every, delay=every))
         self._serve_http(app, listening, events)
 
-    def _guarded_app(self, parts: Parts, authenticator: TokenFile | None) -> ASGIApp:
+    def _guarded_app(self, parts: Parts, authenticator: Authenticator | None) -> ASGIApp:
         """Return the HTTP application behind the checks of caller and host name."""
         unguarded = build_app(parts)
         return guarded(
