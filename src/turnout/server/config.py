@@ -257,7 +257,7 @@ class OidcPart(Part):
         scopes: requested scopes.
         name_claim: claim with the name that is recorded with changes; without it ``sub``.
         roles_claim: claim with the roles; dots lead into objects, as ``realm_access.roles``.
-        roles: rights (read, write, match, unmasked) by role; somebody without one of these roles is refused.
+        roles: rights (read, write, match, unmasked) by role; users without one of these roles are refused.
         session: time after which people sign in again.
     """
 

@@ -33,18 +33,18 @@ _DISCOVERY_SECONDS: Final = 3600.0
 """Seconds after which the provider's description is read again."""
 
 _SIGN_IN_SECONDS: Final = 600
-"""Seconds that somebody has to sign in at the provider."""
+"""Seconds that a user has to sign in at the provider."""
 
 _MAX_SESSIONS: Final = 10_000
 _CONCURRENT_EXCHANGES: Final = 4
-"""Requests that wait for the provider at a time: anybody can cause one."""
+"""Requests that wait for the provider at a time: unknown clients can cause one."""
 
 _PREFIX: Final = "oidc-"
 """Beginning of the cookies of sessions."""
 
 
 class SignInRefusedError(TurnoutError):
-    """Raised when the answer of a provider, or of a browser that comes back from it, proves nobody's identity."""
+    """Raised when the answer of a provider, or of a browser that comes back from it, proves no identity."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ class OidcSettings:
 
 
 def _is_safe(address: str) -> bool:
-    """Return True if nobody on the way can read or replace what an address says."""
+    """Return True if an address cannot be read or replaced on the way: https, or this machine."""
     url = urlsplit(address)
     is_local = url.hostname in ("127.0.0.1", "::1", "localhost")
     return bool(url.hostname) and (url.scheme == "https" or (url.scheme == "http" and is_local))
@@ -117,7 +117,7 @@ def _is_safe(address: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Provider:
-    """What a provider says of itself, and the verifier of its tokens."""
+    """Description of a provider, and the verifier of its tokens."""
 
     authorization_endpoint: str
     token_endpoint: str

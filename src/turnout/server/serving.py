@@ -197,7 +197,7 @@ class RouteServer:
 
     Attributes:
         recorder: writes down what becomes of the routes; there once the server has started.
-        authenticator: knows who may use it; None if anybody may. There once the server has started.
+        authenticator: authenticates callers; None if none are needed. There once the server has started.
     """
 
     recorder: Recorder

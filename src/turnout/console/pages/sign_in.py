@@ -99,7 +99,7 @@ def _add_provider(router: APIRouter, provider: OidcSignIn, shown: _Shown) -> Non
         except SignInRefusedError as refused:
             response = shown(request, "/", str(refused), 403)
         else:
-            # A redirect would still be the provider's request, without the strict cookie: this page goes on by itself.
+            # A redirect would still be the provider's request, without the strict cookie: this page loads the next one.
             response = page(request, "signed_in.html", next=_own(target))
             lasts = int(provider.settings.session_seconds)
             response.set_cookie(COOKIE, session, lasts, httponly=True, samesite="strict", secure=secure)
