@@ -22,10 +22,11 @@ from standardwebhooks import Webhook, WebhookVerificationError
 from tests.certificates import make_certificates
 from tests.delivery.receiver import SECRET, Hooks, Receiver, Request, fine, run
 from turnout.delivery import dispatcher, failures, service, settings
+from turnout.delivery import queue as queue_module
 from turnout.delivery.dispatcher import Dispatcher
 from turnout.delivery.failures import DeliveryEvent, Failures
 from turnout.delivery.lane import Delivery
-from turnout.delivery.queue import Backlog
+from turnout.delivery.queue import AttemptLog, Backlog, JetStreamBucket
 from turnout.delivery.requests import request_of
 from turnout.delivery.service import deliver, opened_queue
 from turnout.delivery.streams import DeliveryStreams
@@ -335,6 +336,29 @@ def test_single_letters_are_redriven(nats_server: NatsServer) -> None:
         work,
         delivery={**FAST, "breakerFailures": 0},
     )
+
+
+def test_disabled_endpoints_outlast_their_bucket(nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The list does not expire with attempts; neither does one of an earlier release, once the bucket is opened."""
+    monkeypatch.setattr(queue_module, "_KEPT_SECONDS", 2.0)
+
+    async def work() -> None:
+        async with connect(nats_server.url) as js:
+            bucket = await JetStreamBucket.open(js, "lasting")
+            log = await AttemptLog.open(bucket, "HOOKS.1")
+            await log.disable("https://new.example/")
+            await js.publish("$KV.lasting.disabled", b'["https://old.example/"]')
+            await JetStreamBucket.open(js, "lasting")
+            await bucket.put("other", b"1")
+            while await bucket.get("other") is not None:
+                await asyncio.sleep(0.1)
+            later = await AttemptLog.open(await JetStreamBucket.open(js, "lasting"), "HOOKS.1")
+
+            assert later.disabled == {"https://old.example/"}
+            assert list(later.reasons) == ["https://new.example/"]
+            await js.delete_key_value("lasting")
+
+    asyncio.run(work())
 
 
 def test_gone_disables(nats_server: NatsServer) -> None:

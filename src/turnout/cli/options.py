@@ -58,11 +58,8 @@ def store_url_of(url: str | None, timeout: float | None = None) -> str:
     return url_or_default if timeout is None else with_timeout(url_or_default, timeout)
 
 
-_NO_ROUTES = ("compose.yaml", "compose.yml", "docker-compose.yaml", "docker-compose.yml")
-
-
 def route_files(paths: list[Path]) -> list[Path]:
-    """Return the route files among paths, with those of folders: what `turnout serve` runs there, without tests.
+    """Return the route files among paths, with those of folders: what `turnout serve` runs there.
 
     Raises:
         ConfigError: a folder has none.
@@ -74,8 +71,7 @@ def route_files(paths: list[Path]) -> list[Path]:
             continue
         from turnout.server.routes.table import is_route
 
-        inside = sorted(file for file in path.iterdir() if is_route(file) and file.name not in _NO_ROUTES)
-        found = [file for file in inside if not file.name.endswith((".test.yaml", ".test.yml"))]
+        found = sorted(filter(is_route, path.iterdir()))
         if not found:
             raise ConfigError([Mistake(str(path), "the folder has no route file: *.yaml or *.yml")])
         files |= dict.fromkeys(found)

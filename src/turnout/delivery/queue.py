@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import AsyncIterator, Collection, Iterator
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final, Protocol, Self, TypeVar
@@ -17,7 +17,7 @@ from turnout.kafka.clients import PartitionProgress
 from turnout.kafka.options import KafkaOptions
 from turnout.kafka.reader import PartitionRange, RangeReader, committed_progress
 from turnout.nats.jetstream import JetStream, KeyValue, KeyValueConfig
-from turnout.nats.jetstream.errors import MessageNotFoundError
+from turnout.nats.jetstream.errors import MessageNotFoundError, WrongLastSequenceError
 from turnout.nats.protocol.headers import HeaderInput, Headers
 from turnout.routes.webhooks import WebhooksPart
 from turnout.runtime.kafka.source import partitions_of
@@ -30,6 +30,8 @@ _T = TypeVar("_T")
 
 _DISABLED = "disabled"
 _REASONS = "disabled-reasons"
+_LASTING = (_DISABLED, _REASONS)
+"""Keys that do not expire with the others of a bucket: an endpoint is disabled until it is enabled."""
 
 
 class Attempt(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -75,7 +77,16 @@ class JetStreamBucket:
     async def open(cls, js: JetStream, name: str) -> Self:
         """Open the bucket of a name, or make it."""
         config = KeyValueConfig(bucket=name, ttl=_KEPT_SECONDS, limit_marker_ttl=_MARKER_SECONDS)
-        return cls(await js.create_key_value(config))
+        opened = cls(await js.create_key_value(config))
+        for key in _LASTING:
+            await opened._keep(key)
+        return opened
+
+    async def _keep(self, key: str) -> None:
+        """Take an age off a key that an earlier release has stored, unless it is changed at the same time."""
+        with suppress(MessageNotFoundError, WrongLastSequenceError):
+            entry = await self._bucket.get(key)
+            await self._bucket.update(key, entry.value, entry.revision, ttl="never")
 
     async def get(self, key: str) -> bytes | None:
         """Return the value of a key; None for a key without one."""
@@ -86,7 +97,7 @@ class JetStreamBucket:
 
     async def put(self, key: str, value: bytes) -> None:
         """Store a value."""
-        await self._bucket.put(key, value)
+        await self._bucket.put(key, value, ttl="never" if key in _LASTING else None)
 
     async def purge(self, key: str) -> None:
         """Remove a key; the mark of it stays for a minute."""

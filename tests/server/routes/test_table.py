@@ -147,14 +147,15 @@ ROUTE = "name: a\n"
 
 
 def test_a_folder_has_routes_and_other_things(tmp_path: Path) -> None:
-    """Routes are YAML files; the configuration, hidden files and other formats are not."""
-    for name in ("a.yaml", "b.yml", "turnout.yaml", ".hidden.yaml", "c.json", "mine.yaml"):
+    """Routes are YAML files; the configuration, tests, containers, hidden files and other formats are not."""
+    others = ("turnout.yaml", ".hidden.yaml", "c.json", "mine.yaml", "a.test.yaml", "compose.yaml")
+    for name in ("a.yaml", "b.yml", "test.yaml", *others):
         (tmp_path / name).write_text(ROUTE)
     (tmp_path / "folder.d").mkdir()
 
     files = Files([tmp_path], config=tmp_path / "mine.yaml")
 
-    assert [path.name for path in files.scan()] == ["a.yaml", "b.yml"]
+    assert [path.name for path in files.scan()] == ["a.yaml", "b.yml", "test.yaml"]
     assert files.folder == tmp_path
     assert Files([tmp_path / "c.json"]).folder is None
     assert [path.name for path in Files([tmp_path / "c.json"]).scan()] == ["c.json"]

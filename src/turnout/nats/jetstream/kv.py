@@ -13,7 +13,7 @@ from turnout.nats.jetstream.api import BUCKET, check_bucket
 from turnout.nats.jetstream.core import JetStreamCore
 from turnout.nats.jetstream.errors import MessageNotFoundError, WrongLastSequenceError
 from turnout.nats.jetstream.kv_watch import Entry, Operation, Watcher, WatchOptions, operation_of
-from turnout.nats.jetstream.publish import Expect
+from turnout.nats.jetstream.publish import Expect, Ttl
 from turnout.nats.jetstream.stream import Stream
 from turnout.nats.jetstream.stream_config import (
     DiscardPolicy,
@@ -179,12 +179,12 @@ class KeyValue:
         subject = f"{self._subjects.write}{key}"
         return self._js.prefix.view(subject) if self._subjects.prefixed else subject
 
-    async def put(self, key: str, value: bytes | str, *, ttl: float | None = None) -> int:
+    async def put(self, key: str, value: bytes | str, *, ttl: Ttl | None = None) -> int:
         """Set a key and return its revision."""
         ack = await self._js.publish(self._target(key), _bytes(value), ttl=ttl)
         return ack.seq
 
-    async def create(self, key: str, value: bytes | str, *, ttl: float | None = None) -> int:
+    async def create(self, key: str, value: bytes | str, *, ttl: Ttl | None = None) -> int:
         """Set a key that does not exist and return its revision.
 
         Raises:
@@ -202,7 +202,7 @@ class KeyValue:
             except WrongLastSequenceError as again:
                 raise _exists(self.bucket, key, again) from again
 
-    async def update(self, key: str, value: bytes | str, revision: int, *, ttl: float | None = None) -> int:
+    async def update(self, key: str, value: bytes | str, revision: int, *, ttl: Ttl | None = None) -> int:
         """Set a key whose last revision is *revision*, and return its new revision.
 
         Raises:

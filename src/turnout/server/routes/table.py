@@ -331,7 +331,10 @@ class RouteTable:
 
 
 _SUFFIXES = (".yaml", ".yml")
-_CONFIG_NAMES = ("turnout.yaml", "turnout.yml")
+_NO_ROUTES = (
+    "turnout.yaml", "turnout.yml", "compose.yaml", "compose.yml", "docker-compose.yaml", "docker-compose.yml"
+)  # fmt: skip
+_TESTS = (".test.yaml", ".test.yml")
 
 
 @dataclass(frozen=True, slots=True)
@@ -382,8 +385,8 @@ class Files:
     """Route files of a server: single files, and the files of folders.
 
     Args:
-        paths: folders and files. Of a folder these are the files ``*.yaml`` and ``*.yml``, but for ``turnout.yaml``
-            and those that begin with a dot.
+        paths: folders and files. Of a folder these are the files ``*.yaml`` and ``*.yml``, but for ``turnout.yaml``,
+            ``compose.yaml``, ``*.test.yaml`` and those that begin with a dot.
     """
 
     def __init__(self, paths: Sequence[Path], *, config: Path | None = None) -> None:
@@ -444,8 +447,9 @@ def _unreadable(path: Path, problem: str) -> tuple[_Stamp, RouteFile]:
 
 
 def is_route(path: Path) -> bool:
-    """Return True if a file in a folder is a route's, by its name."""
-    return path.suffix in _SUFFIXES and path.name not in _CONFIG_NAMES and not path.name.startswith(".")
+    """Return True if a file in a folder is a route's, by its name: no settings, tests or containers."""
+    name = path.name
+    return path.suffix in _SUFFIXES and name not in _NO_ROUTES and not name.endswith(_TESTS) and name[0] != "."
 
 
 def _stamp(path: Path, text: str) -> _Stamp:
