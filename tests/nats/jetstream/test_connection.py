@@ -15,6 +15,7 @@ from tests.nats.wire.proxy import CuttingProxy
 from turnout.embedded import NatsServer
 from turnout.errors import ConnectionLostError, StreamError
 from turnout.nats.jetstream import JetStream, connect
+from turnout.nats.wire import Connection, ConnectionOptions
 
 
 @pytest.fixture(scope="module")
@@ -118,6 +119,48 @@ async def test_reconnecting(pems: Path) -> None:
             await eventually(stored, 20)
 
             assert [*first, (await messages.next(20)).sequence] == [1, 2, 3, 4]
+
+
+@asynchronous
+async def test_a_renewed_certificate_is_that_of_the_next_connection(
+    pems: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The server comes back with another authority for clients: both clients show the certificate that is there now.
+
+    Files that do not fit are not used: the certificates that were read first are.
+    """
+
+    def put(name: str) -> None:
+        for kind in ("pem", "key"):
+            (tmp_path / f"own.{kind}").write_text((pems / f"{name}.{kind}").read_text())
+
+    trusted = tmp_path / "trusted.pem"
+    trusted.write_text((pems / "ca.pem").read_text())
+    put("client")
+    with NatsServer(config=secured(pems, f', ca_file: "{trusted}", verify: true')) as server:
+        files = {"tlsCa": pems / "ca.pem", "tlsCert": tmp_path / "own.pem", "tlsKey": tmp_path / "own.key"}
+        texts = {name: str(path) for name, path in files.items()}
+        options = ConnectionOptions.from_mapping({"servers": f"tls://localhost:{server.port}", **texts})
+        async with connect(options) as js:
+            (tmp_path / "own.pem").write_text("half a")
+            with Connection.open(options) as wire:
+                wire.request("$JS.API.INFO", b"")
+            put("stranger")
+            trusted.write_text((pems / "other.pem").read_text())
+            server.restart()
+
+            async def answers() -> bool:
+                try:
+                    await js.account_info()
+                except (StreamError, ConnectionLostError):
+                    return False
+                return True
+
+            await eventually(answers, 20)
+            with Connection.open(options) as wire:
+                wire.request("$JS.API.INFO", b"")
+
+    assert "the certificates that were read at the start are used" in caplog.text
 
 
 @pytest.mark.parametrize("way", ["scheme", "scheme with credentials", "second of two", "tls option", "token"])

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -139,11 +140,16 @@ class _Tcp(TcpTransport):  # type: ignore[misc, unused-ignore]
 
 
 class BoundedClient(Client):  # type: ignore[misc, unused-ignore]
-    """Client of nats-py that ends within a limit, and takes no answer for one that it is not."""
+    """Client of nats-py that ends within a limit, and takes no answer for one that it is not.
+
+    Attributes:
+        tls_context: makes the context of each connection; None for that of the options.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self._attempt: asyncio.Task[Any] | None = None
+        self.tls_context: Callable[[], ssl.SSLContext] | None = None
 
     async def _connect_to_server(self, server: Any) -> None:
         """Connect like nats-py, but close the socket of an attempt that failed or was stopped."""
@@ -181,6 +187,12 @@ class BoundedClient(Client):  # type: ignore[misc, unused-ignore]
         before, self._attempt = self._attempt, asyncio.current_task()
         await stop(before)
         await super()._attempt_reconnect()
+
+    async def _select_next_server(self) -> None:
+        """Connect like nats-py, with the certificates that files have now."""
+        if self.tls_context is not None:
+            self.options["tls"] = self.tls_context()
+        await super()._select_next_server()
 
     async def _process_pong(self) -> None:
         """Process PONG like nats-py, but accept a PONG whose caller has given up."""

@@ -146,6 +146,8 @@ async def connect(
         **options,
     }
     connection = NatsConnection(error_callback)
+    if isinstance(servers, ConnectionOptions) and servers.tls is not None and "tls" not in options:
+        connection.tls_context = servers.tls.context
     await connection.open(addresses, timeout=connect_timeout, inbox_prefix=inbox_prefix, **settings)
     js = JetStream(connection, where, timeout=timeout, max_pending=max_pending)
     try:

@@ -233,6 +233,7 @@ class _OptionsReader:
             hostname=self.options.get("tlsHostname"),
             insecure=self._flag("tlsInsecure"),
             first=self._flag("tlsFirst"),
+            files=(self.options.get("tlsCa"), self.options.get("tlsCert"), self.options.get("tlsKey")),
         )
 
     def _file(self, option: str) -> str | None:

@@ -6,14 +6,17 @@ A credentials file and an nkey sign the server's nonce; that takes the package `
 from __future__ import annotations
 
 import base64
+import logging
 import re
 import ssl
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from turnout.errors import ConfigError, MissingExtraError, Mistake, StreamError
+
+_log = logging.getLogger(__name__)
 
 _SECTION = re.compile(r"-----BEGIN ([A-Z ]+)-----\s*+(\S++)\s++-++END")
 
@@ -81,7 +84,9 @@ class Credentials:
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """TLS settings of a connection: certificates to check and to present; the value carries PEM texts, not their paths.
+    """TLS settings of a connection: certificates to check and to present, as PEM texts.
+
+    The files that they come from are read again for each connection: a renewed certificate is that of the next one.
 
     Attributes:
         ca: the authorities to trust, and no others; the system's where there are none.
@@ -89,6 +94,8 @@ class Tls:
         hostname: the name that the server's certificate must have, if not the host's.
         insecure: take any certificate.
         first: begin with the handshake, before the server's greeting.
+        files: paths of *ca*, *certificate* and *key*; None for texts without a file. Texts are used where a process
+            cannot read them.
 
     >>> Tls(ca="-----BEGIN CERTIFICATE-----", hostname="nats.example")
     Tls(hostname='nats.example', insecure=False, first=False)
@@ -100,29 +107,51 @@ class Tls:
     hostname: str | None = None
     insecure: bool = False
     first: bool = False
+    files: tuple[str | None, str | None, str | None] = field(default=(None, None, None), repr=False)
 
     def context(self) -> ssl.SSLContext:
         """The context to wrap a socket with.
 
+        Files that do not fit, as while they are replaced, are not used: the texts that were read first are.
+
         Raises:
             ConfigError: when a certificate or a key cannot be used.
         """
-        try:
-            context = ssl.create_default_context(cadata=self.ca)
-            if self.insecure:
-                context.check_hostname = False
-                context.verify_mode = ssl.CERT_NONE
-            if self.certificate is not None:
-                # The ssl module reads a client certificate from a file only; this one is deleted immediately
-                # afterwards.
-                with tempfile.TemporaryDirectory(prefix="turnout-tls-") as folder:
-                    pem = Path(folder) / "client.pem"
-                    pem.touch(mode=0o600)
-                    pem.write_text(f"{self.certificate}\n{self.key or ''}\n", encoding="utf-8")
-                    context.load_cert_chain(pem)
-        except ssl.SSLError as failure:
-            raise ConfigError([Mistake("tls", f"a certificate cannot be used: {failure.reason}")]) from None
-        return context
+        texts = (self.ca, self.certificate, self.key)
+        present = tuple(map(_present, self.files, texts))
+        if present != texts:
+            try:
+                return _context_of(replace(self, ca=present[0], certificate=present[1], key=present[2]))
+            except ConfigError as wrong:
+                _log.warning("%s: the certificates that were read at the start are used", wrong.mistakes[0])
+        return _context_of(self)
+
+
+def _context_of(tls: Tls) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context(cadata=tls.ca)
+        if tls.insecure:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        if tls.certificate is not None:
+            # The ssl module reads a client certificate from a file only; this one is deleted immediately
+            # afterwards.
+            with tempfile.TemporaryDirectory(prefix="turnout-tls-") as folder:
+                pem = Path(folder) / "client.pem"
+                pem.touch(mode=0o600)
+                pem.write_text(f"{tls.certificate}\n{tls.key or ''}\n", encoding="utf-8")
+                context.load_cert_chain(pem)
+    except ssl.SSLError as failure:
+        raise ConfigError([Mistake("tls", f"a certificate cannot be used: {failure.reason}")]) from None
+    return context
+
+
+def _present(file: str | None, text: str | None) -> str | None:
+    """Return the text that a file has now, or *text* if it cannot be read."""
+    try:
+        return text if file is None else Path(file).expanduser().read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return text
 
 
 def begins_tls(greeting: Mapping[str, object], *, requested: bool, server: object) -> bool:
