@@ -3,10 +3,16 @@ from __future__ import annotations
 import gzip
 import json
 import socket
+import ssl
 import threading
 from base64 import b64encode
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import count
+from pathlib import Path
+from typing import cast
 
 import pytest
+from tests.certificates import make_certificates
 from tests.codecs.schema_registry.karapace_stand_in import KarapaceStandIn
 from tests.codecs.schema_registry.stand_in import StandIn, running_registry
 from tests.http_servers import server_of
@@ -31,6 +37,56 @@ def client(registry: StandIn, **options: object) -> SchemaRegistry:
     made = SchemaRegistry(RegistryOptions.read({"url": registry.url, "retries": 0, "timeout": 5, **options}))
     registry.clients.append(made)
     return made
+
+
+def test_a_renewed_certificate_is_shown_to_the_registry(tmp_path: Path) -> None:
+    """Without a new client: the next request shows what is in the files then; a half of a file is not used."""
+    make_certificates(tmp_path)
+    seen: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            peer = cast("ssl.SSLSocket", self.connection).getpeercert() or {}
+            seen.append(str(dict(pair[0] for pair in peer["subject"])["commonName"]))  # type: ignore[arg-type]
+            body = json.dumps({"schema": record("a")}).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    def put(name: str) -> None:
+        for kind in ("pem", "key"):
+            (tmp_path / f"own.{kind}").write_text((tmp_path / f"{name}.{kind}").read_text())
+
+    both = ((tmp_path / f"{authority}.pem").read_text() for authority in ("ca", "other"))
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cadata="".join(both))
+    context.load_cert_chain(tmp_path / "server.pem", tmp_path / "server.key")
+    context.verify_mode = ssl.CERT_REQUIRED
+    put("client")
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        files = {"ca": "ca.pem", "certificate": "own.pem", "key": "own.key"}
+        tls = {name: str(tmp_path / file) for name, file in files.items()}
+        url = f"https://localhost:{server.server_port}"
+        registry = SchemaRegistry(RegistryOptions.read({"url": url, "retries": 0, "timeout": 5, "tls": tls}))
+        registry.by_id(1)
+        (tmp_path / "own.pem").write_text("half a")
+        ids = count(2)
+        registry.by_id(next(ids))
+        put("stranger")
+        while seen[-1] == "client":
+            registry.by_id(next(ids))
+        registry.close()
+        server.shutdown()
+        thread.join()
+
+    assert set(seen[:-1]) == {"client"}
+    assert seen[-1] == "stranger"
 
 
 @pytest.mark.parametrize("behaviour", ["drip", "drip-head", "endless", "endless-chunks", "long"])

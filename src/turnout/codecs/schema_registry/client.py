@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import deque
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from turnout.base.caches import LruCache
-from turnout.base.files import check_file
+from turnout.base.files import FileChanges, check_file
 from turnout.base.http_exchange import AnswerTooLargeError, exchange
 from turnout.codecs.schema_registry.options import RegistryOptions
 from turnout.errors import ConnectionLostError, MissingExtraError, RecordError, TurnoutError, shortened
@@ -24,6 +25,8 @@ from turnout.secrets import masked_url
 if TYPE_CHECKING:
     from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 
+
+_log = logging.getLogger(__name__)
 
 _PATH: Final = "_health"
 
@@ -151,6 +154,9 @@ class SchemaRegistry:
         self.options = options
         # The import of Confluent's client takes longer than the check of a route. It alone can read certificates.
         self._opened = _client_of(options) if options.ca or options.certificate else None
+        self._files = FileChanges(
+            Path(file) for file in (options.ca, options.certificate, options.key) if file is not None
+        )
         self._lock = threading.Lock()
         self._fetching: dict[tuple[object, ...], Future[SchemaText]] = {}
         self._found = LruCache[tuple[object, ...], SchemaText](options.cache)
@@ -173,10 +179,15 @@ class SchemaRegistry:
 
     @property
     def _client(self) -> SchemaRegistryClient:
-        """Confluent's client, made for the first request."""
+        """Confluent's client, made for the first request, and anew when a file of certificates has changed."""
         with self._lock:
             if self._opened is None:
                 self._opened = _client_of(self.options)
+            elif self._files.found():
+                try:
+                    self._opened = _client_of(self.options)
+                except (OSError, ValueError) as problem:
+                    _log.warning("the certificates for the registry cannot be used, the former ones are: %s", problem)
             return self._opened
 
     def by_id(self, schema_id: int) -> SchemaText:
