@@ -12,6 +12,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
@@ -111,7 +112,9 @@ def _run(loaded: Route, *, once: bool, master: str, checkpoint: str | None, spar
             fill_cache(lambda: display.waits_for(StartupStep.LOOPS))
         display.waits_for(StartupStep.SESSION)
         ready = None if once else partial(tell, f"route {loaded.name} is ready")
-        with stop_on_signals(display.says_stopping) as stop, route_session(loaded, master=master, log=log) as spark:
+        # The session depends on where the checkpoint is.
+        placed = loaded if checkpoint is None else replace(loaded, checkpoint=checkpoint)
+        with stop_on_signals(display.says_stopping) as stop, route_session(placed, master=master, log=log) as spark:
             result = run_route(
                 loaded,
                 spark,

@@ -166,7 +166,8 @@ class OidcSignIn:
         with self._exchange():
             provider = self._described()
         until = int(self._clock()) + _SIGN_IN_SECONDS
-        pending = _Pending(*(secrets.token_urlsafe(32) for _ in range(3)), target, until)
+        state, nonce, verifier = (secrets.token_urlsafe(32) for _ in range(3))
+        pending = _Pending(state, nonce, verifier, target, until)
         challenge = urlsafe_b64encode(hashlib.sha256(pending.verifier.encode()).digest()).rstrip(b"=").decode()
         query = {
             "response_type": "code",

@@ -123,7 +123,7 @@ def test_roles_are_rights(browser: httpx2.Client, at: Provider) -> None:
 
 
 def _unsigned(claims: dict[str, Any]) -> str:
-    return jwt.encode(claims, None, "none", {"kid": "k1"})
+    return jwt.encode(claims, "", "none", {"kid": "k1"})
 
 
 def _by_a_secret(claims: dict[str, Any]) -> str:

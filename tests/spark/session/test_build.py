@@ -210,6 +210,21 @@ def test_a_source_that_cannot_wait_is_asked_ten_times_a_second(source: str, more
     assert asking_less(_route(source, more)).get(DELAY) == delay
 
 
+@pytest.mark.parametrize(("checkpoint", "is_here"), [("", True), ("file:///c", True), ("s3a://bucket/c", False)])
+def test_a_low_latency_keeps_its_hands_off_remote_file_systems(checkpoint: str, is_here: bool) -> None:
+    """S3's client casts Hadoop's local file system to its own class, and a rename there is a copy."""
+    more = f"checkpoint: {checkpoint}\n" if checkpoint else ""
+    route = Route.parse(
+        'name: r\nsource: {format: nats, servers: "nats://127.0.0.1", stream: S}\n'
+        f'sink: {{format: nats, servers: "nats://127.0.0.1"}}\ntrigger: {{latency: low}}\n{more}'
+    )
+    properties = needed_properties(route)
+
+    assert ("spark.hadoop.fs.file.impl" in properties) is is_here
+    assert ("spark.sql.streaming.checkpointFileManagerClass" in properties) is is_here
+    assert properties["spark.python.unix.domain.socket.enabled"] == "true"
+
+
 def test_each_route_of_a_server_has_its_own_pause(spark: SparkSession) -> None:
     """The setting in the route's file has precedence."""
     usual = session_for(spark, _route(NATS)).conf.get(DELAY)

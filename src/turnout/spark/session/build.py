@@ -26,6 +26,7 @@ from pyspark.sql import SparkSession
 from turnout.base.files import append_privately, lasting_folder, private_folder, replace_file
 from turnout.errors import RunError
 from turnout.routes import Route
+from turnout.runtime.checkpoint import local_folder
 from turnout.runtime.java import Java, counts_jars_twice, run_error, use_java
 from turnout.spark.endpoints import SparkEndpoint, endpoint_of, open_tasks, reads_splits
 from turnout.spark.session.daemon import ROUTES_ONLY
@@ -42,6 +43,12 @@ from turnout.spark.session.jvm import (
 )
 
 _LOCAL: Final = re.compile(r"local(?:\[(\d+|\*)(, *\d+)?\])?")
+
+_OF_LOCAL_CHECKPOINTS: Final = (
+    "spark.sql.streaming.checkpointFileManagerClass",
+    "spark.hadoop.fs.file.impl",
+)
+"""Properties of `low_latency_session` for checkpoints on this machine."""
 
 _POLL_WAIT_CONF: Final = {"pollWait": "1"}
 
@@ -130,6 +137,10 @@ def needed_properties(route: Route) -> dict[str, str]:
         needed |= endpoint.needs({**route.spark, **needed})
     if route.trigger.latency == "low":
         needed.update(low_latency_session())
+        if route.checkpoint and local_folder(route.checkpoint) is None:
+            # An object store renames by copies, and its client needs Hadoop's own local file system for buffers.
+            for name in _OF_LOCAL_CHECKPOINTS:
+                del needed[name]
     return needed
 
 
