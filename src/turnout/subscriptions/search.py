@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -97,18 +95,12 @@ class Search:
             raise SubscriptionInvalidError(f"leaf: {problem}") from problem
         return None if isinstance(condition, Group) else _positive(condition)
 
-    @cached_property
-    def _destinations(self) -> re.Pattern[str]:
-        # The other signs of a glob are usual in addresses: only the star means something.
-        escaped = (self.destination or "").replace("[", "[[]").replace("?", "[?]")
-        return re.compile(fnmatch.translate(escaped))
-
     def finds(self, one: Subscription) -> bool:
         """Return True if the subscription has all parts."""
         return (
             (self.enabled is None or one.enabled is self.enabled)
             and self.metadata.items() <= one.metadata.items()
-            and (self.destination is None or any(map(self._destinations.match, one.destinations)))
+            and (self.destination is None or any(_is_like(self.destination, to) for to in one.destinations))
             and (self.text is None or self._has_text(self.text.casefold(), one))
             and self._finds_leaf(one.condition)
         )
@@ -135,6 +127,25 @@ class Search:
         return self.pattern is None or (
             isinstance(leaf, Kiwi) and (leaf.pattern, leaf.partial) == (self.pattern, self.partial)
         )
+
+
+def _is_like(pattern: str, text: str) -> bool:
+    """Return True if a text is like a pattern in which ``*`` stands for any text; each piece is found once.
+
+    >>> [_is_like("a*b*", text) for text in ("ab", "a-b-c", "b", "ba")], _is_like("a*a", "a")
+    ([True, True, False, False], False)
+    """
+    first, *rest = pattern.split("*")
+    if not rest or not text.startswith(first):
+        return text == pattern
+    *between, last = rest
+    position = len(first)
+    for piece in between:
+        found = text.find(piece, position)
+        if found < 0:
+            return False
+        position = found + len(piece)
+    return len(text) - position >= len(last) and text.endswith(last)
 
 
 def _positive(leaf: Leaf) -> Leaf:
