@@ -10,7 +10,7 @@ from typing import Any
 __all__ = ["with_examples"]
 
 _VECTORS = Path(__file__).parent / "vectors" / "connect"
-_SECTION = re.compile(r"^### (\w+).*?(?=^##|\Z)", re.MULTILINE | re.DOTALL)
+_SECTION = re.compile(r"^###? (\w+).*?(?=^##|\Z)", re.MULTILINE | re.DOTALL)
 _PARTS = ("topic", "key", "value", "headers", "timestamp")
 _CHOSEN: dict[str, tuple[str, ...]] = {
     "Cast": ("spec tolerates spaces and upper case",),

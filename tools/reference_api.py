@@ -123,8 +123,8 @@ def rest_reference() -> str:
             tag = operation.get("tags", ["other"])[0]
             groups.setdefault(tag, []).extend(_operation(method, path, operation))
     head = (
-        "# REST\n\nWhat [`turnout serve`](../server.md#rest) answers. The server itself gives the same with every field"
-        " of requests and answers: `/v1/openapi.json` for programs, `/v1/docs` for people.\n"
+        "# REST\n\nWhat [`turnout serve`](../server-api.md#rest) answers. The server itself gives the same with every"
+        " field of requests and answers: `/v1/openapi.json` for programs, `/v1/docs` for people.\n"
     )
     return head + "".join(f"\n## {tag}\n\n{_TABLE}{''.join(rows)}" for tag, rows in groups.items())
 

@@ -14,7 +14,7 @@ __all__ = ["NAMES", "metrics_reference"]
 
 _HEAD = """# Metrics
 
-What `turnout serve` tells Prometheus at `/metrics`, and pushes over [OTLP](../server.md#metrics-and-health) under the
+What `turnout serve` tells Prometheus at `/metrics`, and pushes over [OTLP](../monitoring.md) under the
 same names.
 A counter begins at 0 with the process; a route that is removed takes its series with it, and one that is changed or
 restarted goes on counting. A histogram is three series: `_bucket` (with `le`), `_sum` and `_count`.

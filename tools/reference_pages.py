@@ -21,11 +21,9 @@ from tools.reference_formats import HEAD as FORMATS_HEAD
 from tools.reference_formats import table as formats_table
 from tools.reference_metrics import metrics_reference
 from tools.reference_route import reference as route_reference
-from tools.reference_transforms import reference as transforms_reference
+from tools.reference_transforms import debezium_transforms, kafka_transforms, more_transforms, predicates
 
 _ROOMS = re.compile(r"(?<=^```mermaid\n)(?:flowchart TD\n.*?)?(?=^```$)", re.MULTILINE | re.DOTALL)
-_TRANSFORMS = re.compile(r"^## Transforms\n.*", re.MULTILINE | re.DOTALL)
-
 _FORMATS = re.compile(rf"^{re.escape(FORMATS_HEAD)}\n(?:\|.*\n)*", re.MULTILINE)
 
 
@@ -59,9 +57,8 @@ def _with_rooms(page: str) -> str:
     return _ROOMS.sub(lambda _: picture(), page, count=1)
 
 
-def _with_transforms(page: str) -> str:
-    page = _FORMATS.sub(lambda _: formats_table(), page, count=1)
-    return _TRANSFORMS.sub(lambda _: with_examples(transforms_reference()), page)
+def _with_formats(page: str) -> str:
+    return _FORMATS.sub(lambda _: formats_table(), page, count=1)
 
 
 PAGES = (
@@ -72,12 +69,23 @@ PAGES = (
     Generated("reference/rest.md", lambda _: rest_reference()),
     Generated("reference/grpc.md", lambda _: grpc_reference()),
     Generated("reference/metrics.md", lambda _: metrics_reference()),
-    Generated("transforms.md", _with_transforms),
+    Generated("reference/transforms.md", lambda _: with_examples(kafka_transforms())),
+    Generated("reference/debezium-transforms.md", lambda _: with_examples(debezium_transforms())),
+    Generated("reference/more-transforms.md", lambda _: with_examples(more_transforms())),
+    Generated("reference/predicates.md", lambda _: with_examples(predicates())),
+    Generated("codecs.md", _with_formats),
     Generated("architecture.md", _with_rooms),
-    Generated("encodings.md", with_pairs),
+    Generated("conversion.md", with_pairs),
     *(
         Generated(page, with_figures)
-        for page in ("../README.md", "performance.md", "sizing.md", "cluster.md", "scale-out.md", "nats.md")
+        for page in (
+            "../README.md",
+            *sorted(path.name for path in DOCS.glob("performance*.md")),
+            "sizing.md",
+            "cluster.md",
+            "scale-out.md",
+            "nats-latency.md",
+        )
     ),
 )
 

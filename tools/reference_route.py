@@ -29,8 +29,8 @@ _ANYWHERE = frozenset({"transforms", "mappings"})
 """Keys that their own packages check: the model takes any block for them."""
 
 _ELSEWHERE = {
-    "key": "how keys are [read and written](../transforms.md#codecs)",
-    "value": "how values are [read and written](../transforms.md#codecs)",
+    "key": "how keys are [read and written](../codecs.md)",
+    "value": "how values are [read and written](../codecs.md)",
     "transforms": "Kafka Connect's [transforms](../transforms.md)",
     "mappings": "nats-server's [mappings](../subjects.md#mappings)",
 }

@@ -10,7 +10,8 @@ import pytest
 ROOT = Path(__file__).parents[2]
 SOURCES = ROOT / "src" / "turnout"
 PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-THINGS = re.findall(r"^\| ([^|]+) \| `([\w/]+\.py)` \|$", PAGE, re.MULTILINE)
+MODULES = (ROOT / "docs" / "modules.md").read_text(encoding="utf-8")
+THINGS = re.findall(r"^\| ([^|]+) \| `([\w/]+\.py)` \|$", MODULES, re.MULTILINE)
 
 
 def words(text: str) -> set[str]:
@@ -18,7 +19,7 @@ def words(text: str) -> set[str]:
     return {re.sub(r"(ing|ed|es|s|e)$", "", word) for word in re.findall(r"[a-z]{2,}", text.lower().replace("_", " "))}
 
 
-@pytest.mark.parametrize("path", sorted(set(re.findall(r"`([\w/]+\.py)`", PAGE))))
+@pytest.mark.parametrize("path", sorted(set(re.findall(r"`([\w/]+\.py)`", PAGE + MODULES))))
 def test_each_module_exists(path: str) -> None:
     """Below the package, wherever on the page it is named."""
     assert (SOURCES / path).is_file()

@@ -44,3 +44,25 @@ def test_every_link_leads_to_a_file_and_a_heading(page: Path) -> None:
 def test_links_are_seen() -> None:
     """A pattern that finds none would let every page pass."""
     assert sum(len(list(links(page))) for page in PAGES) > 50
+
+
+_MOVED = re.compile(r'<a id="([^"]+)"></a>')
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if "## Further pages" in page.read_text("utf-8")], ids=str)
+def test_anchors_that_have_moved_lead_on(page: Path) -> None:
+    """A link to a section that has moved to another page reaches the line with that page, under the former name."""
+    lines = page.read_text(encoding="utf-8").partition("## Further pages")[2].strip().splitlines()
+    names = [name for line in lines for name in _MOVED.findall(line)]
+
+    assert names
+    assert len(set(names)) == len(names)
+    assert not set(names) & anchors(page)
+    assert all(len(_LINK.findall(line)) == 1 for line in lines)
+
+
+def test_no_page_is_long() -> None:
+    """A page has at most 2,500 words, so that a reader finds the place; generated lists may be longer."""
+    words = {page.name: len(page.read_text("utf-8").split()) for page in (ROOT / "docs").glob("*.md")}
+
+    assert {name: count for name, count in words.items() if count > 2_500} == {}

@@ -11,7 +11,7 @@ from turnout.engine.counts import COUNTS, OUTCOMES, Counts, numbers_of_outcomes
 from turnout.engine.flow import Flow
 from turnout.engine.outcome import Outcome
 
-ROUTES_PAGE = Path(__file__).parents[2] / "docs" / "routes.md"
+ROUTES_PAGE = Path(__file__).parents[2] / "docs" / "outcomes.md"
 
 
 def outcomes(*labels: str) -> np.ndarray[tuple[int], np.dtype[np.int8]]:
@@ -39,7 +39,7 @@ def test_each_outcome_is_a_count() -> None:
 
 
 def test_the_table_in_the_docs_is_that_of_the_declarations() -> None:
-    """Copy the expected lines into docs/routes.md if they differ."""
+    """Copy the expected lines into docs/outcomes.md if they differ."""
     expected = "".join(f"| `{name}` | {info.unit} {info.meaning} |\n" for name, info in COUNTS.items())
 
     assert expected in ROUTES_PAGE.read_text(encoding="utf-8")

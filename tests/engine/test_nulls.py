@@ -78,8 +78,8 @@ def table(folder: Path) -> list[str]:
 
 
 def test_the_page_has_the_table_of_formats(folder: Path) -> None:
-    """Each format's reading of a null, of no bytes, and of an empty payload is in docs/encodings.md as it is."""
-    page = (Path(__file__).parents[2] / "docs" / "encodings.md").read_text(encoding="utf-8")
+    """Each format's reading of a null, of no bytes, and of an empty payload is in docs/nulls.md as it is."""
+    page = (Path(__file__).parents[2] / "docs" / "nulls.md").read_text(encoding="utf-8")
     section = page.partition("## Null, empty and absent")[2].partition("\n## ")[0]
     found = [line for line in section.splitlines() if re.match(r"\| `", line) and line.count("|") == 6]
 

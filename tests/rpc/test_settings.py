@@ -54,7 +54,7 @@ def test_every_variable_is_documented():
     """Each option's variable and text are in the page about the service."""
     from pathlib import Path
 
-    page = (Path(__file__).parents[2] / "docs" / "subscriptions.md").read_text("utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "subscriptions-service.md").read_text("utf-8")
     for option in OPTIONS:
         assert f"| `{option.variable}` | {option.doc} |" in page
 

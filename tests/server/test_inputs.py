@@ -553,7 +553,7 @@ def test_message_larger_than_the_server_takes(bench: Bench, nats_server: NatsSer
 
 def test_documented_settings(tmp_path: Path) -> None:
     """The page's settings are valid."""
-    block = next(block for block in blocks("webhooks.md", "yaml") if block.text.startswith("inputs:"))
+    block = next(block for block in blocks("http-source.md", "yaml") if block.text.startswith("inputs:"))
     file = tmp_path / "turnout.yaml"
     file.write_text(block.text)
     variables = {"SHOP_SECRET": "whsec_of_an_endpoint", "SENSORS_TOKEN": TOKEN}

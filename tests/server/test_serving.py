@@ -334,7 +334,7 @@ def test_requests_of_the_page_with_curl(tmp_path: Path) -> None:
     folder = tmp_path / "routes"
     folder.mkdir()
     (folder / "orders.yaml").write_text(route_text("orders"))
-    block = next(block for block in blocks("server.md", "sh") if "curl" in block.text)
+    block = next(block for block in blocks("server-api.md", "sh") if "curl" in block.text)
     commands = block.text.replace("\\\n", " ").strip().splitlines()
     with serving(folder, store="memory://", grpc={"listen": "127.0.0.1:0"}) as server:
         wait_for(lambda: server.routes.entry("orders").status.phase is Phase.RUNNING)

@@ -11,6 +11,7 @@ from tests.documentation import blocks
 from turnout.cli.app import build_app
 
 PAGE = "subscriptions.md"
+PAGES = (PAGE, "stores.md", "subscriptions-service.md", "analysis.md")
 
 
 @pytest.fixture(autouse=True)
@@ -19,7 +20,7 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.delenv("DB_URI", raising=False)
 
 
-@pytest.mark.parametrize("example", blocks(PAGE, "python"), ids=str)
+@pytest.mark.parametrize("example", [block for page in PAGES for block in blocks(page, "python")], ids=str)
 def test_example(example):
     """The comment after each print is its output."""
     assert example.told
@@ -44,9 +45,9 @@ def test_session():
 
 def test_analysis(tmp_path):
     """The subscriptions of the page are analysed as it says."""
-    (lines,) = blocks(PAGE, "jsonl")
+    (lines,) = blocks("analysis.md", "jsonl")
     (tmp_path / "airport.jsonl").write_text(lines.text, encoding="utf-8")
-    for part in blocks(PAGE, "console")[1].text.split("$ ")[1:]:
+    for part in blocks("analysis.md", "console")[0].text.split("$ ")[1:]:
         command, _, printed = part.partition("\n")
 
         assert CliRunner().invoke(build_app(), shlex.split(command)[1:]).output == printed

@@ -105,5 +105,5 @@ def _url(kind: str) -> Iterator[str]:
         return
     url = os.environ.get(URL)
     if not url:
-        pytest.skip(f"{URL} is not set: it names a registry server that runs, see docs/encodings.md")
+        pytest.skip(f"{URL} is not set: it names a registry server that runs, see docs/encodings-tests.md")
     yield url
