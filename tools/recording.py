@@ -72,7 +72,7 @@ def recorded() -> list[Scene]:
     (run,) = (command for command in told if command.startswith("turnout run"))
     edits = [command for command in told if command.startswith("diff ")]
     return [
-        Scene("Somebody renames a field", [*_session(edits[0], told), *_session(check, told)], 12),
+        Scene("A field gets another name", [*_session(edits[0], told), *_session(check, told)], 12),
         Scene("What would change, over the records of the stream?", _session(first, told), 15),
         Scene("Why?", _session(why, told), 12),
         Scene("Mended: nothing is lost", [*_session(edits[1], told), *_session(second, told)[:6]], 11),
