@@ -156,8 +156,10 @@ POST /v1/subscriptions
 POST /v1/subscriptions/conditions/validate
 POST /v1/subscriptions/create-many
 POST /v1/subscriptions/delete-many
+POST /v1/subscriptions/edit-many
 POST /v1/subscriptions/import
 POST /v1/subscriptions/match
+POST /v1/subscriptions/replace
 DELETE /v1/subscriptions/{id:subscription}
 GET /v1/subscriptions/{id:subscription}
 GET /v1/subscriptions/{id:path}/history
