@@ -146,7 +146,7 @@ def test_every_pod_is_locked_in(objects, name) -> None:
             "allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]},
         }  # fmt: skip
         assert "/tmp" in {mount["mountPath"] for mount in container["volumeMounts"]}
-        needs_token = name in ("spark", "own-user") and container.get("args", [""])[0] == "serve"
+        needs_token = name in ("spark", "own-user", "standby") and container.get("args", [""])[0] == "serve"
         assert pod["automountServiceAccountToken"] is needs_token
 
 
@@ -162,7 +162,8 @@ def test_its_settings_are_settings_of_turnout(objects, tmp_path, name) -> None:
 
     config = ServerConfig.load(tmp_path / "turnout.yaml", {})
 
-    assert str(config.checkpoints).startswith("/var/lib/turnout/")
+    folder = config.checkpoints if config.ha is None else config.ha.folder
+    assert str(folder).startswith("/var/lib/turnout")
     assert config.address.port == 8090
 
 
@@ -174,6 +175,28 @@ def test_a_server_in_the_clear_is_asked_for(render) -> None:
     assert "server.tls.existingSecret" in without.stderr
     assert "server.tokens.existingSecret" in without_tokens.stderr
     assert (without.returncode, without_tokens.returncode) == (1, 1)
+
+
+def test_two_servers_share_a_volume_and_a_lease(render, objects) -> None:
+    """Each pod is reached by its own name; the lease is the only object that they may write."""
+    refused = render("insecure", "--set", "server.replicas=2")
+    assert "server.ha.lease and server.ha.existingClaim" in refused.stderr
+    manifests = objects("standby")
+    server = of_kind(manifests, "StatefulSet")["spec"]
+    container = server["template"]["spec"]["containers"][0]
+
+    assert (server["replicas"], server["podManagementPolicy"]) == (2, "Parallel")
+    assert container["args"][-1] == "https://$(POD_NAME).switch-turnout-driver.routing.svc:8090"
+    assert container["env"][0]["name"] == "POD_NAME"
+    assert settings(manifests)["ha"] == {
+        "lease": "kubernetes", "folder": "/var/lib/turnout-shared", "name": "switch-turnout", "seconds": 5,
+        "ca": "/etc/turnout/tls/ca.crt",
+    }  # fmt: skip
+    rules = of_kind(manifests, "Role", "-lease")["rules"]
+    assert [(rule["resources"], rule["verbs"]) for rule in rules] == [
+        (["leases"], ["create"]),
+        (["leases"], ["get", "update"]),
+    ]
 
 
 def test_subscriptions_need_a_shared_store(render) -> None:

@@ -59,6 +59,10 @@ class FakeRunner:
         self._active: set[str] = set()
         self._lock = threading.Lock()
 
+    def guard(self, remaining: Callable[[], float]) -> None:
+        """Remember what is left of the lease."""
+        self.remaining = remaining
+
     def mistakes(self, route: Route) -> list[Mistake]:
         return [Mistake("spark", self.refused[route.name])] if route.name in self.refused else []
 

@@ -183,6 +183,22 @@ def tap(
                 return
 
 
+def leader(context: typer.Context, as_json: AsJson = False) -> None:
+    """Print which of several servers leads."""
+    _tell_leader(context.obj().call("GET", "/v1/leader"), as_json=as_json)
+
+
+def hand_over(context: typer.Context, as_json: AsJson = False) -> None:
+    """Have the leader end after its current micro-batches, so that a standby leads at once."""
+    _tell_leader(context.obj().call("POST", "/v1/leader/hand-over"), as_json=as_json)
+
+
+def _tell_leader(leader: JsonObject, *, as_json: bool) -> None:
+    seconds = f"{leader['remaining_seconds']:.1f} of {leader['lease_seconds']:g} s left"
+    lines = [f"{leader['holder']}  term {leader['term']}  {leader['url']}  {seconds}"]
+    typer.echo(json_text(leader) if as_json else printable_lines(lines))
+
+
 def show(context: typer.Context, route: Route, as_json: AsJson = False) -> None:
     """Print a route with its file, its outcomes, mistakes and started versions."""
     client = context.obj()
@@ -333,8 +349,9 @@ def _tapped(record: JsonObject) -> Iterator[str]:
 ctl = typer.Typer(help="List, watch and control the routes of a running server.", no_args_is_help=True)
 ctl.callback()(_options)
 ctl.command("list")(list_)
-for command in (show, pause, resume, restart, offsets, tap, letters, webhooks, logs):
+for command in (show, pause, resume, restart, offsets, tap, letters, webhooks, logs, leader):
     ctl.command(command.__name__)(command)
+ctl.command("hand-over")(hand_over)
 
 
 TOKEN = "TURNOUT_TOKEN"  # noqa: S105 - the name of the variable

@@ -55,6 +55,14 @@ def serve(
         str | None, typer.Option(help="NAME[,NAME]: variables that route texts from callers may name. [none]")
     ] = None,
     insecure: Annotated[bool, typer.Option(help="Serve other machines without TLS or tokens.")] = False,
+    ha: Annotated[
+        str | None,
+        typer.Option(help="Lease of several servers, of which one leads: nats://…, postgres://… or kubernetes."),
+    ] = None,
+    ha_folder: Annotated[
+        Path | None, typer.Option(help="Folder that all these servers reach, for all that outlives a leader.")
+    ] = None,
+    ha_url: Annotated[str | None, typer.Option(help="Where the others reach this server. [its address]")] = None,
     log_format: LogFormat = None,
     log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error. [LOG_LEVEL]")] = None,
 ) -> None:
@@ -71,12 +79,15 @@ def serve(
         tokens=tokens,
         route_variables=None if route_variables is None else listed(route_variables),
         insecure=insecure or None,
+        ha={name: value for name, value in (("lease", ha), ("folder", ha_folder), ("url", ha_url)) if value},
         log_format=log_format,
         log_level=log_level,
     )
 
 
-def _serve(paths: list[Path], config_file: Path | None, timeout: float | None, **flags: object) -> None:
+def _serve(
+    paths: list[Path], config_file: Path | None, timeout: float | None, *, ha: dict[str, object], **flags: object
+) -> None:
     missing = [path for path in paths if not path.exists()]
     if missing:
         raise ConfigError([Mistake(str(path), "there is no such folder or file") for path in missing])
@@ -95,7 +106,7 @@ def _serve(paths: list[Path], config_file: Path | None, timeout: float | None, *
 
     block_pandas_import()
     file = config_file or _config_in(paths[0])
-    config = ServerConfig.load(file, os.environ, **flags)
+    config = ServerConfig.load(file, os.environ, ha=ha or None, **flags)
     if config.store is not None:
         config = config.model_copy(update={"store": store_url_of(config.store, timeout)})
     secret_keys(os.environ)

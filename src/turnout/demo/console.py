@@ -128,6 +128,9 @@ class _Watched:
     def mistakes(self, route: Route) -> list[Mistake]:
         return self._runner.mistakes(route)
 
+    def guard(self, remaining: Callable[[], float]) -> None:
+        self._runner.guard(remaining)
+
     def run(self, route: Route, *, stop: threading.Event, on_progress: Callable[[Progress], None]) -> RunResult:
         def both(progress: Progress) -> None:
             if not self.ended.is_set():

@@ -282,7 +282,7 @@ class _Server(ThreadingHTTPServer):
     request_queue_size = 1_024
 
 
-class _DriverServer(Background):
+class DriverServer(Background):
     """Server that listens while it is entered, on a thread of its own."""
 
     def __init__(self, name: str, server: socketserver.BaseServer) -> None:
@@ -297,7 +297,7 @@ class _DriverServer(Background):
         self.join()
 
 
-class IndexServer(_DriverServer):
+class IndexServer(DriverServer):
     """Serves five paths to clients that have the token.
 
     ``/TOKEN/newest`` and ``/TOKEN/usable/REVISION`` give the number of a revision, ``/TOKEN/filters/REVISION`` the
@@ -399,7 +399,7 @@ _PAUSE_SECONDS: Final = 0.05
 """Seconds between two checks of the subscriptions, and of a request to stop."""
 
 
-class OpenSplitServer(_DriverServer):
+class OpenSplitServer(DriverServer):
     """Serves a run's ledger to its source and its tasks, which have the token.
 
     Args:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeAlias
@@ -136,6 +136,9 @@ _KEPT_BACK: Final = 16
 class SinkPublisher(Protocol):
     """Publisher of one sink."""
 
+    def guard(self, check: Callable[[], None]) -> None:
+        """Call *check* before each write from now on, also before messages are sent again; it raises to refuse one."""
+
     def send(self, messages: Messages | ListedMessages, refuse: Refuse) -> None:
         """Send messages; *refuse* is called, now or later, for those that will never be stored."""
 
@@ -162,9 +165,16 @@ class Publishers:
     Args:
         sinks: how to publish to each of the route's sinks.
         slot: slot of the task, for transactions; None without micro-batches, which have none.
+        check: raises where nothing may be written any more; called before each write.
     """
 
-    def __init__(self, sinks: tuple[PublishingOptions | None, ...], slot: Slot | None = None) -> None:
+    def __init__(
+        self,
+        sinks: tuple[PublishingOptions | None, ...],
+        slot: Slot | None = None,
+        check: Callable[[], None] | None = None,
+    ) -> None:
+        self._check = check
         self._sinks = sinks if slot is not None else tuple(map(_without_transactions, sinks))
         self._slot = slot
         self._open: dict[int, SinkPublisher] = {}
@@ -403,6 +413,8 @@ class Publishers:
             assert options is not None, "messages for a sink that the stage does not deliver to are rows"
             publisher = self._open[sink] = options.publisher(self._slot)
             self._connections.callback(publisher.close)
+            if self._check is not None:
+                publisher.guard(self._check)
         return publisher
 
 

@@ -351,6 +351,28 @@ class RetentionPart(Part):
     events: int = Field(default=10_000, ge=100)
 
 
+class HaPart(Part):
+    """Several servers with the same routes, of which one leads and the others stand by.
+
+    Attributes:
+        lease: store of the leader's lease: ``nats://…``, ``postgres://…`` or ``kubernetes``.
+        options: further options of a connection to NATS, as of an endpoint: ``credentials``, ``tlsCa`` …
+        folder: folder that all servers reach under the same path, for all that outlives a leader.
+        name: name of the lease: servers with the same one take turns.
+        url: where this server answers, as the others reach it; the address that it listens on if not given.
+        seconds: length of the lease: as long, and a little more, nobody leads after a leader has died.
+        ca: authority of the servers' certificates (PEM), where the system does not know it.
+    """
+
+    lease: str
+    folder: Path
+    options: dict[str, str] = Field(default_factory=dict)
+    name: str = "turnout"
+    url: str | None = None
+    seconds: Seconds = Field(default=5.0, ge=1, le=300)
+    ca: Path | None = None
+
+
 class LimitsPart(Part):
     """Limits of HTTP clients, so that slow and numerous ones do not take what others need.
 
@@ -403,6 +425,7 @@ class ServerConfig(Part):
         state: the folder of what outlives the process; ``.turnout/server`` beside the routes if not given.
         checkpoints: the folder of the progress of routes that name none; ``.turnout`` beside each file if not given.
         interval: time between two scans of the routes' folder.
+        ha: several servers of which one leads; a single one if not given. Progress and state are then in its folder.
     """
 
     name: Annotated[str, Field(max_length=80)] = ""
@@ -426,6 +449,7 @@ class ServerConfig(Part):
     health: HealthPart = Field(default_factory=HealthPart)
     ready_routes: tuple[str, ...] = ()
     interval: Seconds = 1.0
+    ha: HaPart | None = None
     log_format: Literal["text", "json"] = "text"
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
@@ -440,6 +464,12 @@ class ServerConfig(Part):
     def grpc_address(self) -> HostPort:
         """Address of the subscriptions service."""
         return HostPort(self.grpc.listen)
+
+    @model_validator(mode="after")
+    def _has_one_place(self) -> Self:
+        if self.ha is not None and (self.state is not None or self.checkpoints is not None):
+            raise ValueError("ha: state and checkpoints are in the folder of ha; remove these settings")
+        return self
 
     def jwt_settings(self) -> JwtSettings | None:
         """Return the issuer of tokens; None without one."""
@@ -476,7 +506,11 @@ class ServerConfig(Part):
             if file and part in document:
                 document[part] = _filled(part, document[part], environment, file.parent)
         document |= _from_environment(document, environment)
-        document |= {to_camel(name): value for name, value in flags.items() if value is not None}
+        given = {to_camel(name): value for name, value in flags.items() if value is not None}
+        of_file, of_flags = document.get("ha"), given.get("ha")
+        if isinstance(of_file, dict) and isinstance(of_flags, dict):
+            given["ha"] = of_file | of_flags
+        document |= given
         try:
             return cls.model_validate(document)
         except ValidationError as failure:
@@ -491,6 +525,8 @@ _PATHS = (
     ("tls", "key"),
     ("tls", "clientCa"),
     ("spark", "log"),
+    ("ha", "folder"),
+    ("ha", "ca"),
 )
 
 
@@ -573,7 +609,7 @@ def _names_in(path: list[str | int]) -> list[str]:
     model: type[Part] = ServerConfig
     parts: dict[str, type[Part]] = {
         "tls": TlsPart, "grpc": GrpcPart, "spark": SparkPart, "restarts": RestartsPart, "retention": RetentionPart,
-        "limits": LimitsPart, "jwt": JwtPart, "oidc": OidcPart,
+        "limits": LimitsPart, "jwt": JwtPart, "oidc": OidcPart, "ha": HaPart,
     }  # fmt: skip
     if path:
         model = InputPart if path[0] == "inputs" and len(path) == 2 else parts.get(str(path[0]), ServerConfig)

@@ -25,6 +25,7 @@ from turnout.runtime.offsets import Progress
 from turnout.runtime.open_splits import SlotUse
 from turnout.runtime.preflight import Lag
 from turnout.server.deliveries import ScheduledState, WebhookState
+from turnout.server.election import Elector
 from turnout.server.health import LossReport
 from turnout.server.inputs import OUTCOMES as OUTCOMES_OF_INPUTS
 from turnout.server.inputs import Intake
@@ -184,6 +185,15 @@ MEASURES: Final = {
             "Failures of threads and tasks that last until they are stopped.",
             "when one fails; since its start",
         ),
+        Measure(
+            "turnout_leader", "gauge", (), "0 or 1",
+            "Whether this one of several servers leads; a standby has this metric only.", _ASKED,
+        ),
+        Measure("turnout_leader_term", "gauge", (), "terms", "Term of the leader; it grows with each.", _ASKED),
+        Measure(
+            "turnout_lease_seconds", "gauge", (), "seconds",
+            "Seconds for which the leader leads without another renewal of its lease.", _ASKED,
+        ),
         Measure("turnout_route_up", "gauge", _ROUTE, "0 or 1", "Whether the route runs.", _ASKED),
         Measure(
             "turnout_route_failed", "gauge", _ROUTE, "0 or 1",
@@ -279,6 +289,10 @@ class Metrics:
         """Register metrics of messages that are delivered later, which are read at each scrape."""
         self.registry.register(_Scheduled(states))
 
+    def watch_leadership(self, elector: Elector) -> None:
+        """Register metrics of the election of the leader, which are read at each scrape."""
+        self.registry.register(_Election(elector))
+
     def watch_inputs(self, intake: Intake) -> None:
         """Register metrics of the inputs, which are read at each scrape."""
         self.registry.register(_Inputs(intake))
@@ -295,6 +309,25 @@ class Metrics:
     def text(self) -> bytes:
         """Return all metrics in Prometheus' text format."""
         return generate_latest(self.registry)
+
+
+class _Election:
+    """Collector of the metrics of the election of a leader."""
+
+    def __init__(self, elector: Elector) -> None:
+        self._elector = elector
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield whether this server leads, its term, and what is left of its lease."""
+        seconds = max(0.0, self._elector.remaining())
+        for name, value in (
+            ("turnout_leader", seconds > 0),
+            ("turnout_leader_term", self._elector.term or 0),
+            ("turnout_lease_seconds", seconds),
+        ):
+            family = MEASURES[name].family()
+            family.add_metric((), value)
+            yield family
 
 
 class _Background:

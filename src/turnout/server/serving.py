@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from secrets import token_hex
 from types import TracebackType
 from typing import ParamSpec, Self, TypeVar
+from urllib.parse import urlsplit
 
 import uvicorn
 from fastapi import FastAPI
@@ -25,13 +30,15 @@ from turnout.rpc.server import registries, subscriptions_server
 from turnout.rpc.settings import ServerSettings
 from turnout.rpc.status import RefusedError
 from turnout.runtime.cursors import cursor_in
-from turnout.server.config import ServerConfig
+from turnout.server.config import HaPart, ServerConfig
 from turnout.server.deliveries import ScheduledDeliveries, WebhookDeliveries
+from turnout.server.election import Elector, Leadership
 from turnout.server.errors import RETRY_SECONDS, status_of
 from turnout.server.events import Events, Recorder
 from turnout.server.feeds import Feed
 from turnout.server.health import Health, LossMonitor, Survey
 from turnout.server.inputs import Intake
+from turnout.server.leases import lease_store
 from turnout.server.listener import HttpServer, LimitedProtocol, LimitedWebSocket
 from turnout.server.metrics import Metrics
 from turnout.server.oidc import with_sessions
@@ -44,12 +51,15 @@ from turnout.server.routes.supervisor import Runner
 from turnout.server.routes.table import Files, RouteTexts
 from turnout.server.sandbox import Matchers, import_effect
 from turnout.server.security import ANONYMOUS, Authenticator, Bodies, Entrance, TokenFile, allowed_hosts
+from turnout.server.standby import StandbyApp, folder_of_term
 from turnout.subjects.pattern import Rights
 from turnout.subscriptions import open_store
 from turnout.subscriptions.import_set import Effect
 from turnout.subscriptions.past import Snapshot
 from turnout.subscriptions.service import KiwiTrees
 from turnout.subscriptions.store import BoundedPool, Store, StoreThreads
+
+_log = logging.getLogger("turnout.server")
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -104,7 +114,7 @@ class FeedCalls:
         """
         parts = self.parts
         if parts is None:
-            raise RefusedError.of_http(503, "the server is starting", RETRY_SECONDS[503])
+            raise RefusedError.of_http(503, "the server is starting, or stands by", RETRY_SECONDS[503])
         with _refusals():
             feed = Feed.of(parts.feeds, parts.routes, route or None, caller, subscription_id)
         return FeedCall(feed, parts.threads.servers)
@@ -161,6 +171,8 @@ def _refusals() -> Iterator[None]:
 
 _FLUSH_SECONDS = 5.0
 _ALIVE_SECONDS = 2.0
+_LEASE_SECONDS = 0.05
+"""Seconds between two looks whether this server leads."""
 _GRACE_SECONDS = 5
 _WEBSOCKET_BYTES = 64 << 10
 _BACKLOG = 512
@@ -225,6 +237,11 @@ class RouteServer:
         self._resources = ExitStack()
         self._threads = StoreThreads()
         self._feed_calls = FeedCalls()
+        self._metrics = Metrics()
+        self._tenants: Tenants | None = None
+        self._events: Events | None = None
+        self._standby: StandbyApp | None = None
+        self._leadership: Leadership | None = None
         self._resources.callback(self._threads.close)
 
     @property
@@ -249,23 +266,64 @@ class RouteServer:
 
     def _start(self) -> None:
         """Start the parts in the order of their dependencies; they end in reverse order."""
+        # An address that is taken should not take ten seconds to be noticed.
+        listening = self._listen()
+        if self.config.ha is not None:
+            self._stand_by(self.config.ha, listening)
+        else:
+            self._serve_http(self._lead(), listening)
+
+    def _stand_by(self, ha: HaPart, listening: socket.socket) -> None:
+        """Answer by the leader, start what routes need, and stand for election; `wait` leads."""
+        tls = ssl.create_default_context(cafile=str(ha.ca)) if ha.ca is not None else None
+        url = ha.url or self.url
+        # For what is about this process; all else is in the folder of a term.
+        self._state_folder = ha.folder / "servers" / f"{socket.gethostname()}-{self.port}"
+        store = lease_store(ha.lease, ha.name, ha.seconds, ha.options)
+        elector = Elector(store, f"{socket.gethostname()} {os.getpid()} {token_hex(4)}", url, ha.seconds)
+        self._standby = StandbyApp(elector, url, tls)
+        self._serve_http(self._standby, listening)
+        self._serve_subscriptions()
+        with State(self._state_folder, self.config.retention) as state:
+            self.runner = self._runner_of(self.config, self._state_folder, self._known_routes(state))
+        self._resources.callback(self.runner.close)
+        self.runner.guard(elector.remaining)
+        self._leadership = Leadership(elector, store)
+        self._resources.callback(self._leadership.close)
+        self._leadership.start()
+        _log.info("standing by for the lease %r, as %s", ha.name, url)
+
+    def _take_over(self, ha: HaPart, standby: StandbyApp, term: int) -> None:
+        """Lead: the routes begin where the leader before has ended."""
+        _log.warning("leading from now on, in term %d", term)
+        folder = folder_of_term(ha.folder, term, self._files.paths)
+        self._state_folder = folder / "server"
+        self.config = self.config.model_copy(update={"checkpoints": folder / "checkpoints"})
+        standby.app = self._lead()
+
+        def stop() -> None:
+            standby.app = None
+
+        self._resources.callback(stop)
+
+    def _lead(self) -> ASGIApp:
+        """Start the routes and all that shows and controls them; return the HTTP application."""
         jwt = self.config.jwt_settings()
         tokens = TokenFile(self.config.tokens, jwt) if self.config.tokens or jwt else None
         self.authenticator = with_sessions(tokens, self.config.oidc.settings() if self.config.oidc else None)
         pushed_to = endpoint_of(self._environment)
-        # An address that is taken should not take ten seconds to be noticed.
-        listening = self._listen()
         state = self._resources.enter_context(State(self._state_folder, self.config.retention))
-        subscriptions = self._subscriptions()
-        metrics = Metrics()
+        metrics = self._metrics
         if pushed_to is not None:
             # First begun and last ended: the last push has the last micro-batches.
             self._resources.enter_context(Push(metrics.registry, pushed_to, self._environment))
-        if subscriptions is not None:
-            self._serve_grpc(*subscriptions, metrics)
-        self.runner = self._runner_of(self.config, self._state_folder, self._known_routes(state))
-        self._resources.callback(self.runner.close)
-        events = Events(state)
+        if self._leadership is None:
+            self._serve_subscriptions()
+            self.runner = self._runner_of(self.config, self._state_folder, self._known_routes(state))
+            self._resources.callback(self.runner.close)
+        else:
+            metrics.watch_leadership(self._leadership.elector)
+        events = self._events = Events(state)
         recorder = self.recorder = Recorder(state, events, metrics)
         policy, checkpoints = self.config.restarts, self.config.checkpoints
         self.routes = Routes(
@@ -277,6 +335,7 @@ class RouteServer:
             checkpoints=checkpoints,
             variables=self.config.route_variables,
             store=self.config.store,
+            shared=self.config.ha is not None,
         )
         self._resources.callback(self.routes.close)
         survey = Survey(self.routes.entries, observer=recorder.lagged)
@@ -289,7 +348,7 @@ class RouteServer:
         metrics.watch_scheduled(scheduled.states)
         losses = LossMonitor(state, self.routes.entries, self.config.health)
         metrics.watch(self.routes.entries, survey.lag, losses.report, self.routes.slots)
-        tenants = subscriptions[1] if subscriptions else None
+        tenants = self._tenants
         ask_store = tenants.store.revision if tenants else None
         health = Health(self.runner, survey, ask_store, self.routes.entries, self.config.ready_routes)
         health.start()
@@ -314,6 +373,7 @@ class RouteServer:
             self._threads,
             intake=intake,
             webhooks=webhooks,
+            elector=None if self._leadership is None else self._leadership.elector,
         )
         self._feed_calls.parts = self.parts
         self._resources.callback(self.parts.scrapes.shutdown, wait=False)
@@ -331,7 +391,9 @@ class RouteServer:
             ("watch of the losses", losses.look_if_due, seconds),
         ):
             self._resources.enter_context(Background(name, step, every=every, delay=every))
-        self._serve_http(app, listening, events)
+        # Otherwise the end would wait for listeners of events.
+        self._resources.callback(events.close)
+        return app
 
     def _guarded_app(self, parts: Parts, authenticator: Authenticator | None) -> ASGIApp:
         """Return the HTTP application behind the checks of caller and host name."""
@@ -339,11 +401,16 @@ class RouteServer:
         return guarded(
             unguarded,
             authenticator=authenticator,
-            hosts=allowed_hosts(self.config.address.host, self.config.hosts),
+            hosts=allowed_hosts(self.config.address.host, self._hosts()),
             entrance=self._pages(unguarded, authenticator, self.config) if self._pages else Entrance(),
             bodies=Bodies(self.config.limits.buffered_bytes),
             inputs={name: part.max_body for name, part in self.config.inputs.items()},
         )
+
+    def _hosts(self) -> tuple[str, ...]:
+        """Return the names of the server; standbys reach it by that of its URL, where there are names at all."""
+        hosts, ha = self.config.hosts, self.config.ha
+        return (*hosts, urlsplit(ha.url).hostname or "") if hosts and ha is not None and ha.url else hosts
 
     def _known_versions(self) -> dict[str, Route]:
         """Return the routes that run, or would run, by name."""
@@ -362,25 +429,24 @@ class RouteServer:
         self.port = int(listening.getsockname()[1])
         return listening
 
-    def _subscriptions(self) -> tuple[ServerSettings, Tenants] | None:
+    def _serve_subscriptions(self) -> None:
+        """Serve the store over gRPC, if there is one; a standby does, as the store is not its own."""
         if self.config.store is None:
-            return None
+            return
         store = open_store(self.config.store)
         self._resources.callback(store.close)
         trees = registries(self._environment, self._resources)
         settings = grpc_settings(self.config, self._environment)
-        return settings, tenants_of(store, settings, trees)
-
-    def _serve_grpc(self, settings: ServerSettings, tenants: Tenants, metrics: Metrics) -> None:
+        self._tenants = tenants_of(store, settings, trees)
         server = subscriptions_server(
-            tenants.store,
+            store,
             settings,
-            tenants=tenants,
+            tenants=self._tenants,
             threads=self._threads,
             feeds=self._feed_calls,
             comparing=self._import_effect,
         )
-        metrics.add(server.metrics.registry)
+        self._metrics.add(server.metrics.registry)
         self._resources.enter_context(server)
         self.grpc_port = server.port
 
@@ -399,15 +465,15 @@ class RouteServer:
                 routes.append(texts.read(file.text, file.path, texts.author_of(file.text, file.path)))
         return routes
 
-    def _serve_http(self, app: object, listening: socket.socket, events: Events) -> None:
+    def _serve_http(self, app: ASGIApp, listening: socket.socket) -> None:
         tls = self.config.tls
         config = uvicorn.Config(
-            app,  # type: ignore[arg-type]  # an ASGI application of starlette's type
+            app,
             http=LimitedProtocol,
             log_config=None,
             access_log=self.config.log_level == "debug",
             server_header=False,
-            lifespan="off",
+            lifespan="off" if app is not self._standby else "on",
             ws=LimitedWebSocket,
             ws_max_size=_WEBSOCKET_BYTES,
             timeout_graceful_shutdown=_GRACE_SECONDS,
@@ -427,8 +493,8 @@ class RouteServer:
 
         def stop() -> None:
             serving.stop()
-            # Otherwise it would wait for listeners of events.
-            events.close()
+            if self._events is not None:
+                self._events.close()
             server.stop()
 
         self._resources.callback(serving.join)
@@ -436,11 +502,33 @@ class RouteServer:
         self._resources.callback(stop)
 
     def wait(self, stop: threading.Event) -> None:
-        """Serve until the event is set.
+        """Serve until the event is set, or, as the leader of several servers, until another one is to lead.
 
         Raises:
-            RunError: the runner of the routes has ended: the process should be restarted.
+            RunError: the runner of the routes has ended, or the lease is lost: the process should be restarted.
         """
-        while not stop.wait(_ALIVE_SECONDS):
-            if not self.runner.alive():
-                raise RunError("the Spark session has ended: see its log; the server has to be started again")
+        looked_at = time.monotonic()
+        while not stop.wait(_ALIVE_SECONDS if self._leadership is None else _LEASE_SECONDS):
+            if time.monotonic() - looked_at >= _ALIVE_SECONDS:
+                looked_at = time.monotonic()
+                if not self.runner.alive():
+                    raise RunError("the Spark session has ended: see its log; the server has to be started again")
+            if self._leadership is not None and not self._keeps_leading(self._leadership.elector):
+                return
+
+    def _keeps_leading(self, elector: Elector) -> bool:
+        """Lead if it is this server's turn; return False if it is to hand over.
+
+        Raises:
+            RunError: the lease is lost.
+        """
+        assert self.config.ha is not None
+        assert self._standby is not None
+        if elector.has_lost():
+            raise RunError(
+                f"the lease of term {elector.term} is lost, and another server may lead: nothing more is written; "
+                "start this one again, and it stands by"
+            )
+        if elector.term is not None and self._standby.app is None:
+            self._take_over(self.config.ha, self._standby, elector.term)
+        return not elector.hands_over

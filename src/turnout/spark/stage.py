@@ -22,6 +22,7 @@ from turnout.kafka.control import Slot
 from turnout.nats.wire.records import SCHEMA
 from turnout.nats.wire.rows import with_stream
 from turnout.routes import Route
+from turnout.runtime.fence import Fence, fence_of_process
 from turnout.runtime.kafka.publisher import KafkaLimits, KafkaSinkOptions, fitting
 from turnout.runtime.open_task import OpenTask
 from turnout.runtime.publishing import TALLY, TALLY_SCHEMA, Publishers, PublishingOptions, TaskTally
@@ -91,6 +92,7 @@ class SparkStage:
         limits: size limits of each of the route's sinks; None for other sinks than Kafka.
         stores_matches: whether the matches of splits are stored for feeds, beside the index.
         part: part of a replay into transactions; None in a streaming query, and without.
+        fence: address of the fence that tasks ask before they write; None where no other server may lead.
     """
 
     splits: bool
@@ -102,6 +104,7 @@ class SparkStage:
     limits: tuple[KafkaLimits | None, ...] = ()
     stores_matches: bool = False
     part: ReplayPart | None = None
+    fence: str | None = field(default_factory=fence_of_process, repr=False)
 
     @classmethod
     def of(cls, route: Route, *, splits: bool, replay: Replay | None = None) -> Self:
@@ -150,7 +153,8 @@ class SparkStage:
             StreamError: a server accepts no messages at all; stored ones stay, and a retry with ids does no harm.
         """
         tally = TaskTally()
-        with paused_gc(freeze=True), Publishers(self.sinks, slot := _slot(self.part)) as publishers:
+        slot, check = _slot(self.part), None if self.fence is None else Fence(self.fence).check
+        with paused_gc(freeze=True), Publishers(self.sinks, slot, check) as publishers:
             for rows in batches:
                 open_split = open_split_of(rows) if self.splits else None
                 if open_split is not None:

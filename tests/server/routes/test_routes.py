@@ -225,7 +225,7 @@ def test_single_files_have_no_folder_for_new_routes(tmp_path: Path) -> None:
     bench.routes.scan()
     with pytest.raises(ConflictError, match="holds another route"):
         bench.routes.put("taken", route_text("taken"), who="ann")
-    bench.routes._files._paths = [bench.folder / "taken.yaml"]
+    bench.routes._files.paths = [bench.folder / "taken.yaml"]
     with pytest.raises(ConflictError, match="no folder"):
         bench.routes.put("new", route_text("new"), who="ann")
     bench.close()

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from turnout.spark.endpoints import activate
 from turnout.spark.running import executors
-from turnout.spark.running.executors import ExecutorWatch, plan_read
+from turnout.spark.running.executors import ExecutorWatch, plan_read, warm_up_query
 
 
 class Cluster:
@@ -145,3 +145,11 @@ def test_a_read_is_planned_and_gives_nothing(spark: SparkSession) -> None:
 
     assert rows.schema.simpleString() == "struct<nothing:int>"
     assert rows.collect() == []
+
+
+def test_a_standby_is_warmed_up_by_a_query_of_its_own(spark: SparkSession) -> None:
+    """It has read its one row, and has ended; the folder of its progress is gone."""
+    warm_up_query(spark.newSession())
+    warm_up_query(spark.newSession())
+
+    assert not spark.streams.active

@@ -149,11 +149,17 @@ initContainers: {{- toYaml . | nindent 2 }}
 {{- $config := dict
   "listen" "0.0.0.0:8090"
   "grpc" (dict "listen" "0.0.0.0:8080")
-  "state" "/var/lib/turnout/server"
-  "checkpoints" "/var/lib/turnout/checkpoints"
   "logFormat" "json"
   "spark" $spark
 -}}
+{{- if $server.ha.lease -}}
+{{- $ha := dict "lease" $server.ha.lease "folder" "/var/lib/turnout-shared" "name" (include "turnout.fullname" .) "seconds" $server.ha.seconds -}}
+{{- if $server.tls.existingSecret -}}{{- $_ := set $ha "ca" "/etc/turnout/tls/ca.crt" -}}{{- end -}}
+{{- $_ := set $config "ha" $ha -}}
+{{- else -}}
+{{- $_ := set $config "state" "/var/lib/turnout/server" -}}
+{{- $_ := set $config "checkpoints" "/var/lib/turnout/checkpoints" -}}
+{{- end -}}
 {{- if $server.insecure -}}{{- $_ := set $config "insecure" true -}}{{- end -}}
 {{- if $server.tls.existingSecret -}}
 {{- $tls := dict "cert" "/etc/turnout/tls/tls.crt" "key" "/etc/turnout/tls/tls.key" -}}

@@ -8,7 +8,7 @@ import select
 import socket
 import ssl
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from turnout._built import version as __version__
 from turnout.base.untrusted import JsonObject
@@ -35,6 +35,8 @@ class Link:
         self._buffer = bytearray()
         # PINGs without their PONG.
         self._pings = 0
+        # Called before anything is sent; what it raises keeps it from being sent.
+        self.guard: Callable[[], None] | None = None
 
     @property
     def is_open(self) -> bool:
@@ -120,6 +122,8 @@ class Link:
         Raises:
             ConnectionLostError: the connection is lost; the number of bytes that it received is unknown.
         """
+        if self.guard is not None:
+            self.guard()
         sock = self._plain()
         try:
             sock.settimeout(self.options.timeout * 6)

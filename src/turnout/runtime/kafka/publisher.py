@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -258,6 +258,11 @@ class KafkaPublisher:
         self._slot = slot if options.is_transactional else None
         self._producer = KafkaProducer(options.client, None if self._slot is None else self._slot.key)
         self._is_done = False
+        self._check: Callable[[], None] | None = None
+
+    def guard(self, check: Callable[[], None]) -> None:
+        """Call *check* before messages are handed to the producer, and before a commit."""
+        self._check = check
 
     def close(self) -> None:
         """Close the connections; a transaction that is open is aborted by the next one of its slot, or in time."""
@@ -274,6 +279,8 @@ class KafkaPublisher:
         """
         if self._is_done:
             return
+        if self._check is not None:
+            self._check()
         if isinstance(messages, ListedMessages):
             messages = messages.whole
         subjects = messages.topics.to_pylist()
@@ -426,6 +433,8 @@ class KafkaPublisher:
         note = Note(self._slot.batch, split, counts).encode()
         self._producer.publish(KafkaMessages([topic], [note], [key], partitions=[number]), _refuse_note)
         self._producer.flush()
+        if self._check is not None:
+            self._check()
         self._producer.commit()
         if follows:
             self._producer.begin_next()

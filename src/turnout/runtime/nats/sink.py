@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 from zlib import crc32
@@ -148,6 +148,10 @@ class NatsPublisher:
         # A task may begin while the server restarts: it waits as long as a task that is under way.
         self._connection.reconnect()
         self._publisher = Publisher(self._connection, options.window, options.stream, options.allow)
+
+    def guard(self, check: Callable[[], None]) -> None:
+        """Call *check* before anything more is sent."""
+        self._connection.guard = check
 
     def send(self, messages: Messages | ListedMessages, refuse: Refuse) -> None:
         """Send messages; wait where too many are without acknowledgement.

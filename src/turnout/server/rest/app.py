@@ -41,6 +41,7 @@ ROUTERS = (
     webhooks.inputs_router,
     subjects.router,
     monitoring.events_router,
+    monitoring.leader_router,
     connect.router,
     monitoring.probes_router,
     description.router,

@@ -28,6 +28,7 @@ from turnout.errors import (
 from turnout.rpc.caller import Caller, Right, Tenants
 from turnout.rpc.status import RefusedError
 from turnout.server.deliveries import WebhookDeliveries
+from turnout.server.election import Elector
 from turnout.server.errors import NoStoreError
 from turnout.server.events import Events
 from turnout.server.feeds import Feeds
@@ -213,6 +214,7 @@ class Parts:
         feeds: readers of the feeds that routes store.
         intake: accepts posts to the server's inputs; None if it has none.
         webhooks: dispatchers of the routes with webhooks.
+        elector: election of the leader; None where no other server can lead.
     """
 
     routes: Routes
@@ -229,6 +231,7 @@ class Parts:
     feeds: Feeds = field(default_factory=Feeds)
     intake: Intake | None = None
     webhooks: WebhookDeliveries = field(default_factory=lambda: WebhookDeliveries(dict))
+    elector: Elector | None = None
 
 
 def parts_of(request: Request) -> Parts:

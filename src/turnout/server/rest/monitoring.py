@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import AsyncIterator
 from typing import Annotated
 
-from fastapi import APIRouter, Header, Query, Response
+from fastapi import APIRouter, Header, HTTPException, Query, Response
 from fastapi.responses import JSONResponse, StreamingResponse
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
 from pydantic import BaseModel, Field
 
 from turnout.base.untrusted import LARGEST_SEQUENCE, decimal
 from turnout.errors import ConfigError, Mistake
+from turnout.server.election import Elector
 from turnout.server.events import Event, Events
-from turnout.server.rest.dependencies import PartsDep, Reads, in_pool
+from turnout.server.rest.dependencies import Parts, PartsDep, Reads, Writes, in_pool
 from turnout.server.rest.models import SequenceNumber
 from turnout.server.routes.state import State
+
+_log = logging.getLogger("turnout.server")
 
 events_router = APIRouter(prefix="/v1", tags=["events"])
 
@@ -65,6 +69,52 @@ def _written(event: Event) -> str:
     number = "" if event.id is None else f"id: {event.id}\n"
     body = json.dumps({"route": event.route, "at": event.at, **event.detail}, ensure_ascii=False)
     return f"{number}event: {event.kind}\ndata: {body}\n\n"
+
+
+leader_router = APIRouter(prefix="/v1/leader", tags=["leader"])
+
+
+class LeaderModel(BaseModel):
+    """The leader of several servers."""
+
+    holder: str = Field(description="host, process and a random part")
+    term: int = Field(description="number of the leadership, which grows with each")
+    url: str = Field(description="where it answers")
+    lease_seconds: float = Field(description="length of its lease")
+    remaining_seconds: float = Field(description="for so long it leads without another renewal")
+
+
+def _elector(parts: Parts) -> Elector:
+    if parts.elector is None:
+        raise HTTPException(404, "this server has no standby: there is no ha in its turnout.yaml")
+    return parts.elector
+
+
+@leader_router.get("", summary="The leader of several servers", responses={404: {}})
+def leader(parts: PartsDep, _: Reads) -> LeaderModel:
+    elector = _elector(parts)
+    lease = elector.lease
+    assert lease is not None
+    return LeaderModel(
+        holder=lease.holder,
+        term=lease.term,
+        url=lease.url,
+        lease_seconds=lease.seconds,
+        remaining_seconds=round(max(0.0, elector.remaining()), 3),
+    )
+
+
+@leader_router.post(
+    "/hand-over",
+    status_code=202,
+    summary="End this server after the micro-batches under way, so that a standby leads at once",
+    responses={404: {}},
+)
+def hand_over(parts: PartsDep, principal: Writes) -> LeaderModel:
+    elector = _elector(parts)
+    _log.warning("handing over, as %s asks", principal.name)
+    elector.hands_over = True
+    return leader(parts, principal)
 
 
 probes_router = APIRouter(tags=["health"])

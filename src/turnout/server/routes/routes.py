@@ -62,13 +62,16 @@ class Routes:
         checkpoints: Path | None = None,
         variables: Collection[str] = (),
         store: str | None = None,
+        shared: bool = False,
         resolve: Callable[[Route, Start], Start] = resolved,
     ) -> None:
         self._files = files
         self._runner = runner
         self._state = state
         self._recorder = recorder
-        self._texts = RouteTexts(state, files.folder or Path(), checkpoints, variables=variables, store=store)
+        self._texts = RouteTexts(
+            state, files.folder or Path(), checkpoints, variables=variables, store=store, shared=shared
+        )
         self._table = RouteTable(runner, state, recorder, policy, self._texts.kept)
         self._resolve = resolve
         self._lock = threading.RLock()

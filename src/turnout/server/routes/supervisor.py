@@ -48,6 +48,10 @@ class Runner(Protocol):
         """Return True if routes can be run; False after the runner has ended."""
         ...
 
+    def guard(self, remaining: Callable[[], float]) -> None:
+        """Write only while *remaining* seconds of a lease are left, whatever process writes."""
+        ...
+
     def close(self) -> None:
         """Close the runner after all runs have ended."""
         ...

@@ -96,6 +96,7 @@ class RouteTexts:
         checkpoints: the folder of the progress of routes that name none; None is one beside each file.
         variables: the variables that the texts of callers may name.
         store: the URL of the server's own store of subscriptions.
+        shared: whether several servers take turns, so that no route has a checkpoint of its own.
     """
 
     def __init__(
@@ -106,7 +107,9 @@ class RouteTexts:
         *,
         variables: Collection[str] = (),
         store: str | None = None,
+        shared: bool = False,
     ) -> None:
+        self._shared = shared
         self._state = state
         self._folder = folder
         self._checkpoints = checkpoints
@@ -132,6 +135,9 @@ class RouteTexts:
             _log.exception("the route file %s cannot be read", path)
             problem = f"cannot be read: {type(failure).__name__}; see the log"
             raise RouteError([Mistake("", problem)], what=f"{path} cannot be used") from failure
+        if route.checkpoint and self._shared:
+            problem = "several servers take turns (ha), and a leader has a folder of its own: remove it"
+            raise RouteError([Mistake("checkpoint", problem)], what=f"{path} cannot be used")
         if route.checkpoint or self._checkpoints is None:
             return route
         return replace(route, checkpoint=str((self._checkpoints / route.name).absolute()))
@@ -387,17 +393,20 @@ class Files:
     Args:
         paths: folders and files. Of a folder these are the files ``*.yaml`` and ``*.yml``, but for ``turnout.yaml``,
             ``compose.yaml``, ``*.test.yaml`` and those that begin with a dot.
+
+    Attributes:
+        paths: the same, absolute.
     """
 
     def __init__(self, paths: Sequence[Path], *, config: Path | None = None) -> None:
-        self._paths = [path.absolute() for path in paths]
+        self.paths = [path.absolute() for path in paths]
         self._config = config.absolute() if config else None
         self._cached: dict[Path, tuple[_Stamp, RouteFile]] = {}
 
     @property
     def folder(self) -> Path | None:
         """Folder for new routes; None if the server was given files only."""
-        return next((path for path in self._paths if path.is_dir()), None)
+        return next((path for path in self.paths if path.is_dir()), None)
 
     def scan(self) -> dict[Path, RouteFile]:
         """Return the current files; files with unchanged size and time are not read again."""
@@ -419,7 +428,7 @@ class Files:
 
     def _listed(self) -> Iterator[Path]:
         listed: dict[Path, None] = {}
-        for path in self._paths:
+        for path in self.paths:
             inside = self._inside(path) if path.is_dir() else [path]
             listed |= dict.fromkeys(file for file in inside if file == path or is_route(file))
         return (path for path in listed if path != self._config)

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 
 from turnout.base.background import Background, run_once
+from turnout.base.files import scratch_folder
 from turnout.errors import RunError
 from turnout.loops import fill_cache
 from turnout.runtime.publishing import TALLY
@@ -79,6 +80,47 @@ def warm_up(spark: SparkSession, stage: SparkStage) -> None:
     run_once("warm-up of workers", tasks.collect, level=logging.DEBUG)
     if stage.splits:
         run_once("warm-up of plans", lambda: _plan_read(spark), level=logging.DEBUG)
+
+
+def warm_up_query(spark: SparkSession) -> None:
+    """Run a streaming query of one row, as a route is one: the JVM loads and compiles what the first one needs."""
+    fill_cache()
+    activate(spark)
+    spark.dataSource.register(_OneRow)
+    with scratch_folder("warm-up") as folder:
+        rows = map_in_arrow(spark.readStream.format(_OneRow.name()).load(), _same, "n bigint")
+        writer = rows.writeStream.format("noop").option("checkpointLocation", str(folder / "checkpoint"))
+        writer.trigger(availableNow=True).start().awaitTermination()
+
+
+def _same(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield from batches
+
+
+class _OneRow(DataSource):
+    @classmethod
+    def name(cls) -> str:
+        return "turnout-warm-up"
+
+    def schema(self) -> str:
+        return "n bigint"
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802, ARG002 - Spark's names
+        return _OneRowReader()
+
+
+class _OneRowReader(DataSourceStreamReader):
+    def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
+        return {"n": 0}
+
+    def latestOffset(self, *_: object) -> dict[str, int]:  # noqa: N802 - Spark's name
+        return {"n": 1}
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+        return [InputPartition(n) for n in range(start["n"], end["n"])]
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[int]]:
+        yield (partition.value,)
 
 
 def _plan_read(spark: SparkSession) -> None:

@@ -15,10 +15,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from turnout.base.background import run_once
 from turnout.base.files import scratch_folder
 from turnout.errors import Mistake, RunError, TurnoutError
 from turnout.routes import Route
 from turnout.runtime.checkpoint import checkpoint_of, claimed, keep_private, local_folder, mend
+from turnout.runtime.fence import Fence, FenceServer, guard_process
 from turnout.runtime.java import run_error
 from turnout.runtime.offsets import Progress, RunResult, StartupStep
 from turnout.runtime.open_splits import SLOTS, SlotUse
@@ -27,7 +29,8 @@ from turnout.runtime.publishing import log_failures
 from turnout.runtime.splits import encoded
 from turnout.spark.endpoints import ReadOptions, activate, endpoint_of, has_transactions, publishes, reads_splits
 from turnout.spark.running.counts import RunCounts, counts_of, observed, write_all
-from turnout.spark.running.executors import ExecutorWatch, warm_up
+from turnout.spark.running.executors import ExecutorWatch, warm_up, warm_up_query
+from turnout.spark.running.matching import driver_address
 from turnout.spark.running.parts import parts_of, task_slots
 from turnout.spark.session.build import missing_properties, server_session, session_for
 from turnout.spark.session.jvm import ending_in_words, how_jvm_ended, is_connect
@@ -149,6 +152,7 @@ class _Run:
         self.whole = stage.splits and publishes(route.sinks)
         self.parts = parts_of(route, spark, local_checkpoint, scratch, resources, whole=self.whole)
         self.stage = reduce(lambda stage, part: part.stage(stage), self.parts.every, stage)
+        self.fence = None if self.stage.fence is None else Fence(self.stage.fence)
         self.counts = RunCounts(
             route.name,
             whole=self.whole,
@@ -167,6 +171,8 @@ class _Run:
         with self.between_batches:
             if self.stop.is_set():
                 raise _StoppedError
+            if self.fence is not None:
+                self.fence.check()
             begun = self.counts.begin()
             stage = reduce(lambda stage, part: part.batch(batch, stage), self.parts.every, self.stage)
             metrics = write_all(self.route, rows, stage)
@@ -379,6 +385,14 @@ class Application:
         self._id = str(self._session.sparkContext.applicationId)
         self._slots = task_slots(self._session)
         self._closed = False
+        self._resources = ExitStack()
+
+    def guard(self, remaining: Callable[[], float]) -> None:
+        """Write only while *remaining* seconds of a lease are left, on all machines of the application."""
+        fence = self._resources.enter_context(FenceServer(remaining, driver_address(self._session)))
+        guard_process(fence.address)
+        # A standby has time for what a takeover would wait for.
+        run_once("warm-up of the standby", lambda: warm_up_query(self._session.newSession()), level=logging.WARNING)
 
     def mistakes(self, route: Route) -> list[Mistake]:
         """Return the properties that require a restart of the application."""
@@ -419,3 +433,4 @@ class Application:
         self._closed = True
         with suppress(Exception):
             self._session.stop()
+        self._resources.close()

@@ -1,0 +1,126 @@
+"""Fence of a server that leads only as long as it has a lease: what its tasks ask before they write.
+
+A server that was paused may wake up when another one leads. Its tasks, which can be on other machines and go on while
+the server is paused, therefore write only within the time that the server has confirmed to them.
+"""
+
+from __future__ import annotations
+
+import socket
+import socketserver
+import struct
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from hmac import compare_digest
+from secrets import token_bytes
+from typing import Final, cast
+
+from turnout.errors import RunError
+from turnout.runtime.driver import DriverServer
+
+_ANSWER: Final = struct.Struct(">d")
+_TOKEN_BYTES: Final = 24
+_TIMEOUT_SECONDS: Final = 2.0
+_NOTHING: Final = "nothing more is written"
+
+
+class LeaseLostError(RunError):
+    """Raised where a server that no longer leads would have written."""
+
+
+def leased_seconds() -> float:
+    """Return seconds that only grow, also while the machine sleeps.
+
+    >>> leased_seconds() <= leased_seconds()
+    True
+    """
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+_of_process: list[str] = []
+
+
+def guard_process(address: str) -> None:
+    """Have all stages that this process makes from now on ask the fence before they write."""
+    _of_process[:] = [address]
+
+
+def fence_of_process() -> str | None:
+    """Return the address of the fence that stages of this process ask; None if no other server may lead."""
+    return _of_process[0] if _of_process else None
+
+
+class Fence:
+    """Permission of a task to write, valid for as long as the lease had when the driver was asked last.
+
+    Args:
+        address: as `FenceServer` gives it.
+        clock: seconds that only grow.
+    """
+
+    def __init__(self, address: str, clock: Callable[[], float] = leased_seconds) -> None:
+        host, port, token = address.split(" ")
+        self._at = host, int(port)
+        self._token = bytes.fromhex(token)
+        self._clock = clock
+        self._valid_until = clock()
+
+    def check(self) -> None:
+        """Return if the task may write now.
+
+        Raises:
+            LeaseLostError: the server does not lead any more, or does not answer.
+        """
+        if self._clock() < self._valid_until:
+            return
+        begun = self._clock()
+        try:
+            with socket.create_connection(self._at, timeout=_TIMEOUT_SECONDS) as connection:
+                connection.sendall(self._token)
+                answer = b""
+                while len(answer) < _ANSWER.size and (more := connection.recv(_ANSWER.size - len(answer))):
+                    answer += more
+            (seconds,) = _ANSWER.unpack(answer)
+        except (OSError, struct.error) as failure:
+            raise LeaseLostError(
+                f"nothing more is written: the server of this run does not answer ({failure})"
+            ) from None
+        self._valid_until = begun + seconds
+        if self._clock() >= self._valid_until:
+            raise LeaseLostError(
+                "nothing more is written: the server of this run no longer has the lease of the leader"
+            )
+
+
+class FenceServer(DriverServer):
+    """Answers the tasks of a run with the seconds that are left of the server's lease.
+
+    Args:
+        remaining: seconds that are left; 0 or less if none.
+        host: the address to listen on, and the one that others know it by.
+    """
+
+    def __init__(self, remaining: Callable[[], float], host: str = "127.0.0.1") -> None:
+        token = token_bytes(_TOKEN_BYTES)
+
+        class Handler(socketserver.BaseRequestHandler):
+            def handle(self) -> None:
+                with suppress(OSError):
+                    self.request.settimeout(_TIMEOUT_SECONDS)
+                    asked = b""
+                    while len(asked) < _TOKEN_BYTES and (more := self.request.recv(_TOKEN_BYTES - len(asked))):
+                        asked += more
+                    if compare_digest(asked, token):
+                        self.request.sendall(_ANSWER.pack(remaining()))
+
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        server = type("_Server", (socketserver.ThreadingTCPServer,), {"address_family": family, "daemon_threads": True})
+        self._host, self._token = host, token.hex()
+        super().__init__("fence of the run", server((host, 0), Handler))
+
+    @property
+    def address(self) -> str:
+        """``HOST PORT TOKEN`` of the server; it must not be logged."""
+        _, port = cast("tuple[str, int]", self._server.server_address)[:2]
+        return f"{self._host} {port} {self._token}"
