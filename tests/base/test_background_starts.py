@@ -83,6 +83,7 @@ ALLOWED = {
     "server/listener.py:HttpServer._serve": "the end of one of them ends the server, which begins again",
     "server/rest/dependencies.py:Parts": TASKS,
     "server/rest/feeds.py:_converse": AWAITED,
+    "server/standby.py:StandbyApp._forward_socket": "ends with its WebSocket, which is closed then",
     "server/rest/dependencies.py:in_pool": AWAITED,
     "server/rest/monitoring.py:_stored": AWAITED,
     "server/rest/records.py:_stream.put": TIMER,

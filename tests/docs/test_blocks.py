@@ -70,6 +70,8 @@ NOT_RUN = {
     ("conversion.md", "text"): "the reason of a dead letter; tests/codecs/test_fitting.py has such",
     ("from-eventbridge.md", "console"): "the reader's own rules; tests/cli/test_import.py imports some",
     ("from-sigma.md", "console"): "the reader's own rules; tests/cli/test_import.py imports some, with these options",
+    ("ha.md", "console"): "does not end; tests/integration/test_two_servers.py starts such servers",
+    ("ha.md", "yaml"): "names hosts and mounts; tests/server/test_standby.py and tests/deploy/test_chart.py have such",
     ("nats.md", "python"): "does not end; tests/spark/formats and tests/integration/copy_stream.py run it with an end",
     ("receiving.md", "go"): "needs modules of its own; the client is NATS's",
     ("receiving.md", "java"): "a part of a program; the client is Kafka's",

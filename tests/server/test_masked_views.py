@@ -137,6 +137,8 @@ GET /v1/docs
 GET /v1/docs.css
 GET /v1/openapi.json
 POST /v1/in/{name}
+GET /v1/leader
+POST /v1/leader/hand-over
 POST /v1/routes/validate
 DELETE /v1/routes/{name}
 PUT /v1/routes/{name}
