@@ -352,7 +352,7 @@ class RetentionPart(Part):
 
 
 class HaPart(Part):
-    """Several servers with the same routes, of which one leads and the others stand by.
+    """Several servers with the same routes, of which one leads and the others are its standbys.
 
     Attributes:
         lease: store of the leader's lease: ``nats://…``, ``postgres://…`` or ``kubernetes``.
@@ -360,7 +360,7 @@ class HaPart(Part):
         folder: folder that all servers reach under the same path, for all that outlives a leader.
         name: name of the lease: servers with the same one take turns.
         url: where this server answers, as the others reach it; the address that it listens on if not given.
-        seconds: length of the lease: as long, and a little more, nobody leads after a leader has died.
+        seconds: length of the lease: a standby leads after it and 5 % more when the leader is gone.
         ca: authority of the servers' certificates (PEM), where the system does not know it.
     """
 

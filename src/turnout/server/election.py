@@ -161,7 +161,7 @@ class Elector:
         return self._term is not None and self.remaining() <= 0
 
     def step(self) -> None:
-        """Renew the lease, or take it if nobody has it. One that was lost is not taken again by this process.
+        """Renew the lease, or take it if no other process has it. One that was lost is not taken again by this process.
 
         Raises:
             ConnectionLostError: the store does not answer; the lease runs on until its end.

@@ -114,7 +114,7 @@ class FeedCalls:
         """
         parts = self.parts
         if parts is None:
-            raise RefusedError.of_http(503, "the server is starting, or stands by", RETRY_SECONDS[503])
+            raise RefusedError.of_http(503, "the server is starting, or is a standby", RETRY_SECONDS[503])
         with _refusals():
             feed = Feed.of(parts.feeds, parts.routes, route or None, caller, subscription_id)
         return FeedCall(feed, parts.threads.servers)
@@ -527,7 +527,7 @@ class RouteServer:
         if elector.has_lost():
             raise RunError(
                 f"the lease of term {elector.term} is lost, and another server may lead: nothing more is written; "
-                "start this one again, and it stands by"
+                "start this one again as a standby"
             )
         if elector.term is not None and self._standby.app is None:
             self._take_over(self.config.ha, self._standby, elector.term)

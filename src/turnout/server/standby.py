@@ -1,7 +1,7 @@
 """Two servers: the folder of each leadership, and the HTTP application of the server that waits.
 
 A leader has a folder of its own for all that outlives it, with its term in the name. The next one begins with a copy:
-what a former leader writes after its lease, nobody reads.
+what a former leader writes after its lease is not read.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _TERM: Final = re.compile(r"term-(\d{8})")
 _PATHS: Final = "paths.json"
-_KEPT: Final = 2
+_LASTING_TERMS: Final = 2
 """Folders of terms that are kept; the newest is the leader's."""
 
 _NOT_COPIED: Final = re.compile(r"(run\.)?lock|.*\.tmp|.*\.db-(wal|shm|journal)")
@@ -74,7 +74,7 @@ def folder_of_term(shared: Path, term: int, paths: Sequence[Path]) -> Path:
         _copy(before, part)
     replace_file(part / _PATHS, json.dumps(named))
     part.rename(own)
-    for old in terms[: 1 - _KEPT]:
+    for old in terms[: 1 - _LASTING_TERMS]:
         shutil.rmtree(shared / f"term-{old:08d}", ignore_errors=True)
     link = shared / "current.tmp"
     link.unlink(missing_ok=True)
