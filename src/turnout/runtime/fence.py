@@ -1,7 +1,7 @@
 """Fence of a server that leads only as long as it has a lease: what its tasks ask before they write.
 
-A server that was paused may wake up when another one leads. Its tasks, which can be on other machines and continue while
-the server is paused, therefore write only within the time that the server has confirmed to them.
+A server that was paused may wake up when another one leads. Its tasks, which can be on other machines and continue
+while the server is paused, therefore write only within the time that the server has confirmed to them.
 """
 
 from __future__ import annotations
