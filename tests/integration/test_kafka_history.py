@@ -274,7 +274,7 @@ def _check_pages(console: TestClient, letters: set[tuple[str, int]], key: str) -
     links = re.findall(_LETTER_LINK, console.get("/dead-letters/rested").text)
     assert {(unquote(stream), int(offset)) for offset, stream in links} == letters
     shown = console.get("/dead-letters/rested/0?stream=rested.letters:1").text
-    assert "<h1>rested.letters:1:0</h1>" in shown
+    assert "<h2>rested.letters:1:0</h2>" in shown
     assert '<input type="hidden" name="stream" value="rested.letters:1">' in shown
     assert console.get("/dead-letters/rested/0").status_code == 409
     assert key in console.get("/sandbox?route=rested&letter=0&stream=rested.letters:1").text

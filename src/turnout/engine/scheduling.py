@@ -90,7 +90,8 @@ class Scheduler:
     """
 
     def __init__(self, route: Route) -> None:
-        self._part = route.scheduled or ScheduledPart()
+        # Of defaults alone: a validator would be built in each worker.
+        self._part = route.scheduled or ScheduledPart.model_construct()
         self._sinks = list(route.sinks)
         name = self._part.sink_name({name: sink.format for name, sink in route.sinks.items()})
         self._delay_sink = None if self._part.stream is None or name is None else self._sinks.index(name)

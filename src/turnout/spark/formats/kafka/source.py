@@ -9,7 +9,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import ClassVar, Final, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Final, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -45,11 +45,13 @@ from turnout.runtime.kafka.source import (
 )
 from turnout.runtime.offsets import WARNING, Backlog
 from turnout.runtime.open_splits import Plan
-from turnout.runtime.open_task import OpensRecords
 from turnout.runtime.splits import SPLIT_COLUMNS, decoded, task_rows
 from turnout.spark.map_in_arrow import map_in_arrow
 
 _log = logging.getLogger(__name__)
+
+if TYPE_CHECKING:
+    from turnout.runtime.open_task import OpensRecords
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
@@ -27,8 +27,10 @@ from turnout.records.listed import STREAM_ID
 from turnout.runtime.nats.open_reader import opened
 from turnout.runtime.nats.source import SourceOptions
 from turnout.runtime.nats.stream import LossWatch, until_replaced
-from turnout.runtime.open_task import OpensRecords
 from turnout.runtime.splits import even_spans, task_rows
+
+if TYPE_CHECKING:
+    from turnout.runtime.open_task import OpensRecords
 
 
 @dataclass(frozen=True)
