@@ -187,9 +187,11 @@ def main() -> None:
 def _interrupted(ended: SystemExit) -> bool:
     """Return True if Ctrl-C ended the command; older typer gives it the code of failed work."""
     cause: BaseException | None = ended.__context__
-    while cause is not None and not isinstance(cause, KeyboardInterrupt):
+    seen: set[int] = set()
+    while cause is not None and id(cause) not in seen and not isinstance(cause, KeyboardInterrupt):
+        seen.add(id(cause))
         cause = cause.__cause__ or cause.__context__
-    return cause is not None
+    return isinstance(cause, KeyboardInterrupt)
 
 
 class _CommandGroup(TyperGroup):

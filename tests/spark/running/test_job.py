@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from turnout.engine.counts import Counts
-from turnout.errors import RunError
+from turnout.errors import RunError, StreamError
 from turnout.routes import Route
 from turnout.runtime.offsets import Progress
+from turnout.spark.running import job
 from turnout.spark.running.job import Application, run
 
 if TYPE_CHECKING:
@@ -103,3 +104,21 @@ def test_each_route_has_its_properties_to_itself(application: Application, spark
     assert [report.counts for report in reports] == [result.counts]
     assert spark.conf.get("spark.sql.shuffle.partitions") == before != "7"
     assert application.alive()
+
+
+def test_an_error_of_a_micro_batch_ends_the_run_as_it_is(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is not its own cause: the walk through the causes had no end, and the run hung."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.json").write_text('{"topic": "a", "value": "b"}\n')
+    file = tmp_path / "r.yaml"
+    file.write_text(SERVED_ROUTE.format(path=tmp_path / "in", spark="").replace("path:", "stream: true, path:", 1))
+
+    def refuse(*_: object) -> None:
+        raise StreamError("the table refuses the rows", code=409)
+
+    monkeypatch.setattr(job, "write_all", refuse)
+    with pytest.raises(StreamError, match="the table refuses the rows") as raised:
+        run(Route.load(file), spark, checkpoint=tmp_path / "checkpoint")
+    assert raised.value.__cause__ is not raised.value

@@ -214,7 +214,9 @@ class _Run:
                     part.finish()
         except PySparkException as failure:
             if self.whole or not self.stop.is_set() or self.failure is not None:
-                raise self._run_error(failure) from (self.failure or failure)
+                error = self._run_error(failure)
+                # Of an error that is its own cause a walk through the causes has no end.
+                raise error from (failure if error is self.failure else self.failure or failure)
         except Exception as failure:
             if not self._stopped_without_jvm(failure):
                 raise

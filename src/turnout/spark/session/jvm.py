@@ -471,6 +471,8 @@ def _full_disk(failure: BaseException, checkpoint: Path | None) -> str | None:
 
 def _cause_matching(failure: BaseException | None, pattern: re.Pattern[str]) -> BaseException | None:
     """Return the failure, or the first of its causes, whose message matches the pattern; None if none does."""
+    seen: set[int] = set()
     while failure is not None and not pattern.search(str(failure)):
-        failure = failure.__cause__
+        seen.add(id(failure))
+        failure = failure.__cause__ if id(failure.__cause__) not in seen else None
     return failure
