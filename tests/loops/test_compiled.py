@@ -161,3 +161,18 @@ def test_no_import_of_numba_before_a_loop_is_compiled() -> None:
     program = "import sys, turnout.loops, turnout.engine.explain; sys.exit('numba' in sys.modules)"
 
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+def test_two_processes_fill_the_cache(tmp_path: Path) -> None:
+    """Another one compiles from the last loop on; this one loads what that has compiled."""
+    program = (
+        "import turnout.loops.compiled as own; own._processors = lambda: 2; own.compile_loops();"
+        "dispatchers = [loop.dispatcher() for loop in own._every_loop() if loop.is_entry];"
+        "print(sum(sum(one.stats.cache_hits.values()) for one in dispatchers))"
+    )
+    environment = {**os.environ, "TURNOUT_LOOPS_CACHE": str(tmp_path)}
+
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+
+    assert int(done.stdout) > 0
+    assert [path.name for path in tmp_path.glob("*/complete")] == ["complete"]

@@ -48,6 +48,7 @@ def test_is_the_interpreter(stored_conditions, given_messages) -> None:
         for own in (*vars(texts).values(), *vars(facts).values(), *vars(layout).values(), *vars(loop).values()):
             if isinstance(own, Loop):
                 patch.setattr(own, "_run", own.interpreted)
+                patch.setattr(own, "direct", own.interpreted)
         assert _pairs(index, given_messages, len(given_messages)) == wanted
         patch.setattr(segment_matcher, "_FIRST_ROOMS", segment_matcher._Rooms(1, 1, 1, 1, 1, 4))
         assert _pairs(Index.of(subscriptions), given_messages, 3) == wanted

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turnout.loops.messages import read_messages
-from turnout.loops.segment_arrays import GIVEN_ANSWERS, GIVEN_AT, VALUE, VALUES, VARIANTS, index_literals
+from turnout.loops.segment_arrays import GIVEN_ANSWERS, GIVEN_AT, ROWS, STARTS, VALUE, VALUES, VARIANTS, index_literals
 
 pytestmark = pytest.mark.usefixtures("compiled_loops")
 
@@ -37,10 +37,10 @@ def read(text: bytes, rows: int, unknown: int) -> list[Any]:
     found = []
     for loop in (read_messages, read_messages.interpreted):
         data = np.frombuffer(bytearray(text + bytes(16)), np.uint8)
-        numbers, starts = np.zeros(3 * rows + 1 + VALUE * MOST, np.int64), np.zeros(5, np.int64)
+        numbers = np.zeros(STARTS + 3 * rows + 1 + VALUE * MOST, np.int64)
         order = np.arange(len(KEYS), dtype=np.int32)
-        result = loop(data, len(text), rows, keys, at, order, slots, unknown, numbers, starts)
-        found.append([result, data.tobytes(), numbers.tolist(), starts.tolist()])
+        result = loop(data, len(text), rows, keys, at, order, slots, unknown, numbers)
+        found.append([result, data.tobytes(), numbers.tolist()])
     assert found[0] == found[1]
     return found[0]
 
@@ -48,16 +48,17 @@ def read(text: bytes, rows: int, unknown: int) -> list[Any]:
 @given(_messages, st.sampled_from([-1, len(KEYS)]))
 def test_messages_are_read(messages: list[dict[str, str]], unknown: int) -> None:
     """Keys and values of each message, escapes resolved; values of other keys are left out, or have a number."""
-    (count, longest, letters), data, numbers, at = read(msgspec.json.encode(messages), len(messages), unknown)
+    (count, longest, letters), data, numbers = read(msgspec.json.encode(messages), len(messages), unknown)
 
     numbered = [
         [(KEYS.index(key) if key in KEYS else unknown, text) for key, text in message.items()] for message in messages
     ]
     expected = [[pair for pair in own if pair[0] >= 0] for own in numbered]
-    values = [numbers[first : first + VALUE] for first in range(at[VALUES], at[VARIANTS], VALUE)]
+    values = [numbers[first : first + VALUE] for first in range(numbers[VALUES], numbers[VARIANTS], VALUE)]
     texts = [(number, data[begin:end].decode()) for number, begin, end, _ in values]
-    assert [texts[numbers[2 * row] : numbers[2 * row + 1]] for row in range(len(messages))] == expected
-    assert (at[GIVEN_AT], at[GIVEN_ANSWERS]) == (at[VARIANTS], at[VARIANTS] + len(messages) + 1)
+    assert [texts[numbers[at] : numbers[at + 1]] for at in range(numbers[ROWS], numbers[VALUES], 2)] == expected
+    given = numbers[VARIANTS]
+    assert (numbers[GIVEN_AT], numbers[GIVEN_ANSWERS]) == (given, given + len(messages) + 1)
     raws = [text.encode() for own in expected for _, text in own]
     assert (count, longest) == (len(raws), max(map(len, raws), default=0))
     assert (letters > 127) == (not all(map(bytes.isascii, raws)))

@@ -27,6 +27,7 @@ import logging
 import os
 import platform
 import stat
+import subprocess
 import sys
 import threading
 import time
@@ -34,6 +35,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cache, update_wrapper
 from pathlib import Path
+from subprocess import DEVNULL
 from types import CodeType, FunctionType, SimpleNamespace
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeAlias, TypeVar, cast
 
@@ -102,6 +104,8 @@ class Loop(Generic[P, R]):
         function: the function as it was written.
         plain: what runs interpreted: the function, or one for it that copies slices, where the function copies byte by
             byte. Compiled, the latter is as fast as it can be, and slices take seven times as long.
+        direct: the loop as it runs now, without checks of the types of its arguments: these take longer than a small
+            loop does. For callers whose arrays always are contiguous and have the types of the annotations.
     """
 
     def __init__(self, function: Callable[P, R], *, is_inlined: bool = False) -> None:
@@ -109,6 +113,7 @@ class Loop(Generic[P, R]):
         self._is_inlined = is_inlined
         self.plain: Callable[P, R] = function
         self._run: Callable[..., Any] = self.interpreted
+        self.direct: Callable[..., Any] = self.interpreted
         self._dispatcher: Any = None
         self._alone: Callable[..., Any] | None = None
         update_wrapper(self, function)
@@ -167,6 +172,8 @@ class Loop(Generic[P, R]):
     def use_compiled(self) -> None:
         """Run compiled from now on."""
         self._run = self.dispatcher()
+        ((_, own),) = self._run.overloads.items()
+        self.direct = own.entry_point
 
 
 def _names_in(code: CodeType) -> Iterator[str]:
@@ -219,10 +226,11 @@ def compile_loops(progress: Callable[[str, int, int], None] | None = None) -> bo
             begun, known = time.monotonic(), cache_is_filled()
             if not known and entries:
                 _log.info("compiling, once: %d loops into %s", len(entries), folder or "memory")
-            for number, loop in enumerate(entries, 1):
-                if progress is not None:
-                    progress(loop.name, number, len(entries))
-                loop.dispatcher()
+            with _second_process(None if known else folder):
+                for number, loop in enumerate(entries, 1):
+                    if progress is not None:
+                        progress(loop.name, number, len(entries))
+                    loop.dispatcher()
             for loop in entries:
                 loop.use_compiled()
             if not known and folder is not None:
@@ -242,6 +250,43 @@ def _only_process(folder: Path | None) -> Iterator[None]:
             except OSError as failure:
                 _log.info("%s cannot be locked, so several processes may compile at a time: %s", folder, failure)
         yield
+
+
+@contextmanager
+def _second_process(folder: Path | None) -> Iterator[None]:
+    """Let another process compile the loops into a folder from the last one on: both meet in the middle.
+
+    Most of the time is Python's, so threads would not do. Without the process nothing is missing but time.
+    """
+    if folder is None or _processors() < 2 or not sys.executable:
+        yield
+        return
+    environment = {**os.environ, CACHE_VARIABLE: str(folder.parent), "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", f"from {__name__} import compile_from_the_last; compile_from_the_last()"]
+    try:
+        process = subprocess.Popen(command, env=environment, stdin=DEVNULL, stdout=DEVNULL, stderr=DEVNULL)
+    except OSError as failure:
+        _log.info("one process compiles: %s", failure)
+        yield
+        return
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _processors() -> int:
+    """Return the number of processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def compile_from_the_last() -> None:
+    """Compile into the cache what another process, which goes the other way, has not compiled yet."""
+    folder = cache_folder()
+    for loop in reversed(_every_loop()):
+        if folder is not None and loop.is_entry and not any(folder.glob(f"{loop.name}-*.nbi")):
+            loop.dispatcher()
 
 
 def compile_in_background() -> None:

@@ -294,13 +294,13 @@ def _next_value(value: int, key: int, state: Int64Buffer, cells: Int32Buffer) ->
 @inlined
 def _number_of(value: int, messages: Messages, scratch: Scratch) -> float:
     """Return the number that a value is; NaN for none, and for one that is asked for."""
-    at, numbers, state = messages.at, messages.numbers, scratch.state
-    first = at[VALUES] + value * VALUE
+    numbers, state = messages.numbers, scratch.state
+    first = numbers[VALUES] + value * VALUE
     number = number_in(messages.data, numbers[first + VALUE_BEGIN], numbers[first + VALUE_END])
     if number != inf:
         return number
-    for position in range(numbers[at[GIVEN_AT] + state[ROW]], numbers[at[GIVEN_AT] + state[ROW] + 1]):
-        given = at[GIVEN_ANSWERS] + position * GIVEN_COLUMNS
+    for position in range(numbers[numbers[GIVEN_AT] + state[ROW]], numbers[numbers[GIVEN_AT] + state[ROW] + 1]):
+        given = numbers[GIVEN_ANSWERS] + position * GIVEN_COLUMNS
         if numbers[given] == ASK_NUMBER and numbers[given + 1] == value:
             return messages.given_numbers[position]
     _ask(ASK_NUMBER, value, scratch)
@@ -419,7 +419,7 @@ def _read_fact(fact: int, messages: Messages, segment: SegmentArrays, scratch: S
     words = own[first + FACT_WORDS]
     while value >= 0:
         folds = own[first + FACT_FOLDS]
-        position = messages.at[VALUES] + value * VALUE
+        position = numbers[VALUES] + value * VALUE
         begin, end, variant = (
             numbers[position + VALUE_BEGIN],
             numbers[position + VALUE_END],
@@ -427,7 +427,7 @@ def _read_fact(fact: int, messages: Messages, segment: SegmentArrays, scratch: S
         )
         if variant >= 0 and folds + words > 0:
             column = FOLDED if words == 0 else FOLDED_WORDS if folds else WORDS
-            position = messages.at[VARIANTS] + variant * VARIANT + column
+            position = numbers[VARIANTS] + variant * VARIANT + column
             begin, end, folds = numbers[position], numbers[position + 1], 0
         if kind == PART:
             scratch.text[0] = BEGIN

@@ -180,7 +180,7 @@ def _holds(key: int, test: int, messages: Messages, segment: SegmentArrays, scra
         pattern, behind = segment.longs[at[TEST_AT] + test], segment.longs[at[TEST_AT] + test + 1]
         value = cells[own + KEY_FIRST]
         while value >= 0 and result == 0:
-            position = messages.at[VALUES] + value * VALUE
+            position = numbers[VALUES] + value * VALUE
             begin, end, variant = (
                 numbers[position + VALUE_BEGIN],
                 numbers[position + VALUE_END],
@@ -188,7 +188,7 @@ def _holds(key: int, test: int, messages: Messages, segment: SegmentArrays, scra
             )
             folds = form >> 5
             if folds and variant >= 0:
-                position = messages.at[VARIANTS] + variant * VARIANT + FOLDED
+                position = numbers[VARIANTS] + variant * VARIANT + FOLDED
                 begin, end, folds = numbers[position], numbers[position + 1], 0
             _copy(messages.data, begin, end, folds, scratch.text, 0)
             steps = STEPS_OF_BYTE * (end - begin + behind - pattern + 1)
@@ -321,12 +321,12 @@ def _ask_of(program: int, messages: Messages, segment: SegmentArrays, scratch: S
 @inlined
 def _read_row(messages: Messages, scratch: Scratch) -> int:
     """Put the values of a row and what is given for it into position; return 1 if a key has several values."""
-    state, cells, at, numbers = scratch.state, scratch.cells, messages.at, messages.numbers
-    first, last = numbers[at[ROWS] + 2 * state[ROW]], numbers[at[ROWS] + 2 * state[ROW] + 1]
+    state, cells, numbers = scratch.state, scratch.cells, messages.numbers
+    first, last = numbers[numbers[ROWS] + 2 * state[ROW]], numbers[numbers[ROWS] + 2 * state[ROW] + 1]
     state[FIRST_VALUE], state[END_VALUE] = first, last
     several = 0
     for value in range(first, last):
-        key = messages.key_of[numbers[at[VALUES] + value * VALUE + VALUE_KEY]]
+        key = messages.key_of[numbers[numbers[VALUES] + value * VALUE + VALUE_KEY]]
         if key < 0:
             continue
         own = state[S_KEYS] + key * KEY_STATE
@@ -342,8 +342,8 @@ def _read_row(messages: Messages, scratch: Scratch) -> int:
         own = state[S_KEYS] + state[ANY] * KEY_STATE
         cells[own + KEY_STAMP], cells[own + KEY_FIRST], cells[own + KEY_COUNT] = state[EPOCH], first, last - first
         several = 1
-    for position in range(numbers[at[GIVEN_AT] + state[ROW]], numbers[at[GIVEN_AT] + state[ROW] + 1]):
-        given = at[GIVEN_ANSWERS] + position * GIVEN_COLUMNS
+    for position in range(numbers[numbers[GIVEN_AT] + state[ROW]], numbers[numbers[GIVEN_AT] + state[ROW] + 1]):
+        given = numbers[GIVEN_ANSWERS] + position * GIVEN_COLUMNS
         kind, number, answer = numbers[given], numbers[given + 1], numbers[given + 2]
         if kind == ASK_TEST:
             cells[state[S_TESTS] + number] = (state[EPOCH] << 2) | answer
@@ -397,12 +397,12 @@ def _find_entries(messages: Messages, segment: SegmentArrays, scratch: Scratch) 
 @inlined
 def _read_probed(messages: Messages, segment: SegmentArrays, scratch: Scratch) -> None:
     """Read the facts of the row's keys that entries are found by."""
-    state, cells, at, own = scratch.state, scratch.cells, segment.at, segment.own
+    state, cells, at, own, numbers = scratch.state, scratch.cells, segment.at, segment.own, messages.numbers
     # The last one is for the key whose values are those of all keys.
     for value in range(state[FIRST_VALUE], state[END_VALUE] + 1):
         key = state[ANY]
         if value < state[END_VALUE]:
-            key = messages.key_of[messages.numbers[messages.at[VALUES] + value * VALUE + VALUE_KEY]]
+            key = messages.key_of[numbers[numbers[VALUES] + value * VALUE + VALUE_KEY]]
             if key >= 0 and cells[state[S_KEYS] + key * KEY_STATE + KEY_FIRST] != value:
                 key = -1
         if key >= 0:
@@ -445,10 +445,9 @@ def _match_row(distinct: int, messages: Messages, segment: SegmentArrays, scratc
 
 @compiled
 def match(
-    data: Bytes,
-    values: Int64s,
-    values_at: Int64s,
-    given_numbers: Float64s,
+    data: ByteBuffer,
+    values: Int64Buffer,
+    given_numbers: Float64Buffer,
     key_of: Int32s,
     at: Int64s,
     ints: Int32s,
@@ -467,20 +466,20 @@ def match(
     last: int,
     any_key: int,
     distinct: int,
-) -> tuple[int, int]:
-    """Match rows from the first one on, and return the next row and why it is not done.
+) -> tuple[int, int, int, int]:
+    """Match rows from the first one on; return the next row, why it is not done, and how much was matched and asked.
 
     The arrays are those of `Messages`, `SegmentArrays` and `Scratch`: an array takes less time to pass than a tuple.
     Rows are matched up to, and without, the last one. *any_key* is the key whose values are those of all keys, -1 for
     none; *distinct* is 1 if a row may find a subscription several times.
     """
-    messages = Messages(data, values, values_at, given_numbers, key_of)
+    messages = Messages(data, values, given_numbers, key_of)
     segment = SegmentArrays(at, ints, longs, bytes_, floats, own, slots, own_bytes)
     scratch = Scratch(state, cells, numbers, text, matches)
-    state[ANY] = any_key
+    state[ANY], state[MATCHED], state[ASKED] = any_key, 0, 0
     for row in range(first, last):
         if state[EPOCH] >= MOST_EPOCH - 1:
-            return row, STALE
+            return row, STALE, state[MATCHED], state[ASKED]
         matched, asked = state[MATCHED], state[ASKED]
         state[EPOCH] += 1
         state[ROW] = row
@@ -498,5 +497,5 @@ def match(
             state[MATCHED] = matched
         if full != DONE:
             state[ASKED] = asked
-            return row, full
-    return last, DONE
+            return row, full, state[MATCHED], state[ASKED]
+    return last, DONE, state[MATCHED], state[ASKED]

@@ -13,6 +13,7 @@ from turnout.loops.segment_arrays import (
     GIVEN_AT,
     LOW_32,
     ROWS,
+    STARTS,
     VALUE,
     VALUE_BEGIN,
     VALUE_END,
@@ -98,7 +99,6 @@ def read_messages(
     slots: Int64s,
     unknown: int,
     numbers: Int64Buffer,
-    at: Int64Buffer,
 ) -> tuple[int, int, int]:
     """Read messages; see `turnout.loops.segment_arrays.Messages`.
 
@@ -111,18 +111,17 @@ def read_messages(
         key_numbers: number of each of them.
         slots: table of them, see `turnout.loops.segment_arrays.index_literals`; their facts are 0.
         unknown: number of the values of other keys; -1 to leave these out.
-        numbers: receives rows and values.
-        at: receives the start of each of these.
+        numbers: receives the starts, rows and values.
 
     Returns:
         The number of values, or -1 if they are no such objects; the bytes of the longest one; and a number from 128 on
         if one of them has letters beyond ASCII.
     """
-    first = 2 * rows
+    first = STARTS + 2 * rows
     room = len(numbers) - rows - 1 - VALUE
     position, longest, letters, index = first, 0, 0, 1
     for row in range(rows):
-        numbers[2 * row] = (position - first) // VALUE
+        numbers[STARTS + 2 * row] = (position - first) // VALUE
         index += 1
         while index < size and data[index] != _CLOSING_BRACE:
             begin = index + 2 if data[index] == _COMMA else index + 1
@@ -145,9 +144,9 @@ def read_messages(
             numbers[position + VALUE_VARIANT] = -1
             position += VALUE
         index += 2
-        numbers[2 * row + 1] = (position - first) // VALUE
-    at[ROWS], at[VALUES], at[VARIANTS], at[GIVEN_AT] = 0, first, position, position
-    at[GIVEN_ANSWERS] = position + rows + 1
+        numbers[STARTS + 2 * row + 1] = (position - first) // VALUE
+    numbers[ROWS], numbers[VALUES], numbers[VARIANTS], numbers[GIVEN_AT] = STARTS, first, position, position
+    numbers[GIVEN_ANSWERS] = position + rows + 1
     for row in range(rows + 1):
         numbers[position + row] = 0
     return (position - first) // VALUE, longest, letters

@@ -71,7 +71,10 @@ BEGIN, END = 0xFF, 0xFE
 """Marks around a value in which parts are looked for; no UTF-8 has them."""
 
 ROWS, VALUES, VARIANTS, GIVEN_AT, GIVEN_ANSWERS = range(5)
-"""Positions of the starts in `Messages.at`."""
+"""Positions of the starts in `Messages.numbers`."""
+
+STARTS: Final = 5
+"""Number of these: rows come behind them."""
 
 SEGMENT_ARRAYS: Final = {
     "ints": (
@@ -196,18 +199,16 @@ class Messages(NamedTuple):
 
     Attributes:
         data: texts of values and variants.
-        numbers: the first value of each row and the one behind its last; values, see `VALUE_KEY`; variants, see
-            `FOLDED`; the first answer of each row; and answers: kind; fact, test or value; and literal (0 for none) or
-            verdict.
-        at: start of each of these.
+        numbers: the start of each of these: the first value of each row and the one behind its last; values, see
+            `VALUE_KEY`; variants, see `FOLDED`; the first answer of each row; and answers: kind; fact, test or value;
+            and literal (0 for none) or verdict.
         given_numbers: the number of each answer.
         key_of: the segment's number of each key; -1 for none.
     """
 
-    data: Bytes
-    numbers: Int64s
-    at: Int64s
-    given_numbers: Float64s
+    data: ByteBuffer
+    numbers: Int64Buffer
+    given_numbers: Float64Buffer
     key_of: Int32s
 
 

@@ -214,7 +214,7 @@ class MessageMatches(MatchList):
     def __init__(
         self, message: Metadata, parts: Sequence[tuple[Answers, Sequence[int]]], loose: Sequence[Answer]
     ) -> None:
-        self._message = copy(message)
+        self._message = message.copy() if type(message) is dict else copy(message)
         self._parts = parts
         self._loose = loose
 

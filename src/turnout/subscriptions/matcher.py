@@ -176,7 +176,7 @@ class Matcher:
         parts: list[tuple[Answers, list[int]]] = []
         found = self._index_of(layers).match_one(texts) if layers else ()
         for (view, answers), numbers in zip(layers, found, strict=True):
-            if view.gone is not None:
+            if numbers and view.gone is not None:
                 tombstones = view.gone
                 numbers = [number for number in numbers if not tombstones[number]]
             if numbers and view.segment.expires:

@@ -27,6 +27,7 @@ from turnout.loops.segment_arrays import (
     FOLDED,
     FOLDED_WORDS,
     GIVEN_AT,
+    STARTS,
     VALUE,
     VALUE_BEGIN,
     VALUE_END,
@@ -69,8 +70,8 @@ class FlatMessages(NamedTuple):
         texts: the values; None where they are only in *data*.
         distinct: how many there are.
         data: values, and variants of those with letters beyond ASCII, as UTF-8.
-        numbers: rows, values and variants, without anything given; see `turnout.loops.segment_arrays.Messages`.
-        at: start of each of these in *numbers*.
+        numbers: starts, rows, values and variants, without anything given; see
+            `turnout.loops.segment_arrays.Messages`.
         size: number of messages.
         longest: bytes of the longest one of all these texts.
         any_of_all: True if the values of all keys are those of `ANY_KEY`; else it has its own.
@@ -80,7 +81,6 @@ class FlatMessages(NamedTuple):
     distinct: int
     data: NDArray[np.uint8]
     numbers: Longs
-    at: Longs
     size: int
     longest: int
     any_of_all: bool
@@ -95,17 +95,17 @@ class FlatMessages(NamedTuple):
     @property
     def rows(self) -> Longs:
         """By message: its first value, and the one behind its last."""
-        return self.numbers[: 2 * self.size].reshape(-1, 2)
+        return self.numbers[STARTS : STARTS + 2 * self.size].reshape(-1, 2)
 
     @property
     def values(self) -> Longs:
         """The values; see `turnout.loops.segment_arrays.VALUE_KEY`."""
-        return self.numbers[self.at[VALUES] : self.at[VARIANTS]].reshape(-1, VALUE)
+        return self.numbers[self.numbers[VALUES] : self.numbers[VARIANTS]].reshape(-1, VALUE)
 
     @property
     def variants(self) -> Longs:
         """The variants; see `turnout.loops.segment_arrays.FOLDED`."""
-        return self.numbers[self.at[VARIANTS] : self.at[GIVEN_AT]].reshape(-1, VARIANT)
+        return self.numbers[self.numbers[VARIANTS] : self.numbers[GIVEN_AT]].reshape(-1, VARIANT)
 
 
 class KeyNumbers:
@@ -129,7 +129,7 @@ class KeyNumbers:
     def of_messages(self, messages: Sequence[Metadata]) -> FlatMessages:
         """Return the values of messages; those of which no leaf tests anything may be left out."""
         types = set(map(type, messages))
-        several = any(issubclass(type_, Multivalued) for type_ in types)
+        several = types != _DICT and any(issubclass(type_, Multivalued) for type_ in types)
         if several or (self.has_any and any(len(message) > MAX_VALUES for message in messages)):
             return self._of_leaf_keys([by_leaf_keys(message, self.special) for message in messages])
         if types == _DICT and loops_are_compiled():
@@ -153,12 +153,12 @@ class KeyNumbers:
         size = len(buffer)
         buffer += _PADDING
         data = np.frombuffer(buffer, np.uint8)
-        numbers, at = np.empty(3 * rows + 1 + VALUE * most, np.int64), np.empty(5, np.int64)
+        numbers = np.empty(STARTS + 3 * rows + 1 + VALUE * most, np.int64)
         unknown = self.unknown if self.has_any else -1
-        count, longest, letters = read_messages(data, size, rows, *self._key_table, unknown, numbers, at)
+        count, longest, letters = read_messages.direct(data, size, rows, *self._key_table, unknown, numbers)
         if count < 0 or (letters >= _BEYOND_ASCII and self._varied):
             return None
-        return FlatMessages(None, count, fixed(data), fixed(numbers), fixed(at), rows, longest, True)
+        return FlatMessages(None, count, data, numbers, rows, longest, True)
 
     @cached_property
     def _key_table(self) -> tuple[NDArray[np.uint8], Longs, Ints, Longs]:
@@ -226,8 +226,9 @@ class KeyNumbers:
         if not is_ascii and self._varied:
             numbers = list(numbers)
             data, offsets, variants = self._with_variants(data, texts, numbers)
-        at = np.cumsum([0, 2 * rows, VALUE * count, VARIANT * len(offsets), rows + 1])
+        at = np.cumsum([STARTS, 2 * rows, VALUE * count, VARIANT * len(offsets), rows + 1])
         flat = np.zeros(int(at[-1]), np.int64)
+        flat[:STARTS] = at
         values = flat[at[VALUES] : at[VARIANTS]].reshape(-1, VALUE)
         values[:, VALUE_KEY] = (
             numbers if isinstance(numbers, np.ndarray | list) else np.fromiter(numbers, np.int64, count)
@@ -237,14 +238,14 @@ class KeyNumbers:
         values[1:, VALUE_BEGIN] = values[:-1, VALUE_END]
         values[:, VALUE_VARIANT] = -1 if variants is None else variants
         flat[at[VARIANTS] : at[GIVEN_AT]] = np.array(offsets, np.int64).ravel()
-        of_rows = flat[: 2 * rows].reshape(-1, 2)
+        of_rows = flat[STARTS : at[VALUES]].reshape(-1, 2)
         np.cumsum(counts, out=of_rows[:, 1])
         of_rows[1:, 0] = of_rows[:-1, 1]
         longest = max(
             int(sizes.max(initial=0)), *(own[column + 1] - own[column] for own in offsets for column in _VARIANTS), 0
         )
-        encoded_texts = np.frombuffer(data + _PADDING, np.uint8)
-        return FlatMessages(texts, count, encoded_texts, fixed(flat), fixed(at), rows, longest, any_of_all)
+        encoded_texts = np.frombuffer(bytearray(data) + _PADDING, np.uint8)
+        return FlatMessages(texts, count, encoded_texts, flat, rows, longest, any_of_all)
 
     def _with_variants(
         self, data: bytes, texts: Sequence[str], numbers: Sequence[int]

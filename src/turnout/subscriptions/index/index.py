@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 
 from turnout.base.clocks import milliseconds_now
 from turnout.base.multivalued import Metadata
-from turnout.subscriptions.index.arrays import Indices, indices_of
+from turnout.subscriptions.index.arrays import Indices, Ints, indices_of
 from turnout.subscriptions.index.build import build
 from turnout.subscriptions.index.flat_messages import Column, FlatMessages, KeyNumbers
 from turnout.subscriptions.index.layers import Deliveries, Layer, Layers, Matches, RecordTimes
@@ -135,9 +136,14 @@ class Index:
     def match_one(self, message: Metadata) -> list[list[int]]:
         """Return the subscriptions that one message matches, by segment, deleted and expired ones too."""
         flat = self._key_numbers.of_messages((message,))
+        return [matched_one(flat, key_of) for matched_one, key_of in self._matchers_of_one]
+
+    @cached_property
+    def _matchers_of_one(self) -> list[tuple[Callable[[FlatMessages, Ints], list[int]], Ints]]:
+        """The matchers of a message by segment, each with the segment's numbers of keys."""
+        layers = (layer for layer, _ in self._layers)
         return [
-            layer.segment.matcher.matched_one(flat, key_of)
-            for (layer, _), key_of in zip(self._layers, self._keys_of, strict=True)
+            (layer.segment.matcher.matched_one, key_of) for layer, key_of in zip(layers, self._keys_of, strict=True)
         ]
 
     def _current(self, matches: Matches, times: RecordTimes, now: int | None) -> Matches:

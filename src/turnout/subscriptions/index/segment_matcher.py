@@ -147,30 +147,24 @@ class SegmentMatcher:
 
     def matched_one(self, flat: FlatMessages, key_of: Ints) -> list[int]:
         """Return the subscriptions that one message matches, as `matched` does, in less time."""
-        free, rooms = self._free, self._rooms
-        is_known = flat.distinct <= rooms.values and flat.longest + 2 <= rooms.text and not self._networks
-        if free and is_known and loops_are_compiled():
+        _, distinct, data, numbers, _, longest, any_of_all = flat
+        rooms = self._rooms
+        if distinct <= rooms.values and longest + 2 <= rooms.text and loops_are_compiled() and not self._networks:
             try:
-                scratch, own = free.pop()
+                scratch, own = self._free.pop()
             except IndexError:
-                return self._matched_list(flat, key_of)
+                own = None
             if own is rooms:
-                any_key = self._any if flat.any_of_all else -1
-                messages = (flat.data, flat.numbers, flat.at, _NO_NUMBERS, key_of)
-                arguments: tuple[Any, ...] = (*messages, *self._arrays, *scratch, 0, 1, any_key, self._distinct)
-                _, end = loop.match(*arguments)
-                state = scratch.state
-                count, asked = state[layout.MATCHED], state[layout.ASKED]
-                numbers: list[int] = scratch.matches[1 : 2 * count : 2].tolist() if count else []
-                state[layout.MATCHED] = state[layout.ASKED] = 0
-                free.append((scratch, own))
+                any_key = self._any if any_of_all else -1
+                messages = (data, numbers, _NO_NUMBERS, key_of)
+                _, end, count, asked = loop.match.direct(
+                    *messages, *self._arrays, *scratch, 0, 1, any_key, self._distinct
+                )
+                found: list[int] = scratch.matches[1 : 2 * count : 2].tolist() if count else []
+                self._free.append((scratch, own))
                 if end == layout.DONE and not asked:
-                    return numbers
-        return self._matched_list(flat, key_of)
-
-    def _matched_list(self, flat: FlatMessages, key_of: Ints) -> list[int]:
-        numbers: list[int] = self.matched(flat, key_of)[1].tolist()
-        return numbers
+                    return found
+        return self.matched(flat, key_of)[1].tolist()
 
     def _matched(self, flat: FlatMessages, key_of: Ints, any_key: int) -> tuple[Indices, Indices]:
         given = self._addresses(flat, key_of)
@@ -211,15 +205,14 @@ class SegmentMatcher:
         asked: list[tuple[int, int, int]] = []
         while True:
             arguments: tuple[Any, ...] = (*messages, *self._arrays, *scratch, first, last, any_key, self._distinct)
-            first, end = loop.match(*arguments)
-            parts.append(scratch.matches[: 2 * int(state[layout.MATCHED])].copy())
-            begin, count = int(state[layout.S_ASKED]), int(state[layout.ASKED])
+            first, end, matched, count = loop.match.direct(*arguments)
+            parts.append(scratch.matches[: 2 * matched].copy())
             if count:
+                begin = int(state[layout.S_ASKED])
                 flat_asked = scratch.cells[begin : begin + layout.ASKED_COLUMNS * count].reshape(
                     -1, layout.ASKED_COLUMNS
                 )
                 asked += [(row, kind, number) for row, kind, number in flat_asked.tolist()]
-            state[layout.MATCHED] = state[layout.ASKED] = 0
             if end == layout.DONE:
                 break
             if end != layout.STALE:
@@ -322,25 +315,25 @@ def _messages_of(
 ) -> Messages:
     """Return some rows, or all, with what is given for them."""
     if rows is None and not given:
-        return Messages(flat.data, flat.numbers, flat.at, _NO_NUMBERS, key_of)
+        return Messages(flat.data, flat.numbers, _NO_NUMBERS, key_of)
     own_rows = flat.rows if rows is None else rows
     by_row = [given.get(row, ()) for row in range(len(own_rows))]
     answers = [own for of_row in by_row for own in of_row]
     integers = [(kind, number, 0 if kind == layout.ASK_NUMBER else int(answer)) for kind, number, answer in answers]
     parts = [
+        flat.numbers[: layout.STARTS],
         own_rows.ravel(),
-        flat.numbers[flat.at[layout.VALUES] : flat.at[layout.GIVEN_AT]],
+        flat.numbers[flat.numbers[layout.VALUES] : flat.numbers[layout.GIVEN_AT]],
         np.cumsum([0, *map(len, by_row)]),
         np.array(integers, np.int64).ravel(),
     ]
-    at = flat.at.copy()
-    at[layout.VALUES :] += len(parts[0]) - at[layout.VALUES]
-    at[layout.GIVEN_ANSWERS] = at[layout.GIVEN_AT] + len(parts[2])
-    numbers = np.array([answer for *_, answer in answers], np.float64)
-    return Messages(flat.data, fixed(np.concatenate(parts)), fixed(at), fixed(numbers), key_of)
+    numbers = np.concatenate(parts)
+    numbers[layout.VALUES : layout.STARTS] += layout.STARTS + len(parts[1]) - numbers[layout.VALUES]
+    numbers[layout.GIVEN_ANSWERS] = numbers[layout.GIVEN_AT] + len(parts[3])
+    return Messages(flat.data, numbers, np.array([answer for *_, answer in answers], np.float64), key_of)
 
 
-_NO_NUMBERS: Final = fixed(np.zeros(1, np.float64))
+_NO_NUMBERS: Final = np.zeros(1, np.float64)
 
 
 def _scratch_of(sizes: tuple[int, ...], rooms: _Rooms) -> Scratch:
