@@ -44,12 +44,7 @@ class Forms(NamedTuple):
 
 
 FORMS = (
-    Forms(
-        "read frames of NATS",
-        "nats.protocol.frames:MessageLine",
-        "loops.frames:find_frames",
-        ("nats.jetstream._frames",),
-    ),
+    Forms("read frames of NATS", "nats.protocol.frames:MessageLine", "loops.frames:find_frames"),
     Forms("read acknowledged positions", "nats.protocol.positions:JSAck", "loops.frames:read_positions"),
     Forms("read answers to publishing", "nats.protocol.frames:ErrorLine", "loops.frames:read_answers"),
     Forms("write frames of NATS", "nats.protocol.frames:frame", "loops.frames:write_frames"),

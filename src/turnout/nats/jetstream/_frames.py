@@ -1,16 +1,14 @@
 """Reads MSG and HMSG frames in bulk, for subscriptions with a frame handler.
 
 nats-py's parser costs two regular expressions, a coroutine and a dataclass per message, which bounds a Python
-client at some 40,000 messages a second. This one splits what was read at its line ends in one call, and calls a plain
-function once for consecutive frames of a subscription. It replaces nats-py's own parser (``Client._ps``), which still
-parses all other lines of the protocol.
+client at some 40,000 messages a second. This one calls a plain function once for consecutive frames of a subscription.
+It replaces nats-py's own parser (``Client._ps``), which still parses all other lines of the protocol.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from itertools import repeat
 from typing import NoReturn, TypeAlias
 
 from nats.errors import ProtocolError
@@ -30,10 +28,6 @@ If it ends its subscription at one of them, it has to ignore the rest.
 """
 
 _MAX_LINE_BYTES = 65536
-# Split at a time, which bounds the list of pieces, whatever is in the payloads.
-_WINDOW_BYTES = 1 << 18
-# Of fewer pieces, the tests whether all are alike take longer than reading one by one.
-_FEW_PIECES = 8
 # Of fewer frames, checking them together takes longer than one by one.
 _FEW_FRAMES = 16
 
@@ -92,53 +86,23 @@ class FrameParser(Parser):  # type: ignore[misc, unused-ignore]
 
     async def _parse_all(self, data: bytes) -> tuple[int, int]:
         """Pass on complete frames; return the offset of the rest and the size that its frame needs."""
-        position = 0
-        while position < len(data):
-            begin = position
-            position, needed = await self._parse_window(data, begin)
-            if needed:
-                return position, needed
-            if position == begin:
-                if len(data) - position > _MAX_LINE_BYTES:
-                    _refuse("a protocol line without an end")
-                break
-        return position, 0
-
-    async def _parse_window(self, data: bytes, position: int) -> tuple[int, int]:
-        """Collect the frames whose lines end in the window; return as `_parse_all` does."""
         # One function, though it is long: a call per frame would make up a tenth of its time.
-        pieces = data[position : position + _WINDOW_BYTES].split(b"\r\n")
-        index, received_bytes = await self._collect_alike(pieces)
-        counted, last = 0, len(pieces) - 1
+        position, received_bytes = 0, 0
         current, frames = self._sid, self._frames
-        while index < last:
-            line = pieces[index]
-            fields = line.split()
-            count = len(fields)
-            if (count == 5 or count == 4) and fields[0] == b"MSG" and index + 1 < last:
-                payload = pieces[index + 1]
-                size = len(payload)
-                # Of another size, a payload contains line ends, or is longer than the window.
-                if int(fields[-1]) == size:
-                    if fields[2] != current:
-                        current = fields[2]
-                        await self._hand_over(current)
-                        frames = self._frames
-                    frames.append((fields[1], fields[3] if count == 5 else b"", b"", payload))
-                    received_bytes += size
-                    index += 2
-                    continue
-            position += sum(map(len, pieces[counted:index])) + 2 * (index - counted)
-            counted = index
+        line_end = data.find(b"\r\n")
+        while line_end >= 0:
+            line = data[position:line_end]
+            begin = line_end + 2
             if not line.startswith((b"MSG ", b"HMSG ")):
                 await self._hand_over(current)
                 frames = self._frames
                 if await self._reconnected_by(line + b"\r\n"):
                     return len(data), 0
-                index += 1
+                position = begin
+                line_end = data.find(b"\r\n", position)
                 continue
+            fields = line.split()
             header_size = int(fields.pop(-2)) if fields[0] == b"HMSG" else 0
-            begin = position + len(line) + 2
             split, stop = begin + header_size, begin + int(fields[-1])
             if not begin <= split <= stop:
                 # Of a negative size the next frame would be this one again.
@@ -157,21 +121,12 @@ class FrameParser(Parser):  # type: ignore[misc, unused-ignore]
             reply = b"" if len(fields) == 4 else fields[3]
             frames.append((fields[1], reply, data[begin:split] if header_size else b"", data[split:stop]))
             received_bytes += stop - begin
-            index += 2 + data.count(b"\r\n", begin, stop)
-            counted, position = index, stop + 2
+            position = stop + 2
+            line_end = data.find(b"\r\n", position)
         self.nc.stats["in_bytes"] += received_bytes
-        return position + sum(map(len, pieces[counted:index])) + 2 * (index - counted), 0
-
-    async def _collect_alike(self, pieces: list[bytes]) -> tuple[int, int]:
-        """Collect the frames of a window that are all alike; return how many pieces and payload bytes they are."""
-        alike = _alike(pieces, (len(pieces) - 1) // 2) if len(pieces) > _FEW_PIECES else None
-        if alike is None:
-            return 0, 0
-        sid, frames, size = alike
-        if sid != self._sid:
-            await self._hand_over(sid)
-        self._frames += frames
-        return 2 * len(frames), size
+        if len(data) - position > _MAX_LINE_BYTES:
+            _refuse("a protocol line without an end")
+        return position, 0
 
     async def _hand_over(self, sid: bytes = b"") -> None:
         """Pass the collected frames to their handler; collect those of *sid* from now on."""
@@ -198,38 +153,6 @@ class FrameParser(Parser):  # type: ignore[misc, unused-ignore]
             self.error_line = line.decode("utf-8", "replace")
         await super().parse(line)
         return generation != self._generation
-
-
-def _alike(pieces: list[bytes], count: int) -> tuple[bytes, list[Frame], int] | None:
-    """Read *count* pairs of line and payload, if they are messages without headers of a single subscription.
-
-    Returns:
-        The id of the subscription, the frames, and the bytes of their payloads; None if a frame is of another form.
-    """
-    lines, payloads = pieces[: 2 * count : 2], pieces[1 : 2 * count : 2]
-    words = lines[0].split(b" ")
-    width = len(words)
-    if width not in (4, 5) or not lines[-1].startswith(b"MSG "):
-        return None
-    # No line contains the line end, so that words in its positions show that every line has as many words.
-    fields = b" \r\n ".join(lines).split(b" ")
-    step, sid = width + 1, words[2]
-    if (
-        len(fields) != step * count - 1
-        or fields[width::step].count(b"\r\n") != count - 1
-        or fields[::step].count(b"MSG") != count
-        or fields[2::step].count(sid) != count
-    ):
-        return None
-    sizes = list(map(len, payloads))
-    # Of another size, a payload contains line ends, or is longer than the window.
-    try:
-        if list(map(int, fields[width - 1 :: step])) != sizes:
-            return None
-    except ValueError:
-        return None
-    replies = fields[3::step] if width == 5 else repeat(b"")
-    return sid, list(zip(fields[1::step], replies, repeat(b""), payloads, strict=False)), sum(sizes)
 
 
 def replies_of_messages(frames: Sequence[Frame]) -> tuple[bytes, ...] | None:
