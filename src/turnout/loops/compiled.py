@@ -171,8 +171,9 @@ class Loop(Generic[P, R]):
 
     def use_compiled(self) -> None:
         """Run compiled from now on."""
-        self._run = self.dispatcher()
-        ((_, own),) = self._run.overloads.items()
+        dispatcher: Any = self.dispatcher()
+        self._run = dispatcher
+        ((_, own),) = dispatcher.overloads.items()
         self.direct = own.entry_point
 
 

@@ -164,7 +164,8 @@ class SegmentMatcher:
                 self._free.append((scratch, own))
                 if end == layout.DONE and not asked:
                     return found
-        return self.matched(flat, key_of)[1].tolist()
+        several: list[int] = self.matched(flat, key_of)[1].tolist()
+        return several
 
     def _matched(self, flat: FlatMessages, key_of: Ints, any_key: int) -> tuple[Indices, Indices]:
         given = self._addresses(flat, key_of)
