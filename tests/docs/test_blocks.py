@@ -102,6 +102,7 @@ HERE = {
     ("json-schema-protobuf.md", "proto"),
     ("json-schema-protobuf.md", "yaml"),
     ("monitoring.md", "yaml"),
+    ("connectors.md", "yaml"),
     ("encodings.md", "yaml"),
     ("from-eventbridge.md", "yaml"),
     ("from-sigma.md", "yaml"),

@@ -24,13 +24,12 @@ from turnout.codecs.moments import read_date
 from turnout.codecs.nodes import NULL, Misfit, Node, Slow, field_names, slow_node
 from turnout.errors import RecordError
 from turnout.records import Moment, Positions, Schema
-from turnout.records.schema import DATE, DECIMAL, TIME, TIMESTAMP
+from turnout.records.schema import DATE, DECIMAL, PRECISION, TIME, TIMESTAMP
 from turnout.records.types import DynamicValue
 
 UNIONS: Final = ("io.confluent.connect.avro.Union", "io.confluent.connect.json.OneOf")
 """Names of structs of which one field has a value: that of a union's member."""
 
-_PRECISION: Final = "connect.decimal.precision"
 _LOGICAL: Final = "turnout.avro.logicalType"
 _PER_SECOND: Final = {"millis": 10**3, "micros": 10**6, "nanos": 10**9}
 _MAX_INT: Final = {"int32": 2**31, "int64": 2**63}
@@ -188,7 +187,7 @@ def _value(text: bytes, expected: str) -> DynamicValue:
 
 def _decimal(schema: Schema) -> Slow:
     scale = schema.scale
-    precision = dict(schema.parameters).get(_PRECISION)
+    precision = dict(schema.parameters).get(PRECISION)
     digits = int(precision) if precision is not None and precision.isdecimal() else None
     expected = f"a decimal of at most {scale} digits after the point"
     if digits is not None:

@@ -10,6 +10,7 @@ from typing import Final
 
 from turnout.routes import Route
 from turnout.routes.endpoints import Sink
+from turnout.routes.endpoints.tables import MATCHES
 from turnout.routes.reader import DEFAULT_SINK
 from turnout.subjects.pattern import Rights, SourceIndex
 from turnout.subjects.tokens import MAX_BYTES
@@ -51,7 +52,7 @@ class Addresses:
     """
 
     def __init__(self, route: Route) -> None:
-        self.sinks = list(route.sinks)
+        self.sinks = [name for name in route.sinks if name != MATCHES]
         self.named = self.sinks != [DEFAULT_SINK]
         self._webhooks = route.webhooks
         self._scheduled = route.scheduled

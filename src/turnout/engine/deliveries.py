@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Self
 
 import numpy as np
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from turnout.engine.addresses import FEED_ALONE, Address, Addresses
 from turnout.engine.message_ids import suffix
 from turnout.records.types import RowIds, Strings
+from turnout.routes.endpoints.tables import MATCH_SIGN
 from turnout.subjects.arrays import chained
 
 if TYPE_CHECKING:
@@ -150,6 +151,36 @@ class OutgoingDeliveries:
         moved |= {int(back[len(self) + index]): problem for index, problem in others.problems.items()}
         both.problems.update(moved)
         return both
+
+
+def with_matches(deliveries: OutgoingDeliveries, index: Index, sink: int) -> OutgoingDeliveries:
+    """Return the deliveries, and for each match one to a table of matches.
+
+    Its topic is the destination, and its id ends with the revision and the subscription.
+
+    Args:
+        deliveries: deliveries of a batch, without problems.
+        index: the subscriptions that they were matched with.
+        sink: index of the sink of matches.
+    """
+    matched = np.flatnonzero(deliveries.subscriptions != NO_SUBSCRIPTION)
+    if not len(matched):
+        return deliveries
+    copies = deliveries.take(matched)
+    ids = index.subscription_ids(copies.subscriptions).to_pylist()
+    rows = replace(
+        copies,
+        topics=Texts(index.destinations(copies.destinations)),
+        suffixes=Texts([f"{MATCH_SIGN}{index.revision}{MATCH_SIGN}{id_}" for id_ in ids]),
+        sinks=np.full(len(copies), sink, np.int8),
+        bodies=None,
+    )
+    both = deliveries.merged(rows)
+    if deliveries.bodies is None:
+        return both
+    bodies = np.concatenate([deliveries.bodies, np.full(len(rows), -1, np.int64)])
+    order = np.argsort(np.concatenate([deliveries.rows, rows.rows]), kind="stable")
+    return replace(both, bodies=bodies[order])
 
 
 def _sinks(deliveries: OutgoingDeliveries) -> NDArray[np.int8]:

@@ -7,7 +7,8 @@ record that fails on it leaves with the stage, the reason and its original bytes
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, cast
 
 import numpy as np
@@ -20,7 +21,7 @@ from turnout.codecs import Codec, codec_of
 from turnout.engine.addresses import Addresses
 from turnout.engine.counts import Counts, numbers_of_outcomes
 from turnout.engine.dead_letters import dead_letters
-from turnout.engine.deliveries import Fanout, OutgoingDeliveries, OwnTopics
+from turnout.engine.deliveries import Fanout, OutgoingDeliveries, OwnTopics, with_matches
 from turnout.engine.failures import FailureLog, stop_at
 from turnout.engine.feed_matches import FeedMatches
 from turnout.engine.flow import DEAD_LETTER, MAPPING, MATCH, SINK, StageCounter, Stages
@@ -38,10 +39,11 @@ from turnout.engine.scheduling import Scheduler
 from turnout.engine.trace import BatchOutcome, Trace, Watch, traced
 from turnout.engine.unfit_headers import HeaderRules
 from turnout.engine.writing import Outgoing, Writer
-from turnout.records import Batch, Positions
+from turnout.records import Batch, Positions, Schema
 from turnout.records.listed import ListedRecords, as_batch
 from turnout.records.types import ArrowBatch, RowIds
 from turnout.routes import Route
+from turnout.routes.endpoints.tables import MATCHES
 from turnout.subjects.arrays import Mapper, draws_of
 from turnout.transforms.chain import ChainRunner
 
@@ -57,6 +59,7 @@ class Program:
     Args:
         route: the route.
         replay: differences if earlier records are delivered again.
+        rows: index of a sink → schema of the rows that Spark writes for it; without, its messages are bytes.
 
     >>> from turnout.engine.sample_records import SampleRecord, record_batch
     >>> text = '''
@@ -80,8 +83,11 @@ class Program:
     (1, 1)
     """
 
-    def __init__(self, route: Route, replay: Replay | None = None) -> None:
+    def __init__(self, route: Route, replay: Replay | None = None, rows: Mapping[int, Schema] | None = None) -> None:
         self.route = route
+        self._rows = rows or {}
+        names = list(route.sinks)
+        self._matches = names.index(MATCHES) if MATCHES in names and names.index(MATCHES) in self._rows else None
         self.replay = replay
         self.key: Codec = codec_of(route.key)
         self.value: Codec = codec_of(route.value)
@@ -94,7 +100,7 @@ class Program:
         self.where = Where(replay.where, paths) if replay is not None and replay.where is not None else None
         self.addresses = Addresses(route)
         self.header_rules = HeaderRules(route)
-        self.writer = Writer(route, self.header_rules, self.key, self.value)
+        self.writer = Writer(route, self.header_rules, self.key, self.value, self._rows)
         self.lineage = LineageHeaders(route)
         self.scheduler = Scheduler(route)
         # Two revisions are in use while the next micro-batch begins.
@@ -103,12 +109,12 @@ class Program:
         self._own_topics = OwnTopics([route.name, ""] if route.subscriptions else [route.name], self.addresses)
 
     @classmethod
-    def of(cls, route: Route, replay: Replay | None = None) -> Program:
+    def of(cls, route: Route, replay: Replay | None = None, rows: Mapping[int, Schema] | None = None) -> Program:
         """Return the program of a route."""
-        return cls(route, replay)
+        return cls(route, replay, rows)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return Program.of, (self.route, self.replay)
+        return Program.of, (self.route, self.replay, self._rows)
 
     # One batch
 
@@ -276,6 +282,8 @@ class Program:
         route = self.route
         deliveries, projections = project(records, deliveries, index)
         deliveries = self.scheduler.schedule(records, consumed, deliveries)
+        if self._rows and deliveries.bodies is not None:
+            deliveries = _without_bodies_in(deliveries, list(self._rows))
         undeliverable = rejected_deliveries(route, records.topics, index, deliveries, deliveries.problems)
         deliveries = deliveries.sendable()
         outgoing = self.writer.written_for(records, deliveries, repeated=index is not None)
@@ -296,6 +304,9 @@ class Program:
         matched = None
         if index is not None and route.subscriptions is not None and route.subscriptions.feeds:
             matched = FeedMatches.of(consumed.batch, deliveries, index)
+        if index is not None and self._matches is not None:
+            deliveries = with_matches(deliveries, index, self._matches)
+        if index is not None:
             deliveries = deliveries.to_sinks()
         numbers = numbers_of_outcomes(outcomes) | {
             "messages": len(deliveries),
@@ -404,6 +415,15 @@ class Program:
                 messages, np.array(rows, np.int64), consumed, None if index is None else index.revision
             )
         return self.scheduler.waiting(messages, deliveries)
+
+
+def _without_bodies_in(deliveries: OutgoingDeliveries, tables: list[int]) -> OutgoingDeliveries:
+    """Return the deliveries, a problem for each with a body of its own to a table."""
+    assert deliveries.bodies is not None
+    sinks = np.zeros(len(deliveries), np.int8) if deliveries.sinks is None else deliveries.sinks
+    wrong = np.flatnonzero((deliveries.bodies >= 0) & np.isin(sinks, tables)).tolist()
+    reason = "has a projection, and a row of a table has the columns of the route"
+    return replace(deliveries, problems={**dict.fromkeys(wrong, reason), **deliveries.problems})
 
 
 _UNWATCHED = Watch()

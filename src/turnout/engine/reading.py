@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
-from typing import Final, Self, TypeAlias, cast
+from typing import Any, Final, Self, TypeAlias, cast
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +13,7 @@ import pyarrow as pa
 from turnout.base.clocks import Milliseconds
 from turnout.codecs import Codec
 from turnout.codecs.codec import Decoded, as_record_codec
+from turnout.codecs.json_writing import encode_json
 from turnout.engine.reserved import is_reserved, without_reserved
 from turnout.errors import RecordError, TurnoutError
 from turnout.nats.protocol.headers import key_of_header
@@ -20,7 +21,7 @@ from turnout.records import Batch, Failure, Headers, Positions
 from turnout.records.block import rows_of
 from turnout.records.headers import as_type
 from turnout.records.listed import ListedRecords, as_batch
-from turnout.records.types import ArrowBatch, NewColumn
+from turnout.records.types import ArrowArray, ArrowBatch, NewColumn
 from turnout.routes.endpoints import Source
 
 AT_ONCE: Final = 5_000
@@ -29,6 +30,9 @@ long. The fixed work of a batch equals that of 200 records, so it matters for sm
 
 Errors: TypeAlias = Mapping[int, RecordError]
 """Row → why it cannot be read."""
+
+_OF_BYTES: Final = (pa.binary(), pa.string(), pa.large_binary(), pa.large_string(), pa.binary_view(), pa.string_view())
+"""Types of keys and values that are bytes for a codec."""
 
 _PER_MILLI = {"ms": 1, "us": 1_000, "ns": 1_000_000}
 """Arrow time units per millisecond."""
@@ -133,15 +137,17 @@ def batch_of(
     count = batch.num_rows
     rows = rows_of(count)
     headers = Headers.of_arrow(batch.column("headers")) if "headers" in batch.schema.names else Headers(count)
-    own_keys, own_values = _bytes(batch, "key"), _nulled(_bytes(batch, "value"), rules)
+    own_keys: Sequence[bytes | None] = _bytes(batch, "key", key)
+    own_values: Sequence[bytes | None] = _bytes(batch, "value", value)
+    own_values = _nulled(own_values, rules) if isinstance(own_values, list) else own_values
     if rules.key_header is not None:
         texts = headers.last_bytes(rules.key_header) or [None] * count
         own_keys = [None if text is None else key_of_header(text) for text in texts]
         headers.drop([rules.key_header], rows)
     consumed = Consumed(batch, _list(batch, "topic"), own_keys, own_values, reserved)
     # A failed key is not looked into any further, and neither is the value beside it.
-    keys, wrong_keys = _decoded(key, rows, consumed.keys, headers)
-    values, wrong_values = _decoded(value, rows, consumed.values, headers)
+    keys, wrong_keys = _side(key, rows, own_keys, headers)
+    values, wrong_values = _side(value, rows, own_values, headers)
     records = Batch(
         list(consumed.topics),
         _list(batch, "partition"),
@@ -184,6 +190,46 @@ def _fail(records: Batch, key: Codec, wrong_keys: Errors, value: Codec, wrong_va
     records.fail(failures)
 
 
+class TypedValues(Sequence["bytes | None"]):
+    """Values of a table, whose bytes are made where they are asked for: those of dead letters and of the log.
+
+    Args:
+        column: Arrow array of a type that is not bytes or text.
+        name: ``key`` or ``value``.
+        codec: codec of the bytes.
+    """
+
+    def __init__(self, column: ArrowArray, name: str, codec: Codec) -> None:
+        self._column, self._name, self._codec = column, name, codec
+
+    def blocks(self) -> Decoded:
+        """Return the values.
+
+        Raises:
+            RecordError: Connect has no type for them.
+        """
+        from turnout.codecs.frames.columns import arrow_blocks
+
+        return arrow_blocks(self._column, self._name)
+
+    def __len__(self) -> int:
+        return len(self._column)
+
+    def __getitem__(self, index: Any) -> Any:
+        # A block of its own for each: few are asked for.
+        blocks, errors = TypedValues(self._column.slice(index, 1), self._name, self._codec).blocks()
+        for block in () if errors else blocks:
+            try:
+                return self._codec.encode(block)[0]
+            except TurnoutError:
+                return encode_json(block)[0][0]
+        return None
+
+
+def _side(codec: Codec, rows: Positions, texts: Sequence[bytes | None], headers: Headers) -> Decoded:
+    return texts.blocks() if isinstance(texts, TypedValues) else _decoded(codec, rows, texts, headers)
+
+
 def _decoded(codec: Codec, rows: Positions, texts: Sequence[bytes | None], headers: Headers) -> Decoded:
     own = as_record_codec(codec)
     ids = None if own is None else headers.last_bytes(own.header)
@@ -209,13 +255,15 @@ def _list(batch: ArrowBatch, name: str) -> NewColumn:
     return column.to_pylist()  # type: ignore[no-any-return]
 
 
-def _bytes(batch: ArrowBatch, name: str) -> list[bytes | None]:
-    """A column of bytes or of text, as bytes."""
+def _bytes(batch: ArrowBatch, name: str, codec: Codec) -> list[bytes | None] | TypedValues:
+    """A column of bytes or of text, as bytes; of another type, as typed values."""
     if name not in batch.schema.names:
         return [None] * batch.num_rows
     column = batch.column(name)
     if column.null_count == batch.num_rows:
         return [None] * batch.num_rows
+    if column.type not in _OF_BYTES:
+        return TypedValues(column, name, codec)
     return as_type(column, pa.binary()).to_pylist()  # type: ignore[no-any-return]
 
 

@@ -17,9 +17,10 @@ from turnout.codecs.conversion import Converting, writing_codec
 from turnout.codecs.json_writing import encode_json
 from turnout.codecs.plain_json import SchemalessJson, TypedJson
 from turnout.engine.deliveries import OutgoingDeliveries
+from turnout.engine.rows import Rows
 from turnout.engine.unfit_headers import HeaderRules, without
 from turnout.errors import RecordError
-from turnout.records import Batch, Block, Failure, Headers, Struct
+from turnout.records import Batch, Block, Failure, Headers, Schema, Struct
 from turnout.records.block import rows_of
 from turnout.records.header_column import ARROW
 from turnout.records.types import ArrowArray, RowIds
@@ -99,13 +100,17 @@ class Writer:
         rules: rules for them.
         key: the codec of keys that are read.
         value: the codec of values that are read.
+        rows: index of a sink → schema of the rows that it receives in columns.
 
     Attributes:
+        rows: index of a sink → rows of the last batch that it receives in columns.
         needs_keys: whether a sink has keys.
         forms: number of different pairs of formats.
     """
 
-    def __init__(self, route: Route, rules: HeaderRules, key: Codec, value: Codec) -> None:
+    def __init__(
+        self, route: Route, rules: HeaderRules, key: Codec, value: Codec, rows: Mapping[int, Schema] | None = None
+    ) -> None:
         self._rules = rules
         self._drops = route.errors.bad_headers == "drop"
         self._read = WrittenFormats(route.key, route.value)
@@ -115,18 +120,18 @@ class Writer:
             self._deliveries = f"{route.webhooks.subject}."
             stored = formats[route.webhooks.sink_index(list(route.sinks))]
             formats.append(stored._replace(value=route.webhook_format))
-        different: list[WrittenFormats] = []
-        for one in formats:
-            if one not in different:
-                different.append(one)
-        self._encoders = [self._encoder(one, key, value) for one in different]
-        self._form_of_sink = np.array([different.index(one) for one in formats], np.int8)
+        # Sinks of tables have a form each, as each takes its rows out of its own codec.
+        self.rows = {number: Rows(schema) for number, schema in (rows or {}).items()}
+        kinds: list[WrittenFormats | int] = [at if at in self.rows else one for at, one in enumerate(formats)]
+        different = list(dict.fromkeys(map(kinds.index, kinds)))
+        self._encoders = [self._encoder(formats[at], key, value, self.rows.get(at)) for at in different]
+        self._form_of_sink = np.array([different.index(kinds.index(one)) for one in kinds], np.int8)
         self.forms = len(different)
         self.needs_keys = any(sink.takes_keys for sink in route.sinks.values())
 
-    def _encoder(self, formats: WrittenFormats, key: Codec, value: Codec) -> _Encoder:
+    def _encoder(self, formats: WrittenFormats, key: Codec, value: Codec, rows: Rows | None) -> _Encoder:
         own_key = writing_codec(formats.key, self._read.key, key)
-        own_value = writing_codec(formats.value, self._read.value, value)
+        own_value = rows or writing_codec(formats.value, self._read.value, value)
         pairs = ((key, own_key), (value, own_value))
         headers = tuple(read.header for read, own in pairs if own is not read and isinstance(read, RecordCodec))
         return _Encoder(own_key, own_value, headers)
@@ -151,6 +156,8 @@ class Writer:
             deliveries: messages of them.
             repeated: whether a record may have several deliveries.
         """
+        for own in self.rows.values():
+            own.clear()
         if self.forms == 1:
             rows = np.unique(deliveries.rows) if repeated else deliveries.rows
             return [self._written(records, rows, self._encoders[0])]

@@ -176,6 +176,6 @@ def _part(
         chosen,
         {"where": None},
         checkpoint / "replays" / BACKFILL,
-        stores_matches=route.subscriptions is not None and route.subscriptions.feeds,
+        stores_matches=route.subscriptions is not None and bool(route.subscriptions.feeds),
     )
     return BackfillPart(rows, plan, range_.stream, range_.end)

@@ -37,6 +37,9 @@ _TYPES = frozenset(
         "struct",
     )
 )
+PRECISION = "connect.decimal.precision"
+"""The parameter with the most digits of a decimal, as Confluent's converters write it."""
+
 DIGITS = 38
 """That Spark's decimals have."""
 
@@ -114,6 +117,12 @@ class Schema:
             return int(text)
         except ValueError:
             raise ValueError(f"expected a whole number as a decimal's scale, found {text!r}") from None
+
+    @property
+    def digits(self) -> int:
+        """The most digits of a decimal: its parameter ``connect.decimal.precision``, or Spark's 38."""
+        text = dict(self.parameters).get(PRECISION, "")
+        return int(text) if text.isdecimal() and max(self.scale, 1) <= int(text[:9]) <= DIGITS else DIGITS
 
     def field(self, name: str) -> Schema | None:
         """Return the schema of the field of that name, None if the field is missing."""

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
 from turnout.base.multivalued import split_kind
 from turnout.base.untrusted import JsonObject
 from turnout.records.field_paths import is_prefix, kind_problem, parse_path
-from turnout.routes.endpoints import AnySink, AnySource, Part
+from turnout.routes.endpoints import AnySink, AnySource, DeltaSink, IcebergSink, Part, SparkSink
 from turnout.routes.loss_limits import HealthPart
 from turnout.routes.scheduled import ScheduledPart
 from turnout.routes.values import StoreUrl, interval
@@ -24,6 +24,18 @@ _STEP = re.compile(r"`(?:[^`]|`(?!\.|$|\[\]))*`(?:\[\])*|[^.]+")
 _VALUE_PATH = re.compile(r"(value|key)(\.[^.]+)+|topic|partition|offset|timestamp")
 
 
+class FeedsPart(Part):
+    """Matches as rows of a table: time, position, subscription, revision, destination, and columns of the record.
+
+    Attributes:
+        table: the table; its columns are added to those of a match.
+        store: whether the matches are stored for feeds as well.
+    """
+
+    table: Annotated[DeltaSink | IcebergSink | SparkSink, Field(discriminator="format")]
+    store: bool = False
+
+
 class SubscriptionsPart(Part):
     """Subscriptions of a route: the store, and the metadata that conditions see.
 
@@ -32,12 +44,13 @@ class SubscriptionsPart(Part):
         metadata: the name a condition uses → the value path it stands for; ``detail.*`` → ``value.detail.*`` for all
             paths of which that is the beginning; a path that ends with ``:number``, ``:text`` or ``:boolean`` has
             values of that kind alone.
-        feeds: store the matches, so that the messages of each subscription can be read as a feed.
+        feeds: store the matches, so that the messages of each subscription can be read as a feed; or ``table`` with a
+            sink of a table, which gets a row for each match.
     """
 
     store: StoreUrl
     metadata: dict[str, str] = Field(default_factory=dict)
-    feeds: bool = False
+    feeds: bool | FeedsPart = False
 
     @field_validator("metadata")
     @classmethod

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from turnout.base.yaml_values import load
 from turnout.errors import ConfigError, Mistake
 from turnout.routes.endpoints import AnySink, Part, Sink
+from turnout.routes.endpoints.tables import MATCHES
 from turnout.routes.files import FileNames
 from turnout.routes.mistakes import from_validation
 from turnout.routes.route import Route
@@ -37,7 +38,7 @@ def with_sink(route: Route, sink_or_name: str | Sink) -> Route:
     else:
         sink = _parsed(sink_or_name, route) if isinstance(sink_or_name, str) else sink_or_name
         formats = _formats(sink, route)
-    names = dict.fromkeys(route.sinks)
+    names = dict.fromkeys(name for name in route.sinks if name != MATCHES)
     # It is not the sink in which messages of the route wait.
     sinks, written = dict.fromkeys(names, sink), dict.fromkeys(names, formats)
     return replace(route, sinks=sinks, written=written, at_once=True)

@@ -17,13 +17,25 @@ from turnout.codecs import Converters, Format, codec_of, converters_of
 from turnout.errors import MOST_MISTAKES, ConfigError, Mistake, SubjectError
 from turnout.records import Schema
 from turnout.routes.connector import Connector
-from turnout.routes.document import DeadLetterPart, RouteDocument
-from turnout.routes.endpoints import KafkaSink, KafkaSource, NatsSink, NatsSource, Part, Sink
-from turnout.routes.endpoints.formats import WITH_DELIVERIES
+from turnout.routes.document import DeadLetterPart, FeedsPart, RouteDocument, SubscriptionsPart
+from turnout.routes.endpoints import (
+    KafkaSink,
+    KafkaSource,
+    LakeSink,
+    NatsSink,
+    NatsSource,
+    Part,
+    Sink,
+    SparkSink,
+    TableSink,
+)
+from turnout.routes.endpoints.formats import TYPED, WITH_DELIVERIES
+from turnout.routes.endpoints.tables import MATCH_COLUMNS, MATCHES
 from turnout.routes.files import FileNames
 from turnout.routes.includes import mappings_of, transforms_of
 from turnout.routes.line_numbers import Document, Path, dotted, line_of
 from turnout.routes.mistakes import from_validation
+from turnout.routes.rows import plan_rows, value_after
 from turnout.routes.scheduled import ScheduledPart
 from turnout.routes.spark_names import intended_property
 from turnout.routes.variables import Variables
@@ -118,6 +130,7 @@ class RouteReader:
         self._webhooks(checked)
         scheduled = self._scheduled(checked)
         self._transactions(checked)
+        self._tables(checked, chain, key.schema, value.schema)
         self._spark(checked)
         sinks = checked.sinks if checked.sinks is not None else {DEFAULT_SINK: checked.sink}
         return kind(
@@ -132,11 +145,12 @@ class RouteReader:
                     {name: files.endpoint(sink) for name, sink in sinks.items() if sink is not None}, checked.webhooks
                 ),
                 scheduled,
-            ),
+            )
+            | self._matches(checked, chain, key.schema, value.schema),
             written=written.sinks,
             webhook_format=written.webhooks,
             cluster=checked.cluster,
-            subscriptions=files.subscriptions(checked.subscriptions),
+            subscriptions=files.subscriptions(_without_table(checked.subscriptions)),
             unmatched=checked.unmatched or "drop",
             webhooks=checked.webhooks,
             scheduled=scheduled,
@@ -178,6 +192,9 @@ class RouteReader:
 
         def read(part: Mapping[str, object] | None) -> _Format:
             given = None if part is None else FileNames(self.folder).codec(part)
+            if part is None and of_connector is None and side == "value" and self._has_typed_source:
+                # Nothing is read by it: the values of a table are written as JSON unless the route says else.
+                given = {"format": "json"}
             format_ = (
                 of_connector if part is None and of_connector is not None else Format.from_config(given, path=side)
             )
@@ -185,6 +202,11 @@ class RouteReader:
             return _Format(format_, codec_of(format_).schema())
 
         return self._part(side, read, default=None)
+
+    @property
+    def _has_typed_source(self) -> bool:
+        source = self.document.get("source")
+        return isinstance(source, dict) and source.get("format") in TYPED
 
     @property
     def _waits_for_no_registry(self) -> bool:
@@ -279,6 +301,8 @@ class RouteReader:
             name = side.lower()
             if self.document.get(name) is not None or converter is not None:
                 continue
+            if side is Side.VALUE and self._has_typed_source:
+                continue
             causes[side] = f"it is bytes, as the route does not say how it is read: add {name}: {{format: …}}"
             if file is not None:
                 causes[side] = (
@@ -356,8 +380,39 @@ class RouteReader:
 
     def _feeds(self, checked: RouteDocument) -> None:
         """Check that the source's records can be read again by the cursors of feeds."""
-        if checked.subscriptions is not None and checked.subscriptions.feeds and checked.source.feed_problem:
+        subscriptions = _without_table(checked.subscriptions)
+        if subscriptions is not None and subscriptions.feeds and checked.source.feed_problem:
             self.add(("subscriptions", "feeds"), checked.source.feed_problem)
+
+    def _matches(
+        self, checked: RouteDocument, chain: Chain, key: Schema | None, value: Schema | None
+    ) -> dict[str, Sink]:
+        """Return the sink of matches, with its columns; none for a route without."""
+        feeds = None if checked.subscriptions is None else checked.subscriptions.feeds
+        if not isinstance(feeds, FeedsPart):
+            return {}
+        path: Path = ("subscriptions", "feeds", "table")
+        sink = feeds.table
+        if (
+            not isinstance(sink, TableSink)
+            or not sink.is_typed
+            or (isinstance(sink, SparkSink) and sink.mode != "append")
+        ):
+            self.add(path, "expected a table that rows are appended to: format delta, iceberg or spark, with columns")
+            return {}
+        if not checked.source.keeps_history:
+            self.add(path, f"needs a source whose records have positions, found {checked.source.format}")
+        others: Mapping[str, Sink | None] = checked.sinks or {DEFAULT_SINK: checked.sink}
+        if any(one is not None and one.has_transactions for one in others.values()):
+            self.add(path, "needs sinks without exactlyOnce, whose transactions do not wait for a table")
+        own = dict(sink.columns) if isinstance(sink.columns, dict) else {}
+        if twice := [name for name in own if name in MATCH_COLUMNS]:
+            self.add((*path, "columns", twice[0]), "a match has a column of this name: choose another one")
+        sink = sink.model_copy(update={"columns": {**MATCH_COLUMNS, **own}})
+        self.notes.append(f"{dotted(path)}: {sink.exactness}")
+        if not self._has_typed_source:
+            self._plan(sink, value_after(chain, key, value), path)
+        return {MATCHES: sink}
 
     def _webhooks(self, checked: RouteDocument) -> None:
         """Check that deliveries have subscriptions, and a sink that stores each of them once."""
@@ -426,6 +481,44 @@ class RouteReader:
         if others:
             self.add(path, f"needs sinks of format nats or kafka beside it, found {others[0]}")
 
+    def _tables(self, checked: RouteDocument, chain: Chain, key: Schema | None, value: Schema | None) -> None:
+        """Check the columns of tables, as far as they are known without them, and note how exact their rows are."""
+        sinks: Mapping[str, Sink | None] = checked.sinks or {DEFAULT_SINK: checked.sink}
+        name, colon, _ = ("" if checked.dead_letter is None else checked.dead_letter.topic).partition(":")
+        letters = sinks[name] if colon and name in sinks else next(iter(sinks.values()))
+        if checked.dead_letter is not None and isinstance(letters, TableSink) and letters.is_typed:
+            expected = "a sink of another format, or one with columns: record, as NAME:TOPIC of one of several sinks"
+            self.add(
+                ("deadLetter", "topic"), f"leads to a table whose rows have columns of their own: expected {expected}"
+            )
+        for name, sink in sinks.items():
+            path: Path = ("sinks", name) if checked.sinks else ("sink",)
+            if not isinstance(sink, TableSink):
+                continue
+            self.notes.append(f"{dotted(path)}: {sink.exactness}")
+            if isinstance(sink, SparkSink) and sink.mode != "append" and not checked.source.is_bounded:
+                self.add(
+                    (*path, "mode"), f"found {sink.mode}, expected append: each micro-batch of a stream is written"
+                )
+            if sink.is_typed and sink.value is not None:
+                self.add((*path, "value"), "a row has columns and no format: leave it out, or give columns: record")
+            if sink.is_typed and not self._has_typed_source:
+                self._plan(sink, value_after(chain, key, value), path)
+
+    def _plan(self, sink: TableSink, value: Schema | None, path: Path) -> None:
+        """Plan the rows of a table; one that may be there has types that are not known here."""
+        try:
+            plan_rows(sink, value, path=dotted(path))
+        except ConfigError as failure:
+            may_be_there = isinstance(sink, LakeSink) or (isinstance(sink, SparkSink) and sink.provider == "jdbc")
+            for mistake in failure.mistakes:
+                if may_be_there and "partitionBy" not in mistake.path:
+                    self.notes.append(
+                        f"{mistake.path}: the table has to be there, and to have the types of its columns"
+                    )
+                else:
+                    self.mistakes.append(replace(mistake, line=line_of(self.lines, path)))
+
     def _spark(self, checked: RouteDocument) -> None:
         """Slips in the names of Spark's properties, which would have no effect."""
         for name, right in ((name, intended_property(name)) for name in islice(checked.spark, 10 * MOST_MISTAKES)):
@@ -477,6 +570,13 @@ class RouteReader:
     def _lengths(self) -> list[int]:
         """The lengths of these names, the longest first."""
         return sorted(set(map(len, self._named)), reverse=True)
+
+
+def _without_table(part: SubscriptionsPart | None) -> SubscriptionsPart | None:
+    """Return the subscriptions; whether matches are stored for feeds is what is left of a table of matches."""
+    if part is None or not isinstance(part.feeds, FeedsPart):
+        return part
+    return part.model_copy(update={"feeds": part.feeds.store})
 
 
 def _with_deliveries(sinks: dict[str, Sink], webhooks: WebhooksPart | None) -> dict[str, Sink]:

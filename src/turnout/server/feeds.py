@@ -181,4 +181,4 @@ def _entry(routes: Routes, name: str | None) -> RouteEntry:
 
 def _has_feeds(entry: RouteEntry) -> bool:
     subscriptions = None if entry.version is None else entry.version.route.subscriptions
-    return subscriptions is not None and subscriptions.feeds
+    return subscriptions is not None and bool(subscriptions.feeds)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -14,12 +14,33 @@ from turnout.routes.endpoints.formats import format_of, import_part
 if TYPE_CHECKING:
     from turnout.history.replay import StreamRange
     from turnout.kafka.group import GroupProgress
+    from turnout.records import Schema
     from turnout.routes import Route
+    from turnout.routes.rows import RowPlan
     from turnout.runtime.kafka.publisher import KafkaLimits
     from turnout.runtime.publishing import PublishingOptions
     from turnout.spark.history.diff import RecordSpan
 
 RECORD_COLUMNS: Final = ("topic", "partition", "offset", "key", "value", "headers", "timestamp")
+
+
+class BatchId(NamedTuple):
+    """Micro-batch of a query, as a table notes it.
+
+    Attributes:
+        query: id of the query, which its checkpoint has.
+        number: number of the micro-batch.
+        sink: name of the route's sink.
+    """
+
+    query: str
+    number: int
+    sink: str = ""
+
+    @property
+    def application(self) -> str:
+        """Name of the query and its sink, as tables note the micro-batches of an application."""
+        return f"turnout-{self.query}" + (f"-{self.sink}" if self.sink else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +136,39 @@ class SparkEndpoint:
             message_id: the column of the messages' ids.
         """
         raise NotImplementedError
+
+    def plan(self, spark: SparkSession, value: Schema | None, path: str) -> RowPlan | None:  # noqa: ARG002 - of tables
+        """Return the columns of the sink's rows; None for a sink of messages.
+
+        Args:
+            spark: session.
+            value: schema of the values after the chain; None for schemaless ones.
+            path: place of the sink in the route.
+
+        Raises:
+            ConfigError: a column has no type, or the table cannot have it.
+        """
+        return None
+
+    def write_rows(self, rows: DataFrame, plan: RowPlan, batch: BatchId | None) -> bool:
+        """Append rows to the sink's table; after the return they are there.
+
+        Args:
+            rows: columns of the plan.
+            plan: columns and types.
+            batch: names the micro-batch; None for a source that is read once.
+
+        Returns:
+            False if the table has the micro-batch already, so that nothing was read of the rows.
+
+        Raises:
+            StreamError: the table refuses them.
+        """
+        raise NotImplementedError
+
+    def value_schema(self, rows: DataFrame) -> Schema | None:  # noqa: ARG002 - of tables
+        """Return the schema of the typed values of the source's rows; None for values that a format reads."""
+        return None
 
     def publishing(self) -> PublishingOptions | None:
         """Return the options by which the stage itself delivers; None if the sink receives rows.

@@ -6,7 +6,7 @@ A stage is sent to the workers with each task. A worker caches a route's program
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -14,13 +14,16 @@ import pyarrow as pa
 from pyspark import TaskContext, cloudpickle
 
 from turnout.base.caches import LruCache
+from turnout.base.deferred import pc
 from turnout.base.startup import paused_gc
+from turnout.codecs.frames.columns import arrow_type
 from turnout.engine.counts import Counts
 from turnout.engine.messages import RECORDS
 from turnout.errors import StreamError
 from turnout.kafka.control import Slot
 from turnout.nats.wire.records import SCHEMA
 from turnout.nats.wire.rows import with_stream
+from turnout.records import Schema
 from turnout.routes import Route
 from turnout.runtime.fence import Fence, fence_of_process
 from turnout.runtime.kafka.publisher import KafkaLimits, KafkaSinkOptions, fitting
@@ -42,6 +45,9 @@ MESSAGE_ID: Final = "_message_id"
 
 SINK: Final = "_sink"
 """The column of `MESSAGES` with the place of a message's sink among the route's; null in rows that only count."""
+
+ROW: Final = "_row"
+"""The column of `SparkStage.rows` with the row of a table, before the index of its sink."""
 
 MESSAGES: Final = (
     f"topic string, {MESSAGE_ID} string, value binary, headers array<struct<key:string,value:binary>>, key binary,"
@@ -93,6 +99,7 @@ class SparkStage:
         stores_matches: whether the matches of splits are stored for feeds, beside the index.
         part: part of a replay into transactions; None in a streaming query, and without.
         fence: address of the fence that tasks ask before they write; None where no other server may lead.
+        columns: index of a sink → schema of the rows that it receives in columns.
     """
 
     splits: bool
@@ -105,6 +112,7 @@ class SparkStage:
     stores_matches: bool = False
     part: ReplayPart | None = None
     fence: str | None = field(default_factory=fence_of_process, repr=False)
+    columns: Mapping[int, Schema] = field(default_factory=dict)
 
     @classmethod
     def of(cls, route: Route, *, splits: bool, replay: Replay | None = None) -> Self:
@@ -126,6 +134,10 @@ class SparkStage:
     def with_index(self, index: IndexLocation, *, stores_matches: bool = False) -> Self:
         """Return the stage with the location of its subscriptions' index, and of its feeds if it stores matches."""
         return replace(self, index=index, stores_matches=stores_matches)
+
+    def with_columns(self, columns: Mapping[int, Schema]) -> Self:
+        """Return the stage for sinks that receive rows in columns, each by its index with the schema of its rows."""
+        return replace(self, columns=columns)
 
     def with_limits(self, limits: tuple[KafkaLimits | None, ...]) -> Self:
         """Return the stage with the record size limits of its sinks."""
@@ -196,11 +208,28 @@ class SparkStage:
                 for part in fitting(result, self.limits):
                     tally.add(part)
                     if len(part.messages):
-                        yield _message_rows(part.messages)
+                        yield self._message_rows(part.messages)
         counted = tally.rows()
-        nulls = {item.name: pa.nulls(counted.num_rows, item.type) for item in _MESSAGES_SCHEMA}
+        schema = self._schema
+        nulls = {item.name: pa.nulls(counted.num_rows, item.type) for item in schema}
         columns = nulls | dict(zip(counted.schema.names, counted.columns, strict=True))
-        yield pa.RecordBatch.from_arrays(list(columns.values()), schema=_MESSAGES_SCHEMA)
+        yield pa.RecordBatch.from_arrays(list(columns.values()), schema=schema)
+
+    @property
+    def _schema(self) -> pa.Schema:
+        rows = [pa.field(f"{ROW}{number}", arrow_type(schema)) for number, schema in self.columns.items()]
+        return pa.schema([*_MESSAGES_SCHEMA, *rows])
+
+    def _message_rows(self, messages: Messages) -> pa.RecordBatch:
+        """Return messages in the columns of `MESSAGES`, and the rows of tables beside them."""
+        rows = _message_rows(messages)
+        for number in self.columns:
+            is_own = pa.array(messages.sinks == number)
+            values = rows.column("value")
+            taken = self._program().writer.rows[number].taken(pc.if_else(is_own, values, None))
+            rows = rows.set_column(rows.schema.get_field_index("value"), "value", pc.if_else(is_own, None, values))
+            rows = rows.append_column(f"{ROW}{number}", taken)
+        return rows.cast(self._schema) if self.columns else rows
 
     def nothing(self) -> Iterator[pa.RecordBatch]:
         """Make this worker's program of the route, and give the counts of no record."""
@@ -266,7 +295,12 @@ class SparkStage:
         """Return the worker's own program of the route."""
         from turnout.engine import Program
 
-        return _programs.get_or_add(self.key, lambda: Program.of(*cloudpickle.loads(self.route)))
+        def program() -> Program:
+            route, replay = cloudpickle.loads(self.route)
+            return Program.of(route, replay, self.columns)
+
+        key = f"{self.key}{hash(tuple(self.columns.items()))}" if self.columns else self.key
+        return _programs.get_or_add(key, program)
 
 
 def _slot(part: ReplayPart | None) -> Slot | None:

@@ -5,6 +5,18 @@ from turnout.routes.endpoints.files import FileSink, FileSource
 from turnout.routes.endpoints.formats import FORMATS, SECRETS, TAGS, AnySink, AnySource, kind_of
 from turnout.routes.endpoints.kafka import KafkaSink, KafkaSource
 from turnout.routes.endpoints.nats import NatsSink, NatsSource
+from turnout.routes.endpoints.tables import (
+    DeltaSink,
+    DeltaSource,
+    IcebergSink,
+    IcebergSource,
+    LakeSink,
+    LakeSource,
+    SparkSink,
+    SparkSource,
+    TableSink,
+    TableSource,
+)
 
 __all__ = [
     "FORMATS",
@@ -12,15 +24,25 @@ __all__ = [
     "TAGS",
     "AnySink",
     "AnySource",
+    "DeltaSink",
+    "DeltaSource",
     "Endpoint",
     "FileSink",
     "FileSource",
+    "IcebergSink",
+    "IcebergSource",
     "KafkaSink",
     "KafkaSource",
+    "LakeSink",
+    "LakeSource",
     "NatsSink",
     "NatsSource",
     "Part",
     "Sink",
     "Source",
+    "SparkSink",
+    "SparkSource",
+    "TableSink",
+    "TableSource",
     "kind_of",
 ]

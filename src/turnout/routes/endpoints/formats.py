@@ -15,6 +15,15 @@ from turnout.routes.endpoints.base import Endpoint, EndpointFormat, Sink, Source
 from turnout.routes.endpoints.files import FileSink, FileSource
 from turnout.routes.endpoints.kafka import KafkaSink, KafkaSource
 from turnout.routes.endpoints.nats import NatsSink, NatsSource
+from turnout.routes.endpoints.tables import (
+    DeltaSink,
+    DeltaSource,
+    IcebergSink,
+    IcebergSource,
+    SparkSink,
+    SparkSource,
+    TableSource,
+)
 
 ENTRY_POINT = "turnout.endpoints"
 """The entry point group in which a package names its endpoint formats, each an `EndpointFormat`.
@@ -50,6 +59,30 @@ _BUILT_IN = (
         "turnout.runtime.endpoints.files:FileAdapter",
         "turnout.spark.formats.files:FileEndpoint",
     ),
+    EndpointFormat(
+        "spark",
+        ("spark",),
+        SparkSource,
+        SparkSink,
+        "turnout.runtime.endpoints.tables:SparkAdapter",
+        "turnout.spark.formats.tables:SparkProvider",
+    ),
+    EndpointFormat(
+        "delta",
+        ("delta",),
+        DeltaSource,
+        DeltaSink,
+        "turnout.runtime.endpoints.tables:LakeAdapter",
+        "turnout.spark.formats.lake:LakeEndpoint",
+    ),
+    EndpointFormat(
+        "iceberg",
+        ("iceberg",),
+        IcebergSource,
+        IcebergSink,
+        "turnout.runtime.endpoints.tables:LakeAdapter",
+        "turnout.spark.formats.lake:LakeEndpoint",
+    ),
 )
 _ALL: tuple[EndpointFormat, ...] = (
     *_BUILT_IN,
@@ -62,6 +95,9 @@ FORMATS = tuple(name for format_ in _ALL for name in format_.names)
 
 WITH_DELIVERIES = tuple(name for format_ in _ALL if format_.deliveries is not None for name in format_.names)
 """Formats whose sinks store deliveries to webhooks."""
+
+TYPED = tuple(name for format_ in _ALL if issubclass(format_.source, TableSource) for name in format_.names)
+"""Formats whose sources have typed values."""
 
 TAGS = tuple(format_.tag for format_ in _ALL)
 """Names of the families in the paths of pydantic's errors; not part of the author's path."""

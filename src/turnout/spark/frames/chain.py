@@ -12,10 +12,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
 from turnout.base.deferred import pc
+from turnout.codecs.frames.columns import UTC_MICROS, WrittenColumn, blocks_of, millis_of, texts_of, whole
 from turnout.errors import RecordError, RunError
 from turnout.records import Batch, Failure, Headers, Positions, Schema
 from turnout.records.header_column import ARROW as HEADERS_ARROW
-from turnout.runtime.frames.columns import UTC_MICROS, WrittenColumn, blocks_of, millis_of, texts_of, whole
 from turnout.spark.frames.columns import (
     ERROR,
     ERROR_TYPE,

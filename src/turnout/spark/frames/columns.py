@@ -205,7 +205,7 @@ def spark_type(schema: Schema | None) -> T.DataType:
         return T.VariantType()
     logical = schema.logical
     if logical == DECIMAL:
-        return T.DecimalType(38, min(max(schema.scale, 0), 38))
+        return T.DecimalType(schema.digits, min(max(schema.scale, 0), 38))
     if logical is not None:
         return _LOGICAL[logical]
     if schema.type == "struct":

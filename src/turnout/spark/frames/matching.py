@@ -17,6 +17,7 @@ from pyspark.sql import types as T
 
 from turnout.base.files import lasting_folder
 from turnout.base.multivalued import ANY_KEY, leaf_key, metadata_key, single_values, texts_or_none
+from turnout.codecs.frames.columns import blocks_of, millis_of, texts_of, whole
 from turnout.engine.metadata import Metadata
 from turnout.errors import ConfigError, Mistake
 from turnout.records import Batch, Block, Headers, Schema
@@ -34,7 +35,6 @@ from turnout.records.field_paths import (
     listed_path,
     texts_at,
 )
-from turnout.runtime.frames.columns import blocks_of, millis_of, texts_of, whole
 from turnout.spark.frames.columns import HEADERS, case_rule, foreign, is_headers, schema_of, with_record_names
 from turnout.spark.map_in_arrow import map_in_arrow
 from turnout.subscriptions import Snapshot, Store

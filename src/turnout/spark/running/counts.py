@@ -5,26 +5,33 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.types import StructType
 
 from turnout.base.untrusted import is_whole
+from turnout.codecs import codec_of
 from turnout.engine.counts import Counts
 from turnout.engine.failures import IN_FULL
+from turnout.records import Schema
 from turnout.routes import Route
+from turnout.routes.endpoints import TableSink
+from turnout.routes.endpoints.tables import MATCH_SIGN, ColumnSpec
+from turnout.routes.rows import RowPlan, value_after
 from turnout.runtime.offsets import REVISION, WARNING, Progress, RunResult
 from turnout.runtime.open_task import RECORD_SECONDS
 from turnout.runtime.publishing import FAILURES, FAILURES_COUNT, TALLY, log_failures, sum_of
-from turnout.spark.endpoints import endpoint_of, publishes
+from turnout.spark.endpoints import BatchId, SparkEndpoint, endpoint_of, publishes
+from turnout.spark.frames.columns import spark_type
 from turnout.spark.map_in_arrow import map_in_arrow
-from turnout.spark.stage import MESSAGE_ID, MESSAGES, SINK, SparkStage
+from turnout.spark.stage import MESSAGE_ID, MESSAGES, ROW, SINK, SparkStage
 
 OBSERVED: Final = "turnout"
 """The name under which a streaming query reports the counts of a micro-batch."""
@@ -35,33 +42,87 @@ def observed(route: Route, rows: DataFrame, observation: str | Observation = OBS
     return rows.observe(observation, *_metrics(route))
 
 
-def write_all(route: Route, rows: DataFrame, stage: SparkStage) -> dict[str, object]:
+def write_all(route: Route, rows: DataFrame, stage: SparkStage, batch: BatchId | None = None) -> dict[str, object]:
     """Run the route over a frame and write to every sink; return the observations after all acknowledgements.
 
     Args:
         route: the route.
         rows: records; where the stage reads splits and publishes, the counts that a source has run it for.
         stage: stage of the route.
+        batch: names the micro-batch for tables; None for a source that is read once.
     """
     observation = Observation()
     if publishes(route.sinks):
         counts = rows if stage.splits else map_in_arrow(rows, stage.publish, TALLY)
         _into_nothing(observed(route, counts, observation))
         return observation.get
-    messages = observed(route, map_in_arrow(rows, stage.rows, MESSAGES), observation)
     sinks = [endpoint_of(sink) for sink in route.sinks.values()]
+    batches = [None if batch is None else batch._replace(sink=name) for name in route.sinks]
+    plans = _row_plans(route, rows, sinks)
+    stage = stage.with_columns({number: plan.value for number, plan in plans.items() if plan.value.fields})
+    columns = cast("StructType", StructType.fromDDL(MESSAGES))
+    for number, schema in stage.columns.items():
+        columns.add(f"{ROW}{number}", spark_type(schema))
+    messages = observed(route, map_in_arrow(rows, stage.rows, columns), observation)
     if len(sinks) == 1 and sinks[0].observable:
-        sinks[0].write(messages.where(F.col(SINK).isNotNull()), MESSAGE_ID)
+        if not _write(sinks[0], messages, 0, plans, batches[0], F.col(SINK).isNotNull()):
+            # The table has the micro-batch: it is counted again.
+            _into_nothing(messages)
         return observation.get
     messages = messages.persist()
     try:
         # Kafka's writer runs the plan out of Spark's sight: its observations are never reported.
         _into_nothing(messages)
         for index, sink in enumerate(sinks):
-            sink.write(messages.where(F.col(SINK) == index), MESSAGE_ID)
+            _write(sink, messages, index, plans, batches[index], F.col(SINK) == index)
     finally:
         messages.unpersist()
     return observation.get
+
+
+def _row_plans(route: Route, rows: DataFrame, sinks: Sequence[SparkEndpoint]) -> dict[int, RowPlan]:
+    """Return the columns of the sinks that are tables, by the index of the sink."""
+    if not any(isinstance(sink, TableSink) for sink in route.sinks.values()):
+        return {}
+    own = endpoint_of(route.source).value_schema(rows)
+    read = own if own is not None else codec_of(route.value).schema()
+    after = value_after(route.chain, codec_of(route.key).schema(), read)
+    paths = [f"sinks.{name}" if name else "sink" for name in route.sinks]
+    found = [one.plan(rows.sparkSession, after, path) for one, path in zip(sinks, paths, strict=True)]
+    return {number: plan for number, plan in enumerate(found) if plan is not None}
+
+
+def _write(
+    sink: SparkEndpoint,
+    messages: DataFrame,
+    number: int,
+    plans: Mapping[int, RowPlan],
+    batch: BatchId | None,
+    own: Column,
+) -> bool:
+    """Write the messages of one sink; return False if it has them already."""
+    if number not in plans:
+        sink.write(messages.where(own), MESSAGE_ID)
+        return True
+    rows = messages.where(own).select(*(_content(spec, schema, number) for spec, schema in plans[number].columns))
+    return sink.write_rows(rows, plans[number], batch)
+
+
+def _content(spec: ColumnSpec, schema: Schema, number: int) -> Column:
+    """Return a column of a table: a field of the row, or another part of its message."""
+    column = F.col(f"{ROW}{number}")
+    if spec.part == "value":
+        for name in spec.path:
+            column = column[name]
+    elif spec.part.startswith("match."):
+        parts = ("position", "revision", "subscription")
+        column = F.split(MESSAGE_ID, MATCH_SIGN)[parts.index(spec.part.removeprefix("match."))]
+    elif spec.part == "headers" and spec.path:
+        named = F.filter("headers", lambda header: header["key"] == spec.path[0])
+        column = F.try_element_at(named, F.lit(-1))["value"].cast("string")
+    else:
+        column = F.col({"messageId": MESSAGE_ID, "body": "value"}.get(spec.part, spec.part))
+    return column.cast(spark_type(schema)).alias(spec.name)
 
 
 def _into_nothing(rows: DataFrame) -> None:

@@ -27,7 +27,15 @@ from turnout.runtime.open_splits import SLOTS, SlotUse
 from turnout.runtime.preflight import make_delay_stream, make_webhook_streams, preflight
 from turnout.runtime.publishing import log_failures
 from turnout.runtime.splits import encoded
-from turnout.spark.endpoints import ReadOptions, activate, endpoint_of, has_transactions, publishes, reads_splits
+from turnout.spark.endpoints import (
+    BatchId,
+    ReadOptions,
+    activate,
+    endpoint_of,
+    has_transactions,
+    publishes,
+    reads_splits,
+)
 from turnout.spark.running.counts import RunCounts, counts_of, observed, write_all
 from turnout.spark.running.executors import ExecutorWatch, warm_up, warm_up_query
 from turnout.spark.running.matching import driver_address
@@ -37,6 +45,9 @@ from turnout.spark.session.jvm import ending_in_words, how_jvm_ended, is_connect
 from turnout.spark.stage import SparkStage
 
 _log = logging.getLogger(__name__)
+
+_QUERY_ID = "sql.streaming.queryId"
+"""Property of Spark's threads with the id of their query."""
 
 _POLL_SECONDS = 0.1
 _IDLE_SECONDS = 1.0
@@ -175,7 +186,8 @@ class _Run:
                 self.fence.check()
             begun = self.counts.begin()
             stage = reduce(lambda stage, part: part.batch(batch, stage), self.parts.every, self.stage)
-            metrics = write_all(self.route, rows, stage)
+            query = None if self.route.source.is_bounded else rows.sparkSession.sparkContext.getLocalProperty(_QUERY_ID)
+            metrics = write_all(self.route, rows, stage, None if query is None else BatchId(query, batch))
             log_failures(metrics, route=self.route.name)
             self.counts.add_written(batch, counts_of(metrics), begun, stage.revision)
 

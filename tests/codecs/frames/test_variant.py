@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from pyspark.sql.types import VariantVal
 
+from turnout.codecs.frames.variant import decode, encode
 from turnout.errors import RecordError
 from turnout.records import BigInt, Field, Float32, Moment, Schema, Struct
 from turnout.records.schema import DATE, DECIMAL, TIME, TIMESTAMP
-from turnout.runtime.frames.variant import decode, encode
 
 VALUES: list[Any] = [
     None,

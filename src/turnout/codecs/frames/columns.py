@@ -12,12 +12,13 @@ import pyarrow as pa
 
 from turnout.base.clocks import MILLISECONDS_PER_DAY
 from turnout.base.deferred import pc
+from turnout.codecs.frames.variant import decode, encode
 from turnout.errors import RecordError
 from turnout.records import Block, Moment, Positions, Schema, Struct, group
 from turnout.records.block import rows_of
-from turnout.records.schema import ANY, DATE, DECIMAL, TIME, TIMESTAMP
+from turnout.records.schema import ANY, DATE, DECIMAL, DIGITS, PRECISION, TIME, TIMESTAMP, Field
+from turnout.records.spans import EncodedColumn
 from turnout.records.types import Column, Value
-from turnout.runtime.frames.variant import decode, encode
 
 _MILLI: Final = 1000
 
@@ -52,11 +53,53 @@ def _typed(column: pa.Array, schema: Schema) -> list[Block]:
         column = column.drop_null()
     if schema.type == "struct":
         fields = zip(schema.fields, column.flatten(), strict=True)
-        columns = {field.name: _list_of(inner, field.schema) for field, inner in fields}
+        columns = {
+            field.name: _list_of(inner, field.schema)
+            if _has_variants(field.schema)
+            else ArrowColumn(inner, field.schema)
+            for field, inner in fields
+        }
         blocks.append(Block(rows, schema, columns=columns))
     else:
         blocks.append(Block(rows, schema, values=_list_of(column, schema)))
     return blocks
+
+
+class ArrowColumn(EncodedColumn):
+    """Column of an Arrow array, whose values are made at the first access: a field that nothing touches stays exact.
+
+    Args:
+        array: values of the schema.
+        schema: schema of the values.
+    """
+
+    __slots__ = ("array", "schema")
+
+    def __init__(self, array: pa.Array, schema: Schema) -> None:
+        nowhere = np.zeros(0, np.int64)
+        super().__init__(None, b"", (nowhere, nowhere), self._listed, nullable=array.null_count > 0)
+        self.array = array
+        self.schema = schema
+
+    def _listed(self, _bounds: object) -> Column:
+        return _list_of(self.array, self.schema)
+
+    def chosen(self, indices: Positions, take: Callable[[Column], Column]) -> ArrowColumn:
+        """See `EncodedColumn.chosen`."""
+        part = ArrowColumn(self.array.take(pa.array(indices)), self.schema)
+        if self._values is not None:
+            part._values = take(self._values)
+        return part
+
+    def __len__(self) -> int:
+        return len(self.array)
+
+
+def _has_variants(schema: Schema | None) -> bool:
+    if schema is None or schema.type == ANY:
+        return True
+    inner = (*(field.schema for field in schema.fields), *(one for one in (schema.keys, schema.values) if one))
+    return (schema.type in ("array", "map") and schema.values is None) or any(map(_has_variants, inner))
 
 
 def _unreadable(column: pa.Array, schema: Schema) -> dict[int, RecordError]:
@@ -224,7 +267,7 @@ def arrow_type(schema: Schema | None) -> pa.DataType:
     if schema is None or schema.type == ANY:
         return VARIANT
     if schema.logical == DECIMAL:
-        return pa.decimal128(38, min(max(schema.scale, 0), 38))
+        return pa.decimal128(schema.digits, min(max(schema.scale, 0), 38))
     if schema.logical is not None:
         return _ARROW_TYPES[schema.logical]
     if schema.type == "struct":
@@ -234,6 +277,79 @@ def arrow_type(schema: Schema | None) -> pa.DataType:
     if schema.type == "map":
         return pa.map_(arrow_type(schema.keys), arrow_type(schema.values))
     return _PRIMITIVES[schema.type]
+
+
+_READABLE: Final[tuple[tuple[Callable[[pa.DataType], bool], Schema], ...]] = (
+    (pa.types.is_boolean, Schema("boolean", True)),
+    (pa.types.is_int8, Schema("int8", True)),
+    (lambda kind: pa.types.is_int16(kind) or pa.types.is_uint8(kind), Schema("int16", True)),
+    (lambda kind: pa.types.is_int32(kind) or pa.types.is_uint16(kind), Schema("int32", True)),
+    (lambda kind: pa.types.is_int64(kind) or pa.types.is_uint32(kind), Schema("int64", True)),
+    (lambda kind: pa.types.is_float32(kind) or pa.types.is_float16(kind), Schema("float32", True)),
+    (pa.types.is_float64, Schema("float64", True)),
+    (
+        lambda kind: pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind),
+        Schema("string", True),
+    ),
+    (
+        lambda kind: (
+            pa.types.is_binary(kind)
+            or pa.types.is_large_binary(kind)
+            or pa.types.is_binary_view(kind)
+            or pa.types.is_fixed_size_binary(kind)
+        ),
+        Schema("bytes", True),
+    ),
+    (pa.types.is_date, Schema("int32", True, name=DATE, version=1)),
+    (lambda kind: pa.types.is_timestamp(kind) and kind.unit != "ns", Schema("int64", True, name=TIMESTAMP, version=1)),
+    (pa.types.is_null, Schema("string", True)),
+)
+
+
+def schema_of_arrow(type_: pa.DataType, path: str = "value") -> Schema:
+    """Return the schema of values of an Arrow type: everything is optional.
+
+    Args:
+        type_: the type.
+        path: name of the values, for the error.
+
+    Raises:
+        RecordError: Connect has no type for them.
+
+    >>> schema_of_arrow(pa.struct({"total": pa.decimal128(10, 2)})).fields[0].schema.scale
+    2
+    """
+    for fits, schema in _READABLE:
+        if fits(type_):
+            return schema
+    if pa.types.is_decimal(type_) and type_.precision <= DIGITS and type_.scale >= 0:
+        parameters = (("scale", str(type_.scale)), (PRECISION, str(type_.precision)))
+        return Schema("bytes", True, name=DECIMAL, version=1, parameters=parameters)
+    if pa.types.is_dictionary(type_):
+        return schema_of_arrow(type_.value_type, path)
+    if pa.types.is_struct(type_):
+        fields = tuple(Field(field.name, schema_of_arrow(field.type, f"{path}.{field.name}")) for field in type_)
+        return Schema("struct", True, fields=fields)
+    if pa.types.is_list(type_) or pa.types.is_large_list(type_) or pa.types.is_fixed_size_list(type_):
+        return Schema("array", True, values=schema_of_arrow(type_.value_type, f"{path}[]"))
+    if pa.types.is_map(type_):
+        keys, values = schema_of_arrow(type_.key_type, path), schema_of_arrow(type_.item_type, f"{path}[]")
+        return Schema("map", True, keys=keys, values=values)
+    raise RecordError(f"{path} is {type_}, which Connect has no type for: cast it, or leave the column out")
+
+
+def arrow_blocks(column: pa.Array, path: str = "value") -> tuple[list[Block], dict[int, RecordError]]:
+    """Return the values of a typed Arrow column as blocks.
+
+    Args:
+        column: values of any type of `schema_of_arrow`.
+        path: name of the values, for the error.
+
+    Raises:
+        RecordError: Connect has no type for them.
+    """
+    schema = schema_of_arrow(column.type, path)
+    return blocks_of(whole(column).cast(arrow_type(schema)), schema)
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,6 +427,9 @@ def _array(values: Column, schema: Schema | None) -> pa.Array:
     """Return a column of values, None for nulls."""
     if schema is None or schema.type == ANY:
         return _variants(values, None)
+    if isinstance(values, ArrowColumn) and values.array.type != VARIANT:
+        # A type of fewer digits fits, and so does one without names of its own for the elements of its lists.
+        return values.array.cast(arrow_type(schema))
     if schema.logical is not None:
         return _logical(values, schema)
     if schema.type == "struct":

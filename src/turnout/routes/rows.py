@@ -1,0 +1,103 @@
+"""Columns of a table's rows: which part of a message each has, and its type, from the chain or from the table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from turnout.errors import ConfigError, Mistake
+from turnout.records import Schema
+from turnout.records.schema import ANY
+from turnout.routes.endpoints.tables import ColumnSpec, TableSink, struct_of
+from turnout.transforms import Chain
+from turnout.transforms.schemas import schemas_after
+
+
+@dataclass(frozen=True, slots=True)
+class RowPlan:
+    """Columns of a table's rows.
+
+    Attributes:
+        value: struct of the fields of the value that are columns.
+        columns: content and type of each column, in their order.
+    """
+
+    value: Schema
+    columns: tuple[tuple[ColumnSpec, Schema], ...]
+
+    @property
+    def types(self) -> dict[str, Schema]:
+        """Type of each column by its name."""
+        return {spec.name: schema for spec, schema in self.columns}
+
+
+def value_after(chain: Chain, key: Schema | None, value: Schema | None) -> Schema | None:
+    """Return the schema of all values after a chain; None where they are schemaless or have several."""
+    possible = schemas_after(chain, key, value).values
+    return next(iter(possible)) if len(possible) == 1 else None
+
+
+def plan_rows(
+    sink: TableSink, value: Schema | None, existing: Mapping[str, Schema] | None = None, path: str = "sink"
+) -> RowPlan:
+    """Return the columns of a sink's rows.
+
+    The type of a column is that of the table, if it is there, else the declared one, else that of the field.
+
+    Args:
+        sink: the sink, whose rows have columns of their own.
+        value: schema of the values after the chain; None for schemaless ones.
+        existing: columns of the table, if it is there.
+        path: place of the sink in the route.
+
+    Raises:
+        ConfigError: names each column without a type, and those that the table does not have.
+    """
+    existing = existing or {}
+    is_struct = value is not None and value.type == "struct"
+    specs = sink.specs
+    if specs is None and is_struct:
+        specs = tuple(ColumnSpec(field.name, "value", (field.name,)) for field in (value.fields if value else ()))
+    elif specs is None and existing and value is None:
+        specs = tuple(ColumnSpec(name, "value", (name,)) for name in existing)
+    if not specs:
+        problem = "found none, expected them with their types, as in {delay: value.delay INT}, or columns: record"
+        raise ConfigError([Mistake(f"{path}.columns", problem)], what="bad columns")
+    columns, mistakes = [], []
+    for spec in specs:
+        schema = existing.get(spec.name) or spec.schema or (_field(value, spec.path) if spec.part == "value" else None)
+        if schema is None or schema.type == ANY:
+            problem = f"found no type: give it, as in value.{'.'.join(spec.path)} STRING, as values have no schema here"
+            mistakes.append(Mistake(f"{path}.columns.{spec.name}", problem))
+            continue
+        columns.append((spec, schema.with_(optional=True)))
+    names = ", ".join(spec.name for spec in specs)
+    unknown = [name for name in sink.partition_columns if name not in {spec.name for spec in specs}]
+    mistakes += [Mistake(f"{path}.partitionBy", f"found {name!r}, expected one of {names}") for name in unknown]
+    if mistakes:
+        raise ConfigError(mistakes, what="bad columns")
+    paths = ((spec.path, schema) for spec, schema in columns if spec.part == "value" and spec.path)
+    return RowPlan(struct_of(paths), tuple(columns))
+
+
+def _field(schema: Schema | None, path: tuple[str, ...]) -> Schema | None:
+    for name in path:
+        schema = schema.field(name) if schema is not None and schema.type == "struct" else None
+    return schema
+
+
+def _record() -> RowPlan:
+    before, behind = ("topic", "partition", "offset"), ("headers", "timestamp")
+    specs = [
+        *map(ColumnSpec.of, before, before),
+        ColumnSpec.of("key", "key STRING"),
+        ColumnSpec("value", "body", (), "STRING"),
+        *map(ColumnSpec.of, behind, behind),
+    ]
+    columns = tuple((spec, schema) for spec in specs if (schema := spec.schema) is not None)
+    return RowPlan(Schema("struct", True), columns)
+
+
+RECORD_ROWS: Final = _record()
+"""Rows with the columns of a record, its key and its value as texts."""

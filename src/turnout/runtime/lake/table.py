@@ -1,0 +1,312 @@
+"""Interface of a table with versions, and its rows as records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+
+import pyarrow as pa
+
+from turnout.base.deferred import pc
+from turnout.errors import ConfigError, MissingExtraError, Mistake, StreamError
+from turnout.nats.protocol.identity import StreamIdentity
+from turnout.records.header_column import ARROW as HEADERS
+from turnout.records.listed import STREAM_ID
+from turnout.routes.endpoints import DeltaSink, DeltaSource, LakeSink, LakeSource
+from turnout.routes.endpoints.tables import RecordPart, topic_pieces
+
+if TYPE_CHECKING:
+    from turnout.records import Schema
+    from turnout.routes.rows import RowPlan
+
+VERSION_BITS: Final = 32
+"""The offset of a record is its version, shifted by so many bits, and its number among the rows of that version."""
+
+_SNAPSHOT_BIT: Final = 1 << 31
+"""Set in the offsets of rows that a snapshot has, so that they differ from those that its version has added."""
+
+BATCH_ROWS: Final = 20_000
+_TIMES: Final = pa.timestamp("us", "UTC")
+
+
+class LakeFile(NamedTuple):
+    """File of a table.
+
+    Attributes:
+        path: its path, as the log has it.
+        rows: number of its rows.
+        content: what its reader needs.
+    """
+
+    path: str
+    rows: int
+    content: Any
+
+
+class Commit(NamedTuple):
+    """Content of one version.
+
+    Attributes:
+        files: files whose rows it adds; none of one that only rewrites files.
+        changes: why it is more than an addition of rows; "" for one that is not.
+    """
+
+    files: Sequence[LakeFile]
+    changes: str = ""
+
+
+class BatchMark(NamedTuple):
+    """Mark of a micro-batch in a table's log.
+
+    Attributes:
+        application: id of the query, and the name of its sink.
+        number: number of the micro-batch, which grows.
+    """
+
+    application: str
+    number: int
+
+
+class FileReader(Protocol):
+    """Reader of a table's files in a task; it can be pickled."""
+
+    def read(self, file: LakeFile) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a file in the columns of the table."""
+
+
+class LakeTable(Protocol):
+    """Open table, as it was when it was opened.
+
+    Attributes:
+        identity: id that the table has had since it was made.
+        version: its last version.
+        first: the oldest version whose changes are known.
+        schema: its columns.
+        location: folder or URL of its files.
+    """
+
+    identity: str
+    version: int
+    first: int
+    schema: pa.Schema
+    location: str
+
+    def snapshot(self, version: int) -> Sequence[LakeFile]:
+        """Return the files that the table had at a version, always in one order.
+
+        Raises:
+            StreamError: it is not known any more.
+        """
+
+    def commit(self, version: int) -> Commit | None:
+        """Return what a version has added; None if there is none of that number.
+
+        Raises:
+            StreamError: its changes are not known any more.
+        """
+
+    def reader(self) -> FileReader:
+        """Return a reader of the table's files."""
+
+    # As a sink
+
+    def done(self, application: str) -> int | None:
+        """Return the number of the last micro-batch of an application; None if there is none."""
+
+    def evolve(self, columns: Mapping[str, pa.DataType]) -> None:
+        """Add columns.
+
+        Raises:
+            StreamError: the table refuses them.
+        """
+
+    def append(self, files: Sequence[tuple[str, int]], partition_by: Sequence[str], mark: BatchMark) -> None:
+        """Commit files as one version that has a mark.
+
+        Args:
+            files: URL and size of each.
+            partition_by: columns by which they are partitioned.
+            mark: of the micro-batch.
+
+        Raises:
+            Exception: of the library; the commit may have landed all the same.
+        """
+
+
+def identity_of(table: LakeTable) -> StreamIdentity:
+    """Return the identity of a table, as positions and origins have it."""
+    return StreamIdentity(f"table {table.identity}", table.identity.replace("-", "")[:16])
+
+
+def open_table(endpoint: LakeSource | LakeSink) -> LakeTable | None:
+    """Open a table; None if there is none.
+
+    Raises:
+        StreamError: it cannot be read, or uses a feature that is not supported.
+        MissingExtraError: the library is not installed.
+    """
+    module = _module(endpoint)
+    table: LakeTable | None = module.open_table(endpoint)
+    return table
+
+
+def existing_table(endpoint: LakeSource | LakeSink) -> LakeTable:
+    """Open a table that has to be there.
+
+    Raises:
+        StreamError: it is not, or cannot be read.
+        MissingExtraError: the library is not installed.
+    """
+    table = open_table(endpoint)
+    if table is None:
+        raise StreamError(f"there is no table {endpoint.table_name!r}", code=404)
+    return table
+
+
+def create_table(sink: LakeSink, plan: RowPlan) -> LakeTable:
+    """Make a table with the columns of a sink, unless it was made meanwhile.
+
+    Raises:
+        StreamError: it cannot be made.
+    """
+    from turnout.codecs.frames.columns import arrow_type
+
+    fields = [pa.field(name, arrow_type(schema)) for name, schema in plan.types.items()]
+    _module(sink).create_table(sink, pa.schema(fields))
+    return existing_table(sink)
+
+
+def columns_of(table: LakeTable | None) -> dict[str, Schema]:
+    """Return the types of a table's columns; empty without a table."""
+    from turnout.codecs.frames.columns import schema_of_arrow
+
+    return {} if table is None else {field.name: schema_of_arrow(field.type, field.name) for field in table.schema}
+
+
+def _module(endpoint: LakeSource | LakeSink) -> Any:
+    try:
+        if isinstance(endpoint, DeltaSource | DeltaSink):
+            from turnout.runtime.lake import delta as module
+        else:
+            from turnout.runtime.lake import iceberg as module  # type: ignore[no-redef]
+    except ModuleNotFoundError as absent:
+        raise MissingExtraError("lake", absent.name or "deltalake") from absent
+    return module
+
+
+# --- Records ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class RowOrigin:
+    """Place of a file's first row.
+
+    Attributes:
+        stream: name of the table.
+        label: the name with the identity.
+        offset: offset of the row.
+    """
+
+    stream: str
+    label: str
+    offset: int
+
+
+def offset_of(version: int, number: int, *, of_snapshot: bool) -> int:
+    """Return the offset of a row by its version, and its number among the rows of that version."""
+    return (version << VERSION_BITS) + number + (_SNAPSHOT_BIT if of_snapshot else 0)
+
+
+def check_columns(record: RecordPart, schema: pa.Schema) -> None:
+    """Check that the columns of a record are there.
+
+    Raises:
+        ConfigError: names each that is not.
+    """
+    names = [(f"headers.{name}", text) for name, text in record.headers.items()]
+    names += [(name, text) for name in ("key", "timestamp") if (text := getattr(record, name)) is not None]
+    names += [("topic", piece) for piece, is_column in topic_pieces(record.topic) if is_column]
+    existing = ", ".join(schema.names[:20])
+    mistakes = [
+        Mistake(f"source.record.{name}", f"found {text!r}, expected a column of the table: it has {existing}")
+        for name, text in names
+        if not _has(schema, text)
+    ]
+    if record.timestamp is not None and not mistakes and not pa.types.is_timestamp(_type_at(schema, record.timestamp)):
+        kind = _type_at(schema, record.timestamp)
+        mistakes.append(Mistake("source.record.timestamp", f"found {kind}, expected a column of timestamps"))
+    if mistakes:
+        raise ConfigError(mistakes, what="bad source")
+
+
+def _has(schema: pa.Schema, text: str) -> bool:
+    return _type_at(schema, text) is not None
+
+
+def _type_at(schema: pa.Schema, text: str) -> pa.DataType | None:
+    first, *rest = text.split(".")
+    if schema.get_field_index(first) < 0:
+        return None
+    kind = schema.field(first).type
+    for name in rest:
+        at = kind.get_field_index(name) if pa.types.is_struct(kind) else -1
+        if at < 0:
+            return None
+        kind = kind.field(at).type
+    return kind
+
+
+def as_records(rows: pa.RecordBatch, record: RecordPart, origin: RowOrigin, done: int) -> pa.RecordBatch:
+    """Return rows of a table as records.
+
+    Args:
+        rows: rows in the table's columns.
+        record: columns of a record.
+        origin: place of the file's first row.
+        done: number of the file's rows before these.
+    """
+    count = rows.num_rows
+
+    def column(text: str) -> pa.Array:
+        first, *rest = text.split(".")
+        found = rows.column(first)
+        return pc.struct_field(found, rest) if rest else found
+
+    pieces = [
+        _texts(column(piece)) if inner else pa.repeat(piece, count) for piece, inner in topic_pieces(record.topic)
+    ]
+    offsets = pa.array(range(origin.offset + done, origin.offset + done + count), pa.int64())
+    times = pa.nulls(count, _TIMES)
+    if record.timestamp is not None:
+        times = column(record.timestamp)
+        times = times.cast(_TIMES) if times.type.tz else times.cast(pa.timestamp("us")).cast(_TIMES)
+    return pa.RecordBatch.from_pydict(
+        {
+            "topic": pc.binary_join_element_wise(*pieces, "") if len(pieces) > 1 else pieces[0],
+            "partition": pa.repeat(pa.scalar(0, pa.int32()), count),
+            "offset": offsets,
+            "key": pa.nulls(count, pa.binary()) if record.key is None else column(record.key),
+            "value": pa.StructArray.from_arrays(rows.columns, fields=list(rows.schema)),
+            "headers": _headers({name: _texts(column(text)) for name, text in record.headers.items()}, count),
+            "timestamp": times,
+            "stream": pa.repeat(origin.stream, count),
+            STREAM_ID: pa.repeat(origin.label, count),
+        }
+    )
+
+
+def _texts(column: pa.Array) -> pa.Array:
+    return column if pa.types.is_string(column.type) else pc.cast(column, pa.string())
+
+
+def _headers(columns: Mapping[str, pa.Array], count: int) -> pa.Array:
+    """Return the headers of records; a null column has none."""
+    if not columns:
+        return pa.nulls(count, HEADERS)
+    listed = {name: column.cast(pa.binary()).to_pylist() for name, column in columns.items()}
+    rows = [
+        [{"key": name, "value": values[row]} for name, values in listed.items() if values[row] is not None]
+        for row in range(count)
+    ]
+    return pa.array(rows, HEADERS)

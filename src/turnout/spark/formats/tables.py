@@ -1,0 +1,273 @@
+"""Every connector of Spark, as a source of records with typed values and as a sink of rows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from datetime import datetime
+from typing import TYPE_CHECKING, Final, cast
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_type
+
+from turnout.codecs.frames.columns import schema_of_arrow
+from turnout.errors import ConfigError, Mistake, RunError, StreamError
+from turnout.records import Schema
+from turnout.routes.endpoints import SparkSink, SparkSource
+from turnout.routes.endpoints.tables import topic_pieces
+from turnout.routes.rows import RowPlan, plan_rows
+from turnout.routes.values import listed
+from turnout.runtime.endpoints.adapter import EndpointProbe
+from turnout.spark.endpoints import RECORD_COLUMNS, BatchId, ReadOptions, SparkEndpoint
+from turnout.spark.frames.columns import foreign, schema_of
+
+if TYPE_CHECKING:
+    from turnout.spark.history.diff import RecordSpan
+
+_PACKAGES: Final = "spark.jars.packages"
+_NAME: Final = re.compile(r'(?:"[^"]+"|[A-Za-z_]\w*)(?:\.(?:"[^"]+"|[A-Za-z_]\w*))*')
+
+
+class SparkProvider(SparkEndpoint):
+    """Source or sink of a provider, whose options go to Spark as they are."""
+
+    endpoint: SparkSource | SparkSink
+
+    def needs(self, properties: Mapping[str, str]) -> dict[str, str]:
+        """Return the connector's packages, beside those that the properties have."""
+        known = [name.strip() for name in properties.get(_PACKAGES, "").split(",") if name.strip()]
+        missing = [name for name in self.endpoint.packages if name not in known]
+        return {_PACKAGES: ",".join([*known, *missing])} if missing else {}
+
+    def lacks(self, properties: Mapping[str, str]) -> dict[str, str]:
+        """Return the packages that an application with *properties* lacks."""
+        return self.needs(properties)
+
+    # Source
+
+    def read(self, spark: SparkSession, options: ReadOptions) -> DataFrame:  # noqa: ARG002 - Spark's sources do not wait
+        """Return the rows as records.
+
+        Raises:
+            ConfigError: a column is not there, or has a type that a record cannot have.
+        """
+        source = cast("SparkSource", self.endpoint)
+        reader = (
+            (spark.readStream if source.stream else spark.read).format(source.provider).options(**self.endpoint.texts)
+        )
+        reader = reader.schema(source.schema_) if source.schema_ is not None else reader
+        try:
+            records = _records(reader.load(), source)
+        except PySparkException as failure:
+            raise ConfigError([Mistake("source", _in_words(failure))], what="bad source") from failure
+        wrong = [
+            Mistake(
+                "source.record", f"{path} is {kind.simpleString()}, which Connect has no type for: cast it in value"
+            )
+            for name in ("key", "value")
+            for path, kind in foreign(name, records.schema[name].dataType)
+        ]
+        if wrong:
+            raise ConfigError(wrong, what="bad source")
+        return records
+
+    def recorded(self, spark: SparkSession, span: RecordSpan) -> DataFrame:
+        """Return the rows in a span of offsets or times; a bound excludes rows without its offset or timestamp."""
+        once = self.endpoint.model_copy(update={"stream": False})
+        rows = SparkProvider(once).read(spark, ReadOptions())
+        for bound, name in ((span.start, "from"), (span.end, "to")):
+            if isinstance(bound, str):
+                continue
+            if isinstance(bound, Mapping):
+                raise ConfigError([Mistake(name, "a table has no streams: give an offset or a time")], what="bad range")
+            column = F.col("timestamp") if isinstance(bound, datetime) else F.col("offset")
+            rows = rows.where(column >= F.lit(bound) if name == "from" else column < F.lit(bound))
+        return rows
+
+    def value_schema(self, rows: DataFrame) -> Schema | None:
+        """Return the schema of the values; None for bytes and texts, which a format reads."""
+        field = rows.schema["value"]
+        if field.dataType.typeName() in ("binary", "string"):
+            return None
+        # As the stage sees them: with the digits of decimals.
+        return schema_of_arrow(to_arrow_type(field.dataType, timezone="UTC"))
+
+    # Sink
+
+    def plan(self, spark: SparkSession, value: Schema | None, path: str) -> RowPlan | None:
+        """Return the columns of the rows; an existing table of a database has its own types."""
+        sink = cast("SparkSink", self.endpoint)
+        return plan_rows(sink, value, self._existing(spark), path) if sink.is_typed else None
+
+    def _existing(self, spark: SparkSession) -> dict[str, Schema]:
+        """Return the columns of a table in a database; empty where it is not there, or where Spark does not say."""
+        if self.endpoint.provider != "jdbc":
+            return {}
+        try:
+            schema = spark.read.format("jdbc").options(**self.endpoint.texts).load().schema
+        except PySparkException:
+            # Made by the first write, or refused there with the reason.
+            return {}
+        fields = [(field.name, schema_of(field)) for field in schema if not list(foreign(field.name, field.dataType))]
+        return {name: one for name, one in fields if one is not None}
+
+    def write(self, messages: DataFrame, message_id: str) -> None:  # noqa: ARG002 - tables have no ids
+        """Write the columns of records, their values and keys as texts."""
+        texts = {name: F.col(name).cast("string") for name in ("key", "value")}
+        self._save(messages.withColumns(texts).select(*RECORD_COLUMNS))
+
+    def write_rows(self, rows: DataFrame, plan: RowPlan, batch: BatchId | None) -> bool:  # noqa: ARG002 - not noted
+        """Write the rows, or replace those of the same keys."""
+        sink = cast("SparkSink", self.endpoint)
+        if sink.upsert_by is None:
+            self._save(rows)
+        else:
+            self._upsert(rows, listed(sink.upsert_by))
+        return True
+
+    def _save(self, rows: DataFrame) -> None:
+        sink = cast("SparkSink", self.endpoint)
+        writer = rows.write.format(sink.provider).options(**self.endpoint.texts).mode(sink.mode)
+        writer = writer.partitionBy(*sink.partition_columns) if sink.partition_columns else writer
+        writer.save()
+
+    def _upsert(self, rows: DataFrame, keys: tuple[str, ...]) -> None:
+        """Write the rows to a table beside, and from there in one statement: all of them, or none.
+
+        Of several rows of a micro-batch with one key the last one counts, by the order of their records.
+        """
+        options = self.endpoint.texts
+        table = options["dbtable"]
+        unknown = [name for name in keys if name not in rows.columns]
+        if unknown or not _NAME.fullmatch(table):
+            problem = f"found {unknown or table!r}, expected names of columns, and of a table with its schema"
+            raise ConfigError([Mistake("sink.upsertBy", problem)], what="bad sink")
+        beside = f"{table.rpartition('.')[2].strip(chr(34))[:40]}_turnout"
+        own = {**options, "dbtable": f'"{beside}"', "truncate": "false"}
+        order = "_turnout_order"
+        rows.withColumn(order, F.monotonically_increasing_id()).write.format("jdbc").options(**own).mode(
+            "overwrite"
+        ).save()
+        names = [f'"{name}"' for name in rows.columns]
+        of_key = ", ".join(f'"{name}"' for name in keys)
+        others = [name for name in names if name.strip('"') not in keys]
+        action = "UPDATE SET " + ", ".join(f"{name} = EXCLUDED.{name}" for name in others) if others else "NOTHING"
+        statement = (
+            f"INSERT INTO {table} ({', '.join(names)}) SELECT DISTINCT ON ({of_key}) {', '.join(names)}"  # noqa: S608 - names
+            f' FROM "{beside}" ORDER BY {of_key}, "{order}" DESC ON CONFLICT ({of_key}) DO {action}'
+        )
+        _execute(rows.sparkSession, options, (statement, f'DROP TABLE "{beside}"'))
+
+
+class ProviderProbe(EndpointProbe):
+    """Checks of a provider, in a session of their own: its columns, and a source's first rows."""
+
+    noun = "provider"
+
+    def __init__(self, endpoint: SparkSource | SparkSink) -> None:
+        self._provider = SparkProvider(endpoint)
+        self._resources = ExitStack()
+        self._session: SparkSession | None = None
+
+    @property
+    def _spark(self) -> SparkSession:
+        if self._session is None:
+            from turnout.spark.session.build import build_session
+
+            session = build_session("turnout check", master="local[1]", conf=self._provider.needs({}))
+            self._resources.callback(session.stop)
+            self._session = session
+        return self._session
+
+    def reach(self) -> str:
+        """Read the columns of a source, or of a sink's table if Spark can tell."""
+        endpoint = self._provider.endpoint
+        if isinstance(endpoint, SparkSource):
+            rows = self._provider.read(self._spark, ReadOptions())
+            return f"{endpoint.provider}: values are {rows.schema['value'].dataType.simpleString()}"
+        existing = self._provider._existing(self._spark)  # noqa: SLF001 - of the same module
+        if not existing:
+            return f"{endpoint.provider}: Spark tells nothing of it before a run writes to it"
+        missing = {spec.name for spec in endpoint.specs or ()} - existing.keys()
+        if missing:
+            raise StreamError(f"the table has no column {', '.join(sorted(missing))}", code=404)
+        return f"{endpoint.provider}: the table has the columns {', '.join(existing)}"
+
+    def streams(self) -> Sequence[str]:
+        """Return the provider of a source that is read once: of a stream nothing can be read beside its query."""
+        endpoint = self._provider.endpoint
+        return (endpoint.provider,) if isinstance(endpoint, SparkSource) and not endpoint.stream else ()
+
+    def latest(self, stream: str, count: int) -> tuple[list[pa.RecordBatch], str]:
+        """Return the first rows as records."""
+        batches = self._provider.read(self._spark, ReadOptions()).limit(count).toArrow().to_batches()
+        return batches, f"{sum(batch.num_rows for batch in batches):,} rows of {stream} were read"
+
+    def close(self) -> None:
+        """Stop the session."""
+        self._resources.close()
+
+
+def _execute(spark: SparkSession, options: Mapping[str, str], statements: tuple[str, ...]) -> None:
+    """Run statements in one transaction, over the driver that Spark's writer uses.
+
+    Raises:
+        StreamError: the database refuses one; none has an effect then.
+    """
+    jvm = spark._jvm  # noqa: SLF001 - PySpark has no other way to a JDBC driver
+    if jvm is None:
+        raise RunError("upsertBy needs a classic session, with a driver of its own")
+    properties = jvm.java.util.Properties()
+    for name in ("user", "password"):
+        if name in options:
+            properties.setProperty(name, options[name])
+    registry = jvm.org.apache.spark.sql.execution.datasources.jdbc.DriverRegistry
+    driver = options.get("driver", "org.postgresql.Driver")
+    registry.register(driver)
+    try:
+        connection = registry.get(driver).connect(options["url"], properties)
+        try:
+            connection.setAutoCommit(False)
+            for statement in statements:
+                connection.createStatement().execute(statement)
+            connection.commit()
+        finally:
+            connection.close()
+    except Exception as failure:
+        java = getattr(failure, "java_exception", None)
+        if java is None:
+            raise
+        raise StreamError(f"the database refuses the rows: {java.getMessage()}", code=500) from failure
+
+
+def _records(rows: DataFrame, source: SparkSource) -> DataFrame:
+    """Return rows as records."""
+    record = source.record
+
+    def column(text: str | None, kind: str) -> Column:
+        return F.lit(None).cast(kind) if text is None else F.expr(text).cast(kind)
+
+    pieces = [F.expr(piece).cast("string") if inner else F.lit(piece) for piece, inner in topic_pieces(record.topic)]
+    headers = [
+        F.struct(F.lit(name).alias("key"), F.expr(text).cast("string").cast("binary").alias("value"))
+        for name, text in record.headers.items()
+    ]
+    key = F.lit(None).cast("binary") if record.key is None else F.expr(record.key)
+    value = F.struct("*") if record.value is None else F.expr(record.value)
+    return rows.select(
+        F.concat(*pieces).alias("topic"),
+        column(record.partition, "int").alias("partition"),
+        column(record.offset, "bigint").alias("offset"),
+        key.alias("key"),
+        value.alias("value"),
+        (F.array(*headers) if headers else F.lit(None).cast("array<struct<key:string,value:binary>>")).alias("headers"),
+        column(record.timestamp, "timestamp").alias("timestamp"),
+    )
+
+
+def _in_words(failure: PySparkException) -> str:
+    return str(failure).partition("\n")[0].partition(" SQLSTATE")[0]
