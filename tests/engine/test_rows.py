@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 
 from turnout.codecs import EncodeErrors
 from turnout.codecs.frames.columns import arrow_blocks
 from turnout.engine import Program
 from turnout.engine.rows import Rows
+from turnout.errors import ConfigError
 from turnout.records import Schema, group
 from turnout.routes import Route
 from turnout.routes.endpoints import TableSink
@@ -96,13 +98,20 @@ def sink(text: str) -> TableSink:
 def test_types_of_columns() -> None:
     """That of the table goes before the declared one, and that before the field's."""
     value = struct_of(iter([(("a",), Schema("int32", True)), (("b", "c"), Schema("string", True))]))
-    plan = plan_rows(sink("provider: jdbc, columns: {x: value.a, y: value.b.c, z: value.a SMALLINT, t: topic}"), value,
+    plan = plan_rows(sink("provider: jdbc, columns: {x: value.a, y: value.b.c, z: value.d SMALLINT, t: topic}"), value,
                      {"x": Schema("int64", True)})  # fmt: skip
 
     assert {name: schema.type for name, schema in plan.types.items()} == {
         "x": "int64", "y": "string", "z": "int16", "t": "string",
     }  # fmt: skip
-    assert [field.name for field in plan.value.fields] == ["a", "b"]
+    assert [field.name for field in plan.value.fields] == ["a", "b", "d"]
+
+
+@pytest.mark.parametrize("more", ["whole: value.a TINYINT", "part: value.a.b INT"])
+def test_a_field_is_read_in_one_type(more: str) -> None:
+    """Spark would cast what the engine has read, and fail the run for one value."""
+    with pytest.raises(ConfigError, match="in another type than the column first does"):
+        plan_rows(sink(f"provider: jdbc, columns: {{first: value.a BIGINT, {more}}}"), None)
 
 
 def test_rows_beside_messages() -> None:

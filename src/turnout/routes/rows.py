@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -75,10 +75,27 @@ def plan_rows(
     names = ", ".join(spec.name for spec in specs)
     unknown = [name for name in sink.partition_columns if name not in {spec.name for spec in specs}]
     mistakes += [Mistake(f"{path}.partitionBy", f"found {name!r}, expected one of {names}") for name in unknown]
+    mistakes += [Mistake(f"{path}.columns.{name}", problem) for name, problem in _read_twice(columns)]
     if mistakes:
         raise ConfigError(mistakes, what="bad columns")
     paths = ((spec.path, schema) for spec, schema in columns if spec.part == "value" and spec.path)
     return RowPlan(struct_of(paths), tuple(columns))
+
+
+def _read_twice(columns: Sequence[tuple[ColumnSpec, Schema]]) -> Iterator[tuple[str, str]]:
+    """Yield the columns, with the problem, that read a field in another type than a column before: it has one."""
+    read: list[tuple[ColumnSpec, Schema]] = []
+    for spec, schema in columns:
+        if spec.part != "value" or not spec.path:
+            continue
+        for other, whole in read:
+            outer, inner = sorted(((other.path, whole), (spec.path, schema)), key=lambda one: len(one[0]))
+            if inner[0][: len(outer[0])] != outer[0]:
+                continue
+            found = _field(outer[1], inner[0][len(outer[0]) :])
+            if found is None or found.with_(optional=True) != inner[1].with_(optional=True):
+                yield spec.name, f"reads {'.'.join(spec.path)} in another type than the column {other.name} does"
+        read.append((spec, schema))
 
 
 def _field(schema: Schema | None, path: tuple[str, ...]) -> Schema | None:

@@ -105,7 +105,7 @@ class Table:
             raise _unsupported(self._path, _VECTORS)
         actions = pa.table(table.get_add_actions(flatten=False)).to_pylist()
         return [
-            self._file(one["path"], one["num_records"], one.get("partition") or {})
+            self._file(unquote(one["path"]), one["num_records"], one.get("partition") or {})
             for one in sorted(actions, key=lambda one: (one["modification_time"], one["path"]))
         ]
 
@@ -178,7 +178,7 @@ class Table:
         path = _relative(url, self.location)
         named = dict(part.split("=", 1) for part in path.split("/")[:-1] if "=" in part)
         values = {name: unquote(named[name]) for name in partition_by}
-        with PyFileSystem(self._files).open_input_file(unquote(path)) as opened:
+        with PyFileSystem(self._files).open_input_file(path) as opened:
             stats = _statistics(pq.read_metadata(opened))
         partition = {name: None if value == _NULL_PARTITION else value for name, value in values.items()}
         return AddAction(path, size, partition, int(time.time() * 1000), True, json.dumps(stats))
