@@ -83,7 +83,8 @@ trigger: {processingTime: soon}
     assert problems["source.stream"] == "is required and missing"
     assert problems["source.maxRecordsPerTrigger"] == "found 'many', expected a whole number"
     assert problems["sink"] == (
-        "format: found 'natz', expected one of nats, kafka, json, parquet, csv, avro; did you mean \"nats\"?"
+        "format: found 'natz', expected one of nats, kafka, json, parquet, csv, avro, spark, delta, iceberg;"
+        ' did you mean "nats"?'
     )
     assert problems["errors.tolerance"] == "found 'some', expected 'none' or 'all'"
     assert "expected an interval" in problems["trigger.processingTime"]
