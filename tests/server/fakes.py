@@ -56,12 +56,14 @@ class FakeRunner:
         self.lives = True
         self.used: SlotUse | None = SlotUse(2)
         self.closed = False
+        self.is_warm = True
         self._active: set[str] = set()
         self._lock = threading.Lock()
 
-    def guard(self, remaining: Callable[[], float]) -> None:
+    def guard(self, remaining: Callable[[], float]) -> Callable[[], bool]:
         """Remember what is left of the lease."""
         self.remaining = remaining
+        return lambda: self.is_warm
 
     def mistakes(self, route: Route) -> list[Mistake]:
         return [Mistake("spark", self.refused[route.name])] if route.name in self.refused else []

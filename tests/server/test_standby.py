@@ -103,6 +103,8 @@ def test_the_standby_answers_by_the_leader(pair: Pair) -> None:
     wait_for(lambda: first.leads and first.runner.runs["a"])
     second = pair.start("two")
     wait_for(lambda: ask(second, "/ready")[0] == 200)
+    second.runner.is_warm = False
+    assert ask(second, "/ready")[1]["problems"] == {"spark": "the session is being prepared"}
 
     assert [one["name"] for one in ask(second, "/v1/routes")[1]["items"]] == ["a"]
     assert ask(second, "/v1/routes/a/pause", {}, "POST")[0] == 202

@@ -128,8 +128,8 @@ class _Watched:
     def mistakes(self, route: Route) -> list[Mistake]:
         return self._runner.mistakes(route)
 
-    def guard(self, remaining: Callable[[], float]) -> None:
-        self._runner.guard(remaining)
+    def guard(self, remaining: Callable[[], float]) -> Callable[[], bool]:
+        return self._runner.guard(remaining)
 
     def run(self, route: Route, *, stop: threading.Event, on_progress: Callable[[Progress], None]) -> RunResult:
         def both(progress: Progress) -> None:

@@ -287,7 +287,7 @@ class RouteServer:
         with State(self._state_folder, self.config.retention) as state:
             self.runner = self._runner_of(self.config, self._state_folder, self._known_routes(state))
         self._resources.callback(self.runner.close)
-        self.runner.guard(elector.remaining)
+        self._standby.is_warm = self.runner.guard(elector.remaining)
         self._leadership = Leadership(elector, store)
         self._resources.callback(self._leadership.close)
         self._leadership.start()

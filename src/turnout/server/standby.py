@@ -13,7 +13,7 @@ import re
 import shutil
 import sqlite3
 import ssl
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -131,6 +131,7 @@ class StandbyApp:
 
     Attributes:
         app: the application of the leader; None on a standby.
+        is_warm: returns True when routes can begin here without a wait.
     """
 
     def __init__(self, elector: Elector, url: str, tls: ssl.SSLContext | None = None) -> None:
@@ -139,6 +140,7 @@ class StandbyApp:
         except ModuleNotFoundError as absent:
             raise MissingExtraError("ha", "aiohttp") from absent
         self.app: ASGIApp | None = None
+        self.is_warm: Callable[[], bool] = bool
         self._aiohttp = aiohttp
         self._elector = elector
         self._url = url.rstrip("/")
@@ -176,7 +178,8 @@ class StandbyApp:
         await send({"type": "lifespan.shutdown.complete"})
 
     def _problem(self) -> dict[str, str]:
-        return {} if self._elector.lease is not None else {"lease": "the store of the lease has not answered yet"}
+        lease = {} if self._elector.lease is not None else {"lease": "the store of the lease has not answered yet"}
+        return lease if self.is_warm() else {**lease, "spark": "the session is being prepared"}
 
     def _leader(self, headers: Iterable[tuple[bytes, bytes]]) -> str | None:
         """Return the URL of the leader; None if there is none that this request has not come from."""

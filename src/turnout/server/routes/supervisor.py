@@ -48,8 +48,12 @@ class Runner(Protocol):
         """Return True if routes can be run; False after the runner has ended."""
         ...
 
-    def guard(self, remaining: Callable[[], float]) -> None:
-        """Write only while *remaining* seconds of a lease are left, whatever process writes."""
+    def guard(self, remaining: Callable[[], float]) -> Callable[[], bool]:
+        """Write only while *remaining* seconds of a lease are left, whatever process writes.
+
+        Returns:
+            A function that returns True when routes can begin without a wait.
+        """
         ...
 
     def close(self) -> None:

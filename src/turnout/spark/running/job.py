@@ -401,12 +401,18 @@ class Application:
         self._closed = False
         self._resources = ExitStack()
 
-    def guard(self, remaining: Callable[[], float]) -> None:
-        """Write only while *remaining* seconds of a lease are left, on all machines of the application."""
+    def guard(self, remaining: Callable[[], float]) -> Callable[[], bool]:
+        """Write only while *remaining* seconds of a lease are left, on all machines of the application.
+
+        Returns:
+            A function that returns True when the application is warmed up.
+        """
         fence = self._resources.enter_context(FenceServer(remaining, driver_address(self._session)))
         guard_process(fence.address)
         # A standby has time for what a takeover would wait for.
-        run_once("warm-up of the standby", lambda: warm_up_query(self._session.newSession()), level=logging.WARNING)
+        session = self._session.newSession()
+        warming = run_once("warm-up of the standby", lambda: warm_up_query(session), level=logging.WARNING)
+        return lambda: not warming.is_alive()
 
     def mistakes(self, route: Route) -> list[Mistake]:
         """Return the properties that require a restart of the application."""
