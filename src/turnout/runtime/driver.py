@@ -399,7 +399,30 @@ _PAUSE_SECONDS: Final = 0.05
 """Seconds between two checks of the subscriptions, and of a request to stop."""
 
 
-class OpenSplitServer(DriverServer):
+class TaskServer(DriverServer):
+    """Server of connections from tasks, which have its address with the token.
+
+    Args:
+        name: name of the work.
+        handler: handles a connection.
+        token: what a client has to say first.
+        host: the address to listen on, and the one that others know it by.
+    """
+
+    def __init__(self, name: str, handler: type[socketserver.BaseRequestHandler], token: str, host: str) -> None:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        server = type("_Server", (socketserver.ThreadingTCPServer,), {"address_family": family, "daemon_threads": True})
+        self._host, self._token = host, token
+        super().__init__(name, server((host, 0), handler))
+
+    @property
+    def address(self) -> str:
+        """``HOST PORT TOKEN`` of the server; it must not be logged."""
+        _, port = cast("tuple[str, int]", self._server.server_address)[:2]
+        return f"{self._host} {port} {self._token}"
+
+
+class OpenSplitServer(TaskServer):
     """Serves a run's ledger to its source and its tasks, which have the token.
 
     Args:
@@ -409,17 +432,7 @@ class OpenSplitServer(DriverServer):
 
     def __init__(self, splits: OpenSplits, host: str = "127.0.0.1") -> None:
         self._splits = splits
-        self._token = token_urlsafe(24)
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        server = type("_Server", (socketserver.ThreadingTCPServer,), {"address_family": family, "daemon_threads": True})
-        self._host = host
-        super().__init__("server of open splits", server((host, 0), self._handler()))
-
-    @property
-    def address(self) -> str:
-        """``HOST PORT TOKEN`` of the server, for `turnout.runtime.driver`; it must not be logged."""
-        _, port = cast("tuple[str, int]", self._server.server_address)[:2]
-        return f"{self._host} {port} {self._token}"
+        super().__init__("server of open splits", self._handler(), token_urlsafe(24), host)
 
     def close(self) -> None:
         """Refuse reports of tasks from now on, and end the server."""

@@ -14,10 +14,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from hmac import compare_digest
 from secrets import token_bytes
-from typing import Final, cast
+from typing import Final
 
 from turnout.errors import RunError
-from turnout.runtime.driver import DriverServer
+from turnout.runtime.driver import TaskServer
 
 _ANSWER: Final = struct.Struct(">d")
 _TOKEN_BYTES: Final = 24
@@ -78,10 +78,7 @@ class Fence:
         try:
             with socket.create_connection(self._at, timeout=_TIMEOUT_SECONDS) as connection:
                 connection.sendall(self._token)
-                answer = b""
-                while len(answer) < _ANSWER.size and (more := connection.recv(_ANSWER.size - len(answer))):
-                    answer += more
-            (seconds,) = _ANSWER.unpack(answer)
+                (seconds,) = _ANSWER.unpack(_received(connection, _ANSWER.size))
         except (OSError, struct.error) as failure:
             raise LeaseLostError(
                 f"nothing more is written: the server of this run does not answer ({failure})"
@@ -93,7 +90,7 @@ class Fence:
             )
 
 
-class FenceServer(DriverServer):
+class FenceServer(TaskServer):
     """Answers the tasks of a run with the seconds that are left of the server's lease.
 
     Args:
@@ -108,19 +105,15 @@ class FenceServer(DriverServer):
             def handle(self) -> None:
                 with suppress(OSError):
                     self.request.settimeout(_TIMEOUT_SECONDS)
-                    asked = b""
-                    while len(asked) < _TOKEN_BYTES and (more := self.request.recv(_TOKEN_BYTES - len(asked))):
-                        asked += more
-                    if compare_digest(asked, token):
+                    if compare_digest(_received(self.request, _TOKEN_BYTES), token):
                         self.request.sendall(_ANSWER.pack(remaining()))
 
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        server = type("_Server", (socketserver.ThreadingTCPServer,), {"address_family": family, "daemon_threads": True})
-        self._host, self._token = host, token.hex()
-        super().__init__("fence of the run", server((host, 0), Handler))
+        super().__init__("fence of the run", Handler, token.hex(), host)
 
-    @property
-    def address(self) -> str:
-        """``HOST PORT TOKEN`` of the server; it must not be logged."""
-        _, port = cast("tuple[str, int]", self._server.server_address)[:2]
-        return f"{self._host} {port} {self._token}"
+
+def _received(connection: socket.socket, size: int) -> bytes:
+    """Return so many bytes, or fewer if the other side ends before."""
+    data = b""
+    while len(data) < size and (more := connection.recv(size - len(data))):
+        data += more
+    return data
