@@ -28,7 +28,7 @@ reason of nats-server, ``turnout.nats.protocol.errors`` one per answer of JetStr
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final, Self
 
@@ -65,6 +65,20 @@ def message_of(failure: BaseException) -> str:
     """Return the message of an error as it is shown: without logins, and of bounded length."""
     text = masked_url(str(failure))
     return text if isinstance(failure, _MistakesError) else shortened(text, _MAX_MESSAGE_CHARACTERS)
+
+
+def chain_of(failure: BaseException | None, *, contexts: bool = False) -> Iterator[BaseException]:
+    """Yield an error and its causes, each once: one can be raised from itself.
+
+    Args:
+        failure: the error.
+        contexts: continue with the error that was handled at the time, where one has no cause.
+    """
+    seen: set[int] = set()
+    while failure is not None and id(failure) not in seen:
+        seen.add(id(failure))
+        yield failure
+        failure = failure.__cause__ or (failure.__context__ if contexts else None)
 
 
 class TurnoutError(Exception):

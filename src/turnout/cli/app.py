@@ -20,7 +20,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from turnout.cli.exits import INTERRUPTED, OUTPUT_CLOSED, WRONG_REQUEST, exit_code_of
 from turnout.cli.output import prepare_streams, similar_file, tell
-from turnout.errors import TurnoutError, message_of
+from turnout.errors import TurnoutError, chain_of, message_of
 
 
 class CommandEntry(NamedTuple):
@@ -186,12 +186,7 @@ def main() -> None:
 
 def _interrupted(ended: SystemExit) -> bool:
     """Return True if Ctrl-C ended the command; older typer gives it the code of failed work."""
-    cause: BaseException | None = ended.__context__
-    seen: set[int] = set()
-    while cause is not None and id(cause) not in seen and not isinstance(cause, KeyboardInterrupt):
-        seen.add(id(cause))
-        cause = cause.__cause__ or cause.__context__
-    return isinstance(cause, KeyboardInterrupt)
+    return any(isinstance(cause, KeyboardInterrupt) for cause in chain_of(ended.__context__, contexts=True))
 
 
 class _CommandGroup(TyperGroup):

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from py4j.protocol import Py4JNetworkError
 
-from turnout.errors import RunError, StreamError
+from turnout.errors import RunError, StreamError, chain_of
 from turnout.spark.session.jvm import JvmOutput, ending_in_words, how_jvm_ended
 
 PROGRAM = """
@@ -268,3 +268,14 @@ def test_what_has_its_words_already() -> None:
         with pytest.raises(type(failure)) as raised, ending_in_words("r", SimpleNamespace(), None):  # type: ignore[arg-type]
             raise failure
         assert raised.value is failure
+
+
+def test_errors_that_cause_each_other_have_an_end() -> None:
+    """Each is looked at once, and none has the message that is looked for."""
+    one, other = RunError("one"), RunError("other")
+    one.__cause__, other.__cause__ = other, one
+
+    assert list(chain_of(one)) == [one, other]
+    with pytest.raises(RunError) as raised, ending_in_words("r", SimpleNamespace(), None):  # type: ignore[arg-type]
+        raise one
+    assert raised.value is one

@@ -37,7 +37,7 @@ from pyspark.sql import SparkSession
 
 from turnout.base.files import scratch_folder
 from turnout.base.terminal import printable_lines
-from turnout.errors import MissingExtraError, RunError, TurnoutError
+from turnout.errors import MissingExtraError, RunError, TurnoutError, chain_of
 from turnout.runtime.java import in_one_line, run_error
 
 _SCHEME: Final = "sc://"
@@ -471,8 +471,4 @@ def _full_disk(failure: BaseException, checkpoint: Path | None) -> str | None:
 
 def _cause_matching(failure: BaseException | None, pattern: re.Pattern[str]) -> BaseException | None:
     """Return the failure, or the first of its causes, whose message matches the pattern; None if none does."""
-    seen: set[int] = set()
-    while failure is not None and not pattern.search(str(failure)):
-        seen.add(id(failure))
-        failure = failure.__cause__ if id(failure.__cause__) not in seen else None
-    return failure
+    return next((cause for cause in chain_of(failure) if pattern.search(str(cause))), None)
