@@ -10,7 +10,7 @@ from tests.integration.routes import Streams
 from tests.runtime.test_offsets import checkpoint as written_checkpoint
 from turnout.engine import Program
 from turnout.nats.wire import Connection, PullReader, Range, stream_info
-from turnout.nats.wire.rows import with_stream
+from turnout.nats.wire.records import with_stream
 from turnout.routes import Route
 from turnout.runtime.task_index import IndexLocation, MatchRecorder
 from turnout.subscriptions import Subscription, open_store

@@ -31,11 +31,10 @@ from turnout.codecs.ddl import parse_ddl
 from turnout.conditions import parse as parse_condition
 from turnout.conditions.pattern import lexemes, parse_pattern, pattern_matcher
 from turnout.errors import ConfigError, RecordError, RouteError, SubjectError
-from turnout.nats.jetstream._frames import FrameParser
+from turnout.nats.jetstream._client import FrameParser
 from turnout.nats.protocol.errors import BrokenFrameError
-from turnout.nats.protocol.headers import parse_table
-from turnout.nats.protocol.status import read_status
-from turnout.nats.wire.frames import locate
+from turnout.nats.protocol.headers import parse_table, read_status
+from turnout.nats.wire.records import locate
 from turnout.routes.line_numbers import Path
 from turnout.routes.properties import properties
 from turnout.routes.reader import RouteReader

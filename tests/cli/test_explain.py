@@ -8,7 +8,7 @@ import pytest
 
 from tests.nats.jetstream.support import fresh
 from turnout.conditions import parse
-from turnout.nats.protocol.identity import StreamIdentity
+from turnout.nats.protocol.positions import StreamIdentity
 from turnout.nats.wire import Connection, create_stream, stream_info
 from turnout.subscriptions import Subscription, open_store
 

@@ -22,7 +22,7 @@ from turnout.errors import StreamError
 from turnout.nats.jetstream import KeyValueConfig, RawMessage, StreamConfig, connect
 from turnout.nats.jetstream.errors import MessageNotFoundError
 from turnout.nats.wire import Connection, PullReader, Range, create_stream, stream_info
-from turnout.nats.wire.rows import with_stream
+from turnout.nats.wire.records import with_stream
 from turnout.routes import Route
 from turnout.runtime.nats.sink import SinkOptions
 from turnout.runtime.preflight import make_delay_stream

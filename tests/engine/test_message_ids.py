@@ -15,8 +15,8 @@ from turnout.engine.message_ids import (
     record_ids,
     suffix,
 )
-from turnout.nats.protocol.identity import StreamIdentity
-from turnout.nats.wire.rows import with_stream
+from turnout.nats.protocol.positions import StreamIdentity
+from turnout.nats.wire.records import with_stream
 from turnout.records.listed import STREAM_ID, TOPIC_ID, ListedRecords
 
 PRESENT = StreamIdentity.of("2026-11-28T15:10:45.5Z")

@@ -12,9 +12,9 @@ from turnout.engine import Program
 from turnout.history import dead_letters
 from turnout.history.dead_letters import DeadLetter
 from turnout.history.redrive import RedriveReport, Sinks, redrive
-from turnout.nats.protocol.identity import StreamIdentity
+from turnout.nats.protocol.positions import StreamIdentity
 from turnout.nats.wire import Connection, Publisher, PullReader, Range, stream_info
-from turnout.nats.wire.rows import with_stream
+from turnout.nats.wire.records import with_stream
 from turnout.routes import Route
 from turnout.subscriptions import open_store
 from turnout.subscriptions.index import Index

@@ -11,7 +11,7 @@ import pytest
 
 from turnout.errors import ConfigError
 from turnout.history.replay import ReplayState, StreamRange
-from turnout.nats.protocol.identity import StreamIdentity
+from turnout.nats.protocol.positions import StreamIdentity
 
 FORMER, PRESENT = (StreamIdentity.of(f"2026-11-2{day}T00:00:00Z") for day in (1, 2))
 

@@ -19,7 +19,7 @@ from turnout.history import tap
 from turnout.history.masking import HIDDEN, hidden_by_stage
 from turnout.history.replay import StreamRange
 from turnout.history.tap import Tapped, check_names, stages_of, taps
-from turnout.nats.protocol.identity import StreamIdentity
+from turnout.nats.protocol.positions import StreamIdentity
 from turnout.nats.wire import Connection, Publisher, create_consumer, create_stream, delete_stream, stream_info
 from turnout.routes import Route
 from turnout.subscriptions import Subscription, open_store

@@ -16,9 +16,9 @@ from turnout.demo.flights import CUT_OFF, FLIGHTS, messages
 from turnout.demo.year import Demo
 from turnout.engine import Program
 from turnout.engine.explain import RecordExplanation, explain
-from turnout.nats.protocol.identity import StreamIdentity
+from turnout.nats.protocol.positions import StreamIdentity
 from turnout.nats.wire import Connection, Publisher, PullReader, Range, stored_message, stream_info
-from turnout.nats.wire.rows import with_stream
+from turnout.nats.wire.records import with_stream
 from turnout.subscriptions import open_store
 from turnout.subscriptions.index import Index
 

@@ -18,7 +18,7 @@ from tests.integration.routes import Streams, command, turnout, wait_for, write_
 from turnout.conditions import Condition, all_of, compare, exists, kiwi, not_
 from turnout.embedded import NatsServer
 from turnout.errors import ConnectionLostError, RunError, StreamError
-from turnout.nats.protocol.identity import StreamIdentity
+from turnout.nats.protocol.positions import StreamIdentity
 from turnout.nats.wire import Connection, create_stream, stream_info
 from turnout.routes import Route
 from turnout.subscriptions import Matcher, Subscription, open_store

@@ -16,8 +16,7 @@ from turnout.errors import StreamError
 from turnout.kafka.admin import KafkaAdmin
 from turnout.kafka.control import Slot
 from turnout.kafka.options import KafkaOptions
-from turnout.nats.wire.records import SCHEMA
-from turnout.nats.wire.rows import with_stream
+from turnout.nats.wire.records import SCHEMA, with_stream
 from turnout.routes import Route
 from turnout.routes.endpoints import KafkaSink
 from turnout.runtime.endpoints.kafka.adapter import KafkaProbe

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from turnout.nats.protocol.identity import Position, StreamIdentity
+from turnout.nats.protocol.positions import Position, StreamIdentity
 from turnout.runtime.offsets import (
     Backlog,
     Offsets,

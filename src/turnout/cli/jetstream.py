@@ -33,8 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from turnout.nats.jetstream import ConsumerConfig, JetStream, Message, OrderedSubscription
-    from turnout.nats.jetstream.kv import KeyValue
-    from turnout.nats.jetstream.kv_watch import Entry
+    from turnout.nats.jetstream.kv import Entry, KeyValue
 
 SECRETS: Mapping[str, str] = {
     "TURNOUT_NATS_PASSWORD": "password",
@@ -449,7 +448,7 @@ def watch(
 ) -> None:
     """Print entries as they change."""
     from turnout.nats.jetstream.errors import RequestTimeoutError
-    from turnout.nats.jetstream.kv_watch import WatchOptions
+    from turnout.nats.jetstream.kv import WatchOptions
 
     async def work(kv: KeyValue) -> None:
         async with await kv.watch(patterns or ">", WatchOptions(updates_only=updates_only)) as watcher:

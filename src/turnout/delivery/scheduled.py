@@ -35,12 +35,12 @@ from turnout.nats.jetstream import (
     Stream,
     connect,
 )
+from turnout.nats.jetstream.config import RawMessage
 from turnout.nats.jetstream.errors import (
     SubscriptionClosedError,
     WrongLastSequenceError,
 )
 from turnout.nats.jetstream.kv import KeyNotFoundError
-from turnout.nats.jetstream.stream_config import RawMessage
 from turnout.nats.protocol.headers import Headers
 from turnout.nats.protocol.options import ConnectionOptions
 from turnout.nats.wire.packing import pack

@@ -24,7 +24,7 @@ from turnout.errors import StreamError
 from turnout.nats.jetstream import AckPolicy, Consumer, ConsumerConfig, Expect, JetStream, PullOptions, Stream, connect
 from turnout.nats.jetstream.errors import MessageNotFoundError
 from turnout.nats.protocol.headers import NAME_RULE, HeaderInput, Headers, fitting
-from turnout.nats.protocol.identity import StreamIdentity
+from turnout.nats.protocol.positions import StreamIdentity
 from turnout.routes.endpoints import NatsSink
 from turnout.routes.webhooks import WebhooksPart
 from turnout.subscriptions.webhooks import delivery_address

@@ -31,7 +31,7 @@ from turnout.errors import ConnectionLostError, RunError
 from turnout.nats.protocol.frames import frame
 from turnout.nats.protocol.headers import MESSAGE_ID, encode
 from turnout.nats.wire import Connection
-from turnout.nats.wire.frames import locate, with_room
+from turnout.nats.wire.records import locate, with_room
 from turnout.records.types import Fields
 
 _PATIENCE_SECONDS = 60.0

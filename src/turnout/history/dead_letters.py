@@ -26,7 +26,7 @@ from turnout.engine.reserved import CONNECT_PREFIX
 from turnout.engine.sample_records import Header, SampleRecord, record_batch
 from turnout.errors import ConfigError, Mistake, StreamError
 from turnout.history.masking import Hidden, check_condition
-from turnout.nats.protocol.identity import Origin
+from turnout.nats.protocol.positions import Origin
 from turnout.nats.wire.positions import StreamPosition, position_of
 from turnout.records import ALIVE
 from turnout.records.types import Fields, RowIds

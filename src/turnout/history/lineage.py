@@ -12,7 +12,7 @@ from turnout.engine import Program
 from turnout.engine.lineage import REVISION, ROUTE, SOURCE
 from turnout.errors import ConfigError, Mistake, StreamError, TurnoutError
 from turnout.history.versions import versions_of
-from turnout.nats.protocol.identity import Origin
+from turnout.nats.protocol.positions import Origin
 from turnout.records.listed import STREAM_ID
 from turnout.records.text import readable
 from turnout.records.types import ArrowBatch

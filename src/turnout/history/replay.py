@@ -20,7 +20,7 @@ from turnout.engine.counts import Counts
 from turnout.engine.replay import Replay, Where
 from turnout.engine.subject_filters import subject_filters
 from turnout.errors import ConfigError, Mistake
-from turnout.nats.protocol.identity import StreamIdentity
+from turnout.nats.protocol.positions import StreamIdentity
 from turnout.nats.wire.positions import StreamPosition, position_of
 from turnout.records.types import Fields
 from turnout.routes import Route

@@ -27,7 +27,7 @@ from turnout.base.caches import LruCache
 from turnout.base.files import private_folder, replace_file
 from turnout.base.untrusted import LARGEST_SEQUENCE
 from turnout.errors import TurnoutError
-from turnout.nats.protocol.identity import Origin
+from turnout.nats.protocol.positions import Origin
 from turnout.runtime.offsets import committed
 
 if TYPE_CHECKING:

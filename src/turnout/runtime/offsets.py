@@ -32,7 +32,7 @@ from typing import Any, Final, TypeAlias
 
 from turnout.base.untrusted import is_whole
 from turnout.engine.counts import Counts
-from turnout.nats.protocol.identity import Position, StreamIdentity
+from turnout.nats.protocol.positions import Position, StreamIdentity
 from turnout.runtime.open_splits import position_after
 
 NatsOffset: TypeAlias = "dict[str, Any]"

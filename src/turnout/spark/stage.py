@@ -21,8 +21,7 @@ from turnout.engine.counts import Counts
 from turnout.engine.messages import RECORDS
 from turnout.errors import StreamError
 from turnout.kafka.control import Slot
-from turnout.nats.wire.records import SCHEMA
-from turnout.nats.wire.rows import with_stream
+from turnout.nats.wire.records import SCHEMA, with_stream
 from turnout.records import Schema
 from turnout.routes import Route
 from turnout.runtime.fence import Fence, fence_of_process

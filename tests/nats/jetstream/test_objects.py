@@ -18,15 +18,15 @@ from turnout.embedded import NatsServer
 from turnout.errors import ConfigError
 from turnout.nats.jetstream import JetStream, StorageType, connect
 from turnout.nats.jetstream.errors import StreamError, StreamNotFoundError
-from turnout.nats.jetstream.object_info import (
+from turnout.nats.jetstream.objects import (
     DigestMismatchError,
     LinkError,
     ObjectMeta,
     ObjectMetaOptions,
     ObjectNotFoundError,
+    ObjectStore,
     ObjectStoreConfig,
 )
-from turnout.nats.jetstream.objects import ObjectStore
 
 
 @asynccontextmanager
@@ -193,7 +193,7 @@ async def test_bad_requests(nats_server: NatsServer) -> None:
 
 def test_the_digest_is_of_the_form_that_others_write() -> None:
     """SHA-256= and base64 for URLs, as nats.go and nats-py have it; seen on the name too."""
-    from turnout.nats.jetstream.object_info import encode_name
+    from turnout.nats.jetstream.objects import encode_name
 
     assert encode_name("dir/ä?") == "ZGlyL8OkPw=="
     assert hashlib.sha256(b"").digest()[:2] == b"\xe3\xb0"

@@ -16,6 +16,7 @@ from turnout.embedded import NatsServer
 from turnout.embedded.nats_server import free_port
 from turnout.errors import ConfigError, ConnectionLostError
 from turnout.nats.jetstream import ConsumerConfig, JetStream, PullOptions, StorageType, StreamConfig, connect
+from turnout.nats.jetstream.config import StreamSource
 from turnout.nats.jetstream.errors import (
     FlowControlLostError,
     JetStreamNotEnabledError,
@@ -23,11 +24,9 @@ from turnout.nats.jetstream.errors import (
     PermissionDeniedError,
     RequestTimeoutError,
 )
-from turnout.nats.jetstream.kv import KeyExistsError, KeyNotFoundError, KeyValueConfig
-from turnout.nats.jetstream.kv_watch import WatchOptions
-from turnout.nats.jetstream.object_info import ObjectStoreConfig
-from turnout.nats.jetstream.stream_config import StreamSource
-from turnout.nats.protocol.prefix import Prefix
+from turnout.nats.jetstream.kv import KeyExistsError, KeyNotFoundError, KeyValueConfig, WatchOptions
+from turnout.nats.jetstream.objects import ObjectStoreConfig
+from turnout.nats.protocol.options import Prefix
 
 
 def conf(name: str, **places: object) -> str:

@@ -17,7 +17,7 @@ from turnout.nats.jetstream.errors import (
     StatusError,
 )
 from turnout.nats.jetstream.subscribe import create_consumer
-from turnout.nats.protocol.status import Status
+from turnout.nats.protocol.headers import Status
 
 
 @asynchronous

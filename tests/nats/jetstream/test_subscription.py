@@ -20,12 +20,12 @@ from tests.nats.jetstream.support import (
 
 from turnout.embedded import NatsServer
 from turnout.nats.jetstream import AckPolicy, ConsumerConfig, Delivery, Message, PushSubscription, connect
-from turnout.nats.jetstream._frames import Frame
+from turnout.nats.jetstream._client import Frame
 from turnout.nats.jetstream.api import Api
 from turnout.nats.jetstream.connection import NatsConnection
 from turnout.nats.jetstream.errors import HeartbeatMissedError, SequenceGapError
 from turnout.nats.jetstream.subscribe import create_consumer
-from turnout.nats.protocol.prefix import Prefix
+from turnout.nats.protocol.options import Prefix
 
 _REPLY = b"$JS.ACK.S.C.1.%d.%d.1700000000000000000.5"
 _STATUS = b"NATS/1.0 100 Idle Heartbeat\r\nNats-Last-Consumer: 9\r\n\r\n"

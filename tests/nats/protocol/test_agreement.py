@@ -19,8 +19,7 @@ from turnout.nats.protocol.errors import (
     StreamNotFoundError,
 )
 from turnout.nats.protocol.positions import JSAck, sequences
-from turnout.nats.wire.frames import locate
-from turnout.nats.wire.records import decode
+from turnout.nats.wire.records import decode, locate
 
 pytestmark = pytest.mark.jetstream
 

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from turnout.errors import ConfigError
 from turnout.nats.protocol import headers
-from turnout.nats.protocol.status import Status, read_status
+from turnout.nats.protocol.headers import Status, instructs_server, read_status
+from turnout.runtime.nats.sink import SinkOptions
 
 _names = st.text(alphabet="abcXYZ-_09!/;~(", min_size=1, max_size=8)
 _values = st.binary(max_size=12).map(lambda raw: raw.replace(b"\r", b"").replace(b"\n", b"").lstrip(b" \t"))
@@ -75,3 +76,47 @@ def test_a_status_is_what_the_version_line_says(block: bytes, expected: tuple[in
     assert read_status(block) == expected
     status = Status.of(block, b"")
     assert (None if status is None else (status.code, status.description)) == expected
+
+
+def test_a_status_has_its_code_and_text() -> None:
+    """The description is optional, and headers may follow."""
+    with_text = read_status(b"NATS/1.0 409 Message Size Exceeds MaxBytes\r\nNats-Pending-Messages: 1\r\n\r\n")
+    without = read_status(b"NATS/1.0 100\r\n\r\n")
+
+    assert with_text is not None
+    assert without is not None
+    assert (with_text.code, with_text.text) == (409, "Message Size Exceeds MaxBytes")
+    assert (without.code, without.text) == (100, "")
+
+
+@pytest.mark.parametrize("block", [b"NATS/1.0\r\n\r\n", b"NATS/1.0\r\nA: 503\r\n\r\n", b""])
+def test_ordinary_headers_are_no_status(block: bytes) -> None:
+    """A message's own headers begin with the version alone."""
+    assert read_status(block) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "instructs"),
+    [
+        ("Nats-Msg-Id", True),
+        ("nats-ttl", True),
+        ("NATS-EXPECTED-LAST-SEQUENCE", True),
+        ("Nats-Expected-", False),
+        ("Nats-Stream", False),
+        ("X-Nats-TTL", False),
+        ("traceparent", False),
+    ],
+)
+def test_names(name: str, instructs: bool) -> None:
+    """A name in any case; what only looks alike is a header as any other."""
+    assert instructs_server(name) == instructs
+
+
+def test_a_sink_may_ask_for_headers_for_the_server() -> None:
+    """By name, and for those alone."""
+    options = {"servers": "nats://localhost:4222", "forwardHeaders": "Nats-TTL, nats-incr"}
+    sink = SinkOptions.from_mapping(options)
+
+    assert [name for name in ("Nats-TTL", "NATS-INCR", "Nats-Rollup", "Kind") if sink.withholds(name)] == [
+        "Nats-Rollup"
+    ]

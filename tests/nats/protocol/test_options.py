@@ -6,8 +6,62 @@ from pathlib import Path
 
 import pytest
 
-from turnout.errors import ConfigError
-from turnout.nats.protocol.options import ConnectionOptions
+from turnout.errors import ConfigError, StreamError
+from turnout.nats.protocol.options import ConnectionOptions, Prefix, Server, begins_tls
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("nats://a:1", Server("a", 1)),
+        ("a", Server("a", 4222)),
+        ("tls://a", Server("a", 4222, tls=True)),
+        ("nats://[::1]:5", Server("::1", 5)),
+        ("nats://u:p%40ss@a:1", Server("a", 1, user="u", password="p@ss")),
+    ],
+)
+def test_addresses(url: str, expected: Server) -> None:
+    """With and without scheme, port and credentials."""
+    assert Server.parse(url) == expected
+
+
+@pytest.mark.parametrize(
+    ("greeting", "required", "expected"),
+    [
+        ({}, False, False),
+        ({"tls_available": True}, False, False),
+        ({"tls_required": True}, False, True),
+        ({"tls_available": True}, True, True),
+        ({"tls_required": True}, True, True),
+    ],
+)
+def test_when_a_handshake_follows(greeting: dict[str, object], required: bool, expected: bool) -> None:
+    """A handshake follows if the server requires it, or if both sides want it."""
+    assert begins_tls(greeting, requested=required, server="a:1") is expected
+
+
+@pytest.mark.parametrize("greeting", [{}, {"tls_required": False, "tls_available": False}])
+def test_tls_that_is_not_offered(greeting: dict[str, object]) -> None:
+    """Asked for and not offered is a refusal that names the server."""
+    with pytest.raises(StreamError, match="a:1 offers no TLS"):
+        begins_tls(greeting, requested=True, server="a:1")
+
+
+def test_a_domain_is_a_prefix() -> None:
+    """ADR-19: objects have none unless it is asked for."""
+    hub = Prefix.of(domain="HUB")
+
+    assert (hub.api("STREAM.LIST"), hub.view("$KV.b.k"), hub.object("$O.b.M")) == (
+        "$JS.HUB.API.STREAM.LIST",
+        "$JS.HUB.API.$KV.b.k",
+        "$O.b.M",
+    )
+
+
+def test_a_prefix_and_a_domain_exclude_each_other() -> None:
+    """The rule is the same in every client."""
+    with pytest.raises(ConfigError):
+        Prefix.of(prefix="fromA", domain="HUB")
 
 
 def test_secrets_are_in_no_repr() -> None:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turnout.nats.wire._window import Answers
-from turnout.nats.wire.frames import locate
+from turnout.nats.wire.records import locate
 
 STORED = '{"stream":"OUT", "seq":%d}'
 KNOWN = '{"stream":"OUT", "seq":%d,"duplicate": true}'

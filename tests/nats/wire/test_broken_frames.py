@@ -25,8 +25,7 @@ from turnout.nats.wire import (
     stream_info,
     subject_counts,
 )
-from turnout.nats.wire.frames import locate
-from turnout.nats.wire.records import decode
+from turnout.nats.wire.records import decode, locate
 
 STATE = {"messages": 3, "bytes": 9, "first_seq": 1, "last_seq": 3, "subjects": {"a": 1, "b": 2}}
 

@@ -15,9 +15,8 @@ from tests.nats.wire.samples import stored
 from turnout.embedded import NatsServer
 from turnout.errors import ConnectionLostError, StreamError
 from turnout.nats.wire import Connection, Publisher, PullReader, Range, create_stream, delete_stream, subject_counts
-from turnout.nats.wire._publish_batch import PublishedColumns
 from turnout.nats.wire._window import Answers, CountedChunk
-from turnout.nats.wire.packing import id_line, id_lines
+from turnout.nats.wire.packing import PublishedColumns, id_line, id_lines
 from turnout.records.published import Published
 
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import secrets
+import time
 from collections.abc import Iterator
 
 import pytest
+from tests.nats.wire.samples import fill
 
 from turnout.embedded import NatsServer
 from turnout.errors import StreamError
 from turnout.nats.wire import (
+    Acknowledger,
     Connection,
     DirectReader,
     Publisher,
@@ -19,6 +22,7 @@ from turnout.nats.wire import (
     delete_stream,
     sample,
     stored_message,
+    stream_info,
 )
 
 
@@ -108,3 +112,28 @@ def test_a_message_that_is_not_there(nats_server: NatsServer) -> None:
             stored_message(connection, "EMPTY", 5)
 
     assert refused.value.code == 404
+
+
+def test_what_is_acknowledged_goes_and_nothing_else(
+    nats_server: NatsServer, connection: Connection, queue: str
+) -> None:
+    """Up to the sequence, in batches of any size; again is nothing; the rest is there for the next call."""
+    fill(nats_server, queue, 3000)
+
+    first = Acknowledger(connection, queue, "spark")
+    assert [first.acknowledge(end) for end in (11, 12, 700, 1201)] == [10, 1, 688, 501]
+    assert left(connection, queue, 1800) == 1800
+    with Connection.open(nats_server.url) as another:
+        acknowledger = Acknowledger(another, queue, "spark")
+        assert acknowledger.floor == 1201
+        assert acknowledger.acknowledge(1201) == 0
+        assert acknowledger.acknowledge(99_999) == 1800
+    assert left(connection, queue, 0) == 0
+
+
+def left(connection: Connection, queue: str, expected: int) -> int:
+    """Return the messages left in the stream: the server confirms an acknowledgement before it has removed them all."""
+    deadline = time.monotonic() + 10
+    while (left := stream_info(connection, queue)["state"]["messages"]) != expected and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return int(left)

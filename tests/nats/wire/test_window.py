@@ -6,9 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from turnout.nats.wire._publish_batch import PublishedColumns
 from turnout.nats.wire._window import Answers, TrackedChunk, Window
-from turnout.nats.wire.packing import id_lines
+from turnout.nats.wire.packing import PublishedColumns, id_lines
 
 
 def test_an_answer_that_comes_twice_counts_once() -> None:

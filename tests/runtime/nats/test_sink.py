@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 from turnout.embedded import NatsServer
 from turnout.engine import Program, Result
-from turnout.nats.jetstream.kv_watch import Operation, operation_of
+from turnout.nats.jetstream.kv import Operation, operation_of
 from turnout.nats.protocol.headers import parse
 from turnout.nats.wire import Connection, ConnectionOptions, PullReader, Range, create_stream, stream_info
-from turnout.nats.wire.rows import with_stream
+from turnout.nats.wire.records import with_stream
 from turnout.routes import Route
 from turnout.routes.endpoints import NatsSink
 from turnout.runtime.endpoints.adapter import NewLetter

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from turnout.conditions import kiwi
 from turnout.demo.flights import messages
 from turnout.embedded import NatsServer
-from turnout.nats.wire.rows import record_batch, row, with_stream
+from turnout.nats.wire.records import record_batch, row, with_stream
 from turnout.routes import Route
 from turnout.runtime.task_index import IndexLocation
 from turnout.spark.map_in_arrow import map_in_arrow

@@ -10,40 +10,26 @@ except ModuleNotFoundError as missing:
     raise _MissingExtraError("jetstream", "nats") from None
 
 from turnout.nats.jetstream.batches import AtomicBatch, FastBatch
-from turnout.nats.jetstream.consumer import Consumer, Consuming, PullSubscription
-from turnout.nats.jetstream.consumer_config import (
+from turnout.nats.jetstream.config import (
+    AccountInfo,
+    AccountLimits,
     AckPolicy,
+    ClusterInfo,
     ConsumerConfig,
     ConsumerInfo,
     DeliverPolicy,
-    PriorityGroupState,
-    PriorityPolicy,
-    ReplayPolicy,
-    SequenceInfo,
-)
-from turnout.nats.jetstream.context import JetStream, connect
-from turnout.nats.jetstream.fetch import Batch, PriorityGroup
-from turnout.nats.jetstream.kv import KeyValue, KeyValueConfig
-from turnout.nats.jetstream.kv_watch import Entry, Operation, Watcher, WatchOptions
-from turnout.nats.jetstream.message import Message
-from turnout.nats.jetstream.object_info import ObjectInfo, ObjectLink, ObjectMeta, ObjectStoreConfig
-from turnout.nats.jetstream.objects import ObjectStore
-from turnout.nats.jetstream.ordered import OrderedSubscription
-from turnout.nats.jetstream.publish import Expect, PubAck, PublishOptions, Schedule
-from turnout.nats.jetstream.pull import PullMessages, PullOptions
-from turnout.nats.jetstream.stream import Stream
-from turnout.nats.jetstream.stream_config import (
-    AccountInfo,
-    AccountLimits,
-    ClusterInfo,
     DiscardPolicy,
     External,
     PeerInfo,
     PersistMode,
     Placement,
+    PriorityGroupState,
+    PriorityPolicy,
     RawMessage,
+    ReplayPolicy,
     RePublish,
     RetentionPolicy,
+    SequenceInfo,
     StorageType,
     StoreCompression,
     StreamConfig,
@@ -55,10 +41,20 @@ from turnout.nats.jetstream.stream_config import (
     StreamState,
     SubjectTransformConfig,
 )
+from turnout.nats.jetstream.consumer import Consumer, Consuming, PullSubscription
+from turnout.nats.jetstream.context import JetStream, connect
+from turnout.nats.jetstream.fetch import Batch, PriorityGroup
+from turnout.nats.jetstream.kv import Entry, KeyValue, KeyValueConfig, Operation, Watcher, WatchOptions
+from turnout.nats.jetstream.message import Message
+from turnout.nats.jetstream.objects import ObjectInfo, ObjectLink, ObjectMeta, ObjectStore, ObjectStoreConfig
+from turnout.nats.jetstream.ordered import OrderedSubscription
+from turnout.nats.jetstream.publish import Expect, PubAck, PublishOptions, Schedule
+from turnout.nats.jetstream.pull import PullMessages, PullOptions
+from turnout.nats.jetstream.stream import Stream
 from turnout.nats.jetstream.subscription import Delivery, PushSubscription
+from turnout.nats.protocol.headers import Status
+from turnout.nats.protocol.options import Prefix
 from turnout.nats.protocol.positions import JSAck
-from turnout.nats.protocol.prefix import Prefix
-from turnout.nats.protocol.status import Status
 
 __all__ = [
     "AccountInfo",

@@ -1,5 +1,13 @@
 """Boundary to nats-py: its exceptions become errors of turnout's tree, and its client's faults are corrected.
 
+Before Python 3.12 `asyncio.wait_for`, which nats-py uses throughout, drops a cancellation that arrives together with
+the result it waits for; nats-py itself drops some, too. A single cancellation, as `asyncio.timeout` sends it,
+is then no limit.
+
+nats-py's parser costs two regular expressions, a coroutine and a dataclass per message, which bounds a Python
+client at some 40,000 messages a second. `FrameParser` calls a plain function once for consecutive frames of a
+subscription. It replaces nats-py's own parser (``Client._ps``), which still parses all other lines of the protocol.
+
 This module and `turnout.nats.jetstream.connection` reach into the client; the names used there are checked by a test.
 """
 
@@ -9,17 +17,19 @@ import asyncio
 import logging
 import ssl
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, cast
+from time import monotonic
+from typing import Any, NoReturn, TypeAlias, TypeVar, cast
 from urllib.parse import ParseResult
 
 import nats.errors
 from nats.aio.client import DEFAULT_BUFFER_SIZE, Client
 from nats.aio.transport import TcpTransport
+from nats.errors import ProtocolError
+from nats.protocol.parser import Parser
 
 from turnout.errors import ConnectionLostError, StreamError, TurnoutError
-from turnout.nats.jetstream._time_limits import stop, within
 from turnout.nats.jetstream.errors import (
     NoRespondersError,
     NotJetStreamMessageError,
@@ -27,7 +37,253 @@ from turnout.nats.jetstream.errors import (
     RequestTimeoutError,
     SubscriptionClosedError,
 )
-from turnout.nats.protocol.servers import Server
+from turnout.nats.protocol.frames import largest_message
+from turnout.nats.protocol.options import Server
+
+T = TypeVar("T")
+
+# Long enough for a task to end after a cancellation that it has noticed.
+_CANCELLATION_SECONDS = 0.02
+
+
+async def within(work: Coroutine[Any, Any, T], seconds: float) -> T:
+    """Run *work* as a task and return its result, or raise its exception.
+
+    Raises:
+        TimeoutError: when it is not done in *seconds*; it was stopped.
+    """
+    task = asyncio.create_task(work)
+    late = True
+    try:
+        await asyncio.wait([task], timeout=seconds)
+        late = not task.done()
+    finally:
+        await stop(task)
+    if late:
+        raise TimeoutError
+    return task.result()
+
+
+async def stop(*tasks: asyncio.Task[object] | None) -> None:
+    """Cancel tasks until they are done, and wait for them; the caller's own task is left out.
+
+    A cancellation of the caller is raised once they are.
+    """
+    caller = asyncio.current_task()
+    running = [task for task in tasks if task is not None and task is not caller]
+    cancelled: asyncio.CancelledError | None = None
+    while running := [task for task in running if not task.done()]:
+        for task in running:
+            task.cancel()
+        try:
+            await asyncio.wait(running, timeout=_CANCELLATION_SECONDS)
+        except asyncio.CancelledError as failure:
+            cancelled = failure
+    for ended in tasks:
+        # The loop logs exceptions that are never retrieved.
+        if ended is not None and ended.done() and not ended.cancelled():
+            ended.exception()
+    if cancelled is not None:
+        raise cancelled
+
+
+class Watchdog:
+    """Calls *alarm* with the seconds of silence, once per period of silence, until it is stopped.
+
+    Args:
+        limit: seconds of silence that are too many.
+        alarm: callback; the watch continues afterwards.
+    """
+
+    __slots__ = ("_alarm", "_limit", "_reported", "_timer", "last_seen")
+
+    def __init__(self, limit: float, alarm: Callable[[float], None]) -> None:
+        self._limit = limit
+        self._alarm = alarm
+        self._timer: asyncio.TimerHandle | None = None
+        self.last_seen = monotonic()
+        self._reported = self.last_seen
+
+    def start(self) -> None:
+        """Begin to watch; silence counts from now."""
+        self.stop()
+        self.last_seen = self._reported = monotonic()
+        self._timer = asyncio.get_running_loop().call_later(self._limit, self._check)
+
+    def stop(self) -> None:
+        """Watch no longer."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _check(self) -> None:
+        # A program that blocked the loop wakes with timers due and frames unread: let the socket speak first.
+        self._timer = asyncio.get_running_loop().call_later(0.01, self._judge)
+
+    def _judge(self) -> None:
+        now = monotonic()
+        since = max(self.last_seen, self._reported)
+        rest = self._limit - (now - since)
+        if rest > 0:
+            self._timer = asyncio.get_running_loop().call_later(rest, self._check)
+            return
+        self._reported = now
+        self._timer = asyncio.get_running_loop().call_later(self._limit, self._check)
+        self._alarm(now - self.last_seen)
+
+
+_log = logging.getLogger(__name__)
+
+Frame: TypeAlias = tuple[bytes, bytes, bytes, bytes]
+"""Subject, reply, header block and payload of a message."""
+
+Handler: TypeAlias = Callable[[Sequence[Frame]], None]
+"""Called in the read loop with consecutive frames of a subscription: it must be quick and must not wait.
+
+If it ends its subscription at one of them, it has to ignore the rest.
+"""
+
+_MAX_LINE_BYTES = 65536
+# Of fewer frames, checking them together takes longer than one by one.
+_FEW_FRAMES = 16
+
+
+class FrameParser(Parser):  # type: ignore[misc, unused-ignore]
+    """A parser that hands frames of registered subscriptions to their handlers.
+
+    Args:
+        client: the nats-py client that owns it.
+        handlers: the handler for each subscription id, as the wire writes it.
+
+    Attributes:
+        error_line: the last ``-ERR`` as the server wrote it; nats-py passes it on in lower case.
+    """
+
+    def __init__(self, client: object, handlers: dict[bytes, Handler]) -> None:
+        self._handlers = handlers
+        self._partial: list[bytes] = []
+        self._partial_size = 0
+        self._needed = 0
+        self._generation = 0
+        self._sid = b""
+        self._frames: list[Frame] = []
+        self.error_line = ""
+        super().__init__(client)
+
+    def reset(self) -> None:
+        """Forget a half-read frame: a new connection begins."""
+        super().reset()
+        self._partial.clear()
+        self._partial_size = 0
+        self._needed = 0
+        self._generation += 1
+
+    async def parse(self, data: bytes = b"") -> None:
+        """Parse data from the socket and pass on every complete frame."""
+        if self._partial:
+            self._partial.append(data)
+            self._partial_size += len(data)
+            is_open = not self._needed and b"\n" not in data and self._partial_size <= _MAX_LINE_BYTES
+            if is_open or self._partial_size < self._needed:
+                return
+            data = b"".join(self._partial)
+            self._partial.clear()
+        generation = self._generation
+        try:
+            position, needed = await self._parse_all(data)
+        except (ValueError, IndexError, TypeError) as malformed:
+            raise ProtocolError("nats: malformed MSG") from malformed
+        finally:
+            await self._hand_over()
+        if generation == self._generation and position < len(data):
+            self._partial.append(data[position:])
+            self._partial_size = len(data) - position
+            self._needed = needed
+
+    async def _parse_all(self, data: bytes) -> tuple[int, int]:
+        """Pass on complete frames; return the offset of the rest and the size that its frame needs."""
+        # One function, though it is long: a call per frame would make up a tenth of its time.
+        position, received_bytes = 0, 0
+        current, frames = self._sid, self._frames
+        line_end = data.find(b"\r\n")
+        while line_end >= 0:
+            line = data[position:line_end]
+            begin = line_end + 2
+            if not line.startswith((b"MSG ", b"HMSG ")):
+                await self._hand_over(current)
+                frames = self._frames
+                if await self._reconnected_by(line + b"\r\n"):
+                    return len(data), 0
+                position = begin
+                line_end = data.find(b"\r\n", position)
+                continue
+            fields = line.split()
+            header_size = int(fields.pop(-2)) if fields[0] == b"HMSG" else 0
+            split, stop = begin + header_size, begin + int(fields[-1])
+            if not begin <= split <= stop:
+                # Of a negative size the next frame would be this one again.
+                _refuse("malformed MSG")
+            if stop + 2 > len(data):
+                if stop - begin > largest_message({"max_payload": self.nc.max_payload}):
+                    _refuse("a message larger than the server's limit")
+                self.nc.stats["in_bytes"] += received_bytes
+                return position, stop + 2 - position
+            if not data.startswith(b"\r\n", stop):
+                _refuse("malformed MSG")
+            if fields[2] != current:
+                current = fields[2]
+                await self._hand_over(current)
+                frames = self._frames
+            reply = b"" if len(fields) == 4 else fields[3]
+            frames.append((fields[1], reply, data[begin:split] if header_size else b"", data[split:stop]))
+            received_bytes += stop - begin
+            position = stop + 2
+            line_end = data.find(b"\r\n", position)
+        self.nc.stats["in_bytes"] += received_bytes
+        if len(data) - position > _MAX_LINE_BYTES:
+            _refuse("a protocol line without an end")
+        return position, 0
+
+    async def _hand_over(self, sid: bytes = b"") -> None:
+        """Pass the collected frames to their handler; collect those of *sid* from now on."""
+        frames, before = self._frames, self._sid
+        self._frames, self._sid = [], sid
+        if not frames:
+            return
+        self.nc.stats["in_msgs"] += len(frames)
+        handler = self._handlers.get(before)
+        if handler is None:
+            for subject, reply, headers, data in frames:
+                await self.nc._process_msg(int(before), subject, reply, data, headers or None)  # noqa: SLF001
+            return
+        try:
+            handler(frames)
+        except Exception:  # noqa: BLE001 - see below
+            # Whatever a handler does, the connection's read loop must live: nats-py would end it in silence.
+            _log.exception("frames of %r could not be handled", frames[0][0])
+
+    async def _reconnected_by(self, line: bytes) -> bool:
+        """Pass another kind of line to nats-py's parser; return True if it started a new connection."""
+        generation = self._generation
+        if line.startswith(b"-ERR"):
+            self.error_line = line.decode("utf-8", "replace")
+        await super().parse(line)
+        return generation != self._generation
+
+
+def replies_of_messages(frames: Sequence[Frame]) -> tuple[bytes, ...] | None:
+    """Return the replies of frames that are handled together; None if they have to be handled one by one.
+
+    These are few frames, as that takes less time, and those among which a status may be: it has headers, no payload.
+    """
+    if len(frames) < _FEW_FRAMES:
+        return None
+    _, replies, blocks, payloads = zip(*frames, strict=True)
+    return replies if all(payloads) or not any(blocks) else None
+
+
+def _refuse(what: str) -> NoReturn:
+    raise ProtocolError(f"nats: {what}")
 
 
 def _lost(failure: BaseException) -> TurnoutError:
@@ -117,8 +373,6 @@ def translated() -> Iterator[None]:
             raise
         raise known from failure
 
-
-_log = logging.getLogger(__name__)
 
 # Time limit of closing; unsent data is dropped then.
 _CLOSE_SECONDS = 2.0

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from turnout.errors import TurnoutError
 from turnout.nats.jetstream.errors import RequestTimeoutError, StreamError, SubscriptionClosedError
 from turnout.nats.jetstream.message import Message
-from turnout.nats.protocol.status import Status
+from turnout.nats.protocol.headers import Status
 
 Callback = Callable[[Message], "Awaitable[None] | None"]
 

@@ -11,12 +11,10 @@ from typing import Any, TypeVar
 
 from turnout.base.untrusted import JsonMapping, JsonObject
 from turnout.errors import ConfigError, Mistake
-from turnout.nats.jetstream._codec import decode
-from turnout.nats.jetstream._requests import PendingRequest, Reply
-from turnout.nats.jetstream.connection import NatsConnection
-from turnout.nats.jetstream.consumer_config import ConsumerInfo
+from turnout.nats.jetstream.config import ConsumerInfo, decode
+from turnout.nats.jetstream.connection import NatsConnection, PendingRequest, Reply
 from turnout.nats.jetstream.errors import RequestTimeoutError, StreamError, api_error
-from turnout.nats.protocol.prefix import Prefix
+from turnout.nats.protocol.options import Prefix
 from turnout.subjects.tokens import is_name
 
 T = TypeVar("T")

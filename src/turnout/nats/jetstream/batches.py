@@ -10,7 +10,7 @@ from typing import Self, Unpack
 
 from turnout.base.untrusted import JsonObject
 from turnout.errors import ConfigError, Mistake, TurnoutError
-from turnout.nats.jetstream._frames import Frame
+from turnout.nats.jetstream._client import Frame
 from turnout.nats.jetstream.connection import Interest, NatsConnection
 from turnout.nats.jetstream.errors import (
     BatchIncompleteError,
@@ -20,8 +20,7 @@ from turnout.nats.jetstream.errors import (
     api_error,
 )
 from turnout.nats.jetstream.publish import PubAck, PublishOptions, all_headers, read_ack
-from turnout.nats.protocol.headers import HeaderInput
-from turnout.nats.protocol.status import NO_RESPONDERS, Status
+from turnout.nats.protocol.headers import NO_RESPONDERS, HeaderInput, Status
 
 
 class _OpenBatch:

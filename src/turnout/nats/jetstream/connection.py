@@ -12,7 +12,7 @@ import re
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, cast
+from typing import Any, Protocol, TypeVar, cast
 
 import nats.errors
 from nats.aio.client import Client
@@ -20,15 +20,57 @@ from nats.aio.subscription import Subscription
 
 from turnout.base.untrusted import JsonObject
 from turnout.errors import ConnectionLostError, StreamError, TurnoutError
-from turnout.nats.jetstream._client import BoundedClient, translate, translated
-from turnout.nats.jetstream._frames import Frame, FrameParser, Handler
-from turnout.nats.jetstream._requests import PendingRequest, Reply, Waiter, WaiterT
-from turnout.nats.jetstream._time_limits import within
+from turnout.nats.jetstream._client import BoundedClient, Frame, FrameParser, Handler, translate, translated, within
 from turnout.nats.jetstream.errors import NoRespondersError, PermissionDeniedError, RequestTimeoutError
-from turnout.nats.protocol.headers import HeaderInput, encode_table
-from turnout.nats.protocol.security import begins_tls
-from turnout.nats.protocol.status import NO_RESPONDERS, Status
+from turnout.nats.protocol.headers import NO_RESPONDERS, HeaderInput, Status, encode_table
+from turnout.nats.protocol.options import begins_tls
 from turnout.secrets import masked_url
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """Reply to a request."""
+
+    raw_headers: bytes
+    data: bytes
+
+
+class Waiter(Protocol):
+    """Receiver of a reply in the read loop: a future, or a counting asynchronous publish.
+
+    Attributes:
+        subject: subject of the request.
+    """
+
+    subject: str
+
+    def settle(self, raw_headers: bytes, data: bytes) -> None:
+        """Accept the answer."""
+
+    def fail(self, failure: TurnoutError) -> None:
+        """Accept the failure: no answer will arrive."""
+
+
+WaiterT = TypeVar("WaiterT", bound=Waiter)
+
+
+@dataclass(slots=True)
+class PendingRequest:
+    """Request whose answer a coroutine waits for."""
+
+    subject: str
+    future: asyncio.Future[Reply]
+
+    def settle(self, raw_headers: bytes, data: bytes) -> None:
+        """Give the answer to the coroutine."""
+        if not self.future.done():
+            self.future.set_result(Reply(raw_headers, data))
+
+    def fail(self, failure: TurnoutError) -> None:
+        """Raise *failure* in the coroutine."""
+        if not self.future.done():
+            self.future.set_exception(failure)
+
 
 _log = logging.getLogger(__name__)
 

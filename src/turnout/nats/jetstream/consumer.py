@@ -9,11 +9,11 @@ from types import TracebackType
 from typing import Self
 
 from turnout.errors import TurnoutError
-from turnout.nats.jetstream._frames import Frame
+from turnout.nats.jetstream._client import Frame
 from turnout.nats.jetstream._mailbox import Callback
 from turnout.nats.jetstream.api import Api
+from turnout.nats.jetstream.config import AckPolicy, ConsumerInfo, PriorityPolicy
 from turnout.nats.jetstream.connection import Interest
-from turnout.nats.jetstream.consumer_config import AckPolicy, ConsumerInfo, PriorityPolicy
 from turnout.nats.jetstream.errors import NoRespondersError, PermissionDeniedError, RequestTimeoutError, StreamError
 from turnout.nats.jetstream.fetch import Batch, Pin, PriorityGroup, fetch
 from turnout.nats.jetstream.message import Message

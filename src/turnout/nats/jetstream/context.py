@@ -10,11 +10,8 @@ from turnout.errors import ConfigError, Mistake
 from turnout.nats.jetstream.connection import ErrorCallback, NatsConnection
 from turnout.nats.jetstream.core import JetStreamCore
 from turnout.nats.jetstream.kv import KeyValue, KeyValueConfig, bucket_stream
-from turnout.nats.jetstream.object_info import ObjectStoreConfig, object_stream
-from turnout.nats.jetstream.objects import ObjectStore
-from turnout.nats.protocol.options import ConnectionOptions
-from turnout.nats.protocol.prefix import Prefix
-from turnout.nats.protocol.security import Credentials
+from turnout.nats.jetstream.objects import ObjectStore, ObjectStoreConfig, object_stream
+from turnout.nats.protocol.options import ConnectionOptions, Credentials, Prefix
 
 
 class JetStream(JetStreamCore):

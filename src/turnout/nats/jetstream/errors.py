@@ -65,7 +65,7 @@ from turnout.nats.protocol.errors import (
 )
 
 if TYPE_CHECKING:
-    from turnout.nats.protocol.status import Status
+    from turnout.nats.protocol.headers import Status
 
 __all__ = [
     "BatchIncompleteError",

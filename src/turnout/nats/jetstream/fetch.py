@@ -10,8 +10,7 @@ from time import monotonic
 from typing import Final
 
 from turnout.errors import ConfigError, Mistake
-from turnout.nats.jetstream._frames import Frame, replies_of_messages
-from turnout.nats.jetstream._time_limits import Watchdog
+from turnout.nats.jetstream._client import Frame, Watchdog, replies_of_messages
 from turnout.nats.jetstream.api import Api
 from turnout.nats.jetstream.connection import Interest, NatsConnection
 from turnout.nats.jetstream.errors import (
@@ -23,9 +22,8 @@ from turnout.nats.jetstream.errors import (
 )
 from turnout.nats.jetstream.message import ACK_PREFIX, Message, make_messages
 from turnout.nats.jetstream.subscription import status_error
-from turnout.nats.protocol.headers import parse_table
+from turnout.nats.protocol.headers import Status, parse_table
 from turnout.nats.protocol.pull_requests import PullStatus, next_request, pull_body
-from turnout.nats.protocol.status import Status
 
 _PIN: Final = "Nats-Pin-Id"
 _GROUP: Final = re.compile(r"[A-Za-z0-9_/=-]{1,16}")

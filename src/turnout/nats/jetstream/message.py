@@ -7,7 +7,7 @@ from datetime import datetime
 
 import msgspec
 
-from turnout.nats.jetstream._frames import Frame
+from turnout.nats.jetstream._client import Frame
 from turnout.nats.jetstream.connection import NatsConnection
 from turnout.nats.protocol.headers import Headers, parse_table
 from turnout.nats.protocol.positions import JSAck, is_redelivery, sequences

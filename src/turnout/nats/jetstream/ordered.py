@@ -10,9 +10,8 @@ from datetime import datetime
 from typing import Generic, Self, TypeVar
 
 from turnout.errors import ConfigError, Mistake, TurnoutError
-from turnout.nats.jetstream._codec import decode
 from turnout.nats.jetstream.api import Api, name_mistake
-from turnout.nats.jetstream.consumer_config import AckPolicy, ConsumerConfig, ConsumerInfo, DeliverPolicy
+from turnout.nats.jetstream.config import AckPolicy, ConsumerConfig, ConsumerInfo, DeliverPolicy, StreamInfo, decode
 from turnout.nats.jetstream.errors import (
     ConsumerNotFoundError,
     HeartbeatMissedError,
@@ -24,7 +23,6 @@ from turnout.nats.jetstream.errors import (
     SubscriptionClosedError,
 )
 from turnout.nats.jetstream.message import Message
-from turnout.nats.jetstream.stream_config import StreamInfo
 from turnout.nats.jetstream.subscribe import create_consumer, stream_of
 from turnout.nats.jetstream.subscription import Delivery, PushSubscription
 

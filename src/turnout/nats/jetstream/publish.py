@@ -18,8 +18,7 @@ import msgspec
 from turnout.errors import ConfigError, ConnectionLostError, Mistake, TurnoutError
 from turnout.nats.jetstream.connection import NatsConnection
 from turnout.nats.jetstream.errors import NoRespondersError, RequestTimeoutError, StreamError, api_error
-from turnout.nats.protocol.headers import HeaderInput
-from turnout.nats.protocol.status import Status
+from turnout.nats.protocol.headers import HeaderInput, Status
 
 
 class PubAck(msgspec.Struct, frozen=True):

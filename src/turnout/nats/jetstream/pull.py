@@ -11,9 +11,8 @@ from types import TracebackType
 from typing import Self
 
 from turnout.errors import ConfigError, Mistake, TurnoutError
-from turnout.nats.jetstream._frames import Frame
+from turnout.nats.jetstream._client import Frame, Watchdog
 from turnout.nats.jetstream._mailbox import Callback, Mailbox
-from turnout.nats.jetstream._time_limits import Watchdog
 from turnout.nats.jetstream.api import Api
 from turnout.nats.jetstream.connection import Interest
 from turnout.nats.jetstream.errors import (
@@ -27,8 +26,8 @@ from turnout.nats.jetstream.errors import (
 from turnout.nats.jetstream.fetch import Pin, PriorityGroup, PullRequest, receive, receive_all
 from turnout.nats.jetstream.message import Message
 from turnout.nats.jetstream.subscription import status_error
+from turnout.nats.protocol.headers import Status
 from turnout.nats.protocol.pull_requests import PullStatus, next_request, pull_body
-from turnout.nats.protocol.status import Status
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

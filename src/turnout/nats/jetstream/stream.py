@@ -10,15 +10,23 @@ from datetime import datetime
 from typing import Any, Final
 
 from turnout.base.untrusted import JsonMapping, JsonObject, decimal
-from turnout.nats.jetstream._codec import decode, encode
 from turnout.nats.jetstream.api import Api, check_name
+from turnout.nats.jetstream.config import (
+    AckPolicy,
+    ConsumerConfig,
+    ConsumerInfo,
+    External,
+    RawMessage,
+    StreamConfig,
+    StreamInfo,
+    StreamSource,
+    decode,
+    encode,
+)
 from turnout.nats.jetstream.consumer import Consumer
-from turnout.nats.jetstream.consumer_config import AckPolicy, ConsumerConfig, ConsumerInfo
 from turnout.nats.jetstream.errors import ConsumerExistsError, MessageNotFoundError, PushConsumerError, StreamError
-from turnout.nats.jetstream.stream_config import External, RawMessage, StreamConfig, StreamInfo, StreamSource
 from turnout.nats.jetstream.subscribe import create_consumer
-from turnout.nats.protocol.headers import ADDED_BY_DIRECT_GETS, parse_table
-from turnout.nats.protocol.status import NO_MESSAGES, Status
+from turnout.nats.protocol.headers import ADDED_BY_DIRECT_GETS, NO_MESSAGES, Status, parse_table
 
 
 def _placed(source: StreamSource) -> StreamSource:

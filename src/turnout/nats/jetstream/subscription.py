@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from time import monotonic
 from types import TracebackType
 from typing import Self
 
-from turnout.errors import TurnoutError
-from turnout.nats.jetstream._consumer_position import ConsumerPosition
-from turnout.nats.jetstream._flow_control import FlowControl
-from turnout.nats.jetstream._frames import Frame, replies_of_messages
+from turnout.errors import StreamError, TurnoutError
+from turnout.nats.jetstream._client import Frame, Watchdog, replies_of_messages
 from turnout.nats.jetstream._mailbox import Callback, Mailbox
-from turnout.nats.jetstream._time_limits import Watchdog
 from turnout.nats.jetstream.api import Api
-from turnout.nats.jetstream.connection import Interest
-from turnout.nats.jetstream.consumer_config import AckPolicy, ConsumerInfo
+from turnout.nats.jetstream.config import AckPolicy, ConsumerInfo
+from turnout.nats.jetstream.connection import Interest, NatsConnection
 from turnout.nats.jetstream.errors import (
     ConsumerDeletedError,
     FlowControlLostError,
@@ -29,13 +27,123 @@ from turnout.nats.jetstream.errors import (
     SequenceGapError,
     SlowConsumerError,
     StatusError,
-    StreamError,
     SubscriptionClosedError,
 )
 from turnout.nats.jetstream.message import Message, make_messages
+from turnout.nats.protocol.headers import Status
 from turnout.nats.protocol.positions import sequences
 from turnout.nats.protocol.pull_requests import PullStatus
-from turnout.nats.protocol.status import Status
+
+_MAX_DIGITS = 19
+"""Digits of a stream sequence that is read without further checks."""
+
+_NONE = b" "
+"""Prefix that no reply has: none contains a blank."""
+
+
+class ConsumerPosition:
+    """Sequences of the last message of a consumer.
+
+    Attributes:
+        consumer_seq: of the message in the consumer; 0 before the first.
+        stream_seq: of the message in the stream.
+    """
+
+    __slots__ = ("_prefix", "consumer_seq", "stream_seq")
+
+    def __init__(self) -> None:
+        self.consumer_seq = 0
+        self.stream_seq = 0
+        self._prefix = _NONE
+
+    def set(self, reply: bytes, stream_seq: int, consumer_seq: int) -> None:
+        """Set the position to a message, whose reply has these sequences."""
+        self.consumer_seq = consumer_seq
+        self.stream_seq = stream_seq
+        # Everything before the last five tokens, if these are the numbers.
+        self._prefix = reply.rsplit(b".", 5)[0] if reply.count(b".") in (8, 10) else _NONE
+
+    def advance(self, reply: bytes) -> bool:
+        """Advance to a message if it is the next one of the same consumer; False if not."""
+        tokens = reply.rsplit(b".", 5)
+        if (
+            tokens[0] != self._prefix
+            or tokens[3] != b"%d" % (self.consumer_seq + 1)
+            or not tokens[2].isdigit()
+            or len(tokens[2]) > _MAX_DIGITS
+        ):
+            return False
+        self.consumer_seq += 1
+        self.stream_seq = int(tokens[2])
+        return True
+
+    def advance_all(self, replies: Sequence[bytes]) -> bool:
+        """Advance to the last of these messages if each is the next one, as `advance` does for each; else False.
+
+        Of one message it takes five times as long as `advance`, of many less than half.
+        """
+        count, next_seq = len(replies), self.consumer_seq + 1
+        # Blanks are in no reply, and so mark where each begins; its prefix is cut off with the blank.
+        tokens = (b" " + b" ".join(replies)).replace(b" %b." % self._prefix, b". .").split(b".")
+        # Of each: the mark, deliveries, both sequences, time, and pending.
+        if len(tokens) != 6 * count + 1 or tokens[1::6].count(b" ") != count:
+            return False
+        stream_seqs = tokens[3::6]
+        expected = str(list(range(next_seq, next_seq + count)))[1:-1].encode()
+        if (
+            b", ".join(tokens[4::6]) != expected
+            or not all(map(bytes.isdigit, stream_seqs))
+            or max(map(len, stream_seqs)) > _MAX_DIGITS
+        ):
+            return False
+        self.consumer_seq += count
+        self.stream_seq = int(stream_seqs[-1])
+        return True
+
+
+_STALLS_UNTIL_LOST = 3
+"""Heartbeats that repeat an answered request until its answers count as lost."""
+
+
+class FlowControl:
+    """Requests for flow control of one subscription.
+
+    Args:
+        connection: the connection that answers are sent on.
+        lost: called with the subject of a request whose answers do not reach the consumer.
+    """
+
+    def __init__(self, connection: NatsConnection, lost: Callable[[bytes], None]) -> None:
+        self._connection = connection
+        self._lost = lost
+        self._answered = b""
+        self._stalls = 0
+
+    def answer(self, subject: bytes) -> None:
+        """Answer a request, unless it is the one that was answered last."""
+        if subject == self._answered:
+            return
+        self._answered = subject
+        with contextlib.suppress(StreamError, ConnectionError):
+            self._connection.send_to(subject)
+
+    def stalled(self, subject: bytes, *, waiting: bool) -> None:
+        """Handle a heartbeat that says that the consumer waits for the answer to a request.
+
+        Args:
+            subject: the subject of the request.
+            waiting: whether messages are buffered, behind which the request may be.
+        """
+        if subject != self._answered:
+            self._stalls = 0
+            # The request itself was lost, or is still behind messages: it must not be answered early.
+            if not waiting:
+                self.answer(subject)
+            return
+        self._stalls += 1
+        if self._stalls == _STALLS_UNTIL_LOST:
+            self._lost(subject)
+
 
 StatusCallback = Callable[[Status], "Awaitable[None] | None"]
 

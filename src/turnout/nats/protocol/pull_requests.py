@@ -9,14 +9,7 @@ from enum import Enum, auto
 from typing import Final
 
 from turnout.base.untrusted import JsonObject
-from turnout.nats.protocol.status import (
-    CONFLICT,
-    HEARTBEAT,
-    NO_MESSAGES,
-    NO_RESPONDERS,
-    PIN_MISMATCH,
-    REQUEST_TIMEOUT,
-)
+from turnout.nats.protocol.headers import CONFLICT, HEARTBEAT, NO_MESSAGES, NO_RESPONDERS, PIN_MISMATCH, REQUEST_TIMEOUT
 
 NANOSECONDS: Final = 1_000_000_000
 

@@ -10,12 +10,12 @@ from turnout.base.deferred import names_at_first_use
 
 if TYPE_CHECKING:
     from turnout.nats.protocol.options import ConnectionOptions
-    from turnout.nats.wire.acknowledger import Acknowledger
     from turnout.nats.wire.connection import Connection, Message
     from turnout.nats.wire.direct import DirectReader
     from turnout.nats.wire.publisher import Publisher
     from turnout.nats.wire.pull import PullReader, Range
     from turnout.nats.wire.streams import (
+        Acknowledger,
         create_consumer,
         create_stream,
         delete_consumer,
@@ -52,7 +52,7 @@ __all__ = [
 __getattr__ = names_at_first_use(
     __name__,
     {
-        "Acknowledger": "turnout.nats.wire.acknowledger",
+        "Acknowledger": "turnout.nats.wire.streams",
         "Connection": "turnout.nats.wire.connection",
         "ConnectionOptions": "turnout.nats.protocol.options",
         "DirectReader": "turnout.nats.wire.direct",

@@ -11,12 +11,12 @@ import numpy as np
 
 from turnout.base.untrusted import JsonObject
 from turnout.errors import StreamError
-from turnout.nats.protocol.answers import read_object
 from turnout.nats.protocol.errors import NoMatchingStreamError, api_error
+from turnout.nats.protocol.frames import read_object
+from turnout.nats.protocol.headers import NO_RESPONDERS, read_status
 from turnout.nats.protocol.options import ConnectionOptions
-from turnout.nats.protocol.status import NO_RESPONDERS, read_status
-from turnout.nats.wire._publish_batch import PublishedMessages
 from turnout.nats.wire.connection import Connection
+from turnout.nats.wire.packing import PublishedMessages
 from turnout.nats.wire.streams import storing_problem, stream_info, streams_of
 from turnout.subjects import matches
 from turnout.subjects.pattern import Rights

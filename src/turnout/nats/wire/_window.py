@@ -15,8 +15,8 @@ import pyarrow as pa
 from turnout.base.deferred import pc
 from turnout.errors import StreamError
 from turnout.loops.frames import mark_answers, read_answers
-from turnout.nats.wire._publish_batch import Numbers, PublishedMessages
-from turnout.nats.wire.frames import Frames
+from turnout.nats.wire.packing import Numbers, PublishedMessages
+from turnout.nats.wire.records import Frames
 
 _NAMES: Final = np.frombuffer(b'"seq":"error""duplicate":', np.uint8)
 

@@ -12,10 +12,16 @@ from typing import Final
 
 from turnout.base.untrusted import decimal, is_whole
 from turnout.errors import ConfigError, ConnectionLostError, Mistake, StreamError
-from turnout.nats.protocol.answers import number_in, object_in
 from turnout.nats.protocol.errors import MessageNotFoundError, StreamNotFoundError, StreamReplacedError
-from turnout.nats.protocol.identity import Position, microseconds, older_data_error, other_message_error, replaced_error
-from turnout.nats.protocol.positions import sequences
+from turnout.nats.protocol.frames import number_in, object_in
+from turnout.nats.protocol.positions import (
+    Position,
+    microseconds,
+    older_data_error,
+    other_message_error,
+    replaced_error,
+    sequences,
+)
 from turnout.nats.protocol.pull_requests import ephemeral_config, next_request, pull_body
 from turnout.nats.wire.connection import Connection
 from turnout.nats.wire.streams import create_consumer, delete_consumer, stream_info

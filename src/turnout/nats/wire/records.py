@@ -1,4 +1,4 @@
-"""Messages of a stream from the frames in a buffer, as Arrow columns or, where they are few, as lists.
+"""Records of a stream: their frames in a buffer, their columns, and single ones that were looked up.
 
 The position of a message is in its reply subject (ADR-15, JSAck)::
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
@@ -16,10 +17,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from turnout.base.untrusted import LARGEST_SEQUENCE
+from turnout.base.untrusted import LARGEST_SEQUENCE, JsonObject
 from turnout.loops.frames import (
     BODY,
+    BROKEN,
     END,
+    FRAME_FIELDS,
+    FULL,
+    INCOMPLETE,
     PAYLOAD,
     PENDING,
     POSITION_FIELDS,
@@ -30,16 +35,128 @@ from turnout.loops.frames import (
     SUBJECT_END,
     TIME,
     copy_slices,
+    find_frames,
     read_positions,
 )
 from turnout.loops.headers import EDGES, FIRST, HEADER_FIELDS, KEY, NAME, NAME_END, VALUE, VALUE_END, read_headers
-from turnout.nats.protocol.errors import NotJetStreamMessageError
+from turnout.nats.protocol.errors import BrokenFrameError, NotJetStreamMessageError
+from turnout.nats.protocol.frames import MAX_LINE_BYTES, MAX_MESSAGE_BYTES, MessageLine
 from turnout.nats.protocol.headers import MESSAGE_ID
-from turnout.nats.protocol.positions import JSAck
-from turnout.nats.wire.frames import Frames, Integers
+from turnout.nats.protocol.positions import JSAck, StreamIdentity
 from turnout.records.header_column import ARROW
-from turnout.records.listed import ListedRecords, Pairs
+from turnout.records.listed import STREAM_ID, ListedRecords, Pairs
 from turnout.records.types import ArrowArray, ArrowBatch, Binaries, Strings
+
+Integers = NDArray[np.int64]
+
+_FEW_FRAMES: Final = 64
+
+
+@dataclass(slots=True)
+class Frames:
+    """The complete frames of a buffer, in their order.
+
+    Attributes:
+        table: the rows of `turnout.loops.frames`, with at least a column for each frame.
+        count: how many frames there are.
+        consumed: how many bytes of the buffer are done with, other lines included.
+        lines: the protocol lines between the messages (PING, -ERR, INFO), without their line ends.
+    """
+
+    table: Integers
+    count: int
+    consumed: int
+    lines: list[bytes]
+
+    def __len__(self) -> int:
+        return self.count
+
+    def column(self, name: int) -> Integers:
+        """Return a row of the table, for the frames that there are."""
+        column: Integers = self.table[name, : self.count]
+        return column
+
+
+def locate(memory: bytearray, filled: int, largest: int = MAX_MESSAGE_BYTES) -> Frames:
+    """The complete frames among the first *filled* bytes, which begin with the beginning of a line.
+
+    Args:
+        memory: the buffer.
+        filled: how many bytes of it count.
+        largest: the most bytes that a message may have, headers included.
+
+    Raises:
+        BrokenFrameError: when the bytes are no NATS protocol.
+    """
+    frames = Frames(np.empty((FRAME_FIELDS, _FEW_FRAMES), np.int64), 0, 0, [])
+    if memory.find(b"\n", 0, filled) < 0 or memory.find(b"\r\n", 0, filled) < 0:
+        # Nothing ends yet: the quickest search there is, as it is done again for each piece.
+        _check_open_line(memory, 0, filled)
+        return frames
+    data = np.frombuffer(memory, np.uint8)
+    while True:
+        found = find_frames(data, filled, frames.consumed, largest, frames.table, frames.count)
+        frames.count, frames.consumed, stop = found
+        if stop == FULL:
+            frames.table = _widened(frames.table)
+        elif stop == INCOMPLETE or not _take_line(memory, filled, largest, frames, is_broken=stop == BROKEN):
+            return frames
+
+
+def _widened(table: Integers) -> Integers:
+    """Return the table with four times the columns."""
+    wider = np.empty((FRAME_FIELDS, 4 * table.shape[1]), np.int64)
+    wider[:, : table.shape[1]] = table
+    return wider
+
+
+def _take_line(memory: bytearray, filled: int, largest: int, frames: Frames, *, is_broken: bool) -> bool:
+    """Take a line that is no usual message; return False if its end is not there.
+
+    Raises:
+        BrokenFrameError: it is no line, or one of a broken message.
+    """
+    at = frames.consumed
+    line_end = memory.find(b"\r\n", at, filled)
+    if line_end < 0:
+        _check_open_line(memory, at, filled)
+        return False
+    line = bytes(memory[at:line_end])
+    if line.startswith((b"MSG ", b"HMSG ")):
+        MessageLine.parse(line, largest)
+        problem = "it does not end where its size says" if is_broken else f"its line has {len(line):,} bytes"
+        raise BrokenFrameError("message", problem, line)
+    frames.lines.append(line)
+    frames.consumed = line_end + 2
+    return True
+
+
+def _check_open_line(memory: bytearray, at: int, filled: int) -> None:
+    """Refuse an unfinished line of more than `MAX_LINE_BYTES` bytes."""
+    if filled - at > MAX_LINE_BYTES:
+        raise BrokenFrameError("line", f"{filled - at:,} bytes without an end", bytes(memory[at : at + 100]))
+
+
+def with_room(memory: bytearray, filled: int) -> bytearray:
+    r"""Return *memory*, or a copy of twice the size if its *filled* bytes leave no room.
+
+    >>> with_room(bytearray(b"MSG "), 4)
+    bytearray(b'MSG \x00\x00\x00\x00')
+    """
+    if filled < len(memory):
+        return memory
+    larger = bytearray(2 * len(memory))
+    larger[:filled] = memory
+    return larger
+
+
+def shift(memory: bytearray, filled: int, consumed: int) -> int:
+    """Move the bytes behind the first *consumed* to the beginning of a buffer, and return how many they are."""
+    left = filled - consumed
+    if consumed and left:
+        memory[:left] = memory[consumed:filled]
+    return left
+
 
 SCHEMA = pa.schema(
     [
@@ -260,3 +377,52 @@ def _texts(data: NDArray[np.uint8], begins: Integers, ends: Integers) -> Strings
         return raw.cast(_STRING)
     except pa.ArrowInvalid:
         return pa.array([one.decode("utf-8", "replace") for one in raw.to_pylist()], _STRING)
+
+
+class Row(NamedTuple):
+    """Message as a tuple, in the order of the columns."""
+
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes
+    headers: list[JsonObject] | None
+    timestamp: int
+
+
+def row(subject: str, sequence: int, value: bytes, headers: Sequence[tuple[str, bytes]], stored: str) -> Row:
+    """Build the row of a message with its headers; *stored* is the server's storage time."""
+    key = next((value for name, value in headers if name == MESSAGE_ID), None)
+    pairs = [{"key": name, "value": value} for name, value in headers]
+    return Row(subject, 0, sequence, key, value, pairs or None, _microseconds(stored))
+
+
+def _microseconds(text: str) -> int:
+    """An RFC 3339 time with up to nine digits behind the second, as microseconds since 1970.
+
+    Raises:
+        ValueError: when it is none.
+    """
+    whole, _, fraction = text.rstrip("Z").partition(".")
+    seconds = int(datetime.fromisoformat(whole + "+00:00").timestamp())
+    return seconds * 1_000_000 + int(fraction[:6].ljust(6, "0"))
+
+
+def record_batch(rows: Sequence[Row]) -> ArrowBatch:
+    """The rows as a record batch."""
+    columns = zip(*rows, strict=True) if rows else ((),) * len(SCHEMA)
+    arrays = [pa.array(column, type=field.type) for column, field in zip(columns, SCHEMA, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+
+
+def with_stream(batch: ArrowBatch, stream: str, identity: StreamIdentity | None = None) -> ArrowBatch:
+    """Return the batch with an additional column ``stream``, in the form that a run reads.
+
+    With the stream's identity there is a column more, with which origins begin: see `turnout.engine.message_ids`. A
+    checkpoint of an earlier release has none in its ids.
+    """
+    batch = batch.append_column("stream", pa.repeat(pa.scalar(stream), batch.num_rows))
+    if identity is None or not identity.token:
+        return batch
+    return batch.append_column(STREAM_ID, pa.repeat(pa.scalar(identity.label(stream)), batch.num_rows))

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self, TypeAlias,
 
 from pydantic import AfterValidator, Field, PrivateAttr, create_model, model_validator
 
-from turnout.nats.protocol.forwarded_headers import instructs_server
-from turnout.nats.protocol.headers import UNFIT_NAME
+from turnout.nats.protocol.headers import UNFIT_NAME, instructs_server
 from turnout.nats.protocol.options import LOGINS, REQUIRED_WITH, ConnectionOptions, ConnectionSettings, option_of
 from turnout.nats.protocol.positions import stream_and_sequence
 from turnout.routes.endpoints.base import Endpoint, Sink, Source, TimedSink

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from turnout.base.untrusted import JsonObject, is_whole
 from turnout.errors import StreamError
-from turnout.nats.protocol.identity import Position
+from turnout.nats.protocol.positions import Position
 from turnout.routes.endpoints import LakeSource
 from turnout.routes.endpoints.tables import RecordPart
 from turnout.runtime.lake.table import (

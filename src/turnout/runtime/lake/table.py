@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from turnout.base.deferred import pc
 from turnout.errors import ConfigError, MissingExtraError, Mistake, StreamError
-from turnout.nats.protocol.identity import StreamIdentity
+from turnout.nats.protocol.positions import StreamIdentity
 from turnout.records.header_column import ARROW as HEADERS
 from turnout.records.listed import STREAM_ID
 from turnout.routes.endpoints import DeltaSink, DeltaSource, LakeSink, LakeSource

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from turnout.base.deferred import pc
 from turnout.base.untrusted import decimal
 from turnout.errors import ConfigError, Mistake
-from turnout.nats.protocol.forwarded_headers import instructs_server
+from turnout.nats.protocol.headers import instructs_server
 from turnout.nats.protocol.options import CONNECTION_OPTIONS
 from turnout.nats.wire import Connection, ConnectionOptions, Publisher
 from turnout.nats.wire.packing import header_block, header_lines, id_line, id_lines, key_lines

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from turnout.base.terminal import guesses
 from turnout.base.untrusted import LARGEST_SEQUENCE, decimal
 from turnout.errors import ConfigError, Mistake
-from turnout.nats.protocol.identity import StreamIdentity
 from turnout.nats.protocol.options import CONNECTION_OPTIONS
+from turnout.nats.protocol.positions import StreamIdentity
 from turnout.nats.wire import ConnectionOptions
 from turnout.nats.wire.positions import StreamPosition, parse_position
 

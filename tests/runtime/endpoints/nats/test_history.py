@@ -18,7 +18,7 @@ from turnout.engine.sample_records import SampleRecord
 from turnout.errors import ConfigError
 from turnout.history.feed import FeedPage, FeedReader
 from turnout.nats.protocol.errors import StreamReplacedError
-from turnout.nats.protocol.identity import StreamIdentity
+from turnout.nats.protocol.positions import StreamIdentity
 from turnout.nats.wire import Connection, Publisher, create_stream, delete_stream, stored_message, stream_info
 from turnout.nats.wire.streams import purge_stream
 from turnout.routes import Route

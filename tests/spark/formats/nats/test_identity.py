@@ -19,7 +19,7 @@ from tests.streams import sequences_in
 from turnout.embedded import NatsServer
 from turnout.errors import StreamError
 from turnout.nats.protocol.errors import StreamNotFoundError, StreamReplacedError
-from turnout.nats.protocol.identity import StreamIdentity
+from turnout.nats.protocol.positions import StreamIdentity
 from turnout.nats.wire import Connection, Publisher, create_stream, delete_stream, stream_info
 from turnout.records.listed import as_batch
 from turnout.runtime.nats.open_reader import opened

@@ -208,9 +208,9 @@ class NatsAdapter(EndpointAdapter):
         Raises:
             StreamReplacedError: the identity is that of another stream.
         """
-        from turnout.nats.protocol.identity import Origin, StreamIdentity, replaced_origin_error
+        from turnout.nats.protocol.positions import Origin, StreamIdentity, replaced_origin_error
         from turnout.nats.wire.positions import state_of
-        from turnout.nats.wire.rows import with_stream
+        from turnout.nats.wire.records import with_stream
         from turnout.nats.wire.streams import stored_message
 
         origin = Origin.of(stream, sequence)

@@ -15,14 +15,12 @@ from turnout.base.deferred import pc
 from turnout.base.untrusted import LARGEST_SEQUENCE, JsonObject
 from turnout.engine.sample_records import SampleRecord
 from turnout.errors import StreamError
-from turnout.nats.protocol.forwarded_headers import instructs_server
-from turnout.nats.protocol.headers import NAME_RULE, UNFIT_NAME
-from turnout.nats.protocol.identity import Origin, StreamIdentity, microseconds
+from turnout.nats.protocol.headers import NAME_RULE, UNFIT_NAME, instructs_server
+from turnout.nats.protocol.positions import Origin, StreamIdentity, microseconds
 from turnout.nats.wire import Connection, ConnectionOptions, Publisher, PullReader, Range, stored_message, streams_of
-from turnout.nats.wire.per_filter_reader import reader_of
+from turnout.nats.wire.direct import BY_SEQUENCE, observer_strategy, reader_of
 from turnout.nats.wire.positions import StreamPosition, count_about, count_exactly, position_of, resolve, state_of
-from turnout.nats.wire.read_strategy import BY_SEQUENCE, observer_strategy
-from turnout.nats.wire.rows import with_stream
+from turnout.nats.wire.records import with_stream
 from turnout.nats.wire.streams import stored_messages
 from turnout.records.types import Fields
 from turnout.runtime.cursors import cursor_among, offsets_in

@@ -14,7 +14,7 @@ from turnout.base.untrusted import JsonMapping, JsonObject
 from turnout.errors import ConnectionLostError, StreamError
 from turnout.nats.protocol.pull_requests import ephemeral_config, next_request, pull_body
 from turnout.nats.wire import Connection, DirectReader, PullReader, Range, create_consumer, delete_consumer, stream_info
-from turnout.nats.wire.rows import with_stream
+from turnout.nats.wire.records import with_stream
 from turnout.nats.wire.streams import schedules_problem, storing_problem
 from turnout.routes.endpoints import NatsSink, NatsSource
 from turnout.runtime.endpoints.adapter import CheckOutput, EndpointProbe

@@ -16,13 +16,19 @@ from pyspark.sql.types import StructType
 from turnout.base.deferred import pc
 from turnout.base.startup import freeze_gc
 from turnout.errors import ConfigError, Mistake, StreamError
-from turnout.nats.protocol.identity import StreamIdentity
+from turnout.nats.protocol.positions import StreamIdentity
 from turnout.nats.wire import Connection, Range
-from turnout.nats.wire.per_filter_reader import RangeReader, reader_of
+from turnout.nats.wire.direct import (
+    BY_SEQUENCE,
+    ONE_CONSUMER,
+    WHOLE_STREAM,
+    RangeReader,
+    ReadStrategy,
+    choose_strategy,
+    reader_of,
+)
 from turnout.nats.wire.positions import count_exactly
-from turnout.nats.wire.read_strategy import BY_SEQUENCE, ONE_CONSUMER, WHOLE_STREAM, ReadStrategy, choose_strategy
-from turnout.nats.wire.records import SCHEMA
-from turnout.nats.wire.rows import with_stream
+from turnout.nats.wire.records import SCHEMA, with_stream
 from turnout.records.listed import STREAM_ID
 from turnout.runtime.nats.open_reader import opened
 from turnout.runtime.nats.source import SourceOptions

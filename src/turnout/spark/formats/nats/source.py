@@ -34,7 +34,7 @@ from pyspark.sql.types import (
 from turnout.base.deferred import pc
 from turnout.base.startup import freeze_gc
 from turnout.errors import ConfigError, Mistake, StreamError
-from turnout.nats.protocol.identity import Position, StreamIdentity, replaced_error
+from turnout.nats.protocol.positions import Position, StreamIdentity, replaced_error
 from turnout.nats.wire import Connection, Publisher
 from turnout.nats.wire.packing import header_lines, id_lines
 from turnout.nats.wire.positions import resolve, state_of

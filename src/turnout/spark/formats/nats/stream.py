@@ -23,7 +23,7 @@ from pyspark.sql.types import StructType
 
 from turnout.errors import ConnectionLostError, StreamError
 from turnout.nats.protocol.errors import StreamNotFoundError
-from turnout.nats.protocol.identity import Position, StreamIdentity
+from turnout.nats.protocol.positions import Position, StreamIdentity
 from turnout.nats.wire import Acknowledger, Connection
 from turnout.nats.wire.positions import StoredSequences, position_problem, resolve, state_of, time_before
 from turnout.runtime.driver import AskedRevisions, ask_plan
