@@ -117,7 +117,7 @@ HASHED := --constraints constraints.txt --python-version 3.13 --generate-hashes 
 requirements: $(STAMP)  ## deploy/image/*requirements.txt: what the image installs, with the hash of every file
 	@printf 'setuptools\nwheel\n' | $(BIN)/uv pip compile --quiet - $(HASHED) --output-file deploy/image/build-requirements.txt
 	@$(BIN)/uv pip compile --quiet pyproject.toml $(HASHED) --output-file deploy/image/requirements.txt \
-	--extra spark --extra jetstream --extra subscriptions --extra mongo --extra postgres --extra regex --extra cel --extra server --extra kafka
+	--extra spark --extra jetstream --extra subscriptions --extra mongo --extra postgres --extra regex --extra cel --extra server --extra kafka --extra otlp
 
 # What is run on this machine alone may be built of what the base's tag names now.
 run: export UNPINNED_BASE ?= yes

@@ -20,6 +20,7 @@ from turnout.nats.protocol.headers import Headers
 from turnout.subscriptions.delivery_settings import DeliverySettings
 from turnout.subscriptions.request_headers import STANDARD_NAMES, HeaderNames
 from turnout.subscriptions.signing_secrets import SYMMETRIC, secret_bytes
+from turnout.traces.context import forwarded
 
 _AGENT: Final = f"turnout/{__version__}"
 _JSON: Final = re.compile(r"application/(?:[^;]+\+)?json\s*(?:;.*)?")
@@ -66,6 +67,7 @@ def request_of(
         "application/json" if body[:1] in (b"{", b"[") else "application/octet-stream"
     )
     own = {"User-Agent": _AGENT, names.id: identity, "Content-Type": content_type}
+    own |= forwarded((name, values[-1]) for name, values in headers.items() if values)
     if settings.headers:
         own = merged_headers(own, settings.headers)
     if settings.format == "standard":

@@ -14,7 +14,7 @@ import time
 from base64 import b64decode, b64encode
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, TypeVar
 from urllib.parse import unquote
 
@@ -25,6 +25,7 @@ from turnout.base.untrusted import decimal
 from turnout.errors import TurnoutError, message_of
 from turnout.server.config import InputPart, webhook_key
 from turnout.subscriptions.signing_secrets import SYMMETRIC
+from turnout.traces.context import forwarded
 
 if TYPE_CHECKING:
     from turnout.nats.jetstream import JetStream
@@ -200,7 +201,7 @@ class Incoming:
 
 
 def messages_of(kind: str, headers: Mapping[str, str], body: bytes) -> list[Incoming]:
-    r"""Return the messages of a request.
+    r"""Return the messages of a request, each with its trace context.
 
     Args:
         kind: kind of the input.
@@ -213,7 +214,8 @@ def messages_of(kind: str, headers: Mapping[str, str], body: bytes) -> list[Inco
     >>> [message.body for message in messages_of("lines", {}, b'{"n": 1}\n\n{"n": 2}\n')]
     [b'{"n": 1}', b'{"n": 2}']
     """
-    return _READERS[kind](headers, body)
+    messages, context = _READERS[kind](headers, body), forwarded(headers.items())
+    return [replace(one, headers={**one.headers, **context}) for one in messages] if context else messages
 
 
 def _forwarded(headers: Mapping[str, str], *names: str) -> dict[str, str]:
