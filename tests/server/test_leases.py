@@ -35,6 +35,7 @@ class ApiServer(ThreadingHTTPServer):
         self.version = 100
         self.lock = threading.Lock()
         self.status: int | None = None
+        self.body: bytes | None = None
         super().__init__(("127.0.0.1", 0), _Handler)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(certificates / "server.pem", certificates / "server.key")
@@ -50,7 +51,7 @@ class _Handler(BaseHTTPRequestHandler):
             status, answer = self._changed(self.path.rpartition("/leases")[2].strip("/"), body)
         if self.headers["Authorization"] != "Bearer secret-token":
             status, answer = 401, {}
-        raw = json.dumps(answer).encode()
+        raw = self.server.body or json.dumps(answer).encode()
         self.send_response(self.server.status or status)
         self.send_header("Content-Length", str(len(raw)))
         self.end_headers()
@@ -151,7 +152,7 @@ def test_a_server_that_is_away_is_a_lost_connection() -> None:
 @pytest.mark.parametrize(
     ("url", "name", "problem"),
     [
-        ("redis://here", "turnout", r"ha\.lease: expected nats://"),
+        ("redis://u:secret@here", "turnout", r"ha\.lease: expected nats://…, .* found redis://\*+@here"),
         ("nats://127.0.0.1", "Turn out", r"ha\.name: expected lower-case"),
         ("kubernetes", "turnout", r"there is no service account here"),
     ],
@@ -172,7 +173,10 @@ def test_kubernetes_says_what_is_missing(tmp_path: Path) -> None:
         server.status = 500
         with pytest.raises(ConnectionLostError, match="answers 500"):
             store.read()
-        server.status = None
+        server.status, server.body = None, b"<html>"
+        with pytest.raises(ConnectionLostError, match="answers no JSON"):
+            store.read()
+        server.body = None
         del server.leases["turnout"]["metadata"]["annotations"]
         with pytest.raises(RunError, match="another program's"):
             store.read()

@@ -39,6 +39,7 @@ from turnout.rpc.caller import Caller, Right
 from turnout.rpc.remote_store import RemoteStore
 from turnout.rpc.server import RpcServer, subscriptions_server
 from turnout.rpc.settings import ServerSettings
+from turnout.rpc.status import RefusedError
 from turnout.rpc.tokens import AcceptedToken, Sha256
 from turnout.rpc.v1 import feeds_pb2 as pb
 from turnout.rpc.v1.feeds_pb2_grpc import FeedsStub
@@ -47,6 +48,7 @@ from turnout.server.feeds import Feeds
 from turnout.server.routes.supervisor import Phase
 from turnout.server.serving import FeedCalls, RouteServer
 from turnout.subscriptions import Subscription, open_store
+from turnout.subscriptions.past import Snapshot
 from turnout.subscriptions.store import BoundedPool, StoreThreads
 
 
@@ -580,3 +582,10 @@ def test_calls_while_the_server_starts(bench: Bench) -> None:
 
     assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
     assert ("grpc-retry-pushback-ms", "1000") in refused.value.trailing_metadata()
+
+
+def test_the_effect_of_an_import_while_the_server_starts(tmp_path: Path) -> None:
+    """As on a standby: there are no routes yet on whose records it could be seen."""
+    server = RouteServer(ServerConfig(), [tmp_path])
+    with pytest.raises(RefusedError, match="is starting, or is a standby"):
+        server._import_effect("a", 5, Snapshot(()), Snapshot(()))

@@ -11,7 +11,6 @@ import os
 import re
 import ssl
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,6 +22,7 @@ from turnout.errors import ConfigError, ConnectionLostError, Mistake, RunError, 
 from turnout.nats.protocol.errors import MessageNotFoundError, StreamNotFoundError
 from turnout.nats.wire import Connection, ConnectionOptions, create_stream
 from turnout.nats.wire.connection import Message
+from turnout.secrets import masked_url
 from turnout.server.election import Lease, LeaseConflictError, LeaseStore
 
 _NAME: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
@@ -46,8 +46,9 @@ def lease_store(url: str, name: str, seconds: float, options: Mapping[str, str] 
         raise ConfigError([Mistake("ha.name", problem)])
     make = _STORES.get(urlsplit(url).scheme or url)
     if make is None:
-        known = ", ".join(sorted(_STORES))
-        raise ConfigError([Mistake("ha.lease", f"expected nats://…, postgres://… or kubernetes (of {known})")])
+        raise ConfigError(
+            [Mistake("ha.lease", f"expected nats://…, postgres://… or kubernetes, found {masked_url(url)}")]
+        )
     if options and make is not NatsLease:
         raise ConfigError([Mistake("ha.options", "are those of a connection to NATS; the lease is kept elsewhere")])
     return make(url, name, seconds / 3, **({"options": options} if options else {}))
@@ -73,7 +74,6 @@ class NatsLease:
             reconnect_timeout=seconds,
         )
         self._subject = f"$KV.{self.BUCKET}.{name}"
-        self._seconds = seconds
         self._connection = Connection(self._options)
 
     def read(self) -> tuple[str, str] | None:
@@ -263,9 +263,11 @@ class KubernetesLease:
         except OSError as failure:
             raise ConnectionLostError(f"the API server of Kubernetes does not answer: {failure}") from None
         if answer.status in (200, 201, 404, 409):
-            content: dict[str, Any] = {}
-            with suppress(ValueError):
-                content = json.loads(answer.body)
+            try:
+                # Of a refusal the status is enough, whoever answers it.
+                content: dict[str, Any] = json.loads(answer.body) if answer.status < 400 else {}
+            except ValueError as broken:
+                raise ConnectionLostError(f"the API server of Kubernetes answers no JSON: {broken}") from None
             return answer.status, content
         if answer.status in (401, 403):
             needs = "get, create and update of leases (coordination.k8s.io)"

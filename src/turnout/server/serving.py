@@ -112,12 +112,20 @@ class FeedCalls:
         Raises:
             RefusedError: the server starts, or no such route stores feeds.
         """
-        parts = self.parts
-        if parts is None:
-            raise RefusedError.of_http(503, "the server is starting, or is a standby", RETRY_SECONDS[503])
+        parts = self.started()
         with _refusals():
             feed = Feed.of(parts.feeds, parts.routes, route or None, caller, subscription_id)
         return FeedCall(feed, parts.threads.servers)
+
+    def started(self) -> Parts:
+        """Return the parts of the server.
+
+        Raises:
+            RefusedError: there are none yet.
+        """
+        if self.parts is None:
+            raise RefusedError.of_http(503, "the server is starting, or is a standby", RETRY_SECONDS[503])
+        return self.parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -391,8 +399,6 @@ class RouteServer:
             ("watch of the losses", losses.look_if_due, seconds),
         ):
             self._resources.enter_context(Background(name, step, every=every, delay=every))
-        # Otherwise the end would wait for listeners of events.
-        self._resources.callback(events.close)
         return app
 
     def _guarded_app(self, parts: Parts, authenticator: Authenticator | None) -> ASGIApp:
@@ -452,7 +458,7 @@ class RouteServer:
 
     def _import_effect(self, name: str, last: int, before: Snapshot, after: Snapshot) -> Effect:
         """See `turnout.subscriptions.import_set.Comparing`."""
-        parts = self.parts
+        parts = self._feed_calls.started()
         with _refusals():
             return import_effect(parts.routes.entry(name), parts.matchers, last, before, after)
 
@@ -493,6 +499,7 @@ class RouteServer:
 
         def stop() -> None:
             serving.stop()
+            # Otherwise the end would wait for listeners of events.
             if self._events is not None:
                 self._events.close()
             server.stop()

@@ -200,10 +200,9 @@ class StandbyApp:
 
     def _headers(self, scope: Scope, leader: str) -> list[tuple[str, str]]:
         """Return the headers for the leader, which is asked under its own name."""
-        own, host = urlsplit(leader).netloc, b""
         named = {name.lower(): value for name, value in scope["headers"]}
         host = named.get(b"host", b"")
-        headers = [("Host", own), (_FORWARDED.decode(), "1")]
+        headers = [("Host", urlsplit(leader).netloc), (_FORWARDED.decode(), "1")]
         dropped = _HOP | {b"host", *(part.strip() for part in named.get(b"connection", b"").lower().split(b","))}
         for name, value in scope["headers"]:
             key = name.lower()
