@@ -12,7 +12,6 @@ import pytest
 from tests.codecs.blocks import ERROR, codec
 from tests.codecs.converter_host import ConverterHost
 from tests.codecs.test_connect_json import enveloped, wire
-from tests.transforms.kafka_host import KafkaMissingError
 
 from turnout.codecs import Codec, EncodeErrors, Format, codec_of
 from turnout.errors import RecordError
@@ -26,11 +25,8 @@ PLAIN = ("string", "bytes", "short", "integer", "long", "float", "double", "bool
 @pytest.fixture(scope="module")
 def kafka() -> Iterator[ConverterHost]:
     """Kafka's converters in a JVM of their own."""
-    try:
-        with ConverterHost() as host:
-            yield host
-    except KafkaMissingError as reason:
-        pytest.skip(str(reason))
+    with ConverterHost() as host:
+        yield host
 
 
 def schema(type_: str, *, optional: bool = True, **more: Any) -> dict[str, Any]:

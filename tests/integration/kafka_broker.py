@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
 from tools.maven import kafka_properties, resolve_jars
 
 from turnout.demo import kafka_broker
 from turnout.demo.kafka_broker import BROKER
 from turnout.errors import TurnoutError
 
-__all__ = ["BROKER", "STAND_IN", "KafkaBroker", "connector_properties"]
+__all__ = ["BROKER", "STAND_IN", "KafkaBroker", "connector_properties", "started_broker"]
 
 # The connector of a new PySpark may not be published yet. Its predecessor reads and writes all the same.
 STAND_IN = (
@@ -38,3 +43,15 @@ def connector_properties() -> dict[str, str]:
     except TurnoutError:
         jars = resolve_jars(STAND_IN, without=("*",))
         return {"spark.jars": ",".join(str(jar) for jar in jars)}
+
+
+@contextmanager
+def started_broker(folder: Path, properties: str = "") -> Iterator[KafkaBroker]:
+    """Start a broker in a folder; the test is skipped where Maven, or what it should fetch, is not there."""
+    folder.mkdir(exist_ok=True)
+    try:
+        broker = KafkaBroker(folder, properties)
+    except TurnoutError as missing:
+        pytest.skip(f"no Kafka broker: {missing}")
+    with broker as started:
+        yield started

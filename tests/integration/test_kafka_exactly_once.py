@@ -10,12 +10,11 @@ from pathlib import Path
 
 import psutil
 import pytest
-from tests.integration.kafka_broker import KafkaBroker
+from tests.integration.kafka_broker import KafkaBroker, started_broker
 from tests.integration.routes import write_route
 from tests.integration.switch import Switch
 
 from turnout.embedded import NatsServer
-from turnout.errors import TurnoutError
 from turnout.kafka.admin import KafkaAdmin
 from turnout.kafka.options import KafkaOptions
 from turnout.kafka.producer import KafkaMessages, KafkaProducer
@@ -37,14 +36,8 @@ sink: {sink}
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[KafkaBroker]:
-    work = tmp_path / "kafka"
-    work.mkdir()
-    try:
-        broker = KafkaBroker(work)
-    except TurnoutError as missing:
-        pytest.skip(f"no Kafka broker: {missing}")
-    with broker as started:
-        yield started
+    with started_broker(tmp_path / "kafka") as broker:
+        yield broker
 
 
 def fill_kafka(options: KafkaOptions, count: int) -> None:

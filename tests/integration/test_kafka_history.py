@@ -13,11 +13,11 @@ import pytest
 from fastapi.testclient import TestClient
 from tests.cli.conftest import turnout  # noqa: F401 - a fixture
 from tests.console.conftest import console_of
-from tests.integration.kafka_broker import KafkaBroker
+from tests.integration.kafka_broker import KafkaBroker, started_broker
 from tests.server.conftest import Bench, client_of
 
 from turnout.conditions import parse
-from turnout.errors import StreamError, TurnoutError
+from turnout.errors import StreamError
 from turnout.history import dead_letters
 from turnout.kafka.admin import KafkaAdmin
 from turnout.kafka.options import KafkaOptions
@@ -49,13 +49,8 @@ checkpoint: "{work}/{name}.checkpoint"
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
-    """A broker; the tests are skipped where Maven, or what it should fetch, is not there."""
-    try:
-        broker = KafkaBroker(tmp_path_factory.mktemp("kafka"))
-    except TurnoutError as missing:
-        pytest.skip(f"no Kafka broker: {missing}")
-    with broker as started:
-        yield started
+    with started_broker(tmp_path_factory.mktemp("kafka")) as broker:
+        yield broker
 
 
 class Scene:

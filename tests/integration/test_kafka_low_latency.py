@@ -10,12 +10,11 @@ from pathlib import Path
 
 import psutil
 import pytest
-from tests.integration.kafka_broker import KafkaBroker
+from tests.integration.kafka_broker import KafkaBroker, started_broker
 from tests.integration.routes import wait_for, write_route
 from tests.integration.switch import Switch, running
 
 from turnout.embedded import NatsServer
-from turnout.errors import TurnoutError
 from turnout.kafka.admin import KafkaAdmin
 from turnout.kafka.options import KafkaOptions
 from turnout.kafka.producer import KafkaMessages, KafkaProducer
@@ -44,12 +43,8 @@ KILLS: dict[str, Callable[[Switch], object]] = {
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
-    try:
-        broker = KafkaBroker(tmp_path_factory.mktemp("kafka"))
-    except TurnoutError as missing:
-        pytest.skip(f"no Kafka broker: {missing}")
-    with broker as started:
-        yield started
+    with started_broker(tmp_path_factory.mktemp("kafka")) as broker:
+        yield broker
 
 
 @pytest.fixture

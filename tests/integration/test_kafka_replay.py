@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.integration.kafka_broker import KafkaBroker
+from tests.integration.kafka_broker import KafkaBroker, started_broker
 from tests.integration.routes import write_route
 
 from turnout.embedded import NatsServer
-from turnout.errors import ConfigError, RunError, TurnoutError
+from turnout.errors import ConfigError, RunError
 from turnout.history.replay import ReplayPlan, plan_replay
 from turnout.kafka.admin import KafkaAdmin
 from turnout.kafka.options import KafkaOptions
@@ -48,13 +48,8 @@ checkpoint: "{work}/checkpoint"
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
-    """A broker; the tests are skipped where Maven, or what it should fetch, is not there."""
-    try:
-        broker = KafkaBroker(tmp_path_factory.mktemp("kafka"))
-    except TurnoutError as missing:
-        pytest.skip(f"no Kafka broker: {missing}")
-    with broker as started:
-        yield started
+    with started_broker(tmp_path_factory.mktemp("kafka")) as broker:
+        yield broker
 
 
 class Scene:

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.integration.kafka_broker import KafkaBroker
+from tests.integration.kafka_broker import KafkaBroker, started_broker
 
 from turnout.embedded import NatsServer
-from turnout.errors import TurnoutError
 from turnout.kafka.admin import KafkaAdmin
 from turnout.kafka.options import KafkaOptions
 from turnout.nats.wire import Connection, PullReader, Range, create_stream
@@ -26,13 +25,8 @@ pytestmark = pytest.mark.kafka
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
-    """A broker; the tests are skipped where Maven, or what it should fetch, is not there."""
-    try:
-        broker = KafkaBroker(tmp_path_factory.mktemp("kafka"))
-    except TurnoutError as missing:
-        pytest.skip(f"no Kafka broker: {missing}")
-    with broker as started:
-        yield started
+    with started_broker(tmp_path_factory.mktemp("kafka")) as broker:
+        yield broker
 
 
 ROUTE = """

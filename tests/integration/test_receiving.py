@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 from tests.documentation import Block, blocks
-from tests.integration.kafka_broker import KafkaBroker
+from tests.integration.kafka_broker import started_broker
 
 from turnout import jetstream
 from turnout.embedded import NatsServer
-from turnout.errors import TurnoutError
 from turnout.kafka.admin import KafkaAdmin
 from turnout.kafka.options import KafkaOptions
 from turnout.kafka.producer import KafkaMessages, KafkaProducer
@@ -48,11 +47,7 @@ def test_from_nats(example: Block) -> None:
 def test_from_kafka(tmp_path: Path) -> None:
     """From a topic of its own."""
     (example,) = [one for one in EXAMPLES if OF_KAFKA in one.text]
-    try:
-        broker = KafkaBroker(tmp_path)
-    except TurnoutError as missing:
-        pytest.skip(f"no Kafka broker: {missing}")
-    with broker as started:
+    with started_broker(tmp_path) as started:
         options = KafkaOptions.of(started.servers)
         with KafkaAdmin(options) as admin:
             admin.create_topic("orders.checked", 1, {})

@@ -13,10 +13,10 @@ from confluent_kafka.admin import (
     ResourcePatternType,
     ResourceType,
 )
-from tests.integration.kafka_broker import KafkaBroker
+from tests.integration.kafka_broker import started_broker
 
 from turnout.embedded.nats_server import free_port
-from turnout.errors import StreamError, TurnoutError
+from turnout.errors import StreamError
 from turnout.kafka.admin import KafkaAdmin, RecordLimits
 from turnout.kafka.options import KafkaOptions
 from turnout.kafka.producer import KafkaMessages, KafkaProducer
@@ -41,11 +41,7 @@ super.users=User:ANONYMOUS
 def ann(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaOptions]:
     """Options of a user who may read `open`, write to `out`, and knows of `seen`."""
     sasl = free_port()
-    try:
-        broker = KafkaBroker(tmp_path_factory.mktemp("kafka"), PROPERTIES % (sasl, sasl))
-    except TurnoutError as missing:
-        pytest.skip(f"no Kafka broker: {missing}")
-    with broker as started:
+    with started_broker(tmp_path_factory.mktemp("kafka"), PROPERTIES % (sasl, sasl)) as started:
         everyone = KafkaOptions.of(started.servers)
         with KafkaAdmin(everyone) as admin:
             for topic in ("open", "out", "closed", "seen"):

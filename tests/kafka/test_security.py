@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
-from tests.integration.kafka_broker import KafkaBroker
+from tests.integration.kafka_broker import started_broker
 from tests.kafka.test_tokens import token
 
 from turnout.embedded.nats_server import free_port
@@ -64,12 +64,8 @@ def pems(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def ports(tmp_path_factory: pytest.TempPathFactory, pems: Path) -> Iterator[tuple[int, int]]:
     """Ports of a broker's listeners with SASL and with mTLS."""
     sasl, tls = free_port(), free_port()
-    try:
-        more = PROPERTIES % (sasl, tls, sasl, tls, pems, pems)
-        broker = KafkaBroker(tmp_path_factory.mktemp("kafka"), more)
-    except TurnoutError as missing:
-        pytest.skip(f"no Kafka broker: {missing}")
-    with broker as started:
+    more = PROPERTIES % (sasl, tls, sasl, tls, pems, pems)
+    with started_broker(tmp_path_factory.mktemp("kafka"), more) as started:
         admin = AdminClient({"bootstrap.servers": started.servers})
         info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
         given = UserScramCredentialUpsertion("bob", info, b"hidden-scram")

@@ -10,7 +10,8 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from tests.jvm_host import JvmHost, KafkaMissingError
+import pytest
+from tests.jvm_host import JvmHost
 from tests.vectors.connect import record_of, schema_of, value_of
 
 from turnout.records import BigInt, Float32, Int8, Int16, Int32, Moment, Record, Schema, Struct
@@ -35,7 +36,7 @@ def jars(name: str = f"kafka-connect-{VERSION}", artifacts: Iterable[tuple[str, 
         return there
     maven = shutil.which("mvn")
     if maven is None:
-        raise KafkaMissingError(f"Maven is not installed: it fetches {name}")
+        pytest.skip(f"Maven is not installed: it fetches {name}")
     folder.mkdir(parents=True, exist_ok=True)
     dependencies = "\n".join(_DEPENDENCY.format(*artifact) for artifact in artifacts)
     (folder / "pom.xml").write_text(_POM.format(dependencies), encoding="utf-8")
@@ -43,7 +44,7 @@ def jars(name: str = f"kafka-connect-{VERSION}", artifacts: Iterable[tuple[str, 
     try:
         subprocess.run(command, cwd=folder, check=True, capture_output=True, timeout=240)
     except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
-        raise KafkaMissingError(f"Maven could not fetch {name}: {error}") from error
+        pytest.skip(f"Maven could not fetch {name}: {error}")
     return sorted(folder.glob("jars/*.jar"))
 
 

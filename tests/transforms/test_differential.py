@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.transforms.drawn import CONFIGS, batches, stages
 from tests.transforms.java.test_literal import LITERALS
-from tests.transforms.kafka_host import KafkaHost, KafkaMissingError, Thrown
+from tests.transforms.kafka_host import KafkaHost, Thrown
 from tests.transforms.test_options import VALUES
 from tests.vectors.connect import same, same_outcome, same_schema, schema_of, value_of
 
@@ -36,11 +36,8 @@ PATIENT = settings(
 @pytest.fixture(scope="module")
 def kafka() -> Iterator[KafkaHost]:
     """Kafka's classes in a JVM of their own."""
-    try:
-        with KafkaHost() as host:
-            yield host
-    except KafkaMissingError as reason:
-        pytest.skip(str(reason))
+    with KafkaHost() as host:
+        yield host
 
 
 def ours(staged: list[dict[str, Any]], records: list[Record]) -> ConfigError | list[Record | Failure | None]:

@@ -5,18 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from tests.jvm_host import KafkaMissingError
 from tests.transforms.debezium_host import CONFIGS, DebeziumHost, made_vectors, read_vectors
 
 
 @pytest.fixture(scope="module")
 def debezium() -> Iterator[DebeziumHost]:
     """Debezium's classes in a JVM of their own."""
-    try:
-        with DebeziumHost() as host:
-            yield host
-    except KafkaMissingError as reason:
-        pytest.skip(str(reason))
+    with DebeziumHost() as host:
+        yield host
 
 
 @pytest.mark.kafka

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
-from tests.integration.kafka_broker import KafkaBroker
+from tests.integration.kafka_broker import KafkaBroker, started_broker
 from tests.kafka.test_admin import delete
 from tests.kafka.test_producer import refusing
 from tests.kafka.test_reader import remove_records
 
 from turnout.engine.message_ids import record_ids
-from turnout.errors import StreamError, TurnoutError
+from turnout.errors import StreamError
 from turnout.kafka.admin import KafkaAdmin
 from turnout.kafka.options import KafkaOptions
 from turnout.kafka.producer import KafkaMessages, KafkaProducer
@@ -30,11 +30,7 @@ ALL = ReadAllAvailable()
 
 @pytest.fixture(scope="module")
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaOptions]:
-    try:
-        broker = KafkaBroker(tmp_path_factory.mktemp("kafka"))
-    except TurnoutError as missing:
-        pytest.skip(f"no Kafka broker: {missing}")
-    with broker as started:
+    with started_broker(tmp_path_factory.mktemp("kafka")) as started:
         yield KafkaOptions.of(started.servers)
 
 
@@ -196,12 +192,8 @@ def test_topics_by_a_pattern(client: KafkaOptions) -> None:
 
 @pytest.fixture
 def restorable(tmp_path: Path) -> Iterator[KafkaBroker]:
-    try:
-        broker = KafkaBroker(tmp_path)
-    except TurnoutError as missing:
-        pytest.skip(f"no Kafka broker: {missing}")
-    with broker as started:
-        yield started
+    with started_broker(tmp_path) as broker:
+        yield broker
 
 
 def restore(broker: KafkaBroker, copy: Path, *, taken: bool) -> None:
