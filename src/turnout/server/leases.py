@@ -264,7 +264,7 @@ class KubernetesLease:
             raise ConnectionLostError(f"the API server of Kubernetes does not answer: {failure}") from None
         if answer.status in (200, 201, 404, 409):
             try:
-                # Of a refusal the status is enough, whoever answers it.
+                # Of a refusal the status is enough.
                 content: dict[str, Any] = json.loads(answer.body) if answer.status < 400 else {}
             except ValueError as broken:
                 raise ConnectionLostError(f"the API server of Kubernetes answers no JSON: {broken}") from None
