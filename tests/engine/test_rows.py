@@ -10,6 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from tests.engine.batches import batch
+from tests.engine.routed import to
 from turnout.codecs import EncodeErrors
 from turnout.codecs.frames.columns import arrow_blocks
 from turnout.engine import Program
@@ -20,6 +22,7 @@ from turnout.routes import Route
 from turnout.routes.endpoints import TableSink
 from turnout.routes.endpoints.tables import ColumnSpec, struct_of
 from turnout.routes.rows import plan_rows
+from turnout.subscriptions.index import Index
 
 AT = datetime(2013, 1, 1, 5, 17, 0, 123_456, tzinfo=UTC)
 VALUE = pa.struct(
@@ -142,3 +145,35 @@ errors: {tolerance: all}
     places = pa.array([messages.column("value")[0].as_py(), None], pa.binary())
     assert program.writer.rows[0].taken(places).to_pylist() == [{"id": 1}, None]
     assert (result.counts.delivered, result.counts.dead_lettered) == (2, 1)
+
+
+def test_rows_of_matches() -> None:
+    """Each match is a row, of messages that are sent at once or wait; a record that does not fit has none of both."""
+    route = Route.parse(
+        """
+name: r
+source: {format: nats, servers: "nats://a", stream: S}
+value: {format: json}
+subscriptions:
+  store: "memory://"
+  feeds: {table: {format: delta, path: m, columns: {n: value.n TINYINT}}}
+sink: {format: nats, servers: "nats://a", delay: 1m}
+deadLetter: {topic: dead}
+errors: {tolerance: all}
+"""
+    )
+    index = Index.of([to("out.a", "out.b", id="one"), to("out.c", id="two")])
+    program = Program.of(route, None, {1: schema(n="TINYINT")})
+
+    result = program.run(batch([{"value": {"n": 1}}, {"value": {"n": 300}}, {"value": {"n": 3}}]), index)
+
+    messages, ids = result.messages, result.messages.ids.to_pylist()
+    matches = [number for number, sink in enumerate(messages.sinks.tolist()) if sink == 1]
+    assert [ids[number].split("\n")[2] for number in matches] == ["one", "one", "two"] * 2
+    assert messages.topics.take(pa.array(matches)).to_pylist() == ["out.a", "out.b", "out.c"] * 2
+    places = messages.column("value").take(pa.array(matches))
+    assert [row["n"] for row in program.writer.rows[1].taken(places).to_pylist()] == [1, 1, 1, 3, 3, 3]
+    others = messages.of_sink(0)
+    assert sum(topic.startswith("scheduled.") for topic in others.topics.to_pylist()) == 6
+    assert others.column("value").to_pylist().count(b'{"n": 300}') == 1
+    assert (result.counts.delivered, result.counts.dead_lettered, result.counts.messages) == (2, 1, 12)

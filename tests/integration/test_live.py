@@ -32,4 +32,4 @@ def test_options_that_do_not_go_together(arguments: tuple[str, ...]) -> None:
     done = turnout("demo", *arguments)
 
     assert done.returncode == 2
-    assert "it needs --live" in done.stderr or "it shows no console" in done.stderr
+    assert "it needs --live" in done.stderr or "it excludes --console" in done.stderr

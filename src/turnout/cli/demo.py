@@ -19,6 +19,7 @@ from turnout.errors import MissingExtraError
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from turnout.demo.lake_year import LakeDemo
     from turnout.demo.webhooks import WebhookDemo
     from turnout.demo.year import Demo, DemoResult
     from turnout.records.types import Fields
@@ -41,6 +42,10 @@ def demo(
         bool,
         typer.Option("--kafka", help="From Avro records in Kafka into Kafka, exactly once; needs Maven."),
     ] = False,
+    lake: Annotated[
+        bool,
+        typer.Option("--lake", help="From a Delta table to JetStream, matches into another, asked by SQL."),
+    ] = False,
     seconds: Annotated[int | None, typer.Option(min=1, help="With --live: publish for so long.")] = None,
     webhooks: Annotated[
         bool, typer.Option("--webhooks", help="Post to a local endpoint that fails one request in ten.")
@@ -50,13 +55,12 @@ def demo(
     """Run the main job on real servers and real data: 336,776 flights past 10,000 subscriptions."""
     if seconds is not None and not live:
         raise typer.BadParameter("it needs --live", param_hint="--seconds")
-    if kafka and (live or console or webhooks):
-        raise typer.BadParameter("it excludes --live, --console and --webhooks", param_hint="--kafka")
-    if live and console:
-        raise typer.BadParameter("it shows no console", param_hint="--live")
-    if webhooks and (live or console):
-        raise typer.BadParameter("it excludes --live and --console", param_hint="--webhooks")
-    shown = "webhooks" if webhooks else "console" if console else "live" if live else ""
+    chosen = [name for name, is_chosen in (
+        ("webhooks", webhooks), ("console", console), ("live", live), ("lake", lake), ("kafka", kafka)
+    ) if is_chosen]  # fmt: skip
+    if len(chosen) > 1:
+        raise typer.BadParameter(f"it excludes --{chosen[0]}", param_hint=f"--{chosen[1]}")
+    shown = "".join(chosen)
     try:
         if kafka:
             is_complete = _kafka(limit, subscriptions, keep=keep, master=master, as_json=as_json)
@@ -65,7 +69,9 @@ def demo(
                 limit, subscriptions, keep=keep, master=master, as_json=as_json, shown=shown, seconds=seconds
             )
     except ModuleNotFoundError as missing:
-        raise MissingExtraError("demo", missing.name or "pyspark") from missing
+        raise MissingExtraError(
+            "lake" if missing.name == "deltalake" else "demo", missing.name or "pyspark"
+        ) from missing
     if not is_complete:
         raise typer.Exit(FAILED)
 
@@ -96,6 +102,10 @@ def _demo(
         from turnout.demo.webhooks import WebhookDemo
 
         kind = WebhookDemo
+    if shown == "lake":
+        from turnout.demo.lake_year import LakeDemo
+
+        kind = LakeDemo
     with stop_on_signals() as stop, kind(work, limit=limit, generated=subscriptions, keep=keep) as demo:
         screen.print(f"serving at {demo.server.url}, JetStream store in {work}", soft_wrap=True)
         if shown != "live":
@@ -111,6 +121,8 @@ def _demo(
             result = demo.run(master=master, stop=stop, on_progress=display)
         if shown == "webhooks":
             return _deliver(cast("WebhookDemo", demo), result, stop, screen, as_json=as_json)
+        if shown == "lake":
+            return _ask(cast("LakeDemo", demo), result, screen, as_json=as_json)
     _print_result(screen, result, as_json=as_json)
     return result.conserved
 
@@ -141,6 +153,18 @@ def _deliver(demo: WebhookDemo, result: DemoResult, stop: threading.Event, scree
             soft_wrap=True,
         )
     return False
+
+
+def _ask(demo: LakeDemo, result: DemoResult, screen: Console, *, as_json: bool) -> bool:
+    """Ask the table of matches by SQL."""
+    from turnout.demo.lake_year import QUESTION
+
+    answer = demo.ask(QUESTION)
+    _print_result(screen, result, as_json=as_json, more={"matches": result.ledger.matches, "answer": answer})
+    screen.print(f"{result.ledger.matches:,} rows in the table of matches; asked by SQL: {QUESTION}", soft_wrap=True)
+    for row in answer:
+        screen.print("  ".join(f"{name} {value}" for name, value in row.items()))
+    return result.conserved
 
 
 def _kafka(limit: int | None, subscriptions: int, *, keep: bool, master: str, as_json: bool) -> bool:

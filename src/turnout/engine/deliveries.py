@@ -176,11 +176,15 @@ def with_matches(deliveries: OutgoingDeliveries, index: Index, sink: int) -> Out
         bodies=None,
     )
     both = deliveries.merged(rows)
-    if deliveries.bodies is None:
-        return both
-    bodies = np.concatenate([deliveries.bodies, np.full(len(rows), -1, np.int64)])
+    bodies, due, none = deliveries.bodies, deliveries.due, np.full(len(rows), -1, np.int64)
     order = np.argsort(np.concatenate([deliveries.rows, rows.rows]), kind="stable")
-    return replace(both, bodies=bodies[order])
+    if bodies is not None:
+        both = replace(both, bodies=np.concatenate([bodies, none])[order])
+    if due is not None:
+        # A match is a row at once.
+        times, identities = np.concatenate([due.times, none]), [*due.identities, *[""] * len(rows)]
+        both = replace(both, due=replace(due, times=times, identities=identities).take(order))
+    return both
 
 
 def _sinks(deliveries: OutgoingDeliveries) -> NDArray[np.int8]:

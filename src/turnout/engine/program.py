@@ -286,6 +286,8 @@ class Program:
             deliveries = _without_bodies_in(deliveries, list(self._rows))
         undeliverable = rejected_deliveries(route, records.topics, index, deliveries, deliveries.problems)
         deliveries = deliveries.sendable()
+        if index is not None and self._matches is not None:
+            deliveries = with_matches(deliveries, index, self._matches)
         outgoing = self.writer.written_for(records, deliveries, repeated=index is not None)
         sent_rows = (
             outgoing[0].rows if len(outgoing) == 1 else np.unique(np.concatenate([one.rows for one in outgoing]))
@@ -304,8 +306,6 @@ class Program:
         matched = None
         if index is not None and route.subscriptions is not None and route.subscriptions.feeds:
             matched = FeedMatches.of(consumed.batch, deliveries, index)
-        if index is not None and self._matches is not None:
-            deliveries = with_matches(deliveries, index, self._matches)
         if index is not None:
             deliveries = deliveries.to_sinks()
         numbers = numbers_of_outcomes(outcomes) | {
