@@ -27,7 +27,7 @@ Row = dict[str, Any]
 SHARES = {
     "match": 150, "peers": 170, "transforms": 20, "route": 50, "nats": 100, "store": 30, "feeds": 30, "memory": 15,
     "growth": 40, "subjects": 60, "history": 40, "jetstream": 30, "push_down": 35, "analyze": 20, "kafka": 45,
-    "cluster": 110, "codecs": 35, "webhooks": 30, "scheduled": 30, "overhead": 0, "idle": 0,
+    "cluster": 110, "codecs": 35, "lake": 60, "webhooks": 30, "scheduled": 30, "overhead": 0, "idle": 0,
 }  # fmt: skip
 """Order in which all benchmarks run, and the share of a budget; the last two take minutes and get what is left."""
 

@@ -29,7 +29,7 @@ def cases(options: Options) -> Iterator[Case]:
     rows = options.rows(100_000, 10_000)
     # A session stays for all cases, once there is a broker for one.
     with ExitStack() as stack:
-        started = cache(partial(_started, stack))
+        started = cache(partial(broker_and_session, stack))
         for size, share in SIZES:
             for partitions in (1, 2):
                 name = f"{size} B partitions={partitions}"
@@ -40,7 +40,7 @@ def cases(options: Options) -> Iterator[Case]:
         yield from latencies(started, seconds=seconds)
 
 
-def _started(stack: ExitStack) -> tuple[Any, Any]:
+def broker_and_session(stack: ExitStack) -> tuple[Any, Any]:
     """A session, and a broker."""
     try:
         from tests.integration.kafka_broker import KafkaBroker, connector_properties
@@ -143,7 +143,7 @@ def _sources(started: Callable[[], tuple[Any, Any]], count: int) -> Iterator[Res
         )
         return map_in_arrow(endpoint_of(source).recorded(spark, RecordSpan()), read, "count bigint")
 
-    taken = _by_turns(broker.servers, count, {"connector": connector, "stage": stage}, _counted_once)
+    taken = by_turns(broker.servers, count, {"connector": connector, "stage": stage}, _counted_once)
     setup = Setup("new", None, 2)
     yield Result("records by Spark's connector", count, rates(count, taken["connector"]), setup)
     ratio = median(taken["connector"]) / median(taken["stage"])
@@ -182,14 +182,14 @@ def _routes(started: Callable[[], tuple[Any, Any]], count: int) -> Iterator[Resu
             raise CannotRunError(f"{counts.delivered} records were delivered, of {count}")
 
     kinds = {"at least once": partial(route, exact=False), "exactly once": partial(route, exact=True)}
-    taken = _by_turns(broker.servers, count, kinds, work)
+    taken = by_turns(broker.servers, count, kinds, work)
     setup = Setup("new", None, 2)
     yield Result("route at least once", count, rates(count, taken["at least once"]), setup)
     ratio = median(taken["at least once"]) / median(taken["exactly once"])
     yield Result("route exactly once", count, rates(count, taken["exactly once"]), setup, "at least once", ratio)
 
 
-def _by_turns(
+def by_turns(
     servers: str, count: int, kinds: Mapping[str, Callable[[str], Any]], work: Callable[[Any, int], None]
 ) -> dict[str, list[float]]:
     """Return the seconds of each kind, each time with a topic of its own; the first turn of each is for warming up."""

@@ -6,6 +6,7 @@ Spark's part, the files of a micro-batch, is written by pyarrow here: so a start
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
 import random
 import time
@@ -39,6 +40,7 @@ def sink_of(block: str) -> tuple[LakeSink, RowPlan]:
 
 def commit_all(kind: str, block: str, done: Any, seed: int) -> None:
     """Write every micro-batch as a query does that begins again: one of four commits is reported as failed."""
+    logging.disable()
     sink, plan = sink_of(block)
     draws = random.Random(seed)
     module = __import__(f"turnout.runtime.lake.{kind}", fromlist=["Table"])
@@ -68,9 +70,7 @@ def commit_all(kind: str, block: str, done: Any, seed: int) -> None:
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
 def test_each_row_once(kind: str, kills: int, tmp_path: Path) -> None:
     """Whenever the process dies, and whatever the commit says."""
-    seed = random.randrange(10**6)
-    print(f"seed {seed}")
-    draws = random.Random(seed)
+    draws = random.Random(kills)
     processes = multiprocessing.get_context("forkserver")
     processes.set_forkserver_preload([__name__])
     tables = Lake(kind, tmp_path)
@@ -82,10 +82,11 @@ def test_each_row_once(kind: str, kills: int, tmp_path: Path) -> None:
         while done.value < BATCHES:
             child = processes.Process(target=commit_all, args=(kind, block, done, draws.randrange(10**6)))
             child.start()
-            before, patience = done.value, draws.uniform(0, 0.4)
+            before, patience = done.value, draws.uniform(0, 0.06)
             deadline = time.monotonic() + 60
-            while child.is_alive() and done.value < before + draws.randint(1, 2) and time.monotonic() < deadline:
-                time.sleep(0.002)
+            wanted = before + draws.randint(0, 2)
+            while child.is_alive() and done.value < wanted and time.monotonic() < deadline:
+                time.sleep(0.001)
             child.join(patience if len(died) < kills else 60)
             if child.is_alive():
                 child.kill()
@@ -96,4 +97,5 @@ def test_each_row_once(kind: str, kills: int, tmp_path: Path) -> None:
         assert [row["id"] for row in tables.rows(name)] == list(range(BATCHES * ROWS))
         table = existing_table(sink_of(block)[0])
         assert table.done(BatchId("turnout-query", 0).application) == BATCHES - 1
+    print(f"{len(died)} kills behind so many micro-batches: {sorted(died)}")
     assert len(set(died)) > 1
