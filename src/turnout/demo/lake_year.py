@@ -37,7 +37,7 @@ QUESTION: Final = (
     "SELECT carrier, count(*) AS matches, count(DISTINCT position) AS flights, max(delay) AS longest_delay "
     "FROM matches GROUP BY carrier ORDER BY matches DESC, carrier LIMIT 3"
 )
-"""Question that the demo asks of the table of matches."""
+"""Query of the table of matches whose answer the demo prints."""
 
 
 class LakeDemo(Demo):
