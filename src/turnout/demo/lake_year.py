@@ -12,7 +12,6 @@ from itertools import islice
 from typing import Any, Final
 
 import pyarrow as pa
-from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
 from turnout.base.bundle import bundled
 from turnout.demo.flights import NUMBERS, TEXTS, FlightMessage, check_stop, messages
@@ -20,6 +19,7 @@ from turnout.demo.year import Demo, DemoResult, Ledger, read_ledger
 from turnout.nats.wire import Connection
 from turnout.records.types import Fields
 from turnout.routes import Route
+from turnout.runtime.lake.delta import add_rows, answer
 from turnout.runtime.offsets import RunResult
 
 _COMMIT_ROWS: Final = 50_000
@@ -56,7 +56,7 @@ class LakeDemo(Demo):
         """
         begun, rows = time.monotonic(), _rows(messages(self.limit))
         while commit := list(islice(rows, _COMMIT_ROWS)):
-            write_deltalake(self._path("flights"), pa.Table.from_pylist(commit, _COLUMNS), mode="append")
+            add_rows(self._path("flights"), pa.Table.from_pylist(commit, _COLUMNS))
             self.published += len(commit)
             on_progress(self.published)
             check_stop(stop)
@@ -92,11 +92,7 @@ class LakeDemo(Demo):
 
     def ask(self, question: str) -> list[Fields]:
         """Return the rows of an answer to SQL; the tables are named flights and matches."""
-        tables = QueryBuilder()
-        for name in _TABLES:
-            tables.register(name, DeltaTable(self._path(name)))
-        rows: list[Fields] = pa.table(tables.execute(question)).to_pylist()
-        return rows
+        return answer(question, {name: self._path(name) for name in _TABLES})
 
     def _path(self, table: str) -> str:
         return str(self.work.absolute() / table)

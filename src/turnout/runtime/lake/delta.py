@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake import CommitProperties, DeltaTable, Field, Schema, Transaction
+from deltalake import CommitProperties, DeltaTable, Field, QueryBuilder, Schema, Transaction, write_deltalake
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import AddAction, RemoveAction
@@ -60,6 +60,25 @@ def create_table(sink: DeltaSink, schema: pa.Schema) -> None:
         )  # fmt: skip
     except (DeltaError, OSError) as failure:
         raise StreamError(f"the table {sink.path} cannot be made: {failure}", code=500) from failure
+
+
+def add_rows(path: str, rows: pa.Table) -> None:
+    """Append rows to a table in a folder, which is made if it is not there."""
+    write_deltalake(path, rows, mode="append")
+
+
+def answer(question: str, paths: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Return the rows of an answer to SQL.
+
+    Args:
+        question: the query.
+        paths: name of a table in it → folder of the table.
+    """
+    tables = QueryBuilder()
+    for name, path in paths.items():
+        tables.register(name, DeltaTable(path))
+    rows: list[dict[str, Any]] = pa.table(tables.execute(question)).to_pylist()
+    return rows
 
 
 class Table:
