@@ -90,7 +90,7 @@ class LakeDemo(Demo):
         wrong = [f"{one}: {count}, but {other}: {rows}" for one, count, other, rows in pairs if count != rows]
         return replace(found, disagreements=(*found.disagreements, *wrong))
 
-    def ask(self, question: str) -> list[Fields]:
+    def ask(self, question: str) -> list[dict[str, Any]]:
         """Return the rows of an answer to SQL; the tables are named flights and matches."""
         return answer(question, {name: self._path(name) for name in _TABLES})
 
