@@ -26,8 +26,8 @@ from turnout.conditions import Group, Kiwi, Logic
 from turnout.subscriptions import Subscription
 from turnout.subscriptions.index import Index
 from turnout.subscriptions.index.build import build
+from turnout.subscriptions.index.index import Manifest, SegmentFiles
 from turnout.subscriptions.index.literal_choice import Costs
-from turnout.subscriptions.index.manifest import Manifest, SegmentFiles
 
 SMALLEST = 1_000
 SIZES = (SMALLEST, 100_000, 1_000_000)

@@ -30,7 +30,7 @@ from turnout.nats.wire import Connection, Publisher
 from turnout.routes import Route
 from turnout.routes.webhooks import WebhooksPart
 from turnout.subscriptions import open_store
-from turnout.subscriptions.webhooks import delivery_subject
+from turnout.subscriptions.destinations import delivery_subject
 
 BODY = b'{"text": "%b"}' % (b"x" * 1_010)
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"

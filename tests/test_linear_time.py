@@ -46,7 +46,7 @@ from turnout.server.config import ServerConfig
 from turnout.server.security import Gate
 from turnout.subjects import MappingTable, SubjectTransform
 from turnout.subjects.functions import FUNCTIONS, parse_call
-from turnout.subjects.tokens import check_subject
+from turnout.subjects.pattern import check_subject
 from turnout.transforms.java.literal import parse_literal
 from turnout.transforms.java.times import time_parser
 from turnout.transforms.java.values import low_bits, parsed_integer

@@ -51,13 +51,13 @@ FORMS = (
     Forms(
         "read headers of NATS",
         "nats.protocol.headers:parse",
-        "loops.headers:read_headers",
+        "loops.frames:read_headers",
         ("records.listed:ListedRecords",),
     ),
     Forms("read schemaless JSON", "codecs.json_objects:SchemalessReader", "loops.json:scan"),
     Forms("write JSON", "codecs.json_writing", "loops.json:write"),
     Forms("map subjects", "subjects.transform:SubjectTransform", "loops.subjects:render"),
-    Forms("match subscriptions", "conditions.evaluate:evaluate", "loops.match:match"),
+    Forms("match subscriptions", "conditions.model:evaluate", "loops.match:match"),
     Forms("read typed JSON", "codecs.json_reading:Reader", "loops.json:scan_fields"),
     # Spark compiles its expressions: decision 14.
     Forms(

@@ -9,8 +9,38 @@ from tests.conditions.strategies import conditions, leaves, messages, one_key_le
 from turnout.base.multivalued import values_at
 from turnout.conditions import all_of, any_of, evaluate, kiwi, not_, one_of
 from turnout.conditions.anchor import ALWAYS, Anchor, prober, weight
-from turnout.conditions.check import check_of, lookups_of, passes
-from turnout.conditions.terms import MAX_CHECKS, Term, terms_of
+from turnout.conditions.leaf import Check, ValueTest
+from turnout.conditions.leaves import LEAVES
+from turnout.conditions.terms import MAX_CHECKS, TESTS, Term, check_of, holds, lookups_of, passes, terms_of
+from turnout.subscriptions.index import segment
+
+
+@given(leaves, messages)
+def test_checks_are_leaves(leaf, message):
+    """The data that the indexes verify with says what the interpreter says."""
+    assert evaluate(leaf, message) == holds(check_of(leaf), message)
+
+
+def test_stored_numbers() -> None:
+    """Segments of an index contain them: a new operation gets a number of its own, and the others keep theirs."""
+    numbers = {op: test.number for op, test in TESTS.items()}
+    assert numbers == {
+        "=": 0, "^": 1, "$": 2, "~": 3, "glob": 4, "has": 5, "cidr": 6, "n<": 7, "n<=": 8, "n=": 9, "n>=": 10, "n>": 11,
+        "re": 12, "any": 13, "subject": 14, "field": 15,
+    }  # fmt: skip
+    assert len(set(numbers.values())) == sum(len(spec.tests) for spec in LEAVES)
+
+
+@pytest.mark.parametrize("number", [*range(16), 16, 20, 37, 63])
+@pytest.mark.parametrize("partial", [False, True])
+@pytest.mark.parametrize("fold", [False, True])
+def test_a_form_is_one_byte(monkeypatch, number: int, partial: bool, fold: bool) -> None:
+    """It has the number of the operation up to 63, and whether the test is of words and folded."""
+    monkeypatch.setitem(TESTS, "new", ValueTest("new", number, lambda _check, _value: True))
+    monkeypatch.setitem(segment.OPS, number, "new")
+    form = segment.form_of(Check("k", "new", partial=partial, fold=fold))
+    assert 0 <= form < 256
+    assert (segment.op_of(form), bool(form & 16), bool(form & segment.FOLDED_FORM)) == ("new", partial, fold)
 
 
 def has(message, anchor):

@@ -39,6 +39,7 @@ from turnout.errors import (
 )
 from turnout.subscriptions import MAX_LIMIT, Matcher, Page, Store, Subscription
 from turnout.subscriptions.change_set import ChangeSet, apply
+from turnout.subscriptions.credentials import HiddenSecret, new_secret
 from turnout.subscriptions.delivery_settings import DeliverySettings
 from turnout.subscriptions.import_set import SET_NAME, ImportSet, import_set
 from turnout.subscriptions.lines import Imported, import_lines, subscription_from_json, subscription_to_json
@@ -47,7 +48,6 @@ from turnout.subscriptions.model import Expiry, Start
 from turnout.subscriptions.past import acting_as
 from turnout.subscriptions.sealing import SECRET_KEY, needed_keys, new_key
 from turnout.subscriptions.search import Edit, Search, edit_all, find
-from turnout.subscriptions.signing_secrets import HiddenSecret, new_secret
 from turnout.subscriptions.store import BulkStore, MultiTenantStore, VersionedStore, create_many, delete_many, edit
 from turnout.subscriptions.tenants import tenant_of
 

@@ -13,7 +13,7 @@ from turnout.kafka.options import KafkaOptions
 from turnout.kafka.producer import KafkaMessages, KafkaProducer
 from turnout.kafka.reader import PartitionRange, RangeReader
 from turnout.nats.protocol.headers import MESSAGE_ID
-from turnout.subscriptions.webhooks import delivery_subject
+from turnout.subscriptions.destinations import delivery_subject
 
 
 class KafkaHooks(Hooks):

@@ -21,7 +21,7 @@ from turnout.nats.jetstream import connect
 from turnout.routes import Route
 from turnout.subscriptions import Subscription, open_store
 from turnout.subscriptions.delivery_settings import DeliverySettings
-from turnout.subscriptions.webhooks import delivery_subject
+from turnout.subscriptions.destinations import delivery_subject
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 

@@ -36,11 +36,11 @@ from turnout.nats.jetstream import Message, connect
 from turnout.nats.wire import Connection
 from turnout.server.inputs import messages_of
 from turnout.subscriptions import Subscription
+from turnout.subscriptions.credentials import new_secret
 from turnout.subscriptions.delivery_settings import DeliverySettings
+from turnout.subscriptions.destinations import delivery_subject
 from turnout.subscriptions.sealing import SECRET_KEY, SECRET_KEY_FILE, new_key
-from turnout.subscriptions.signing_secrets import new_secret
 from turnout.subscriptions.stores.memory import MemoryStore
-from turnout.subscriptions.webhooks import delivery_subject
 
 OTHER_SECRET = f"whsec_{b64encode(bytes(range(32))).decode()}"
 FAST = {"retry": [0.05, 0.05], "jitter": 0}

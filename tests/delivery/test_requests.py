@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from standardwebhooks import Webhook
 
 from turnout.delivery.requests import Signer, message_id, order_key, request_of
+from turnout.subscriptions.credentials import secret_bytes
 from turnout.subscriptions.delivery_settings import BodyFormat, DeliverySettings
-from turnout.subscriptions.signing_secrets import secret_bytes
 
 STORED = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 HEADERS = {"ce_type": ["order.new"], "ce_subject": ['a "b" % ü'], "ce_data": ["x"], "Other": ["y"]}

@@ -15,8 +15,8 @@ from turnout.engine.scheduling import token_of
 from turnout.errors import RouteError
 from turnout.routes import Route
 from turnout.subscriptions import Subscription, open_store
+from turnout.subscriptions.destinations import duration_of, moment_of, split_timing
 from turnout.subscriptions.index import Index
-from turnout.subscriptions.timing import duration_of, moment_of, split_timing
 
 BASE = 1_800_000_000_000
 """Time of the records, in milliseconds."""

@@ -11,8 +11,8 @@ from turnout.conditions import exists
 from turnout.errors import RouteError
 from turnout.routes import Route
 from turnout.subscriptions import Subscription
+from turnout.subscriptions.destinations import delivery_subject
 from turnout.subscriptions.index import Index
-from turnout.subscriptions.webhooks import delivery_subject
 
 STORE = 'subscriptions: {store: "memory://engine"}\n'
 TOLERANT = "errors: {tolerance: all}\ndeadLetter: {topic: dead}\n"

@@ -20,8 +20,8 @@ from turnout.history.suite.outcomes import ending_of
 from turnout.routes import Route
 from turnout.routes.other_sinks import with_sink
 from turnout.subscriptions import Subscription
+from turnout.subscriptions.destinations import delivery_subject
 from turnout.subscriptions.index import Index
-from turnout.subscriptions.webhooks import delivery_subject
 
 ORDER: dict[str, Any] = {
     "type": "record",

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 from turnout.errors import MissingExtraError, RecordError
 from turnout.expressions import Expression, Inputs, expression
-from turnout.expressions.expression import ExpressionError, References, references
-from turnout.expressions.inputs import MAX_DEPTH, MAX_WORK
+from turnout.expressions.expression import MAX_DEPTH, MAX_WORK, ExpressionError, References, references
 from turnout.records import BigInt, Field, Float32, Int32, Moment, Schema, Struct
 from turnout.records.schema import DATE
 

@@ -24,7 +24,7 @@ from turnout.embedded.nats_server import _version, find_nats_server
 from turnout.errors import SubjectError
 from turnout.subjects import MappingTable, SubjectTransform, is_publishable, mappings_in, parse_config
 from turnout.subjects.functions import account_hash
-from turnout.subjects.tokens import decode, encode
+from turnout.subjects.pattern import decode, encode
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "subjects"
 MESSAGES = 1_000

@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 from tests.integration.kafka_broker import started_broker
-from tests.kafka.test_tokens import token
+from tests.kafka.test_options import token
 
 from turnout.embedded.nats_server import free_port
 from turnout.errors import StreamError, TurnoutError
-from turnout.kafka import tokens
 from turnout.kafka.admin import KafkaAdmin
 from turnout.kafka.options import KafkaOptions
 from turnout.kafka.producer import KafkaMessages, KafkaProducer
@@ -111,7 +110,7 @@ def test_tokens_from_a_file_are_renewed(
         reads.append(path)
         return token("eve", 3).encode()
 
-    monkeypatch.setattr(tokens, "read_file", read)
+    monkeypatch.setattr("turnout.kafka.options.read_file", read)
     url = {"sasl.oauthbearer.token.endpoint.url": f"file://{file}"}
     security = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "OAUTHBEARER", **url}
     options = KafkaOptions.of(f"127.0.0.1:{ports[0]}", security)

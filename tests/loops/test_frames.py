@@ -17,10 +17,12 @@ from turnout.loops.compiled import Loop
 from turnout.loops.frames import (
     BODY,
     DESCENDING,
+    EDGES,
     END,
     FRAME_FIELDS,
     FULL,
     GAP,
+    HEADER_FIELDS,
     ORDERED,
     PAYLOAD,
     POSITION_FIELDS,
@@ -30,10 +32,10 @@ from turnout.loops.frames import (
     find_frames,
     mark_answers,
     read_answers,
+    read_headers,
     read_positions,
     survey,
 )
-from turnout.loops.headers import EDGES, HEADER_FIELDS, read_headers
 
 LEAD = np.frombuffer(b"$JS.ACK.", np.uint8)
 NAMES = np.frombuffer(b'"seq":"error""duplicate":', np.uint8)

@@ -17,10 +17,10 @@ from turnout.rpc.server import subscriptions_server
 from turnout.rpc.tokens import AcceptedToken, Sha256
 from turnout.rpc.v1 import subscriptions_pb2 as pb
 from turnout.rpc.v1.subscriptions_pb2_grpc import ServiceStub
+from turnout.subscriptions.credentials import HiddenSecret, new_secret
 from turnout.subscriptions.delivery_settings import DeliverySettings
 from turnout.subscriptions.lines import read_plain
 from turnout.subscriptions.sealing import SECRET_KEY, needed_keys, new_key
-from turnout.subscriptions.signing_secrets import HiddenSecret, new_secret
 from turnout.subscriptions.tenants import Quota
 
 MESSAGE = {"subject": "orders 17", "location": "Oulu"}

@@ -12,7 +12,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from turnout.subjects import has_wildcard
-from turnout.subjects.tokens import decode
+from turnout.subjects.pattern import decode
 
 LITERALS = ("a", "b", "orders", "eu-west", "ü", "日本", "x_1", "$SYSTEM", "%s", "a*", "b>")
 PIECES = ("a", "bc", "-", "--", "_", "é", "日", "1", "23", "Zz", "%", "x*", "$1")

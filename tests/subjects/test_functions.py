@@ -4,12 +4,27 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from turnout.subjects import SubjectTransform
 from turnout.subjects.functions import FUNCTIONS
-from turnout.subjects.tokens import decode, encode
+from turnout.subjects.pattern import decode, encode
+
+
+@pytest.mark.parametrize("draw", [-0.1, 1.0, float("nan")])
+def test_a_draw_outside_its_range_is_refused(draw: float) -> None:
+    """It would choose a bucket that does not exist."""
+    with pytest.raises(ValueError, match="a draw is a number from 0"):
+        SubjectTransform.parse("a", "b.{{random(3)}}").apply("a", draw)
+
+
+def test_random_spreads_over_its_buckets() -> None:
+    """Without a draw each call makes a new one."""
+    transform = SubjectTransform.parse("a", "b.{{random(3)}}")
+
+    assert {transform.apply("a") for _ in range(200)} == {"b.0", "b.1", "b.2"}
 
 
 @given(

@@ -15,8 +15,16 @@ from tests.subjects import strategies
 from tests.vectors.outcome import OLDER_SERVERS
 from tests.vectors.subject_match import python_outcomes
 
-from turnout.subjects import MappingTable, collide, is_subset, matches
+from turnout.subjects import MappingTable, SubjectTransform, collide, is_subset, matches
+from turnout.subjects.errors import InvalidSubjectError
 from turnout.subjects.pattern import common, covers_tokens
+
+
+def test_a_lone_surrogate_is_refused_where_bytes_are_needed() -> None:
+    """It represents no byte, so no server could have sent it."""
+    with pytest.raises(InvalidSubjectError, match="lone surrogate"):
+        SubjectTransform.parse("*", "{{partition(3,1)}}").apply("\ud800")
+
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "subjects" / "subject-match.json"
 FILTERS = st.lists(st.sampled_from(["a", "b", "*"]), min_size=0, max_size=3).flatmap(

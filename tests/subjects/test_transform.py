@@ -15,7 +15,7 @@ from tests.vectors.outcome import OLDER_SERVERS
 from tests.vectors.subject_transform import python_outcomes
 
 from turnout.subjects import SubjectTransform
-from turnout.subjects.tokens import decode, encode
+from turnout.subjects.pattern import decode, encode
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "subjects" / "subject-transform.json"
 

@@ -5,8 +5,8 @@ import pickle
 import pytest
 
 from turnout.errors import ConfigError
+from turnout.subscriptions.credentials import new_secret
 from turnout.subscriptions.delivery_settings import DeliverySettings
-from turnout.subscriptions.signing_secrets import new_secret
 
 
 def test_defaults_are_no_mapping_and_the_schedule_of_the_documentation():

@@ -9,6 +9,7 @@ import pytest
 
 from turnout.errors import ConfigError, MissingExtraError
 from turnout.subscriptions import Subscription, open_store
+from turnout.subscriptions.credentials import HiddenSecret, PlainSecret, new_secret
 from turnout.subscriptions.delivery_settings import DeliverySettings
 from turnout.subscriptions.sealing import (
     SECRET_KEY,
@@ -20,7 +21,6 @@ from turnout.subscriptions.sealing import (
     resealed,
     secret_keys,
 )
-from turnout.subscriptions.signing_secrets import HiddenSecret, PlainSecret, new_secret
 
 SECRET = PlainSecret(new_secret())
 ONE, TWO, THREE = (new_key() for _ in range(3))

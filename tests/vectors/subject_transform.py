@@ -11,7 +11,7 @@ from tests.vectors.outcome import OLDER_SERVERS, Outcome, in_python_and_spark, i
 from turnout.errors import SubjectError
 from turnout.subjects import SubjectTransform, placeholders, with_placeholders
 from turnout.subjects.functions import parse_call
-from turnout.subjects.tokens import encode
+from turnout.subjects.pattern import encode
 from turnout.subjects.transform import check_mapping
 
 _AT_ONCE = 40

@@ -102,7 +102,7 @@ def _check_transform(arguments: Sequence[str], cluster: str | None) -> None:
 
 def _lines() -> Iterator[str]:
     """Yield the lines of standard input one by one; bytes that are not UTF-8 are read as surrogate escapes."""
-    from turnout.subjects.tokens import decode
+    from turnout.subjects.pattern import decode
 
     for line in sys.stdin.buffer:
         yield decode(line.rstrip(b"\r\n"))

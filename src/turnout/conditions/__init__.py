@@ -2,7 +2,6 @@
 
 from turnout.conditions import leaves as _leaves
 from turnout.conditions.codec import decode, encode
-from turnout.conditions.evaluate import evaluate
 from turnout.conditions.explain import Blame, Explanation, SeenLeaf, blame, explain, true_leaves
 from turnout.conditions.leaf import Leaf
 from turnout.conditions.leaves import *  # noqa: F403 - each leaf names its class and its function there alone
@@ -13,6 +12,7 @@ from turnout.conditions.model import (
     all_leaves,
     all_of,
     any_of,
+    evaluate,
     keys_of,
     leaves,
     nodes,

@@ -17,7 +17,7 @@ kind     the probe                                needed by
 Three kinds belong to the index alone: ``part``, texts that a value has at its beginning, at its end or anywhere, each
 with its operation before it; ``cell``, nodes that a number is in, needed by a numeric interval that has such nodes
 inside, and ``span``, those needed by one that is inside of them. See `turnout.subscriptions.index.facts` and
-`turnout.subscriptions.index.ranges`.
+`turnout.subscriptions.index.facts`.
 
 ``w`` before a kind takes each lexeme of the value for the value, ``i`` folds it first. The key and the kind
 together are a *slot*: a message is probed only in the slots that an index has, and not once per pattern.

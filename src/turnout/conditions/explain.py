@@ -8,9 +8,8 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 from turnout.base.multivalued import Metadata, text_at, values_at
-from turnout.conditions.evaluate import evaluate
 from turnout.conditions.leaf import Leaf
-from turnout.conditions.model import Condition, Group, Logic, leaves
+from turnout.conditions.model import Condition, Group, Logic, evaluate, leaves
 from turnout.conditions.text import format_condition
 
 _SHOWN_VALUES = 10

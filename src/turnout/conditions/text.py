@@ -38,10 +38,21 @@ from ipaddress import ip_interface
 from typing import Final
 
 from turnout.base.multivalued import ANY_KEY, metadata_key
-from turnout.conditions.leaf import Leaf, Sign
+from turnout.conditions.leaf import (
+    INNER_KEY,
+    ITEM,
+    KEY,
+    KINDS_TEXT,
+    LUCENE,
+    PATTERN,
+    WORD,
+    Leaf,
+    Sign,
+    read_key,
+    unquoted,
+)
 from turnout.conditions.leaves import LEAVES, Cidr, Kiwi
 from turnout.conditions.leaves.kiwi import read_pattern
-from turnout.conditions.lexer import INNER_KEY, ITEM, KEY, KINDS_TEXT, LUCENE, PATTERN, WORD, read_key, unquoted
 from turnout.conditions.model import MAX_DEPTH, Condition, Group, Logic, inverse
 from turnout.errors import ConditionError
 

@@ -21,7 +21,7 @@ from turnout.delivery.client import Client, Response, Target
 from turnout.delivery.queue import AttemptLog, Consent, endpoint_key
 from turnout.delivery.requests import Signer, merged_headers, message_id, signed
 from turnout.routes.webhooks import ConsentKind
-from turnout.subscriptions.request_headers import HeaderNames
+from turnout.subscriptions.credentials import HeaderNames
 
 _log = logging.getLogger(__name__)
 

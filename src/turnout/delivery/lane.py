@@ -14,8 +14,8 @@ from turnout.delivery.queue import AttemptLog, QueuedMessage, endpoint_key
 from turnout.delivery.requests import Signer
 from turnout.errors import SubscriptionInvalidError
 from turnout.subscriptions import Store, Subscription
+from turnout.subscriptions.credentials import HeaderNames
 from turnout.subscriptions.delivery_settings import MONTH, DeliverySettings
-from turnout.subscriptions.request_headers import HeaderNames
 from turnout.subscriptions.store import tenant_store
 from turnout.subscriptions.tenants import tenant_of
 

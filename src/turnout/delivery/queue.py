@@ -21,7 +21,7 @@ from turnout.nats.jetstream.errors import MessageNotFoundError, WrongLastSequenc
 from turnout.nats.protocol.headers import HeaderInput, Headers
 from turnout.routes.webhooks import WebhooksPart
 from turnout.runtime.kafka.source import partitions_of
-from turnout.subscriptions.webhooks import delivery_address
+from turnout.subscriptions.destinations import delivery_address
 
 _log = logging.getLogger(__name__)
 _KEPT_SECONDS = 45 * 86_400.0

@@ -17,9 +17,8 @@ from cryptography.hazmat.primitives.hmac import HMAC
 
 from turnout._built import version as __version__
 from turnout.nats.protocol.headers import Headers
+from turnout.subscriptions.credentials import STANDARD_NAMES, SYMMETRIC, HeaderNames, secret_bytes
 from turnout.subscriptions.delivery_settings import DeliverySettings
-from turnout.subscriptions.request_headers import STANDARD_NAMES, HeaderNames
-from turnout.subscriptions.signing_secrets import SYMMETRIC, secret_bytes
 from turnout.traces.context import forwarded
 
 _AGENT: Final = f"turnout/{__version__}"

@@ -17,12 +17,11 @@ from turnout.delivery.requests import Signer
 from turnout.errors import ConfigError, StoreUnavailableError, SubscriptionNotFoundError, message_of
 from turnout.routes.webhooks import WebhookEndpoint, WebhooksPart
 from turnout.subscriptions import Store
-from turnout.subscriptions.credentials import Credentials
+from turnout.subscriptions.credentials import Credentials, HeaderNames
 from turnout.subscriptions.delivery_settings import DeliverySettings
-from turnout.subscriptions.request_headers import HeaderNames
+from turnout.subscriptions.destinations import delivery_address, webhook_problem
 from turnout.subscriptions.sealing import SealError, opened_secrets
 from turnout.subscriptions.tenants import tenant_of
-from turnout.subscriptions.webhooks import delivery_address, webhook_problem
 
 _MAX_LANES = 10_000
 _MAX_SUBJECTS = 100_000

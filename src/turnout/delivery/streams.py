@@ -27,7 +27,7 @@ from turnout.nats.protocol.headers import NAME_RULE, HeaderInput, Headers, fitti
 from turnout.nats.protocol.positions import StreamIdentity
 from turnout.routes.endpoints import NatsSink
 from turnout.routes.webhooks import WebhooksPart
-from turnout.subscriptions.webhooks import delivery_address
+from turnout.subscriptions.destinations import delivery_address
 
 CONSUMER: Final = "turnout-deliver"
 """Name of the durable consumer: several dispatchers share it, and each message goes to one of them."""

@@ -23,8 +23,8 @@ from turnout.nats.wire import Connection, PullReader, Range, stream_info
 from turnout.routes import Route
 from turnout.routes.webhooks import WebhookEndpoint, WebhooksPart
 from turnout.subscriptions import Subscription, open_store
+from turnout.subscriptions.credentials import new_secret
 from turnout.subscriptions.delivery_settings import DeliverySettings
-from turnout.subscriptions.signing_secrets import new_secret
 
 FAILS_EACH = 10
 _DESTINATION = "webhook:receiver"

@@ -12,11 +12,17 @@ from turnout.routes import Route
 from turnout.routes.endpoints import Sink
 from turnout.routes.endpoints.tables import MATCHES
 from turnout.routes.reader import DEFAULT_SINK
-from turnout.subjects.pattern import Rights, SourceIndex
-from turnout.subjects.tokens import MAX_BYTES
-from turnout.subscriptions.destinations import FEED, problem_of
-from turnout.subscriptions.timing import Timing, split_timing
-from turnout.subscriptions.webhooks import delivery_subject, is_url, is_webhook, webhook_problem
+from turnout.subjects.pattern import MAX_BYTES, Rights, SourceIndex
+from turnout.subscriptions.destinations import (
+    FEED,
+    Timing,
+    delivery_subject,
+    is_url,
+    is_webhook,
+    problem_of,
+    split_timing,
+    webhook_problem,
+)
 
 FEED_ALONE: Final = -1
 """In the place of a sink's index: the subscription's feed has the message, and no sink gets it."""

@@ -19,8 +19,8 @@ from turnout.subjects.arrays import chained
 if TYPE_CHECKING:
     from turnout.engine.scheduling import Due
     from turnout.subscriptions import index as _index
+    from turnout.subscriptions.destinations import Timing
     from turnout.subscriptions.index import Index
-    from turnout.subscriptions.timing import Timing
 
 NO_SUBSCRIPTION: Final = -1
 """Instead of a subscription's number: the record keeps its own topic."""

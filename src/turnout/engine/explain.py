@@ -26,7 +26,7 @@ from turnout.records.text import readable, text_of
 from turnout.records.types import Fields
 from turnout.secrets import masked_url
 from turnout.subjects.arrays import draws_of
-from turnout.subscriptions.webhooks import delivery_address
+from turnout.subscriptions.destinations import delivery_address
 
 if TYPE_CHECKING:
     from turnout.routes.webhooks import WebhooksPart

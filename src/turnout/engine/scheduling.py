@@ -24,7 +24,7 @@ from turnout.records import Batch, Headers
 from turnout.records.types import RowIds
 from turnout.routes import Route
 from turnout.routes.scheduled import ScheduledPart
-from turnout.subscriptions.timing import MICROSECONDS, MOST_SECONDS, Timing
+from turnout.subscriptions.destinations import MICROSECONDS, MOST_SECONDS, Timing
 
 AT: Final = "Turnout-Deliver-At"
 """The header with the time of a message that waits or has waited: ISO 8601 in UTC, with microseconds."""

@@ -26,8 +26,7 @@ from turnout.engine.subject_bounds import (
 from turnout.engine.subject_bounds.narrow import glob_of
 from turnout.records.field_paths import parse_path
 from turnout.routes import Route
-from turnout.subjects.pattern import common
-from turnout.subjects.tokens import FULL
+from turnout.subjects.pattern import FULL, common
 
 MOST_FILTERS: Final = 100
 """More filters than this cost the server more than they save."""

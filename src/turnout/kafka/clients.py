@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from turnout.base.varint import varint
 from turnout.errors import ConfigError, ConnectionLostError, MissingExtraError, Mistake, StreamError, shortened
-from turnout.kafka.options import KafkaOptions
-from turnout.kafka.tokens import tokens_of
+from turnout.kafka.options import KafkaOptions, tokens_of
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError, Message, Producer

@@ -49,9 +49,7 @@ if TYPE_CHECKING:
 MODULES: tuple[str, ...] = (
     "facts",
     "frames",
-    "headers",
     "json",
-    "messages",
     "segment_arrays",
     "subjects",
     "texts",

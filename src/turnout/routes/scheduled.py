@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Field
 
 from turnout.routes.endpoints.base import Part
 from turnout.subjects import is_publishable
-from turnout.subscriptions.timing import DURATION, check_path, duration_of
+from turnout.subscriptions.destinations import DURATION, check_path, duration_of
 
 
 def _subject(subject: str) -> str:

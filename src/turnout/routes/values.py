@@ -15,7 +15,7 @@ from turnout.base.untrusted import JsonObject, decimal, is_whole
 from turnout.errors import SubjectError
 from turnout.secrets import masked_url
 from turnout.subjects import has_wildcard
-from turnout.subjects.tokens import check_subject, is_name
+from turnout.subjects.pattern import check_subject, is_name
 from turnout.subscriptions.store_url import url_problem
 from turnout.transforms.java.regex import check_java_regex
 from turnout.transforms.java.regex_characters import JavaRegexError

@@ -15,10 +15,9 @@ from turnout.routes.endpoints.base import FormatBlock
 from turnout.routes.values import StreamName
 from turnout.subjects import is_publishable
 from turnout.subjects.pattern import Rights
-from turnout.subscriptions.credentials import Credentials
+from turnout.subscriptions.credentials import MAX_SECRETS, Credentials, secret_bytes
 from turnout.subscriptions.delivery_settings import DeliverySettings
-from turnout.subscriptions.signing_secrets import MAX_SECRETS, secret_bytes
-from turnout.subscriptions.webhooks import NAMED, delivery_subject, is_url, webhook_problem
+from turnout.subscriptions.destinations import NAMED, delivery_subject, is_url, webhook_problem
 
 
 def _secret(secret: str) -> str:

@@ -39,7 +39,7 @@ from turnout.server.oidc import OidcSettings
 from turnout.server.security import MAX_BODY
 from turnout.subjects import is_publishable
 from turnout.subjects.pattern import Rights
-from turnout.subscriptions.signing_secrets import SYMMETRIC, decoded_secret
+from turnout.subscriptions.credentials import SYMMETRIC, decoded_secret
 from turnout.subscriptions.store_url import store_url, with_absolute_paths
 
 _MAX_SECONDS = 1e9

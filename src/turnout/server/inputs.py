@@ -24,7 +24,7 @@ from turnout.base.background import Background, Tasks
 from turnout.base.untrusted import decimal
 from turnout.errors import TurnoutError, message_of
 from turnout.server.config import InputPart, webhook_key
-from turnout.subscriptions.signing_secrets import SYMMETRIC
+from turnout.subscriptions.credentials import SYMMETRIC
 from turnout.traces.context import forwarded
 
 if TYPE_CHECKING:

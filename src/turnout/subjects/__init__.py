@@ -11,9 +11,19 @@ from turnout.subjects.mapping_readers import (
     mappings_of_document,
     stream_transforms,
 )
-from turnout.subjects.pattern import collide, is_subset, matches, subscriptions_under
+from turnout.subjects.pattern import (
+    collide,
+    has_wildcard,
+    is_literal,
+    is_publishable,
+    is_subset,
+    is_valid,
+    is_valid_literal,
+    matches,
+    subscriptions_under,
+    token_at,
+)
 from turnout.subjects.server_config import load_config, parse_config
-from turnout.subjects.tokens import has_wildcard, is_literal, is_publishable, is_valid, is_valid_literal, token_at
 from turnout.subjects.transform import SubjectTransform, placeholders, with_placeholders
 
 __all__ = [

@@ -14,10 +14,9 @@ from numpy.typing import NDArray
 from turnout.loops import loops_are_compiled
 from turnout.loops import subjects as loops
 from turnout.loops.subjects import LOST, UNMATCHED, hash_longs
+from turnout.subjects.functions import BITS, check_draw, fnv1a
 from turnout.subjects.mapping import MappingTable, Share
-from turnout.subjects.pattern import SourceShape, shape_of
-from turnout.subjects.random_numbers import BITS, check_draw, fnv1a
-from turnout.subjects.tokens import encode
+from turnout.subjects.pattern import SourceShape, encode, shape_of
 from turnout.subjects.transform import TokenStep, buckets_of
 
 if TYPE_CHECKING:
@@ -381,7 +380,7 @@ class Mapper:
         if len(chosen := np.flatnonzero(targets == _CHOSEN)):
             chances = np.zeros(len(some))
             chances[chosen] = draws((chosen + first).tolist())
-            # As `turnout.subjects.random_numbers.percent` has it.
+            # As `turnout.subjects.functions.percent` has it.
             targets[chosen] = arrays.choices[arrays.rows[found[chosen]], (chances[chosen] * 100).astype(np.int64)]
         mapped = unpack(arrays.subjects.render(lines, starts, targets, chances))
         for row in np.flatnonzero(targets == LOST).tolist():

@@ -11,9 +11,8 @@ from typing import Self
 
 from turnout.errors import SubjectError
 from turnout.subjects.errors import InvalidSubjectError, MappingEntryError, MappingTableError, Reason
-from turnout.subjects.pattern import SourceIndex, SourceShape, covers_tokens
-from turnout.subjects.random_numbers import check_draw, new_draw, percent
-from turnout.subjects.tokens import FULL, PARTIAL, check_subject, has_wildcard
+from turnout.subjects.functions import check_draw, new_draw, percent
+from turnout.subjects.pattern import FULL, PARTIAL, SourceIndex, SourceShape, check_subject, covers_tokens, has_wildcard
 from turnout.subjects.transform import SubjectTransform, TokenStep, check_mapping, with_placeholders
 
 _WEIGHT = re.compile(r"[+-]?[0-9]+")

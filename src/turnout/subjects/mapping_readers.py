@@ -14,8 +14,8 @@ from turnout.base.terminal import did_you_mean
 from turnout.errors import ConfigError, Mistake, SubjectError
 from turnout.subjects.errors import ConfigSyntaxError, MappingEntryError, MappingTableError, Reason
 from turnout.subjects.functions import with_account
+from turnout.subjects.pattern import FULL, PARTIAL, check_subject
 from turnout.subjects.server_config import ConfigBlock, load_config
-from turnout.subjects.tokens import FULL, PARTIAL, check_subject
 from turnout.subjects.transform import SubjectTransform, check_mapping, with_placeholders
 
 _BLOCKS = ("mappings", "maps")

@@ -10,9 +10,8 @@ from typing import Self
 
 from turnout.errors import SubjectError
 from turnout.subjects.errors import DestinationError, InvalidSubjectError, NoMatchError, Reason
-from turnout.subjects.functions import Call, cut, is_braced, is_call, parse_call
-from turnout.subjects.random_numbers import fnv1a, random_below
-from turnout.subjects.tokens import BLANKS, FULL, PARTIAL, check_subject, encode, not_literal, position_of, positioned
+from turnout.subjects.functions import Call, cut, fnv1a, is_braced, is_call, parse_call, random_below
+from turnout.subjects.pattern import BLANKS, FULL, PARTIAL, check_subject, encode, not_literal, position_of, positioned
 
 Matches = Callable[[Sequence[str]], bool]
 """Tests if the tokens of a literal subject match a source."""

@@ -14,13 +14,18 @@ from turnout.base.terminal import guesses
 from turnout.base.untrusted import JsonObject
 from turnout.errors import ConfigError, Mistake
 from turnout.secrets import is_secret
-from turnout.subscriptions.credentials import hidden_credentials, plain_credentials, read_credentials
-from turnout.subscriptions.request_headers import HeaderNames, check_header, check_header_names, read_header_names
-from turnout.subscriptions.signing_secrets import (
+from turnout.subscriptions.credentials import (
+    HeaderNames,
     HiddenSecret,
     PlainSecret,
     SealedSecret,
     SigningSecret,
+    check_header,
+    check_header_names,
+    hidden_credentials,
+    plain_credentials,
+    read_credentials,
+    read_header_names,
     read_secrets,
     stored_texts,
 )

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from turnout.base.files import read_file
 from turnout.errors import ConfigError, MissingExtraError, Mistake, SubscriptionInvalidError, TurnoutError
+from turnout.subscriptions.credentials import HiddenSecret, PlainSecret, SealedSecret, SigningSecret
 from turnout.subscriptions.delivery_settings import DeliverySettings
 from turnout.subscriptions.destinations import checked_version
 from turnout.subscriptions.model import Subscription, new_id
-from turnout.subscriptions.signing_secrets import HiddenSecret, PlainSecret, SealedSecret, SigningSecret
 
 if TYPE_CHECKING:
     from cryptography.fernet import Fernet, MultiFernet

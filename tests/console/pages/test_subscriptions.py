@@ -15,8 +15,8 @@ from tests.server.conftest import Bench, route_text
 from turnout.conditions import parse
 from turnout.rpc.caller import Caller
 from turnout.subscriptions import Subscription, open_store
+from turnout.subscriptions.credentials import new_secret
 from turnout.subscriptions.sealing import SECRET_KEY, new_key
-from turnout.subscriptions.signing_secrets import new_secret
 
 
 def ids(html: str) -> list[str]:

@@ -11,9 +11,9 @@ from starlette.testclient import TestClient
 
 from tests.contracts.linearizable import check_linearizable
 from tests.server.conftest import Bench, client_of
+from turnout.subscriptions.credentials import new_secret
 from turnout.subscriptions.lines import subscription_from_json, subscription_to_json
 from turnout.subscriptions.sealing import SECRET_KEY, new_key
-from turnout.subscriptions.signing_secrets import new_secret
 
 
 def test_subscriptions_are_made_found_matched_and_deleted(client: TestClient) -> None:

@@ -10,7 +10,7 @@ from unittest.mock import patch
 from hypothesis import HealthCheck, Phase, settings
 from tests.settings import interpreted
 
-from turnout.subjects.tokens import decode, encode
+from turnout.subjects.pattern import decode, encode
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -47,7 +47,7 @@ def texts_of(frame: DataFrame, columns: list[Column]) -> list[list[str | None]]:
 
 
 def draws_of(frame: DataFrame) -> list[float]:
-    from turnout.spark.subjects.random_numbers import draw_bits, draw_of
+    from turnout.spark.subjects.transform import draw_bits, draw_of
 
     return [row[0] for row in values_of(frame, [draw_of(draw_bits(["id"], what=""))])]
 
@@ -59,7 +59,7 @@ def small_plans(spark: SparkSession) -> Iterator[None]:
     That other one has a test of its own, on every length of key, and is in the compiled queries. The vector runner by
     itself takes it too.
     """
-    from turnout.spark.subjects.partition import hash_by_loop
+    from turnout.spark.subjects.transform import hash_by_loop
 
     with (
         interpreted(spark),

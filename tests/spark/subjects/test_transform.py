@@ -7,14 +7,72 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.spark.subjects.frames import MANY, draws_of, small_plans, subject_frame, texts_of
+from pyspark.sql import SparkSession
+from tests.settings import interpreted
+from tests.spark.subjects.frames import MANY, draws_of, small_plans, subject_frame, texts_of, values_of
 from tests.subjects import strategies
 
 from turnout.errors import SubjectError
-from turnout.subjects import SubjectTransform
+from turnout.spark.subjects.transform import draw_bits, draw_of
+from turnout.subjects import SubjectTransform, arrays, matches
+from turnout.subjects.functions import fnv1a as fnv1a_of_bytes
+from turnout.subjects.pattern import decode
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+PLACES = [
+    ("flights.JFK.LAX.B6", 0, 1),
+    ("flights.JFK.LAX.B6", 7, 2**40),
+    ("ünï.\U0001f680", -3, -17),
+    ("", 0, None),
+    ("x" * 100, None, 5),
+]
+
+
+def test_draws_are_sparks(spark: SparkSession) -> None:
+    """A record that is done again by another version of turnout, or by columns, takes the same way."""
+    rows = spark.createDataFrame(PLACES, "topic string, partition int, offset bigint").coalesce(1)
+    drawn = rows.select(draw_of(draw_bits(["topic", "partition", "offset"], what="test")).alias("draw"))
+
+    topics, partitions, offsets = zip(*PLACES, strict=True)
+
+    assert arrays.draws_of(topics, partitions, offsets).tolist() == [row.draw for row in drawn.collect()]
+
+
+@MANY
+@given(keys=st.lists(strategies.keys, min_size=200, max_size=200))
+def test_partition_hashes_keys_of_every_length(spark: SparkSession, keys: list[bytes]) -> None:
+    """Straight-line code, loop and empty key agree with FNV-1a, for any bytes."""
+    from turnout.spark.subjects.transform import fnv1a
+
+    keys = [*keys, *[b"abcdefghijklmnopqrstuvwxyz"[:length] for length in range(27)], *[b"\xff" * n for n in range(40)]]
+    frame = subject_frame(spark, [decode(key) for key in keys])
+    hashes = [row[0] for row in values_of(frame, [fnv1a(frame["s"])])]
+
+    assert hashes == [fnv1a_of_bytes(key) for key in keys]
+
+
+@pytest.mark.heavy
+@MANY
+@given(cases=st.lists(strategies.cases(), min_size=30, max_size=30))
+def test_matching_agrees_on_filters_and_subjects(spark: SparkSession, cases: list[strategies.Case]) -> None:
+    """subject_matches is matches(), null-free, on generated filters and on subjects that are not valid."""
+    from turnout.spark.subjects import subject_matches
+
+    filters = [case.source for case in cases] + ["a..b", "", ">", "a.>.b", "*x", "a.*", "a.b.c"]
+    subjects = [case.subject for case in cases] + list(strategies.ODD_SUBJECTS)
+    with interpreted(spark):
+        frame = subject_frame(spark, subjects)
+        rows = values_of(frame, [subject_matches(filter_, "s") for filter_ in filters])
+        rendered = {
+            (filter_, subject): value
+            for subject, row in zip(subjects, rows, strict=True)
+            for filter_, value in zip(filters, row, strict=True)
+        }
+
+    assert rendered == {(f, s): matches(f, s) for f in filters for s in subjects}
 
 
 def _different_transforms(spark: SparkSession, transforms: list[SubjectTransform], subjects: list[str]) -> list[Any]:

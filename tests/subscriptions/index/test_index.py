@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from contextlib import contextmanager
 from itertools import count
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,8 +17,9 @@ from tests.subscriptions.index.asking import columns_of, expected, pairs, subscr
 from turnout.conditions import Kiwi, Operator, all_of, any_of, compare, evaluate, kiwi, leaves, not_, one_of
 from turnout.conditions.model import with_ids
 from turnout.subscriptions import Matcher, Snapshot, Subscription
-from turnout.subscriptions.index import Column, Index, postings, segment, segment_matcher
+from turnout.subscriptions.index import Column, Index, IndexFileError, postings, segment, segment_matcher
 from turnout.subscriptions.index import index as index_module
+from turnout.subscriptions.index.index import Manifest, SegmentFiles, manifest_path, read_gone, write_gone
 from turnout.subscriptions.stores.memory import MemoryStore
 
 _conditions = st.lists(conditions, min_size=1, max_size=12)
@@ -288,3 +290,41 @@ def test_asked_by_several_threads():
 
     assert {number: alone(batch) for number, batch in enumerate(batches)} == results
     assert sum(map(len, results.values())) > 50
+
+
+def test_a_manifest_is_read_back(tmp_path: Path) -> None:
+    """With the files that it names."""
+    manifest = Manifest(7, (SegmentFiles("a.segment", "a.gone"), SegmentFiles("b.segment")))
+    manifest.write(tmp_path)
+
+    assert Manifest.read(tmp_path, 7) == manifest
+    assert manifest.names() == ["a.segment", "a.gone", "b.segment"]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"), [("{", "damaged"), ('{"format": 999}', "of format 999"), ("[]", "of format None")]
+)
+def test_a_manifest_that_cannot_be_used(tmp_path: Path, text: str, problem: str) -> None:
+    """A missing manifest cannot be used either."""
+    manifest_path(tmp_path, 1).write_text(text)
+
+    with pytest.raises(IndexFileError, match=problem):
+        Manifest.read(tmp_path, 1)
+    with pytest.raises(IndexFileError, match="cannot be read"):
+        Manifest.read(tmp_path, 2)
+
+
+def test_tombstones_belong_to_their_segment(tmp_path: Path) -> None:
+    """One of another size is refused, and so is a changed byte."""
+    path = tmp_path / "a.gone"
+    gone = np.arange(19) % 3 == 0
+    write_gone(path, gone)
+
+    assert read_gone(path, 19).tolist() == gone.tolist()
+    with pytest.raises(IndexFileError, match="does not belong"):
+        read_gone(path, 20)
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(IndexFileError, match="damaged"):
+        read_gone(path, 19)

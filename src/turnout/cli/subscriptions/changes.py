@@ -101,8 +101,8 @@ def create(
     """Store a subscription and print its id: from text, from flags, or from JSON."""
     from turnout.conditions import parse
     from turnout.subscriptions import Subscription
+    from turnout.subscriptions.credentials import new_secret
     from turnout.subscriptions.lines import doubts, subscription_from_json
-    from turnout.subscriptions.signing_secrets import new_secret
     from turnout.subscriptions.validation import check
 
     leaves = leaves_of(has, has_word, has_not)
@@ -298,8 +298,8 @@ def update(
 ) -> None:
     """Replace parts of a subscription, or all of it, under the same id; a running route sees one change."""
     from turnout.conditions import parse
+    from turnout.subscriptions.credentials import new_secret
     from turnout.subscriptions.lines import doubts, subscription_from_json
-    from turnout.subscriptions.signing_secrets import new_secret
     from turnout.subscriptions.validation import check
 
     parts: JsonObject = {}
@@ -673,8 +673,8 @@ def signed_with(secret: str, delivery: DeliverySettings | None) -> DeliverySetti
     Raises:
         ConfigError: there would be too many.
     """
+    from turnout.subscriptions.credentials import PlainSecret
     from turnout.subscriptions.delivery_settings import DeliverySettings
-    from turnout.subscriptions.signing_secrets import PlainSecret
 
     settings = delivery or DeliverySettings()
     return replace(settings, secrets=(PlainSecret(secret), *settings.secrets))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from turnout.conditions.anchor import Anchor, Kind, Lookups
 from turnout.conditions.leaf import (
     TEXT,
+    VALUE,
     Atom,
     AtomKind,
     Check,
@@ -21,9 +22,9 @@ from turnout.conditions.leaf import (
     Literal,
     Sign,
     ValueTest,
+    key_text,
     need_key,
 )
-from turnout.conditions.lexer import VALUE, key_text
 from turnout.conditions.values import address_text, network_span, span_prefix
 from turnout.errors import ConditionError
 

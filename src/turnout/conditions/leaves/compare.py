@@ -16,6 +16,7 @@ from turnout.conditions.anchor import PRESENCE, Anchor
 from turnout.conditions.leaf import NUMBER as NUMBER_TYPES
 from turnout.conditions.leaf import (
     TEXT,
+    VALUE,
     Atom,
     AtomKind,
     Check,
@@ -27,9 +28,9 @@ from turnout.conditions.leaf import (
     Literal,
     Sign,
     ValueTest,
+    key_text,
     need_key,
 )
-from turnout.conditions.lexer import VALUE, key_text
 from turnout.conditions.model import Group, Logic, inverse
 from turnout.conditions.values import known_number, parsed_number
 from turnout.errors import ConditionError

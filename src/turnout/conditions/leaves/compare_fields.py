@@ -25,9 +25,10 @@ from turnout.conditions.leaf import (
     Literal,
     Sign,
     ValueTest,
+    inner_key_text,
+    key_text,
     need_key,
 )
-from turnout.conditions.lexer import inner_key_text, key_text
 from turnout.conditions.pattern import fold
 from turnout.conditions.values import known_number
 from turnout.errors import ConditionError

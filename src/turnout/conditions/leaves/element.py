@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from turnout.base.multivalued import ANY_KEY, Expanded, Metadata, Texts, metadata_key, split_kind, texts_or_none
 from turnout.conditions.anchor import PRESENCE, Anchor
-from turnout.conditions.evaluate import evaluate
 from turnout.conditions.leaf import (
     TEXT,
     Atom,
@@ -29,13 +28,13 @@ from turnout.conditions.leaf import (
     Literal,
     Opening,
     ValueTest,
+    inner_key_text,
     need_key,
 )
 from turnout.conditions.leaves.cidr import Cidr
 from turnout.conditions.leaves.compare import Compare
 from turnout.conditions.leaves.kiwi import Kiwi
-from turnout.conditions.lexer import inner_key_text
-from turnout.conditions.model import MAX_DEPTH, Condition, Group, Logic, leaves
+from turnout.conditions.model import MAX_DEPTH, Condition, Group, Logic, evaluate, leaves
 from turnout.errors import ConditionError
 from turnout.records.field_paths import (
     ADDRESS,

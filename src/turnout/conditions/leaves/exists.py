@@ -18,9 +18,9 @@ from turnout.conditions.leaf import (
     Literal,
     Sign,
     ValueTest,
+    key_text,
     need_key,
 )
-from turnout.conditions.lexer import key_text
 
 PRESENT: Final = 0
 """Rank of the atom that a key is present."""

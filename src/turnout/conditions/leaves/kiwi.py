@@ -23,10 +23,13 @@ from turnout.conditions.leaf import (
     Literal,
     Sign,
     ValueTest,
+    key_text,
     need_key,
+    pattern_text,
+    quoted,
+    unquoted,
 )
 from turnout.conditions.leaves.exists import PRESENT
-from turnout.conditions.lexer import key_text, pattern_text, quoted, unquoted
 from turnout.conditions.pattern import (
     ANY,
     ONE,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from turnout.conditions.anchor import Anchor, Lookups, lookups_of_pieces
 from turnout.conditions.leaf import (
+    PATTERN,
     TEXT,
     Atom,
     AtomKind,
@@ -20,9 +21,11 @@ from turnout.conditions.leaf import (
     Literal,
     Sign,
     ValueTest,
+    key_text,
     need_key,
+    pattern_text,
+    unquoted,
 )
-from turnout.conditions.lexer import PATTERN, key_text, pattern_text, unquoted
 from turnout.conditions.pattern import ANY, Piece
 from turnout.conditions.regex import check_regex, regex_searcher, required_texts
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from turnout.conditions.anchor import Anchor, Lookups, lookups_of_pieces
 from turnout.conditions.leaf import (
+    PATTERN,
     TEXT,
     Atom,
     AtomKind,
@@ -20,9 +21,11 @@ from turnout.conditions.leaf import (
     Literal,
     Sign,
     ValueTest,
+    key_text,
     need_key,
+    quoted,
+    unquoted,
 )
-from turnout.conditions.lexer import PATTERN, key_text, quoted, unquoted
 from turnout.conditions.pattern import Piece, parse_pattern, subject_pattern
 from turnout.errors import ConditionError
 from turnout.subjects.pattern import collide, is_subset, matches

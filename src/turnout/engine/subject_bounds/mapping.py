@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from turnout.conditions.pattern import ANY
 from turnout.engine.subject_bounds.normal_form import REST, Element, SubjectForm, Token, joined
 from turnout.subjects.mapping import MappingTable
-from turnout.subjects.tokens import FULL, PARTIAL
+from turnout.subjects.pattern import FULL, PARTIAL
 from turnout.subjects.transform import SubjectTransform, TokenStep
 
 _NEVER_EMPTY = frozenset({"partition", "random"})

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from itertools import combinations
 
-from turnout.subjects.pattern import collide, is_subset
-from turnout.subjects.tokens import FULL, PARTIAL
+from turnout.subjects.pattern import FULL, PARTIAL, collide, is_subset
 
 
 def minimal_filters(filters: Iterable[str], own: Collection[str], most: int) -> tuple[str, ...]:

@@ -8,8 +8,7 @@ from enum import Enum
 from typing import Final, Self, TypeAlias
 
 from turnout.conditions.pattern import ANY, Wildcard
-from turnout.subjects.pattern import is_subset
-from turnout.subjects.tokens import FULL, PARTIAL
+from turnout.subjects.pattern import FULL, PARTIAL, is_subset
 
 
 class Rest(Enum):

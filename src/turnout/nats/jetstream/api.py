@@ -15,7 +15,7 @@ from turnout.nats.jetstream.config import ConsumerInfo, decode
 from turnout.nats.jetstream.connection import NatsConnection, PendingRequest, Reply
 from turnout.nats.jetstream.errors import RequestTimeoutError, StreamError, api_error
 from turnout.nats.protocol.options import Prefix
-from turnout.subjects.tokens import is_name
+from turnout.subjects.pattern import is_name
 
 T = TypeVar("T")
 

@@ -165,7 +165,7 @@ class ClusterInfo:
 class RetentionPolicy(StrEnum):
     """Rule by which messages leave a stream.
 
-    >>> from turnout.nats.jetstream._codec import encode
+    >>> from turnout.nats.jetstream.config import encode
     >>> encode(StreamConfig(name="JOBS", subjects=["jobs.>"], retention=RetentionPolicy.WORK_QUEUE))
     {'name': 'JOBS', 'subjects': ['jobs.>'], 'retention': 'workqueue'}
     """
@@ -185,7 +185,7 @@ class StorageType(StrEnum):
 class DiscardPolicy(StrEnum):
     """Messages discarded when a limit is reached.
 
-    >>> from turnout.nats.jetstream._codec import encode
+    >>> from turnout.nats.jetstream.config import encode
     >>> encode(StreamConfig(name="JOBS", max_msgs=1000, discard=DiscardPolicy.NEW))
     {'name': 'JOBS', 'max_msgs': 1000, 'discard': 'new'}
     """
@@ -253,7 +253,7 @@ class StreamConsumerLimits:
 class StreamSource:
     """A stream that another one mirrors or copies from.
 
-    >>> from turnout.nats.jetstream._codec import encode
+    >>> from turnout.nats.jetstream.config import encode
     >>> encode(StreamSource(name="ORDERS", opt_start_seq=17, external=External(api="$JS.hub.API")))
     {'name': 'ORDERS', 'opt_start_seq': 17, 'external': {'api': '$JS.hub.API'}}
     """
@@ -285,7 +285,7 @@ class StreamConfig:
     A field that is None is left to the server. ``extra`` holds unknown fields of later servers,
     so that reading a configuration, changing a field and writing it back loses nothing.
 
-    >>> from turnout.nats.jetstream._codec import encode
+    >>> from turnout.nats.jetstream.config import encode
     >>> encode(StreamConfig(name="ORDERS", subjects=["orders.>"], max_age=3600.0, storage=StorageType.MEMORY))
     {'name': 'ORDERS', 'subjects': ['orders.>'], 'max_age': 3600000000000, 'storage': 'memory'}
     """
@@ -370,7 +370,7 @@ class StreamSourceInfo:
 class StreamInfo:
     """State of a stream as the server reports it.
 
-    >>> from turnout.nats.jetstream._codec import decode
+    >>> from turnout.nats.jetstream.config import decode
     >>> answer = {"config": {"name": "ORDERS", "max_age": 60_000_000_000}, "state": {"messages": 3}}
     >>> info = decode(StreamInfo, answer)
     >>> info.config.name, info.config.max_age, info.state.messages
@@ -431,7 +431,7 @@ class RawMessage:
 class DeliverPolicy(StrEnum):
     """Starting point of a consumer.
 
-    >>> from turnout.nats.jetstream._codec import encode
+    >>> from turnout.nats.jetstream.config import encode
     >>> encode(ConsumerConfig(deliver_policy=DeliverPolicy.BY_START_SEQUENCE, opt_start_seq=17))
     {'deliver_policy': 'by_start_sequence', 'opt_start_seq': 17}
     """
@@ -461,7 +461,7 @@ class AckPolicy(StrEnum):
 class PriorityPolicy(StrEnum):
     """Choice of the pull requests of a group that get messages (ADR-42).
 
-    >>> from turnout.nats.jetstream._codec import encode
+    >>> from turnout.nats.jetstream.config import encode
     >>> encode(ConsumerConfig(priority_policy=PriorityPolicy.PINNED_CLIENT, priority_groups=["a"], priority_timeout=60))
     {'priority_policy': 'pinned_client', 'priority_groups': ['a'], 'priority_timeout': 60000000000}
     """
@@ -641,7 +641,7 @@ class PriorityGroupState:
 class ConsumerInfo:
     """State of a consumer as the server reports it.
 
-    >>> from turnout.nats.jetstream._codec import decode
+    >>> from turnout.nats.jetstream.config import decode
     >>> info = decode(ConsumerInfo, {"stream_name": "ORDERS", "name": "worker", "num_pending": 5, "of_2030": True})
     >>> info.num_pending, info.extra
     (5, {'of_2030': True})

@@ -19,8 +19,7 @@ from turnout.nats.wire.connection import Connection
 from turnout.nats.wire.packing import PublishedMessages
 from turnout.nats.wire.streams import storing_problem, stream_info, streams_of
 from turnout.subjects import matches
-from turnout.subjects.pattern import Rights
-from turnout.subjects.tokens import MAX_BYTES
+from turnout.subjects.pattern import MAX_BYTES, Rights
 
 TOO_MANY: Final = 429
 _MAX_TRIES = 4

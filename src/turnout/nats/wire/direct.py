@@ -30,8 +30,7 @@ from turnout.nats.wire.positions import StoredSequences, count_about, state_of
 from turnout.nats.wire.pull import PullReader, Range, hole
 from turnout.nats.wire.records import SCHEMA, Row, record_batch, row
 from turnout.records.types import ArrowBatch
-from turnout.subjects.pattern import SourceIndex, matches
-from turnout.subjects.tokens import FULL, PARTIAL
+from turnout.subjects.pattern import FULL, PARTIAL, SourceIndex, matches
 
 Kind = Literal["one_consumer", "per_filter", "wider_filter", "by_sequence"]
 

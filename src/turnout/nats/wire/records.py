@@ -21,10 +21,16 @@ from turnout.base.untrusted import LARGEST_SEQUENCE, JsonObject
 from turnout.loops.frames import (
     BODY,
     BROKEN,
+    EDGES,
     END,
+    FIRST,
     FRAME_FIELDS,
     FULL,
+    HEADER_FIELDS,
     INCOMPLETE,
+    KEY,
+    NAME,
+    NAME_END,
     PAYLOAD,
     PENDING,
     POSITION_FIELDS,
@@ -34,11 +40,13 @@ from turnout.loops.frames import (
     SUBJECT,
     SUBJECT_END,
     TIME,
+    VALUE,
+    VALUE_END,
     copy_slices,
     find_frames,
+    read_headers,
     read_positions,
 )
-from turnout.loops.headers import EDGES, FIRST, HEADER_FIELDS, KEY, NAME, NAME_END, VALUE, VALUE_END, read_headers
 from turnout.nats.protocol.errors import BrokenFrameError, NotJetStreamMessageError
 from turnout.nats.protocol.frames import MAX_LINE_BYTES, MAX_MESSAGE_BYTES, MessageLine
 from turnout.nats.protocol.headers import MESSAGE_ID
@@ -265,7 +273,7 @@ class _Headers(NamedTuple):
     Attributes:
         data: the bytes that they are in.
         octets: likewise.
-        table: where each header is in them, by the rows of `turnout.loops.headers`.
+        table: where each header is in them, by the rows of `turnout.loops.frames`.
         edges: the headers of each message, and its message id among them, likewise.
     """
 

@@ -16,7 +16,7 @@ from turnout.routes.values import listed
 from turnout.secrets import is_secret, masked_url
 from turnout.subjects import matches
 from turnout.subjects.pattern import check_pattern
-from turnout.subscriptions.timing import Timing
+from turnout.subscriptions.destinations import Timing
 
 
 class Part(BaseModel):

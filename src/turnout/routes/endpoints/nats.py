@@ -11,7 +11,7 @@ from turnout.nats.protocol.options import LOGINS, REQUIRED_WITH, ConnectionOptio
 from turnout.nats.protocol.positions import stream_and_sequence
 from turnout.routes.endpoints.base import Endpoint, Sink, Source, TimedSink
 from turnout.routes.values import Filters, NatsServers, Prefix, StreamName, StreamNames, StreamStart, listed
-from turnout.subjects.tokens import FULL
+from turnout.subjects.pattern import FULL
 from turnout.subscriptions.destinations import problem_of
 
 if TYPE_CHECKING:

@@ -34,7 +34,7 @@ IMPORTS = (
     "turnout.engine.replay",
     "turnout.runtime.nats.sink",
     "turnout.runtime.task_index",
-    "turnout.subscriptions.index.manifest",
+    "turnout.subscriptions.index.index",
     "turnout.transforms.kafka.cast",
     "turnout.transforms.kafka.headers",
     "turnout.transforms.kafka.insert_field",

@@ -11,10 +11,9 @@ from typing import NamedTuple
 from turnout.base.multivalued import ANY_KEY, Metadata, values_at
 from turnout.conditions import Compare, Leaf, evaluate, leaves
 from turnout.conditions.anchor import ALWAYS, Anchor, Kind, prober
-from turnout.conditions.check import check_of, lookups_of
 from turnout.conditions.leaf import Check
 from turnout.conditions.pattern import ANY, ONE, parse_pattern
-from turnout.conditions.terms import Term, is_verified_always
+from turnout.conditions.terms import Term, check_of, is_verified_always, lookups_of
 from turnout.subscriptions.index.facts import kind_of, parts_of
 
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 from turnout.base.deferred import names_at_first_use
 
 if TYPE_CHECKING:
+    from turnout.subscriptions.index.arrays import IndexFileError
     from turnout.subscriptions.index.flat_messages import Column
     from turnout.subscriptions.index.index import Index
     from turnout.subscriptions.index.index_writer import IndexFolder
     from turnout.subscriptions.index.layers import Deliveries, Matches
-    from turnout.subscriptions.index.layout import IndexFileError
 
 __all__ = ["Column", "Deliveries", "Index", "IndexFileError", "IndexFolder", "Matches"]
 
@@ -22,7 +22,7 @@ __getattr__ = names_at_first_use(
         "Column": "turnout.subscriptions.index.flat_messages",
         "Deliveries": "turnout.subscriptions.index.layers",
         "Index": "turnout.subscriptions.index.index",
-        "IndexFileError": "turnout.subscriptions.index.layout",
+        "IndexFileError": "turnout.subscriptions.index.arrays",
         "IndexFolder": "turnout.subscriptions.index.index_writer",
         "Matches": "turnout.subscriptions.index.layers",
     },

@@ -11,14 +11,23 @@ import numpy as np
 
 from turnout.conditions import Compare, Condition, Group, Kiwi, Leaf, Logic, Operator
 from turnout.conditions.anchor import PRESENCE, Anchor, Kind
-from turnout.conditions.check import check_of, lookups_of
 from turnout.conditions.leaf import Check
 from turnout.conditions.leaves.kiwi import shape_of
 from turnout.conditions.pattern import Piece, pieces_of
-from turnout.conditions.terms import disjuncts
+from turnout.conditions.terms import check_of, disjuncts, lookups_of
 from turnout.subscriptions.index.arrays import EQUAL, GROUP, HOLDS, JUST_ONE, LIMITS, MANY, ONE_OF, TREE
-from turnout.subscriptions.index.facts import PART, WHOLE, Literals, is_many, is_text, kind_of, parts_of, text_of
-from turnout.subscriptions.index.ranges import Intervals, cuts_of
+from turnout.subscriptions.index.facts import (
+    PART,
+    WHOLE,
+    Intervals,
+    Literals,
+    cuts_of,
+    is_many,
+    is_text,
+    kind_of,
+    parts_of,
+    text_of,
+)
 from turnout.subscriptions.index.segment import form_of
 
 Row = int

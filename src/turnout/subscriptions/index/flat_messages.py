@@ -22,7 +22,6 @@ from turnout.base.multivalued import (
 )
 from turnout.conditions.pattern import fold, lexemes
 from turnout.loops import loops_are_compiled
-from turnout.loops.messages import read_messages
 from turnout.loops.segment_arrays import (
     FOLDED,
     FOLDED_WORDS,
@@ -38,6 +37,7 @@ from turnout.loops.segment_arrays import (
     VARIANTS,
     WORDS,
     index_literals,
+    read_messages,
 )
 from turnout.subscriptions.index.arrays import Indices, Ints, Longs, Texts
 from turnout.subscriptions.index.facts import encoded, encoded_all
@@ -162,7 +162,7 @@ class KeyNumbers:
 
     @cached_property
     def _key_table(self) -> tuple[NDArray[np.uint8], Longs, Ints, Longs]:
-        """The keys of metadata as a table, see `turnout.loops.messages.read_messages`."""
+        """The keys of metadata as a table, see `turnout.loops.segment_arrays.read_messages`."""
         texts = Texts.of([encoded(key) for key in self._of_metadata])
         slots = np.zeros(1 << max(2, (2 * len(texts)).bit_length()), np.int64)
         index_literals(texts.data, texts.offsets, np.zeros(len(texts), np.int32), slots)

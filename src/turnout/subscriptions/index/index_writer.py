@@ -15,11 +15,11 @@ from types import TracebackType
 from typing import Generic, Protocol, Self, TypeVar
 
 from turnout.base.files import FileLock
+from turnout.subscriptions.index.arrays import IndexFileError, checked_segment
 from turnout.subscriptions.index.build import build, enabled
+from turnout.subscriptions.index.index import Manifest, SegmentFiles, manifest_path, read_gone, write_gone
 from turnout.subscriptions.index.layers import SegmentView, UseCounts
-from turnout.subscriptions.index.layout import IndexFileError, checked_segment
 from turnout.subscriptions.index.literal_choice import Costs
-from turnout.subscriptions.index.manifest import Manifest, SegmentFiles, manifest_path, read_gone, write_gone
 from turnout.subscriptions.index.segment import Segment
 from turnout.subscriptions.model import Changes, Subscription
 from turnout.subscriptions.past import Snapshot

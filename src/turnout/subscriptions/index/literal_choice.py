@@ -17,8 +17,24 @@ from turnout.conditions.pattern import fold
 from turnout.conditions.values import parsed_number
 from turnout.subscriptions.index.arrays import EQUAL, HOLDS, JUST_ONE, MANY, Indices, expanded
 from turnout.subscriptions.index.clauses import Clauses
-from turnout.subscriptions.index.facts import BEGIN, CELL, END, PART, SPAN, Fact, encoded_all, marked, probes_of
-from turnout.subscriptions.index.ranges import Intervals, Nodes, Numbers, cells_of, cover_of, nodes_of, size_of
+from turnout.subscriptions.index.facts import (
+    BEGIN,
+    CELL,
+    END,
+    PART,
+    SPAN,
+    Fact,
+    Intervals,
+    Nodes,
+    Numbers,
+    cells_of,
+    cover_of,
+    encoded_all,
+    marked,
+    nodes_of,
+    probes_of,
+    size_of,
+)
 
 _LEAST_INTERVALS = 1024
 """Fewer intervals of a key say little of how its values are spread: a text is preferred to half of them."""

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from turnout.base.multivalued import Metadata, Multivalued, Texts, is_plain_key
 from turnout.conditions import Condition, Group, Kiwi, Leaf, Logic, leaves
-from turnout.conditions.check import check_of, holds
 from turnout.conditions.leaf import Check
 from turnout.conditions.leaves.kiwi import shape
+from turnout.conditions.terms import check_of, holds
 from turnout.subscriptions.model import Subscription
 
 _MANY_IDS = 4

@@ -10,10 +10,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from turnout.conditions.check import TESTS, passes
 from turnout.conditions.leaf import Check
 from turnout.conditions.pattern import fold, lexemes, pattern_matcher
 from turnout.conditions.regex import RegexSet, regex_searcher
+from turnout.conditions.terms import TESTS, passes
 from turnout.subscriptions.index.arrays import (
     HOLDS,
     TREE,
@@ -24,12 +24,14 @@ from turnout.subscriptions.index.arrays import (
     Longs,
     expanded,
     in_bucket,
+    in_one,
     indices_of,
+    map_segment,
     shift_of,
     viewed,
+    write_segment,
 )
 from turnout.subscriptions.index.facts import encoded, hash_of, is_many, salt_of
-from turnout.subscriptions.index.layout import in_one, map_segment, write_segment
 from turnout.subscriptions.index.segment_matcher import SegmentMatcher
 
 OPS: dict[int, str] = {test.number: op for op, test in TESTS.items()}

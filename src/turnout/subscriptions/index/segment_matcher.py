@@ -13,17 +13,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnout.base.multivalued import ANY_KEY
-from turnout.conditions.check import TESTS, holds_between
 from turnout.conditions.pattern import fold
+from turnout.conditions.terms import TESTS, holds_between
 from turnout.conditions.values import address_prefix, parsed_number
 from turnout.loops import compile_in_background, compile_loops, loops_are_compiled
 from turnout.loops import match as loop
 from turnout.loops import segment_arrays as layout
 from turnout.loops.segment_arrays import Messages, Scratch, SegmentArrays
 from turnout.subscriptions.index.arrays import HOLDS, Indices, Ints, Longs, indices_of
-from turnout.subscriptions.index.facts import BEGIN, CELL, END, PART, SPAN, encoded, marked
+from turnout.subscriptions.index.facts import BEGIN, CELL, END, PART, SPAN, encoded, marked, nodes_by_number
 from turnout.subscriptions.index.flat_messages import FlatMessages, fixed
-from turnout.subscriptions.index.ranges import nodes_by_number
 
 if TYPE_CHECKING:
     from turnout.subscriptions.index.segment import Segment

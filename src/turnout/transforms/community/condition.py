@@ -14,9 +14,9 @@ from turnout.base.multivalued import ANY_KEY, metadata_key, split_kind
 from turnout.base.yaml_values import load, position_of
 from turnout.conditions import Condition as ConditionTree
 from turnout.conditions import Group, Leaf, Logic, decode, evaluate, keys_of
-from turnout.conditions.check import check_of, passes
 from turnout.conditions.leaf import Check
 from turnout.conditions.model import MAX_DEPTH
+from turnout.conditions.terms import check_of, passes
 from turnout.errors import ConditionError
 from turnout.records import Batch
 from turnout.records.field_paths import PathError, parse_path, texts_at

@@ -15,7 +15,7 @@ from turnout.records import Batch, Block, Positions, Schema, Shape
 from turnout.records.text import text_of
 from turnout.records.types import DynamicValue, Value
 from turnout.subjects.arrays import SEED
-from turnout.subjects.random_numbers import BITS
+from turnout.subjects.functions import BITS
 from turnout.subjects.transform import SubjectTransform as TokenTransform
 from turnout.transforms.base import ByTopic, Errors, NamedField, Side, Step, Transform, route
 from turnout.transforms.options import Option, OptionError, Options, one_of

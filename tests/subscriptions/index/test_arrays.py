@@ -10,7 +10,7 @@ import pytest
 
 from tests.subscriptions.index.asking import wanting
 from turnout.errors import TurnoutError
-from turnout.subscriptions.index import Index, IndexFileError, IndexFolder, layout
+from turnout.subscriptions.index import Index, IndexFileError, IndexFolder, arrays
 
 
 def segment_of(index_folder):
@@ -53,8 +53,8 @@ def test_file_that_is_cut_off(store, index_folder, length):
 
 def test_other_version(tmp_path, store, monkeypatch):
     """A segment of another version is refused in these words, whichever is newer."""
-    ours = layout._VERSION
-    monkeypatch.setattr(layout, "_VERSION", ours + 1)
+    ours = arrays._VERSION
+    monkeypatch.setattr(arrays, "_VERSION", ours + 1)
     with IndexFolder(tmp_path / "index", store) as index_folder:
         shutil.copytree(index_folder.folder, tmp_path / "copy")
     monkeypatch.undo()

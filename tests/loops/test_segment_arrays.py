@@ -1,4 +1,4 @@
-"""Tests of turnout.loops.messages: compiled, interpreted, and what was encoded."""
+"""Tests of turnout.loops.segment_arrays: compiled, interpreted, and what was encoded."""
 
 from __future__ import annotations
 
@@ -14,8 +14,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnout.loops.messages import read_messages
-from turnout.loops.segment_arrays import GIVEN_ANSWERS, GIVEN_AT, ROWS, STARTS, VALUE, VALUES, VARIANTS, index_literals
+from turnout.loops.segment_arrays import (
+    GIVEN_ANSWERS,
+    GIVEN_AT,
+    ROWS,
+    STARTS,
+    VALUE,
+    VALUES,
+    VARIANTS,
+    index_literals,
+    read_messages,
+)
 
 pytestmark = pytest.mark.usefixtures("compiled_loops")
 
