@@ -108,14 +108,14 @@ def go_client() -> Client:
     Raises:
         NotAvailable: there is no Go, or its modules cannot be had.
     """
-    go = _program("go", "install Go 1.24 or newer")
+    go = program("go", "install Go 1.24 or newer")
     source = _SOURCES / "go" / "main.go"
-    folder = _cached("go", [source, *(PROTOS / path for path in _SERVICES.values())], [*_GO_PLUGINS, _GO_MOD])
-    with _building(folder) as made:
+    folder = cached("go", [source, *(PROTOS / path for path in _SERVICES.values())], [*_GO_PLUGINS, _GO_MOD])
+    with building(folder) as made:
         if made is not None:
             environment = {"GOBIN": str(made / "bin"), **_GO_FLAGS}
             for plugin in _GO_PLUGINS:
-                _run([go, "install", plugin], made, {**environment, "GOFLAGS": "-buildvcs=false"})
+                run([go, "install", plugin], made, {**environment, "GOFLAGS": "-buildvcs=false"})
             (made / "go.mod").write_text(_GO_MOD)
             shutil.copy(source, made)
             # The descriptions name no packages of Go.
@@ -123,8 +123,8 @@ def go_client() -> Client:
             options = [f"--{kind}_opt={text}" for kind in ("go", "go-grpc") for text in ("module=clients", *mapping)]
             plugins = [f"--plugin={made}/bin/protoc-gen-{kind}" for kind in ("go", "go-grpc")]
             protoc = [sys.executable, "-m", "grpc_tools.protoc", f"-I{PROTOS}", "--go_out=.", "--go-grpc_out=."]
-            _run([*protoc, *plugins, *options, *_SERVICES.values()], made)
-            _run([go, "build", "-ldflags=-s -w", "-o", "client", "."], made, environment)
+            run([*protoc, *plugins, *options, *_SERVICES.values()], made)
+            run([go, "build", "-ldflags=-s -w", "-o", "client", "."], made, environment)
     return Client([str(folder / "client")])
 
 
@@ -134,27 +134,32 @@ def node_client() -> Client:
     Raises:
         NotAvailable: there is no Node or npm, or its packages cannot be had.
     """
-    node, npm = (_program(name, "install Node 20 or newer with npm") for name in ("node", "npm"))
+    node, npm = (program(name, "install Node 20 or newer with npm") for name in ("node", "npm"))
     source = _SOURCES / "node" / "client.mjs"
-    folder = _cached("node", [source], _NODE_PACKAGES)
-    with _building(folder) as made:
+    folder = cached("node", [source], _NODE_PACKAGES)
+    with building(folder) as made:
         if made is not None:
             # Without it, npm installs into a folder above.
             (made / "package.json").write_text("{}")
             quiet = ["--no-package-lock", "--no-save", "--no-audit", "--no-fund", "--ignore-scripts"]
-            _run([npm, "install", *quiet, *_NODE_PACKAGES], made)
+            run([npm, "install", *quiet, *_NODE_PACKAGES], made)
             shutil.copy(source, made)
     return Client([node, str(folder / source.name)], [str(PROTOS)])
 
 
-def _program(name: str, cure: str) -> str:
+def program(name: str, cure: str) -> str:
+    """Return the path of a program.
+
+    Raises:
+        NotAvailable: it is not installed.
+    """
     path = shutil.which(name)
     if path is None:
         raise NotAvailable(f"{name} was not found: {cure}")
     return path
 
 
-def _cached(name: str, files: Sequence[Path], texts: Sequence[str]) -> Path:
+def cached(name: str, files: Sequence[Path], texts: Sequence[str]) -> Path:
     """Return the folder of a client that is built from these files and versions."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "turnout" / "clients"
     digest = hashlib.sha256(b"\0".join([*(file.read_bytes() for file in files), *map(str.encode, texts)]))
@@ -162,7 +167,7 @@ def _cached(name: str, files: Sequence[Path], texts: Sequence[str]) -> Path:
 
 
 @contextmanager
-def _building(folder: Path) -> Iterator[Path | None]:
+def building(folder: Path) -> Iterator[Path | None]:
     """Give the folder to build in, which becomes *folder* in one step; None if that is there already."""
     if folder.exists():
         yield None
@@ -180,7 +185,12 @@ def _building(folder: Path) -> Iterator[Path | None]:
             path.rename(folder)
 
 
-def _run(command: Sequence[str], folder: Path, environment: dict[str, str] | None = None) -> None:
+def run(command: Sequence[str], folder: Path, environment: dict[str, str] | None = None) -> str:
+    """Run a step of a build, and return what it printed.
+
+    Raises:
+        NotAvailable: it fails.
+    """
     try:
         done = subprocess.run(
             command,
@@ -196,3 +206,4 @@ def _run(command: Sequence[str], folder: Path, environment: dict[str, str] | Non
         raise NotAvailable(f"{' '.join(command[:3])} took longer than {_BUILD_SECONDS} s") from None
     if done.returncode:
         raise NotAvailable(f"{' '.join(command[:3])} failed: {(done.stderr or done.stdout).strip()[-500:]}")
+    return done.stdout

@@ -19,7 +19,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from tests.console.scene import scene
-from tests.server.conftest import Bench, client_of
+from tests.server.conftest import Bench, client_of, route_text
 from turnout.embedded import NatsServer
 from turnout.errors import TurnoutError
 from turnout.rpc.caller import Caller
@@ -203,6 +203,103 @@ def test_every_error_is_described(client: TestClient) -> None:
     assert ("post", "/v1/routes/{name}/confirm") in operations
     assert "application/json" in operations["get", "/connectors/{name}"]["responses"]["404"]["content"]
     assert "HTTPValidationError" not in document["components"]["schemas"]
+
+
+OPERATIONS = """
+acknowledge_feed change_subscription confirm_route create_subscription create_subscriptions delete_route
+delete_subscription delete_subscriptions edit_subscriptions enable_webhook_endpoint explain_record follow_events
+group_dead_letters hand_over_leadership import_subscriptions list_connector_plugins list_connector_tasks
+list_connectors list_dead_letters list_route_revisions list_routes list_webhook_endpoints list_webhook_letters
+map_subjects match_message pause_connector pause_route put_route put_subscription read_connector
+read_connector_config read_connector_status read_connector_task read_dead_letter read_feed read_leader read_liveness
+read_metrics read_offsets read_readiness read_route read_route_history read_route_status read_subscription
+read_subscription_history redrive_dead_letters redrive_webhook_letters replace_subscriptions reset_offsets
+restart_connector restart_connector_task restart_route resume_connector resume_route search_subscriptions store_input
+tap_route validate_condition validate_connector_config validate_route
+"""
+"""Names of operations, which are methods of generated clients: a change of one breaks programs."""
+
+
+def operations_of(client: TestClient) -> dict[tuple[str, str], dict[str, Any]]:
+    paths = client.get("/v1/openapi.json").json()["paths"]
+    return {(method, path): operation for path, item in paths.items() for method, operation in item.items()}
+
+
+def test_operations_have_names_that_stay(client: TestClient) -> None:
+    """Each name is there once; a new one is added to the list."""
+    names = [operation["operationId"] for operation in operations_of(client).values()]
+
+    assert sorted(names) == sorted(OPERATIONS.split())
+
+
+def schemas_in(part: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every object of the description that may be a schema, with its path."""
+    if isinstance(part, dict):
+        yield path, part
+        for name, below in part.items():
+            if name not in ("example", "examples", "default"):
+                yield from schemas_in(below, f"{path}/{name}")
+    elif isinstance(part, list):
+        for index, below in enumerate(part):
+            yield from schemas_in(below, f"{path}/{index}")
+
+
+def test_schemas_are_what_generators_read(client: TestClient) -> None:
+    """Numbers have a format, and a choice is one of a whole schema and null, or of texts and numbers."""
+    document = client.get("/v1/openapi.json").json()
+    numbers = choices = 0
+    for path, schema in [*schemas_in(document["paths"]), *schemas_in(document["components"])]:
+        kinds = schema.get("type")
+        kinds = {kinds} if isinstance(kinds, str) else set(kinds) if isinstance(kinds, list) else set()
+        # Lists of more types have no counterpart in most languages.
+        assert len(kinds - {"null"}) <= 1, path
+        if kinds & {"integer", "number"}:
+            numbers += 1
+            assert schema["format"] in ("int32", "int64", "double"), path
+            assert schema["format"] != "int32" or schema["maximum"] < 1 << 31, path
+        assert "oneOf" not in schema, path
+        assert not isinstance(schema.get("title"), str), path
+        if isinstance(choice := schema.get("anyOf"), list):
+            choices += 1
+            of_a_schema = [*choice[0]] == ["$ref"] and choice[1:] == [{"type": "null"}]
+            assert of_a_schema or {one["type"] for one in choice} <= {"integer", "string", "null"}, path
+            assert "properties" not in schema, path
+    assert numbers > 80
+    assert choices > 10
+
+
+def test_parameters_are_absent_and_not_null(client: TestClient) -> None:
+    for place, operation in operations_of(client).items():
+        for parameter in operation.get("parameters", ()):
+            assert "null" not in json.dumps(parameter), (place, parameter["name"])
+
+
+def test_headers_are_described(client: TestClient) -> None:
+    """Tags where a version is answered, what If-Match compares, where new things are, and when to try again."""
+    operations = operations_of(client)
+    for (method, path), operation in operations.items():
+        headers = {status: {*response.get("headers", ())} for status, response in operation["responses"].items()}
+        parameters = {parameter["name"] for parameter in operation.get("parameters", ())}
+        tagged = path in ("/v1/routes/{name}", "/v1/subscriptions/{id}")
+        assert ({"If-Match", "If-None-Match"} <= parameters) == tagged, (method, path)
+        for status in {"200", "201"} & headers.keys():
+            creates = status == "201" and (tagged or path == "/v1/subscriptions")
+            assert ("ETag" in headers[status]) == (tagged or creates), (method, path)
+            assert ("Location" in headers[status]) == creates, (method, path)
+        assert all("Retry-After" in headers[status] for status in {"429", "503"} & headers.keys())
+        assert "WWW-Authenticate" in headers.get("401", {"WWW-Authenticate"})
+
+
+def test_described_headers_are_sent(client: TestClient) -> None:
+    new = {"id": "a b", "destinations": ["d"], "condition_text": 'a:"b:c"'}
+    created = client.post("/v1/subscriptions", json=new)
+    changed = client.patch(created.headers["Location"], json={"enabled": False})
+    route = client.put("/v1/routes/a", json={"text": route_text("a")})
+
+    assert created.status_code == route.status_code == 201
+    assert created.headers["ETag"] != changed.headers["ETag"]
+    assert client.get(created.headers["Location"]).headers["ETag"] == changed.headers["ETag"]
+    assert route.headers["Location"] == "/v1/routes/a"
 
 
 @pytest.mark.parametrize(

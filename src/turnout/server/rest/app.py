@@ -50,7 +50,16 @@ ROUTERS = (
 
 def build_app(parts: Parts) -> FastAPI:
     """Return the application without its gate; more routers may be included before it is guarded."""
-    app = Described(title="turnout", version=__version__, description=_ABOUT, openapi_url=None)
+    app = Described(
+        title="turnout",
+        version=__version__,
+        description=_ABOUT,
+        openapi_url=None,
+        servers=[{"url": "/"}],
+        license_info={"name": "Apache 2.0", "identifier": "Apache-2.0"},
+        # An operation is named after its function.
+        generate_unique_id_function=lambda route: route.name,
+    )
     app.state.parts = parts
     for router in ROUTERS:
         checks = [Depends(refuse_unread_conditions), Depends(known_parameters), Depends(unique_keys)]

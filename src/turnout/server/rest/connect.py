@@ -17,7 +17,7 @@ from turnout.errors import ConfigError
 from turnout.secrets import is_secret, masked_url
 from turnout.server.errors import UnknownPluginError
 from turnout.server.rest.dependencies import PartsDep, Reads, Writes
-from turnout.server.rest.models import SequenceNumber
+from turnout.server.rest.models import SequenceNumber, any_of
 from turnout.server.routes.supervisor import Phase
 from turnout.server.routes.table import RouteEntry
 from turnout.transforms import Chain
@@ -40,11 +40,14 @@ _STATES = {
 
 
 @router.get("/connectors", summary="Names of routes, with expand their states and configurations")
-def connectors(
+def list_connectors(
     parts: PartsDep,
     _: Reads,
     expand: Annotated[list[Expansion], Query()] = [],  # noqa: B006
-) -> list[str] | dict[str, dict[Expansion, dict[str, object]]]:
+) -> Annotated[
+    list[str] | dict[str, dict[Expansion, dict[str, object]]],
+    any_of("a list of names, with expand an object of them"),
+]:
     entries = parts.routes.entries()
     if not expand:
         return [entry.name for entry in entries]
@@ -53,28 +56,28 @@ def connectors(
 
 
 @router.get("/connectors/{name}", summary="A route as a connector")
-def connector(name: str, parts: PartsDep, _: Reads) -> dict[str, object]:
+def read_connector(name: str, parts: PartsDep, _: Reads) -> dict[str, object]:
     return _info(parts.routes.entry(name))
 
 
 @router.get("/connectors/{name}/status", summary="State of a route")
-def status(name: str, parts: PartsDep, _: Reads) -> dict[str, object]:
+def read_connector_status(name: str, parts: PartsDep, _: Reads) -> dict[str, object]:
     return _status(parts.routes.entry(name))
 
 
 @router.get("/connectors/{name}/config", summary="A route as properties, without secrets")
-def config(name: str, parts: PartsDep, _: Reads) -> dict[str, str]:
+def read_connector_config(name: str, parts: PartsDep, _: Reads) -> dict[str, str]:
     return _config(parts.routes.entry(name))
 
 
 @router.get("/connectors/{name}/tasks", summary="The one task of a route")
-def tasks(name: str, parts: PartsDep, _: Reads) -> list[dict[str, object]]:
+def list_connector_tasks(name: str, parts: PartsDep, _: Reads) -> list[dict[str, object]]:
     entry = parts.routes.entry(name)
     return [{"id": {"connector": entry.name, "task": 0}, "config": _config(entry)}]
 
 
 @router.get("/connectors/{name}/tasks/{task:number}/status", summary="State of the one task of a route")
-def task_status(name: str, task: SequenceNumber, parts: PartsDep, _: Reads) -> dict[str, object]:
+def read_connector_task(name: str, task: SequenceNumber, parts: PartsDep, _: Reads) -> dict[str, object]:
     return _task(parts.routes.entry(name), task)
 
 
@@ -85,7 +88,7 @@ def task_status(name: str, task: SequenceNumber, parts: PartsDep, _: Reads) -> d
     response_class=Response,
     responses={409: {}},
 )
-def restart_task(name: str, task: SequenceNumber, parts: PartsDep, _: Writes) -> Response:
+def restart_connector_task(name: str, task: SequenceNumber, parts: PartsDep, _: Writes) -> Response:
     _task(parts.routes.entry(name), task)
     parts.routes.restart(name)
     return Response(status_code=204)
@@ -98,7 +101,7 @@ def restart_task(name: str, task: SequenceNumber, parts: PartsDep, _: Writes) ->
     response_class=Response,
     responses={409: {}},
 )
-def pause(name: str, parts: PartsDep, principal: Writes) -> Response:
+def pause_connector(name: str, parts: PartsDep, principal: Writes) -> Response:
     parts.routes.pause(name, who=principal.name)
     return Response(status_code=202)
 
@@ -110,7 +113,7 @@ def pause(name: str, parts: PartsDep, principal: Writes) -> Response:
     response_class=Response,
     responses={409: {}},
 )
-def resume(name: str, parts: PartsDep, _: Writes) -> Response:
+def resume_connector(name: str, parts: PartsDep, _: Writes) -> Response:
     parts.routes.resume(name)
     return Response(status_code=202)
 
@@ -122,7 +125,7 @@ def resume(name: str, parts: PartsDep, _: Writes) -> Response:
     response_class=Response,
     responses={202: {"description": "With includeTasks or onlyFailed"}, 409: {}},
 )
-def restart(
+def restart_connector(
     name: str,
     parts: PartsDep,
     _: Writes,
@@ -136,12 +139,14 @@ def restart(
 
 
 @router.get("/connector-plugins", summary="The one plugin: a route")
-def plugins(_: Reads) -> list[dict[str, str]]:
+def list_connector_plugins(_: Reads) -> list[dict[str, str]]:
     return [{"class": CONNECTOR_CLASS, "type": "source", "version": __version__}]
 
 
 @router.put("/connector-plugins/{kind}/config/validate", summary="Mistakes in a connector's transforms")
-def validate(kind: str, properties: Annotated[dict[str, object], Body()], _: Reads) -> dict[str, object]:
+def validate_connector_config(
+    kind: str, properties: Annotated[dict[str, object], Body()], _: Reads
+) -> dict[str, object]:
     if kind not in (CONNECTOR_CLASS, CONNECTOR_CLASS.rpartition(".")[2]):
         raise UnknownPluginError(f"no plugin is named {kind!r}; there is {CONNECTOR_CLASS}")
     config = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in properties.items()}

@@ -12,6 +12,7 @@ from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse
 
 from turnout.server.rest.dependencies import Reads
+from turnout.server.rest.models import with_headers
 
 Document: TypeAlias = dict[str, Any]
 """Part of an OpenAPI description, as the framework makes it."""
@@ -24,32 +25,38 @@ _GATE = (400, 401, 403, 421)
 """Statuses of requests that are refused before their content is read."""
 
 _CONDITIONS_OF_READS = [
-    {
-        "name": name,
-        "in": "header",
-        "required": False,
-        "schema": {"anyOf": [{"type": "string"}, {"type": "null"}], "title": name},
-        "description": description,
-    }
+    {"name": name, "in": "header", "required": False, "schema": {"type": "string"}, "description": description}
     for name, description in (
         ("If-Match", "ETag of the version that is wanted; 412 for others"),
         ("If-None-Match", "ETag of a version that is known; it is answered with 304"),
     )
 ]
 
-_MISTAKE = {
-    "type": "object",
-    "title": "Mistake",
-    "required": ["path", "problem", "line"],
-    "properties": {
-        "path": {"type": "string", "description": "the place, as its author would name it"},
-        "problem": {"type": "string"},
-        "line": {"type": ["integer", "null"], "description": "of the file, from 1"},
-    },
+_HEADERS = {"401": "WWW-Authenticate", "429": "Retry-After", "503": "Retry-After"}
+"""Headers of errors."""
+
+_TAGS = {
+    "routes": "Routes, their files, their history and their control",
+    "dead letters": "Records that were set aside",
+    "webhooks": "Endpoints of a route's webhooks, and deliveries that were given up",
+    "subscriptions": "Subscriptions, their history, and what they match",
+    "feeds": "Messages of one subscription",
+    "inputs": "Requests that become messages of a stream",
+    "subjects": "Mapping of subjects",
+    "events": "Changes of state",
+    "leader": "The leader of several servers",
+    "Kafka Connect": "Routes as connectors",
+    "health": "Probes and metrics",
 }
+
+_NULL = {"type": "null"}
+_INT32 = 1 << 31
+_BOUNDS = {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"}
+_VALUES = ("example", "examples", "default", "const", "enum")
+"""Keywords whose values are no schemas."""
+
 _PROBLEM = {
     "type": "object",
-    "title": "Problem",
     "description": "The problem; RFC 9457.",
     "required": ["type", "title", "status", "detail"],
     "properties": {
@@ -57,14 +64,13 @@ _PROBLEM = {
         "title": {"type": "string"},
         "status": {"type": "integer"},
         "detail": {"type": "string", "description": "in a sentence"},
-        "mistakes": {"type": "array", "items": {"$ref": "#/components/schemas/Mistake"}},
+        "mistakes": {"type": "array", "items": {"$ref": "#/components/schemas/MistakeModel"}},
         "changes": {"type": "array", "items": {"$ref": "#/components/schemas/ChangeModel"}},
         "confirm": {"type": "string", "description": "what to add to the request to have it done all the same"},
     },
 }
 _CONNECT_PROBLEM = {
     "type": "object",
-    "title": "ConnectProblem",
     "description": "The problem, in Kafka Connect's form.",
     "required": ["error_code", "message"],
     "properties": {"error_code": {"type": "integer"}, "message": {"type": "string"}},
@@ -90,19 +96,57 @@ def _described(document: Document) -> Document:
     schemas = components.setdefault("schemas", {})
     for name in ("HTTPValidationError", "ValidationError"):
         schemas.pop(name, None)
-    schemas |= {"Mistake": _MISTAKE, "Problem": _PROBLEM, "ConnectProblem": _CONNECT_PROBLEM}
+    schemas |= {"Problem": _PROBLEM, "ConnectProblem": _CONNECT_PROBLEM}
     components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
             _describe(path, method, operation)
+    document["tags"] = [{"name": tag, "description": text} for tag, text in _TAGS.items()]
+    _simplify(document["paths"])
+    _simplify(components)
     return document
+
+
+def _simplify(part: object) -> None:
+    """Write schemas in the forms that generators of clients read.
+
+    Numbers have a format, as some generators read others as 32 bits. Null is a further type, where a choice would be a
+    class of its own. Schemas are named by their place, not by the framework's titles.
+    """
+    if isinstance(part, list):
+        for one in part:
+            _simplify(one)
+    if not isinstance(part, dict):
+        return
+    match part:
+        case {"anyOf": [{"type": str(kind), **other}, {"type": "null"}]}:
+            del part["anyOf"]
+            part |= {**other, "type": [kind, "null"]}
+            if "enum" in part:
+                part["enum"] = [*part["enum"], None]
+    kinds = part.get("type", "")
+    if "integer" in kinds:
+        for bound in _BOUNDS & part.keys():
+            part[bound] = int(part[bound])
+        part["format"] = "int32" if part.get("maximum", _INT32) < _INT32 else "int64"
+    elif "number" in kinds:
+        part["format"] = "double"
+    if isinstance(part.get("title"), str):
+        del part["title"]
+    for name, below in part.items():
+        if name not in _VALUES:
+            _simplify(below)
 
 
 def _describe(path: str, method: str, operation: Document) -> None:
     responses = operation["responses"]
     is_probe = path in _PROBES
-    if not is_probe:
-        operation["security"] = [{"token": []}]
+    operation["security"] = [] if is_probe else [{"token": []}]
+    for parameter in operation.get("parameters", ()):
+        # A parameter is absent, and never null.
+        schema = parameter["schema"]
+        if _NULL in schema.get("anyOf", ()):
+            schema |= next(choice for choice in schema.pop("anyOf") if choice != _NULL)
     implied = {400, 421} if is_probe else {*_GATE}
     implied |= {412, 413, 415} if method in _CHANGING else set()
     implied |= {404} if "{" in path else set()
@@ -111,7 +155,13 @@ def _describe(path: str, method: str, operation: Document) -> None:
     if "304" in responses:
         responses["304"] = {"description": "The version that If-None-Match names"}
         operation["parameters"] = [*operation.get("parameters", []), *_CONDITIONS_OF_READS]
+        responses["200"] |= with_headers("ETag")
+    elif any(parameter["name"] == "If-Match" for parameter in operation.get("parameters", ())):
+        for status in {"200", "201"} & responses.keys():
+            responses[status].setdefault("headers", {}).update(with_headers("ETag")["headers"])
     for status, response in responses.items():
+        if status in _HEADERS:
+            response |= with_headers(_HEADERS[status])
         if status.isdecimal() and int(status) >= 400 and not (is_probe and status == "503"):
             response["description"] = HTTPStatus(int(status)).phrase
             response["content"] = _content(path)

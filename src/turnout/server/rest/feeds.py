@@ -11,7 +11,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Header, HTTPException, Query, Request, WebSocket, WebSocketDisconnect
 from fastapi.responses import StreamingResponse
-from pydantic import BaseModel, Field, StringConstraints, ValidationError
+from pydantic import BaseModel, Field, StringConstraints, ValidationError, WithJsonSchema
 
 from turnout.errors import SubscriptionNotFoundError, TurnoutError, message_of
 from turnout.history.feed import MOST_MESSAGES, FeedMessage, FeedPage
@@ -36,6 +36,9 @@ _LONGEST_WAIT_SECONDS = 30.0
 _STATUSES: dict[int | str, dict[str, object]] = {404: {}, 409: {}, 503: {}}
 
 
+_PAIR = {"type": "array", "items": {"type": ["string", "null"]}, "minItems": 2, "maxItems": 2}
+
+
 class FeedMessageModel(BaseModel):
     """Message of a feed. Bytes that are no UTF-8 are ``keyBase64`` and ``valueBase64``."""
 
@@ -49,7 +52,7 @@ class FeedMessageModel(BaseModel):
     keyBase64: str | None = None  # noqa: N815 - the name in JSON
     value: str | None = None
     valueBase64: str | None = None  # noqa: N815 - the name in JSON
-    headers: list[tuple[str, str | None]]
+    headers: list[Annotated[tuple[str, str | None], WithJsonSchema(_PAIR)]] = Field(description="names and values")
     timestamp: str | None
 
 
@@ -102,7 +105,7 @@ RouteName = Annotated[str | None, Query(description="the route; may be left out 
     response_model=FeedPageModel,
     responses={**_STATUSES, 200: {"content": {"text/event-stream": {}}}, 429: {}},
 )
-async def read(
+async def read_feed(
     id: str,  # noqa: A002 - the name in the path
     request: Request,
     parts: PartsOfAny,
@@ -132,7 +135,7 @@ async def read(
 
 
 @router.post("/{id:id}", summary="Acknowledge a feed up to a cursor, for a named reader", responses=_STATUSES)
-async def acknowledge(
+async def acknowledge_feed(
     id: str,  # noqa: A002 - the name in the path
     form: Acknowledgement,
     parts: PartsOfAny,

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
-from pydantic.config import JsonDict, JsonValue
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
 from pydantic_core import PydanticCustomError
 from starlette.convertors import Convertor, PathConvertor, register_url_convertor
 
@@ -87,15 +86,23 @@ class RequestForm(BaseModel):
         return body
 
 
-def exactly_one(*names: str, types: str = "object string") -> JsonDict:
-    """Return the JSON Schema of a form in which exactly one of these fields is given."""
-    kinds: list[JsonValue] = [*types.split()]
+def any_of(description: str) -> WithJsonSchema:
+    """Describe a choice of which one is a list or an object: generators of clients take it for any value."""
+    return WithJsonSchema({"description": description})
 
-    def given(name: str) -> JsonDict:
-        others: JsonDict = {other: {"type": "null"} for other in names if other != name}
-        return {"required": [name], "properties": {name: {"type": kinds}, **others}}
 
-    return {"anyOf": [given(name) for name in names]}
+_HEADERS: Final = {
+    "ETag": "of this version, for If-Match and If-None-Match",
+    "Location": "path of what was stored",
+    "Warning": "parts of conditions that another query language would read differently",
+    "Retry-After": "seconds after which to try again",
+    "WWW-Authenticate": "scheme of authentication that is expected",
+}
+
+
+def with_headers(*names: str) -> dict[str, object]:
+    """Return the description of a response's headers."""
+    return {"headers": {name: {"schema": {"type": "string"}, "description": _HEADERS[name]} for name in names}}
 
 
 class MistakeModel(BaseModel):

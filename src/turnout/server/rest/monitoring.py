@@ -34,7 +34,7 @@ _RETRY_MILLISECONDS = 2000
     response_class=StreamingResponse,
     responses={200: {"content": {"text/event-stream": {}}}},
 )
-async def events(
+async def follow_events(
     parts: PartsDep,
     _: Reads,
     after: SequenceNumber | None = None,
@@ -91,7 +91,7 @@ def _elector(parts: Parts) -> Elector:
 
 
 @leader_router.get("", summary="The leader of several servers", responses={404: {}})
-def leader(parts: PartsDep, _: Reads) -> LeaderModel:
+def read_leader(parts: PartsDep, _: Reads) -> LeaderModel:
     elector = _elector(parts)
     lease = elector.lease
     assert lease is not None
@@ -110,11 +110,11 @@ def leader(parts: PartsDep, _: Reads) -> LeaderModel:
     summary="End this server after the micro-batches under way, so that a standby leads at once",
     responses={404: {}},
 )
-def hand_over(parts: PartsDep, principal: Writes) -> LeaderModel:
+def hand_over_leadership(parts: PartsDep, principal: Writes) -> LeaderModel:
     elector = _elector(parts)
     _log.warning("handing over, as %s asks", principal.name)
     elector.hands_over = True
-    return leader(parts, principal)
+    return read_leader(parts, principal)
 
 
 probes_router = APIRouter(tags=["health"])
@@ -140,7 +140,7 @@ class ReadyModel(BaseModel):
     summary="Liveness of the process; 503 requests a restart",
     responses={200: {"model": LiveModel}, 503: {"model": LiveModel, "description": "It does not"}},
 )
-async def live(parts: PartsDep) -> JSONResponse:
+async def read_liveness(parts: PartsDep) -> JSONResponse:
     reason = parts.health.live()
     return JSONResponse({"live": reason is None, "reason": reason}, 200 if reason is None else 503)
 
@@ -150,7 +150,7 @@ async def live(parts: PartsDep) -> JSONResponse:
     summary="Readiness of the server, or health of a route; 503 with the reasons",
     responses={200: {"model": ReadyModel}, 404: {}, 503: {"model": ReadyModel, "description": "Something is away"}},
 )
-async def ready(
+async def read_readiness(
     parts: PartsDep, route: Annotated[str | None, Query(description="name of a route; the server if not given")] = None
 ) -> JSONResponse:
     readiness = parts.health.ready() if route is None else parts.health.route(route)
@@ -163,5 +163,5 @@ async def ready(
     response_class=Response,
     responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
 )
-async def metrics(parts: PartsDep, _: Reads) -> Response:
+async def read_metrics(parts: PartsDep, _: Reads) -> Response:
     return Response(await in_pool(parts.scrapes, parts.metrics.text), media_type=CONTENT_TYPE_PLAIN_0_0_4)

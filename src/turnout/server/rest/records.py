@@ -31,7 +31,7 @@ from turnout.server.rest.dependencies import (
     matches_store,
     redrives,
 )
-from turnout.server.rest.models import JsonSequenceNumber, RequestForm, SequenceNumber, exactly_one
+from turnout.server.rest.models import JsonSequenceNumber, RequestForm, SequenceNumber
 from turnout.server.sandbox import (
     as_given,
     batch_at,
@@ -53,7 +53,6 @@ class ExplainForm(RequestForm):
 
     model_config = ConfigDict(
         json_schema_extra={
-            **exactly_one("record", "at"),
             "examples": [{"record": {"topic": "orders.1", "value": {"city": "Oulu"}, "headers": {"Kind": "new"}}}],
         }
     )
@@ -164,7 +163,7 @@ class RedriveForm(RequestForm):
 
 @letters_router.get("", summary="Dead letters, the newest first", responses=_ERRORS)
 @asks_servers
-def list_letters(
+def list_dead_letters(
     name: str,
     parts: PartsDep,
     principal: Reads,
@@ -186,7 +185,7 @@ def list_letters(
 
 @letters_router.get("/groups", summary="Dead letters by stage and reason, the largest group first", responses=_ERRORS)
 @asks_servers
-def groups(name: str, parts: PartsDep, principal: Reads, where: LetterCondition = "") -> list[GroupModel]:
+def group_dead_letters(name: str, parts: PartsDep, principal: Reads, where: LetterCondition = "") -> list[GroupModel]:
     route = route_of(parts.routes.entry(name))
     masked = is_masked(principal)
     return [
@@ -203,7 +202,7 @@ def groups(name: str, parts: PartsDep, principal: Reads, where: LetterCondition 
 
 @letters_router.get("/{sequence:number}", summary="One dead letter", responses=_ERRORS)
 @asks_servers
-def read_letter(
+def read_dead_letter(
     name: str, sequence: SequenceNumber, parts: PartsDep, principal: Reads, stream: LetterStream = None
 ) -> LetterModel:
     route = route_of(parts.routes.entry(name))
@@ -216,7 +215,7 @@ def read_letter(
     responses=_ERRORS,
 )
 @redrives
-def redrive_letters(name: str, form: RedriveForm, parts: PartsDep, principal: Writes) -> dict[str, object]:
+def redrive_dead_letters(name: str, form: RedriveForm, parts: PartsDep, principal: Writes) -> dict[str, object]:
     route = route_of(parts.routes.entry(name))
     # The call's time is for the store; letters may take long.
     index = parts.matchers.index(route)
@@ -259,7 +258,7 @@ _BEHIND = 100
     response_class=StreamingResponse,
     responses={200: {"content": {"text/event-stream": {}}}, 409: {}, 429: {}},
 )
-async def tap(
+async def tap_route(
     name: str,
     parts: PartsDep,
     principal: Reads,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from typing import Annotated, Literal
+from urllib.parse import quote
 
 import yaml
 from fastapi import APIRouter, Query, Response
@@ -23,9 +24,11 @@ from turnout.server.rest.models import (
     RouteModel,
     RoutePage,
     RouteText,
+    any_of,
     changes_of,
     mistakes_of,
     route_model,
+    with_headers,
 )
 from turnout.server.routes.supervisor import Phase
 from turnout.server.routes.table import Author, RouteEntry
@@ -126,7 +129,7 @@ def list_routes(
 
 
 @router.post("/validate", summary="Check a text that could be put as a route")
-def validate(form: TextForm, parts: PartsDep, principal: Reads) -> Validation:
+def validate_route(form: TextForm, parts: PartsDep, principal: Reads) -> Validation:
     author = Author.WRITER if Right.WRITE in principal.caller.rights else Author.READER
     try:
         route = parts.routes.check(form.text, author=author)
@@ -169,7 +172,11 @@ def _with_text(entry: RouteEntry, parts: Parts, principal: Principal) -> RouteTe
 @router.put(
     "/{name}",
     summary="Write a route's file, and start the route",
-    responses={201: {"model": RouteText, "description": "The route is new"}, 409: {}, 412: {}},
+    responses={
+        201: {"model": RouteText, "description": "The route is new", **with_headers("Location")},
+        409: {},
+        412: {},
+    },
 )
 def put_route(
     name: str,
@@ -183,7 +190,9 @@ def put_route(
     new = parts.routes.put(
         name, form.text, who=principal.name, confirmed=confirm is not None, conditions=conditions.of_versions()
     )
-    response.status_code = 201 if new else 200
+    if new:
+        response.status_code = 201
+        response.headers["Location"] = f"/v1/routes/{quote(name, safe='')}"
     return _tagged(parts.routes.entry(name), parts, principal, response)
 
 
@@ -198,12 +207,12 @@ def delete_route(name: str, parts: PartsDep, principal: Writes, conditions: Cond
 
 
 @router.get("/{name}/status", summary="State of one route")
-def status(name: str, parts: PartsDep, _: Reads) -> RouteModel:
+def read_route_status(name: str, parts: PartsDep, _: Reads) -> RouteModel:
     return route_model(parts.routes.entry(name), parts)
 
 
 @router.get("/{name}/revisions", summary="Started versions of a route, the newest first")
-def revisions(
+def list_route_revisions(
     name: str, parts: PartsDep, principal: Reads, limit: Annotated[int, Query(ge=1, le=1000)] = 50
 ) -> list[RevisionModel]:
     entry = parts.routes.entry(name)
@@ -220,7 +229,7 @@ def revisions(
 
 
 @router.get("/{name}/history", summary="Outcomes of a route's records, by minute")
-def history(name: str, parts: PartsDep, _: Reads, since: float = 0.0) -> list[MinuteModel]:
+def read_route_history(name: str, parts: PartsDep, _: Reads, since: float = 0.0) -> list[MinuteModel]:
     entry = parts.routes.entry(name)
     return [
         MinuteModel(at=minute.at, counts=minute.counts.as_dict()) for minute in parts.state.counts(entry.name, since)
@@ -241,8 +250,10 @@ class OffsetsModel(BaseModel):
 class ResetForm(RequestForm):
     """Target of a reset."""
 
-    to: StrictStr | StrictInt | dict[str, object] = Field(
-        description="earliest, latest, a sequence, an ISO time, or a place for each stream or topic",
+    to: Annotated[
+        StrictStr | StrictInt | dict[str, object],
+        any_of("earliest, latest, a sequence, an ISO time, or a place for each stream or topic"),
+    ] = Field(
         examples=["earliest", 4711, "2026-01-31T12:00:00Z", {"ORDERS": 4711}],
     )
 
@@ -259,13 +270,13 @@ class ConfirmForm(RequestForm):
     summary="Pause a route after its current micro-batch",
     responses={409: {}},
 )
-def pause(name: str, parts: PartsDep, principal: Writes) -> RouteModel:
+def pause_route(name: str, parts: PartsDep, principal: Writes) -> RouteModel:
     parts.routes.pause(name, who=principal.name)
     return route_model(parts.routes.entry(name), parts)
 
 
 @control_router.post("/resume", status_code=202, summary="Resume a route from its checkpoint", responses={409: {}})
-def resume(name: str, parts: PartsDep, _: Writes) -> RouteModel:
+def resume_route(name: str, parts: PartsDep, _: Writes) -> RouteModel:
     parts.routes.resume(name)
     return route_model(parts.routes.entry(name), parts)
 
@@ -276,13 +287,13 @@ def resume(name: str, parts: PartsDep, _: Writes) -> RouteModel:
     summary="Restart a route after its current micro-batch",
     responses={409: {}},
 )
-def restart(name: str, parts: PartsDep, _: Writes) -> RouteModel:
+def restart_route(name: str, parts: PartsDep, _: Writes) -> RouteModel:
     parts.routes.restart(name)
     return route_model(parts.routes.entry(name), parts)
 
 
 @control_router.get("/offsets", summary="Committed offsets of a route")
-def offsets(name: str, parts: PartsDep, _: Reads) -> OffsetsModel:
+def read_offsets(name: str, parts: PartsDep, _: Reads) -> OffsetsModel:
     done = parts.routes.offsets(name)
     reset = parts.state.reset_of(name)
     return OffsetsModel(batch=done.batch, next=done.next, begins_at=reset.start if reset else None)
@@ -305,6 +316,6 @@ def reset_offsets(name: str, form: ResetForm, parts: PartsDep, _: Writes) -> Off
     summary="Begin the new checkpoint that a changed file needs; the old one is moved aside",
     responses={409: {}, 412: {}},
 )
-def confirm(name: str, form: ConfirmForm, parts: PartsDep, principal: Writes) -> RouteModel:
+def confirm_route(name: str, form: ConfirmForm, parts: PartsDep, principal: Writes) -> RouteModel:
     parts.routes.confirm(name, form.digest, who=principal.name)
     return route_model(parts.routes.entry(name), parts)

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from turnout.errors import SubjectError
 from turnout.server.errors import ConflictError
 from turnout.server.rest.dependencies import Parts, PartsDep, Reads
-from turnout.server.rest.models import RequestForm, exactly_one
+from turnout.server.rest.models import RequestForm
 from turnout.subjects import MappingTable, SubjectTransform
 from turnout.subjects.mapping import explain
 
@@ -22,7 +22,6 @@ class MapForm(RequestForm):
 
     model_config = ConfigDict(
         json_schema_extra={
-            **exactly_one("source", "mappings", "route"),
             "dependentRequired": {"source": ["destination"], "destination": ["source"]},
             "examples": [{"subjects": ["orders.17"], "source": "orders.*", "destination": "eu.{{wildcard(1)}}"}],
         }

@@ -35,7 +35,7 @@ from turnout.server.rest.dependencies import (
     reads_store,
     writes_store,
 )
-from turnout.server.rest.models import RequestForm, exactly_one
+from turnout.server.rest.models import RequestForm, any_of, with_headers
 from turnout.server.sandbox import MAX_COMPARED, import_effect
 from turnout.server.security import JSON_LINES
 from turnout.subscriptions import Subscription
@@ -117,7 +117,6 @@ class SubscriptionForm(RequestForm):
 
     model_config = ConfigDict(
         json_schema_extra={
-            **exactly_one("route", "condition", "condition_text"),
             "examples": [
                 {"destinations": ["deliver.oulu"], "condition_text": "location:Oulu AND NOT kind:test"},
                 {
@@ -352,8 +351,8 @@ _Scalar: TypeAlias = StrictStr | StrictBool | StrictInt | StrictFloat | None
 class MatchForm(RequestForm):
     """Metadata of a message to match: numbers and booleans as on a route, null as absent, lists as several values."""
 
-    message: dict[str, _Scalar | list[_Scalar]] = Field(
-        max_length=_MOST_PAIRS, examples=[{"subject": "orders 17", "location": "Oulu"}]
+    message: dict[str, Annotated[_Scalar | list[_Scalar], any_of("a text, number or boolean, null, or a list")]] = (
+        Field(max_length=_MOST_PAIRS, examples=[{"subject": "orders 17", "location": "Oulu"}])
     )
 
 
@@ -397,7 +396,7 @@ _STORED: dict[int | str, dict[str, object]] = {404: {}, 503: {}}
 
 @router.get("", summary="All subscriptions, or the results of a search", responses=_STORED)
 @reads_store
-def search(
+def search_subscriptions(
     subscriptions: SubscriptionsDep,
     _: Reads,
     metadata: Annotated[
@@ -460,9 +459,16 @@ def _model(subscription: Subscription) -> SubscriptionModel:
     )
 
 
-@router.post("", status_code=201, summary="Store a subscription", responses={409: {}, **_STORED})
+@router.post(
+    "",
+    status_code=201,
+    summary="Store a subscription",
+    responses={201: with_headers("ETag", "Location", "Warning"), 409: {}, **_STORED},
+)
 @writes_store
-def create(form: SubscriptionForm, subscriptions: SubscriptionsDep, _: Writes, response: Response) -> SubscriptionModel:
+def create_subscription(
+    form: SubscriptionForm, subscriptions: SubscriptionsDep, _: Writes, response: Response
+) -> SubscriptionModel:
     stored = form.subscription()
     id_ = subscriptions.create(stored)
     _warn([stored], [id_], response)
@@ -483,10 +489,15 @@ _LONGEST_WARNING: Final = 1_000
 
 
 @router.post(
-    "/create-many", status_code=201, summary="Store many subscriptions, or none", responses={409: {}, **_STORED}
+    "/create-many",
+    status_code=201,
+    summary="Store many subscriptions, or none",
+    responses={201: with_headers("Warning"), 409: {}, **_STORED},
 )
 @writes_store
-def create_many(form: SubscriptionsForm, subscriptions: SubscriptionsDep, _: Writes, response: Response) -> IdsModel:
+def create_subscriptions(
+    form: SubscriptionsForm, subscriptions: SubscriptionsDep, _: Writes, response: Response
+) -> IdsModel:
     new = [one.subscription() for one in form.subscriptions]
     ids = subscriptions.create_many(new)
     _warn(new, ids, response)
@@ -494,10 +505,13 @@ def create_many(form: SubscriptionsForm, subscriptions: SubscriptionsDep, _: Wri
 
 
 @router.post(
-    "/import", status_code=201, summary="Store the subscriptions of JSON lines, or none", responses={409: {}, **_STORED}
+    "/import",
+    status_code=201,
+    summary="Store the subscriptions of JSON lines, or none",
+    responses={201: with_headers("Warning"), 409: {}, **_STORED},
 )
 @writes_store
-def import_lines(
+def import_subscriptions(
     lines: Annotated[bytes, Body(media_type=JSON_LINES, description="as turnout subscriptions export writes them")],
     subscriptions: SubscriptionsDep,
     _: Writes,
@@ -511,10 +525,10 @@ def import_lines(
 @router.post(
     "/replace",
     summary="Bring the subscriptions that an import owns to the content of JSON lines",
-    responses={409: {}, **_STORED},
+    responses={200: with_headers("Warning"), 409: {}, **_STORED},
 )
 @writes_store
-def replace_set(
+def replace_subscriptions(
     request: Request,
     subscriptions: SubscriptionsDep,
     _: Writes,
@@ -556,7 +570,7 @@ def replace_set(
 
 @router.post("/edit-many", summary="Pause, resume or edit all subscriptions that a search finds", responses=_STORED)
 @writes_store
-def edit_many(form: EditForm, subscriptions: SubscriptionsDep, _: Writes) -> EditedModel:
+def edit_subscriptions(form: EditForm, subscriptions: SubscriptionsDep, _: Writes) -> EditedModel:
     wanted = Search(**form.search.model_dump())
     edit = Edit(form.enabled, form.keep, form.metadata, tuple(form.without))
     done = subscriptions.edit_all(wanted, edit, dry_run=form.dry_run, everything=form.everything)
@@ -565,13 +579,13 @@ def edit_many(form: EditForm, subscriptions: SubscriptionsDep, _: Writes) -> Edi
 
 @router.post("/delete-many", summary="Delete many subscriptions, or none", responses=_STORED)
 @writes_store
-def delete_many(form: IdsForm, subscriptions: SubscriptionsDep, _: Writes) -> DeletedModel:
+def delete_subscriptions(form: IdsForm, subscriptions: SubscriptionsDep, _: Writes) -> DeletedModel:
     return DeletedModel(deleted=subscriptions.delete_many(form.ids))
 
 
 @router.post("/match", summary="Every subscription that matches a message", responses=_STORED)
 @matches_store
-def match(form: MatchForm, subscriptions: SubscriptionsDep, _: Matches) -> MatchesModel:
+def match_message(form: MatchForm, subscriptions: SubscriptionsDep, _: Matches) -> MatchesModel:
     found = subscriptions.live.match(form.message)
     models = [
         MatchModel(
@@ -585,7 +599,7 @@ def match(form: MatchForm, subscriptions: SubscriptionsDep, _: Matches) -> Match
 
 
 @router.post("/conditions/validate", summary="Parse a condition, and return it in both forms")
-def validate(form: ConditionForm, _: Reads) -> ConditionModel:
+def validate_condition(form: ConditionForm, _: Reads) -> ConditionModel:
     try:
         condition = parse(form.condition_text) if form.condition_text is not None else decode(form.condition)
     except ConditionError as failure:
@@ -595,7 +609,7 @@ def validate(form: ConditionForm, _: Reads) -> ConditionModel:
 
 @router.get("/{id:path}/history", summary="Every change of a subscription, with its author", responses=_STORED)
 @reads_store
-def history(id: str, subscriptions: SubscriptionsDep, _: Reads) -> HistoryModel:  # noqa: A002 - the field's own name
+def read_subscription_history(id: str, subscriptions: SubscriptionsDep, _: Reads) -> HistoryModel:  # noqa: A002 - the field's own name
     return HistoryModel(
         entries=[
             AuditEntryModel(
@@ -613,7 +627,7 @@ def history(id: str, subscriptions: SubscriptionsDep, _: Reads) -> HistoryModel:
 
 @router.get("/{id:subscription}", summary="One subscription", responses={304: {}, 412: {}, **_STORED})
 @reads_store
-def read(id: str, subscriptions: SubscriptionsDep, _: Reads, response: Response) -> SubscriptionModel:  # noqa: A002 - the field's own name
+def read_subscription(id: str, subscriptions: SubscriptionsDep, _: Reads, response: Response) -> SubscriptionModel:  # noqa: A002 - the field's own name
     return _tagged(subscriptions.service.read(id), response)
 
 
@@ -621,13 +635,18 @@ def read(id: str, subscriptions: SubscriptionsDep, _: Reads, response: Response)
     "/{id:subscription}",
     summary="Replace a subscription by a new version, or store it",
     responses={
-        201: {"model": SubscriptionModel, "description": "It was stored, as there was none"},
+        200: with_headers("Warning"),
+        201: {
+            "model": SubscriptionModel,
+            "description": "It was stored, as there was none",
+            **with_headers("Location", "Warning"),
+        },
         412: {},
         **_STORED,
     },
 )
 @writes_store
-def replace_version(
+def put_subscription(
     id: str,  # noqa: A002 - the field's own name
     form: SubscriptionForm,
     subscriptions: SubscriptionsDep,
@@ -646,9 +665,13 @@ def _location(id_: str) -> str:
     return f"/v1/subscriptions/{quote(id_, safe='')}"
 
 
-@router.patch("/{id:subscription}", summary="Change parts of a subscription", responses={412: {}, **_STORED})
+@router.patch(
+    "/{id:subscription}",
+    summary="Change parts of a subscription",
+    responses={200: with_headers("Warning"), 412: {}, **_STORED},
+)
 @writes_store
-def change(
+def change_subscription(
     id: str,  # noqa: A002 - the field's own name
     form: SubscriptionChange,
     subscriptions: SubscriptionsDep,
@@ -672,5 +695,5 @@ def _tagged(subscription: Subscription, response: Response) -> SubscriptionModel
 
 @router.delete("/{id:subscription}", status_code=204, summary="Delete a subscription", responses={412: {}, **_STORED})
 @writes_store
-def delete(id: str, subscriptions: SubscriptionsDep, _: Writes, conditions: Conditions) -> None:  # noqa: A002 - the field's own name
+def delete_subscription(id: str, subscriptions: SubscriptionsDep, _: Writes, conditions: Conditions) -> None:  # noqa: A002 - the field's own name
     subscriptions.delete(id, conditions)

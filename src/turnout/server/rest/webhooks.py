@@ -78,7 +78,7 @@ class EnableForm(RequestForm):
 
 @router.get("", summary="Endpoints that have had deliveries; null while no dispatcher runs", responses=_ERRORS)
 @asks_servers
-def list_endpoints(name: str, parts: PartsDep, principal: Reads) -> list[EndpointModel] | None:
+def list_webhook_endpoints(name: str, parts: PartsDep, principal: Reads) -> list[EndpointModel] | None:
     hidden = hidden_of(webhook_route(parts, name), principal)
     endpoints = parts.webhooks.endpoints(name)
     if endpoints is None:
@@ -91,7 +91,7 @@ def list_endpoints(name: str, parts: PartsDep, principal: Reads) -> list[Endpoin
 
 @router.get("/dead-letters", summary="The last dead letters of deliveries, the newest first", responses=_ERRORS)
 @asks_servers
-def list_letters(
+def list_webhook_letters(
     name: str, parts: PartsDep, principal: Reads, limit: Annotated[int, Query(ge=1, le=_MAX_LETTERS)] = 100
 ) -> list[DeadDeliveryModel]:
     route = webhook_route(parts, name)
@@ -116,13 +116,13 @@ def list_letters(
 
 @router.post("/redrive", summary="Move dead letters back among the deliveries", responses=_ERRORS)
 @redrives
-def redrive_letters(name: str, form: LettersForm, parts: PartsDep, _: Writes) -> dict[str, int]:
+def redrive_webhook_letters(name: str, form: LettersForm, parts: PartsDep, _: Writes) -> dict[str, int]:
     return {"moved": redrive(webhook_route(parts, name), form.letters)}
 
 
 @router.post("/enable", summary="Send requests again to a disabled endpoint", responses=_ERRORS)
 @asks_servers
-def enable_endpoint(name: str, form: EnableForm, parts: PartsDep, _: Writes) -> dict[str, bool]:
+def enable_webhook_endpoint(name: str, form: EnableForm, parts: PartsDep, _: Writes) -> dict[str, bool]:
     return {"enabled": enable(webhook_route(parts, name), form.destination)}
 
 
@@ -158,7 +158,7 @@ class StoredModel(BaseModel):
     summary="Store the messages of a request; it proves its sender by the input's secret",
     responses={429: {}, 503: {}},
 )
-async def take(name: str, request: Request) -> StoredModel:
+async def store_input(name: str, request: Request) -> StoredModel:
     intake = parts_of(request).intake
     answer = None if intake is None else await intake.take(name, request.headers, await request.body())
     if answer is None:
