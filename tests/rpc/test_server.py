@@ -11,7 +11,7 @@ from dataclasses import replace
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2
 
 from tests.certificates import make_certificates
 from tests.contracts.store import subscription
@@ -91,15 +91,20 @@ def test_a_locked_store_keeps_no_other_call_waiting(server, store, client, tmp_p
     assert codes == {"NOT_FOUND"}
 
 
-def test_reflection(server):
-    """A client without the proto lists the services and methods."""
+@pytest.mark.parametrize("version", ["v1", "v1alpha"])
+def test_reflection(server, version):
+    """A client without the proto lists the services and methods, by either version of reflection."""
     with grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel:
-        stub = reflection_pb2_grpc.ServerReflectionStub(channel)
+        reflect = channel.stream_stream(
+            f"/grpc.reflection.{version}.ServerReflection/ServerReflectionInfo",
+            request_serializer=reflection_pb2.ServerReflectionRequest.SerializeToString,
+            response_deserializer=reflection_pb2.ServerReflectionResponse.FromString,
+        )
         ask = [reflection_pb2.ServerReflectionRequest(list_services="")]
-        (answer,) = stub.ServerReflectionInfo(iter(ask), timeout=10)
+        (answer,) = reflect(iter(ask), timeout=10)
         names = {service.name for service in answer.list_services_response.service}
         ask = [reflection_pb2.ServerReflectionRequest(file_containing_symbol="subscriptions.Service")]
-        (described,) = stub.ServerReflectionInfo(iter(ask), timeout=10)
+        (described,) = reflect(iter(ask), timeout=10)
 
     assert {"subscriptions.Service", "turnout.subscriptions.v1.Matching", "grpc.health.v1.Health"} <= names
     assert b"SearchByMetadata" in described.file_descriptor_response.file_descriptor_proto[0]

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
+from typing import Any
 
 import grpc
 import pytest
+from google.protobuf import json_format
+from google.rpc import error_details_pb2, status_pb2
+from grpc_status import rpc_status
 
 from tests.contracts.store import subscription
 from turnout.conditions import all_of, kiwi
 from turnout.errors import (
     ConditionError,
     HistoryForgottenError,
+    QuotaExceededError,
     StoreUnavailableError,
+    SubscriptionConflictError,
     SubscriptionExistsError,
     SubscriptionInvalidError,
     SubscriptionNotFoundError,
@@ -22,9 +28,10 @@ from turnout.errors import (
 from turnout.rpc import status
 from turnout.rpc.client import Channel, MatchingClient
 from turnout.rpc.server import subscriptions_server
-from turnout.rpc.status import STATUS, status_of
-from turnout.rpc.v1 import matching_pb2
+from turnout.rpc.status import STATUS, RefusedError, status_of
+from turnout.rpc.v1 import matching_pb2, subscriptions_pb2
 from turnout.rpc.v1.matching_pb2_grpc import MatchingStub
+from turnout.rpc.v1.subscriptions_pb2_grpc import ServiceStub
 from turnout.subscriptions import Subscription
 from turnout.subscriptions.matcher import LiveMatcher
 
@@ -51,6 +58,95 @@ def test_no_row_hides_a_later_one() -> None:
     kinds = [kind for kind, _ in STATUS]
 
     assert not [(one, later) for at, one in enumerate(kinds) for later in kinds[at + 1 :] if issubclass(later, one)]
+
+
+def rich(failure: BaseException, code: grpc.StatusCode, message: str) -> tuple[dict[str, Any], status_pb2.Status]:
+    """The details by their kind, as JSON, and the whole."""
+    ((_, written),) = status.rich_status(failure, code, message)
+    found = status_pb2.Status.FromString(written)
+    details = json_format.MessageToDict(found)["details"]
+    return {one.pop("@type").rpartition(".")[2]: one for one in details}, found
+
+
+@pytest.mark.parametrize(
+    ("failure", "expected"),
+    [
+        (
+            SubscriptionConflictError("a/b", 3, 4),
+            {
+                "ErrorInfo": {
+                    "domain": "turnout",
+                    "reason": "SUBSCRIPTION_CONFLICT",
+                    "metadata": {"expected": "3", "found": "4"},
+                },
+                "ResourceInfo": {"resourceType": "subscription", "resourceName": "a/b"},
+            },
+        ),
+        (
+            SubscriptionInvalidError("route.destinations[0]: is empty: not a subject"),
+            {
+                "ErrorInfo": {"domain": "turnout", "reason": "SUBSCRIPTION_INVALID"},
+                "BadRequest": {
+                    "fieldViolations": [{"field": "route.destinations[0]", "description": "is empty: not a subject"}]
+                },
+            },
+        ),
+        (
+            QuotaExceededError("subscriptions", 5, 6),
+            {
+                "ErrorInfo": {
+                    "domain": "turnout",
+                    "reason": "QUOTA_EXCEEDED",
+                    "metadata": {"quota": "subscriptions", "limit": "5", "used": "6"},
+                },
+            },
+        ),
+    ],
+)
+def test_details_of_errors(failure: TurnoutError, expected: dict[str, Any]) -> None:
+    """Reason, subscription, field and description, as google.rpc has them."""
+    code = status_of(failure)
+    details, whole = rich(failure, code, str(failure))
+
+    assert details == expected
+    assert (whole.code, whole.message) == (code.value[0], str(failure))
+
+
+def test_details_of_refusals() -> None:
+    """What may be tried again says when; an error without a place names no field."""
+    refused = RefusedError(grpc.StatusCode.RESOURCE_EXHAUSTED, "full", 1.5)
+    details, _ = rich(refused, refused.code, refused.details)
+    of_request, _ = rich(ConditionError("no condition"), grpc.StatusCode.INVALID_ARGUMENT, "no condition")
+
+    assert details["RetryInfo"] == {"retryDelay": "1.500s"}
+    assert details["ErrorInfo"]["reason"] == "RESOURCE_EXHAUSTED"
+    assert of_request["BadRequest"] == {"fieldViolations": [{"description": "no condition"}]}
+
+
+def test_large_details_are_left_out() -> None:
+    """Clients refuse trailers of more than 8 kB, and would have another error."""
+    text = "é" * 2_000
+    assert status.rich_status(SubscriptionInvalidError(text), grpc.StatusCode.INVALID_ARGUMENT, text) == ()
+
+
+def test_clients_get_the_details(store, server):
+    """The library that reads them agrees with the call's code and message."""
+    store.create(subscription())
+    with grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel:
+        stub = ServiceStub(channel)
+        with pytest.raises(grpc.RpcError) as missing:
+            stub.Read(subscriptions_pb2.ReadRequest(id="x\u00e9"), timeout=10)
+        with pytest.raises(grpc.RpcError) as invalid:
+            stub.Create(subscriptions_pb2.SubscriptionDataInput(), timeout=10)
+
+    reasons = []
+    for failure in (missing, invalid):
+        found = rpc_status.from_call(failure.value)
+        info = error_details_pb2.ErrorInfo()
+        assert found.details[0].Unpack(info)
+        reasons.append(info.reason)
+    assert reasons == ["SUBSCRIPTION_NOT_FOUND", "SUBSCRIPTION_INVALID"]
+    assert found.details[1].Is(error_details_pb2.BadRequest.DESCRIPTOR)
 
 
 @pytest.mark.parametrize(

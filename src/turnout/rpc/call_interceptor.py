@@ -34,7 +34,7 @@ from turnout.rpc.caller import (
     Caller,
     Right,
 )
-from turnout.rpc.status import UNAVAILABLE, RefusedError, status_of, trailers_of
+from turnout.rpc.status import UNAVAILABLE, RefusedError, rich_status, status_of, trailers_of
 from turnout.rpc.tokens import Tokens
 from turnout.subscriptions.past import acting_as
 from turnout.subscriptions.store import BoundedPool, StoreThreads, within
@@ -386,10 +386,9 @@ class _Ending:
         self._calls.note(ended, problem)
         if problem is None or cancelled:
             return
-        trailers = trailers_of(problem)
-        if trailers:
-            self._context.set_trailing_metadata(trailers)
-        self._context.abort(code, _shortened(details))
+        details = _shortened(details)
+        self._context.set_trailing_metadata((*trailers_of(problem), *rich_status(problem, code, details)))
+        self._context.abort(code, details)
 
 
 def _shortened(details: str) -> str:

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import grpc
 from google.protobuf.empty_pb2 import Empty
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection
+from grpc_reflection.v1alpha import reflection, reflection_pb2
 
 from turnout.base.background import Background
 from turnout.base.files import FileChanges
@@ -121,6 +121,9 @@ def registries(environment: Mapping[str, str], resources: ExitStack) -> KiwiTree
     return KiwiTrees(complete, partial)
 
 
+_REFLECTION = (reflection.SERVICE_NAME, "grpc.reflection.v1.ServerReflection")
+"""Names of reflection: the messages of v1, which the library lacks, are those of v1alpha."""
+
 _HEALTH_SECONDS = 5.0
 
 S = TypeVar("S")
@@ -220,8 +223,16 @@ class RpcServer:
             ConfigError: the address cannot be listened on, or the certificates cannot be read.
         """
         if self.settings.reflection:
-            names = [*self._names, health.SERVICE_NAME, reflection.SERVICE_NAME]
-            reflection.enable_server_reflection(names, self._server)
+            names = [*self._names, health.SERVICE_NAME, *_REFLECTION]
+            reflect = grpc.stream_stream_rpc_method_handler(
+                reflection.ReflectionServicer(names).ServerReflectionInfo,
+                request_deserializer=reflection_pb2.ServerReflectionRequest.FromString,
+                response_serializer=reflection_pb2.ServerReflectionResponse.SerializeToString,
+            )
+            offered = [
+                grpc.method_handlers_generic_handler(name, {"ServerReflectionInfo": reflect}) for name in _REFLECTION
+            ]
+            self._server.add_generic_rpc_handlers(offered)
         address = f"{self.settings.host}:{self.settings.port}"
         try:
             credentials = self._credentials()

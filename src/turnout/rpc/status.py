@@ -5,14 +5,18 @@ Bounds of connections are options of `turnout.rpc.server`.
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
+from urllib.parse import quote
 
 import grpc
+from google.protobuf.message import Message
+from google.rpc import error_details_pb2, status_pb2
 
 from turnout.base.multivalued import Metadata, values_of
 from turnout.errors import (
@@ -131,6 +135,51 @@ def trailers_of(failure: BaseException | None) -> tuple[tuple[str, bytes | str],
     if isinstance(failure, SubscriptionConflictError):
         return about, (REVISIONS_KEY, f"{failure.expected} {failure.found}")
     return (about,)
+
+
+STATUS_KEY = "grpc-status-details-bin"
+"""The trailing metadata with google.rpc.Status, which generated clients of many languages read."""
+
+_FIELD = re.compile(r"([\w.\[\]'\"{}-]+): (.*)", re.DOTALL)
+_MAX_STATUS = 6_000
+"""Bytes of a message and its details in trailers, of which clients take 8 kB."""
+
+
+def rich_status(failure: BaseException, code: grpc.StatusCode, message: str) -> tuple[tuple[str, bytes], ...]:
+    """Return the trailing metadata with an error as google.rpc.Status, unless it would be too large.
+
+    Args:
+        failure: the error; its class is the reason.
+        code: status of the call.
+        message: details of the call.
+    """
+    known = isinstance(failure, TurnoutError)
+    kind = type(failure).__name__.removesuffix("Error") if known else code.name
+    info = error_details_pb2.ErrorInfo(domain="turnout", reason=re.sub(r"(?<=[a-z])(?=[A-Z])", "_", kind).upper())
+    details: list[Message] = [info]
+    id_ = getattr(failure, "id", None) if known else None
+    if isinstance(id_, str):
+        name = id_.encode("utf-8", "replace").decode()
+        details.append(error_details_pb2.ResourceInfo(resource_type="subscription", resource_name=name))
+    if isinstance(failure, SubscriptionConflictError):
+        info.metadata.update(expected=f"{failure.expected}", found=f"{failure.found}")
+    if isinstance(failure, QuotaExceededError):
+        info.metadata.update(quota=failure.quota, limit=f"{failure.limit}", used=f"{failure.used}")
+    if isinstance(failure, RefusedError) and failure.retry_seconds is not None:
+        retry = error_details_pb2.RetryInfo()
+        retry.retry_delay.FromMilliseconds(round(failure.retry_seconds * 1_000))
+        details.append(retry)
+    if code is grpc.StatusCode.INVALID_ARGUMENT:
+        found = _FIELD.fullmatch(message)
+        field, text = found.groups() if found else ("", message)
+        violation = error_details_pb2.BadRequest.FieldViolation(field=field, description=text)
+        details.append(error_details_pb2.BadRequest(field_violations=[violation]))
+    status = status_pb2.Status(code=code.value[0], message=message)
+    for detail in details:
+        status.details.add().Pack(detail)
+    written = status.SerializeToString()
+    size = len(quote(message)) + len(written) * 4 // 3
+    return () if size > _MAX_STATUS else ((STATUS_KEY, written),)
 
 
 def error_of(failure: grpc.RpcError) -> SubscriptionError:
