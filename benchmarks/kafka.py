@@ -117,7 +117,7 @@ def _sources(started: Callable[[], tuple[Any, Any]], count: int) -> Iterator[Res
     import pyarrow as pa
 
     from turnout.routes.endpoints import KafkaSource
-    from turnout.runtime.splits import records_of
+    from turnout.runtime.offsets import records_of
     from turnout.spark.endpoints import RECORD_COLUMNS, endpoint_of
     from turnout.spark.history.diff import RecordSpan
     from turnout.spark.map_in_arrow import map_in_arrow

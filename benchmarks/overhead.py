@@ -36,7 +36,7 @@ from turnout.demo.flights import FlightMessage
 from turnout.demo.year import route_file
 from turnout.embedded import NatsServer
 from turnout.engine import Program
-from turnout.engine.flow import Flow, StageCounter
+from turnout.engine.counts import Flow, StageCounter
 from turnout.engine.reading import AT_ONCE
 from turnout.nats.wire import Connection, Publisher
 from turnout.routes import Route

@@ -35,10 +35,10 @@ from turnout.nats.jetstream._client import FrameParser
 from turnout.nats.protocol.errors import BrokenFrameError
 from turnout.nats.protocol.headers import parse_table, read_status
 from turnout.nats.wire.records import locate
-from turnout.routes.line_numbers import Path
-from turnout.routes.properties import properties
 from turnout.routes.reader import RouteReader
 from turnout.routes.values import interval
+from turnout.routes.variables import properties
+from turnout.routes.yaml_text import Path
 from turnout.runtime.java import in_one_line
 from turnout.secrets import masked_url
 from turnout.server import security

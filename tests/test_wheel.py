@@ -129,7 +129,7 @@ def test_commands_without_a_checkout(turnout) -> None:
 
 def test_the_bundled_route_passes_its_tests(turnout, installed, tmp_path) -> None:
     """The demo's route is there, with its tests, where there is no checkout."""
-    code = "from turnout.base.bundle import bundled; print(bundled('examples') / 'flights.yaml')"
+    code = "from turnout.base.files import bundled; print(bundled('examples') / 'flights.yaml')"
     route = run(installed, "-c", code, cwd=tmp_path).stdout.strip()
 
     done = turnout("test", route)

@@ -32,7 +32,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final, Self
 
-from turnout.base.plural import plural
+from turnout.base.terminal import plural
 from turnout.secrets import masked_url
 
 __all__ = [

@@ -18,7 +18,7 @@ from turnout.codecs.ddl import parse_ddl
 from turnout.embedded import NatsServer
 from turnout.nats.wire import Connection, ConnectionOptions, create_stream
 from turnout.routes import Route
-from turnout.routes.drafts.fields import columns_of
+from turnout.routes.drafts.starter import columns_of
 from turnout.routes.json_schema import route_schema
 
 AWAY = "nats://127.0.0.1:9"

@@ -12,7 +12,7 @@ import pytest
 from turnout.codecs import Codec, EncodeErrors, Format, codec_of
 from turnout.codecs.avro.connect_schema import avro_schema_of
 from turnout.codecs.conversion import writing_codec
-from turnout.codecs.json_schema.definition import definition_of
+from turnout.codecs.json_schema.codec import definition_of
 from turnout.codecs.json_schema.kind import JsonSchemaOptions
 from turnout.codecs.pairs import BECOME, Feature, Pair, losses, name_of, pair_of
 from turnout.errors import RecordError

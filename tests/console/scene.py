@@ -19,8 +19,7 @@ from tests.server.conftest import wait_for
 from tests.server.fakes import FakeRunner, Run
 from turnout.console import add_console
 from turnout.engine import Program
-from turnout.engine.counts import Counts
-from turnout.engine.flow import Flow
+from turnout.engine.counts import Counts, Flow
 from turnout.nats.wire import Connection, ConnectionOptions, Publisher, create_stream, delete_stream
 from turnout.routes import Route
 from turnout.rpc.caller import Caller

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 import threading
+from base64 import b64encode
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from ipaddress import IPv4Address, IPv6Address, ip_network
+from pathlib import Path
 from typing import Any
 
 import pytest
 from yarl import URL
 
+from tests.certificates import make_certificates
 from tests.delivery.test_client import OK, endpoint, request_of
-from turnout.delivery.client import Target
-from turnout.delivery.guard import _MAX_OWNER_LOOKUPS, AddressGuard, LookupLimits, LookupResolver
+from turnout.delivery.client import Client, Response, Target
+from turnout.delivery.guard import _MAX_OWNER_LOOKUPS, AddressGuard, LookupLimits, LookupResolver, Proxies, Proxy
 
 PRIVATE = (
     "127.0.0.1",
@@ -187,3 +193,187 @@ def test_addresses() -> None:
             await resolver.resolve("nothing.invalid", 80, socket.AF_UNSPEC)
 
     asyncio.run(main())
+
+
+LOOPBACK = [ip_network("127.0.0.0/8"), ip_network("::1/128")]
+
+
+@pytest.fixture(autouse=True)
+def _no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.lower(), raising=False)
+
+
+Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+@asynccontextmanager
+async def served(talk: Talk, tls: ssl.SSLContext | None = None) -> AsyncIterator[int]:
+    """A server that talks so on each connection, whose connections end with the block; yields its port."""
+    tasks: list[asyncio.Task[None]] = []
+
+    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await talk(reader, writer)
+        except (asyncio.IncompleteReadError, asyncio.CancelledError, OSError):
+            pass
+        finally:
+            writer.transport.abort()
+
+    def begin(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        tasks.append(asyncio.create_task(connected(reader, writer)))
+
+    server = await asyncio.start_server(begin, "127.0.0.1", 0, ssl=tls)
+    async with server:
+        yield server.sockets[0].getsockname()[1]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks)
+        # Transports close with the next turns of the loop.
+        await asyncio.sleep(0)
+
+
+@asynccontextmanager
+async def proxy(
+    answer: bytes = b"HTTP/1.1 200 OK\r\n\r\n", tls: ssl.SSLContext | None = None
+) -> AsyncIterator[tuple[str, list[bytes]]]:
+    """A proxy that answers CONNECT so, and connects to loopback; yields its address and the heads that it had."""
+    heads: list[bytes] = []
+
+    async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(4_096):
+            writer.write(data)
+        writer.close()
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heads.append(await reader.readuntil(b"\r\n\r\n"))
+        port = int(heads[-1].split()[1].rpartition(b":")[2])
+        writer.write(answer)
+        if b" 200 " not in answer:
+            await writer.drain()
+            return
+        to_read, to_write = await asyncio.open_connection("127.0.0.1", port)
+        try:
+            await asyncio.gather(copy(reader, to_write), copy(to_read, writer))
+        finally:
+            to_write.transport.abort()
+
+    async with served(talk, tls) as port:
+        yield f"127.0.0.1:{port}", heads
+
+
+@asynccontextmanager
+async def web_server(tls: ssl.SSLContext | None = None) -> AsyncIterator[int]:
+    """An endpoint that takes every request; yields its port."""
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while head := await reader.readuntil(b"\r\n\r\n"):
+            await reader.readexactly(int(head.lower().partition(b"content-length:")[2].partition(b"\r\n")[0]))
+            writer.write(b"HTTP/1.1 204 No Content\r\n\r\n")
+
+    async with served(talk, tls) as port:
+        yield port
+
+
+async def post(url: str, proxies: Proxies, times: int = 1, allowed: object = LOOPBACK) -> list[Response]:
+    async with Client(allowed, proxies=proxies) as client:  # type: ignore[arg-type]
+        target = Target.of(URL(url))
+        return [await client.post(target, {}, b"x", timeout=10, max_response=100) for _ in range(times)]
+
+
+def test_a_tunnel_to_the_checked_address() -> None:
+    """A tunnel leads to the address that was looked up and checked, with the proxy's login, and is kept."""
+
+    async def main() -> None:
+        async with proxy() as (where, heads), web_server() as port:
+            responses = await post(f"http://localhost:{port}/in", Proxies(f"http://ann:p%40w@{where}"), 2, LOOPBACK[:1])
+
+            assert [response.status for response in responses] == [204, 204], responses
+            (head,) = heads
+            assert head.startswith(b"CONNECT 127.0.0.1:%d HTTP/1.1\r\n" % port)
+            assert b"Proxy-Authorization: Basic " + b64encode(b"ann:p@w") in head
+
+    asyncio.run(main())
+
+
+def test_tls_in_a_tunnel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The certificate of the endpoint is verified inside of the tunnel, also if the proxy itself has TLS."""
+    made = make_certificates(tmp_path)
+    monkeypatch.setenv("SSL_CERT_FILE", str(made / "ca.pem"))
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(made / "server.pem", made / "server.key")
+    stranger = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    stranger.load_cert_chain(made / "stranger.pem", made / "stranger.key")
+
+    async def main() -> None:
+        async with proxy() as (where, _), proxy(tls=context) as (secure, heads), web_server(context) as port:
+            for setting in (f"http://{where}", f"https://localhost:{secure.rpartition(':')[2]}"):
+                (response,) = await post(f"https://localhost:{port}/", Proxies(setting), allowed=LOOPBACK[:1])
+                assert response.status == 204, response
+            assert len(heads) == 1
+            async with web_server(stranger) as other:
+                (response,) = await post(f"https://localhost:{other}/", Proxies(f"http://{where}"), 1, LOOPBACK[:1])
+                assert "CERTIFICATE_VERIFY_FAILED" in response.error
+
+    asyncio.run(main())
+
+
+def test_the_guard_holds() -> None:
+    """Private addresses get no tunnel; a proxy that looks names up gets names, but no private address."""
+
+    async def main() -> None:
+        async with proxy() as (where, heads):
+            for resolves in (False, True):
+                proxies = Proxies(f"http://{where}", resolves=resolves)
+                (response,) = await post("https://127.0.0.1:9/", proxies, allowed=())
+                assert "127.0.0.1 is no public address" in response.error
+            (response,) = await post("https://localhost:9/", Proxies(f"http://{where}"), allowed=())
+            assert "is no public address" in response.error
+            assert heads == []
+            resolving = Proxies(f"http://{where}", resolves=True)
+            (response,) = await post("http://inside.example/", resolving, allowed=())
+            assert "http:// leads to allowed networks alone" in response.error
+            async with web_server() as port:
+                await post(f"https://inside.example:{port}/", resolving, allowed=())
+            assert heads[0].startswith(b"CONNECT inside.example:%d HTTP/1.1\r\n" % port)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n", "'407 Proxy Authentication Required'"),
+        (b"no\r\n\r\n", "it sends no HTTP response"),
+        (b"", "it sends no HTTP response"),
+    ],
+)
+def test_refused_tunnels(answer: bytes, message: str) -> None:
+    """What the proxy says is the failure, without its login."""
+
+    async def main() -> None:
+        async with proxy(answer) as (where, _):
+            (response,) = await post("http://127.0.0.1:9/", Proxies(f"http://ann:secret@{where}"))
+            assert response.error == f"the proxy 127.0.0.1 opens no tunnel to 127.0.0.1:9: {message}"
+
+    asyncio.run(main())
+
+
+def test_choice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The environment has proxies by scheme and hosts without one; a setting is for all other hosts."""
+    monkeypatch.setenv("HTTPS_PROXY", "http://secure:3128")
+    monkeypatch.setenv("HTTP_PROXY", "plain:3129")
+    monkeypatch.setenv("NO_PROXY", "near.example")
+    environment = Proxies("environment")
+
+    assert environment.of("https", "a.example") == Proxy("secure", 3128, is_encrypted=False)
+    assert environment.of("http", "a.example") == Proxy("plain", 3129, is_encrypted=False)
+    assert environment.of("https", "near.example") is None
+    assert environment.of("http", "127.0.0.1") is environment.of("http", "localhost") is None
+    assert Proxies("https://own").of("http", "a.example") == Proxy("own", 443, is_encrypted=True)
+    assert Proxies("https://own").of("http", "near.example") is None
+    assert Proxies("none").of("https", "a.example") is None
+    assert "secret" not in repr(Proxy.of("http://ann:secret@proxy:1"))
+    with pytest.raises(ValueError, match="expected http://HOST:PORT"):
+        Proxies("ftp://ann:secret@proxy")

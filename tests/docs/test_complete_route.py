@@ -11,7 +11,7 @@ from tests.documentation import blocks
 from turnout.routes import Route
 from turnout.routes.document import DeadLetterPart, ErrorsPart, RouteDocument, SubscriptionsPart, TriggerPart
 from turnout.routes.endpoints import FileSink, FileSource, KafkaSink, KafkaSource, NatsSink, NatsSource, Part
-from turnout.routes.loss_limits import HealthPart
+from turnout.routes.limits import HealthPart
 from turnout.routes.scheduled import ScheduledPart
 from turnout.routes.webhooks import WebhookEndpoint, WebhooksPart
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.engine.batches import DEAD, SINK, WANTED, batch, program, sent
 from turnout.codecs import moments
 from turnout.conditions import compare, exists, kiwi, not_
-from turnout.engine import deliveries, reserved, writing
+from turnout.engine import deliveries, unfit_headers, writing
 from turnout.engine import message_ids as message_ids_module
 from turnout.engine.message_ids import message_ids, origins
 from turnout.engine.messages import ListedMessages, Messages
@@ -31,7 +31,7 @@ THRESHOLDS = (
     (headers_module, "_MAX_LISTED_HEADERS"),
     (deliveries, "_MAX_LISTED_DELIVERIES"),
     (message_ids_module, "_MAX_JOINED_RECORDS"),
-    (reserved, "_MAX_LISTED_HEADERS"),
+    (unfit_headers, "_MAX_LISTED_HEADERS"),
     (moments, "_MAX_LISTED_MOMENTS"),
     (writing, "_MAX_LISTED_RECORDS"),
     (layers_module, "_FEW_NUMBERS"),
@@ -116,7 +116,7 @@ def test_records_as_lists(records: list[Any], subscribed: bool, lineage: str, ba
     listed = of_few.outgoing
     if isinstance(listed, ListedMessages):
         whole = of_batch.messages
-        assert (listed.topics, listed.ids) == (whole.topics.to_pylist(), whole.ids.to_pylist())
+        assert (list(listed.topics), listed.ids) == (whole.topics.to_pylist(), whole.ids.to_pylist())
         assert [listed.values[row] for row in listed.rows] == whole.column("value").to_pylist()
         (sink_of_route,) = program(*parts).route.sinks.values()
         assert isinstance(sink_of_route, NatsSink)

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from turnout.base.clocks import Microseconds
 from turnout.conditions import evaluate, parse
 from turnout.engine import Program
-from turnout.engine.dead_letters import DESTINATION, ORIGIN, SUBSCRIPTION
-from turnout.engine.letter_seal import SEAL
+from turnout.engine.dead_letters import DESTINATION, ORIGIN, SEAL, SUBSCRIPTION
 from turnout.engine.sample_records import SampleRecord, record_batch
 from turnout.errors import ConditionError, ConfigError
 from turnout.history import dead_letters

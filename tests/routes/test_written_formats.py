@@ -11,7 +11,7 @@ import pytest
 from turnout.codecs import Format
 from turnout.errors import ConfigError, RouteError
 from turnout.routes import Route
-from turnout.routes.caller_limits import CallerLimits
+from turnout.routes.limits import CallerLimits
 from turnout.routes.other_sinks import with_sink
 
 AVRO = {"type": "record", "name": "R", "fields": [{"name": "n", "type": "long"}]}

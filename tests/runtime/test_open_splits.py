@@ -13,8 +13,7 @@ from tests.runtime.fakes import FakeRevisions, read
 
 from turnout.base.histogram import Histogram
 from turnout.base.untrusted import LARGEST_SEQUENCE
-from turnout.engine.counts import NUMBERS, Counts
-from turnout.engine.flow import Flow
+from turnout.engine.counts import NUMBERS, Counts, Flow
 from turnout.runtime import open_splits
 from turnout.runtime.open_splits import (
     OpenProgress,

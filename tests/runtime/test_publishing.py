@@ -11,9 +11,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from turnout.engine.counts import Counts
+from turnout.engine.counts import Counts, Flow
 from turnout.engine.failures import IN_FULL
-from turnout.engine.flow import Flow
 from turnout.engine.messages import Messages
 from turnout.engine.result import Result
 from turnout.routes import Route

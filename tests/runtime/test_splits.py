@@ -15,7 +15,7 @@ from tests.spark.formats.listing_stage import ListingStage
 
 from turnout.embedded import NatsServer
 from turnout.runtime.nats.source import SourceOptions
-from turnout.runtime.splits import encoded, even_spans, readers_of
+from turnout.runtime.offsets import encoded, even_spans, readers_of
 from turnout.spark.formats.nats.reading import Rows, Split
 
 pytestmark = pytest.mark.jetstream

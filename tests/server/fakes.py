@@ -7,8 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from turnout.engine.counts import Counts
-from turnout.engine.flow import Flow
+from turnout.engine.counts import Counts, Flow
 from turnout.errors import Mistake, RunError
 from turnout.routes import Route
 from turnout.runtime.offsets import Progress, RunResult

@@ -14,7 +14,7 @@ from tests.server.routes.test_compatibility import checkpoint
 from turnout.embedded import NatsServer
 from turnout.engine.counts import Counts
 from turnout.routes import Route
-from turnout.routes.loss_limits import HealthPart
+from turnout.routes.limits import HealthPart
 from turnout.server.health import DEFAULT_LIMITS, loss_report
 from turnout.server.routes.compatibility import resolved
 from turnout.server.routes.state import Losses

@@ -18,8 +18,7 @@ from tools.reference_metrics import NAMES
 from tests.server.conftest import Bench, route_text, wait_for
 from tests.server.fakes import FakeRunner
 from turnout.base.histogram import Histogram
-from turnout.engine.counts import COUNTS
-from turnout.engine.flow import Flow
+from turnout.engine.counts import COUNTS, Flow
 from turnout.runtime.open_splits import SlotUse
 from turnout.runtime.preflight import Lag
 from turnout.server.config import ServerConfig

@@ -17,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.server.conftest import route_text, wait_for
 from tests.server.fakes import FakeRunner
 from turnout.base.histogram import Histogram
-from turnout.engine.flow import Flow
+from turnout.engine.counts import Flow
 from turnout.errors import ConfigError, MissingExtraError
 from turnout.server.config import ServerConfig
 from turnout.server.otlp import endpoint_of

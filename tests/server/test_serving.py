@@ -30,7 +30,7 @@ from tests.documentation import blocks
 from tests.feeds import FedRoute
 from tests.server.conftest import Bench, client_of, route_text, wait_for
 from tests.server.fakes import FakeRunner
-from turnout.base.logs import JsonLines
+from turnout.base.terminal import JsonLines
 from turnout.conditions import kiwi
 from turnout.console import add_console
 from turnout.errors import ConfigError, RunError, StoreUnavailableError

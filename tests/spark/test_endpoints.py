@@ -13,8 +13,8 @@ from tests.spark.reads import RecordedReads
 from turnout.embedded import NatsServer
 from turnout.nats.wire import Connection, create_stream, delete_stream, stream_info
 from turnout.routes.endpoints import FileSink, FileSource, KafkaSource, NatsSink, NatsSource, Source
+from turnout.runtime.offsets import encoded
 from turnout.runtime.publishing import TALLY
-from turnout.runtime.splits import encoded
 from turnout.spark.endpoints import ReadOptions, activate, endpoint_of
 from turnout.spark.formats.nats.source import register
 

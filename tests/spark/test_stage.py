@@ -22,7 +22,7 @@ from turnout.base.caches import LruCache
 from turnout.conditions import exists
 from turnout.embedded import NatsServer
 from turnout.engine import Counts, Messages
-from turnout.engine.flow import Flow
+from turnout.engine.counts import Flow
 from turnout.engine.messages import RECORDS
 from turnout.errors import RunError, StreamError
 from turnout.nats.wire import Connection, Publisher, PullReader, Range, stream_info

@@ -301,3 +301,13 @@ def private_file(file: Path) -> Path:
 def append_privately(file: Path) -> BinaryIO:
     """Open a file for appending; a new one is readable by its owner only."""
     return os.fdopen(os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "ab")
+
+
+def bundled(name: str) -> Path:
+    """Return the folder ``examples`` or ``benchmarks``.
+
+    A checkout has precedence over the copy in a wheel, so that edited examples are run.
+    """
+    checkout = Path(__file__).resolve().parents[3]
+    is_checkout = (checkout / "pyproject.toml").exists() and (checkout / name).is_dir()
+    return checkout / name if is_checkout else Path(__file__).resolve().parents[1] / "_bundle" / name

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from turnout.base.bundle import bundled
+from turnout.base.files import bundled
 from turnout.base.untrusted import JsonObject
 from turnout.cli.exits import FAILED
 from turnout.errors import ConfigError, MissingExtraError, Mistake

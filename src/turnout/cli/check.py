@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from turnout.base.plural import plural
 from turnout.base.startup import paused_gc
-from turnout.base.terminal import did_you_mean, json_text
+from turnout.base.terminal import did_you_mean, json_text, plural
 from turnout.base.untrusted import JsonObject
 from turnout.cli.exits import DONE, FAILED, WRONG_REQUEST
 from turnout.cli.options import AsJson, RouteFiles, StoreTimeout, loaded_route, route_files

@@ -19,10 +19,8 @@ from urllib.parse import quote, urlencode, urlsplit
 
 import typer
 
-from turnout.base.http_exchange import exchange
-from turnout.base.loopback import is_loopback
-from turnout.base.plural import plural
-from turnout.base.terminal import json_text, printable_lines
+from turnout.base.http_exchange import exchange, is_loopback
+from turnout.base.terminal import json_text, plural, printable_lines
 from turnout.base.untrusted import JsonObject
 from turnout.cli.options import PLACE, AsJson
 from turnout.errors import ConfigError, ConnectionLostError, Mistake, RunError, TurnoutError

@@ -17,10 +17,15 @@ from turnout.cli.output import BAD, DOUBTFUL, GOOD, echo_lines
 from turnout.errors import ConfigError, Mistake, SubscriptionNotFoundError
 
 if TYPE_CHECKING:
-    from turnout.engine.change_event import ChangeEvent
-    from turnout.engine.explain import LeafReport, RecordExplanation, RequestedSubscription, SentMessage, Subscriber
-    from turnout.engine.mapping_report import Mapped
-    from turnout.engine.stage_report import StageReport
+    from turnout.engine.explain import (
+        ChangeEvent,
+        LeafReport,
+        RecordExplanation,
+        RequestedSubscription,
+        SentMessage,
+        Subscriber,
+    )
+    from turnout.engine.stage_report import Mapped, StageReport
     from turnout.routes import Route
 
 

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from turnout.base.plural import plural
-from turnout.base.terminal import json_text, printable_lines, printable_on_terminal
+from turnout.base.terminal import json_text, plural, printable_lines, printable_on_terminal
 from turnout.cli.exits import DONE, FAILED
 from turnout.errors import ConfigError, Mistake
 

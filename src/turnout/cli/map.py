@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from turnout.base.plural import plural
-from turnout.base.terminal import printable_on_terminal
+from turnout.base.terminal import plural, printable_on_terminal
 from turnout.base.untrusted import JsonObject
 from turnout.cli.exits import FAILED, WRONG_REQUEST
 from turnout.errors import ConfigError, Mistake, SubjectError

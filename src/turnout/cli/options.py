@@ -138,7 +138,7 @@ def log_as(form: str | None, level: str = "info") -> bool:
         return False
     if form != "json":
         raise ConfigError([Mistake("--log-format", f"expected text or json, found {form!r}")])
-    from turnout.base.logs import set_up_logs
+    from turnout.base.terminal import set_up_logs
 
     set_up_logs(form, level)
     return True

@@ -72,7 +72,7 @@ def tell(text: str, *, level: int = logging.INFO, label: str = "") -> None:
         level: its level in the log.
         label: the beginning of the printed line, as ``note: ``.
     """
-    logs = sys.modules.get("turnout.base.logs")
+    logs = sys.modules.get("turnout.base.terminal")
     if logs is not None and logs.logs_json():
         logging.getLogger("turnout").log(level, "%s", text)
     else:

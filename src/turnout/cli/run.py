@@ -24,8 +24,7 @@ from rich.spinner import Spinner
 from rich.table import Table
 
 from turnout.base.background import Background
-from turnout.base.plural import plural
-from turnout.base.terminal import json_text
+from turnout.base.terminal import json_text, plural
 from turnout.cli.exits import FAILED, INTERRUPTED, stop_on_signals
 from turnout.cli.options import (
     AsJson,
@@ -78,8 +77,8 @@ def run(
 
 def _run(loaded: Route, *, once: bool, master: str, checkpoint: str | None, spark_log: Path | None, form: str) -> None:
     with needs_spark():
-        from turnout.base.logs import logs_json
         from turnout.base.startup import block_pandas_import
+        from turnout.base.terminal import logs_json
         from turnout.loops import fill_cache
         from turnout.runtime.offsets import StartupStep
         from turnout.runtime.preflight import preflight
@@ -139,7 +138,7 @@ def _run(loaded: Route, *, once: bool, master: str, checkpoint: str | None, spar
 
 def _log_to_standard_error() -> None:
     """Log warnings on standard error, except for py4j's, which duplicate raised errors."""
-    from turnout.base.logs import TextLines
+    from turnout.base.terminal import TextLines
 
     handler = logging.StreamHandler()
     handler.setFormatter(TextLines())

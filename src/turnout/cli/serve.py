@@ -92,8 +92,8 @@ def _serve(
     if missing:
         raise ConfigError([Mistake(str(path), "there is no such folder or file") for path in missing])
     try:
-        from turnout.base.logs import set_up_logs
         from turnout.base.startup import block_pandas_import
+        from turnout.base.terminal import set_up_logs
         from turnout.console import add_console
         from turnout.loops import compile_in_background
         from turnout.server.config import ServerConfig

@@ -5,8 +5,7 @@ from turnout.codecs.converters import Converters, converters_of
 from turnout.codecs.ddl import DdlError, parse_ddl
 from turnout.codecs.format import Format, codec_of, named_files, notation_of
 from turnout.codecs.json_forms import builtin_of
-from turnout.codecs.kind import CodecKind, Setting
-from turnout.codecs.notation import Notation, TextNotation, ValueNotation
+from turnout.codecs.kind import CodecKind, Notation, Setting, TextNotation, ValueNotation
 from turnout.codecs.registry import ENTRY_POINT, FORMATS
 
 __all__ = [

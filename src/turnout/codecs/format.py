@@ -8,8 +8,7 @@ from typing import Self
 
 from turnout.base.terminal import did_you_mean
 from turnout.codecs.codec import Codec
-from turnout.codecs.kind import CodecKind, file_names
-from turnout.codecs.notation import Notation
+from turnout.codecs.kind import CodecKind, Notation, file_names
 from turnout.codecs.registry import BUILTIN, format_names, kind_of
 from turnout.errors import ConfigError, Mistake
 from turnout.records.types import DynamicValue

@@ -11,8 +11,7 @@ from msgspec.msgpack import Encoder, Ext
 
 from turnout.codecs.codec import Codec, Decoded, encode_each, with_tombstones
 from turnout.codecs.json_reading import SchemalessReader
-from turnout.codecs.kind import CodecKind
-from turnout.codecs.notation import ValueNotation
+from turnout.codecs.kind import CodecKind, ValueNotation
 from turnout.errors import MissingExtraError, RecordError
 from turnout.records import BigInt, Block, Moment, Positions, Schema, Struct
 from turnout.records.types import DynamicValue, Value

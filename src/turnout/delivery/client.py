@@ -24,8 +24,9 @@ from turnout.delivery.guard import (
     LookupLimits,
     LookupResolver,
     Network,
+    Proxies,
+    Proxy,
 )
-from turnout.delivery.proxies import Proxies, Proxy
 
 NO_PROXIES: Final = Proxies()
 

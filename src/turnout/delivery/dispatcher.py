@@ -20,7 +20,7 @@ from functools import partial
 from typing import Final, TypeVar
 
 from turnout.base.background import Tasks, keep_running
-from turnout.base.plural import plural
+from turnout.base.terminal import plural
 from turnout.delivery.access import NO_HEADERS
 from turnout.delivery.client import GONE, Client, Response, Target
 from turnout.delivery.consent import Consents, Question

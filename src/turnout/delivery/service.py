@@ -12,7 +12,7 @@ from turnout.delivery.client import Client
 from turnout.delivery.consent import Consents
 from turnout.delivery.dispatcher import Dispatcher
 from turnout.delivery.failures import DeliveryCounts
-from turnout.delivery.proxies import Proxies
+from turnout.delivery.guard import Proxies
 from turnout.delivery.queue import DeadDelivery, DeliveryQueue
 from turnout.delivery.settings import Lanes
 from turnout.errors import ConfigError, ConnectionLostError, Mistake, StreamError

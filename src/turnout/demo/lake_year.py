@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from turnout.base.bundle import bundled
+from turnout.base.files import bundled
 from turnout.demo.flights import NUMBERS, TEXTS, FlightMessage, check_stop, messages
 from turnout.demo.year import Demo, DemoResult, Ledger, read_ledger
 from turnout.nats.wire import Connection

@@ -15,8 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, Self
 
-from turnout.base.bundle import bundled
-from turnout.base.files import private_folder
+from turnout.base.files import bundled, private_folder
 from turnout.demo.flights import CUT_OFF, FLIGHTS, check_stop, publish_flights, streams, subscribe
 from turnout.demo.traffic import Traffic
 from turnout.embedded import NatsServer

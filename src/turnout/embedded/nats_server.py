@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import re
 import secrets
@@ -15,11 +16,35 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import BinaryIO, Self
 
 from turnout.base.files import append_privately, lasting_folder, private_file, private_folder, remove
-from turnout.embedded.server_process import start_server
 from turnout.errors import ConnectionLostError, TurnoutError
+
+_PR_SET_PDEATHSIG = 1
+
+
+def start_server(command: Sequence[str | Path], log: BinaryIO) -> subprocess.Popen[bytes]:
+    """Start a server, with its output in *log*.
+
+    Ctrl-C at the terminal reaches the program only, which then stops the server. If the program is killed, Linux ends
+    the server; other systems leave it.
+    """
+    return subprocess.Popen(
+        command,
+        stdout=log,
+        stderr=log,
+        stdin=subprocess.DEVNULL,
+        start_new_session=True,
+        preexec_fn=_die_with_parent if sys.platform == "linux" else None,
+    )
+
+
+def _die_with_parent() -> None:
+    """Make Linux send SIGTERM to the child when the thread that started it ends, also by kill -9."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
 
 _VERSION = re.compile(r"v(\d+)\.(\d+)\.(\d+)")
 _PORTS = range(15_000, 32_000)

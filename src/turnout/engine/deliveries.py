@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from turnout.engine.addresses import FEED_ALONE, Address, Addresses
 from turnout.engine.message_ids import suffix
-from turnout.records.types import RowIds, Strings
+from turnout.records.types import ArrowBatch, RowIds, Strings
 from turnout.routes.endpoints.tables import MATCH_SIGN
 from turnout.subjects.arrays import chained
 
@@ -21,6 +21,35 @@ if TYPE_CHECKING:
     from turnout.subscriptions import index as _index
     from turnout.subscriptions.destinations import Timing
     from turnout.subscriptions.index import Index
+
+
+@dataclass(frozen=True, slots=True)
+class FeedMatches:
+    """Parallel columns of matches, with the index that they are of.
+
+    Attributes:
+        offsets: offsets of the records in their stream.
+        subscriptions: numbers of the index.
+        index: the subscriptions.
+    """
+
+    offsets: RowIds
+    subscriptions: RowIds
+    index: Index
+
+    @classmethod
+    def of(cls, batch: ArrowBatch, deliveries: OutgoingDeliveries, index: Index) -> Self:
+        """Return the matches of deliveries that can be made; a match with several destinations may be repeated.
+
+        Args:
+            batch: the records as they were read.
+            deliveries: of them.
+            index: the subscriptions.
+        """
+        matched = deliveries.subscriptions != NO_SUBSCRIPTION
+        offsets = batch.column("offset").to_numpy(zero_copy_only=False).astype(np.int64)
+        return cls(offsets[deliveries.rows[matched]], deliveries.subscriptions[matched], index)
+
 
 NO_SUBSCRIPTION: Final = -1
 """Instead of a subscription's number: the record keeps its own topic."""

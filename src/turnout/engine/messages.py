@@ -13,7 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from turnout.base.deferred import pc
-from turnout.engine.reserved import CONNECT_PREFIX, TURNOUT_PREFIX
+from turnout.engine.unfit_headers import CONNECT_PREFIX, TURNOUT_PREFIX
 from turnout.records import Headers
 from turnout.records.header_column import ARROW
 from turnout.records.headers import as_type

@@ -18,8 +18,7 @@ from turnout.base.multivalued import (
     texts_or_none,
 )
 from turnout.base.multivalued import Metadata as Texted
-from turnout.base.plural import first_names
-from turnout.base.terminal import nearest
+from turnout.base.terminal import first_names, nearest
 from turnout.conditions import Condition
 from turnout.conditions import leaves as leaves_of
 from turnout.conditions.text import leftovers

@@ -10,7 +10,7 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from turnout.base.terminal import did_you_mean
-from turnout.engine.mapping_report import chosen_by
+from turnout.engine.stage_report import chosen_by
 from turnout.engine.trace import Watch
 from turnout.expressions import Expression
 from turnout.records import Batch, Block

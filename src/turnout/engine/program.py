@@ -19,20 +19,16 @@ from turnout.base.caches import LruCache
 from turnout.base.multivalued import single_texts
 from turnout.codecs import Codec, codec_of
 from turnout.engine.addresses import Addresses
-from turnout.engine.counts import Counts, numbers_of_outcomes
+from turnout.engine.counts import DEAD_LETTER, MAPPING, MATCH, SINK, Counts, StageCounter, Stages, numbers_of_outcomes
 from turnout.engine.dead_letters import dead_letters
-from turnout.engine.deliveries import Fanout, OutgoingDeliveries, OwnTopics, with_matches
-from turnout.engine.failures import FailureLog, stop_at
-from turnout.engine.feed_matches import FeedMatches
-from turnout.engine.flow import DEAD_LETTER, MAPPING, MATCH, SINK, StageCounter, Stages
-from turnout.engine.lineage import LineageHeaders
-from turnout.engine.message_ids import ids_of_listed, message_ids
+from turnout.engine.deliveries import Fanout, FeedMatches, OutgoingDeliveries, OwnTopics, with_matches
+from turnout.engine.failures import FailureLog, Rejection, rejected_deliveries, stop_at
+from turnout.engine.message_ids import LineageHeaders, ids_of_listed, message_ids
 from turnout.engine.messages import ListedMessages, Messages, record_columns
 from turnout.engine.metadata import Metadata, record_times, texts_of
 from turnout.engine.outcome import outcomes_of
 from turnout.engine.projecting import Projections, project
 from turnout.engine.reading import Consumed, SourceRules, batch_of
-from turnout.engine.rejection import Rejection, rejected_deliveries
 from turnout.engine.replay import Replay, Where
 from turnout.engine.result import Result, Sent
 from turnout.engine.scheduling import Scheduler

@@ -11,16 +11,13 @@ from numpy.typing import NDArray
 
 from turnout.base.untrusted import JsonObject
 from turnout.engine.addresses import Addresses
-from turnout.engine.counts import Counts
+from turnout.engine.counts import DEAD_LETTER, SINK, Counts, Flow
 from turnout.engine.dead_letters import dead_letters
-from turnout.engine.deliveries import OutgoingDeliveries
-from turnout.engine.failures import FailureLog, stop_at
-from turnout.engine.feed_matches import FeedMatches
-from turnout.engine.flow import DEAD_LETTER, SINK, Flow
+from turnout.engine.deliveries import FeedMatches, OutgoingDeliveries
+from turnout.engine.failures import FailureLog, Rejection, rejected_deliveries, stop_at
 from turnout.engine.messages import ListedMessages, Messages
 from turnout.engine.outcome import outcome_of_rejected
 from turnout.engine.reading import Consumed
-from turnout.engine.rejection import Rejection, rejected_deliveries
 from turnout.engine.unfit_headers import HeaderRules
 from turnout.errors import RunError
 from turnout.routes import Route

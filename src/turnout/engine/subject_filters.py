@@ -23,7 +23,7 @@ from turnout.engine.subject_bounds import (
     through_chain,
     through_mappings,
 )
-from turnout.engine.subject_bounds.narrow import glob_of
+from turnout.engine.subject_bounds.subject_form import glob_of
 from turnout.records.field_paths import parse_path
 from turnout.routes import Route
 from turnout.subjects.pattern import FULL, common

@@ -11,10 +11,10 @@ import pyarrow as pa
 
 from turnout.engine.counts import Counts
 from turnout.engine.deliveries import NO_SUBSCRIPTION, OutgoingDeliveries
+from turnout.engine.failures import Rejection, failures_of
 from turnout.engine.messages import Messages
 from turnout.engine.outcome import Outcome, Outcomes
 from turnout.engine.reading import Consumed
-from turnout.engine.rejection import Rejection, failures_of
 from turnout.records import Batch, Failure
 from turnout.records.types import RowIds, Strings
 from turnout.routes import Route

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Self
 
 from turnout.base.files import FileLock, private_folder, replace_file
-from turnout.base.plural import plural
+from turnout.base.terminal import plural
 from turnout.base.untrusted import JsonObject
 from turnout.conditions import Condition, all_of, format_condition, parse
 from turnout.engine.counts import Counts

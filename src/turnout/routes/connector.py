@@ -20,8 +20,7 @@ import yaml
 from turnout.base.terminal import did_you_mean, nearest
 from turnout.base.untrusted import is_text
 from turnout.errors import ConfigError, Mistake, shortened
-from turnout.routes.properties import properties
-from turnout.routes.variables import Variables
+from turnout.routes.variables import Variables, properties
 from turnout.transforms.config import OPTIONS as POLICY_OPTIONS
 from turnout.transforms.java.values import split_list
 from turnout.transforms.options import option_text

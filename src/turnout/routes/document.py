@@ -12,7 +12,7 @@ from turnout.base.multivalued import split_kind
 from turnout.base.untrusted import JsonObject
 from turnout.records.field_paths import is_prefix, kind_problem, parse_path
 from turnout.routes.endpoints import AnySink, AnySource, DeltaSink, IcebergSink, Part, SparkSink
-from turnout.routes.loss_limits import HealthPart
+from turnout.routes.limits import HealthPart
 from turnout.routes.scheduled import ScheduledPart
 from turnout.routes.values import StoreUrl, interval
 from turnout.routes.webhooks import WebhooksPart

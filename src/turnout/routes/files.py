@@ -12,7 +12,7 @@ from turnout.codecs.schema_registry import RegistryOptions
 from turnout.nats.protocol.options import FILE_OPTIONS, option_of
 from turnout.routes.document import SubscriptionsPart
 from turnout.routes.endpoints import Endpoint
-from turnout.routes.line_numbers import Path
+from turnout.routes.yaml_text import Path
 from turnout.subscriptions.store_url import with_absolute_paths
 
 End = TypeVar("End", bound=Endpoint)

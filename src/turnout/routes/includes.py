@@ -11,7 +11,7 @@ from turnout.base.files import check_file
 from turnout.base.terminal import did_you_mean
 from turnout.errors import ConfigError, Mistake
 from turnout.routes.connector import Connector
-from turnout.routes.line_numbers import Document
+from turnout.routes.yaml_text import Document
 from turnout.subjects import mappings_from_file
 
 _OF_FILE = ("file", "account")

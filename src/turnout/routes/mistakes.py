@@ -12,7 +12,7 @@ from turnout.base.terminal import did_you_mean, nearest
 from turnout.errors import MOST_MISTAKES, Mistake
 from turnout.routes.document import RouteDocument
 from turnout.routes.endpoints import FORMATS, SECRETS, TAGS
-from turnout.routes.line_numbers import Path, dotted, line_of
+from turnout.routes.yaml_text import Path, dotted, line_of
 from turnout.secrets import is_secret, masked_url
 
 _EXPECTED = {

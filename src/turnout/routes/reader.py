@@ -33,7 +33,6 @@ from turnout.routes.endpoints.formats import TYPED, WITH_DELIVERIES
 from turnout.routes.endpoints.tables import MATCH_COLUMNS, MATCHES
 from turnout.routes.files import FileNames
 from turnout.routes.includes import mappings_of, transforms_of
-from turnout.routes.line_numbers import Document, Path, dotted, line_of
 from turnout.routes.mistakes import from_validation
 from turnout.routes.rows import plan_rows, value_after
 from turnout.routes.scheduled import ScheduledPart
@@ -41,6 +40,7 @@ from turnout.routes.spark_names import intended_property
 from turnout.routes.variables import Variables
 from turnout.routes.webhooks import WebhooksPart
 from turnout.routes.written_formats import WrittenFormats, with_registry, written_format
+from turnout.routes.yaml_text import Document, Path, dotted, line_of
 from turnout.secrets import is_secret
 from turnout.subjects import MappingTable, MappingTableError, is_publishable
 from turnout.subjects.mapping_readers import older_meanings

@@ -10,13 +10,12 @@ from pathlib import Path as FilePath
 from typing import Self
 
 from turnout.base.files import MAX_BYTES
-from turnout.base.plural import plural
+from turnout.base.terminal import plural
 from turnout.codecs import Format
 from turnout.errors import ConfigError, Mistake, RouteError
-from turnout.routes.caller_limits import CallerLimits
 from turnout.routes.document import DeadLetterPart, SubscriptionsPart, TriggerPart
 from turnout.routes.endpoints import Sink, Source
-from turnout.routes.loss_limits import HealthPart
+from turnout.routes.limits import CallerLimits, HealthPart
 from turnout.routes.reader import RouteReader
 from turnout.routes.scheduled import ScheduledPart
 from turnout.routes.variables import Variables

@@ -1,4 +1,4 @@
-"""YAML text as plain values with the line of each.
+"""YAML text as plain values with the line of each, so that a mistake can name its line.
 
 A route file is written by people: whatever in it would be read as something else than it looks like is a mistake with
 its line.
@@ -8,13 +8,55 @@ Limits of size and aliases are in `turnout.base.yaml_values`.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import yaml
 
 from turnout.base.yaml_values import compose, construct, position_of
 from turnout.errors import Mistake, RouteError
-from turnout.routes.line_numbers import Path, dotted, walk
+
+Document: TypeAlias = dict[str, Any]
+"""Unchecked block of YAML or JSON."""
+
+Path = tuple[str | int, ...]
+"""Keys and list positions from the top of the file."""
+
+
+def dotted(path: Path) -> str:
+    """Return the path in dotted notation: ``transforms[0].predicate.type``."""
+    text = ""
+    for step in path:
+        if isinstance(step, int):
+            text += f"[{step}]"
+        elif "." in step or " " in step:
+            text += f'["{step}"]'
+        else:
+            text += f".{step}" if text else step
+    return text
+
+
+def walk(node: yaml.Node, path: Path = ()) -> Iterator[tuple[Path, int]]:
+    """Yield each path below a composed node with the line, from 1, on which it begins."""
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            below = (*path, str(key.value))
+            yield below, key.start_mark.line + 1
+            yield from walk(value, below)
+    elif isinstance(node, yaml.SequenceNode):
+        for position, value in enumerate(node.value):
+            yield (*path, position), value.start_mark.line + 1
+            yield from walk(value, (*path, position))
+
+
+def line_of(lines: dict[Path, int], path: Path) -> int | None:
+    """Return the line of *path*, or of the nearest place above it that is in the file."""
+    while path:
+        if path in lines:
+            return lines[path]
+        path = path[:-1]
+    return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl
 import grpc
 
 from turnout.base.files import FileChanges
-from turnout.base.loopback import host_of, is_loopback
+from turnout.base.http_exchange import host_of, is_loopback
 from turnout.conditions import Condition, Explanation, Group
 from turnout.errors import ConfigError, Mistake
 from turnout.rpc.caller import ACTOR_KEY, MAX_RESPONSE_KEY, TENANT_KEY

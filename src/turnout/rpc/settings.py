@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Self
 
-from turnout.base.loopback import is_loopback
+from turnout.base.http_exchange import is_loopback
 from turnout.base.untrusted import decimal
 from turnout.errors import ConfigError, Mistake
 from turnout.rpc.jwt_tokens import JwtSettings

@@ -19,8 +19,7 @@ from typing import Final, Protocol, Self, TypeAlias
 
 from turnout.base.files import private_folder, replace_file
 from turnout.base.untrusted import LARGEST_SEQUENCE, JsonObject, is_whole
-from turnout.engine.counts import NUMBERS, Counts
-from turnout.engine.flow import Flow
+from turnout.engine.counts import NUMBERS, Counts, Flow
 from turnout.records.types import Fields
 
 OpenPosition: TypeAlias = int | JsonObject

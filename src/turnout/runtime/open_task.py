@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
-from turnout.engine.counts import Counts
-from turnout.engine.flow import Flow
+from turnout.engine.counts import Counts, Flow
 from turnout.errors import StreamError
 from turnout.runtime.driver import OpenSession
 from turnout.runtime.offsets import LARGE_BACKLOG

@@ -18,9 +18,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from turnout.base.histogram import Histogram
-from turnout.engine.counts import Counts
+from turnout.engine.counts import Counts, Flow
 from turnout.engine.failures import IN_FULL
-from turnout.engine.flow import Flow
 from turnout.engine.result import Result
 from turnout.errors import StreamError
 from turnout.kafka.clients import INVALID_RECORD, INVALID_TIMESTAMP

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from turnout.base.files import replace_file
-from turnout.base.plural import first_names
+from turnout.base.terminal import first_names
 from turnout.engine.subject_bounds import TopicRequirement
 from turnout.engine.subject_filters import SubjectFilters
 from turnout.errors import TurnoutError

@@ -19,7 +19,7 @@ import numpy as np
 from turnout.base.caches import LruCache
 from turnout.base.files import FileLock, hold, new_file
 from turnout.engine import Result
-from turnout.engine.feed_matches import FeedMatches
+from turnout.engine.deliveries import FeedMatches
 from turnout.errors import ConnectionLostError
 from turnout.runtime.driver import fetch, send
 from turnout.runtime.matches import Matches, MatchPart, encode, hash_of

@@ -31,7 +31,7 @@ from turnout.base.untrusted import decimal
 from turnout.base.yaml_values import load, position_of
 from turnout.errors import MOST_MISTAKES, ConfigError, Mistake
 from turnout.routes.endpoints import NatsSink, Part
-from turnout.routes.loss_limits import HealthPart
+from turnout.routes.limits import HealthPart
 from turnout.routes.variables import Variables
 from turnout.rpc.caller import Right
 from turnout.rpc.jwt_tokens import JwtSettings

@@ -12,7 +12,7 @@ from typing import Final
 from turnout.base.background import Background, statuses
 from turnout.errors import ConnectionLostError, StreamError, TurnoutError
 from turnout.routes.endpoints import Endpoint, Source
-from turnout.routes.loss_limits import HealthPart
+from turnout.routes.limits import HealthPart
 from turnout.runtime.endpoints import SourceSession, adapter_of
 from turnout.runtime.preflight import Lag, lag_of
 from turnout.secrets import masked_url

@@ -19,8 +19,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 
 from turnout._built import version as __version__
 from turnout.base.background import BackgroundStatus, statuses
-from turnout.engine.counts import COUNTS, OUTCOMES, CountInfo, Counts
-from turnout.engine.flow import Stages
+from turnout.engine.counts import COUNTS, OUTCOMES, CountInfo, Counts, Stages
 from turnout.runtime.offsets import Progress
 from turnout.runtime.open_splits import SlotUse
 from turnout.runtime.preflight import Lag

@@ -14,7 +14,7 @@ from turnout.engine.explain import RecordExplanation, explain
 from turnout.engine.sample_records import SampleRecord, record_batch
 from turnout.errors import ConfigError, Mistake, StoreUnavailableError, StreamError, SubscriptionNotFoundError
 from turnout.history.dead_letters import DeadLetter, LetterBox, is_wanted, masked_letter, meeting, read
-from turnout.history.diff.import_effect import effect_of, import_report
+from turnout.history.diff.diff import effect_of, import_report
 from turnout.history.masking import hidden_anywhere, masked_explanation
 from turnout.records.text import readable
 from turnout.records.types import ArrowBatch

@@ -26,9 +26,9 @@ from turnout.records import Schema
 from turnout.routes import Route
 from turnout.runtime.fence import Fence, fence_of_process
 from turnout.runtime.kafka.publisher import KafkaLimits, KafkaSinkOptions, fitting
+from turnout.runtime.offsets import open_split_of, readers_of, splits_of
 from turnout.runtime.open_task import OpenTask
 from turnout.runtime.publishing import TALLY, TALLY_SCHEMA, Publishers, PublishingOptions, TaskTally
-from turnout.runtime.splits import open_split_of, readers_of, splits_of
 from turnout.runtime.task_index import IndexLocation
 from turnout.spark.endpoints import endpoint_of
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Final
 
-from turnout.base.plural import first_names
+from turnout.base.terminal import first_names
 from turnout.errors import (
     SubscriptionConflictError,
     SubscriptionExistsError,

@@ -20,8 +20,8 @@ from typing import Literal, TypeAlias
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from turnout.base.plural import first_names
 from turnout.base.startup import paused_gc
+from turnout.base.terminal import first_names
 from turnout.base.untrusted import JsonObject, unique_object
 from turnout.conditions import decode, encode, leaves
 from turnout.conditions.text import leftovers, leftovers_of

@@ -13,8 +13,7 @@ from tests.server.conftest import Bench, route_text
 from turnout.console.charts import RecentTraffic, steps_of
 from turnout.console.formatting import difference
 from turnout.embedded import NatsServer
-from turnout.engine.counts import Counts
-from turnout.engine.flow import Flow
+from turnout.engine.counts import Counts, Flow
 from turnout.history.diff.report import report_lines
 from turnout.routes import Route
 from turnout.server.routes.state import MinutePace

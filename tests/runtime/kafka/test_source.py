@@ -23,7 +23,7 @@ from turnout.runtime.kafka.source import (
     records_to_compare,
     resolved,
 )
-from turnout.runtime.splits import decoded, encoded
+from turnout.runtime.offsets import decoded, encoded
 
 A0, A1, B0 = ("a", 0), ("a", 1), ("b", 0)
 INFOS = {"a": TopicInfo("a", "x", (0, 1)), "b": TopicInfo("b", None, (0,))}

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
-from turnout.runtime.splits import splits_of
+from turnout.runtime.offsets import splits_of
 
 
 class ListingStage:

@@ -24,7 +24,7 @@ from turnout.nats.wire import Connection, Publisher, create_stream, delete_strea
 from turnout.routes import Route
 from turnout.routes.endpoints import FileSource, KafkaSource, NatsSource
 from turnout.runtime.kafka.source import KafkaSourceOptions
-from turnout.runtime.splits import decoded
+from turnout.runtime.offsets import decoded
 from turnout.spark.formats.kafka.source import OPTIONS
 from turnout.spark.history.diff import RecordSpan, recorded, same_source
 from turnout.subscriptions import Subscription, open_store

@@ -19,7 +19,7 @@ from turnout.errors import ConfigError, Mistake
 if TYPE_CHECKING:
     from turnout.cli.run import Details
     from turnout.history.diff.report import DiffReport
-    from turnout.history.versions import Version
+    from turnout.history.lineage import Version
     from turnout.subscriptions.past import Moment
 
     Moments: TypeAlias = tuple[Moment | None, Moment | None]
@@ -118,7 +118,7 @@ def _versions(
     resources: ExitStack,
     moments: Moments,
 ) -> tuple[Version, Version]:
-    from turnout.history.versions import load_versions
+    from turnout.history.lineage import load_versions
 
     if len(written) == 1 and git is None and subscriptions == (None, None) and moments[0] == moments[1]:
         problem = "one version alone: name another, or give --git, --old-subscriptions or --subscriptions-as-of A..B"
@@ -131,7 +131,7 @@ def _with_subscriptions(version: Version, store: str | None, resources: ExitStac
     """Return a version with the subscriptions of a store or of a ``turnout subscriptions export`` file."""
     if store is None:
         return version
-    from turnout.history.versions import snapshot_store
+    from turnout.history.lineage import snapshot_store
 
     return version.with_subscriptions(snapshot_store(store, resources))
 

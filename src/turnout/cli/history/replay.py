@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from turnout.base.plural import plural
-from turnout.base.terminal import json_text, printable_lines
+from turnout.base.terminal import json_text, plural, printable_lines
 from turnout.base.untrusted import JsonObject
 from turnout.cli.exits import FAILED, INTERRUPTED, stop_on_signals
 from turnout.cli.exits import FAILED as EXIT_FAILED

@@ -68,11 +68,11 @@ def run_tests(
     if matching is not None and not any(report.results for report in reports):
         raise ConfigError([Mistake("-k", f"no test has {matching!r} in its name")])
     if junit is not None:
-        from turnout.history.suite.report import junit_xml
+        from turnout.history.suite.cases import junit_xml
 
         junit.write_text(junit_xml(reports), encoding="utf-8")
     if as_json:
-        from turnout.history.suite.report import report_json
+        from turnout.history.suite.cases import report_json
 
         typer.echo(json.dumps({"routes": [report_json(report) for report in reports]}, indent=1))
     else:
@@ -110,7 +110,7 @@ def _tested(route: Route, suites: list[Suite], matching: str | None) -> Report:
 
 
 def _lines(report: Report, *, whole: bool) -> Iterator[str]:
-    from turnout.history.suite.report import coverage_lines, difference_lines
+    from turnout.history.suite.cases import coverage_lines, difference_lines
 
     for result in report.failed:
         yield f"FAILED {result.case.file}:{result.case.line} {result.case.name}"

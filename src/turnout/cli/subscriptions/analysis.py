@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from turnout.base.plural import first_names, plural
-from turnout.base.terminal import json_text, printable_lines
+from turnout.base.terminal import first_names, json_text, plural, printable_lines
 from turnout.cli.options import AsJson, Master, StoreTimeout, StoreUrl, needs_spark, opened_store
 from turnout.cli.run import log_beside, working
 from turnout.errors import ConfigError, Mistake

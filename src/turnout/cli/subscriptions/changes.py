@@ -12,8 +12,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from turnout.base.plural import plural
-from turnout.base.terminal import json_text, printable_lines
+from turnout.base.terminal import json_text, plural, printable_lines
 from turnout.base.untrusted import JsonObject
 from turnout.cli.options import AsJson, StoreTimeout, StoreUrl, opened_store
 from turnout.errors import SubscriptionInvalidError, TurnoutError
@@ -242,7 +241,7 @@ def _replace(
         before = opened.snapshot() if route is not None else None
         plan = import_set(opened, new, owned, dry_run=dry_run)
     if route is not None and before is not None:
-        from turnout.history.diff.import_effect import import_report
+        from turnout.history.diff.diff import import_report
         from turnout.history.diff.report import report_json, report_lines
 
         report = import_report(route, last, before, plan.after(before))

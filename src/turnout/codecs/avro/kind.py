@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from turnout.codecs.codec import Codec
-from turnout.codecs.kind import CodecKind
-from turnout.codecs.notation import SchemaNotation
+from turnout.codecs.kind import CodecKind, SchemaNotation
 from turnout.codecs.schema_registry import (
     CONVERSION,
     CONVERTER,

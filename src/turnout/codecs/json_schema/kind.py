@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from turnout.codecs.codec import Codec
-from turnout.codecs.kind import CodecKind, choice, flag
-from turnout.codecs.notation import SchemaNotation
+from turnout.codecs.kind import CodecKind, SchemaNotation, choice, flag
 from turnout.codecs.schema_registry import (
     CONVERTER,
     LATEST,
@@ -81,7 +80,7 @@ class _JsonNotation(SchemaNotation):
     """
 
     def encode(self, plain: Value) -> bytes | None:
-        """See `turnout.codecs.notation.Notation.encode`."""
+        """See `turnout.codecs.kind.Notation.encode`."""
         from turnout.codecs.json_schema.codec import JsonSchemaFile
 
         if plain is not None and isinstance(self.codec, JsonSchemaFile):

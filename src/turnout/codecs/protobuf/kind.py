@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from turnout.codecs.codec import Codec
-from turnout.codecs.kind import CodecKind, Setting, flag
-from turnout.codecs.notation import SchemaNotation
+from turnout.codecs.kind import CodecKind, SchemaNotation, Setting, flag
 from turnout.codecs.schema_registry import (
     CONVERSION,
     LATEST,

@@ -6,17 +6,19 @@ A route without a registry needs the declarations of options alone: the other na
 from typing import TYPE_CHECKING
 
 from turnout.base.deferred import names_at_first_use
-from turnout.codecs.schema_registry.connect import CONVERTER, only, settings_of
 from turnout.codecs.schema_registry.options import (
     CONVERSION,
+    CONVERTER,
     LATEST,
     REGISTRY,
     STRATEGIES,
     SUBJECTS,
     RegistryOptions,
     Writing,
+    only,
     schema_file,
     schema_text_of,
+    settings_of,
 )
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from fastapi.responses import HTMLResponse
 from markupsafe import Markup
 from pydantic import StrictBool
 
-from turnout.base.plural import plural
+from turnout.base.terminal import plural
 from turnout.console.charts import HOUR
 from turnout.console.figures import bars, counted
 from turnout.console.formatting import moment, pretty

@@ -13,7 +13,7 @@ from fastapi.responses import HTMLResponse
 from markupsafe import Markup
 
 from turnout.base.background import statuses
-from turnout.base.plural import plural
+from turnout.base.terminal import plural
 from turnout.console.charts import HOUR, traffic_of
 from turnout.console.figures import sparkline
 from turnout.console.formatting import rate, span

@@ -6,12 +6,8 @@ finds what of it a pattern can match, `minimal_filters` makes few filters of man
 
 from __future__ import annotations
 
-from turnout.engine.subject_bounds.chain import through_chain
-from turnout.engine.subject_bounds.mapping import through_mappings
-from turnout.engine.subject_bounds.minimal_filters import minimal_filters
-from turnout.engine.subject_bounds.narrow import narrowed
-from turnout.engine.subject_bounds.normal_form import SubjectForm
-from turnout.engine.subject_bounds.topic_patterns import TopicRequirement, asked_of
+from turnout.engine.subject_bounds.chain import TopicRequirement, asked_of, through_chain, through_mappings
+from turnout.engine.subject_bounds.subject_form import SubjectForm, minimal_filters, narrowed
 
 __all__ = [
     "SubjectForm",

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from turnout.base.deferred import pc
 from turnout.base.untrusted import JsonObject
-from turnout.engine.lineage import REVISION, ROUTE
+from turnout.engine.message_ids import REVISION, ROUTE
 from turnout.engine.outcome import Outcome
 from turnout.engine.trace import Trace
 from turnout.history.suite.outcomes import ABSENT, Difference, compared, read_back

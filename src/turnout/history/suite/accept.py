@@ -22,7 +22,7 @@ from turnout.history.suite.cases import CaseResult, run_cases
 from turnout.history.suite.outcomes import ABSENT, CaseOutcome, Difference
 from turnout.history.suite.suite import Case, Suite
 from turnout.routes import Route
-from turnout.routes.line_numbers import Path, dotted
+from turnout.routes.yaml_text import Path, dotted
 
 
 @dataclass(frozen=True, slots=True)

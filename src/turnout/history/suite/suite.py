@@ -16,9 +16,8 @@ from turnout.errors import ConditionError, ConfigError, Mistake, RouteError, Sub
 from turnout.routes import Route
 from turnout.routes.endpoints import Part
 from turnout.routes.json_schema import DIALECT, model_schema
-from turnout.routes.line_numbers import Path, dotted, line_of
 from turnout.routes.mistakes import from_validation
-from turnout.routes.yaml_text import YamlText
+from turnout.routes.yaml_text import Path, YamlText, dotted, line_of
 from turnout.subscriptions import Subscription
 from turnout.subscriptions.validation import check
 

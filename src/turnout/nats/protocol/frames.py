@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from turnout.base.plural import plural
+from turnout.base.terminal import plural
 from turnout.base.untrusted import LARGEST_SEQUENCE, JsonMapping, JsonObject, decimal
 from turnout.errors import StreamError
 from turnout.nats.protocol.errors import BrokenFrameError

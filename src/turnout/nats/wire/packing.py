@@ -142,7 +142,7 @@ def header_lines(headers: ArrowArray, without: Callable[[str], bool] | None = No
     """The header lines of each list of ``{key, value}``.
 
     Args:
-        headers: as `turnout.records.header_column.ARROW` has them.
+        headers: as `turnout.records.headers.ARROW` has them.
         without: whether to leave out all headers of a name; called once for each.
 
     Raises:

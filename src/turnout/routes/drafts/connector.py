@@ -10,11 +10,19 @@ from turnout.codecs import Format, converters_of
 from turnout.codecs.schema_registry import RegistryOptions
 from turnout.errors import ConfigError, Mistake
 from turnout.routes.connector import DEBEZIUM_SERVER, MIRROR, Connector
-from turnout.routes.drafts.addresses import SINK, named_after
-from turnout.routes.drafts.route_draft import Adoption, Change, Draft, Loss, Omission, route_name
-from turnout.routes.drafts.stages import stage_of
-from turnout.routes.line_numbers import Document
+from turnout.routes.drafts.route_draft import (
+    SINK,
+    Adoption,
+    Change,
+    Draft,
+    Loss,
+    Omission,
+    named_after,
+    route_name,
+    stage_of,
+)
 from turnout.routes.variables import escaped, placeholders_in
+from turnout.routes.yaml_text import Document
 from turnout.secrets import is_secret, masked_url
 from turnout.transforms.config import OPTIONS as POLICY
 from turnout.transforms.config import read_properties

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from turnout.errors import ConfigError, Mistake
-from turnout.routes.drafts.addresses import named_after
-from turnout.routes.drafts.route_draft import Adoption, Draft, Omission, route_name
-from turnout.routes.line_numbers import Document
+from turnout.routes.drafts.route_draft import Adoption, Draft, Omission, named_after, route_name
+from turnout.routes.yaml_text import Document
 from turnout.subjects import load_document, mappings_from_claim, mappings_in
 from turnout.subjects.mapping_readers import (
     GLOBAL,

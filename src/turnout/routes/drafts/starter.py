@@ -3,17 +3,181 @@
 from __future__ import annotations
 
 import json
+import re
 import textwrap
 from base64 import b64encode
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import yaml
 
-from turnout.routes.drafts.addresses import from_environment
-from turnout.routes.drafts.samples import SampledMessage, SampledStream
-from turnout.routes.line_numbers import Document
+from turnout.routes.drafts.route_draft import from_environment
+from turnout.routes.yaml_text import Document
 from turnout.subjects import MappingTable, collide, has_wildcard, with_placeholders
+
+Shape: TypeAlias = "str | dict[str, Shape] | list[Shape]"
+"""The name of a type, empty where only null was seen; the fields of a struct; the one shape of an array's elements."""
+
+_UNKNOWN = ""
+_ANY = "VARIANT"
+_PLAIN_NAME = re.compile(r"[A-Za-z_]\w*")
+_LONG_BOUND = 1 << 63
+
+
+def columns_of(objects: Iterable[Mapping[str, object]]) -> str:
+    """Return columns that fit all of these objects; ``VARIANT`` for fields of several types or without values.
+
+    >>> columns_of([{"n": 1, "town": "Oulu"}, {"n": 1.5, "tags": ["a"], "at": {"x": None}}])
+    'n DOUBLE, town STRING, tags ARRAY<STRING>, at STRUCT<x: VARIANT>'
+    """
+    whole = _common(objects)
+    return ", ".join(f"{_name(name)} {_ddl(shape)}" for name, shape in whole.items()) if isinstance(whole, dict) else ""
+
+
+def _shape_of(value: object) -> Shape:
+    match value:
+        case bool():
+            return "BOOLEAN"
+        case int():
+            return "BIGINT" if -_LONG_BOUND <= value < _LONG_BOUND else _ANY
+        case float():
+            return "DOUBLE"
+        case str():
+            return "STRING"
+        case list():
+            return [_common(value)]
+        case dict():
+            return {str(name): _shape_of(inner) for name, inner in value.items()}
+    return _UNKNOWN
+
+
+def _common(values: Iterable[object]) -> Shape:
+    """Return the shape that all of them fit into."""
+    shape: Shape = _UNKNOWN
+    for value in values:
+        shape = _merged(shape, _shape_of(value))
+    return shape
+
+
+def _merged(one: Shape, other: Shape) -> Shape:
+    if one == other or other == _UNKNOWN:
+        return one
+    if one == _UNKNOWN:
+        return other
+    if isinstance(one, dict) and isinstance(other, dict):
+        names = dict.fromkeys((*one, *other))
+        return {name: _merged(one.get(name, _UNKNOWN), other.get(name, _UNKNOWN)) for name in names}
+    if isinstance(one, list) and isinstance(other, list):
+        return [_merged(one[0], other[0])]
+    numbers = ("BIGINT", "DOUBLE")
+    return "DOUBLE" if one in numbers and other in numbers else _ANY
+
+
+def _ddl(shape: Shape) -> str:
+    if isinstance(shape, list):
+        return f"ARRAY<{_ddl(shape[0])}>"
+    if isinstance(shape, dict):
+        fields = ", ".join(f"{_name(name)}: {_ddl(inner)}" for name, inner in shape.items())
+        return f"STRUCT<{fields}>" if fields else _ANY
+    return shape or _ANY
+
+
+def _name(name: str) -> str:
+    return name if _PLAIN_NAME.fullmatch(name) else "`" + name.replace("`", "``") + "`"
+
+
+@dataclass(frozen=True, slots=True)
+class SampledMessage:
+    """Message sampled from a stream."""
+
+    topic: str
+    value: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class SampledStream:
+    """Stream with a sample of its messages.
+
+    Attributes:
+        subjects: subjects of the stream.
+        messages: its latest with values; tombstones have no format.
+    """
+
+    subjects: tuple[str, ...] = ()
+    messages: tuple[SampledMessage, ...] = ()
+
+    def columns(self) -> str:
+        """Return the DDL of the values; empty for change events, and if those that are JSON are not all objects."""
+        if self.format() != "json" or self.has_change_events():
+            return ""
+        objects = self._objects()
+        return columns_of(objects) if len(objects) == len(self._readable()) else ""
+
+    def is_json(self) -> bool:
+        """True if the sampled values are JSON, but for a few of them that are malformed."""
+        return _are_few(self.malformed(), len(self.messages))
+
+    def malformed(self) -> int:
+        """Return the number of sampled values that are not JSON."""
+        return len(self.messages) - len(self._readable())
+
+    def format(self) -> str:
+        """Return the format of the sampled values: ``json``, Connect's ``connect-json``, or ``raw``."""
+        if not self.is_json():
+            return "raw"
+        return "connect-json" if self._are(_has_schema) else "json"
+
+    def has_change_events(self) -> bool:
+        """True if the values are change events of Debezium, but for a few."""
+        return self.is_json() and self._are(_is_change_event)
+
+    def _are(self, is_one: Callable[[Document], bool]) -> bool:
+        """Return True if most values that can be read are such objects, and there is one."""
+        found, count = sum(map(is_one, self._objects())), len(self._readable())
+        return found > 0 and _are_few(count - found, count)
+
+    def example(self) -> SampledMessage | None:
+        """Return the shortest readable message, for generated tests; None without one."""
+        candidates = self._readable() if self.is_json() else self.messages
+        return min(candidates, key=lambda message: len(message.value), default=None)
+
+    def _readable(self) -> Sequence[SampledMessage]:
+        return [message for message in self.messages if _json(message.value) is not _NO_JSON]
+
+    def _objects(self) -> Sequence[Document]:
+        values = [_json(message.value) for message in self.messages]
+        return [value for value in values if isinstance(value, dict)]
+
+
+_NO_JSON = object()
+_MOST_MALFORMED = 0.1
+"""Share of malformed values up to which a stream's values are JSON, and the others are dead letters."""
+
+
+def _are_few(others: int, count: int) -> bool:
+    """Return True if so many of *count* values are exceptions: a tenth, or one of three or more."""
+    return others <= count * _MOST_MALFORMED or (others == 1 and count > 2)
+
+
+_CHANGE_EVENT = frozenset(("before", "after", "source", "op"))
+
+
+def _has_schema(value: Document) -> bool:
+    return value.keys() == {"schema", "payload"}
+
+
+def _is_change_event(value: Document) -> bool:
+    event = value["payload"] if _has_schema(value) else value
+    return isinstance(event, dict) and event.keys() >= _CHANGE_EVENT
+
+
+def _json(value: bytes) -> object:
+    try:
+        return json.loads(value)
+    except (ValueError, RecursionError):
+        return _NO_JSON
+
 
 _PREFIX = "routed"
 

@@ -17,8 +17,7 @@ from turnout.kafka.options import KafkaOptions
 from turnout.kafka.reader import LastRecord, PartitionRange, lost_records, other_record, recreated
 from turnout.routes.endpoints import KafkaSource
 from turnout.routes.values import listed
-from turnout.runtime.offsets import OPEN, REVISION, SPLITS, TOPIC_IDS
-from turnout.runtime.splits import even_spans
+from turnout.runtime.offsets import OPEN, REVISION, SPLITS, TOPIC_IDS, even_spans
 from turnout.transforms.java.regex import JavaRegex
 
 _FROM, _IDENTIFIED, _LAST = ":from", ":identified", ":last"

@@ -65,7 +65,7 @@ class LakeSplit:
 
 
 class LakeSplitReader:
-    """Reads one split, once; see `turnout.runtime.splits.RecordReader`."""
+    """Reads one split, once; see `turnout.runtime.offsets.RecordReader`."""
 
     not_read = 0
 

@@ -21,7 +21,7 @@ from turnout.base.untrusted import is_text
 from turnout.base.yaml_values import load
 from turnout.errors import Mistake, RouteError
 from turnout.routes import Route
-from turnout.routes.caller_limits import CallerLimits
+from turnout.routes.limits import CallerLimits
 from turnout.runtime.checkpoint import checkpoint_of, local_folder
 from turnout.runtime.endpoints.adapter import Change
 from turnout.server.config import RestartsPart

@@ -26,9 +26,8 @@ from turnout.routes.rows import RECORD_ROWS, RowPlan, plan_rows
 from turnout.runtime.driver import AskedRevisions
 from turnout.runtime.lake.source import LakeSplit, LakeVersions
 from turnout.runtime.lake.table import BatchMark, LakeTable, columns_of, create_table, existing_table, open_table
-from turnout.runtime.offsets import REVISION
+from turnout.runtime.offsets import REVISION, SPLIT_COLUMNS, decoded, encoded, task_rows
 from turnout.runtime.publishing import TALLY
-from turnout.runtime.splits import SPLIT_COLUMNS, decoded, encoded, task_rows
 from turnout.spark.endpoints import BatchId, ReadOptions, SparkEndpoint
 
 if TYPE_CHECKING:

@@ -32,8 +32,8 @@ from turnout.routes import Route
 from turnout.routes.endpoints import Endpoint, Source
 from turnout.routes.values import listed
 from turnout.runtime.java import run_error
+from turnout.runtime.offsets import records_of
 from turnout.runtime.preflight import preflight
-from turnout.runtime.splits import records_of
 from turnout.runtime.task_index import IndexLocation
 from turnout.secrets import masked_url
 from turnout.spark.endpoints import endpoint_of, reads_splits

@@ -26,10 +26,9 @@ from turnout.history.tap import check_names
 from turnout.records.header_column import ARROW
 from turnout.routes import Route
 from turnout.runtime.java import run_error
-from turnout.runtime.offsets import Progress
+from turnout.runtime.offsets import Progress, encoded, even_spans
 from turnout.runtime.preflight import with_stored_topics
 from turnout.runtime.publishing import TALLY, TALLY_SCHEMA, TaskTally, log_failures, sum_of
-from turnout.runtime.splits import encoded, even_spans
 from turnout.spark.endpoints import activate, endpoint_of, publishes
 from turnout.spark.formats.nats.source import register
 from turnout.spark.map_in_arrow import map_in_arrow

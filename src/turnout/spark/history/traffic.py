@@ -23,7 +23,7 @@ from turnout.errors import ConfigError, Mistake
 from turnout.history.traffic import TrafficWatch, traffic_from
 from turnout.routes import Route
 from turnout.runtime.java import run_error
-from turnout.runtime.splits import records_of
+from turnout.runtime.offsets import records_of
 from turnout.runtime.task_index import IndexLocation
 from turnout.spark.history.diff import RecordSpan, check_source, recorded
 from turnout.spark.map_in_arrow import map_in_arrow

@@ -22,11 +22,10 @@ from turnout.routes import Route
 from turnout.runtime.checkpoint import checkpoint_of, claimed, keep_private, local_folder, mend
 from turnout.runtime.fence import Fence, FenceServer, guard_process
 from turnout.runtime.java import run_error
-from turnout.runtime.offsets import Progress, RunResult, StartupStep
+from turnout.runtime.offsets import Progress, RunResult, StartupStep, encoded
 from turnout.runtime.open_splits import SLOTS, SlotUse
 from turnout.runtime.preflight import make_delay_stream, make_webhook_streams, preflight
 from turnout.runtime.publishing import log_failures
-from turnout.runtime.splits import encoded
 from turnout.spark.endpoints import (
     BatchId,
     ReadOptions,

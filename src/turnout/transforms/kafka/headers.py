@@ -8,7 +8,7 @@ from itertools import compress
 from typing import ClassVar, Self
 
 from turnout.base.deferred import np
-from turnout.base.plural import plural
+from turnout.base.terminal import plural
 from turnout.errors import RecordError
 from turnout.records import Batch, Block, Field, Positions, Schema, Shape
 from turnout.records.types import Column

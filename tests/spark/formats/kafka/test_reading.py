@@ -10,7 +10,7 @@ from tests.spark.formats.listing_stage import ListingStage
 from turnout.kafka.options import KafkaOptions
 from turnout.kafka.reader import PartitionRange
 from turnout.runtime.kafka.source import KafkaSourceOptions
-from turnout.runtime.splits import encoded, splits_of
+from turnout.runtime.offsets import encoded, splits_of
 from turnout.spark.formats.kafka.source import KafkaSplit, rows_of
 
 OPTIONS = KafkaSourceOptions(KafkaOptions.of("127.0.0.1:9"), topics=("T",))

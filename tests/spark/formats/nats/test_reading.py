@@ -27,9 +27,8 @@ from turnout.nats.wire.records import SCHEMA
 from turnout.routes import Route
 from turnout.runtime.driver import IndexServer
 from turnout.runtime.nats.source import SourceOptions
-from turnout.runtime.offsets import REVISION
+from turnout.runtime.offsets import REVISION, readers_of
 from turnout.runtime.revisions import Revisions
-from turnout.runtime.splits import readers_of
 from turnout.spark.formats.nats.reading import ArrowColumns, Split
 from turnout.spark.formats.nats.stream import NatsStreamReader
 from turnout.subscriptions import Subscription, open_store

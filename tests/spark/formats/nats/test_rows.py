@@ -15,8 +15,7 @@ from turnout.embedded import NatsServer
 from turnout.errors import ConfigError
 from turnout.nats.wire import Connection, Publisher
 from turnout.runtime.nats.source import SourceOptions
-from turnout.runtime.offsets import REVISION
-from turnout.runtime.splits import readers_of
+from turnout.runtime.offsets import REVISION, readers_of
 from turnout.spark.formats.nats import stream as stream_module
 from turnout.spark.formats.nats.reading import Split
 from turnout.spark.formats.nats.source import NatsDataSource, NatsReader

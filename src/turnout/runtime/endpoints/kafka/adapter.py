@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Final, cast
 
 from turnout.base.clocks import MILLISECONDS_PER_DAY
-from turnout.base.plural import first_names, plural
+from turnout.base.terminal import first_names, plural
 from turnout.base.untrusted import decimal, is_whole
 from turnout.errors import ConfigError, Mistake, StreamError
 from turnout.kafka.admin import KafkaAdmin, TopicInfo

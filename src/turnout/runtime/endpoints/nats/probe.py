@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
 
-from turnout.base.plural import first_names, plural
+from turnout.base.terminal import first_names, plural
 from turnout.base.untrusted import JsonMapping, JsonObject
 from turnout.errors import ConnectionLostError, StreamError
 from turnout.nats.protocol.pull_requests import ephemeral_config, next_request, pull_body

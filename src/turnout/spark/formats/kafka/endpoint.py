@@ -17,8 +17,8 @@ from turnout.routes.endpoints import KafkaSink, KafkaSource
 from turnout.runtime.endpoints.kafka.history import no_single_offset, offsets_by_topic
 from turnout.runtime.kafka.publisher import KafkaLimits, KafkaSinkOptions
 from turnout.runtime.kafka.source import KafkaPosition, KafkaSourceOptions, position_of
+from turnout.runtime.offsets import encoded
 from turnout.runtime.publishing import TALLY
-from turnout.runtime.splits import encoded
 from turnout.spark.endpoints import ReadOptions, SparkEndpoint
 from turnout.spark.formats.kafka.source import FORMAT, OPTIONS, KafkaDataSource
 

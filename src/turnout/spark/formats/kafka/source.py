@@ -43,9 +43,8 @@ from turnout.runtime.kafka.source import (
     records_to_compare,
     resolved,
 )
-from turnout.runtime.offsets import WARNING, Backlog
+from turnout.runtime.offsets import SPLIT_COLUMNS, WARNING, Backlog, decoded, task_rows
 from turnout.runtime.open_splits import Plan
-from turnout.runtime.splits import SPLIT_COLUMNS, decoded, task_rows
 from turnout.spark.map_in_arrow import map_in_arrow
 
 _log = logging.getLogger(__name__)

@@ -33,7 +33,7 @@ from turnout.records.listed import STREAM_ID
 from turnout.runtime.nats.open_reader import opened
 from turnout.runtime.nats.source import SourceOptions
 from turnout.runtime.nats.stream import LossWatch, until_replaced
-from turnout.runtime.splits import even_spans, task_rows
+from turnout.runtime.offsets import even_spans, task_rows
 
 if TYPE_CHECKING:
     from turnout.runtime.open_task import OpensRecords

@@ -43,7 +43,7 @@ from turnout.records.published import Published
 from turnout.runtime.nats.sink import IdSample, SinkOptions, TaskIds
 from turnout.runtime.nats.source import SourceOptions
 from turnout.runtime.nats.stream import HoleCounter
-from turnout.runtime.splits import SPLIT_COLUMNS
+from turnout.runtime.offsets import SPLIT_COLUMNS
 from turnout.spark.formats.nats.reading import Rows, Split, by_sequence, planned, split
 from turnout.spark.formats.nats.stream import NatsStreamReader
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from turnout.errors import RouteError
 from turnout.routes import Route
+from turnout.routes.limits import CallerLimits
 
 ROUTE = """name: a
 source: {format: nats, servers: "nats://127.0.0.1:4222", stream: S}
@@ -26,3 +29,10 @@ def test_no_share(text) -> None:
     with pytest.raises(RouteError, match=r"health\.discarded.*expected a share as 5% or 0\.05, or off") as wrong:
         Route.parse(ROUTE % text, {})
     assert [mistake.line for mistake in wrong.value.mistakes] == [4]
+
+
+def test_callers_name_no_files_elsewhere(tmp_path: Path) -> None:
+    """A file outside of the folder of routes is refused, with the place of its name in the document."""
+    limits = CallerLimits(writer=True, folder=tmp_path)
+    document = {"value": {"format": "avro", "registry": {"url": "https://a", "tls": {"ca": "/etc/passwd"}}}}
+    assert [path for path, _ in limits.mistakes(document, tmp_path)] == [("value", "registry", "tls", "ca")]

@@ -12,7 +12,7 @@ from turnout.conditions import parse
 from turnout.engine import Counts
 from turnout.engine.dead_letters import DESTINATION, ORIGIN, SUBSCRIPTION
 from turnout.engine.messages import VALUE_LEFT_OUT
-from turnout.engine.reserved import is_reserved, without_reserved
+from turnout.engine.unfit_headers import is_reserved, without_reserved
 from turnout.records.header_column import ARROW
 from turnout.records.listed import TOPIC_ID
 from turnout.subscriptions import Subscription
