@@ -158,6 +158,11 @@ JOB = (
             "org.apache.hadoop:hadoop-aws",
         ),
         (
+            "java.lang.NoClassDefFoundError: software/amazon/awssdk/core/SdkClient",
+            "software/amazon/awssdk/core/SdkClient",
+            "in none of Spark's jars",
+        ),
+        (
             'org.apache.hadoop.fs.UnsupportedFileSystemException: No FileSystem for scheme "s3"',
             'No FileSystem for scheme "s3"',
             "begin with s3a://",

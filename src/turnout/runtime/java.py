@@ -219,6 +219,10 @@ _REMEDIES: Final = (
         ),
     ),
     (
+        re.compile(r"NoClassDefFoundError|ClassNotFoundException"),
+        "this class is in none of Spark's jars: add its library to spark.jars, or to spark.jars.packages",
+    ),
+    (
         re.compile(r"NoAuthWithAWSException|No AWS Credentials provided|NoAwsCredentials"),
         (
             "no credentials for S3 were found: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or "

@@ -48,6 +48,9 @@ _log = logging.getLogger(__name__)
 _QUERY_ID = "sql.streaming.queryId"
 """Property of Spark's threads with the id of their query."""
 
+_PLANNED = "Writing offsets to log"
+"""Spark's word for a query that writes down the plan of a micro-batch."""
+
 _POLL_SECONDS = 0.1
 _IDLE_SECONDS = 1.0
 """The longest pause between two checks of an idle query: a check costs half a
@@ -312,7 +315,11 @@ class _Run:
         while query.isActive and idle < 2 and self.executors.granted:
             time.sleep(_POLL_SECONDS)
             self._take_reports(query)
-            working = query.status["isTriggerActive"] and query.status["isDataAvailable"]
+            status = query.status
+            # Of a micro-batch that is planned already Spark says so only when its offsets are written, which takes an
+            # object store long: it has to be finished, or the next run repeats it.
+            planned = status["isDataAvailable"] or status["message"] == _PLANNED
+            working = status["isTriggerActive"] and planned
             # Behind an open split the source has Spark commit the place that it has reached.
             follows = self.parts.open_counts.is_last and time.monotonic() < deadline
             idle = 0 if working or follows else idle + 1
