@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import pickle
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 from tests.integration.kafka_broker import started_broker
+from tests.integration.routes import turnout, write_route
 from tests.kafka.test_options import token
 
 from turnout.embedded.nats_server import free_port
@@ -46,12 +49,20 @@ def pems(tmp_path_factory: pytest.TempPathFactory) -> Path:
         subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True)
 
     new = ("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
-    openssl(*new, "-x509", "-keyout", "ca.key", "-out", "ca.pem", "-days", "1", "-subj", "/CN=test authority")
-    for name, extension in (("broker", "subjectAltName=DNS:localhost"), ("client", "extendedKeyUsage=clientAuth")):
+    for authority in ("ca", "other"):
+        files = ("-keyout", f"{authority}.key", "-out", f"{authority}.pem")
+        openssl(*new, "-x509", *files, "-days", "1", "-subj", f"/CN={authority} of tests")
+    of_clients = "extendedKeyUsage=clientAuth"
+    for name, authority, extension in (
+        ("broker", "ca", "subjectAltName=DNS:localhost"),
+        ("client", "ca", of_clients),
+        ("stranger", "other", of_clients),
+    ):
         openssl(*new, "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", f"/CN={name}")
         (folder / f"{name}.ext").write_text(extension, encoding="utf-8")
         openssl(
-            "x509", "-req", "-in", f"{name}.csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial",
+            "x509", "-req", "-in", f"{name}.csr",
+            "-CA", f"{authority}.pem", "-CAkey", f"{authority}.key", "-CAcreateserial",
             "-days", "1", "-out", f"{name}.crt", "-extfile", f"{name}.ext",
         )  # fmt: skip
         parts = [(folder / f"{name}.{end}").read_text(encoding="utf-8") for end in ("key", "crt")]
@@ -147,20 +158,112 @@ def test_a_wrong_password(ports: tuple[int, int], mechanism: str, user: str) -> 
     assert "hidden" not in str(refused.value)
 
 
-def test_both_certificates(ports: tuple[int, int], pems: Path) -> None:
-    """The broker is checked against the authority, and checks the client; without a certificate there is no way in."""
-    security = {
+def mutual(pems: Path, name: str = "client") -> dict[str, str]:
+    return {
         "security.protocol": "SSL",
-        "ssl.truststore.type": "PEM",
-        "ssl.truststore.location": f"{pems}/ca.pem",
-        "ssl.keystore.type": "PEM",
-        "ssl.keystore.location": f"{pems}/client.pem",
+        "ssl.ca.location": f"{pems}/ca.pem",
+        "ssl.certificate.location": f"{pems}/{name}.crt",
+        "ssl.key.location": f"{pems}/{name}.key",
     }
 
+
+def keystore(pems: Path) -> dict[str, str]:
+    """A PEM file with both, by the names of Java's clients."""
+    names = {"truststore": "ca", "keystore": "client"}
+    return {
+        "security.protocol": "SSL",
+        **{f"ssl.{store}.type": "PEM" for store in names},
+        **{f"ssl.{store}.location": f"{pems}/{name}.pem" for store, name in names.items()},
+    }
+
+
+def pkcs12(pems: Path) -> dict[str, str]:
+    pair = ("-in", f"{pems}/client.crt", "-inkey", f"{pems}/client.key", "-passout", "pass:hidden-store")
+    subprocess.run(["openssl", "pkcs12", "-export", *pair, "-out", f"{pems}/client.p12"], check=True)
+    own = {"ssl.keystore.location": f"{pems}/client.p12", "ssl.keystore.password": "hidden-store"}
+    return {"security.protocol": "SSL", "ssl.ca.location": f"{pems}/ca.pem", "ssl.keystore.type": "PKCS12", **own}
+
+
+def encrypted(pems: Path) -> dict[str, str]:
+    command = ["openssl", "pkcs8", "-topk8", "-in", f"{pems}/client.key", "-passout", "pass:hidden-key"]
+    subprocess.run([*command, "-out", f"{pems}/locked.key"], check=True)
+    return {**mutual(pems), "ssl.key.location": f"{pems}/locked.key", "ssl.key.password": "hidden-key"}
+
+
+@pytest.mark.parametrize("given", [mutual, keystore, pkcs12, encrypted])
+def test_both_certificates(ports: tuple[int, int], pems: Path, given: Callable[[Path], dict[str, str]]) -> None:
+    """The broker is checked against the authority, and checks the client; without a certificate there is no way in."""
+    security = given(pems)
+
     use(KafkaOptions.of(f"localhost:{ports[1]}", security))
-    bare = {name: value for name, value in security.items() if "keystore" not in name}
+    bare = {name: value for name, value in security.items() if not name.startswith(("ssl.key", "ssl.cert"))}
     with (
         KafkaAdmin(KafkaOptions.of(f"localhost:{ports[1]}", bare, timeout=3.0)) as admin,
         pytest.raises(TurnoutError, match=f"localhost:{ports[1]}"),
     ):
         admin.topics()
+
+
+def test_renewed_certificates(
+    ports: tuple[int, int],
+    pems: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Clients that stay, and new ones of the same options, show them; a pair that does not fit is not used."""
+    monkeypatch.setattr("turnout.base.files._LOOK_SECONDS", 0.0)
+
+    def install(name: str, *ends: str) -> None:
+        for end in ends:
+            (tmp_path / f"own.{end}").write_bytes((pems / f"{name}.{end}").read_bytes())
+
+    (tmp_path / "ca.pem").write_bytes((pems / "ca.pem").read_bytes())
+    install("stranger", "crt", "key")
+    security = mutual(tmp_path, "own")
+    # As tasks have them.
+    options = pickle.loads(pickle.dumps(KafkaOptions.of(f"localhost:{ports[1]}", security, timeout=5.0, patience=3.0)))
+    with KafkaAdmin(options) as admin:
+        with pytest.raises(TurnoutError):
+            admin.topics()
+        install("client", "crt")
+        with pytest.raises(TurnoutError):
+            admin.topics()
+        assert "the renewed certificates cannot be used" in caplog.text
+        install("client", "key")
+        admin.topics()
+    use(options)
+    with KafkaProducer(options) as producer:
+        install("stranger", "crt", "key")
+        producer.flush()
+        producer.publish(KafkaMessages(["secured"], [b"x"], [None]), lambda index, reason: None)
+        with pytest.raises(TurnoutError):
+            producer.flush()
+
+
+def test_a_route_shows_its_certificate(ports: tuple[int, int], pems: Path, tmp_path: Path) -> None:
+    """Both ends of a route, its check and its run: what is read from a topic is in the other one."""
+    security = mutual(pems)
+    options = KafkaOptions.of(f"localhost:{ports[1]}", security)
+    with KafkaAdmin(options) as admin, KafkaProducer(options) as producer:
+        for topic in ("mutual.in", "mutual.out"):
+            admin.create_topic(topic, 1, {})
+        producer.publish(KafkaMessages(["mutual.in"], [b"x"], [None]), lambda index, reason: pytest.fail(str(reason)))
+        producer.flush()
+    end = {"format": "kafka", "servers": f"localhost:{ports[1]}", "security": security}
+    route = {
+        "name": "mutual",
+        "source": {**end, "topics": "mutual.in"},
+        "mappings": {"mutual.in": "mutual.out"},
+        "sink": end,
+    }
+    path = write_route(tmp_path, json.dumps(route))
+
+    checked = turnout("check", str(path), "--connect")
+    ran = turnout("run", str(path), "--once", "--json", "--master", "local[1]")
+
+    assert (checked.returncode, ran.returncode) == (0, 0), checked.stdout + ran.stderr
+    with KafkaAdmin(options) as admin:
+        (ends,) = admin.ends([("mutual.out", 0)]).values()
+    assert ends.next == 1
+    assert "BEGIN" not in checked.stdout + ran.stdout + ran.stderr

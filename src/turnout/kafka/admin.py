@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 
 from turnout.base.clocks import EPOCH, milliseconds_now
+from turnout.base.files import FileChanges
 from turnout.errors import ConnectionLostError, StreamError
 from turnout.kafka.clients import NOT_FOUND, ErrorWatch, admin_of, code_of, consumer_of, kafka_errors, raise_error
 from turnout.kafka.options import KafkaOptions
@@ -151,7 +152,15 @@ class KafkaAdmin:
     def __init__(self, options: KafkaOptions) -> None:
         self._options = options
         self._watch = ErrorWatch()
-        self._client: AdminClient = admin_of(options, self._watch)
+        self._changes = FileChanges(options.files.values())
+        self._connected: AdminClient = admin_of(options, self._watch)
+
+    @property
+    def _client(self) -> AdminClient:
+        """The client, made anew after a change of the certificates' files."""
+        if self._changes.found():
+            self._connected = admin_of(self._options, self._watch)
+        return self._connected
 
     def __enter__(self) -> Self:
         return self
@@ -164,7 +173,7 @@ class KafkaAdmin:
     def close(self) -> None:
         """Close the connection."""
         # The client closes its connections when it is collected.
-        del self._client
+        del self._connected
 
     def topics(self) -> list[str]:
         """Return the names of all topics that may be seen, without the brokers' own."""
@@ -360,7 +369,7 @@ class KafkaAdmin:
             try:
                 yield
             except KafkaException:
-                self._client.poll(0)
+                self._connected.poll(0)
                 raise
 
     def _answer(self, what: str, future: Future[Any], *, missing: object = ...) -> Any:
@@ -375,7 +384,7 @@ class KafkaAdmin:
             error = failure.args[0]
             if missing is not ... and code_of(error) == NOT_FOUND:
                 return missing
-            self._client.poll(0)
+            self._connected.poll(0)
             raise_error(what, error, self._options, self._watch, failure)
         self._watch.heard()
         return answer

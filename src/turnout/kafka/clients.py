@@ -43,6 +43,7 @@ _PREFETCHED_KBYTES: Final = 32 << 10
 _STATE: Final = re.compile(r" \(after \d+ms in state \w+\)")
 """Part of librdkafka's texts that says nothing to a user."""
 
+_log = logging.getLogger(__name__)
 _UNHEARD: Final = logging.Logger("librdkafka", logging.CRITICAL + 1)
 """Logger for librdkafka's standard error; the `ErrorWatch` gets the same."""
 
@@ -181,6 +182,14 @@ def _client(
         "bootstrap.servers": ",".join(options.servers),
         "error_cb": watch,
     }
+    renewed = {**settings, **options.renewed()}
+    if renewed != settings:
+        try:
+            return kind(renewed, logger=_UNHEARD)
+        except Exception as failure:  # noqa: BLE001 - what the former certificates raise is reported below
+            _log.warning(
+                "the renewed certificates cannot be used, and the former ones are: %s", _mistake(failure, options)
+            )
     try:
         return kind(settings, logger=_UNHEARD)
     except Exception as failure:

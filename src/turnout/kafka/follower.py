@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import pyarrow as pa
 
+from turnout.base.files import FileChanges
 from turnout.errors import ConnectionLostError, StreamError
 from turnout.kafka.admin import KafkaAdmin, TopicPartition
 from turnout.kafka.clients import NOT_FOUND, ErrorWatch, consumer_of, kafka_errors, polled, raise_error
@@ -63,6 +64,7 @@ class PartitionFollower(ABC):
         self._former = last
         self._tick = seconds
         self._watch = ErrorWatch()
+        self._changes = FileChanges(options.files.values())
         self._consumer = consumer_of(options, self._watch)
         self._read: dict[TopicPartition, Message] = {}
         self._count = _MOST_RECORDS
@@ -111,6 +113,8 @@ class PartitionFollower(ABC):
         with self._errors():
             self._consumer.assign([KafkaPartition(*name, at) for name, at in self.offsets.items()])
         while not self.has_ended:
+            # The next one has clients with the renewed certificates.
+            self.has_ended = self._changes.found()
             with self._errors():
                 messages = polled(self._consumer, min(self._tick, _CALL_SECONDS), self._count)
             if self._watch.last is not None and not self._is_same():

@@ -11,6 +11,7 @@ import subprocess
 import time
 from base64 import urlsafe_b64decode
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self, TypeAlias
@@ -481,6 +482,9 @@ _FILES: Final = {
 }
 """Properties that name a PEM file → those with its text, so that workers need no file."""
 
+_PATH: Final = "turnout.path."
+"""Beginning of own properties with the paths of these files, by the names of the properties with their texts."""
+
 _MOST_PEM_BYTES: Final = 1 << 20
 
 SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -516,7 +520,7 @@ class KafkaOptions:
         client: Mapping[str, object] | None = None,
         **more: float,
     ) -> Self:
-        """Options from properties as a route has them; PEM files are read on this machine.
+        """Options from properties as a route has them; PEM files are read on this machine, and again for new clients.
 
         Args:
             servers: addresses, as a list or a text with commas.
@@ -542,6 +546,21 @@ class KafkaOptions:
         if mistakes:
             raise ConfigError(mistakes, what="Kafka client")
         return cls(hosts, properties, (*secured.ignored, *others.ignored), **more)
+
+    @property
+    def files(self) -> dict[str, Path]:
+        """PEM files by the properties that have their texts."""
+        return {
+            name.removeprefix(_PATH): Path(path) for name, path in self.properties.items() if name.startswith(_PATH)
+        }
+
+    def renewed(self) -> dict[str, str]:
+        """Return the texts that PEM files have now, of those that this machine has and that can be read."""
+        texts = {}
+        for name, file in self.files.items():
+            with suppress(OSError, ValueError):
+                texts[name] = read_file(file, max_bytes=_MOST_PEM_BYTES).decode("utf-8")
+        return texts
 
     @property
     def isolation(self) -> str:
@@ -572,4 +591,5 @@ def _read(name: str, path: str) -> dict[str, str]:
     file = Path(path).expanduser()
     if file.is_dir() or path == "probe":
         return {name: path}
-    return {_FILES[name]: read_file(file, max_bytes=_MOST_PEM_BYTES).decode("utf-8")}
+    text = read_file(file, max_bytes=_MOST_PEM_BYTES).decode("utf-8")
+    return {_FILES[name]: text, f"{_PATH}{_FILES[name]}": str(file.absolute())}

@@ -11,6 +11,7 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
+from turnout.base.files import FileChanges
 from turnout.base.histogram import Histogram
 from turnout.errors import ConnectionLostError, StreamError
 from turnout.kafka.admin import KafkaAdmin, TopicRules
@@ -139,6 +140,7 @@ class KafkaProducer:
         self._options = options
         self._watch = ErrorWatch()
         self._transactional_id = transactional_id
+        self._changes = FileChanges(options.files.values())
         self._producer: Producer = producer_of(options, self._watch, transactional_id)
         self._is_open = True
         self._in_transaction = False
@@ -258,6 +260,8 @@ class KafkaProducer:
         self._sent = self._refused = 0
         self._under_way.clear()
         self._delivery = Histogram()
+        if self._transactional_id is None and self._changes.found():
+            self._producer = producer_of(self._options, self._watch)
         return published
 
     def _wait(self) -> None:
