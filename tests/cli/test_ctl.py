@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.certificates import make_certificates
 from tests.server.conftest import route_text, wait_for
 from tests.server.fakes import FakeRunner
 from tests.server.test_serving import serving
@@ -15,6 +20,8 @@ from turnout.cli.ctl import ServerClient
 from turnout.history.tap import Tapped
 from turnout.server.routes.supervisor import Phase
 from turnout.server.serving import RouteServer
+
+HEALTHY = Path(__file__).parents[2] / "deploy" / "image" / "healthy.py"
 
 
 @pytest.fixture
@@ -38,6 +45,40 @@ def server(tmp_path, runner) -> Iterator[RouteServer]:
 def ctl(turnout, server, monkeypatch):
     monkeypatch.setenv("TURNOUT_URL", server.url)
     return lambda *words: turnout("ctl", *words)
+
+
+def test_a_server_that_asks_for_certificates(turnout, tmp_path, monkeypatch) -> None:
+    """The command shows its own, also for streams; without one, or with another authority's, it is not served."""
+    pems = make_certificates(tmp_path)
+    (tmp_path / "routes").mkdir()
+    (tmp_path / "routes" / "a.yaml").write_text(route_text("a"))
+    tls = {"cert": f"{pems}/server.pem", "key": f"{pems}/server.key", "clientCa": f"{pems}/ca.pem"}
+    with serving(tmp_path / "routes", FakeRunner(), tls=tls) as server:
+        wait_for(lambda: all(entry.status.phase is Phase.RUNNING for entry in server.routes.entries()))
+        ours = ("ctl", "--server", server.url, "--tls-ca", f"{pems}/ca.pem")
+
+        def own(name: str) -> tuple[str, ...]:
+            return ("--tls-cert", f"{pems}/{name}.pem", "--tls-key", f"{pems}/{name}.key")
+
+        assert turnout(*ours, "list")[0] == 1
+        assert turnout(*ours, *own("stranger"), "list")[0] == 1
+        code, out, _ = turnout(*ours, *own("client"), "list")
+        assert (code, out.split()[:2]) == (0, ["a", "running"])
+        code, _, err = turnout(*ours, *own("client"), "logs", "a")
+        assert (code, err) == (0, "")
+        monkeypatch.setenv("TURNOUT_CERT", f"{pems}/client.pem")
+        code, _, err = turnout(*ours, "list")
+        assert (code, "belong together" in err) == (2, True)
+        monkeypatch.setenv("TURNOUT_KEY", f"{pems}/client.key")
+        assert turnout(*ours, "list")[0] == 0
+        monkeypatch.setenv("TURNOUT_KEY", f"{pems}/server.key")
+        code, _, err = turnout(*ours, "list")
+        assert (code, "cannot be used" in err) == (2, True)
+        healthy = [sys.executable, str(HEALTHY), f"{server.url}/live"]
+        shown = {"API_TLS_CERT": f"{pems}/client.pem", "API_TLS_KEY": f"{pems}/client.key"}
+        for more, status in ((shown, 0), ({}, 1)):
+            environment = {**os.environ, "API_TLS_CERT": "", **more}
+            assert subprocess.run(healthy, env=environment, check=False, capture_output=True).returncode == status
 
 
 def test_routes_are_listed(ctl) -> None:

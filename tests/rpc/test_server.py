@@ -202,6 +202,31 @@ def test_a_renewed_certificate(backing, settings, certificates, tmp_path, monkey
         assert [is_served("ca.pem"), is_served("other.pem")] == [False, True]
 
 
+def test_a_renewed_certificate_of_a_client(backing, settings, certificates, tmp_path, monkeypatch, caplog):
+    """A client that stays shows it, as does one that a tenant shares it with; a pair that does not fit is not used."""
+    monkeypatch.setattr("turnout.base.files._LOOK_SECONDS", 0.0)
+    pair = {"pem": tmp_path / "client.pem", "key": tmp_path / "client.key"}
+
+    def install(name, *kinds):
+        for kind in kinds or pair:
+            pair[kind].write_bytes((certificates / f"{name}.{kind}").read_bytes())
+
+    install("stranger")
+    files = {part: certificates / f"server.{end}" for part, end in (("tls_certificate", "pem"), ("tls_key", "key"))}
+    with subscriptions_server(backing, replace(settings, tls_client_ca=certificates / "ca.pem", **files)) as server:
+        options = f"ca={certificates}/ca.pem&certificate={pair['pem']}&key={pair['key']}&timeout=5"
+        with RemoteStore(Channel.parse(f"grpc://localhost:{server.port}?{options}")) as store:
+            shared = store.for_tenant("acme")
+            with pytest.raises(StoreUnavailableError):
+                store.revision()
+            install("client", "key")
+            with pytest.raises(StoreUnavailableError):
+                shared.revision()
+            assert "the renewed certificate cannot be used" in caplog.text
+            install("client", "pem")
+            assert [store.revision(), shared.revision()] == [0, 0]
+
+
 def test_a_renewed_token_of_a_client(backing, settings, tmp_path, monkeypatch):
     """The file of a client's token is read again; while it is not there the former token is used."""
     monkeypatch.setattr("turnout.base.files._LOOK_SECONDS", 0.0)

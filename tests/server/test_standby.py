@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sqlite3
+import ssl
 import threading
 import urllib.error
 import urllib.request
@@ -18,6 +19,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
+from tests.certificates import make_certificates
 from tests.server.conftest import route_text, wait_for
 from tests.server.fakes import FakeRunner
 from turnout.embedded import NatsServer
@@ -67,9 +69,9 @@ class Pair:
         (self.routes / "a.yaml").write_text(route_text("a"))
         self._resources = resources
 
-    def start(self, name: str, **given: Any) -> Served:
+    def start(self, name: str, tls: dict[str, str] | None = None, **given: Any) -> Served:
         ha = {"lease": self.url, "folder": str(self.shared), "seconds": 2, **given}
-        config = ServerConfig.model_validate({"listen": "127.0.0.1:0", "interval": "20ms", "ha": ha})
+        config = ServerConfig.model_validate({"listen": "127.0.0.1:0", "interval": "20ms", "ha": ha, "tls": tls})
         runner = FakeRunner()
         server = RouteServer(config, [self.routes], runner_of=lambda *_: runner)
         server._state_folder = self.shared.parent / name
@@ -119,6 +121,30 @@ def test_the_standby_answers_by_the_leader(pair: Pair) -> None:
 
     with urllib.request.urlopen(second.server.url + "/v1/events?after=0&follow=false", timeout=30) as events:
         assert b"route.version" in events.read()
+
+
+def test_servers_that_ask_for_certificates(pair: Pair, tmp_path: Path) -> None:
+    """A standby shows its own to the leader."""
+    pems = make_certificates(tmp_path)
+    tls = {"cert": f"{pems}/server.pem", "key": f"{pems}/server.key", "clientCa": f"{pems}/ca.pem"}
+    context = ssl.create_default_context(cafile=pems / "ca.pem")
+    context.load_cert_chain(pems / "client.pem", pems / "client.key")
+    first = pair.start("one", tls, ca=f"{pems}/ca.pem")
+    wait_for(lambda: first.leads and first.runner.runs["a"])
+    second = pair.start("two", tls, ca=f"{pems}/ca.pem")
+
+    def answered() -> list[str]:
+        try:
+            with urllib.request.urlopen(f"{second.server.url}/v1/routes", timeout=30, context=context) as answer:
+                return [route["name"] for route in json.loads(answer.read())["items"]]
+        except urllib.error.HTTPError:
+            return []
+
+    wait_for(lambda: answered() == ["a"])
+    with pytest.raises(OSError):
+        urllib.request.urlopen(
+            f"{second.server.url}/v1/routes", context=ssl.create_default_context(cafile=pems / "ca.pem")
+        )
 
 
 def test_another_leads_when_the_leader_hands_over(pair: Pair) -> None:

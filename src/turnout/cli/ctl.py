@@ -42,12 +42,17 @@ def _options(
         typer.Option(envvar="TURNOUT_TOKEN_FILE", help="File with the bearer token; or the variable TURNOUT_TOKEN."),
     ] = None,
     tls_ca: Annotated[Path | None, typer.Option(envvar="TURNOUT_CA", help="Authority of the server (PEM).")] = None,
+    tls_cert: Annotated[
+        Path | None, typer.Option(envvar="TURNOUT_CERT", help="Own certificate, if the server asks for one (PEM).")
+    ] = None,
+    tls_key: Annotated[Path | None, typer.Option(envvar="TURNOUT_KEY", help="Its private key (PEM).")] = None,
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Send the token to another machine without TLS.")
     ] = False,
 ) -> None:
     """List, watch and control the routes of a running server."""
-    context.obj = partial(ServerClient.of, url, token_file, tls_ca, insecure=insecure)
+    own = None if tls_cert is None and tls_key is None else (tls_cert, tls_key)
+    context.obj = partial(ServerClient.of, url, token_file, tls_ca, own, insecure=insecure)
 
 
 def list_(
@@ -373,19 +378,35 @@ class ServerClient:
     Attributes:
         url: ``http://host:port`` or ``https://…``.
         token: a bearer token; None without one.
-        ca: file of the certificates to trust, in PEM; those of the system if not given.
+        tls: context of connections; None without TLS.
     """
 
     url: str
     token: str | None = None
-    ca: Path | None = None
+    tls: ssl.SSLContext | None = None
 
     @classmethod
-    def of(cls, url: str, token_file: Path | None, ca: Path | None, *, insecure: bool) -> ServerClient:
+    def of(
+        cls,
+        url: str,
+        token_file: Path | None,
+        ca: Path | None,
+        own: tuple[Path | None, Path | None] | None,
+        *,
+        insecure: bool,
+    ) -> ServerClient:
         """Return a client with the token of a file, or of the environment.
 
+        Args:
+            url: ``http://host:port`` or ``https://…``.
+            token_file: file of the token.
+            ca: file of the certificates to trust, in PEM; those of the system if not given.
+            own: files of the client's certificate and of its key.
+            insecure: the token may be sent without TLS.
+
         Raises:
-            ConfigError: the address is none, or the token would go to another machine in the clear.
+            ConfigError: the address is none, the token would go to another machine in the clear, or a certificate
+                cannot be used.
         """
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
@@ -397,7 +418,7 @@ class ServerClient:
             raise ConfigError([Mistake("--server", problem)])
         if token and not (token.isascii() and token.isprintable()):
             raise ConfigError([Mistake("--token-file", "expected one token, without blanks and line breaks")])
-        return cls(url.rstrip("/"), token or None, ca)
+        return cls(url.rstrip("/"), token or None, _tls(ca, own) if parts.scheme == "https" else None)
 
     def call(self, method: str, path: str, body: object = None) -> Any:
         """Return the answer to a request, from its JSON; None for an empty one.
@@ -416,7 +437,7 @@ class ServerClient:
                 method=method,
                 headers=headers,
                 body=data,
-                tls=self._tls(),
+                tls=self.tls,
                 proxies=False,
             )
         except OSError as failure:
@@ -444,9 +465,6 @@ class ServerClient:
                 elif name == "data":
                     yield kind, json.loads(value)
 
-    def _tls(self) -> ssl.SSLContext | None:
-        return ssl.create_default_context(cafile=self.ca) if self.url.startswith("https:") else None
-
     def _request(self, method: str, body: object) -> tuple[dict[str, str], bytes | None]:
         headers = {"Accept": "application/json"}
         data = None if body is None else json.dumps(body).encode()
@@ -461,10 +479,9 @@ class ServerClient:
         """Open a stream of events, which lasts as long as the server does."""
         headers, _ = self._request("GET", None)
         request = urllib.request.Request(self.url + path, None, headers)  # noqa: S310 - http(s), see `of`
-        context = ssl.create_default_context(cafile=self.ca)
         # Without proxies: the environment's are for the world, and this is a server of one's own.
         opener = urllib.request.build_opener(
-            _NoRedirect, urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
+            _NoRedirect, urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=self.tls)
         )
         try:
             return opener.open(request)
@@ -487,6 +504,27 @@ class ServerClient:
         if status in _WRONG:
             return ConfigError([Mistake(self.url, str(detail))], what="the server refuses the request")
         return RunError(f"{self.url} answers {status}: {detail}")
+
+
+def _tls(ca: Path | None, own: tuple[Path | None, Path | None] | None) -> ssl.SSLContext:
+    """Return a context that trusts *ca*, with a certificate of its own.
+
+    Raises:
+        ConfigError: a file is missing or cannot be used.
+    """
+    try:
+        context = ssl.create_default_context(cafile=ca)
+    except OSError as failure:
+        raise ConfigError([Mistake("--tls-ca", f"{ca} cannot be used: {failure}")]) from None
+    if own is not None:
+        certificate, key = own
+        if certificate is None or key is None:
+            raise ConfigError([Mistake("--tls-cert", "a certificate and its key (--tls-key) belong together")])
+        try:
+            context.load_cert_chain(certificate, key)
+        except OSError as failure:
+            raise ConfigError([Mistake("--tls-cert", f"{certificate} and {key} cannot be used: {failure}")]) from None
+    return context
 
 
 def route_path(name: str, *more: str) -> str:

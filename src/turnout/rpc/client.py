@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+import ssl
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Final, Self, cast
 from urllib.parse import parse_qsl
 
 import grpc
@@ -31,6 +33,8 @@ _log = logging.getLogger(__name__)
 
 _MAX_RESPONSE = (1 << 31) - 1
 """Bytes of the largest response that this client takes: as many as gRPC counts."""
+
+_CHANNEL: Final = [("grpc.max_receive_message_length", _MAX_RESPONSE)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,16 +101,29 @@ class Channel:
         return cls(address.rstrip("/"), **values)
 
     def open(self) -> grpc.Channel:
-        """A gRPC channel; it connects when it is first used."""
-        options = [("grpc.max_receive_message_length", _MAX_RESPONSE)]
+        """A gRPC channel; it connects when it is first used, and again after a change of its certificates' files."""
         if self.ca is None:
-            return grpc.insecure_channel(self.address, options=options)
+            return grpc.insecure_channel(self.address, options=_CHANNEL)
+        files = [file for file in (self.ca, self.certificate, self.key) if file]
+        return cast("grpc.Channel", _FollowedChannel(self._secured, files))
+
+    def _secured(self) -> grpc.Channel:
+        """Return a channel with the certificates as their files have them.
+
+        Raises:
+            OSError: a file cannot be read.
+            ValueError: certificate and key do not belong together.
+        """
+        assert self.ca is not None
+        if self.certificate and self.key:
+            # gRPC would end handshakes with a pair that does not fit, which is being written just now.
+            ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_cert_chain(self.certificate, self.key)
         credentials = grpc.ssl_channel_credentials(
             self.ca.read_bytes(),
             self.key.read_bytes() if self.key else None,
             self.certificate.read_bytes() if self.certificate else None,
         )
-        return grpc.secure_channel(self.address, credentials, options=options)
+        return grpc.secure_channel(self.address, credentials, options=_CHANNEL)
 
     def call(
         self, *, endless: bool = False, whole: bool = False, more: Sequence[tuple[str, str]] = ()
@@ -131,6 +148,37 @@ class Channel:
             metadata.append((ACTOR_KEY, actor.encode("utf-8", "replace")))
         limit = self.timeout if whole else remaining(self.timeout)
         return {"timeout": None if endless else limit, "metadata": metadata}
+
+
+class _FollowedChannel:
+    """Part of a channel that stubs use; each call goes through one with the present certificates.
+
+    Calls under way keep the former channel.
+    """
+
+    def __init__(self, make: Callable[[], grpc.Channel], files: Iterable[Path]) -> None:
+        self._changes = FileChanges(files)
+        self._make = make
+        self._channel = make()
+        self._lock = threading.Lock()
+
+    def close(self) -> None:
+        self._channel.close()
+
+    def __getattr__(self, kind: str) -> Callable[..., Callable[..., Any]]:
+        """Return a maker of calls: ``unary_unary`` and its like."""
+        return lambda *method, **form: (
+            lambda *call, **more: getattr(self._present(), kind)(*method, **form)(*call, **more)
+        )
+
+    def _present(self) -> grpc.Channel:
+        with self._lock:
+            if self._changes.found():
+                try:
+                    self._channel = self._make()
+                except (OSError, ValueError) as failure:
+                    _log.warning("the renewed certificate cannot be used, and the former one is: %s", failure)
+            return self._channel
 
 
 class _FollowedToken:

@@ -283,7 +283,10 @@ class RouteServer:
 
     def _stand_by(self, ha: HaPart, listening: socket.socket) -> None:
         """Answer by the leader, start what routes need, and stand for election; `wait` leads."""
-        tls = ssl.create_default_context(cafile=str(ha.ca)) if ha.ca is not None else None
+        tls = ssl.create_default_context(cafile=ha.ca)
+        if (own := self.config.tls) is not None and own.client_ca is not None:
+            # The leader asks its standbys as it asks others.
+            tls.load_cert_chain(own.cert, own.key)
         url = ha.url or self.url
         # For what is about this process; all else is in the folder of a term.
         self._state_folder = ha.folder / "servers" / f"{socket.gethostname()}-{self.port}"
