@@ -114,10 +114,12 @@ image: wheel  ## the container image "turnout", with docker, podman or buildah; 
 	deploy/image/build.sh $(ARGS)
 
 HASHED := --constraints constraints.txt --python-version 3.13 --generate-hashes --no-header --no-annotate --no-emit-index-url
+# Not in it are lake (130 MB), msk, connect and what is for a workplace; a test compares.
+IN_IMAGE := spark jetstream subscriptions server webhooks ha otlp mongo postgres msgpack regex cel protobuf avro jsonschema kafka
 requirements: $(STAMP)  ## deploy/image/*requirements.txt: what the image installs, with the hash of every file
 	@printf 'setuptools\nwheel\n' | $(BIN)/uv pip compile --quiet - $(HASHED) --output-file deploy/image/build-requirements.txt
 	@$(BIN)/uv pip compile --quiet pyproject.toml $(HASHED) --output-file deploy/image/requirements.txt \
-	--extra spark --extra jetstream --extra subscriptions --extra mongo --extra postgres --extra regex --extra cel --extra server --extra kafka --extra otlp
+	$(addprefix --extra ,$(IN_IMAGE))
 
 # What is run on this machine alone may be built of what the base's tag names now.
 run: export UNPINNED_BASE ?= yes

@@ -9,10 +9,12 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,9 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
+from tests.certificates import make_certificates
+from tests.server.conftest import wait_for
+from turnout.embedded.nats_server import free_port
 from turnout.routes.drafts import Starter, sink_of, source_of
 from turnout.server.config import ServerConfig
 
@@ -30,8 +35,8 @@ STARTER = Starter("orders", source_of("nats://a:4222/ORDERS"), sink_of("nats://b
 COMPOSE = {"deploy": (DEPLOY / "compose.yaml").read_text(encoding="utf-8"), "turnout new": STARTER.compose()}
 
 
-def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=60, check=False)
+def run(*command: str | Path, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=60, check=False, env=env)
 
 
 @pytest.mark.parametrize(
@@ -167,11 +172,18 @@ def test_the_image_is_pinned_by_hashes() -> None:
     constraints = (DEPLOY.parent / "constraints.txt").read_text(encoding="utf-8")
     wanted = {canonical(name): version for name, version in re.findall(r"(?m)^([\w.-]+)==([^\s;]+)", constraints)}
     extras = tomllib.loads((DEPLOY.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    makefile = (DEPLOY.parent / "Makefile").read_text(encoding="utf-8")
+    (words,) = re.findall(r"(?m)^IN_IMAGE := (.*)$", makefile)
+    of_image = set(words.split())
     asked = [*extras["dependencies"]]
-    for extra in ("spark", "jetstream", "subscriptions", "mongo", "server"):
+    for extra in of_image:
         asked += extras["optional-dependencies"][extra]
     names = {canonical(re.split(r"[\[<>=;\s]", requirement)[0]) for requirement in asked} - {"turnout"}
 
+    # What is large, another mode of Spark, or of a workplace; nkeys is in jetstream.
+    assert set(extras["optional-dependencies"]) - of_image == {
+        "all", "connect", "demo", "dev", "docs", "lake", "msk", "nkeys",
+    }  # fmt: skip
     assert len(entries) > len(names)
     assert [entry for entry in entries if "--hash=sha256:" not in entry] == []
     # What builds packages and runs in no test is not pinned there.
@@ -232,6 +244,34 @@ def test_the_health_check_sees_no_java_here(tmp_path) -> None:
         process.terminate()
 
     assert there == 0
+
+
+@pytest.mark.parametrize("with_tls", [False, True])
+def test_the_health_check_asks_the_service(tmp_path, with_tls) -> None:
+    """Where the subscriptions service runs, it has to answer; behind TLS, to listen."""
+    pems = make_certificates(tmp_path)
+    tls = {"API_TLS_CERT": f"{pems}/server.pem", "API_TLS_KEY": f"{pems}/server.key"}
+    address = {"API_HOST": "127.0.0.1", "API_PORT": str(free_port()), "DB_URI": "memory://x"}
+    environment = {**os.environ, **address, **(tls if with_tls else {})}
+    # As in a container, no other process is seen.
+    command = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
+    if subprocess.run([*command, "true"], check=False, capture_output=True).returncode:
+        pytest.skip("this user cannot make a PID namespace")
+    command += [sys.executable, "-m", "turnout", "subscriptions", "serve"]
+    with subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL) as process:
+        try:
+            children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+            wait_for(lambda: children.read_text().strip())
+            service = children.read_text().strip()
+            inside = ("nsenter", "--target", service, "--pid", "--mount", sys.executable)
+            check = partial(run, *inside, DEPLOY / "image" / "healthy.py", env=environment)
+            wait_for(lambda: check().returncode == 0)
+            os.kill(int(service), signal.SIGSTOP)
+            stopped = check().returncode
+        finally:
+            process.kill()
+
+    assert stopped == (0 if with_tls else 1)
 
 
 @pytest.mark.parametrize("origin", list(COMPOSE))
