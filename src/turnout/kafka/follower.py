@@ -112,16 +112,21 @@ class PartitionFollower(ABC):
 
         with self._errors():
             self._consumer.assign([KafkaPartition(*name, at) for name, at in self.offsets.items()])
+        until = time.monotonic() + min(self._tick, _CALL_SECONDS)
         while not self.has_ended:
             # The next one has clients with the renewed certificates.
             self.has_ended = self._changes.found()
             with self._errors():
-                messages = polled(self._consumer, min(self._tick, _CALL_SECONDS), self._count)
+                messages = polled(self._consumer, max(0.0, until - time.monotonic()), self._count)
             if self._watch.last is not None and not self._is_same():
                 break
             records = self._taken(messages)
             self.pending = self._waiting() if len(messages) >= self._count else 0
+            if messages and not records and not self.has_ended and time.monotonic() < until:
+                # The end of a partition, which follows each record, does not end the wait.
+                continue
             yield self._columns(records) if records else _NOTHING
+            until = time.monotonic() + min(self._tick, _CALL_SECONDS)
 
     def _taken(self, messages: list[Message]) -> list[Message]:
         """Return the records among messages and events, and note how far they go."""

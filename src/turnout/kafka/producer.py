@@ -81,6 +81,7 @@ _TOO_LARGE: Final = frozenset({"MSG_SIZE_TOO_LARGE", "RECORD_LIST_TOO_LARGE"})
 _DIVIDED: Final = 1000
 """Most messages of the first parts of refused batches."""
 _WAIT_SECONDS: Final = 0.05
+_FIRST_WAIT_SECONDS: Final = 0.0005
 _ABORT_SECONDS: Final = 2.0
 _CREATION_SECONDS: Final = 5.0
 _KNOWN_SECONDS: Final = 60.0
@@ -265,11 +266,14 @@ class KafkaProducer:
         return published
 
     def _wait(self) -> None:
+        # A poll ends with a report, and there is none of a message that is stored.
+        seconds = _FIRST_WAIT_SECONDS
         while len(self._producer):
             if self._is_broken:
                 # Nothing of the transaction will be committed.
                 self._producer.purge()
-            self._poll(_WAIT_SECONDS)
+            self._poll(seconds)
+            seconds = min(seconds * 1.5, _WAIT_SECONDS)
         self._poll(0)
 
     def _queue(self, message: _Message) -> None:

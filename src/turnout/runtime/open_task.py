@@ -31,8 +31,9 @@ if TYPE_CHECKING:
 RECORD_SECONDS: Final = 1.0
 """Seconds of work that are repeated, at most, after a task has been killed."""
 
-_PAUSE_SECONDS: Final = 0.002
-"""Seconds without a message after which the task waits for acknowledgements: until then messages come first."""
+_PAUSE_SECONDS: Final = 0.01
+"""Seconds without a message after which the task waits for acknowledgements, which Kafka gives after some
+milliseconds: until then messages come first."""
 
 _COLLECT_SECONDS: Final = 0.02
 """Seconds between two checks of acknowledgements while messages arrive."""
