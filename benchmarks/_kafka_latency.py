@@ -30,6 +30,7 @@ from turnout.kafka.admin import KafkaAdmin
 from turnout.kafka.options import KafkaOptions
 from turnout.kafka.producer import KafkaMessages, KafkaProducer
 from turnout.nats.wire import Connection, Publisher, create_stream
+from turnout.records.listed import as_batch
 
 RATES = (1_000, 10_000)
 STREAMS = ("org.apache.kafka:kafka-streams:3.9.1",)
@@ -284,7 +285,7 @@ def _kafka_values(url: str, place: str) -> Iterator[list[bytes]]:
         follower = Follower(options, admin, {name: end.next for name, end in ends.items()}, {}, 0.5)
         print("ready", flush=True)
         for batch in follower.batches():
-            yield batch.column("value").to_pylist()
+            yield as_batch(batch).column("value").to_pylist()
 
 
 def _nats_values(url: str, place: str) -> Iterator[list[bytes]]:

@@ -61,8 +61,9 @@ def test_ids_name_the_stream_and_the_time_of_the_record(count: int, identity: St
     batch = with_stream(records(count), "S", identity)
     label = "S" if identity is None else identity.label("S")
     listed = ListedRecords(
-        label,
+        record_ids(batch).to_pylist(),
         ["a"] * count,
+        [0] * count,
         batch.column("offset").to_pylist(),
         batch.column("timestamp").cast(pa.int64()).to_pylist(),
         [None] * count,

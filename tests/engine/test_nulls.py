@@ -95,7 +95,7 @@ def test_an_empty_payload_is_a_tombstone(folder: Path, name: str, listed: bool) 
     rows = batch([{"topic": "t", "value": b""}])
     source: Any = rows
     if listed:
-        source = ListedRecords("S", ["t"], [1], [1_700_000_000_000_000], [None], [b""], [[]], lambda: rows)
+        source = ListedRecords(["S:1"], ["t"], [0], [1], [1_700_000_000_000_000], [None], [b""], [[]], lambda: rows)
 
     messages = run.run(source).messages
 

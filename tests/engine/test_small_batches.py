@@ -15,7 +15,7 @@ from turnout.codecs import moments
 from turnout.conditions import compare, exists, kiwi, not_
 from turnout.engine import deliveries, unfit_headers, writing
 from turnout.engine import message_ids as message_ids_module
-from turnout.engine.message_ids import message_ids, origins
+from turnout.engine.message_ids import message_ids, origins, record_ids
 from turnout.engine.messages import ListedMessages, Messages
 from turnout.records import headers as headers_module
 from turnout.records.header_column import ARROW
@@ -96,8 +96,9 @@ def test_records_as_lists(records: list[Any], subscribed: bool, lineage: str, ba
     lists = pa.array([[{"key": name, "value": value} for name, value in own] for _, _, own in records], ARROW)
     records_of = records_of.set_column(records_of.schema.get_field_index("headers"), "headers", lists)
     few = ListedRecords(
-        "S",
+        record_ids(records_of).to_pylist(),
         [topic for topic, _, _ in records],
+        [0] * len(records),
         records_of.column("offset").to_pylist(),
         records_of.column("timestamp").cast(pa.int64()).to_pylist(),
         [None] * len(records),
@@ -129,7 +130,7 @@ def test_records_as_lists_stay_lists() -> None:
     """Deliveries of a few records to one sink are lists; with a dead letter they are arrays."""
     of_batch = batch([{}])
     for value, kind in ((b'{"n": 1}', ListedMessages), (b"{", Messages)):
-        few = ListedRecords("S", ["in.a.b"], [1], [0], [None], [value], [[]], lambda: of_batch)
+        few = ListedRecords(["S:1"], ["in.a.b"], [0], [1], [0], [None], [value], [[]], lambda: of_batch)
         assert type(program().run(few).outgoing) is kind
 
 

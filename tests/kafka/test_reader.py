@@ -3,18 +3,24 @@ from __future__ import annotations
 import logging
 import time
 from datetime import UTC, datetime
+from typing import Any
 
+import pyarrow as pa
 import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
+from hypothesis import given
+from hypothesis import strategies as st
 
 from turnout.embedded.nats_server import free_port
+from turnout.engine.message_ids import record_ids
 from turnout.errors import ConnectionLostError, StreamError
 from turnout.kafka.admin import KafkaAdmin
 from turnout.kafka.clients import ErrorWatch, producer_of
 from turnout.kafka.options import KafkaOptions
 from turnout.kafka.producer import KafkaMessages, KafkaProducer
-from turnout.kafka.reader import SCHEMA, PartitionRange, RangeReader
+from turnout.kafka.reader import SCHEMA, PartitionRange, RangeReader, listed_records, record_batch
+from turnout.records.listed import TOPIC_ID
 
 pytestmark = pytest.mark.kafka
 
@@ -156,3 +162,46 @@ def test_no_broker() -> None:
 
     with pytest.raises(ConnectionLostError, match=r"no server of 127.0.0.1:\d+ answers"):
         rows(options, PartitionRange("any", 0, 0, 1))
+
+
+class Received:
+    """Record as the client has it."""
+
+    def __init__(self, topic: str, partition: int, offset: int, time: tuple[int, int], **parts: Any) -> None:
+        self._parts = {"topic": topic, "partition": partition, "offset": offset, "timestamp": time, **parts}
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda: self._parts.get(name)
+
+
+_bytes = st.one_of(st.none(), st.binary(max_size=3))
+_received = st.builds(
+    Received,
+    st.sampled_from(["a", "b", "c"]),
+    st.integers(0, 3),
+    st.integers(0, 9),
+    st.tuples(st.integers(0, 2), st.one_of(st.integers(-5, 10**13), st.integers(-(2**62), 2**62))),
+    key=_bytes,
+    value=_bytes,
+    headers=st.one_of(st.none(), st.lists(st.tuples(st.sampled_from(["h", "é", ""]), _bytes), max_size=2)),
+)
+
+
+@given(st.lists(_received, min_size=1, max_size=4))
+def test_a_few_records_as_lists(records: list[Any]) -> None:
+    """They are those of the record batch, and messages have the same ids."""
+    ids = {"a": "x", "b": None}
+    batch = record_batch(None, 0, records)
+    batch = batch.append_column(TOPIC_ID, pa.array([ids.get(record.topic()) for record in records], pa.string()))
+
+    listed = listed_records(records, ids.get, lambda: batch)
+
+    assert listed.ids == record_ids(batch).to_pylist()
+    assert listed.topics == batch.column("topic").to_pylist()
+    assert listed.partitions == batch.column("partition").to_pylist()
+    assert listed.offsets == batch.column("offset").to_pylist()
+    assert listed.times == batch.column("timestamp").cast(pa.int64()).to_pylist()
+    assert (listed.keys, listed.values) == (batch.column("key").to_pylist(), batch.column("value").to_pylist())
+    headers = [[(pair["key"], pair["value"]) for pair in own or ()] for own in batch.column("headers").to_pylist()]
+    assert [list(own) for own in listed.headers] == headers
+    assert listed.batch is batch

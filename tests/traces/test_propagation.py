@@ -123,7 +123,8 @@ def test_a_few_records_keep_them(nats_server: NatsServer, out: str) -> None:
     rows = rows_of(headers)
     batch = with_stream(pa.RecordBatch.from_pylist(rows, schema=SCHEMA), "IN")
     listed = ListedRecords(
-        "IN", ["in.a"] * 6, [1, 2, 3, 4, 5, 6], [0] * 6, [None] * 6, [b'{"n": 1}'] * 6, headers, lambda: batch
+        list("abcdef"), ["in.a"] * 6, [0] * 6, [1, 2, 3, 4, 5, 6], [0] * 6, [None] * 6, [b'{"n": 1}'] * 6, headers,
+        lambda: batch,
     )  # fmt: skip
     stage = SparkStage.of(Route.parse(ROUTE.format(url=nats_server.url, out=out, more=""), {}), splits=False)
 

@@ -75,12 +75,8 @@ def origins_of_topics(batch: ArrowBatch) -> Strings:
 
 def ids_of_listed(listed: ListedRecords, rows: Sequence[int], suffixes: Sequence[str | None]) -> list[str | None]:
     """Return the ids of messages as `message_ids` does."""
-    stream, offsets = listed.stream, listed.offsets
     pairs = zip(rows, suffixes, strict=True)
-    if "." in stream:
-        times = listed.times
-        return [None if end is None else f"{stream}:{offsets[row]}:{times[row]}{end}" for row, end in pairs]
-    return [None if suffix is None else f"{stream}:{offsets[row]}{suffix}" for row, suffix in pairs]
+    return [None if suffix is None else f"{listed.ids[row]}{suffix}" for row, suffix in pairs]
 
 
 def message_ids(batch: ArrowBatch, rows: RowIds, suffixes: Strings) -> Strings:

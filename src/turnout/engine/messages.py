@@ -142,6 +142,9 @@ class ListedMessages:
         rows: indices of the messages' records in the lists below.
         values: bytes of each record.
         headers: names and values of its headers.
+        keys: bytes of its key; empty where the sink has no keys.
+        partitions: its partition as it was read.
+        times: its time in microseconds since 1970; None for one without.
         make: makes the messages with arrays.
     """
 
@@ -150,6 +153,9 @@ class ListedMessages:
     rows: Sequence[int]
     values: Sequence[bytes | None]
     headers: Sequence[Sequence[tuple[str | None, bytes | None]]]
+    keys: Sequence[bytes | None]
+    partitions: Sequence[int]
+    times: Sequence[int | None]
     make: Callable[[], Messages] = field(repr=False, compare=False)
 
     def __len__(self) -> int:

@@ -344,7 +344,7 @@ class Program:
 
         first = outgoing[0]
         listed, headers = consumed.source, first.header_pairs
-        is_special = self.replay is not None or self.lineage.enabled or self.writer.needs_keys
+        is_special = self.replay is not None or self.lineage.enabled or not self.writer.lists_keys
         is_special = is_special or deliveries.due is not None
         if is_special or len(outgoing) > 1 or deliveries.sinks is not None or deliveries.bodies is not None:
             return make()
@@ -360,6 +360,9 @@ class Program:
             [indices[row] for row in of_records],
             [first.values[row] for row in rows],
             headers,
+            [first.keys[row] for row in rows] if first.keys else [None] * len(rows),
+            [listed.partitions[row] for row in rows],
+            [listed.times[row] for row in rows],
             make,
         )
 

@@ -175,8 +175,8 @@ def _batch_of_listed(listed: ListedRecords, key: Codec, value: Codec, rules: Sou
     rows, headers = rows_of(listed.num_rows), Headers.of_pairs(listed.headers)
     keys, wrong_keys = _decoded(key, rows, listed.keys, headers)
     values, wrong_values = _decoded(value, rows, own_values, headers)
-    millis = cast("list[Milliseconds]", [time // 1000 for time in listed.times])
-    records = Batch(list(listed.topics), [0] * listed.num_rows, listed.offsets, millis, keys, values, headers)
+    millis = cast("list[Milliseconds | None]", [None if time is None else time // 1000 for time in listed.times])
+    records = Batch(list(listed.topics), list(listed.partitions), listed.offsets, millis, keys, values, headers)
     _fail(records, key, wrong_keys, value, wrong_values)
     return records, consumed
 

@@ -26,6 +26,7 @@ from turnout.records.block import rows_of
 from turnout.records.header_column import ARROW
 from turnout.records.types import ArrowArray, Binaries, NewColumns, RowIds, Structs
 from turnout.routes import Route
+from turnout.routes.endpoints import KafkaSink
 from turnout.routes.written_formats import WrittenFormats
 from turnout.transforms.base import split
 
@@ -247,6 +248,7 @@ class Writer:
     Attributes:
         rows: index of a sink → rows of the last batch that it receives in columns.
         needs_keys: whether a sink has keys.
+        lists_keys: whether the sink takes the keys of a few messages as lists, or has none.
         forms: number of different pairs of formats.
     """
 
@@ -270,6 +272,7 @@ class Writer:
         self._form_of_sink = np.array([different.index(kinds.index(one)) for one in kinds], np.int8)
         self.forms = len(different)
         self.needs_keys = any(sink.takes_keys for sink in route.sinks.values())
+        self.lists_keys = not self.needs_keys or all(isinstance(sink, KafkaSink) for sink in route.sinks.values())
 
     def _encoder(self, formats: WrittenFormats, key: Codec, value: Codec, rows: Rows | None) -> _Encoder:
         own_key = writing_codec(formats.key, self._read.key, key)
@@ -338,7 +341,7 @@ class Writer:
 
     def _listed_pairs(self, records: Batch, rows: RowIds, *, has_schema_ids: bool) -> Sequence[HeaderPairs] | None:
         """Return the headers of a few records as lists; None where they are not lists, or have to be changed."""
-        if len(rows) > _MAX_LISTED_RECORDS or has_schema_ids or self.needs_keys or self.forms > 1:
+        if len(rows) > _MAX_LISTED_RECORDS or has_schema_ids or not self.lists_keys or self.forms > 1:
             return None
         pairs = records.headers.pairs(rows)
         return pairs if pairs is not None and self._rules.fit(pairs) else None

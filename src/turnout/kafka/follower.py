@@ -17,6 +17,7 @@ from turnout.kafka.admin import KafkaAdmin, TopicPartition
 from turnout.kafka.clients import NOT_FOUND, ErrorWatch, consumer_of, kafka_errors, polled, raise_error
 from turnout.kafka.options import KafkaOptions
 from turnout.kafka.reader import PASSING, SCHEMA, LastRecord, LastRecords, record_batch
+from turnout.records.listed import ListedRecords
 from turnout.records.types import ArrowBatch
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ class PartitionFollower(ABC):
         """Set the length of the longest wait."""
         self._tick = seconds
 
-    def batches(self) -> Iterator[ArrowBatch]:
+    def batches(self) -> Iterator[ArrowBatch | ListedRecords]:
         """Yield the records as they arrive, and a batch without any when a wait ends.
 
         Raises:
@@ -125,6 +126,9 @@ class PartitionFollower(ABC):
             if messages and not records and not self.has_ended and time.monotonic() < until:
                 # The end of a partition, which follows each record, does not end the wait.
                 continue
+            if records:
+                size = sum(len(record.value() or b"") + len(record.key() or b"") for record in records)
+                self._count = int(min(_MOST_RECORDS, max(2, _MOST_BYTES * len(records) // max(1, size))))
             yield self._columns(records) if records else _NOTHING
             until = time.monotonic() + min(self._tick, _CALL_SECONDS)
 
@@ -183,11 +187,9 @@ class PartitionFollower(ABC):
         ]
         return sum(max(0, end - at) for end, at in ends)
 
-    def _columns(self, records: list[Message]) -> ArrowBatch:
-        batch = record_batch(None, 0, records)
-        size = batch.column("key").nbytes + batch.column("value").nbytes
-        self._count = int(min(_MOST_RECORDS, max(2, _MOST_BYTES * len(records) // max(1, size))))
-        return batch
+    def _columns(self, records: list[Message]) -> ArrowBatch | ListedRecords:
+        """Return the records in the engine's columns, or as lists."""
+        return record_batch(None, 0, records)
 
     def _errors(self) -> Any:
         return kafka_errors(_WHAT, self._client, self._watch)

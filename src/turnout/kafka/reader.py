@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias, cast
@@ -26,6 +26,7 @@ from turnout.kafka.clients import (
 )
 from turnout.kafka.options import KafkaOptions
 from turnout.records.header_column import ARROW
+from turnout.records.listed import ListedRecords
 from turnout.records.types import ArrowArray, ArrowBatch
 
 if TYPE_CHECKING:
@@ -397,6 +398,39 @@ def record_batch(topic: str | None, partition: int, records: Sequence[Message]) 
         *_times([record.timestamp() for record in records]),
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+
+
+def listed_records(
+    records: Sequence[Message], topic_id: Callable[[str], str | None], make: Callable[[], ArrowBatch]
+) -> ListedRecords:
+    """Return a few records of any partitions as lists.
+
+    Args:
+        records: the records.
+        topic_id: returns the id of a topic, as the column `turnout.records.listed.TOPIC_ID` has it.
+        make: makes their record batch.
+    """
+    ids, topics, times = [], [], []
+    for record in records:
+        topic, (kind, millis) = cast("str", record.topic()), record.timestamp()
+        time = millis * 1000 if kind and _FIRST_MILLI <= millis <= _LAST_MILLI else None
+        label, origin = topic_id(topic), f"{topic}:{record.partition()}:{record.offset()}"
+        if label is not None:
+            origin = f"{origin}:{label}" if time is None else f"{origin}:{label}:{time}"
+        ids.append(origin)
+        topics.append(topic)
+        times.append(time)
+    return ListedRecords(
+        ids,
+        topics,
+        [cast("int", record.partition()) for record in records],
+        [cast("int", record.offset()) for record in records],
+        times,
+        [record.key() for record in records],
+        [record.value() for record in records],
+        [cast("KafkaHeaders", record.headers()) or () for record in records],
+        make,
+    )
 
 
 def _times(times: list[tuple[int, int]]) -> tuple[ArrowArray, ArrowArray]:

@@ -14,18 +14,19 @@ STREAM_ID: Final = "stream_id"
 TOPIC_ID: Final = "topic_id"
 """Column of a record batch with the id of a Kafka topic, which message ids end with; null for those without one."""
 
-Pairs: TypeAlias = Sequence[tuple[str, bytes]]
+Pairs: TypeAlias = Sequence[tuple[str, "bytes | None"]]
 """Names and values of one record's headers, in order."""
 
 
 class ListedRecords:
-    """A few records of a stream; each Arrow array of their record batch takes as long as the work on some of them.
+    """A few records; each Arrow array of their record batch takes as long as the work on some of them.
 
     Args:
-        stream: name of the stream, with its identity if it is known, as in the column `STREAM_ID`.
-        topics: by record, as all lists here.
-        offsets: sequences in the stream.
-        times: microseconds since 1970.
+        ids: by record, as all lists here: what ids of its messages begin with, see `turnout.engine.message_ids`.
+        topics: their topics, or subjects.
+        partitions: their partitions.
+        offsets: offsets in them, or sequences in the stream.
+        times: microseconds since 1970; None for a record without.
         keys: bytes of the keys.
         values: bytes of the values.
         headers: headers off the wire.
@@ -34,17 +35,19 @@ class ListedRecords:
 
     def __init__(
         self,
-        stream: str,
+        ids: Sequence[str],
         topics: Sequence[str],
+        partitions: Sequence[int],
         offsets: Sequence[int],
-        times: Sequence[int],
+        times: Sequence[int | None],
         keys: Sequence[bytes | None],
-        values: Sequence[bytes],
+        values: Sequence[bytes | None],
         headers: Sequence[Pairs],
         make: Callable[[], ArrowBatch],
     ) -> None:
-        self.stream = stream
+        self.ids = ids
         self.topics = topics
+        self.partitions = partitions
         self.offsets = offsets
         self.times = times
         self.keys = keys

@@ -10,13 +10,22 @@ import pytest
 from tests.engine.batches import batch, program, sent
 
 from turnout.engine import Result
-from turnout.engine.messages import VALUE_LEFT_OUT
+from turnout.engine.message_ids import record_ids
+from turnout.engine.messages import VALUE_LEFT_OUT, ListedMessages
 from turnout.errors import ConfigError, RunError
 from turnout.records.header_column import ARROW
+from turnout.records.listed import ListedRecords
 from turnout.routes import Route
-from turnout.runtime.kafka.publisher import KafkaLimits, fitting, record_sizes
+from turnout.runtime.kafka.publisher import KafkaLimits, _columns, fitting, record_sizes
 
 ROUTE = 'name: r\nsource: {format: nats, servers: "nats://a", stream: S}\nvalue: {format: raw}\n'
+OF_KAFKA = """
+name: r
+source: {format: kafka, servers: "a:1", topics: [t, u]}
+key: {format: raw}
+value: {format: raw}
+mappings: {"t": "a", "u": "b"}
+"""
 SINK = 'sink: {format: kafka, servers: "a:1"}\n'
 DEAD = "deadLetter: {topic: dead}\nerrors: {tolerance: all}\n"
 LIMITS = (KafkaLimits(2000),)
@@ -116,3 +125,38 @@ def test_no_message_has_no_size() -> None:
 
     assert fitting(empty, LIMITS) == [empty]
     assert np.array_equal(record_sizes(empty.messages.records), [])
+
+
+@pytest.mark.parametrize("more", ["", ", partitionBy: record", ', partitionBy: "header:h"'])
+def test_a_few_messages_as_lists(more: str) -> None:
+    """What is handed to the producer is the same as for record batches: keys, nulls, headers and times too."""
+    of_batch = pa.RecordBatch.from_pydict(
+        {
+            "topic": ["t", "t", "u"],
+            "partition": pa.array([2, 0, 1], pa.int32()),
+            "offset": pa.array([7, 8, 9], pa.int64()),
+            "key": pa.array([b"k", None, b""]),
+            "value": pa.array([b"1", None, b""]),
+            "headers": pa.array([[("h", b"v"), ("i", None)], [], [("h", b"")]], ARROW),
+            "timestamp": pa.array([1_700_000_000_123_000, -5, None], pa.timestamp("us", tz="UTC")),
+        }
+    )
+    few = ListedRecords(
+        record_ids(of_batch).to_pylist(),
+        of_batch.column("topic").to_pylist(),
+        of_batch.column("partition").to_pylist(),
+        of_batch.column("offset").to_pylist(),
+        of_batch.column("timestamp").cast(pa.int64()).to_pylist(),
+        of_batch.column("key").to_pylist(),
+        of_batch.column("value").to_pylist(),
+        [[("h", b"v"), ("i", None)], [], [("h", b"")]],
+        lambda: of_batch,
+    )
+    made = program(SINK.replace("}", f"{more}}}"), DEAD, text=OF_KAFKA)
+
+    results = [made.run(source).outgoing for source in (few, of_batch)]
+
+    assert isinstance(results[0], ListedMessages)
+    listed, whole = map(_columns, results)
+    assert listed == whole
+    assert results[0].ids == results[0].whole.ids.to_pylist()

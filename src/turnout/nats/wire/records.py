@@ -240,7 +240,12 @@ class Received:
         return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
 
     def listed(self, stream: str, make: Callable[[], ArrowBatch]) -> ListedRecords:
-        """Return the messages, which are few, as lists; for the arguments see `ListedRecords`."""
+        """Return the messages, which are few, as lists.
+
+        Args:
+            stream: name of the stream, with its identity if it is known, as in the column `STREAM_ID`.
+            make: makes their record batch.
+        """
         data, count = self.data, len(self)
         rows = self.table[: END + 1, :count].tolist()
         topics = [
@@ -254,7 +259,11 @@ class Received:
             keys, pairs = self._headers(count).listed()
         sequences, _, nanoseconds, *_ = self.positions[:, :count].tolist()
         times = [time // 1000 for time in nanoseconds]
-        return ListedRecords(stream, topics, sequences, times, keys, values, pairs, make)
+        if "." in stream:
+            ids = [f"{stream}:{sequence}:{time}" for sequence, time in zip(sequences, times, strict=True)]
+        else:
+            ids = [f"{stream}:{sequence}" for sequence in sequences]
+        return ListedRecords(ids, topics, [0] * count, sequences, times, keys, values, pairs, make)
 
     def _headers(self, count: int) -> _Headers:
         """Find the headers of the first *count* messages."""

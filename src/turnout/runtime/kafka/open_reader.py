@@ -7,17 +7,24 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import replace
-from typing import Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 
 import pyarrow as pa
 
 from turnout.errors import ConnectionLostError
 from turnout.kafka.admin import KafkaAdmin
 from turnout.kafka.follower import RETRY_SECONDS, PartitionFollower
-from turnout.records.listed import TOPIC_ID
+from turnout.kafka.reader import listed_records, record_batch
+from turnout.records.listed import TOPIC_ID, ListedRecords
 from turnout.records.types import ArrowBatch
 from turnout.runtime.kafka.source import KafkaOffsets, KafkaSourceOptions, by_topic
 from turnout.runtime.open_splits import OpenPosition
+
+if TYPE_CHECKING:
+    from confluent_kafka import Message
+
+_FEW_RECORDS: Final = 200
+"""Number of records up to which they are handed out as lists."""
 
 
 class KafkaOpenReader(PartitionFollower):
@@ -76,14 +83,19 @@ class KafkaOpenReader(PartitionFollower):
         self.has_ended = self.has_ended or not is_planned
         return is_planned
 
-    def _columns(self, records: list[Any]) -> ArrowBatch:
-        batch = super()._columns(records)
-        if not self._start.identified:
-            return batch
-        ids = {name: self._start.ids.get(name) for name in self._start.identified}
-        return batch.append_column(
-            TOPIC_ID, pa.array([ids.get(name) for name in batch.column("topic").to_pylist()], pa.string())
-        )
+    def _columns(self, records: list[Message]) -> ArrowBatch | ListedRecords:
+        def batch() -> ArrowBatch:
+            columns = record_batch(None, 0, records)
+            if not self._start.identified:
+                return columns
+            ids = [self._topic_id(cast("str", record.topic())) for record in records]
+            return columns.append_column(TOPIC_ID, pa.array(ids, pa.string()))
+
+        return batch() if len(records) > _FEW_RECORDS else listed_records(records, self._topic_id, batch)
+
+    def _topic_id(self, topic: str) -> str | None:
+        """Return what message ids have of a topic's id; None for nothing."""
+        return self._start.ids.get(topic) if topic in self._start.identified else None
 
 
 @contextmanager

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self, cast
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +19,7 @@ from turnout.engine.messages import ListedMessages
 from turnout.errors import ConfigError, ConnectionLostError, Mistake, StreamError
 from turnout.kafka.control import Note, Slot, find_note
 from turnout.kafka.options import KafkaOptions
-from turnout.kafka.producer import KafkaMessages, KafkaProducer, partition_of
+from turnout.kafka.producer import KafkaHeaders, KafkaMessages, KafkaProducer, partition_of
 from turnout.nats.protocol.headers import MESSAGE_ID
 from turnout.records.published import Published, Refuse
 from turnout.routes.endpoints import KafkaSink
@@ -281,21 +281,13 @@ class KafkaPublisher:
             return
         if self._check is not None:
             self._check()
-        if isinstance(messages, ListedMessages):
-            messages = messages.whole
-        subjects = messages.topics.to_pylist()
+        subjects, columns, read = _columns(messages)
         topics = self._topics(subjects)
-        sendable, partitions = self._partitions(messages, topics, refuse)
-        columns = KafkaMessages(
-            topics,
-            messages.column("value").to_pylist(),
-            messages.column("key").to_pylist(),
-            _headers(messages),
-            milliseconds(messages.column("timestamp")),
-            partitions,
-        )
+        sendable, partitions = self._partitions(topics, columns.headers, read, refuse)
+        columns = columns._replace(topics=topics, partitions=partitions)
         if topics is not subjects:
-            columns = self._addressed(columns, subjects, messages.ids.to_pylist())
+            ids = messages.ids if isinstance(messages, ListedMessages) else messages.ids.to_pylist()
+            columns = self._addressed(columns, subjects, ids)
         rows = np.flatnonzero(sendable).tolist()
         if len(rows) < len(topics):
             columns = columns.take(rows)
@@ -347,7 +339,11 @@ class KafkaPublisher:
         return columns._replace(keys=keys, headers=headers, partitions=partitions)
 
     def _partitions(
-        self, messages: Messages, topics: Sequence[str], refuse: Refuse
+        self,
+        topics: Sequence[str],
+        headers: Sequence[KafkaHeaders | None] | None,
+        read: Sequence[int],
+        refuse: Refuse,
     ) -> tuple[np.ndarray[Any, np.dtype[np.bool_]], list[int] | None]:
         """Return which messages can be sent, and their partitions where the sink's producer does not choose them."""
         sendable = np.ones(len(topics), np.bool_)
@@ -361,7 +357,7 @@ class KafkaPublisher:
         if by == "key":
             return sendable, None
         if by == "record":
-            partitions = pc.fill_null(messages.column("partition"), -1).to_pylist()
+            partitions = list(read)
             for index in [index for index, number in enumerate(partitions) if number >= counts[topics[index]] > 0]:
                 sendable[index] = False
                 problem = (
@@ -369,7 +365,7 @@ class KafkaPublisher:
                 )
                 refuse(index, StreamError(f"the topic {topics[index]!r} {problem}", code=404))
             return sendable, partitions
-        values = _header_values(messages, by.removeprefix("header:").strip())
+        values = _header_values(headers, len(topics), by.removeprefix("header:").strip())
         return sendable, [
             -1 if value is None or not counts[topic] else _hash(value, counts[topic])
             for topic, value in zip(topics, values, strict=True)
@@ -444,6 +440,31 @@ def _refuse_note(_index: int, reason: StreamError) -> None:
     raise StreamError(f"the note of a split cannot be written to the control topic: {reason}", code=reason.code)
 
 
+def _columns(messages: Messages | ListedMessages) -> tuple[list[str], KafkaMessages, Sequence[int]]:
+    """Return the subjects of messages, the messages under these, and the partitions of their records, -1 for none."""
+    if isinstance(messages, ListedMessages):
+        subjects, rows = list(messages.topics), messages.rows
+        headers = [messages.headers[row] for row in rows]
+        times = [messages.times[row] for row in rows]
+        columns = KafkaMessages(
+            subjects,
+            [messages.values[row] for row in rows],
+            [messages.keys[row] for row in rows],
+            cast("list[KafkaHeaders | None]", headers) if any(headers) else None,
+            [None if time is None else _kafka_time(time // 1000) for time in times],
+        )
+        return subjects, columns, [messages.partitions[row] for row in rows]
+    subjects = messages.topics.to_pylist()
+    columns = KafkaMessages(
+        subjects,
+        messages.column("value").to_pylist(),
+        messages.column("key").to_pylist(),
+        _headers(messages),
+        milliseconds(messages.column("timestamp")),
+    )
+    return subjects, columns, pc.fill_null(messages.column("partition"), -1).to_pylist()
+
+
 def _headers(messages: Messages) -> list[list[tuple[str, bytes | None]] | None] | None:
     """Return the headers of each message; those of a record are made once."""
     column = messages.records.column("headers")
@@ -461,14 +482,17 @@ def milliseconds(times: pa.Array) -> list[int | None] | None:
     if times.null_count == len(times):
         return None
     millis = times.cast(pa.timestamp("ms", tz="UTC"), safe=False).cast(pa.int64()).to_pylist()
-    return [None if at is None or at <= 0 else at for at in millis]
+    return [None if at is None else _kafka_time(at) for at in millis]
 
 
-def _header_values(messages: Messages, name: str) -> list[bytes | None]:
+def _kafka_time(millis: int) -> int | None:
+    return millis if millis > 0 else None
+
+
+def _header_values(headers: Sequence[KafkaHeaders | None] | None, count: int, name: str) -> list[bytes | None]:
     """Return the last header of a name of each message; None where there is none."""
-    headers = _headers(messages)
     if headers is None:
-        return [None] * len(messages)
+        return [None] * count
     return [
         next((value for key, value in reversed(pairs or []) if key == name and value is not None), None)
         for pairs in headers
