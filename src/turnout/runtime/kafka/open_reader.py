@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
+from typing import Any, ClassVar, Final, cast
 
 import pyarrow as pa
 
@@ -19,9 +19,6 @@ from turnout.records.listed import TOPIC_ID, ListedRecords
 from turnout.records.types import ArrowBatch
 from turnout.runtime.kafka.source import KafkaOffsets, KafkaSourceOptions, by_topic
 from turnout.runtime.open_splits import OpenPosition
-
-if TYPE_CHECKING:
-    from confluent_kafka import Message
 
 _FEW_RECORDS: Final = 200
 """Number of records up to which they are handed out as lists."""
@@ -83,7 +80,7 @@ class KafkaOpenReader(PartitionFollower):
         self.has_ended = self.has_ended or not is_planned
         return is_planned
 
-    def _columns(self, records: list[Message]) -> ArrowBatch | ListedRecords:
+    def _columns(self, records: list[Any]) -> ArrowBatch | ListedRecords:
         def batch() -> ArrowBatch:
             columns = record_batch(None, 0, records)
             if not self._start.identified:
