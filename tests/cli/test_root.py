@@ -75,7 +75,9 @@ def test_former_names_are_names_of_options() -> None:
         assert not set(renamed) & known
 
 
-@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+@pytest.mark.parametrize(
+    "encoding", ["ascii", *(pytest.param(one, marks=pytest.mark.heavy) for one in ("latin-1", "utf-8"))]
+)
 def test_any_encoding_of_the_output(tmp_path, encoding) -> None:
     """Letters that it lacks are escaped as JSON does, in text and in JSON; the command does its work.
 

@@ -19,8 +19,10 @@ from turnout.embedded import NatsServer
 from turnout.embedded.nats_server import free_port
 
 DOES_NOT_END = ("nats-server ", "turnout serve ", "python receiver.py", "TURNOUT_SECRET_KEY_FILE=key turnout serve ")
-HEAVY = {"avro-to-json", "many-streams", "webhooks-for-tenants"}
-"""Recipes with a broker, or a server process with a JVM of its own."""
+OWN_PROCESS = {"many-streams", "webhooks-for-tenants"}
+"""Recipes with a server process, which has a JVM of its own."""
+
+HEAVY = OWN_PROCESS | {"avro-to-json", "change-a-route", "dead-letters", "mask-by-customer", "replay-a-day"}
 
 RECIPES = [
     pytest.param(path.stem, marks=[pytest.mark.heavy] if path.stem in HEAVY else [])
@@ -75,7 +77,7 @@ def follow(page: str, terminal: Terminal) -> Iterator[tuple[str, str, str]]:
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_a_recipe_does_what_it_says(recipe: str, terminal: Terminal, request: pytest.FixtureRequest) -> None:
     """Each command prints what the page says."""
-    if recipe not in HEAVY or recipe == "avro-to-json":
+    if recipe not in OWN_PROCESS:
         request.getfixturevalue("spark")
     if recipe == "avro-to-json":
         terminal.addresses = {**terminal.addresses, **request.getfixturevalue("kafka")}

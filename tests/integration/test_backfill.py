@@ -180,6 +180,7 @@ def test_a_feed_waits_for_records_that_come_late(scene: Scene) -> None:
     assert numbers_of(after) == numbers_of(old) == list(range(1, 31))
 
 
+@pytest.mark.heavy
 def test_a_kept_pause(scene: Scene) -> None:
     """Records published meanwhile are delivered when the pause ends, unless it does not keep them."""
     for name in ("kept", "given up", "lost"):

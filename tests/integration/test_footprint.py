@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
+import pytest
 from tests.integration.routes import Streams, command, wait_for, write_route
 
 from turnout.conditions import kiwi
@@ -76,6 +77,7 @@ def running(folder: Path, route: Path) -> Iterator[psutil.Popen]:
         process.wait(30)
 
 
+@pytest.mark.heavy
 def test_footprint(streams: Streams, tmp_path: Path) -> None:
     """A running route listens on loopback only; others can read nothing that it has made; and when it is killed with
     its JVM, the next run removes its temporary folders."""

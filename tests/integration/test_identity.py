@@ -179,7 +179,7 @@ def test_a_plain_program(scene: Scene) -> None:
 CHANGES: dict[str, Callable[[Scene], None]] = {"made anew": Scene.make_anew, "restored": Scene.restore}
 
 
-@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("change", ["made anew", pytest.param("restored", marks=pytest.mark.heavy)])
 def test_an_open_split_whose_stream_changes(scene: Scene, change: str) -> None:
     """The run ends with the reason, or every later message is delivered."""
     scene.publish(*(f"a{n}" for n in range(300)))
@@ -199,7 +199,7 @@ def test_an_open_split_whose_stream_changes(scene: Scene, change: str) -> None:
         assert not future.done(), future.result()
 
 
-@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("change", [pytest.param("made anew", marks=pytest.mark.heavy), "restored"])
 def test_an_open_split_goes_on_without_fail_on_data_loss(scene: Scene, change: str) -> None:
     """In the same run, with all messages of the present stream."""
     scene.publish(*(f"a{n}" for n in range(300)))

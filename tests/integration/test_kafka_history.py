@@ -159,6 +159,7 @@ def test_check(broker: KafkaBroker, tmp_path: Path, turnout: Any) -> None:  # no
     assert checks["sink, permissions"]["detail"] == "2 topics may be written to"
 
 
+@pytest.mark.heavy
 def test_new(broker: KafkaBroker, tmp_path: Path, turnout: Any) -> None:  # noqa: F811
     """The latest records of a topic say what values are."""
     scene = Scene(broker, tmp_path, "sampled")
@@ -217,6 +218,7 @@ def test_redrive(broker: KafkaBroker, tmp_path: Path, turnout: Any) -> None:  # 
     assert (report["letters"], report["outcomes"]) == (1, {"failed": 1})
 
 
+@pytest.mark.heavy
 def test_replay_diff_and_analyze(broker: KafkaBroker, tmp_path: Path, turnout: Any) -> None:  # noqa: F811
     """History goes through the present route: delivered anew, compared with another version, and counted."""
     scene = Scene(broker, tmp_path, "again")
@@ -248,6 +250,7 @@ def test_replay_diff_and_analyze(broker: KafkaBroker, tmp_path: Path, turnout: A
     assert (here["traffic"]["records"], here["traffic"]["matches"]) == (11, 8)
 
 
+@pytest.mark.heavy
 def test_lineage(broker: KafkaBroker, tmp_path: Path, turnout: Any) -> None:  # noqa: F811
     """A delivered record leads back to its record and its subscription."""
     scene = Scene(broker, tmp_path, "traced")
@@ -277,6 +280,7 @@ def _check_pages(console: TestClient, letters: set[tuple[str, int]], key: str) -
     assert "Outcomes of 1 in a dry run" in console.post("/fragments/dead-letters/rested/redrive", json=asked).text
 
 
+@pytest.mark.heavy
 def test_rest(broker: KafkaBroker, tmp_path: Path, turnout: Any) -> None:  # noqa: F811
     """REST and console distinguish the letters of two partitions, page them without loss, and redrive one by one."""
     scene = Scene(broker, tmp_path, "rested")
@@ -322,6 +326,7 @@ def test_rest(broker: KafkaBroker, tmp_path: Path, turnout: Any) -> None:  # noq
     assert [row["key"].decode() for row in scene.rows("rested.oulu")] == [one["record"]["key"]]
 
 
+@pytest.mark.heavy
 def test_a_subscription_gets_earlier_records(broker: KafkaBroker, tmp_path: Path, turnout: Any) -> None:  # noqa: F811
     """From both partitions, once; an offset of its own has no meaning for both of them."""
     scene = Scene(broker, tmp_path, "backfilled")

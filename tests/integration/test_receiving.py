@@ -43,6 +43,7 @@ def test_from_nats(example: Block) -> None:
         check(example, lambda text: text.replace(OF_NATS, server.url))
 
 
+@pytest.mark.heavy
 @pytest.mark.kafka
 def test_from_kafka(tmp_path: Path) -> None:
     """From a topic of its own."""

@@ -195,6 +195,7 @@ def test_a_clock_that_is_set_for_all_processes(streams: Streams, tmp_path: Path)
     assert books(streams) == Counter(range(150))
 
 
+@pytest.mark.heavy
 def test_a_full_disk(spark: SparkSession, streams: Streams, tmp_path: Path, small_disk: Callable[[str], Path]) -> None:
     """The run says which disk is full; with room again it goes on, and nothing is lost or stored twice."""
     url = f"sqlite:///{tmp_path / 'subscriptions.db'}"

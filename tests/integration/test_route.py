@@ -243,6 +243,7 @@ def test_several_sinks(spark: SparkSession, streams: Streams, tmp_path: Path) ->
     assert result.counts.flow.taken["sink"] == 1
 
 
+@pytest.mark.heavy
 def test_routes_from_one_stream_into_one_stream(spark: SparkSession, streams: Streams, tmp_path: Path) -> None:
     """Message ids tell routes and destinations apart: each arrives once for each, however often it runs."""
     streams.publish([message(n) for n in range(1, 21)])

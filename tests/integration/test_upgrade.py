@@ -200,7 +200,7 @@ def test_a_store_of_an_earlier_version(tmp_path: Path, version: str) -> None:
     assert ([subscription.id for subscription in changes.created], changes.deleted_ids) == (["three"], ("one",))
 
 
-@pytest.mark.parametrize(("version", "known"), [("columns", 1), ("engine", 2)])
+@pytest.mark.parametrize(("version", "known"), [("columns", 1), pytest.param("engine", 2, marks=pytest.mark.heavy)])
 def test_a_store_goes_back(tmp_path: Path, version: str, known: int, unpack: Callable[[str], EarlierVersion]) -> None:
     """An earlier version refuses it in one line; what is exported here is imported there, with its ids."""
     earlier = unpack(version)

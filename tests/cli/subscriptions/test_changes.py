@@ -442,6 +442,7 @@ def test_serve_with_rights(turnout, tmp_path):
     assert again["route"]["destinations"] == ["deliver.a", "$KV.desk.7"]
 
 
+@pytest.mark.heavy
 def test_serve_beside_kiwi_trees(turnout, tmp_path):
     """With two kiwi-tree services, creating registers the patterns and deleting removes them."""
     with (

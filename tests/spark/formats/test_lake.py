@@ -46,6 +46,7 @@ def copy(tables: Lake, sink: str, **more: Any) -> Route:
     )
 
 
+@pytest.mark.parametrize("tables", ["delta", HEAVY], indirect=True)
 def test_a_table_to_a_table(spark: SparkSession, tables: Lake) -> None:
     """Rows that are there, and those of later commits, each once; decimals, times and dates as they were."""
     tables.add("flights", flights(1, 2, 3))
@@ -198,6 +199,7 @@ def test_messages_of_jetstream_in_a_table(
     ]
 
 
+@pytest.mark.heavy
 def test_names_of_partitions(spark: SparkSession, tmp_path: Path) -> None:
     """Values with signs of paths, and none, are read back as they were."""
     tables = Lake("delta", tmp_path)

@@ -36,7 +36,7 @@ def text_of(column: Any) -> str:
 @pytest.mark.parametrize(
     ("module", "file", "most_terms"),
     [
-        (subject_transform, "subject-transform.json", 400),
+        pytest.param(subject_transform, "subject-transform.json", 400, marks=pytest.mark.heavy),
         (subject_match, "subject-match.json", 400),
         (mappings, "mappings.json", 400),
         (mappings, "mappings.json", 0),

@@ -208,6 +208,7 @@ def restore(broker: KafkaBroker, copy: Path, *, taken: bool) -> None:
     broker.start()
 
 
+@pytest.mark.heavy
 def test_a_broker_with_older_data(restorable: KafkaBroker, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """It keeps the topic's id: once new records have passed the position, those below it would be skipped."""
     client = KafkaOptions.of(restorable.servers)

@@ -217,7 +217,7 @@ def test_rows_are_no_requests(
 
 
 @pytest.mark.parametrize("way", ["explode", "join", "union"])
-@pytest.mark.parametrize("include_stream", ["true", "false"])
+@pytest.mark.parametrize("include_stream", ["true", pytest.param("false", marks=pytest.mark.heavy)])
 def test_rows_that_share_a_record(
     nats: SparkSession, nats_server: NatsServer, connection: Connection, stream: str, way: str, include_stream: str
 ) -> None:
