@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 from jsonschema import Draft202012Validator
@@ -14,6 +15,8 @@ from typer.testing import CliRunner
 
 from tests.nats.jetstream.support import fresh
 from turnout.cli.app import build_app
+from turnout.codecs import Format, codec_of
+from turnout.codecs.conversion import writing_codec
 from turnout.codecs.ddl import parse_ddl
 from turnout.embedded import NatsServer
 from turnout.nats.wire import Connection, ConnectionOptions, create_stream
@@ -60,6 +63,53 @@ def test_a_route_of_a_stream(turnout, tmp_path, nats_server) -> None:
     assert turnout("test", "orders.yaml")[0] == 0
     assert turnout("check", "orders.yaml", "--connect")[1].count("\nok ") >= 3
     assert list(Draft202012Validator(route_schema()).iter_errors(document(tmp_path, "orders.yaml"))) == []
+
+
+@pytest.mark.parametrize("written", ["json", "connect-json", "msgpack", "avro", "jsonSchema", "protobuf", "string"])
+def test_another_format_for_the_sink(turnout, tmp_path, nats_server, written) -> None:
+    """The sink's format has the types of the sample, where it needs a schema; check, test and the codec take it."""
+    values = [{**ORDERS[0], "at": {"lat": 1.5, "ok": True}}, {"city": None, "total": 2.5, "lines": []}]
+    stream = published(nats_server, ["*.*"], [json.dumps(value).encode() for value in values])
+    ends = ("--from", f"{nats_server.url}/{stream}", "--to", nats_server.url)
+
+    code, out, err = turnout("new", "orders", *ends, "--sink-format", written, "--yes")
+
+    assert (code, err) == (0, "")
+    assert out.splitlines()[-1] == "2 of 2 tests pass"
+    assert turnout("check", "orders.yaml")[0] == 0
+    route = Route.load(tmp_path / "orders.yaml", {})
+    format_ = route.written[""].value
+    assert format_.format == written
+    reader = codec_of(route.value)
+    (block,) = reader.decode(np.array([0]), [json.dumps(values[0]).encode()])[0]
+    (text,) = writing_codec(format_, route.value, reader).encode(block)
+    (read,) = codec_of(format_).decode(np.array([0]), [text])[0]
+    (again,) = codec_of(Format("json")).encode(read)
+    assert json.loads(again) == {**values[0], "total": 20.0} or written == "string"
+    assert (tmp_path / "orders.proto").exists() == (written == "protobuf")
+
+
+@pytest.mark.parametrize(
+    ("values", "written", "problem"),
+    [
+        ([b'{"a":1}'], "arvo", "expected json, connect-json, msgpack, avro"),
+        ([b"[1, 2]"], "avro", "avro needs a schema, and none can be derived of 1 sampled records: create the route"),
+        ([b'{"a":1}', b'{"a":"x"}'], "avro", "2 sampled records give no avro schema: a has no schema"),
+        ([b'{"a":[[1]]}'], "protobuf", "a is a list of lists"),
+        ([b'{"a b":1}'], "protobuf", "a b: a field of Protobuf has a name of letters, digits and _"),
+    ],
+)
+def test_a_format_that_cannot_be_derived(turnout, tmp_path, nats_server, values, written, problem) -> None:
+    """Nothing is written, and the mistake says what to do."""
+    stream = published(nats_server, ["*.*"], values)
+    ends = ("--from", f"{nats_server.url}/{stream}", "--to", nats_server.url)
+
+    code, out, err = turnout("new", "orders", *ends, "--sink-format", written, "--yes")
+
+    assert (code, out) == (2, "")
+    assert "--sink-format" in err
+    assert problem in " ".join(err.split())
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_route_does_not_publish_to_what_it_reads(turnout, tmp_path, nats_server) -> None:

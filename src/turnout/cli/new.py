@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -31,6 +32,10 @@ def new(
         str | None, typer.Option("--from", metavar="ADDRESS", help=f"Source of the records: {_FROM}.")
     ] = None,
     to: Annotated[str | None, typer.Option(metavar="ADDRESS", help="Where messages go.")] = None,
+    sink_format: Annotated[
+        str | None,
+        typer.Option(metavar="FORMAT", help="Format of the values that the sink gets, if not that of the source."),
+    ] = None,
     folder: Annotated[Path, typer.Option(metavar="DIR", help="Where the files go.")] = Path(),
     sample: Annotated[int, typer.Option(min=0, help="Number of records of a stream or topic to sample.")] = 100,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing: accept all proposals.")] = False,
@@ -39,15 +44,18 @@ def new(
 ) -> None:
     """Write NAME.yaml with a word to each part, NAME.test.yaml and compose.yaml.
 
-    Of a stream of NATS, and of topics of Kafka, the latest records show the format of the values.
+    Of a stream of NATS, and of topics of Kafka, the latest records show the format of the values. With --sink-format
+    the sink gets another one; Avro, JSON Schema and Protobuf get a schema with the types of these records.
 
     turnout new orders --from nats://127.0.0.1:4222/ORDERS --to nats://127.0.0.1:4222 --yes
     """
     answers = _Answers(silent=yes or as_json)
-    starter = answers.starter(name or named, source, to, sample)
+    starter = replace(answers.starter(name or named, source, to, sample), sink_format=sink_format)
+    schema = starter.schema_file()
     files = {
         folder / f"{starter.name}.yaml": starter.route(),
         folder / f"{starter.name}.test.yaml": starter.tests(),
+        **({} if schema is None else {folder / schema[0]: schema[1]}),
     }
     compose = folder / "compose.yaml"
     if force or not compose.exists():

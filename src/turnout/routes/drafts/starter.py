@@ -8,13 +8,26 @@ import textwrap
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Final, TypeAlias, TypeVar
 
 import yaml
 
+from turnout.base.terminal import did_you_mean
+from turnout.codecs.avro.connect_schema import avro_schema_of
+from turnout.codecs.ddl import parse_ddl
+from turnout.codecs.json_schema.definition import definition_of
+from turnout.codecs.json_schema.kind import JsonSchemaOptions
+from turnout.codecs.pairs import NEEDS_SCHEMA
+from turnout.errors import ConfigError, Mistake, RecordError
+from turnout.records import Schema
 from turnout.routes.drafts.route_draft import from_environment
 from turnout.routes.yaml_text import Document
 from turnout.subjects import MappingTable, collide, has_wildcard, with_placeholders
+
+WRITTEN: Final = ("json", "connect-json", "msgpack", "avro", "jsonSchema", "protobuf", "string", "raw")
+"""Formats of the values that a sink gets."""
+
+T = TypeVar("T")
 
 Shape: TypeAlias = "str | dict[str, Shape] | list[Shape]"
 """The name of a type, empty where only null was seen; the fields of a struct; the one shape of an array's elements."""
@@ -192,6 +205,7 @@ class Starter:
         sink: as `sink_of` gives it.
         sampled: known facts of the source's stream.
         sink_subjects: the subjects of the sink's stream, where they are known.
+        sink_format: format of the values that the sink gets; None for that of the source.
     """
 
     name: str
@@ -199,6 +213,7 @@ class Starter:
     sink: Document
     sampled: SampledStream = field(default_factory=SampledStream)
     sink_subjects: tuple[str, ...] = ()
+    sink_format: str | None = None
 
     def route(self) -> str:
         """Return the text of ``NAME.yaml``."""
@@ -221,7 +236,7 @@ class Starter:
                 "# subscriptions: {store: 'sqlite:///subscriptions.db', metadata: {city: value.city}}",
                 "",
                 "# Where messages go.",
-                _block({"sink": from_environment(self.sink, self._sink_variable())}),
+                _block({"sink": from_environment(self.sink, self._sink_variable()) | self._written()}),
                 "",
                 "# Failed records go here unchanged, with the reason in headers. A stream has to accept this subject.",
                 _block({"deadLetter": {"topic": f"dead.{name}"}, "errors": {"tolerance": "all"}}),
@@ -285,7 +300,46 @@ class Starter:
             lines.append("# Kafka's brokers are yours: the variable KAFKA_SERVERS says where they are.")
         return "\n".join([*lines, _block(document), ""])
 
+    def schema_file(self) -> tuple[str, str] | None:
+        """Return the name and the text of the file of the sink's schema; None if there is none.
+
+        Raises:
+            ConfigError: the samples have no such schema.
+        """
+        return (f"{self.name}.proto", self._schema(proto_of)) if self.sink_format == "protobuf" else None
+
     # Parts of the route
+
+    def _written(self) -> Document:
+        """Return the sink's ``value``, with the schema of the sampled values if its format needs one."""
+        if self.sink_format is None:
+            return {}
+        if self.sink_format not in WRITTEN:
+            known = ", ".join(WRITTEN)
+            problem = f"expected {known}, found {self.sink_format!r}{did_you_mean(self.sink_format, WRITTEN)}"
+            raise ConfigError([Mistake("--sink-format", problem)])
+        if self.sink_format not in NEEDS_SCHEMA:
+            return {"value": {"format": self.sink_format}}
+        file = self.schema_file()
+        if file is not None:
+            return {"value": {"format": "protobuf", "schema": file[0]}}
+        make: Callable[[Schema], object] = avro_schema_of
+        if self.sink_format == "jsonSchema":
+            make = lambda schema: json.loads(definition_of(schema, JsonSchemaOptions()))  # noqa: E731
+        return {"value": {"format": self.sink_format, "schema": self._schema(make)}}
+
+    def _schema(self, make: Callable[[Schema], T]) -> T:
+        columns = self.sampled.columns()
+        count = f"{len(self.sampled.messages):,} sampled records"
+        later = f"create the route without it, and give its sink a value: {{format: {self.sink_format}, schema: …}}"
+        if not columns:
+            problem = f"{self.sink_format} needs a schema, and none can be derived of {count}: {later}"
+            raise ConfigError([Mistake("--sink-format", problem)])
+        try:
+            return make(parse_ddl(columns).schema.with_(optional=False))
+        except RecordError as failure:
+            problem = f"{count} give no {self.sink_format} schema: {failure}; {later}"
+            raise ConfigError([Mistake("--sink-format", problem)]) from None
 
     def _start(self) -> Document:
         return {} if self.source["format"] not in ("nats", "kafka") else {"start": "earliest"}
@@ -390,3 +444,35 @@ def _block(document: Document) -> str:
 
 def _flow(text: str) -> str:
     return str(yaml.safe_dump(text)).partition("\n")[0]
+
+
+def proto_of(schema: Schema) -> str:
+    """Return the Protobuf file of a message for the values of a schema.
+
+    Raises:
+        RecordError: Protobuf has no such field; names it.
+    """
+    return "\n".join(['syntax = "proto3";', "", *_message("Value", schema, "", ""), ""])
+
+
+def _message(name: str, schema: Schema, path: str, margin: str) -> Iterator[str]:
+    yield f"{margin}message {name} {{"
+    inner = margin + "  "
+    for number, member in enumerate(schema.fields, 1):
+        at = f"{path}{member.name}"
+        if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", member.name):
+            raise RecordError(f"{at}: a field of Protobuf has a name of letters, digits and _")
+        repeated = member.schema.type == "array" and member.schema.values is not None
+        one = member.schema.values if repeated and member.schema.values is not None else member.schema
+        kind = _PROTO.get(one.type)
+        if one.type == "struct":
+            kind = f"{member.name[0].upper()}{member.name[1:]}"
+            yield from _message(kind, one, f"{at}.", inner)
+        if kind is None:
+            problem = "a list of lists" if repeated and one.type == "array" else "a field of several types, or of none"
+            raise RecordError(f"{at} is {problem}, which Protobuf does not have")
+        yield f"{inner}{'repeated' if repeated else 'optional'} {kind} {member.name} = {number};"
+    yield f"{margin}}}"
+
+
+_PROTO = {"int64": "int64", "float64": "double", "boolean": "bool", "string": "string"}
