@@ -17,6 +17,7 @@ _QUERY_FIELD = re.compile(r"([?&])([^\s=&#?]+)=([^\s&#'\"]+)")
 _SECRET_NAMES = (
     "password", "passwd", "passphrase", "pwd", "secret", "token", "seed", "credential", "creds", "jwt",
     "privatekey", "apikey", "accesskey", "tlskey", "sslkey", "jaasconfig", "authorization", "signature",
+    "userinfo",
 )  # fmt: skip
 _NOT_IN_NAMES = re.compile(r"[^a-z0-9]")
 

@@ -299,7 +299,17 @@ def _of_kafka_mirror_maker_2(spec: Mapping[str, object], name: str | None, file:
                     config[f"{side}.cluster.{key}"] = json.dumps(cluster[key])
         pairs = {"topicsPattern": "topics", "topicsExcludePattern": "topics.exclude"}
         config |= {option: mirror[key] for key, option in pairs.items() if key in mirror}
-        config |= _block(_block(mirror, "sourceConnector"), "config")
+        connector = _block(mirror, "sourceConnector")
+        config |= _block(connector, "config") | {"tasks.max": connector.get("tasksMax")}
+        used = (*pairs, "sourceCluster", "targetCluster", "source", "sourceConnector")
+        others = {f"spec.mirrors.{key}": value for key, value in mirror.items() if key not in used}
+        others |= {
+            f"spec.mirrors.sourceConnector.{key}": connector[key] for key in connector.keys() - {"config", "tasksMax"}
+        }
+        others |= {
+            f"spec.{key}": spec[key] for key in spec.keys() - {"clusters", "target", "mirrors", "connectCluster"}
+        }
+        config |= {key: value if isinstance(value, str) else json.dumps(value) for key, value in sorted(others.items())}
         own_name = name if len(mirrors) == 1 else f"{name}-{source}"
         yield _of_config({key: value for key, value in config.items() if value is not None}, own_name, file)
 

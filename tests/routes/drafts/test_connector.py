@@ -564,3 +564,71 @@ def test_former_names_of_debeziums_options(tmp_path, tombstones: str | None, del
     assert (stage["delete.tombstone.handling.mode"], stage["add.headers"]) == (mode, "op")
     assert not {"drop.tombstones", "delete.handling.mode"} & stage.keys()
     assert not draft.mistakes(draft.text("x"))
+
+
+def test_former_metadata_fields_keep_their_names(tmp_path) -> None:
+    """`add.source.fields` named fields of the source, and put them into `__version`."""
+    unwrap = {
+        "transforms": "u",
+        "transforms.u.type": "io.debezium.transforms.ExtractNewRecordState",
+        "transforms.u.add.fields": "op",
+        "transforms.u.add.source.fields": "version,connector",
+    }
+    plain = {"value.converter": JSON, "value.converter.schemas.enable": "false"}
+    route = read(draft_of_connector(connector(tmp_path, {**SINK, **plain, **unwrap})))
+
+    source = {"version": "3.6", "connector": "mysql"}
+    event = {"before": None, "after": {"id": 1}, "source": source, "op": "c"}
+    result = Program.of(route).run(record_batch([SampleRecord.of({"topic": "t", "value": event})]))
+
+    (text,) = result.messages.column("value").to_pylist()
+    assert json.loads(text) == {"id": 1, "__op": "c", "__version": "3.6", "__connector": "mysql"}
+
+
+def test_every_part_of_a_mirror_is_reported(tmp_path) -> None:
+    """Groups, checkpoints and the storage of Connect's own topics are left, each with the reason."""
+    file = tmp_path / "mm2.yaml"
+    more = """    groupsPattern: ".*"
+    checkpointConnector: {config: {checkpoints.topic.replication.factor: 1}}
+"""
+    storage = MIRROR_MAKER_2.replace("{client.rack: x}", "{client.rack: x, config.storage.replication.factor: 1}")
+    file.write_text(storage.rstrip() + "\n" + more)
+
+    draft = draft_of_connector(file)
+
+    reasons = left(draft)
+    assert "keep their own offsets" in reasons["spec.mirrors.groupsPattern"]
+    assert "the route's checkpoint" in reasons["spec.mirrors.checkpointConnector"]
+    assert "Connect's own" in reasons["target.cluster.config.storage.replication.factor"]
+    assert part_of(draft, "sink")["options"] == {"kafka.client.rack": "x"}
+
+
+def test_replicators_login_and_converter(tmp_path) -> None:
+    """Its class of bytes is Kafka's; a login is a variable that `check` takes for one."""
+    login = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="u" password="hunter2";'
+    util = "io.confluent.connect.replicator.util.ByteArrayConverter"
+    more = {"src.kafka.sasl.jaas.config": login, "key.converter": util, "value.converter": util}
+    file = tmp_path / "replicator.json"
+    file.write_text(json.dumps(REPLICATOR | more))
+
+    draft = draft_of_connector(file)
+    text = draft.text("x")
+
+    assert (draft.document["key"], draft.document["value"]) == ({"format": "bytes"}, {"format": "bytes"})
+    assert not draft.lossy
+    assert not draft.mistakes(text)
+    assert "topic.rename.format" not in left(draft)
+    assert "hunter2" not in text
+
+
+def test_a_former_login_of_a_registry_is_not_shown(tmp_path) -> None:
+    """The report of a renamed option has no password."""
+    registry = {
+        "value.converter": "io.confluent.connect.avro.AvroConverter",
+        "value.converter.schema.registry.url": "http://r:8081",
+        "value.converter.basic.auth.credentials.source": "USER_INFO",
+        "value.converter.schema.registry.basic.auth.user.info": "u:hunter2",
+    }
+    draft = draft_of_connector(connector(tmp_path, {**SINK, **registry}))
+
+    assert "hunter2" not in draft.text("x")

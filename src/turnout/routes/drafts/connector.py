@@ -67,6 +67,8 @@ _MARKS = ("connector.class", "topics", "topics.regex", "transforms", "key.conver
 """Properties, at least one of which a connector has."""
 _OF_THE_CLIENT = ("deserializer", "serializer", "group.id", "enable.auto.commit", "interceptor.classes", "client.id")
 """Settings that Spark's connector controls."""
+_OF_CONNECT = ("config.storage.", "offset.storage.", "status.storage.")
+"""Prefixes of settings of a Connect worker, which files of MirrorMaker have beside those of a cluster's client."""
 _OF_STRIMZI = ("tls", "authentication")
 """Settings of a cluster that Strimzi's operator turns into those of a client."""
 _OF_THE_WORKER = (
@@ -75,6 +77,8 @@ _OF_THE_WORKER = (
 
 
 _REPLICATOR = "io.confluent.connect.replicator.ReplicatorSourceConnector"
+_REPLICATOR_UTIL = "io.confluent.connect.replicator.util"
+_BYTES = "org.apache.kafka.connect.converters.ByteArrayConverter"
 _COPIES = {MIRROR: ("source.cluster.", "target.cluster."), _REPLICATOR: ("src.kafka.", "dest.kafka.")}
 """Prefixes of the settings of both clusters, by class of a connector that copies topics."""
 _COPIED_BY = {
@@ -86,6 +90,10 @@ _COPIED_BY = {
     "topic.auto.create": "topics are not created: create them in the target",
     "topic.config.": "topics, their settings and rights are not created: create them in the target",
     "topic.preserve.": "topics are not created: create them in the target",
+    "groups": "consumer groups keep their own offsets in each cluster: a group begins by a time in the copy",
+    "spec.mirrors.groups": "consumer groups keep their own offsets: a group begins by a time in the copy",
+    "spec.mirrors.checkpointConnector": "the route's checkpoint has its offsets",
+    "spec.mirrors.heartbeatConnector": "a route's own metrics say how far it is behind",
     "heartbeats.": "a route's own metrics say how far it is behind",
     "checkpoints.": "the route's checkpoint has its offsets",
 }
@@ -165,11 +173,13 @@ class _NewNames:
                         Change(name, "hypertables and aggregates, which have what the database would say")
                     )
         for side in ("key", "value"):
+            if self.properties.get(f"{side}.converter") == f"{_REPLICATOR_UTIL}.ByteArrayConverter":
+                self._rename("", f"{side}.converter", f"{side}.converter", _BYTES)
             for option in ("basic.auth.user.info", "basic.auth.credentials.source"):
                 self._rename(f"{side}.converter.", f"schema.registry.{option}", option)
 
     def _rename(self, prefix: str, old: str, new: str, text: str | None = None) -> None:
-        if f"{prefix}{old}" in self.properties and f"{prefix}{new}" not in self.properties:
+        if f"{prefix}{old}" in self.properties and (old == new or f"{prefix}{new}" not in self.properties):
             found = self.properties.pop(f"{prefix}{old}")
             self.properties[f"{prefix}{new}"] = found if text is None else text
             shown = "" if is_secret(new) else f" = {found if text is None else text}"
@@ -190,6 +200,13 @@ class _NewNames:
                 self.changes.append(Change(name, f"{_MODE} = {mode}"))
         if (self.properties.get(f"{prefix}operation.header") or "").lower() == "true":
             self._rename(prefix, "operation.header", "add.headers", "op")
+        for old in ("add.source.fields", "add.source.headers"):
+            names = [name for name in split_list(self.properties.get(f"{prefix}{old}") or "") if name]
+            new = old.replace("source.", "")
+            if names:
+                also = self.properties.pop(f"{prefix}{new}", None)
+                text = ",".join([*([also] if also else []), *(f"source.{name}:{name}" for name in names)])
+                self._rename(prefix, old, new, text)
 
 
 _DELETES = (("drop.tombstones", "true"), ("delete.handling.mode", "drop"))
@@ -202,7 +219,8 @@ def _as_in_a_route(properties: Mapping[str, str | None]) -> tuple[dict[str, str 
     result: dict[str, str | None] = {}
     literals: list[Omission] = []
     for name, text in properties.items():
-        result[name] = text if text is None else escaped(text, placeholders_in(name, properties))
+        known = frozenset({"topic"}) if name == "topic.rename.format" else placeholders_in(name, properties)
+        result[name] = text if text is None else escaped(text, known)
         if result[name] != text:
             literals.append(Omission(name, "${…} without a provider is text in Connect, and stays text by $${"))
     return result, literals
@@ -367,7 +385,7 @@ class _ConnectorDrafter:
         """Return the name of a topic's copy, ``$0`` for the topic's own."""
         if class_name == _REPLICATOR:
             name = self._take("topic.rename.format", "transforms") or "${topic}"
-            return name.replace("\\", r"\\").replace("$${topic}", "$0").replace("${topic}", "$0")
+            return name.replace("\\", r"\\").replace("${topic}", "$0")
         policy = (self._take("replication.policy.class", "transforms") or "").rpartition(".")[2]
         separator = self._take("replication.policy.separator", "transforms")
         if policy == "IdentityReplicationPolicy":
@@ -420,6 +438,8 @@ class _ConnectorDrafter:
             inner = name.removeprefix(prefix)
             if inner.endswith(_OF_THE_CLIENT):
                 self._leave(name, "turnout sets it itself")
+            elif inner.startswith(_OF_CONNECT):
+                self._leave(name, "a topic of Connect's own, which turnout does not have")
             elif inner in _OF_STRIMZI:
                 self._leave(name, f"write it as {path}.security, with Kafka's names", lossy=True)
             elif inner == "alias":

@@ -22,6 +22,9 @@ from turnout.transforms.config import PredicateSpec, StageSpec
 from turnout.transforms.options import Option, OptionError
 from turnout.transforms.registry import PREDICATE_PACKAGES, UnknownNameError, find_predicate, find_transform
 
+_JAAS = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="unknown" password="unknown";'
+"""Placeholder for a login of Kafka's clients, which has a form of its own."""
+
 _ENVIRONMENT = re.compile(r"(?<!\$)\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*)\}")
 _URL = re.compile(r"(?<=url: )\$\{[^{}:]*(?::[^-{}][^{}]*)?\}")
 _FROM_FILE = re.compile(r"(userInfo: ['\"]?)?\$\{file:[^{}]*\}")
@@ -90,10 +93,11 @@ class Draft:
     def mistakes(self, text: str, file: Path | None = None) -> tuple[Mistake, ...]:
         """Return the mistakes that ``turnout check`` would print for the file once the variables are set."""
         # An existing file is a placeholder for one that is not known yet, and so is a text for what a file will have.
-        unset = dict.fromkeys(_ENVIRONMENT.findall(text), "unknown")
+        unset = {name: _JAAS if name.endswith("JAAS_CONFIG") else "unknown" for name in _ENVIRONMENT.findall(text)}
         text = _URL.sub("http://unknown", text)
         text = _FROM_FILE.sub(lambda found: f"{found[1]}unknown:unknown" if found[1] else "unknown", text)
-        unset |= {**dict.fromkeys(self.variables, "unknown"), **dict.fromkeys(self.file_variables, __file__)}
+        secret = {name: "unknown" for name in self.variables if name not in unset}
+        unset |= {**secret, **dict.fromkeys(self.file_variables, __file__)}
         values = {**unset, **os.environ}
         try:
             Route.parse(text, values, file=file)
