@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Iterator, Sequence
+from struct import pack
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,7 @@ from tests.codecs.converter_host import ConverterHost
 from tests.codecs.test_connect_json import enveloped, wire
 
 from turnout.codecs import Codec, EncodeErrors, Format, codec_of
+from turnout.codecs.conversion import writing_codec
 from turnout.errors import RecordError
 from turnout.records.schema import DATE, DECIMAL, TIME, TIMESTAMP
 
@@ -241,3 +244,71 @@ def test_what_a_plain_converter_does_not_write_is_refused(kafka: ConverterHost, 
     of, reads = codec(format=name), codec(format="connect-json")
 
     assert kafka.rewritten((JSON, {}), (of.class_name, {}), texts) == ours(reads, of, texts)
+
+
+_TYPED = [
+    *(enveloped(schema(type_), value) for type_, value in {
+        "int8": -3, "int16": 300, "int32": 7, "int64": 2**53 + 1, "float": 0.1, "double": 2.5, "boolean": True,
+        "string": "x", "bytes": "AP8=",
+    }.items()),
+    enveloped(decimal(2), wire(1250)), enveloped(SCHEMA, WHOLE), enveloped(INNER, {"x": None, "y": "a"}),
+    enveloped(schema("array", items=schema("int32")), [1, None]),
+    enveloped(schema("map", keys=schema("int32", optional=False), values=schema("string")), [[1, "a"]]),
+    enveloped(schema("int64", name=TIMESTAMP, version=1), 86_400_123),
+    enveloped(schema("int32", name=DATE, version=1), 19000), enveloped(schema("int32", name=TIME, version=1), 1500),
+]  # fmt: skip
+_DOUBLES = (1.5, 0.1, float("inf"), float("nan"), 1e300)
+TEXTS: dict[str, list[bytes]] = {
+    "string": [b"", b"x", "ü".encode(), b"5"],
+    "bytes": [b"", b"\0\xff", b"abc"],
+    "short": [b"\0\5", b"\x80\0"],
+    "integer": [b"\0\0\0\5", b"\x80\0\0\0"],
+    "long": [pack(">q", 2**53 + 1), pack(">q", -5)],
+    "float": [pack(">f", number) for number in (1.5, 0.1, float("nan"), float("inf"))],
+    "double": [pack(">d", number) for number in _DOUBLES],
+    "boolean": [b"\0", b"\1"],
+    "connect-json": _TYPED,
+    "numbers for decimals": _TYPED,
+    "schemaless": [
+        json.dumps(value).encode() for value in (1, 1.5, True, "x", [1, None], {"a": [True, {"b": 1.25}]}, None)
+    ],
+}
+CONVERTERS: dict[str, tuple[Format, tuple[str, dict[str, str]]]] = {
+    **{name: (Format(name), (codec(format=name).class_name, {})) for name in PLAIN},
+    "connect-json": (Format("connect-json"), (JSON, {})),
+    "numbers for decimals": (Format("connect-json", decimal_format="NUMERIC"), (JSON, {"decimal.format": "NUMERIC"})),
+    "schemaless": (Format("connect-json", schemas_enable=False), (JSON, {"schemas.enable": "false"})),
+}
+
+
+def value_of(text: Any) -> Any:
+    """JSON as a value, where a text is one; not a number is a word."""
+    try:
+        return json.loads(text, parse_constant=str) if isinstance(text, bytes) else text
+    except ValueError:
+        return text
+
+
+@pytest.mark.parametrize("read", CONVERTERS)
+@pytest.mark.parametrize("written", CONVERTERS)
+def test_each_pair_is_written_as_kafka_writes_it(kafka: ConverterHost, read: str, written: str) -> None:
+    """What one converter reads another writes, or refuses, for all pairs of Kafka's own.
+
+    Kafka's StringConverter writes the address of bytes, and times in the words and the zone of its JVM: ours has the
+    bytes as text, and ISO 8601.
+    """
+    of, reads = CONVERTERS[read]
+    target, writes = CONVERTERS[written]
+    reader, texts = codec_of(of), [*TEXTS[read], None]
+
+    own = ours(reader, writing_codec(target, of, reader), texts)
+
+    for text, expected, found in zip(texts, kafka.rewritten(reads, writes, texts), own, strict=True):
+        no_text = (
+            written == "string" and isinstance(expected, bytes) and re.search(rb"\[B@|:\d\d [A-Z]+ \d{4}", expected)
+        )
+        if no_text:
+            assert isinstance(found, bytes)
+            assert not re.search(rb"\[B@|:\d\d [A-Z]+ \d{4}", found)
+        else:
+            assert value_of(found) == value_of(expected), text
