@@ -13,10 +13,7 @@ from typing import Final, TypeAlias, TypeVar
 import yaml
 
 from turnout.base.terminal import did_you_mean
-from turnout.codecs.avro.connect_schema import avro_schema_of
 from turnout.codecs.ddl import parse_ddl
-from turnout.codecs.json_schema.definition import definition_of
-from turnout.codecs.json_schema.kind import JsonSchemaOptions
 from turnout.codecs.pairs import NEEDS_SCHEMA
 from turnout.errors import ConfigError, Mistake, RecordError
 from turnout.records import Schema
@@ -323,8 +320,13 @@ class Starter:
         file = self.schema_file()
         if file is not None:
             return {"value": {"format": "protobuf", "schema": file[0]}}
-        make: Callable[[Schema], object] = avro_schema_of
-        if self.sink_format == "jsonSchema":
+        make: Callable[[Schema], object]
+        if self.sink_format == "avro":
+            from turnout.codecs.avro.connect_schema import avro_schema_of as make
+        else:
+            from turnout.codecs.json_schema.codec import definition_of
+            from turnout.codecs.json_schema.kind import JsonSchemaOptions
+
             make = lambda schema: json.loads(definition_of(schema, JsonSchemaOptions()))  # noqa: E731
         return {"value": {"format": self.sink_format, "schema": self._schema(make)}}
 
