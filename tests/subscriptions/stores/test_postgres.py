@@ -21,7 +21,7 @@ from turnout.errors import (
 )
 from turnout.subscriptions import Subscription, open_store
 from turnout.subscriptions.store import within
-from turnout.subscriptions.stores import postgres as module
+from turnout.subscriptions.stores import _sql
 from turnout.subscriptions.stores.postgres import PostgresStore
 
 pytestmark = pytest.mark.postgres
@@ -207,8 +207,8 @@ def test_keys_and_patterns_of_any_length_and_letter(store):
 
 def test_forgets_old_deletions(store, monkeypatch):
     """A reader that missed more deletions than are kept reloads everything."""
-    monkeypatch.setattr(module, "_HISTORY", 3)
-    monkeypatch.setattr(module, "_PRUNE_EVERY", 1)
+    monkeypatch.setattr(_sql, "_REMEMBERED", 3)
+    monkeypatch.setattr(_sql, "_PRUNE_EVERY", 1)
     store.create(subscription(id="stays"))
     for number in range(8):
         store.create(subscription(id=f"s{number}"))
@@ -226,7 +226,7 @@ def test_retention(url):
 
         assert len(store.as_of(store.revision()).snapshot()) == 0
         with store._database.reading() as connection:
-            assert store._past.versions(connection, "a") == []
+            assert store._execute(connection, "SELECT FROM {schema}.past").fetchall() == []
 
 
 def test_made_by_a_newer_version(url, store):

@@ -15,7 +15,7 @@ from tests.subscriptions.stores.sqlite_files import opened
 
 from turnout.errors import SubscriptionExistsError, SubscriptionInvalidError
 from turnout.subscriptions import open_store
-from turnout.subscriptions.stores import _sqlite_past, sqlite
+from turnout.subscriptions.stores import _sql, sqlite
 
 
 class TestSqliteStore(StoreContract, TenantHistoryContract):
@@ -76,8 +76,8 @@ def test_twice_in_one_bulk(path):
 
 def test_forgets_old_deletions(path, monkeypatch):
     """A reader that missed more deletions than are kept reloads everything."""
-    monkeypatch.setattr(_sqlite_past, "_REMEMBERED", 3)
-    monkeypatch.setattr(sqlite, "_PRUNE_EVERY", 1)
+    monkeypatch.setattr(_sql, "_REMEMBERED", 3)
+    monkeypatch.setattr(_sql, "_PRUNE_EVERY", 1)
     with opened(path) as store:
         store.create(subscription(id="stays"))
         for number in range(8):
@@ -117,7 +117,7 @@ def test_searches_use_the_indexes(path):
         plans = [
             row[3]
             for statement in statements
-            if statement.startswith("SELECT id, record, subscription.revision FROM") and "ORDER BY" in statement
+            if statement.startswith("SELECT id, record, revision FROM") and "ORDER BY" in statement
             for row in connection.execute(f"EXPLAIN QUERY PLAN {statement}")
         ]
 

@@ -11,7 +11,7 @@ from tests.contracts.store import subscription
 
 from turnout.errors import SubscriptionNotFoundError
 from turnout.subscriptions import open_store
-from turnout.subscriptions.stores import _sqlite_past, sqlite
+from turnout.subscriptions.stores import sqlite
 from turnout.subscriptions.stores.sqlite import SqliteStore
 
 IDS = [f"s{number}" for number in range(8)]
@@ -69,15 +69,15 @@ def test_when_a_scan_pays(tmp_path):
     """Tables are scanned for many ids that are a good part of the store, and for no others."""
     with open_store(f"sqlite:///{tmp_path}/s.db") as store:
         assert isinstance(store, SqliteStore)
-        least = _sqlite_past._SCAN_LEAST
+        least = sqlite._SCAN_LEAST
         with store._file.writing() as connection:
-            assert not _sqlite_past.scan_pays(connection, least)
+            assert not sqlite.scan_pays(connection, least)
         store.create_many(subscription(id=f"s{number}") for number in range(2 * least))
         with store._file.writing() as connection:
-            assert _sqlite_past.scan_pays(connection, least)
-            assert not _sqlite_past.scan_pays(connection, least - 1)
+            assert sqlite.scan_pays(connection, least)
+            assert not sqlite.scan_pays(connection, least - 1)
             connection.execute("UPDATE subscription SET row = row * 1000 WHERE id = 's1999'")
-            assert not _sqlite_past.scan_pays(connection, least)
+            assert not sqlite.scan_pays(connection, least)
         ids = [f"s{number}" for number in range(2 * least)]
         store.delete_many(ids[:least])
         store.delete_many(ids[least:])

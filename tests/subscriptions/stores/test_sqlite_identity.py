@@ -83,7 +83,7 @@ def test_a_file_that_is_removed(path):
 
 def test_a_file_that_is_replaced_in_the_middle_of_a_write(path, monkeypatch):
     """A write in progress is refused: it would be stored in a file that is no longer used."""
-    monkeypatch.setattr(sqlite, "_CHUNK", 2_000)
+    monkeypatch.setattr(sqlite.SqliteStore, "chunk", 2_000)
 
     def many():
         for number in range(3_000):

@@ -11,12 +11,12 @@ from tests.contracts.store import subscription
 from tests.subscriptions.stores.sqlite_files import opened
 
 from turnout.errors import HistoryForgottenError
-from turnout.subscriptions.stores import sqlite
+from turnout.subscriptions.stores import _sql
 
 
 def test_forgets_beyond_the_retention(path, monkeypatch):
     """History before the retention is deleted from the file; the state at its beginning is kept."""
-    monkeypatch.setattr(sqlite, "_PRUNE_EVERY", 1)
+    monkeypatch.setattr(_sql, "_PRUNE_EVERY", 1)
     with opened(path, retention="1s") as store:
         store.create(subscription(id="a"))
         store.delete("a")

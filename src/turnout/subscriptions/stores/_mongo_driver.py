@@ -249,7 +249,7 @@ class MongoPast:
         self._archive.delete_many({"died": {"$gte": revision}})
 
     def forget(self) -> None:
-        """Drop everything older than the retention; see `turnout.subscriptions.stores._sqlite_past.forget`."""
+        """Drop everything older than the retention; see `turnout.subscriptions.stores._sql.SqlStore`."""
         newest = next(iter(self._moments.find().sort("_id", -1).limit(1)), None)
         limit = due_before(self._trusted, self._retention, newest["at"] if newest else None)
         oldest = self._due(limit)

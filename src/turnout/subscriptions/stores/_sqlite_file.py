@@ -16,9 +16,9 @@ from urllib.parse import quote
 
 from turnout.base.files import FileLock, private_file
 from turnout.errors import ConfigError, Mistake, StoreUnavailableError, SubscriptionError, SubscriptionInvalidError
+from turnout.subscriptions.past import current_actor, now
 from turnout.subscriptions.store import remaining, within
 from turnout.subscriptions.store_url import SqliteAddress
-from turnout.subscriptions.stores._sqlite_past import note_time
 
 _Inode: TypeAlias = tuple[int, int]
 """Device and number."""
@@ -85,6 +85,11 @@ def folder_locked(folder: Path) -> Iterator[None]:
     """Let one process at a time follow a replaced file of the folder."""
     with FileLock(folder, create=False).acquire(wait=True):
         yield
+
+
+def note_time(connection: sqlite3.Connection, revision: int) -> None:
+    """Record the clock's time of a revision, and its actor; a wrong reading does not affect later revisions."""
+    connection.execute("INSERT INTO moment VALUES (?, ?, ?)", (revision, now(), current_actor()))
 
 
 def continue_revisions(connection: sqlite3.Connection, reached: int) -> int:
