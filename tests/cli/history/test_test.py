@@ -67,6 +67,20 @@ def test_a_folder_of_routes(turnout, folder) -> None:
     assert (code, "no route there has tests" in err) == (2, True)
 
 
+def test_a_route_that_cannot_be_used_beside_others(turnout, folder) -> None:
+    """The others are tested; exit code 2, and each such file is told."""
+    write_tests(folder, PASSES)
+    for name in ("worse", "worst"):
+        (folder / f"{name}.yaml").write_text(TEXT.replace("name: ", "nmae: "), encoding="utf-8")
+
+    code, out, err = turnout("test", ".")
+
+    assert (code, "1 passed" in out) == (2, True)
+    assert [line.split(" cannot be used")[0].split()[-1] for line in err.splitlines() if "cannot be used" in line] == [
+        "worst.yaml", "worse.yaml",
+    ]  # fmt: skip
+
+
 def test_tests_without_a_route(turnout, folder) -> None:
     """One sentence says what to name, whatever the file is called."""
     tests = write_tests(folder, PASSES)

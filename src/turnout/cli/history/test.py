@@ -13,7 +13,7 @@ import typer
 from turnout.cli.exits import FAILED
 from turnout.cli.options import AsJson, StoreTimeout, loaded_route, route_files
 from turnout.cli.output import BAD, DOUBTFUL, GOOD, echo_lines, tell
-from turnout.errors import ConfigError, Mistake
+from turnout.errors import ConfigError, Mistake, RouteError
 
 if TYPE_CHECKING:
     from turnout.history import Report, Suite
@@ -49,23 +49,16 @@ def run_tests(
 ) -> None:
     """Run the tests of routes, and list the parts that they do not reach."""
     from turnout.base.startup import block_pandas_import
-    from turnout.history.suite.suite import NoTestsError, route_file_of
+    from turnout.history.suite.suite import route_file_of
 
     block_pandas_import()
     # Of *.yaml the shell makes both: the route and its tests.
     files = dict.fromkeys(map(route_file_of, route_files(routes)))
     named = {route_file_of(path) for path in routes if not path.is_dir()}
-    reports = []
-    for file in files:
-        try:
-            reports.append(_run(file, matching, timeout, update=update))
-        except NoTestsError:
-            if file in named:
-                raise
-            tell(f"{file} has no tests", label="note: ")
-    if not reports:
+    reports, unusable = _reports(list(files), named, matching, timeout, update=update)
+    if not (reports or unusable):
         raise ConfigError([Mistake(", ".join(map(str, routes)), "no route there has tests")])
-    if matching is not None and not any(report.results for report in reports):
+    if matching is not None and not unusable and not any(report.results for report in reports):
         raise ConfigError([Mistake("-k", f"no test has {matching!r} in its name")])
     if junit is not None:
         from turnout.history.suite.cases import junit_xml
@@ -78,8 +71,38 @@ def run_tests(
     else:
         for report in reports:
             echo_lines(_lines(report, whole=matching is None), _COLOURS)
+    for wrong in unusable[1:]:
+        tell(str(wrong))
+    if unusable:
+        raise unusable[0]
     if not all(report.passed for report in reports):
         raise typer.Exit(FAILED)
+
+
+def _reports(
+    files: list[Path], named: set[Path], matching: str | None, timeout: float | None, *, update: bool
+) -> tuple[list[Report], list[ConfigError | RouteError]]:
+    """Return the reports of the routes that can be tested, and the reasons that others cannot.
+
+    Raises:
+        ConfigError, RouteError: of the only file; NoTestsError: of a file that was named.
+    """
+    from turnout.history.suite.suite import NoTestsError
+
+    reports: list[Report] = []
+    unusable: list[ConfigError | RouteError] = []
+    for file in files:
+        try:
+            reports.append(_run(file, matching, timeout, update=update))
+        except NoTestsError:
+            if file in named:
+                raise
+            tell(f"{file} has no tests", label="note: ")
+        except (ConfigError, RouteError) as wrong:
+            if len(files) == 1:
+                raise
+            unusable.append(wrong)
+    return reports, unusable
 
 
 def _run(file: Path, matching: str | None, timeout: float | None, *, update: bool) -> Report:
