@@ -292,7 +292,7 @@ def test_a_text_does_not_switch_protection_off(render) -> None:
 @pytest.mark.parametrize(
     ("words", "named"),
     [
-        ("server.replicas=2", "replicas"),
+        ("server.replicas=two", "/server/replicas"),
         ("podSecurityContex.runAsUser=1", "podSecurityContex"),
         ("server.resources.limit.memory=1Gi", "limit"),
         ("subscriptions.autoscaling.maxReplicas=many", "/subscriptions/autoscaling/maxReplicas"),
@@ -308,6 +308,13 @@ def test_a_mistyped_value_is_refused(render, words, named) -> None:
     assert done.returncode == 1
     assert "values don't meet the specifications of the schema" in done.stderr
     assert named in done.stderr
+
+
+def test_several_servers_need_a_lease(render) -> None:
+    """Without one, and without a volume that they share, nothing is rendered."""
+    done = render("insecure", "--set", "server.replicas=2")
+
+    assert (done.returncode, "set server.ha.lease and server.ha.existingClaim" in done.stderr) == (1, True)
 
 
 def test_a_cluster_gives_the_user(objects) -> None:
