@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import pickle
+import shutil
+import socket
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,6 +21,9 @@ from turnout.errors import StreamError, TurnoutError
 from turnout.kafka.admin import KafkaAdmin
 from turnout.kafka.options import KafkaOptions
 from turnout.kafka.producer import KafkaMessages, KafkaProducer
+from turnout.routes.endpoints import KafkaSource
+from turnout.runtime.kafka.open_reader import opened
+from turnout.runtime.kafka.source import KafkaSourceOptions
 
 pytestmark = pytest.mark.kafka
 
@@ -239,6 +244,27 @@ def test_renewed_certificates(
         producer.publish(KafkaMessages(["secured"], [b"x"], [None]), lambda index, reason: None)
         with pytest.raises(TurnoutError):
             producer.flush()
+
+
+def test_an_open_split_ends_for_renewed_certificates(
+    ports: tuple[int, int], pems: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one behind it, of the same options, shows them; what was read is not read again."""
+    monkeypatch.setattr("turnout.base.files._LOOK_SECONDS", 0.0)
+    for name in ("ca.pem", "client.crt", "client.key"):
+        shutil.copy(pems / name, tmp_path / name)
+    security = mutual(tmp_path)
+    use(KafkaOptions.of(f"localhost:{ports[1]}", security))
+    end = {"format": "kafka", "servers": f"localhost:{ports[1]}", "security": security, "topics": "secured"}
+    options = KafkaSourceOptions.of(KafkaSource.model_validate(end))
+
+    ours, theirs = socket.socketpair()
+    with ours, theirs, opened(options, {"secured": 1}, {"secured": {"0": 0}}, ours, 0.2) as records:
+        for batch in records.batches():
+            if batch.num_rows:
+                shutil.copy(pems / "client.crt", tmp_path / "client.crt")
+        with opened(options, {"secured": 1}, records.next, ours, 0.2) as others:
+            assert next(others.batches()).num_rows == 0
 
 
 def test_a_route_shows_its_certificate(ports: tuple[int, int], pems: Path, tmp_path: Path) -> None:
