@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -66,3 +67,16 @@ def test_no_page_is_long() -> None:
     words = {page.name: len(page.read_text("utf-8").split()) for page in (ROOT / "docs").glob("*.md")}
 
     assert {name: count for name, count in words.items() if count > 2_500} == {}
+
+
+def test_files_that_pages_name_are_there() -> None:
+    """A page names a module or a test as it is called now; decisions name what there was."""
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False).stdout
+    if not listed:
+        pytest.skip("this is no clone")
+    files = ["/" + path for path in listed.splitlines()]
+    pages = [page for page in (ROOT / "docs").rglob("*.md") if page.parent.name != "decisions"]
+    named = {(page.name, name) for page in pages for name in re.findall(r"`([\w/.-]+\.py)`", page.read_text("utf-8"))}
+
+    assert len(named) > 50
+    assert sorted((page, name) for page, name in named if not any(file.endswith("/" + name) for file in files)) == []
