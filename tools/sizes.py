@@ -58,6 +58,7 @@ FORMS = (
     Forms("write JSON", "codecs.json_writing", "loops.json:write"),
     Forms("map subjects", "subjects.transform:SubjectTransform", "loops.subjects:render"),
     Forms("match subscriptions", "conditions.model:evaluate", "loops.match:match"),
+    Forms("read Avro", "codecs.avro.reading:reader_of", "loops.avro:find_fields"),
     Forms("read typed JSON", "codecs.json_reading:Reader", "loops.json:scan_fields"),
     # Spark compiles its expressions: decision 14.
     Forms(

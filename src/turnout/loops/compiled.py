@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 MODULES: tuple[str, ...] = (
+    "avro",
     "facts",
     "frames",
     "json",

@@ -9,10 +9,9 @@ from typing import ClassVar, Final
 import numpy as np
 
 from turnout.base.caches import LruCache
-from turnout.codecs.avro.column_reading import Cursors, ReadColumn, column_reader
+from turnout.codecs.avro.columns import RecordReader
 from turnout.codecs.avro.connect_schema import avro_schema_of, connect_schema_of, schema_text
 from turnout.codecs.avro.kind import AVRO_CONVERTER
-from turnout.codecs.avro.passing import check_texts, passing
 from turnout.codecs.avro.reading import MalformedError, read_value, reader_of
 from turnout.codecs.avro.types import AvroType, parse_schema
 from turnout.codecs.avro.writing import WriteColumn, column_writer, fields_writer
@@ -24,9 +23,6 @@ from turnout.codecs.schema_registry import Indexes, Position, RegisteringCodec, 
 from turnout.errors import RecordError
 from turnout.records import Block, Positions, Schema, group
 from turnout.records.types import Column, NewColumn
-
-_MAX_LISTED_VALUES: Final = 8
-"""This many values are read one by one: arrays would cost more than they give (measured)."""
 
 
 class Plan:
@@ -48,12 +44,10 @@ class Plan:
 
     def decode(self, rows: Positions, texts: Sequence[bytes]) -> Decoded:
         """Return the values behind the heads of these texts, see `turnout.codecs.Codec.decode`."""
-        if len(texts) <= _MAX_LISTED_VALUES or self.type.kind != "record" or not self.type.fields:
+        if len(texts) == 1 or self.type.kind != "record" or not self.type.fields:
             return self._one_by_one(rows, texts)
-        cursors = Cursors(texts, len(self.head))
-        columns: dict[str, Column] = {name: read(cursors) for name, read in self._columns.items()}
-        check_texts(cursors, columns, self._readers)
-        failed = np.flatnonzero(cursors.failed | (cursors.positions != cursors.ends))
+        columns, is_failed = self._records.read(texts, len(self.head))
+        failed = np.flatnonzero(is_failed)
         if not len(failed):
             return [Block(rows, self.schema, columns=columns)], {}
         good = np.setdiff1d(np.arange(len(rows)), failed, assume_unique=True)
@@ -76,12 +70,8 @@ class Plan:
         return group(rows[np.array(indices, np.intp)], self.schema, values) if values else [], errors
 
     @cached_property
-    def _readers(self) -> dict[str, ReadColumn]:
-        return {field.name: column_reader(field.type) for field in self.type.fields}
-
-    @cached_property
-    def _columns(self) -> dict[str, ReadColumn]:
-        return {field.name: passing(field.type, self._readers[field.name]) for field in self.type.fields}
+    def _records(self) -> RecordReader:
+        return RecordReader(self.type)
 
     def encode(self, block: Block) -> list[bytes]:
         """Return the bytes of the values of a block.

@@ -1,4 +1,4 @@
-"""Reader of one Avro value: exact and bounded; fallback and reference of the reader of columns."""
+"""Reader of one Avro value: exact and bounded; the reference of `turnout.codecs.avro.columns`."""
 
 from __future__ import annotations
 
@@ -10,14 +10,12 @@ from typing import Final, TypeAlias
 from turnout.base.clocks import MILLISECONDS_PER_DAY
 from turnout.codecs.avro.connect_schema import branch_name, connect_schema_of, decimal_of, is_map_entry, nullable_of
 from turnout.codecs.avro.types import AvroType
+from turnout.loops.avro import MAX_EMPTY_ITEMS
 from turnout.records import Moment
 from turnout.records.types import Convert, DynamicValue
 
 Read: TypeAlias = Callable[[bytes, int], tuple[DynamicValue, int]]
 """Reads a value at a position, and returns it with the position behind it."""
-
-_MAX_EMPTY_ITEMS: Final = 1024
-"""Maximum number of items in an array whose items take no bytes."""
 
 MAX_DECIMAL: Final = 400
 """Maximum number of bytes in a decimal: some 960 digits."""
@@ -201,7 +199,7 @@ def _block_count(text: bytes, at: int, min_size: int, previous_items: int) -> tu
     if count < 0:
         count = -count
         _, start = _long(text, start)
-    most = (len(text) - start) // min_size if min_size else _MAX_EMPTY_ITEMS - previous_items
+    most = (len(text) - start) // min_size if min_size else MAX_EMPTY_ITEMS - previous_items
     if count > most:
         raise MalformedError(f"expected at most {most} items at byte {at}, found {count}")
     return count, start

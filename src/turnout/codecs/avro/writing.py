@@ -12,8 +12,8 @@ import numpy as np
 
 from turnout.base.clocks import MILLISECONDS_PER_DAY
 from turnout.base.varint import zigzag_varint
+from turnout.codecs.avro.columns import form_of
 from turnout.codecs.avro.connect_schema import branch_name, is_map_entry, nullable_of
-from turnout.codecs.avro.passing import form_of
 from turnout.codecs.avro.types import AvroType
 from turnout.errors import RecordError
 from turnout.records import BigInt, Float32, Int8, Int16, Int32, Moment
