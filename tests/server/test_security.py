@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
+import json
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +12,7 @@ from typing import Any
 
 import httpx2
 import pytest
+from starlette.testclient import TestClient
 from starlette.types import Message, Receive, Scope, Send
 
 from tests.server.conftest import Bench, client_of, route_text, wait_for
@@ -17,9 +20,10 @@ from turnout.errors import ConfigError
 from turnout.rpc.caller import Caller, Right
 from turnout.rpc.tokens import Scrypt, entry_of, new_token
 from turnout.server.rest.app import build_app, guarded
-from turnout.server.security import Bodies, Principal, TokenFile, allowed_hosts
+from turnout.server.security import MAX_BODY, Bodies, Principal, TokenFile, allowed_hosts
 
 JSON = {"Content-Type": "application/json"}
+NEW = {"destinations": ["d"], "condition_text": "a:b"}
 
 
 class Readers:
@@ -266,7 +270,7 @@ class Reading:
         async def send(_: Any) -> None:
             raise AssertionError
 
-        await self._bodies.forward(app, {}, self._parts.get, send, refuse)
+        await self._bodies.forward(app, {"headers": []}, self._parts.get, send, refuse)
 
 
 def test_bodies_share_a_budget() -> None:
@@ -297,3 +301,85 @@ def test_bodies_share_a_budget() -> None:
         assert (last.received, last.refused) == ([b"x" * 100], [])
 
     asyncio.run(run())
+
+
+def test_pages_of_other_origins(bench: Bench) -> None:
+    """Those of the setting may do what a token may, and read the headers; the others, and all without it, may not."""
+    known, other = {"Origin": "https://ops.example"}, {"Origin": "https://evil.example"}
+    asked = {"Access-Control-Request-Method": "PATCH", "Access-Control-Request-Headers": "authorization,if-match"}
+    client = client_of(bench, origins=["https://ops.example"])
+    preflight = client.options("/v1/subscriptions/a", headers={**known, **asked})
+    stored = client.post("/v1/subscriptions", json=NEW, headers={**known, "Sec-Fetch-Site": "cross-site"})
+    missing = client.get("/v1/subscriptions/none", headers=known)
+
+    assert preflight.status_code == 200
+    assert "PATCH" in preflight.headers["Access-Control-Allow-Methods"]
+    assert stored.status_code == 201
+    for answer in (preflight, stored, missing):
+        assert answer.headers["Access-Control-Allow-Origin"] == "https://ops.example"
+        assert "Access-Control-Allow-Credentials" not in answer.headers
+    assert "ETag" in stored.headers["Access-Control-Expose-Headers"]
+    assert client.options("/v1/subscriptions/a", headers={**other, **asked}).status_code == 400
+    assert "Access-Control-Allow-Origin" not in client.get("/v1/routes", headers=other).headers
+    for refusing in (
+        client.post("/v1/subscriptions", json=NEW, headers=other),
+        client_of(bench).post("/v1/subscriptions", json=NEW, headers=known),
+    ):
+        assert refusing.status_code == 403
+    assert "Access-Control-Allow-Origin" not in client_of(bench).get("/v1/routes", headers=known).headers
+
+
+def test_answers_are_compressed(client: TestClient) -> None:
+    """Those of a kilobyte or more, if the client takes gzip; a stream of events is not."""
+    whole = client.get("/v1/openapi.json", headers={"Accept-Encoding": "identity"})
+    compressed = client.get("/v1/openapi.json", headers={"Accept-Encoding": "gzip"})
+
+    assert "Content-Encoding" not in whole.headers
+    assert compressed.headers["Content-Encoding"] == "gzip"
+    assert "Accept-Encoding" in compressed.headers["Vary"]
+    assert int(compressed.headers["Content-Length"]) < len(whole.content) / 5
+    assert compressed.json() == whole.json()
+    events = client.get("/v1/events?follow=false", headers={"Accept-Encoding": "gzip"})
+    assert "Content-Encoding" not in events.headers
+
+
+@pytest.mark.parametrize(
+    ("body", "encoding", "status", "words"),
+    [
+        (gzip.compress(json.dumps(NEW).encode()), "gzip", 201, ""),
+        (gzip.compress(json.dumps(NEW).encode())[:-3], "gzip", 400, "not of gzip: it ends too early"),
+        (gzip.compress(b"{") + gzip.compress(b"}"), "gzip", 400, "more than one member"),
+        (b"{}", "gzip", 400, "not of gzip"),
+        (gzip.compress(b" " * (MAX_BODY + 1)), "gzip", 413, "4,194,304 bytes when it is decompressed"),
+        (b"{}", "br", 415, "expected gzip, found 'br'"),
+        (json.dumps(NEW).encode(), "identity", 201, ""),
+    ],
+)
+def test_compressed_requests(client: TestClient, body: bytes, encoding: str, status: int, words: str) -> None:
+    """They have the limit of others."""
+    headers = {"Content-Encoding": encoding, "Content-Type": "application/json"}
+    answer = client.post("/v1/subscriptions", content=body, headers=headers)
+
+    assert answer.status_code == status
+    assert words in answer.text
+
+
+@pytest.mark.parametrize(
+    ("path", "kind", "body", "status"),
+    [
+        ("/v1/subscriptions", "text/plain", b"{}", 415),
+        ("/v1/subscriptions", "application/x-ndjson", b"{}", 415),
+        ("/v1/subscriptions", None, b"{}", 415),
+        ("/v1/subscriptions", "application/merge-patch+json; charset=utf-8", json.dumps(NEW).encode(), 201),
+        ("/v1/subscriptions/import", "application/json", b"{}", 415),
+        ("/v1/subscriptions/import", "application/x-ndjson", b"", 422),
+    ],
+)
+def test_bodies_of_another_type(client: TestClient, path: str, kind: str | None, body: bytes, status: int) -> None:
+    """An Authorization header opens the gate for any type; what cannot be read is refused, with the type that can."""
+    headers = {"Authorization": "Bearer x", **({"Content-Type": kind} if kind else {})}
+    answer = client.post(path, content=body, headers=headers)
+
+    assert answer.status_code == status
+    if status == 415:
+        assert answer.json()["detail"].startswith("Content-Type: expected application/")

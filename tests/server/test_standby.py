@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 import sqlite3
 import ssl
@@ -114,6 +115,11 @@ def test_the_standby_answers_by_the_leader(pair: Pair) -> None:
     status, created = ask(second, "/v1/routes/b", {"text": route_text("b")}, "PUT")
     assert (status, created["name"]) == (201, "b")
     assert ask(second, "/v1/routes/zz")[0] == 404
+    for encoding in ("gzip", "identity"):
+        request = urllib.request.Request(f"{second.server.url}/v1/openapi.json", headers={"Accept-Encoding": encoding})
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            found = answer.read()
+        assert json.loads(gzip.decompress(found) if encoding == "gzip" else found)["openapi"]
     assert ask(second, "/v1/leader")[1]["url"] == first.server.url
     assert "turnout_leader 0" in ask(second, "/metrics")[1]
     assert "turnout_leader 1.0" in ask(first, "/metrics")[1]

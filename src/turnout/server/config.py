@@ -157,6 +157,7 @@ class InputPart(Part):
         return self
 
 
+Origin = Annotated[str, Field(pattern=r"^https?://([a-z0-9.-]+|\[[0-9a-f:]+\])(:[0-9]{1,5})?$")]
 VariableName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 
 
@@ -403,6 +404,7 @@ class ServerConfig(Part):
             the request if not given.
         listen: address of HTTP.
         hosts: names by which browsers and proxies reach the server, beside the address.
+        cors_origins: other origins whose pages may use the REST interface with a token, as ``https://ops.example``.
         tls: certificates; without them HTTP is plain.
         store: store of the subscriptions served over gRPC.
         grpc: the subscriptions service.
@@ -431,6 +433,7 @@ class ServerConfig(Part):
     name: Annotated[str, Field(max_length=80)] = ""
     listen: str = "127.0.0.1:8090"
     hosts: tuple[str, ...] = ()
+    cors_origins: tuple[Origin, ...] = ()
     route_variables: tuple[VariableName, ...] = ()
     insecure: bool = False
     tls: TlsPart | None = None

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import zlib
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -67,7 +68,14 @@ class Bodies:
     async def forward(
         self, app: ASGIApp, scope: Scope, receive: Receive, send: Send, refuse: Refuse, limit: int = MAX_BODY
     ) -> None:
-        """Have *app* answer the request once its body of at most *limit* bytes is complete, or *refuse* it."""
+        """Have *app* answer the request once its body of at most *limit* bytes is complete, or *refuse* it.
+
+        A body that gzip has compressed is decompressed, within the same limit.
+        """
+        encoding = Headers(scope=scope).get("content-encoding", "identity").strip().lower()
+        if encoding not in ("identity", "gzip"):
+            await refuse(415, f"Content-Encoding: expected gzip, found {encoding!r:.60}")
+            return
         body = bytearray()
         try:
             more = True
@@ -85,12 +93,42 @@ class Bodies:
                 if self._held_bytes > self.total:
                     await refuse(503, "too many request bodies are held at once: try again later")
                     return
-            await app(scope, _replay(bytes(body), receive), send)
+            if encoding == "gzip":
+                try:
+                    whole = await asyncio.to_thread(_decompressed, bytes(body), limit)
+                except (ValueError, zlib.error) as failure:
+                    await refuse(400, f"Content-Encoding: the body is not of gzip: {failure}")
+                    return
+                if len(whole) > limit:
+                    await refuse(413, f"a request has at most {limit:,} bytes when it is decompressed")
+                    return
+                self._held_bytes += len(whole) - len(body)
+                body[:] = whole
+                others = [header for header in scope["headers"] if header[0] not in _OF_ENCODED]
+                scope = {**scope, "headers": [*others, (b"content-length", b"%d" % len(body))]}
+            await app(scope, replay(bytes(body), receive), send)
         finally:
             self._held_bytes -= len(body)
 
 
-def _replay(body: bytes, receive: Receive) -> Receive:
+_OF_ENCODED = (b"content-encoding", b"content-length", b"transfer-encoding")
+
+
+def _decompressed(body: bytes, limit: int) -> bytes:
+    """Return the content of gzip, or more than *limit* bytes of it.
+
+    Raises:
+        ValueError: it ends too early, or has more behind it.
+        zlib.error: it is something else.
+    """
+    member = zlib.decompressobj(16 + zlib.MAX_WBITS)
+    content = member.decompress(body, limit + 1)
+    if len(content) <= limit and (not member.eof or member.unused_data):
+        raise ValueError("it has more than one member" if member.eof else "it ends too early")
+    return content
+
+
+def replay(body: bytes, receive: Receive) -> Receive:
     """Receive the body as one message, then what follows it."""
     rest: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
@@ -186,7 +224,7 @@ def is_for_programs(path: str) -> bool:
 
 MAX_HEADERS = 16 << 10
 """Bytes of the path, the query and the headers of a request together."""
-_INPUTS = "/v1/in/"
+INPUTS = "/v1/in/"
 """Path of the inputs, without their names."""
 _PUBLIC_PATHS = ("/live", "/ready")
 """Paths that need no token: orchestrators have none for their probes."""
@@ -246,6 +284,7 @@ class Gate:
         entrance: sign-in of browsers.
         bodies: reads the bodies of requests.
         inputs: names of inputs, which verify their requests themselves, with the bytes that one may have.
+        origins: other origins whose pages may change something.
     """
 
     def __init__(
@@ -257,10 +296,12 @@ class Gate:
         entrance: Entrance | None = None,
         bodies: Bodies | None = None,
         inputs: Mapping[str, int] | None = None,
+        origins: Collection[str] = (),
     ) -> None:
         self._app = app
+        self._origins = frozenset(origins)
         self._bodies = bodies or Bodies()
-        self._inputs = {f"{_INPUTS}{name}": most for name, most in (inputs or {}).items()}
+        self._inputs = {f"{INPUTS}{name}": most for name, most in (inputs or {}).items()}
         # Their bodies are read before authentication: they have their own limit of bytes.
         self._input_bodies = Bodies(self._bodies.total)
         self._authenticator = authenticator
@@ -366,6 +407,8 @@ class Gate:
         if method in _SAFE:
             return None
         origin = headers.get("origin")
+        if origin in self._origins:
+            return None
         if origin is not None and not self._is_own(origin, host):
             return 403, f"a page of {origin} may not change anything here"
         if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):

@@ -414,6 +414,7 @@ class RouteServer:
             entrance=self._pages(unguarded, authenticator, self.config) if self._pages else Entrance(),
             bodies=Bodies(self.config.limits.buffered_bytes),
             inputs={name: part.max_body for name, part in self.config.inputs.items()},
+            origins=self.config.cors_origins,
         )
 
     def _hosts(self) -> tuple[str, ...]:

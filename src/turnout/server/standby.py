@@ -238,6 +238,8 @@ class StandbyApp:
                 headers=self._headers(scope, leader),
                 data=_body(receive) if has_body else None,
                 allow_redirects=False,
+                # The answer is in an encoding that the caller takes.
+                skip_auto_headers=("Accept", "Accept-Encoding", "User-Agent"),
             ) as answer:
                 kept = [(name, value) for name, value in answer.raw_headers if name.lower() not in _HOP]
                 await send({"type": "http.response.start", "status": answer.status, "headers": kept})

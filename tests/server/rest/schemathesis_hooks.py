@@ -44,8 +44,12 @@ def json_lines(context: object, value: object) -> bytes:
 
 @schemathesis.hook
 def before_call(context: object, case: schemathesis.Case, kwargs: dict[str, Any]) -> None:
-    """Add an unusual header to some requests."""
-    if next(_calls) % _EVERY == 0:
+    """Add an unusual header to some requests, and send no key of another request."""
+    number = next(_calls)
+    key = case.headers.get("Idempotency-Key") if case.headers else None
+    if isinstance(key, str) and key.isascii() and 0 < len(key) < 200:
+        case.headers["Idempotency-Key"] = f"{key}{number}"
+    if number % _EVERY == 0:
         name, value = next(_UNUSUAL)
         case.headers[name] = value
 

@@ -58,10 +58,11 @@ _WEBHOOKS = "/v1/routes/{name}/webhooks"
 NEVER_DONE = {
     "POST /v1/routes/{name}/confirm", "GET /v1/feeds/{id}", "POST /v1/feeds/{id}",
     f"GET {_WEBHOOKS}", f"GET {_WEBHOOKS}/dead-letters", f"POST {_WEBHOOKS}/redrive", f"POST {_WEBHOOKS}/enable",
+    "GET /v1/leader", "POST /v1/leader/hand-over", "POST /v1/in/{name}",
 }  # fmt: skip
-"""No route of the scene waits to be confirmed, stores feeds or has webhooks.
+"""No route of the scene waits to be confirmed, stores feeds or has webhooks; its server has no standby and no input.
 
-test_control.py, test_feeds.py and tests/console/pages/test_webhooks.py do that.
+test_control.py, test_feeds.py, test_standby.py, test_inputs.py and tests/console/pages/test_webhooks.py do that.
 """
 
 _MAX_MISSED = 3

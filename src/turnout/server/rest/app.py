@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from fastapi import Depends, FastAPI
+from starlette.middleware.cors import CORSMiddleware
+from starlette.middleware.gzip import GZipMiddleware
 from starlette.types import ASGIApp
 
 from turnout._built import version as __version__
 from turnout.server.errors import add_handlers
+from turnout.server.idempotency import KEY_HEADER, REPLAYED_HEADER, IdempotentPosts
 from turnout.server.preconditions import ConditionalReads, refuse_unread_conditions
 from turnout.server.rest import (
     connect,
@@ -21,7 +24,7 @@ from turnout.server.rest import (
     subscriptions,
     webhooks,
 )
-from turnout.server.rest.dependencies import Parts, known_parameters, unique_keys
+from turnout.server.rest.dependencies import Parts, known_parameters, readable_body
 from turnout.server.rest.description import Described
 from turnout.server.security import Authenticator, Bodies, Entrance, Gate
 
@@ -62,7 +65,7 @@ def build_app(parts: Parts) -> FastAPI:
     )
     app.state.parts = parts
     for router in ROUTERS:
-        checks = [Depends(refuse_unread_conditions), Depends(known_parameters), Depends(unique_keys)]
+        checks = [Depends(refuse_unread_conditions), Depends(known_parameters), Depends(readable_body)]
         app.include_router(router, dependencies=checks)
     add_handlers(app)
     return app
@@ -77,6 +80,17 @@ def guarded(
     entrance: Entrance | None = None,
     bodies: Bodies | None = None,
     inputs: Mapping[str, int] | None = None,
-) -> Gate:
-    """Return the application as the network may see it; see `Gate`."""
-    return Gate(ConditionalReads(app), authenticator, hosts, public, entrance, bodies, inputs)
+    origins: Collection[str] = (),
+) -> ASGIApp:
+    """Return the application as the network may see it; see `Gate`. Pages of the *origins* may use it too."""
+    answering = GZipMiddleware(ConditionalReads(IdempotentPosts(app)), minimum_size=1_024, compresslevel=4)
+    gate = Gate(answering, authenticator, hosts, public, entrance, bodies, inputs, origins)
+    if not origins:
+        return gate
+    return CORSMiddleware(
+        gate,
+        allow_origins=origins,
+        allow_methods=("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT"),
+        allow_headers=("Authorization", KEY_HEADER, "If-Match", "If-None-Match", "Last-Event-ID"),
+        expose_headers=("ETag", REPLAYED_HEADER, "Location", "Retry-After", "Warning", "WWW-Authenticate"),
+    )

@@ -273,18 +273,23 @@ async def known_parameters(connection: HTTPConnection) -> None:
             raise HTTPException(400, f"{name}: occurs twice in the query, and takes one value")
 
 
-async def unique_keys(connection: HTTPConnection) -> None:
-    """Refuse a body of JSON in which a key occurs twice in one object: one of its values would count without a word.
+async def readable_body(connection: HTTPConnection) -> None:
+    """Refuse a body of another content type, and JSON with a key that occurs twice: one value would count in silence.
 
     Raises:
-        HTTPException: 400, with the key.
+        HTTPException: 415, with the expected type; 400, with the key.
     """
     route = connection.scope.get("route")
     if not isinstance(connection, Request) or not isinstance(route, APIRoute) or route.body_field is None:
         return
     body = await connection.body()
-    kind = connection.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
-    if not body or not (kind == "application/json" or kind.endswith("+json")):
+    if not body:
+        return
+    kind = connection.headers.get("content-type", "").partition(";")[0].strip().lower()
+    expected = getattr(route.body_field.field_info, "media_type", _JSON)
+    if kind != expected and not (expected == _JSON and kind.endswith("+json")):
+        raise HTTPException(415, f"Content-Type: expected {expected}, found {kind or 'none':.80}")
+    if expected != _JSON:
         return
     if len(body) < _LONG_BODY:
         _check_keys(body)
@@ -292,6 +297,7 @@ async def unique_keys(connection: HTTPConnection) -> None:
         await asyncio.to_thread(_check_keys, body)
 
 
+_JSON: Final = "application/json"
 _LONG_BODY: Final = 64 << 10
 """Bytes of a body that takes long enough to read that others would wait for it."""
 

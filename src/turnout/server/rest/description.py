@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse
 
+from turnout.server.idempotency import KEY_HEADER, MAX_KEY
 from turnout.server.rest.dependencies import Reads
 from turnout.server.rest.models import with_headers
 
@@ -31,6 +32,15 @@ _CONDITIONS_OF_READS = [
         ("If-None-Match", "ETag of a version that is known; it is answered with 304"),
     )
 ]
+
+_INPUT = "/v1/in/{name}"
+_IDEMPOTENCY = {
+    "name": KEY_HEADER,
+    "in": "header",
+    "required": False,
+    "schema": {"type": "string", "minLength": 1, "maxLength": MAX_KEY, "pattern": "^[!-~]+$"},
+    "description": "of this request: one that is sent again with it gets the first answer, and nothing is done twice",
+}
 
 _HEADERS = {"401": "WWW-Authenticate", "429": "Retry-After", "503": "Retry-After"}
 """Headers of errors."""
@@ -149,6 +159,9 @@ def _describe(path: str, method: str, operation: Document) -> None:
             schema |= next(choice for choice in schema.pop("anyOf") if choice != _NULL)
     implied = {400, 421} if is_probe else {*_GATE}
     implied |= {412, 413, 415} if method in _CHANGING else set()
+    if method == "post" and path != _INPUT:
+        implied |= {422}
+        operation.setdefault("parameters", []).append(_IDEMPOTENCY)
     implied |= {404} if "{" in path else set()
     for status in sorted(implied):
         responses.setdefault(str(status), {})
