@@ -45,6 +45,7 @@ class Sink:
     duplicates: int = 0
     fails_at: int | None = None
     transaction_seconds: float | None = None
+    is_outdated: bool = False
 
     prepared: list[int | None] = field(default_factory=list)
     is_open: bool = False
@@ -252,6 +253,21 @@ def test_a_split_that_may_not_stay_open_is_closed_where_it_is(scene: Scene) -> N
     scene.task(sink, tally).run()
 
     assert (sink.published, tally.counts, scene.recorded().next) == ([], read(1), 2)
+
+
+def test_a_task_ends_for_renewed_certificates_of_its_sinks(scene: Scene) -> None:
+    """What it has read is delivered and recorded: the next one begins behind it."""
+    scene.publish(3)
+    sink, tally = Sink(), TaskTally()
+    thread = threading.Thread(target=scene.task(sink, tally).run)
+    thread.start()
+    wait_for(lambda: sink.flushed == 3)
+
+    sink.is_outdated = True
+    thread.join(30)
+
+    assert not thread.is_alive()
+    assert (len(sink.published), scene.recorded().next) == (3, 4)
 
 
 def test_a_task_ends_with_its_driver(scene: Scene) -> None:

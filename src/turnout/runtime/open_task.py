@@ -121,11 +121,15 @@ class OpenSink(Protocol):
     Attributes:
         delivery: histogram of times from publish to acknowledgement.
         duplicates: number of messages that the sink had already.
+        is_outdated: True once after a change of certificates: another task connects with the new ones.
         transaction_seconds: longest time between two commits of a sink with transactions; None without.
     """
 
     delivery: Histogram
     duplicates: int
+
+    @property
+    def is_outdated(self) -> bool: ...  # noqa: D102 - described above
 
     @property
     def transaction_seconds(self) -> float | None: ...  # noqa: D102 - described above
@@ -250,7 +254,7 @@ class OpenTask:
             elif is_due:
                 due = now + RECORD_SECONDS
                 self._record_changes(session)
-            if session.closing or now >= until or records.pending > LARGE_BACKLOG:
+            if session.closing or now >= until or records.pending > LARGE_BACKLOG or self._sink.is_outdated:
                 break
             longest = RECORD_SECONDS if self._collect_at is None else _PAUSE_SECONDS
             if self._transaction is not None:

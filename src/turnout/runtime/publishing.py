@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from turnout.base.files import FileChanges
 from turnout.base.histogram import Histogram
 from turnout.engine.counts import Counts, Flow
 from turnout.engine.failures import IN_FULL
@@ -176,6 +177,8 @@ class Publishers:
         self._check = check
         self._sinks = sinks if slot is not None else tuple(map(_without_transactions, sinks))
         self._slot = slot
+        clients = [sink.client for sink in sinks if isinstance(sink, KafkaSinkOptions)]
+        self._certificates = FileChanges(file for client in clients for file in client.files.values())
         self._open: dict[int, SinkPublisher] = {}
         self._connections = ExitStack()
         self._refused: dict[int, tuple[Result, dict[int, str]]] = {}
@@ -228,6 +231,11 @@ class Publishers:
         """Longest time between two commits of an open split, which has one sink with transactions; None without."""
         sinks = (sink for sink in self._sinks if isinstance(sink, KafkaSinkOptions) and sink.is_transactional)
         return next((sink.transaction_seconds for sink in sinks), None)
+
+    @property
+    def is_outdated(self) -> bool:
+        """True once after a change of certificates' files: later publishers have the new ones."""
+        return self._certificates.found()
 
     def make_open(self) -> None:
         """Publish without delay from now on, for an open split; called before anything is published."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,10 +15,12 @@ from turnout.engine import Result
 from turnout.engine.message_ids import record_ids
 from turnout.engine.messages import VALUE_LEFT_OUT, ListedMessages
 from turnout.errors import ConfigError, RunError
+from turnout.kafka.options import KafkaOptions
 from turnout.records.header_column import ARROW
 from turnout.records.listed import ListedRecords
 from turnout.routes import Route
-from turnout.runtime.kafka.publisher import KafkaLimits, _columns, fitting, record_sizes
+from turnout.runtime.kafka.publisher import KafkaLimits, KafkaSinkOptions, _columns, fitting, record_sizes
+from turnout.runtime.publishing import Publishers
 
 ROUTE = 'name: r\nsource: {format: nats, servers: "nats://a", stream: S}\nvalue: {format: raw}\n'
 OF_KAFKA = """
@@ -160,3 +164,17 @@ def test_a_few_messages_as_lists(more: str) -> None:
     listed, whole = map(_columns, results)
     assert listed == whole
     assert results[0].ids == results[0].whole.ids.to_pylist()
+
+
+def test_publishers_are_outdated_once_for_each_renewal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the files of all Kafka sinks, wherever a worker has them."""
+    monkeypatch.setattr("turnout.base.files._LOOK_SECONDS", 0.0)
+    authority = tmp_path / "ca.pem"
+    authority.write_text("first")
+    client = KafkaOptions.of("k:1", {"security.protocol": "SSL", "ssl.ca.location": str(authority)})
+    publishers = Publishers((None, pickle.loads(pickle.dumps(KafkaSinkOptions(client)))))
+
+    before = publishers.is_outdated
+    authority.write_text("the second")
+
+    assert [before, publishers.is_outdated, publishers.is_outdated] == [False, True, False]
