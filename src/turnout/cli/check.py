@@ -171,6 +171,10 @@ class _Probing:
         route = self.route
         yield from self._of_source(route.source)
         readable = True
+        if route.tables:
+            tables = self._attempt("tables", self._tables)
+            readable = tables.ok
+            yield tables
         if route.subscriptions is not None:
             store = self._attempt("subscriptions", self._store)
             readable = store.ok
@@ -264,6 +268,18 @@ class _Probing:
         return f"{names} store deliveries" if not missing else f"a run makes {', '.join(missing)}"
 
     # Records
+
+    def _tables(self) -> str:
+        from turnout.runtime.lake.lookups import with_rows
+
+        self.route = with_rows(self.route, renew=True)
+        for stage in self.route.chain.stages:
+            for name, field in stage.transform.named_tables():
+                found = self.route.tables[name].rows
+                fields = dict.fromkeys(field for row in (found.rows.values() if found else ()) for field in row)
+                if field and fields and field not in fields:
+                    raise _FailedError(f"{name} has no field {field!r} for {stage.name}, only {', '.join(fields)}")
+        return "; ".join(self.route.tables_notes)
 
     def _store(self) -> str:
         from turnout.engine.metadata import doubtful_leaves

@@ -272,7 +272,7 @@ def explain(
         outcome=trace.outcome(0).label,
         failure=trace.failures.get(0),
         messages=tuple(_messages(program, trace)),
-        notes=notes,
+        notes=(*notes, *program.route.tables_notes),
     )
 
 

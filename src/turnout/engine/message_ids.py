@@ -122,6 +122,9 @@ ROUTE: Final = "Turnout-Route"
 REVISION: Final = "Turnout-Revision"
 """The revision of the subscriptions; missing where the route has none."""
 
+TABLES: Final = "Turnout-Tables"
+"""``name=revision`` of each table that expressions look up, with commas between; missing where the route has none."""
+
 SOURCE: Final = "Turnout-Source"
 """``stream:sequence``, or ``topic:partition:offset``."""
 
@@ -135,6 +138,7 @@ class LineageHeaders:
 
     def __init__(self, route: Route) -> None:
         self._route = f"{route.name}@{route.digest}"
+        self._tables = ",".join(f"{name}={table.revision}" for name, table in route.tables.items())
         self._sinks = np.array([bool(getattr(sink, "lineage", None)) for sink in route.sinks.values()], np.bool_)
         self.enabled = bool(self._sinks.any())
 
@@ -163,6 +167,8 @@ class LineageHeaders:
         marked.append(all_rows, ROUTE, None, [self._route] * len(rows))
         if revision is not None:
             marked.append(all_rows, REVISION, None, [f"{revision}"] * len(rows))
+        if self._tables:
+            marked.append(all_rows, TABLES, None, [self._tables] * len(rows))
         sources = pc.replace_substring_regex(origins(consumed.batch).take(pa.array(rows)), "[\r\n]", "?").to_pylist()
         with_source = [number for number, source in enumerate(sources) if source is not None]
         marked.append(all_rows[with_source], SOURCE, None, [sources[number] for number in with_source])

@@ -35,6 +35,7 @@ from turnout.engine.scheduling import Scheduler
 from turnout.engine.trace import BatchOutcome, Trace, Watch, traced
 from turnout.engine.unfit_headers import HeaderRules
 from turnout.engine.writing import Outgoing, Writer
+from turnout.expressions import looking_up
 from turnout.records import Batch, Positions, Schema
 from turnout.records.listed import ListedRecords, as_batch
 from turnout.records.types import ArrowBatch, RowIds
@@ -80,7 +81,8 @@ class Program:
     """
 
     def __init__(self, route: Route, replay: Replay | None = None, rows: Mapping[int, Schema] | None = None) -> None:
-        self.route = route
+        self.route = route = route.with_tables()
+        self._lookups = {name: table.rows for name, table in route.tables.items() if table.rows is not None}
         self._rows = rows or {}
         names = list(route.sinks)
         self._matches = names.index(MATCHES) if MATCHES in names and names.index(MATCHES) in self._rows else None
@@ -168,12 +170,13 @@ class Program:
         log = FailureLog(self.route.errors, consumed)
         keys = sum(failure.stage == "KEY_CONVERTER" for failure in records.failures.values())
         stages.decoded(len(records), keys)
-        for stage, name in zip(self.chain.stages, self._stages.transforms, strict=True):
-            watch.before(stage, records)
-            stages.enter(name, records.alive_count, len(records.failures))
-            stage.apply(records)
-            watch.after(stage, records)
-            log.passed_over(stage.noted)
+        with looking_up(self._lookups):
+            for stage, name in zip(self.chain.stages, self._stages.transforms, strict=True):
+                watch.before(stage, records)
+                stages.enter(name, records.alive_count, len(records.failures))
+                stage.apply(records)
+                watch.after(stage, records)
+                log.passed_over(stage.noted)
         watch.transformed(records)
         alive = records.alive
         if self.mapper is not None:
@@ -194,7 +197,8 @@ class Program:
     def transformed(self, batch: ArrowBatch) -> Batch:
         """Return a batch decoded, transformed and mapped; records that the weights drop count as filtered."""
         records, consumed = batch_of(batch, self.key, self.value, self.rules)
-        self.chain.apply(records)
+        with looking_up(self._lookups):
+            self.chain.apply(records)
         records.filter(self._map(records, consumed, records.alive))
         return records
 

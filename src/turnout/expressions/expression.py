@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from functools import cached_property, lru_cache
+from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -250,6 +253,7 @@ _TOKEN: Final = re.compile(
 _MOST_DOUBLINGS: Final = 40
 """Exponent beyond which nothing is taken, so that it need not be computed."""
 
+_LOOKUP: Final = "lookup"
 _LOOPS: Final = frozenset({"all", "exists", "exists_one", "existsOne", "map", "filter"})
 
 
@@ -264,6 +268,8 @@ class References:
         copies: the number of places at which texts, lists or maps are put together.
         computed_pattern: whether it has a regular expression that is no text written in it.
         growth: greatest number of times that a value of the record can be in the result, loops aside.
+        lookups: the tables that it looks up, each with the field of the row, "" for the whole row; a table that is no
+            text is "".
     """
 
     paths: frozenset[tuple[str, ...]]
@@ -272,6 +278,7 @@ class References:
     copies: int
     computed_pattern: bool
     growth: int
+    lookups: frozenset[tuple[str, str]] = frozenset()
 
     def iterations(self, longest: int) -> int:
         """Return how often a loop's inside is evaluated at most, over lists and maps of at most *longest* items."""
@@ -292,12 +299,15 @@ def references(text: str, variables: frozenset[str]) -> References:
     tokens = [(str(match.lastgroup), match[0]) for match in _TOKEN.finditer(text) if match.lastgroup != "comment"]
     tokens += [("end", "")] * 3
     paths: set[tuple[str, ...]] = set()
+    lookups: set[tuple[str, str]] = set()
     open_loops: list[bool] = []
     loops = depth = copies = 0
     computed = False
     for index, (kind, word) in enumerate(tokens):
         if kind == "name" and word in variables and not _is_member(tokens, index) and tokens[index + 1][1] != "(":
             paths.add(_path(tokens, index))
+        elif word == _LOOKUP and tokens[index + 1][1] == "(":
+            lookups.add(_lookup(tokens, index + 2))
         elif word == "(":
             is_loop = index > 1 and tokens[index - 1][1] in _LOOPS and tokens[index - 2][1] == "."
             open_loops.append(is_loop)
@@ -307,7 +317,20 @@ def references(text: str, variables: frozenset[str]) -> References:
         elif word == ")" and open_loops:
             open_loops.pop()
         copies += kind == "mark" and word in "+,"
-    return References(frozenset(paths), loops, depth, copies, computed, _growth(loops + 1, copies))
+    growth = _growth(loops + 1, copies)
+    return References(frozenset(paths), loops, depth, copies, computed, growth, frozenset(lookups))
+
+
+def _lookup(tokens: list[tuple[str, str]], index: int) -> tuple[str, str]:
+    """Return the table of a call whose arguments begin at an index, and the field that is selected from its row."""
+    kind, table = tokens[index]
+    name = table[1:-1] if kind == "literal" and tokens[index + 1][1] == "," and table[0] in "\"'" else ""
+    depth = 1
+    while depth and tokens[index][0] != "end":
+        depth += (tokens[index][1] == "(") - (tokens[index][1] == ")")
+        index += 1
+    selected = tokens[index : index + 2]
+    return name, selected[1][1] if selected and selected[0][1] == "." else ""
 
 
 def _growth(rounds: int, copies: int) -> int:
@@ -362,6 +385,46 @@ _CLEARER: Final = {
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
+@dataclass(frozen=True)
+class TableRows:
+    """Rows of a table that expressions look up.
+
+    Attributes:
+        rows: key → row, each with the values that CEL takes.
+        size: the greatest size of a row, as `Inputs` counts it.
+    """
+
+    rows: Mapping[object, Mapping[str, Any]] = field(default_factory=dict, repr=False)
+    size: int = 0
+
+
+_NO_ROWS: Final = TableRows()
+_tables: ContextVar[Mapping[str, TableRows]] = ContextVar("tables", default=MappingProxyType({}))
+_missing: ContextVar[str] = ContextVar("missing", default="")
+
+
+@contextmanager
+def looking_up(tables: Mapping[str, TableRows]) -> Iterator[None]:
+    """Let expressions inside the block look up rows of tables."""
+    token = _tables.set(tables)
+    try:
+        yield
+    finally:
+        _tables.reset(token)
+
+
+def _look_up(table: str, key: object) -> Mapping[str, Any]:
+    """Return a row; an empty one where there is none, so that ``has(lookup(…).field)`` is false."""
+    found = _tables.get().get(table)
+    if found is None:
+        raise ValueError(f"there is no table {table!r}")
+    row = found.rows.get(key)
+    if row is None:
+        _missing.set(f"; the table {table!r} has no row {key!r:.60}")
+        return {}
+    return row
+
+
 class ExpressionError(ValueError):
     """Raised when a text is no expression of CEL."""
 
@@ -389,8 +452,11 @@ class Expression:
         """The type that its values have by CEL's rules: ``INT``, ``STRING``, ``LIST<STRING>``; ``DYN`` if any."""
         return str(_program(self.text).return_type().name())
 
-    def check(self) -> None:
+    def check(self, *, tables: bool = False) -> None:
         """Compile it.
+
+        Args:
+            tables: whether it may look up rows of tables.
 
         Raises:
             ExpressionError: it is no expression of CEL, or names something that there is not.
@@ -401,6 +467,10 @@ class Expression:
         _program(self.text)
         if self.references.computed_pattern:
             raise ExpressionError("expected the regular expression of x.matches(…) as a text, found something computed")
+        if not tables and self.references.lookups:
+            raise ExpressionError("lookup(…) is for the expressions of a route's Set alone")
+        if "" in {table for table, _ in self.references.lookups}:
+            raise ExpressionError('expected the table\'s name as a text, as in lookup("airlines", value.carrier).name')
 
     def evaluate(self, inputs: Inputs) -> Any:
         """Return the value for a record, as turnout holds it: `Moment` for a time, objects with sorted names.
@@ -410,19 +480,22 @@ class Expression:
         """
         references = self.references
         iterations = references.iterations(inputs.longest_list)
-        work = (inputs.longest_text * references.growth + inputs.size) * iterations
+        rows = max((_tables.get().get(table, _NO_ROWS).size for table, _ in references.lookups), default=0)
+        work = (max(inputs.longest_text, rows) * references.growth + inputs.size) * iterations
         if work > MAX_WORK:
             raise RecordError(
                 f"the expression would take too much: the record has a list or object of {inputs.longest_list:,} items "
                 f"and a text of {inputs.longest_text:,} characters, and a size of {inputs.size:,}"
             )
+        if references.lookups:
+            _missing.set("")
         try:
             found = _program(self.text).eval(data=inputs.values)
             kind, value = found.type().name(), found.plain_value()
         except RuntimeError as error:
             raise RecordError(_reason(error)) from None
         if kind == "ERROR":
-            raise RecordError(_reason(value))
+            raise RecordError(_reason(value) + (_missing.get() if references.lookups else ""))
         return _as_plain(value)
 
 
@@ -471,4 +544,9 @@ def _environment() -> Any:
     types = dict.fromkeys(VARIABLES, kinds.DYN)
     types |= {"topic": kinds.STRING, "partition": kinds.INT, "offset": kinds.INT, "timestamp": kinds.INT}
     types["headers"] = kinds.Map(kinds.STRING, kinds.STRING)
-    return cel.NewEnv(variables=types)
+    lookup = cel.FunctionDecl(
+        _LOOKUP,
+        [cel.Overload(f"{_LOOKUP}_{key.name()}", kinds.DYN, [kinds.STRING, key], impl=_look_up)
+         for key in (kinds.STRING, kinds.INT)],
+    )  # fmt: skip
+    return cel.NewEnv(variables=types, functions=[lookup])

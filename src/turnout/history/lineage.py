@@ -8,7 +8,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Final, Self
 from urllib.parse import quote
@@ -16,7 +16,7 @@ from urllib.parse import quote
 from turnout.base.untrusted import LARGEST_SEQUENCE, JsonObject, decimal
 from turnout.conditions import format_condition
 from turnout.engine import Program
-from turnout.engine.message_ids import REVISION, ROUTE, SOURCE
+from turnout.engine.message_ids import REVISION, ROUTE, SOURCE, TABLES
 from turnout.errors import ConfigError, Mistake, RouteError, StreamError, TurnoutError
 from turnout.nats.protocol.positions import Origin
 from turnout.records.listed import STREAM_ID
@@ -251,12 +251,14 @@ class ParsedLineage:
         digest: digest of the route's file.
         revision: revision of the subscriptions; None for a route without any.
         source: the place of the record.
+        tables: name of a table that expressions looked up → its revision.
     """
 
     route: str
     digest: str
     revision: int | None
     source: str
+    tables: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, message: SourceRecord) -> Self:
@@ -271,7 +273,8 @@ class ParsedLineage:
             raise ConfigError([Mistake(message.place, problem)], what="no lineage")
         name, _, digest = headers[ROUTE].rpartition("@")
         revision = headers.get(REVISION, "")
-        return cls(name, digest, decimal(revision, LARGEST_SEQUENCE), headers[SOURCE])
+        tables = dict(one.split("=", 1) for one in headers.get(TABLES, "").split(",") if "=" in one)
+        return cls(name, digest, decimal(revision, LARGEST_SEQUENCE), headers[SOURCE], tables)
 
 
 @dataclass(frozen=True, slots=True)
@@ -498,7 +501,11 @@ def _with_subscription(walked: Lineage, route: Route, batch: ArrowBatch) -> Line
             stored = _subscriptions(route, walked.made.revision)
         except TurnoutError as failure:
             return walked.but(f"the subscriptions at revision {walked.made.revision}: {failure}")
-    makes, subscription = cause_of(Program.of(route), batch, stored, walked.message)
+    try:
+        program = Program.of(route.with_tables(walked.made.tables))
+    except StreamError as failure:
+        return walked.but(f"the tables of its expressions: {failure}")
+    makes, subscription = cause_of(program, batch, stored, walked.message)
     if not makes:
         return walked.but("the route no longer makes this message from the record")
     if subscription is None:

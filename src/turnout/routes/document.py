@@ -11,7 +11,7 @@ from pydantic import Field, field_validator, model_validator
 from turnout.base.multivalued import split_kind
 from turnout.base.untrusted import JsonObject
 from turnout.records.field_paths import is_prefix, kind_problem, parse_path
-from turnout.routes.endpoints import AnySink, AnySource, DeltaSink, IcebergSink, Part, SparkSink
+from turnout.routes.endpoints import AnySink, AnySource, DeltaSink, IcebergSink, LookupPart, Part, SparkSink
 from turnout.routes.limits import HealthPart
 from turnout.routes.scheduled import ScheduledPart
 from turnout.routes.values import StoreUrl, interval
@@ -174,6 +174,7 @@ class RouteDocument(Part):
     Attributes:
         name: letters, digits, '_', '.', '-'; the checkpoint is stored under this name.
         source: source of the records.
+        tables: name → table whose rows ``lookup(…)`` finds in the expressions of Set.
         cluster: the cluster whose mappings apply.
         subscriptions: the store of subscriptions; without it every record is sent under its own topic.
         unmatched: handling of a record that no subscription matches: ``drop`` (the default), ``pass`` or
@@ -196,6 +197,7 @@ class RouteDocument(Part):
     key: JsonObject = Field(default_factory=lambda: {"format": "raw"})
     value: JsonObject = Field(default_factory=lambda: {"format": "raw"})
     transforms: list[Any] | JsonObject | str | None = None
+    tables: dict[str, Annotated[LookupPart, Field(discriminator="format")]] = Field(default_factory=dict)
     mappings: JsonObject | str | None = None
     cluster: str | None = None
     subscriptions: SubscriptionsPart | None = None

@@ -12,6 +12,7 @@ from turnout.codecs.schema_registry import RegistryOptions
 from turnout.nats.protocol.options import FILE_OPTIONS, option_of
 from turnout.routes.document import SubscriptionsPart
 from turnout.routes.endpoints import Endpoint
+from turnout.routes.endpoints.tables import FileLookup
 from turnout.routes.yaml_text import Path
 from turnout.subscriptions.store_url import with_absolute_paths
 
@@ -50,8 +51,9 @@ class FileNames:
         return (self.folder / os.path.expanduser(name)).absolute()  # noqa: PTH111
 
     def endpoint(self, end: End) -> End:
-        """Return the source or sink with its files' whole names."""
-        named = {field: value for field in FILE_OPTIONS if (value := getattr(end, field, None)) is not None}
+        """Return the source, the sink or the table with its files' whole names."""
+        options = ("path",) if isinstance(end, FileLookup) else FILE_OPTIONS
+        named = {field: value for field in options if (value := getattr(end, field, None)) is not None}
         return end.model_copy(update={field: str(self._at(name)) for field, name in named.items()}) if named else end
 
     def codec(self, part: Mapping[str, object]) -> dict[str, object]:

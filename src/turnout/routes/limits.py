@@ -123,6 +123,10 @@ class CallerLimits:
         sinks = document.get("sinks")
         endpoints: list[tuple[Path, Any]] = [((name,), document.get(name)) for name in ("source", "sink")]
         endpoints += [(("sinks", str(name)), sink) for name, sink in sinks.items()] if isinstance(sinks, dict) else []
+        tables, subscriptions = document.get("tables"), document.get("subscriptions")
+        endpoints += [(("tables", str(name)), one) for name, one in tables.items()] if isinstance(tables, dict) else []
+        feeds = subscriptions.get("feeds") if isinstance(subscriptions, dict) else None
+        endpoints += [(("subscriptions", "feeds", "table"), feeds.get("table"))] if isinstance(feeds, dict) else []
         for path, endpoint in endpoints:
             if isinstance(endpoint, dict):
                 yield from self._endpoint(path, endpoint, folder)
@@ -131,7 +135,6 @@ class CallerLimits:
         checkpoint = document.get("checkpoint")
         if isinstance(checkpoint, str) and not (self.writer and self._within(self.checkpoints, folder / checkpoint)):
             yield from self._url(("checkpoint",), checkpoint, folder)
-        subscriptions = document.get("subscriptions")
         store = subscriptions.get("store") if isinstance(subscriptions, dict) else None
         if isinstance(store, str) and not self._is_own_store(store, folder):
             for name in files_of(store):
@@ -177,8 +180,14 @@ class CallerLimits:
                 yield from self._file((*path, option), name, folder)
         if isinstance(file_path := endpoint.get("path"), str):
             # Spark's own, which starts from where Spark does.
-            yield from self._url((*path, "path"), file_path, FilePath.cwd())
+            start = folder if path[0] == "tables" and endpoint.get("format") != "delta" else FilePath.cwd()
+            yield from self._url((*path, "path"), file_path, start)
         yield from self._options((*path, "options"), endpoint.get("options"))
+        catalog = endpoint.get("catalog")
+        yield from self._options((*path, "catalog"), catalog)
+        for name, value in catalog.items() if isinstance(catalog, dict) else ():
+            for file in files_of(value) if isinstance(value, str) and value.startswith("sqlite:") else ():
+                yield from self._file((*path, "catalog", str(name)), file, folder)
 
     def _options(self, path: Path, options: object) -> Iterator[tuple[Path, str]]:
         for name, value in options.items() if isinstance(options, dict) else ():

@@ -22,6 +22,7 @@ from turnout.routes.endpoints import (
     KafkaSink,
     KafkaSource,
     LakeSink,
+    Lookup,
     NatsSink,
     NatsSource,
     Part,
@@ -132,6 +133,7 @@ class RouteReader:
         self._transactions(checked)
         self._tables(checked, chain, key.schema, value.schema)
         self._spark(checked)
+        self._lookups(checked, chain)
         sinks = checked.sinks if checked.sinks is not None else {DEFAULT_SINK: checked.sink}
         return kind(
             name=checked.name,
@@ -150,6 +152,7 @@ class RouteReader:
             written=written.sinks,
             webhook_format=written.webhooks,
             cluster=checked.cluster,
+            tables={name: Lookup(files.endpoint(table)) for name, table in checked.tables.items()},
             subscriptions=files.subscriptions(_without_table(checked.subscriptions)),
             unmatched=checked.unmatched or "drop",
             webhooks=checked.webhooks,
@@ -340,6 +343,19 @@ class RouteReader:
             if named is None or schema is None or schema.type != "struct" or schema.field(named.path[0]) is None:
                 path = _under("transforms", warning.path)
                 self.warnings.append(Mistake(path, warning.problem, self._line("transforms", warning.path)))
+
+    def _lookups(self, checked: RouteDocument, chain: Chain) -> None:
+        """Check that the tables of expressions are declared, and that declared ones are used."""
+        unused = set(checked.tables)
+        for stage in chain.stages:
+            for name, _ in stage.transform.named_tables():
+                unused.discard(name)
+                if name not in checked.tables:
+                    path = _under("transforms", stage.path.rstrip("."))
+                    expected = ", ".join(checked.tables) or "none is declared under tables"
+                    problem = f"looks up the table {name!r}, expected one of the route's: {expected}"
+                    self.mistakes.append(Mistake(path, problem, self._line("transforms", path)))
+        self.warnings += [Mistake(f"tables.{name}", "no expression looks it up") for name in sorted(unused)]
 
     def _attributes(self, checked: RouteDocument, chain: Chain) -> None:
         """Warn of stages that set what a sink does not write."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path as FilePath
+from pkgutil import resolve_name
 from typing import Self
 
 from turnout.base.files import MAX_BYTES
@@ -14,7 +15,7 @@ from turnout.base.terminal import plural
 from turnout.codecs import Format
 from turnout.errors import ConfigError, Mistake, RouteError
 from turnout.routes.document import DeadLetterPart, SubscriptionsPart, TriggerPart
-from turnout.routes.endpoints import Sink, Source
+from turnout.routes.endpoints import Lookup, Sink, Source
 from turnout.routes.limits import CallerLimits, HealthPart
 from turnout.routes.reader import RouteReader
 from turnout.routes.scheduled import ScheduledPart
@@ -48,6 +49,7 @@ class Route:
         chain: the transforms, in order (KIP-585), and the effect of a failing record on the run.
         mappings: the subject mappings (ADR-30).
         cluster: the cluster whose mappings apply; None is outside any.
+        tables: name → table whose rows the expressions of Set look up.
         subscriptions: the store of subscriptions; None sends every record to the sink under its own topic.
         unmatched: handling of a record that no subscription matches: drop, pass or deadLetter.
         sinks: name → sink. The first is where destinations without a sink's name go.
@@ -97,6 +99,7 @@ class Route:
     written: Mapping[str, WrittenFormats] = field(default_factory=dict)
     webhook_format: Format | None = None
     cluster: str | None = None
+    tables: Mapping[str, Lookup] = field(default_factory=dict)
     subscriptions: SubscriptionsPart | None = None
     unmatched: str = "drop"
     webhooks: WebhooksPart | None = None
@@ -191,6 +194,34 @@ class Route:
     def remarks(self) -> list[str]:
         """Warnings and notes, a sentence for each, for those who do not see the file's lines."""
         return [*(f"warning: {warning}" for warning in self.warnings), *self.notes, *self.errors.notes()]
+
+    def with_tables(self, revisions: Mapping[str, str] | None = None) -> Self:
+        """Return the route with the rows of its tables, at the revisions of its last run, or the newest.
+
+        Args:
+            revisions: name of a table → another revision.
+
+        Raises:
+            StreamError: one cannot be read.
+        """
+        at = {
+            name: Lookup(table.part.model_copy(update={"revision": revisions[name]}))
+            for name, table in self.tables.items()
+            if revisions and name in revisions
+        }
+        if not at and all(table.rows is not None for table in self.tables.values()):
+            return self
+        read: Callable[[Self], Self] = resolve_name("turnout.runtime.lake.lookups:with_rows")
+        return read(replace(self, tables={**self.tables, **at}))
+
+    @property
+    def tables_notes(self) -> tuple[str, ...]:
+        """A sentence for each table whose rows are known, with its revision."""
+        return tuple(
+            f"tables.{name}: revision {table.revision}, {plural(len(table.rows.rows), 'row')}"
+            for name, table in self.tables.items()
+            if table.rows is not None
+        )
 
     def source_with_history(self, option: str = "source") -> Source:
         """Return the source if its records can be read again.

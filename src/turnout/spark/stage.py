@@ -120,7 +120,7 @@ class SparkStage:
         Raises:
             ConfigError: an option of a sink is wrong.
         """
-        pickled = cloudpickle.dumps((route, replay))  # type: ignore[no-untyped-call]
+        pickled = cloudpickle.dumps((route.with_tables(), replay))  # type: ignore[no-untyped-call]
         endpoints = [endpoint_of(sink) for sink in route.sinks.values()]
         sinks = tuple(endpoint.publishing() for endpoint in endpoints)
         limits = tuple(endpoint.limits() for endpoint in endpoints)

@@ -294,6 +294,10 @@ class Transform:
         """Return the headers that the options name and the transform reads or drops, each with its option."""
         return ()
 
+    def named_tables(self) -> Iterator[tuple[str, str]]:
+        """Yield the tables whose rows it looks up, each with the field of the row, "" for the whole row."""
+        yield from ()
+
     def needs_objects(self) -> Iterable[Side]:
         """Return the sides that have to be objects: of other values nothing is changed, or every record fails.
 

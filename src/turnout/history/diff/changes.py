@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from turnout.base.deferred import pc
 from turnout.base.untrusted import JsonObject
-from turnout.engine.message_ids import REVISION, ROUTE
+from turnout.engine.message_ids import REVISION, ROUTE, TABLES
 from turnout.engine.outcome import Outcome
 from turnout.engine.trace import Trace
 from turnout.history.suite.outcomes import ABSENT, Difference, compared, read_back
@@ -333,8 +333,8 @@ def _other_lists(old: ArrowArray, new: ArrowArray) -> RowIds:
 def _by_name(pairs: list[JsonObject] | None) -> dict[str, list[bytes | None]]:
     by_name: dict[str, list[bytes | None]] = {}
     for pair in pairs or ():
-        if pair["key"] == REVISION:
-            # It describes the version of the subscriptions, not the message.
+        if pair["key"] in (REVISION, TABLES):
+            # They describe the version of the subscriptions and tables, not the message.
             continue
         value = pair["value"]
         if pair["key"] == ROUTE and value is not None:

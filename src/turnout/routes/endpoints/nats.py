@@ -40,7 +40,7 @@ def _key_header(name: str) -> str:
 KeyHeader: TypeAlias = Annotated[str, AfterValidator(_key_header)] | None
 
 
-class _Nats(_Connecting):
+class NatsEndpoint(_Connecting):
     """Connection to a nats-server; see docs/nats.md for each option."""
 
     format: Literal["nats"]
@@ -53,7 +53,7 @@ class _Nats(_Connecting):
     reconnect_timeout: float | None = Field(None, gt=0)
 
     @model_validator(mode="after")
-    def _one_way_in(self) -> _Nats:
+    def _one_way_in(self) -> NatsEndpoint:
         if self.api_prefix is not None and self.domain is not None:
             raise ValueError("apiPrefix and domain exclude each other: a domain is the prefix $JS.<domain>.API")
         logins = [option_of(name) for name in LOGINS if getattr(self, name) is not None]
@@ -74,7 +74,7 @@ class _Nats(_Connecting):
         return ConnectionOptions.from_mapping(self.options())
 
 
-class NatsSource(_Nats, Source):
+class NatsSource(NatsEndpoint, Source):
     """A JetStream stream, read in sequence order.
 
     Attributes:
@@ -158,7 +158,7 @@ class NatsSource(_Nats, Source):
         return self
 
 
-class NatsSink(_Nats, TimedSink):
+class NatsSink(NatsEndpoint, TimedSink):
     """JetStream: every message is acknowledged before a micro-batch counts as done."""
 
     restricts_headers: ClassVar[bool] = True

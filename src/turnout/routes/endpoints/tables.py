@@ -5,16 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Final, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
+from turnout.base.untrusted import is_whole
 from turnout.codecs.ddl import DdlError, parse_ddl
+from turnout.expressions import TableRows
 from turnout.records import Field as StructField
 from turnout.records import Schema
 from turnout.records.field_paths import parse_path
 from turnout.records.schema import DECIMAL, PRECISION
 from turnout.routes.endpoints.base import Endpoint, Part, Sink, Source
+from turnout.routes.endpoints.nats import NatsEndpoint
 from turnout.routes.values import listed
 
 _PLACEHOLDER: Final = re.compile(r"\{([^{}]*)\}")
@@ -30,6 +33,16 @@ _PARTS: Final = {
     "messageId": "STRING",
 }
 """Parts of a message that a column may have, with their types."""
+
+_DRIVERS: Final = {
+    "postgresql": "org.postgresql.Driver",
+    "mysql": "com.mysql.cj.jdbc.Driver",
+    "mariadb": "org.mariadb.jdbc.Driver",
+    "sqlserver": "com.microsoft.sqlserver.jdbc.SQLServerDriver",
+    "oracle": "oracle.jdbc.OracleDriver",
+    "duckdb": "org.duckdb.DuckDBDriver",
+}
+"""Database in a URL of JDBC → class of its driver, which Java does not find by itself in a package."""
 
 MATCH_COLUMNS: Final = {
     "time": "timestamp",
@@ -118,8 +131,11 @@ class _OfSpark(Endpoint):
 
     @property
     def texts(self) -> dict[str, str]:
-        """Options of the provider as texts."""
-        return _texts(self.options_)
+        """Options of the provider as texts; of jdbc with the class of the driver, where it is known by the URL."""
+        texts = _texts(self.options_)
+        database = texts.get("url", "").removeprefix("jdbc:").partition(":")[0]
+        driver = {"driver": _DRIVERS[database]} if self.provider == "jdbc" and database in _DRIVERS else {}
+        return driver | texts
 
 
 class SparkSource(_OfSpark, TableSource):
@@ -232,6 +248,67 @@ class _Iceberg(Endpoint):
 
 class DeltaSource(_Delta, LakeSource):
     """Rows of a Delta table, by its versions."""
+
+
+class _Lookup(Endpoint):
+    """Table whose rows expressions look up.
+
+    Attributes:
+        key: column of the key: whole numbers or texts, each in one row.
+        revision: revision to read; that of the start of the run if not given, which it keeps.
+    """
+
+    key: str = Field(min_length=1)
+    revision: Annotated[str, BeforeValidator(lambda value: f"{value}" if is_whole(value) else value)] | None = None
+
+
+class DeltaLookup(_Delta, _Lookup):
+    """Rows of a Delta table; its revision is a version."""
+
+
+class IcebergLookup(_Iceberg, _Lookup):
+    """Rows of an Iceberg table; its revision is the sequence number of a snapshot."""
+
+
+class FileLookup(_Lookup):
+    """Rows of a file; its revision is the beginning of the SHA-256 of its bytes.
+
+    Attributes:
+        path: name of the file, relative to the folder of the route.
+    """
+
+    format: Literal["csv", "json", "parquet"]
+    path: str = Field(min_length=1)
+
+
+class BucketLookup(NatsEndpoint, _Lookup):
+    """Entries of a KV bucket: JSON objects by their key; its revision is that of the newest entry.
+
+    Attributes:
+        bucket: name of the bucket.
+        key: name under which a row has its key.
+    """
+
+    bucket: str = Field(pattern=r"^[A-Za-z0-9_-]+$")
+    key: str = "key"
+
+
+LookupPart: TypeAlias = DeltaLookup | IcebergLookup | FileLookup | BucketLookup
+
+
+@dataclass(frozen=True)
+class Lookup:
+    """Table of a route's lookups, pinned to a revision once its rows are read.
+
+    Attributes:
+        part: how it is read.
+        revision: revision of the rows; "" until they are read.
+        rows: the rows; None until then.
+    """
+
+    part: LookupPart
+    revision: str = ""
+    rows: TableRows | None = None
 
 
 class IcebergSource(_Iceberg, LakeSource):

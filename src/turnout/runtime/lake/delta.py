@@ -20,6 +20,7 @@ from pyarrow.fs import FileSelector, PyFileSystem
 from turnout.base.untrusted import JsonObject
 from turnout.errors import StreamError
 from turnout.routes.endpoints import DeltaSink, DeltaSource
+from turnout.routes.endpoints.tables import DeltaLookup
 from turnout.runtime.lake.table import BATCH_ROWS, BatchMark, Commit, LakeFile
 
 _VECTORS: Final = "deletionVectors"
@@ -32,7 +33,7 @@ _MAX_STAT_CHARACTERS: Final = 32
 _NULL_PARTITION: Final = "__HIVE_DEFAULT_PARTITION__"
 
 
-def open_table(endpoint: DeltaSource | DeltaSink) -> Table | None:
+def open_table(endpoint: DeltaSource | DeltaSink | DeltaLookup) -> Table | None:
     """Open a table; None if there is none.
 
     Raises:

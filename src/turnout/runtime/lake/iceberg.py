@@ -23,13 +23,14 @@ from pyiceberg.table.snapshots import Operation, Snapshot
 
 from turnout.errors import StreamError
 from turnout.routes.endpoints import IcebergSink, IcebergSource
+from turnout.routes.endpoints.tables import IcebergLookup
 from turnout.runtime.lake.table import BATCH_ROWS, BatchMark, Commit, LakeFile
 
 _MARK = "turnout.batch."
 """Beginning of the names of a table's properties with the last micro-batch of an application."""
 
 
-def open_table(endpoint: IcebergSource | IcebergSink) -> Table | None:
+def open_table(endpoint: IcebergSource | IcebergSink | IcebergLookup) -> Table | None:
     """Open a table; None if there is none.
 
     Raises:
@@ -70,7 +71,7 @@ def create_table(sink: IcebergSink, schema: pa.Schema) -> None:
         raise StreamError(f"the table {sink.table} cannot be made: {failure}", code=500) from failure
 
 
-def _catalog(endpoint: IcebergSource | IcebergSink) -> Catalog:
+def _catalog(endpoint: IcebergSource | IcebergSink | IcebergLookup) -> Catalog:
     return load_catalog(**{"name": "default", **endpoint.properties})
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
 
 import pyarrow as pa
 
@@ -13,8 +13,8 @@ from turnout.errors import ConfigError, MissingExtraError, Mistake, StreamError
 from turnout.nats.protocol.positions import StreamIdentity
 from turnout.records.header_column import ARROW as HEADERS
 from turnout.records.listed import STREAM_ID
-from turnout.routes.endpoints import DeltaSink, DeltaSource, LakeSink, LakeSource
-from turnout.routes.endpoints.tables import RecordPart, topic_pieces
+from turnout.routes.endpoints import LakeSink, LakeSource
+from turnout.routes.endpoints.tables import DeltaLookup, IcebergLookup, RecordPart, topic_pieces
 
 if TYPE_CHECKING:
     from turnout.records import Schema
@@ -28,6 +28,8 @@ _SNAPSHOT_BIT: Final = 1 << 31
 
 BATCH_ROWS: Final = 20_000
 _TIMES: Final = pa.timestamp("us", "UTC")
+
+LakeEnd: TypeAlias = LakeSource | LakeSink | DeltaLookup | IcebergLookup
 
 
 class LakeFile(NamedTuple):
@@ -139,7 +141,7 @@ def identity_of(table: LakeTable) -> StreamIdentity:
     return StreamIdentity(f"table {table.identity}", table.identity.replace("-", "")[:16])
 
 
-def open_table(endpoint: LakeSource | LakeSink) -> LakeTable | None:
+def open_table(endpoint: LakeEnd) -> LakeTable | None:
     """Open a table; None if there is none.
 
     Raises:
@@ -151,7 +153,7 @@ def open_table(endpoint: LakeSource | LakeSink) -> LakeTable | None:
     return table
 
 
-def existing_table(endpoint: LakeSource | LakeSink) -> LakeTable:
+def existing_table(endpoint: LakeEnd) -> LakeTable:
     """Open a table that has to be there.
 
     Raises:
@@ -184,9 +186,9 @@ def columns_of(table: LakeTable | None) -> dict[str, Schema]:
     return {} if table is None else {field.name: schema_of_arrow(field.type, field.name) for field in table.schema}
 
 
-def _module(endpoint: LakeSource | LakeSink) -> Any:
+def _module(endpoint: LakeEnd) -> Any:
     try:
-        if isinstance(endpoint, DeltaSource | DeltaSink):
+        if endpoint.format == "delta":
             from turnout.runtime.lake import delta as module
         else:
             from turnout.runtime.lake import iceberg as module  # type: ignore[no-redef]

@@ -226,7 +226,7 @@ def _execute(spark: SparkSession, options: Mapping[str, str], statements: tuple[
         if name in options:
             properties.setProperty(name, options[name])
     registry = jvm.org.apache.spark.sql.execution.datasources.jdbc.DriverRegistry
-    driver = options.get("driver", "org.postgresql.Driver")
+    driver = options["driver"]
     registry.register(driver)
     try:
         connection = registry.get(driver).connect(options["url"], properties)

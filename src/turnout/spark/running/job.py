@@ -22,6 +22,7 @@ from turnout.routes import Route
 from turnout.runtime.checkpoint import checkpoint_of, claimed, keep_private, local_folder, mend
 from turnout.runtime.fence import Fence, FenceServer, guard_process
 from turnout.runtime.java import run_error
+from turnout.runtime.lake.lookups import with_rows
 from turnout.runtime.offsets import Progress, RunResult, StartupStep, encoded
 from turnout.runtime.open_splits import SLOTS, SlotUse
 from turnout.runtime.preflight import make_delay_stream, make_webhook_streams, preflight
@@ -107,6 +108,8 @@ def run(
             keep_private(folder)
         resources.enter_context(claimed(local_checkpoint))
         mend(route, local_checkpoint)
+        if route.tables:
+            route = with_rows(route, local_checkpoint, renew=True, keep=True)
         make_webhook_streams(route)
         make_delay_stream(route)
         stop = stop or threading.Event()

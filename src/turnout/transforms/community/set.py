@@ -145,6 +145,11 @@ class Set(Transform):
             if path[0] in _SIDES and len(path) > 1:
                 yield NamedField("fields", _SIDES[path[0]], path[1:])
 
+    def named_tables(self) -> Iterator[tuple[str, str]]:
+        """See `Transform.named_tables`."""
+        for one in self.assignments:
+            yield from sorted(one.expression.references.lookups)
+
     def needs_objects(self) -> set[Side]:
         """See `Transform.needs_objects`."""
         return {_SIDES[one.path[0]] for one in self.assignments if one.path[0] in _SIDES and len(one.path) > 1}
@@ -241,7 +246,7 @@ def _assignment(path: object, text: object) -> Assignment:
         raise OptionError("fields", f"expected an expression for {path!r}, found {text!r}")
     expression = Expression(text)
     try:
-        expression.check()
+        expression.check(tables=True)
     except (ExpressionError, MissingExtraError) as error:
         raise OptionError("fields", f"{path}: {error}") from None
     return Assignment(steps, expression)

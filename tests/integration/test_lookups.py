@@ -1,0 +1,68 @@
+"""A table that expressions look up changes: each run has one revision, its messages say which, a replay has it too."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.integration.routes import Streams
+
+from turnout import spark as ts
+from turnout.history.lineage import walk
+from turnout.history.replay import plan_replay
+from turnout.routes import Route
+from turnout.spark.history.replay import carry_out
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytest.importorskip("cel_expr_python")
+
+ROUTE = """
+name: looked-up
+source: {{format: nats, servers: "{url}", stream: {source}}}
+value: {{format: json}}
+tables:
+  cities: {{format: csv, path: cities.csv, key: code}}
+transforms:
+  - name: city
+    type: Set
+    fields: {{value.city: 'lookup("cities", value.code).name'}}
+sink: {{format: nats, servers: "{url}", stream: {sink}, lineage: true}}
+mappings: {{">": "{out}"}}
+checkpoint: {folder}/checkpoint
+"""
+
+
+def test_a_table_that_changes(spark: SparkSession, streams: Streams, tmp_path: Path) -> None:
+    """The table of a run is that of its start; a replay has that of the last run, and lineage that of the message."""
+    names = {"url": streams.url, "source": streams.source, "sink": streams.sink, "out": streams.out("all")}
+    file, cities = tmp_path / "route.yaml", tmp_path / "cities.csv"
+    file.write_text(ROUTE.format(**names, folder=tmp_path))
+    route = Route.load(file)
+
+    def messages() -> list[tuple[str, str, str]]:
+        """City, revision and place of each message."""
+        found = []
+        for row in streams.delivered():
+            city = json.loads(row["value"])["city"]
+            found.append((city, row["headers"]["Turnout-Tables"], f"{streams.sink}:{row['offset']}"))
+        return found
+
+    cities.write_text("code,name\nOUL,Uleåborg\n")
+    streams.publish([("a", b'{"code": "OUL"}', [])])
+    ts.run(route, spark, once=True)
+    cities.write_text("code,name\nOUL,Oulu\n")
+    carry_out(plan_replay(route, id="of-the-first"), spark)
+    streams.publish([("a", b'{"code": "OUL"}', [])])
+    ts.run(route, spark, once=True)
+
+    first, replayed, second = messages()
+    assert (first[0], replayed[0], second[0]) == ("Uleåborg", "Uleåborg", "Oulu")
+    assert first[1] == replayed[1] != second[1]
+    assert first[1].startswith("cities=")
+    for _, _, place in (first, second):
+        walked = walk(place, route=route)
+        assert not walked.gaps, walked.gaps
