@@ -33,7 +33,7 @@ MAX_ROWS: Final = 100_000
 """Rows of a table: each worker of Spark has all of them."""
 
 _FOLDER: Final = "tables"
-_KEPT: Final = 8
+_CACHED_REVISIONS: Final = 8
 """Revisions of a table that a checkpoint keeps."""
 
 _DELETED: Final = ("DEL", "PURGE")
@@ -105,7 +105,7 @@ class _Kept:
         if last is not None:
             _log.warning("the table %s has changed: it was at revision %s, and is at %s", name, last, table.revision)
         files = [file for file in self._folder.glob(f"{self._name}.*") if file.suffix != ".last"]
-        for old in sorted(files, key=lambda file: file.stat().st_mtime_ns)[:-_KEPT]:
+        for old in sorted(files, key=lambda file: file.stat().st_mtime_ns)[:-_CACHED_REVISIONS]:
             old.unlink(missing_ok=True)
 
 
