@@ -59,6 +59,7 @@ FORMS = (
     Forms("map subjects", "subjects.transform:SubjectTransform", "loops.subjects:render"),
     Forms("match subscriptions", "conditions.model:evaluate", "loops.match:match"),
     Forms("read Avro", "codecs.avro.reading:reader_of", "loops.avro:find_fields"),
+    Forms("read Protobuf", "codecs.protobuf.reading:MessageReader", "loops.protobuf:find_fields"),
     Forms("read typed JSON", "codecs.json_reading:Reader", "loops.json:scan_fields"),
     # Spark compiles its expressions: decision 14.
     Forms(

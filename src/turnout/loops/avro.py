@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from turnout.loops.compiled import ByteBuffer, Bytes, Int64Buffer, Int64s, compiled
+from turnout.loops.texts import _is_text, _varint
 
 # What a node is, and its second and third number.
 NULL: Final = 0
@@ -38,7 +39,7 @@ STACK_FIELDS: Final = 3
 MAX_EMPTY_ITEMS: Final = 1024
 """Most items of an array whose items take no bytes."""
 
-_MAX_VARINT: Final = 10
+_63_BITS: Final = 2**63 - 1
 _SMALLEST: Final = -(2**63)
 _INT_BOUND: Final = 2**31
 
@@ -46,60 +47,9 @@ _INT_BOUND: Final = 2**31
 @compiled
 def _long(data: Bytes, at: int, end: int) -> tuple[int, int]:
     """Return the number at an offset, and the offset behind it: -1 where there is none of 64 bits."""
-    if at >= end:
-        return 0, -1
-    byte = data[at]
-    sign = byte & 1
-    # The half of what the bytes make, which has 63 bits.
-    half = (byte & 0x7F) >> 1
-    shift = 6
-    for index in range(1, _MAX_VARINT + 1):
-        if byte < 0x80:
-            return -half - 1 if sign else half, at + index
-        if at + index >= end or index == _MAX_VARINT:
-            return 0, -1
-        byte = data[at + index]
-        if index == _MAX_VARINT - 1 and byte > 1:
-            return 0, -1
-        half |= (byte & 0x7F) << shift
-        shift += 7
-    return 0, -1
-
-
-@compiled
-def _follow(data: Bytes, at: int, count: int, end: int) -> bool:
-    """Return True if so many continuation bytes of UTF-8 are at an offset."""
-    if at + count > end:
-        return False
-    for index in range(at, at + count):  # noqa: SIM110 - a loop has no generators
-        if data[index] & 0xC0 != 0x80:
-            return False
-    return True
-
-
-@compiled
-def _is_text(data: Bytes, at: int, end: int) -> bool:
-    """Return True if the bytes between two offsets are UTF-8, in its shortest form and without surrogates."""
-    while at < end:
-        byte = data[at]
-        if byte < 0x80:
-            at += 1
-            continue
-        if byte < 0xC2 or byte > 0xF4:
-            return False
-        more = 1 if byte < 0xE0 else 2 if byte < 0xF0 else 3
-        if not _follow(data, at + 1, more, end):
-            return False
-        second = data[at + 1]
-        if (
-            (byte == 0xE0 and second < 0xA0)
-            or (byte == 0xED and second > 0x9F)
-            or (byte == 0xF0 and second < 0x90)
-            or (byte == 0xF4 and second > 0x8F)
-        ):
-            return False
-        at += 1 + more
-    return True
+    number, at = _varint(data, at, end)
+    half = (number >> 1) & _63_BITS
+    return -half - 1 if number & 1 else half, at
 
 
 @compiled

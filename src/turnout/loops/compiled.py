@@ -51,6 +51,7 @@ MODULES: tuple[str, ...] = (
     "facts",
     "frames",
     "json",
+    "protobuf",
     "segment_arrays",
     "subjects",
     "texts",

@@ -1,4 +1,4 @@
-"""Loops over the bytes of texts: hashes, numbers, and patterns with stars.
+"""Loops over the bytes of texts: hashes, numbers, UTF-8, and patterns with stars.
 
 Texts are UTF-8. A hash has 31 bits, so that neither compiled nor interpreted numbers ever wrap.
 """
@@ -18,6 +18,8 @@ _EXACT_POWER: Final = 22
 """Ten to this power, and each smaller one, is a float exactly."""
 
 _MOST_POWER: Final = 10_000
+_MAX_VARINT: Final = 10
+_SMALLEST: Final = -(2**63)
 
 ASTERISK, QUESTION_MARK, BACKSLASH = 42, 63, 92
 
@@ -183,3 +185,66 @@ def glob_matches(pattern: Bytes, first: int, last: int, data: Bytes, begin: int,
             tried += 1
         at, position = tried, star + 1
     return -1
+
+
+@compiled
+def _varint(data: Bytes, at: int, end: int) -> tuple[int, int]:
+    """Return the number of 64 bits, as one with a sign, that a varint of Avro and Protobuf at an offset is.
+
+    Args:
+        data: the bytes.
+        at: offset of the varint.
+        end: offset behind the last byte that it may have.
+
+    Returns:
+        The number, and the offset behind it: -1 where there is no varint of 64 bits.
+    """
+    number = shift = 0
+    for index in range(_MAX_VARINT):
+        if at + index >= end:
+            return 0, -1
+        byte = data[at + index]
+        if index == _MAX_VARINT - 1:
+            # Its one bit is that of the sign.
+            return (number + _SMALLEST if byte else number, at + index + 1) if byte <= 1 else (0, -1)
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return number, at + index + 1
+        shift += 7
+    return 0, -1
+
+
+@compiled
+def _follow(data: Bytes, at: int, count: int, end: int) -> bool:
+    """Return True if so many continuation bytes of UTF-8 are at an offset."""
+    if at + count > end:
+        return False
+    for index in range(at, at + count):  # noqa: SIM110 - a loop has no generators
+        if data[index] & 0xC0 != 0x80:
+            return False
+    return True
+
+
+@compiled
+def _is_text(data: Bytes, at: int, end: int) -> bool:
+    """Return True if the bytes between two offsets are UTF-8, in its shortest form and without surrogates."""
+    while at < end:
+        byte = data[at]
+        if byte < 0x80:
+            at += 1
+            continue
+        if byte < 0xC2 or byte > 0xF4:
+            return False
+        more = 1 if byte < 0xE0 else 2 if byte < 0xF0 else 3
+        if not _follow(data, at + 1, more, end):
+            return False
+        second = data[at + 1]
+        if (
+            (byte == 0xE0 and second < 0xA0)
+            or (byte == 0xED and second > 0x9F)
+            or (byte == 0xF0 and second < 0x90)
+            or (byte == 0xF4 and second > 0x8F)
+        ):
+            return False
+        at += 1 + more
+    return True

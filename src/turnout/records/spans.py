@@ -9,8 +9,6 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from turnout.base.deferred import np
 from turnout.records.types import Codes, Column, Mask, NewColumn, Octets, Offsets
 
-_MAX_ASCII: Final = 0x7F
-
 Bounds: TypeAlias = "tuple[Offsets, Offsets]"
 """Begin and end of each value of a column in its content."""
 
@@ -121,19 +119,6 @@ class ColumnPieces:
             edges = zip(*(edge.tolist() for edge in bounds), strict=True)
             self._columns.append([content[begin:end] for begin, end in edges])
             self._run = None
-
-
-def non_ascii(content: Octets, texts: Sequence[Bounds]) -> Mask:
-    """Return True for texts with a byte that is not ASCII, in one pass: a row for each record, a column for each text.
-
-    Args:
-        content: bytes with the texts, and at least one byte behind them.
-        texts: bounds of the texts, at least one; ascending within a record, and from record to record. For an empty
-            text the result is arbitrary.
-    """
-    edges = np.stack([edge for bounds in texts for edge in bounds], axis=1)
-    high: Mask = np.bitwise_or.reduceat(content, edges.ravel()).reshape(edges.shape) > _MAX_ASCII
-    return high[:, ::2]
 
 
 Read: TypeAlias = Callable[[Octets, Offsets, Offsets], Column]

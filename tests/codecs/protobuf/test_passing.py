@@ -69,8 +69,8 @@ _MESSAGES = st.lists(
     st.fixed_dictionaries(
         {}, optional={_name(label, kind): _VALUES[kind] for kind in _KINDS for label in ("", "optional")}
     ),
-    min_size=9,
-    max_size=12,
+    min_size=17,
+    max_size=20,
 )  # fmt: skip
 _settings = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
@@ -132,15 +132,15 @@ def test_bytes_go_into_messages_with_the_same_and_with_other_numbers(made: Any, 
 def test_timestamps_of_which_the_value_has_other_bytes(made: Any, seconds: int, nanos: int) -> None:
     """They are finer than a millisecond or out of range, and are read with the library."""
     codec, message = made[0]
-    texts = [message(fTimestamp={"seconds": n}).SerializeToString() for n in range(12)]
+    texts = [message(fTimestamp={"seconds": n}).SerializeToString() for n in range(24)]
     # The setters of the class check the range.
     body = b"\x08" + varint(seconds & (2**64 - 1)) + b"\x10" + varint(nanos & (2**64 - 1))
     head = message(fTimestamp={"seconds": 1}).SerializeToString()[:-3]
     texts[5] = head + bytes((len(body),)) + body
 
     assert list(map(repr, _read(codec, texts))) == list(map(repr, _one_by_one(codec, texts)))
-    blocks, _ = codec.decode(rows_of(12), texts)
-    assert len(blocks[0]) == 11
+    blocks, _ = codec.decode(rows_of(24), texts)
+    assert len(blocks[0]) == 23
 
 
 def test_a_field_that_is_written_twice(tmp_path: Path) -> None:

@@ -14,17 +14,13 @@ from turnout.codecs.moments import day_of
 from turnout.codecs.protobuf.descriptors import DATE, DECIMAL, TIME_OF_DAY
 from turnout.codecs.protobuf.scalars import delimited, signed_varint
 from turnout.errors import RecordError
+from turnout.loops.protobuf import FIRST_SECOND, LAST_SECOND, NANOS_PER_MILLI
 from turnout.records import Moment
 
 _INTEGERS: Final = frozenset({int, Moment})
 
 TIMESTAMP: Final = "google.protobuf.Timestamp"
 
-FIRST_SECOND: Final = -62_135_596_800
-LAST_SECOND: Final = 253_402_300_799
-"""Of the years 1 to 9999, which a Timestamp may have."""
-
-NANOS_PER_MILLI: Final = 1_000_000
 _MAX_BYTES: Final = LARGEST * 5 // 12
 """Bytes of a decimal's number; more have more digits than `LARGEST`."""
 

@@ -1,8 +1,4 @@
-"""Passing of messages: NumPy finds the fields of many messages, and their values are decoded when they are used.
-
-Serializers write fields in the order of their numbers. Messages of which that is not true, with fields that the schema
-does not know, or damaged ones, are left to the ``protobuf`` library.
-"""
+"""Passing of messages: a loop finds the fields of many messages, and their values are decoded when they are used."""
 
 from __future__ import annotations
 
@@ -12,21 +8,18 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 from google.protobuf.descriptor import FieldDescriptor
-from numpy.typing import NDArray
 
 from turnout.codecs.protobuf.connect_schema import Member, Message
-from turnout.codecs.protobuf.logical_types import FIRST_SECOND, LAST_SECOND, NANOS_PER_MILLI, TIMESTAMP
+from turnout.codecs.protobuf.logical_types import TIMESTAMP
 from turnout.codecs.protobuf.scalars import FIXED32, FIXED64, LENGTH, VARINT, WIRE_TYPES, tag
+from turnout.loops import protobuf as loops
 from turnout.records import Moment
-from turnout.records.spans import Bounds, EncodedColumn, Slices, non_ascii
+from turnout.records.spans import Bounds, EncodedColumn, Slices
 from turnout.records.types import Column, Columns, Convert, Mask, NewColumn, Octets, RowIds
 
-_PAD: Final = 32
 _MIN_SHARE: Final = 0.1
 """Share of the content that columns with other numbers have at least for their content to be copied as a whole."""
 
-_MORE: Final = 0x80
-_MAX_VARINT: Final = 10
 _NARROW: Final = frozenset({"int8", "int16"})
 _KINDS: Final = FieldDescriptor
 _FLOATS: Final = {_KINDS.TYPE_FLOAT: "<f4", _KINDS.TYPE_DOUBLE: "<f8"}
@@ -41,9 +34,6 @@ _LOW: Final = {
     _KINDS.TYPE_UINT64: "<u8",
 }  # fmt: skip
 """Kinds of varints → the part of the 64 bits that counts."""
-
-_TIMESTAMP_TAGS: Final = (tag(1, VARINT), tag(2, VARINT))
-"""Seconds and nanoseconds."""
 
 _DEFAULTS: Final[dict[int, Any]] = {
     **dict.fromkeys(_FLOATS, 0.0), _KINDS.TYPE_STRING: "", _KINDS.TYPE_BYTES: b"", _KINDS.TYPE_BOOL: False,
@@ -178,6 +168,14 @@ class _Field:
     wire: int
     convert: Convert | None
 
+    @property
+    def loop_kind(self) -> int:
+        """Kind of the values, by the numbers of the loop."""
+        if self.wire != LENGTH:
+            return loops.VARINT if self.wire == VARINT else _SIZES[self.wire]
+        kinds = {_KINDS.TYPE_STRING: loops.TEXT, _KINDS.TYPE_MESSAGE: loops.TIMESTAMP}
+        return kinds.get(self.form.kind, loops.BYTES)
+
 
 class Passer:
     """Finds the fields of messages.
@@ -190,6 +188,9 @@ class Passer:
     def __init__(self, fields: Sequence[_Field], names: Sequence[str]) -> None:
         self._fields = fields
         self._names = names
+        self._tags = np.frombuffer(b"".join(field.tag for field in fields), np.uint8)
+        self._edges = np.cumsum([0, *(len(field.tag) for field in fields)])
+        self._kinds = np.array([field.loop_kind for field in fields], np.int64)
 
     @classmethod
     def of(cls, plan: Message, converter: Callable[[Member], Convert | None]) -> Passer | None:
@@ -213,127 +214,21 @@ class Passer:
 
     def columns(self, payloads: Sequence[bytes]) -> tuple[Columns, Mask]:
         """Return the columns of messages, and which of them are well-formed; of the others they are arbitrary."""
-        raw = b"".join([*payloads, bytes(_PAD)])
+        raw = b"".join(payloads)
         content: Octets = np.frombuffer(raw, np.uint8)
-        ends: RowIds = np.cumsum(np.fromiter(map(len, payloads), np.int64, len(payloads)))
-        at = np.concatenate([np.zeros(1, np.int64), ends[:-1]])
-        good = np.ones(len(payloads), np.bool_)
-        columns: dict[str, EncodedColumn] = {}
-        texts: list[Bounds] = []
-        for field in self._fields:
-            before, (at, starts) = at, _passed(field.tag, field.wire, content, at, ends, good)
-            columns[field.member.name] = _column(field, raw, content, (before, at))
-            if field.form.kind == _KINDS.TYPE_STRING:
-                texts.append((starts, at))
-            elif field.form.kind == _KINDS.TYPE_MESSAGE:
-                good &= _timestamps(content, starts, at)[1]
-        good &= at == ends
-        _check_texts(raw, content, texts, good)
-        return {name: columns[name] for name in self._names}, good
-
-
-def _passed(prefix: bytes, wire: int, content: Octets, at: RowIds, ends: RowIds, good: Mask) -> tuple[RowIds, RowIds]:
-    """Return the end of a field with this tag and the beginning of its value; mark messages with a damaged one."""
-    present = at < ends
-    for index, octet in enumerate(prefix):
-        present &= content[at + index] == octet
-    present_rows = np.flatnonzero(present)
-    whole = len(present_rows) == len(at)
-    begins = (at if whole else at[present_rows]) + len(prefix)
-    starts, sizes, wrong = _extents(wire, content, begins)
-    after = starts + sizes
-    limits = ends if whole else ends[present_rows]
-    over = (after > limits) | wrong
-    if over.any():
-        good[present_rows[over]] = False
-        after = np.where(over, limits, after)
-        starts = np.minimum(starts, limits)
-    if whole:
-        return after, starts
-    after_tags, values = at.copy(), at.copy()
-    after_tags[present_rows] = after
-    values[present_rows] = starts
-    return after_tags, values
-
-
-def _extents(wire: int, content: Octets, begins: RowIds) -> tuple[RowIds, RowIds, Mask]:
-    """Return the beginnings and sizes of length-delimited values, and a mask of the damaged ones."""
-    if wire == LENGTH:
-        lengths, own = _varints(content, begins)
-        wrong = lengths > len(content)
-        return begins + own, np.where(wrong, 0, lengths.view(np.int64)), wrong
-    if wire == VARINT:
-        return begins, *_varint_sizes(content, begins)
-    return begins, np.full(len(begins), _SIZES[wire], np.int64), np.zeros(len(begins), np.bool_)
-
-
-def _varint_sizes(content: Octets, begins: RowIds) -> tuple[RowIds, Mask]:
-    sizes = np.ones(len(begins), np.int64)
-    wrong = np.zeros(len(begins), np.bool_)
-    more = np.flatnonzero(content[begins] >= _MORE)
-    for index in range(1, _MAX_VARINT):
-        if not len(more):
-            break
-        sizes[more] += 1
-        octets = content[np.minimum(begins[more] + index, len(content) - 1)]
-        if index == _MAX_VARINT - 1:
-            wrong[more[octets > 1]] = True
-        more = more[octets >= _MORE]
-    return sizes, wrong
-
-
-def _varints(content: Octets, begins: RowIds) -> tuple[NDArray[np.uint64], RowIds]:
-    """Decode the varints at these offsets; return them with their sizes in bytes. Damaged ones are undefined."""
-    first = content[begins]
-    numbers = (first & 0x7F).astype(np.uint64)
-    sizes = np.ones(len(begins), np.int64)
-    more = np.flatnonzero(first >= _MORE)
-    for index in range(1, _MAX_VARINT):
-        if not len(more):
-            break
-        octets = content[np.minimum(begins[more] + index, len(content) - 1)]
-        numbers[more] |= (octets & 0x7F).astype(np.uint64) << np.uint64(7 * index)
-        sizes[more] += 1
-        more = more[octets >= _MORE]
-    return numbers, sizes
-
-
-def _check_texts(raw: bytes, content: Octets, texts: Sequence[Bounds], good: Mask) -> None:
-    """Note messages of which a text is not UTF-8."""
-    if not texts or not len(good):
-        return
-    suspect = non_ascii(content, texts)
-    for index, (begins, ends) in enumerate(texts):
-        for row in np.flatnonzero(suspect[:, index] & (begins < ends)).tolist():
-            try:
-                raw[begins[row] : ends[row]].decode()
-            except UnicodeDecodeError:
-                good[row] = False
-
-
-def _timestamps(content: Octets, begins: RowIds, ends: RowIds) -> tuple[RowIds, Mask]:
-    """Return the milliseconds of the Timestamps in some bounds, and which of them are valid and in whole milliseconds.
-
-    Of a Timestamp that is finer than that, Connect's value has other bytes.
-    """
-    valid = np.ones(len(begins), np.bool_)
-    parts: list[RowIds] = []
-    at = begins
-    for prefix in _TIMESTAMP_TAGS:
-        before, (at, _) = at, _passed(prefix, VARINT, content, at, ends, valid)
-        present = np.flatnonzero(at > before)
-        numbers = np.zeros(len(begins), np.int64)
-        numbers[present] = _varints(content, before[present] + len(prefix))[0].view(np.int64)
-        parts.append(numbers)
-    seconds, nanos = parts
-    valid &= (at == ends) & (seconds >= FIRST_SECOND) & (seconds <= LAST_SECOND)
-    millis, finer = np.divmod(nanos, NANOS_PER_MILLI)
-    valid &= (finer == 0) & (millis >= 0) & (millis < 1000)
-    return seconds * 1000 + millis, valid
+        sizes = np.fromiter(map(len, payloads), np.int64, len(payloads))
+        ends: RowIds = np.cumsum(sizes)
+        offsets = np.empty((len(self._fields) + 1, len(payloads)), np.int64)
+        failed = np.zeros(len(payloads), np.uint8)
+        loops.find_fields(content, ends - sizes, ends, self._tags, self._edges, self._kinds, offsets.ravel(), failed)
+        columns = {
+            field.member.name: _column(field, raw, content, (offsets[at], offsets[at + 1]))
+            for at, field in enumerate(self._fields)
+        }
+        return {name: columns[name] for name in self._names}, failed == 0
 
 
 def _column(field: _Field, raw: bytes, content: Octets, bounds: Bounds) -> EncodedColumn:
-    head = len(field.tag)
     default = None if field.form.nullable else _DEFAULTS.get(field.form.kind, 0)
     convert = field.convert
     absent = default if default is None or convert is None else convert(default)
@@ -343,7 +238,7 @@ def _column(field: _Field, raw: bytes, content: Octets, bounds: Bounds) -> Encod
         present = ends > begins
         whole = bool(present.all())
         chosen = (begins, ends) if whole else (begins[present], ends[present])
-        values = _values(field.form.kind, raw, content, chosen[0] + head, chosen[1])
+        values = _values(field, raw, content, *chosen)
         if convert is not None:
             values = list(map(convert, values))
         if whole:
@@ -354,31 +249,32 @@ def _column(field: _Field, raw: bytes, content: Octets, bounds: Bounds) -> Encod
     return EncodedColumn(field.form, raw, bounds, read, nullable=field.form.nullable)
 
 
-def _values(kind: int, raw: bytes, content: Octets, begins: RowIds, ends: RowIds) -> NewColumn:
-    """Return the values at some indices, as the library has them."""
+def _values(field: _Field, raw: bytes, content: Octets, begins: RowIds, ends: RowIds) -> NewColumn:
+    """Return the values of a field that each message has, as the library has them."""
+    kind, own = field.form.kind, field.loop_kind
+    numbers = np.empty(len(begins), np.int64)
+    loops.read_values(content, np.ascontiguousarray(begins), np.ascontiguousarray(ends), len(field.tag), own, numbers)
     if kind in _FIXED:
         form = np.dtype(_FIXED[kind])
-        found: NewColumn = content[begins[:, None] + np.arange(form.itemsize)].view(form).ravel().tolist()
+        found: NewColumn = content[numbers[:, None] + np.arange(form.itemsize)].view(form).ravel().tolist()
         return found
     if kind in (_KINDS.TYPE_STRING, _KINDS.TYPE_BYTES):
-        starts = begins + _varints(content, begins)[1]
-        pairs = zip(starts.tolist(), ends.tolist(), strict=True)
+        pairs = zip(numbers.tolist(), ends.tolist(), strict=True)
         if kind == _KINDS.TYPE_BYTES:
             return [raw[begin:end] for begin, end in pairs]
         return [raw[begin:end].decode() for begin, end in pairs]
     if kind == _KINDS.TYPE_MESSAGE:
-        starts = begins + _varints(content, begins)[1]
-        return list(map(Moment, _timestamps(content, starts, ends)[0].tolist()))
-    numbers = _varints(content, begins)[0]
+        return list(map(Moment, numbers.tolist()))
     integers: NewColumn
     if kind == _KINDS.TYPE_BOOL:
         integers = (numbers != 0).tolist()
     elif kind in _ZIGZAG:
+        halves = numbers.view(np.uint64)
         if kind == _KINDS.TYPE_SINT32:
-            numbers &= np.uint64(0xFFFFFFFF)
-        integers = ((numbers >> np.uint64(1)).view(np.int64) ^ -(numbers & np.uint64(1)).view(np.int64)).tolist()
+            halves = halves & np.uint64(0xFFFFFFFF)
+        integers = ((halves >> np.uint64(1)).view(np.int64) ^ -(halves & np.uint64(1)).view(np.int64)).tolist()
     else:
         # The lower bytes precede the higher ones.
         low = np.dtype(_LOW[kind])
-        integers = numbers.astype("<u8").view(low)[:: 8 // low.itemsize].tolist()
+        integers = numbers.astype("<i8").view(low)[:: 8 // low.itemsize].tolist()
     return integers

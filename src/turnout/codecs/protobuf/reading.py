@@ -25,8 +25,8 @@ Parsed: TypeAlias = Any
 Get: TypeAlias = Callable[[Parsed], DynamicValue]
 
 _NARROW: Final = {"int8": 8, "int16": 16}
-_MAX_PARSED: Final = 8
-"""This many messages are parsed one by one: arrays would cost more than they give."""
+_MAX_PARSED: Final = 16
+"""This many messages are parsed by the library: arrays would cost more than they give."""
 
 
 class MessageReader:
