@@ -32,6 +32,7 @@ RUN_BY = {
     "frames.md": "tests/spark/test_notebook.py",
     "from-connect.md": "tests/cli/test_documentation.py",
     "from-nats-mappings.md": "tests/cli/test_documentation.py",
+    "from-nats-spark-connector.md": "tests/spark/formats/nats/test_push_down.py",
     "from-redpanda-connect.md": "tests/cli/test_documentation.py",
     "from-vector.md": "tests/cli/test_documentation.py",
     "history.md": "tests/cli/test_history_page.py",

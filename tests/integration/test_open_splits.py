@@ -28,8 +28,8 @@ from turnout.routes import Route
 from turnout.runtime import open_splits
 from turnout.runtime.offsets import Progress, RunResult
 from turnout.runtime.open_splits import SLOTS, OpenProgress, ProgressFolder, SlotUse
+from turnout.spark.endpoints import task_slots
 from turnout.spark.running import job
-from turnout.spark.running.parts import task_slots
 from turnout.subscriptions import Subscription, open_store
 
 if TYPE_CHECKING:

@@ -78,6 +78,16 @@ def even_spans(start: int, end: int, max_spans: int) -> list[tuple[int, int]]:
     return list(pairwise(start + length * index // count for index in range(count + 1)))
 
 
+def shares(lengths: Mapping[str, int], tasks: int) -> dict[str, int]:
+    """Return how many of some tasks each range gets: by its part of all records, at least one.
+
+    >>> shares({"ORDERS": 900_000, "PRICES": 300_000, "NEWS": 0}, 8)
+    {'ORDERS': 6, 'PRICES': 2, 'NEWS': 1}
+    """
+    total = sum(max(0, length) for length in lengths.values())
+    return {name: max(1, tasks * max(0, length) // max(1, total)) for name, length in lengths.items()}
+
+
 SPLIT_COLUMNS: Final = "split binary"
 """The column of a source whose rows are splits: how to read one, and which, pickled together."""
 

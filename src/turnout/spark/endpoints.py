@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
@@ -252,3 +253,15 @@ def activate(spark: SparkSession) -> None:
         # SparkSession.setActiveSession is public in Scala and Java, not in Python.
         sessions = SparkSession._get_j_spark_session_class(spark._jvm)  # noqa: SLF001
         sessions.setActiveSession(java)
+
+
+def task_slots(spark: SparkSession) -> int:
+    """Return how many tasks an application runs at once: ``spark.default.parallelism``, or the executors' cores.
+
+    The driver of a session of Spark Connect has no context; its processors are taken instead.
+    """
+    context = getattr(spark, "sparkContext", None)
+    if context is None:
+        return os.cpu_count() or 1
+    slots: int = context.defaultParallelism // int(context.getConf().get("spark.task.cpus", "1") or 1)
+    return max(1, slots)

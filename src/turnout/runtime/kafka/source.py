@@ -67,8 +67,13 @@ class KafkaSourceOptions:
     stage: str | None = field(default=None, repr=False)
 
     @classmethod
-    def of(cls, source: KafkaSource, **more: Any) -> Self:
+    def of(cls, source: KafkaSource, task_slots: int | None = None, **more: Any) -> Self:
         """Return the options of a route's source.
+
+        Args:
+            source: as the route has it.
+            task_slots: tasks to plan for, where the source does not say; None for the processors of this machine.
+            more: options that are not the source's.
 
         Raises:
             ConfigError: an option is wrong.
@@ -81,7 +86,7 @@ class KafkaSourceOptions:
             position_of(source.start),
             position_of("latest" if source.end is None else source.end),
             source.max_records_per_trigger,
-            source.partitions or os.cpu_count() or 1,
+            source.partitions or task_slots or os.cpu_count() or 1,
             source.fail_on_data_loss is not False,
             **more,
         )

@@ -25,7 +25,8 @@ _READ_OPTIONS = (
     "stream", "filterSubject", "filterSubjects", "startingOffsets", "start", "endingOffsets", "end",
     "maxRecordsPerTrigger", "maxBytesPerTrigger", "partitions", "minPartitions", "failOnDataLoss",
     "includeStream", "pollWait", "pauseFile", "ackConsumer", "partitionSubject", "subjectPartitions",
-    "splits", "revisionsUrl", "pushDown", "openSplits", "staysOpen", "fixedPlan", "streamIdentity", STAGE,
+    "splits", "revisionsUrl", "pushDown", "openSplits", "staysOpen", "fixedPlan", "streamIdentity", "pushFilters",
+    STAGE,
 )  # fmt: skip
 
 # Spark hands its own options over as well.
@@ -52,6 +53,7 @@ class SourceOptions:
         stage: encoded stage that tasks run on their splits; None where a next stage reads them.
         identity: identity of the stream of a bounded read: another one is not read; None for any.
         is_anonymous: message ids have no identity, as the positions were planned by an earlier release.
+        push_filters: read only what the predicates of a query leave.
         fixed_plan: offsets say into how many splits a micro-batch is divided, so that it is so when it is done again.
     """
 
@@ -76,13 +78,21 @@ class SourceOptions:
     open_splits: str | None = None
     stays_open: bool = False
     fixed_plan: bool = False
+    push_filters: bool = False
     identity: StreamIdentity | None = None
     is_anonymous: bool = False
     stage: str | None = field(default=None, repr=False)
 
     @classmethod
-    def from_mapping(cls, options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
+    def from_mapping(
+        cls, options: Mapping[str, str], *, streaming: bool, task_slots: int | None = None
+    ) -> SourceOptions:
         """Read and check Spark's options.
+
+        Args:
+            options: by name.
+            streaming: True for a streaming read.
+            task_slots: the most tasks, where no option has them; None for the processors of this machine.
 
         Raises:
             ConfigError: lists every mistake, with the option's name.
@@ -94,7 +104,7 @@ class SourceOptions:
             connection = ConnectionOptions.from_mapping(options)
         except ConfigError as wrong:
             mistakes += wrong.mistakes
-        values = _Values(options, mistakes)
+        values, usual = _Values(options, mistakes), task_slots or os.cpu_count() or 1
         read = cls(
             connection,
             streams=values.names("stream"),
@@ -103,7 +113,7 @@ class SourceOptions:
             end=values.offset(("endingOffsets", "end"), "latest"),
             max_records=values.number("maxRecordsPerTrigger"),
             max_bytes=values.number("maxBytesPerTrigger"),
-            partitions=values.number("partitions") or values.number("minPartitions") or os.cpu_count() or 1,
+            partitions=values.number("partitions") or values.number("minPartitions") or usual,
             fail_on_data_loss=values.flag("failOnDataLoss", usual=True),
             include_stream=values.flag("includeStream", usual=False),
             poll_wait=values.number("pollWait") or 0,
@@ -117,6 +127,7 @@ class SourceOptions:
             open_splits=options.get("openSplits") or None,
             stays_open=values.flag("staysOpen", usual=False),
             fixed_plan=values.flag("fixedPlan", usual=False),
+            push_filters=values.flag("pushFilters", usual=False),
             identity=_identity(options.get("streamIdentity")),
             is_anonymous=options.get("streamIdentity") == "",
             stage=options.get(STAGE) or None,
@@ -136,6 +147,8 @@ class SourceOptions:
         if streaming and (options.get("endingOffsets") or options.get("end")):
             yield Mistake("endingOffsets", "is for batch reads only")
         yield from _partition_mistakes(self.partition_subject, self.subject_partitions, self.filters, self.ack_consumer)
+        if self.push_filters and (streaming or self.splits):
+            yield Mistake("pushFilters", "is for batch reads: use filterSubject and startingOffsets")
         if self.revisions_url is not None and not (self.splits and streaming):
             yield Mistake("revisionsUrl", "is for streaming reads with splits=true")
         if self.push_down and (self.revisions_url is None or self.ack_consumer is not None or self.subject_partitions):

@@ -35,11 +35,12 @@ from turnout.spark.endpoints import (
     has_transactions,
     publishes,
     reads_splits,
+    task_slots,
 )
 from turnout.spark.running.counts import RunCounts, counts_of, observed, write_all
 from turnout.spark.running.executors import ExecutorWatch, warm_up, warm_up_query
 from turnout.spark.running.matching import driver_address
-from turnout.spark.running.parts import parts_of, task_slots
+from turnout.spark.running.parts import parts_of
 from turnout.spark.session.build import missing_properties, server_session, session_for
 from turnout.spark.session.jvm import ending_in_words, how_jvm_ended, is_connect
 from turnout.spark.stage import SparkStage

@@ -27,7 +27,7 @@ from turnout.runtime.matches import FeedMerging
 from turnout.runtime.offsets import committed, open_numbers
 from turnout.runtime.open_splits import SLOTS, OpenSplits
 from turnout.runtime.revisions import Revisions
-from turnout.spark.endpoints import endpoint_of, open_tasks, stays_open
+from turnout.spark.endpoints import endpoint_of, open_tasks, stays_open, task_slots
 from turnout.spark.history.replay import carry_out
 from turnout.spark.running.counts import OpenCounts
 from turnout.spark.running.matching import RunMatching, driver_address
@@ -336,12 +336,6 @@ class GroupCommits(RunPart):
         if reached and (reached != self._committed or now >= self._due):
             self._progress.commit({name: at for name, at in reached.items() if isinstance(at, int)})
             self._committed, self._due = reached, now + _RENEW_SECONDS
-
-
-def task_slots(spark: SparkSession) -> int:
-    """Return how many tasks an application runs at once."""
-    context = spark.sparkContext
-    return context.defaultParallelism // int(context.getConf().get("spark.task.cpus", "1") or 1)
 
 
 _GROUP_SECONDS = 1.0

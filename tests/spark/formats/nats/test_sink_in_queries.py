@@ -100,7 +100,9 @@ def test_no_id_where_none_is_wanted(
         ("topic, value", {"windwo": "1"}, 'windwo: is no option of the format \'nats\'; did you mean "window"'),
         ("topic, value", {"window": "0"}, "window: is a number from 1 to 10000, not '0'"),
         ("null topic, value", {}, "topic: the column is void, not string"),
-        ("cast(null as string) topic, value", {}, "a row has no topic"),
+        ("cast(null as string) topic, value", {}, "row 1 of 1 has no topic"),
+        ("cast(null as string) topic, value, 'O' stream, 17L offset", {}, "the row of message O:17 has no topic"),
+        ("'nobody.listens' topic, value, 'ORDERS' stream, 17L offset", {}, "that of the row of message ORDERS:17"),
         ("'a b' topic, value", {}, "'a b' is no subject to publish on"),
         ("'nobody.listens' topic, value", {}, "no stream listens on 'nobody.listens'"),
         ("topic, repeat('x', 1100000) value", {}, "1,100,000 bytes with its headers, the server takes 1,048,576"),
@@ -129,6 +131,47 @@ def _split(text: str) -> list[str]:
         else:
             parts[-1] += character
     return [part.strip() for part in parts]
+
+
+@pytest.mark.parametrize(
+    ("mode", "problem"),
+    [("complete", "outputMode: 'complete' writes all results again"), ("update", "nats does not support Update")],
+)
+def test_output_modes(
+    nats: SparkSession, nats_server: NatsServer, stream: str, tmp_path: Path, mode: str, problem: str
+) -> None:
+    """An aggregate is written by foreachBatch; Spark or the sink refuse the modes that a stream does not have."""
+    write(nats.range(6).selectExpr(f"'{stream}.a' topic", "cast(id as string) value"), nats_server)
+    source = nats.readStream.format("nats").options(servers=nats_server.url, stream=stream, filterSubject=f"{stream}.a")
+    counts = source.load().groupBy().count().selectExpr(f"'{stream}.count' topic", "cast(count as string) value")
+
+    def run(writer: Any, checkpoint: str) -> None:
+        query = writer.option("checkpointLocation", str(tmp_path / checkpoint)).trigger(availableNow=True).start()
+        query.awaitTermination(60)
+
+    with pytest.raises(PySparkException, match=problem):
+        run(counts.writeStream.format("nats").outputMode(mode).options(servers=nats_server.url), mode)
+    batches = counts.writeStream.outputMode(mode).foreachBatch(lambda batch, _: write(batch, nats_server))
+    run(batches, f"each-{mode}")
+
+    with Connection.open(nats_server.url) as opened:
+        assert message(opened, stream, f"{stream}.count")[1] == b"6"
+
+
+def test_views_in_sql(nats: SparkSession, nats_server: NatsServer, connection: Connection, stream: str) -> None:
+    """A view is read and written by SQL; a table of Spark's catalog has no options, which the error says."""
+    options = f"OPTIONS (servers '{nats_server.url}', stream '{stream}')"
+    nats.sql(f"CREATE OR REPLACE TEMPORARY VIEW messages USING nats {options}")
+
+    nats.sql(f"INSERT INTO messages SELECT '{stream}.sql', 0, 0L, null, cast('x' as binary), null, null")
+
+    assert nats.sql("SELECT topic FROM messages WHERE cast(value as string) = 'x'").collect() == [(f"{stream}.sql",)]
+    nats.sql(f"CREATE TABLE catalog_messages USING nats {options}")
+    try:
+        with pytest.raises(PySparkException, match="use CREATE TEMPORARY VIEW"):
+            nats.sql("SELECT * FROM catalog_messages").collect()
+    finally:
+        nats.sql("DROP TABLE catalog_messages")
 
 
 def test_a_stream_is_not_overwritten(nats: SparkSession, nats_server: NatsServer, stream: str) -> None:

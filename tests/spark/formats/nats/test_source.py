@@ -113,6 +113,17 @@ def test_a_batch_is_the_stream(load: Callable[..., DataFrame], fill: Fill) -> No
     assert abs(rows[1].timestamp.timestamp() - time.time()) < 600
 
 
+def test_tasks_by_slots_and_backlog(load: Callable[..., DataFrame], fill: Fill, nats: SparkSession) -> None:
+    """Without `partitions` there are as many tasks as slots, shared by what each stream has to read."""
+    large, small = fill(40_000), fill(5)
+    slots = nats.sparkContext.defaultParallelism
+
+    assert load(large).rdd.getNumPartitions() == slots == 2
+    several = load(f"{large},{small}", includeStream="true", partitions="4")
+    assert several.rdd.getNumPartitions() == 4
+    assert several.count() == 40_005
+
+
 def test_a_batch_between_two_places(load: Callable[..., DataFrame], fill: Fill, connection: Connection) -> None:
     """By sequence, by time, by name; the end is not part of it, as with Kafka."""
     stream = fill(10)

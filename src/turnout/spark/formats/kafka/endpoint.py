@@ -19,7 +19,7 @@ from turnout.runtime.kafka.publisher import KafkaLimits, KafkaSinkOptions
 from turnout.runtime.kafka.source import KafkaPosition, KafkaSourceOptions, position_of
 from turnout.runtime.offsets import encoded
 from turnout.runtime.publishing import TALLY
-from turnout.spark.endpoints import ReadOptions, SparkEndpoint
+from turnout.spark.endpoints import ReadOptions, SparkEndpoint, task_slots
 from turnout.spark.formats.kafka.source import FORMAT, OPTIONS, KafkaDataSource
 
 if TYPE_CHECKING:
@@ -65,6 +65,7 @@ class KafkaEndpoint(SparkEndpoint):
         waits = source.poll_wait or (_WAIT_SECONDS if options.wait or options.latency == "low" else 0.0)
         settings = KafkaSourceOptions.of(
             source,
+            task_slots(spark),
             poll_wait=float(waits),
             pause_file=options.pause_file,
             revisions_url=options.more.get("revisionsUrl"),
@@ -84,7 +85,7 @@ class KafkaEndpoint(SparkEndpoint):
 
     def recorded(self, spark: SparkSession, span: RecordSpan) -> DataFrame:
         """Return the splits of a span."""
-        settings = KafkaSourceOptions.of(cast("KafkaSource", self.endpoint))
+        settings = KafkaSourceOptions.of(cast("KafkaSource", self.endpoint), task_slots(spark))
         bounded = replace(settings, start=_bound("from", span.start), end=_bound("to", span.end))
         return _splits(spark, bounded, streaming=False)
 
@@ -98,7 +99,7 @@ class KafkaEndpoint(SparkEndpoint):
         """Return a range of one partition."""
         topic, _, number = range_.stream.rpartition(":")
         start, end = ({topic: {number: offset}} for offset in (range_.start, range_.end))
-        settings = KafkaSourceOptions.of(cast("KafkaSource", self.endpoint))
+        settings = KafkaSourceOptions.of(cast("KafkaSource", self.endpoint), task_slots(spark))
         bounded = replace(settings, topics=(topic,), pattern=None, only=int(number), start=start, end=end, stage=stage)
         return _splits(spark, bounded, streaming=False)
 

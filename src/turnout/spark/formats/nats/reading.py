@@ -130,14 +130,15 @@ def split(
     stream: str,
     start: int,
     end: int,
+    tasks: int,
     revision: int | None = None,
     identity: StreamIdentity | None = None,
 ) -> list[Split]:
-    """The range as one split for each subject partition, or in pieces of nearly one length, fewer if it is small."""
+    """The range as one split for each subject partition, or for so many tasks, fewer if it is small."""
     whole = Split(stream, start, end, revision=revision, identity=identity)
     if start < end and options.subject_partitions:
         return [replace(whole, partition=number) for number in range(options.subject_partitions)]
-    spans = even_spans(start, end, options.partitions // len(options.streams))
+    spans = even_spans(start, end, tasks)
     return [replace(whole, start=low, end=high) for low, high in spans]
 
 

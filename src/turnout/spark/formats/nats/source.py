@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Self
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import ClassVar, Final, Self
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -17,7 +18,17 @@ from pyspark.sql.datasource import (
     DataSourceStreamReader,
     DataSourceStreamWriter,
     DataSourceWriter,
+    EqualNullSafe,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
     InputPartition,
+    IsNotNull,
+    LessThan,
+    LessThanOrEqual,
+    StringStartsWith,
     WriterCommitMessage,
 )
 from pyspark.sql.types import (
@@ -25,27 +36,32 @@ from pyspark.sql.types import (
     BinaryType,
     DataType,
     IntegralType,
+    LongType,
     StringType,
     StructField,
     StructType,
+    TimestampType,
     VariantType,
 )
 
 from turnout.base.deferred import pc
 from turnout.base.startup import freeze_gc
+from turnout.base.untrusted import LARGEST_SEQUENCE
 from turnout.errors import ConfigError, Mistake, StreamError
 from turnout.nats.protocol.positions import Position, StreamIdentity, replaced_error
 from turnout.nats.wire import Connection, Publisher
 from turnout.nats.wire.packing import header_lines, id_lines
-from turnout.nats.wire.positions import resolve, state_of
+from turnout.nats.wire.positions import StoredSequences, resolve, state_of
 from turnout.records.listed import STREAM_ID
 from turnout.records.published import Published
 from turnout.runtime.nats.sink import IdSample, SinkOptions, TaskIds
 from turnout.runtime.nats.source import SourceOptions
 from turnout.runtime.nats.stream import HoleCounter
-from turnout.runtime.offsets import SPLIT_COLUMNS
+from turnout.runtime.offsets import SPLIT_COLUMNS, shares
+from turnout.spark.endpoints import task_slots
 from turnout.spark.formats.nats.reading import Rows, Split, by_sequence, planned, split
 from turnout.spark.formats.nats.stream import NatsStreamReader
+from turnout.subjects.pattern import FULL, common, is_publishable
 
 _NAMES = ("topic", "value", "key", "headers", "stream", "offset")
 _log = logging.getLogger(__name__)
@@ -111,7 +127,8 @@ class _Columns:
         """
         topics = batch.column(self._indexes["topic"])
         if topics.null_count:
-            raise StreamError("a row has no topic: there is no subject to publish it on", code=400)
+            row = topics.is_null().to_pylist().index(True)
+            raise StreamError(f"{self.origin(batch, row)} has no topic: there is no subject to publish it on", code=400)
         payloads = batch.column(self._indexes["value"]).cast(pa.binary()).fill_null(b"")
         ids = self._ids(batch, topics)
         ids = task_ids.add(ids) if ids is not None else None
@@ -122,6 +139,19 @@ class _Columns:
         if len(parts) == 2:
             parts = [pc.binary_join_element_wise(*parts, pa.scalar(b"", type=pa.binary()))]
         return topics, payloads, parts[0] if parts else None
+
+    def origin(self, batch: pa.RecordBatch, row: int) -> str:
+        """Return the name of a row for an error: the message that it is from, if the row has stream and offset."""
+        if not {"stream", "offset"} <= self._indexes.keys():
+            return f"row {row + 1} of {batch.num_rows}"
+        stream, offset = (batch.column(self._indexes[name])[row].as_py() for name in ("stream", "offset"))
+        return f"the row of message {stream}:{offset}"
+
+    def origin_of(self, batch: pa.RecordBatch, refusal: str) -> str | None:
+        """Return the name of the first row whose subject a refusal names; None without such a row."""
+        topics = batch.column(self._indexes["topic"]).to_pylist()
+        row = next((row for row, topic in enumerate(topics) if repr(topic) in refusal), None)
+        return None if row is None else self.origin(batch, row)
 
     def _ids(self, batch: pa.RecordBatch, topics: pa.Array) -> pa.Array:
         """Return the message ids of the rows, with nulls; None if no row has one."""
@@ -147,7 +177,13 @@ class _TaskCommit(WriterCommitMessage):
 
 
 class _SinkTask:
-    """Shared part of both writers: the options, the columns, and the work of one task."""
+    """Shared part of both writers: the options, the columns, and the work of one task.
+
+    Attributes:
+        overwriting: mistake of a query that would overwrite a stream.
+    """
+
+    overwriting: ClassVar[Mistake]
 
     def __init__(self, options: SinkOptions, columns: _Columns) -> None:
         self._options = options
@@ -163,7 +199,7 @@ class _SinkTask:
         freeze_gc()
         parsed = SinkOptions.from_mapping(options)
         if overwrite:
-            raise ConfigError([Mistake("mode", "a stream cannot be overwritten: use mode('append')")])
+            raise ConfigError([cls.overwriting])
         return cls(parsed, _Columns(schema, parsed.message_id))
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
@@ -177,17 +213,25 @@ class _SinkTask:
         task_ids = TaskIds(distinct=self._options.message_id == "auto")
         publisher: Publisher | None = None
         connection = Connection(self._options.connection)
+        batch: pa.RecordBatch | None = None
         with connection:
-            for batch in iterator:
-                if publisher is None:
-                    connection.reconnect()
-                    publisher = Publisher(connection, self._options.window, self._options.stream, self._options.allow)
-                try:
+            try:
+                for batch in iterator:
+                    if publisher is None:
+                        connection.reconnect()
+                        publisher = Publisher(
+                            connection, self._options.window, self._options.stream, self._options.allow
+                        )
                     publisher.publish_columns(*self._columns.messages(batch, self._options.withholds, task_ids))
-                except UnicodeDecodeError as wrong:
-                    raise StreamError(f"a topic or the name of a header is no UTF-8: {wrong.object[:200]!r}") from wrong
-            if publisher is not None:
-                total = publisher.flush()
+                if publisher is not None:
+                    total = publisher.flush()
+            except UnicodeDecodeError as wrong:
+                raise StreamError(f"a topic or the name of a header is no UTF-8: {wrong.object[:200]!r}") from wrong
+            except StreamError as refusal:
+                origin = None if batch is None else self._columns.origin_of(batch, str(refusal))
+                if origin is not None:
+                    refusal.add_note(f"Its subject is that of {origin}.")
+                raise
         return _TaskCommit(total.stored, total.duplicates, task_ids.sample())
 
     def report(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -221,6 +265,8 @@ class _SinkTask:
 class NatsWriter(_SinkTask, DataSourceArrowWriter):
     """Writes a batch."""
 
+    overwriting = Mistake("mode", "a stream cannot be overwritten: use mode('append')")
+
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Report the duplicates of all tasks."""
         self.report(messages)
@@ -231,6 +277,12 @@ class NatsWriter(_SinkTask, DataSourceArrowWriter):
 
 class NatsStreamWriter(_SinkTask, DataSourceStreamArrowWriter):
     """Writes micro-batches."""
+
+    overwriting = Mistake(
+        "outputMode",
+        "'complete' writes all results again with each micro-batch, and a stream cannot be overwritten: use 'append' "
+        "with a watermark, or 'update' with foreachBatch and a batch write of the format nats",
+    )
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803, ARG002 - Spark's signature
         """Report the duplicates of all tasks."""
@@ -248,11 +300,18 @@ _COLUMNS = (
 
 def register(spark: SparkSession) -> None:
     """Make ``spark.read.format("nats")`` and its three siblings work in this session."""
-    spark.dataSource.register(NatsDataSource)
+    # Its tasks are planned in a process that does not know the cluster.
+    spark.dataSource.register(type("NatsDataSource", (NatsDataSource,), {"task_slots": task_slots(spark)}))
 
 
 class NatsDataSource(DataSource):
-    """Spark data source for the format ``nats``. The options are described in docs/nats.md."""
+    """Spark data source for the format ``nats``. The options are described in docs/nats.md.
+
+    Attributes:
+        task_slots: tasks that the session runs at once; None where `register` was not called.
+    """
+
+    task_slots: ClassVar[int | None] = None
 
     @classmethod
     def name(cls) -> str:
@@ -268,19 +327,117 @@ class NatsDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return a reader of one batch."""
-        return NatsReader(SourceOptions.from_mapping(self.options, streaming=False), schema)
+        options = SourceOptions.from_mapping(self._known_options(), streaming=False, task_slots=self.task_slots)
+        return (PushingReader if options.push_filters else NatsReader)(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """Return a reader of micro-batches."""
-        return NatsStreamReader(SourceOptions.from_mapping(self.options, streaming=True), schema)
+        return NatsStreamReader(
+            SourceOptions.from_mapping(self._known_options(), streaming=True, task_slots=self.task_slots), schema
+        )
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return a writer of one batch."""
-        return NatsWriter.of(self.options, schema, overwrite=overwrite)
+        return NatsWriter.of(self._known_options(), schema, overwrite=overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         """Return a writer of micro-batches."""
-        return NatsStreamWriter.of(self.options, schema, overwrite=overwrite)
+        return NatsStreamWriter.of(self._known_options(), schema, overwrite=overwrite)
+
+    def _known_options(self) -> Mapping[str, str]:
+        """Return the options of the query.
+
+        Raises:
+            ConfigError: it has none, as Spark passes those of a table in its catalog to no source in Python.
+        """
+        if not {"servers", "stream"} & {name.lower() for name in self.options}:
+            problem = "is missing; Spark passes the options of a catalog's table to no source in Python"
+            raise ConfigError([Mistake("servers", f"{problem}: use CREATE TEMPORARY VIEW … USING nats OPTIONS (…)")])
+        return self.options
+
+
+_CLOCK: Final = timedelta(minutes=1)
+"""Disorder of times in a stream that is allowed for: each leader stores the time of its own clock."""
+
+_TIMES: Final = datetime(1970, 1, 2, tzinfo=UTC), datetime(2200, 1, 1, tzinfo=UTC)
+"""Times between which a server, which counts nanoseconds, finds messages by their time."""
+
+_MOST_FILTERS: Final = 100
+"""Maximum number of subjects that are sent to the server as filters."""
+
+_PUSHED: Final[Mapping[str, DataType]] = {
+    "topic": StringType(),
+    "stream": StringType(),
+    "offset": LongType(),
+    "timestamp": TimestampType(),
+}
+"""Columns whose predicates are pushed down, where a schema declares them as they are."""
+
+
+class _Demand:
+    """Part of a read that the predicates of a query leave.
+
+    Attributes:
+        streams: streams to read.
+        topics: filters of the subjects to read, no two with a subject in common; none for no subject.
+        first: the first sequence.
+        end: the sequence behind the last.
+        since: messages stored before are not read, `_CLOCK` apart; None for all.
+        until: messages stored later are not read, `_CLOCK` apart; None for all.
+    """
+
+    def __init__(self, options: SourceOptions) -> None:
+        self.streams = options.streams
+        self.topics = options.filters or (FULL,)
+        self.first, self.end = 1, LARGEST_SEQUENCE + 1
+        self.since: datetime | None = None
+        self.until: datetime | None = None
+
+    def narrow(self, column: str, predicate: Filter) -> bool:
+        """Apply a predicate on a column; True if all that is read now satisfies it, so that Spark need not test it."""
+        match predicate:
+            case IsNotNull():
+                return True
+            case EqualTo(_, value) | EqualNullSafe(_, value):
+                return self._narrow(column, (value,), value, value)
+            case In(_, listed) if values := tuple(value for value in listed if value is not None):
+                exact = column != "offset" or len(values) == 1
+                return self._narrow(column, values, min(values), max(values)) and exact
+            case GreaterThan(_, int(value)):
+                return self._narrow(column, None, value + 1, None)
+            case GreaterThanOrEqual(_, value) | GreaterThan(_, value):
+                return self._narrow(column, None, value, None)
+            case LessThan(_, int(value)):
+                return self._narrow(column, None, None, value - 1)
+            case LessThanOrEqual(_, value) | LessThan(_, value):
+                return self._narrow(column, None, None, value)
+            case StringStartsWith(_, str(text)) if column == "topic" and is_publishable(text.rpartition(".")[0]):
+                return self._keep([f"{text.rpartition('.')[0]}.{FULL}"]) and text.endswith(".")
+        return False
+
+    def _narrow(self, column: str, values: tuple[object, ...] | None, least: object, most: object) -> bool:
+        if column == "offset":
+            self.first = max(self.first, least) if isinstance(least, int) else self.first
+            self.end = min(self.end, most + 1) if isinstance(most, int) else self.end
+            return True
+        if column == "timestamp":
+            if isinstance(least, datetime) and _TIMES[0] < least < _TIMES[1]:
+                self.since = least if self.since is None else max(self.since, least)
+            if isinstance(most, datetime) and _TIMES[0] < most < _TIMES[1]:
+                self.until = most if self.until is None else min(self.until, most)
+            return False
+        texts = [str(value) for value in values or ()]
+        if column == "stream" and texts:
+            self.streams = tuple(name for name in self.streams if name in texts)
+        return bool(texts) and (column == "stream" or (all(map(is_publishable, texts)) and self._keep(texts)))
+
+    def _keep(self, filters: Sequence[str]) -> bool:
+        """Read only subjects that match one of some filters as well; False if there would be too many filters."""
+        kept = {shared for own in self.topics for wanted in filters if (shared := common(own, wanted)) is not None}
+        if len(kept) > _MOST_FILTERS:
+            return False
+        self.topics = tuple(sorted(kept))
+        return True
 
 
 class NatsReader(DataSourceReader):
@@ -288,26 +445,63 @@ class NatsReader(DataSourceReader):
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
+        self._demand = _Demand(options)
         self._rows = Rows.of(options, schema)
 
     def partitions(self) -> Sequence[InputPartition]:
         """Return ranges of sequences; one empty range if nothing is to be read."""
-        options = self._options
+        options, demand = self._options, self._demand
+        spans: dict[str, tuple[StoredSequences, int, int]] = {}
         parts: list[InputPartition] = []
+        if not demand.topics or not demand.streams:
+            return [Split(options.streams[0], 0, 0)]
         with Connection.open(options.connection) as connection:
-            for stream in options.streams:
-                start = resolve(connection, stream, options.start)
+            for stream in demand.streams:
+                start = max(resolve(connection, stream, options.start), demand.first)
                 state = state_of(connection, stream)
-                end = min(state.next, resolve(connection, stream, options.end))
+                end = min(state.next, resolve(connection, stream, options.end), demand.end)
+                if demand.since is not None:
+                    start = max(start, resolve(connection, stream, demand.since - _CLOCK))
+                if demand.until is not None:
+                    end = min(end, resolve(connection, stream, demand.until + _CLOCK))
+                spans[stream] = state, start, end
+            tasks = shares({stream: end - start for stream, (_, start, end) in spans.items()}, options.partitions)
+            for stream, (state, start, end) in spans.items():
                 HoleCounter().count(connection, stream, max(start, state.first), end, state.deleted)
                 present = StreamIdentity.adopted if options.is_anonymous else StreamIdentity.of
                 identity = options.identity or present(state.created)
                 if identity.created != state.created:
                     raise replaced_error(stream, Position(identity, start), state.created)
-                splits = split(options, stream, start, end, identity=identity)
+                splits = split(options, stream, start, end, tasks[stream], identity=identity)
                 parts += by_sequence(splits) if state.consumed else planned(splits, connection, options.filters)
         return parts or [Split(options.streams[0], 0, 0)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield one range as Arrow record batches."""
         return self._rows.read(partition)
+
+
+class PushingReader(NatsReader):
+    """Reads only what the predicates of a query leave: subjects, streams, sequences and times.
+
+    Spark 4.3.0 keeps the last plan for all scans of a frame, so that a frame is good for one query: see docs/nats.md.
+    """
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        super().__init__(options, schema)
+        declared = {field.name: field.name.lower() for field in schema}
+        self._pushed = {name: own for name, own in declared.items() if _PUSHED.get(own) == schema[name].dataType}
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
+        """Return the predicates that Spark has to test on the rows that are read."""
+        left = []
+        for one in filters:
+            path: tuple[str, ...] = getattr(one, "attribute", ())
+            column = self._pushed.get(path[0]) if len(path) == 1 else None
+            by_partition = column == "topic" and self._options.partition_subject is not None
+            if column is None or by_partition or not self._demand.narrow(column, one):
+                left.append(one)
+        topics = () if self._demand.topics == (FULL,) else self._demand.topics
+        self._options = replace(self._options, filters=topics)
+        self._rows = replace(self._rows, options=self._options)
+        return left

@@ -41,13 +41,17 @@ from turnout.runtime.offsets import (
     number_in,
     opened,
     position_keys,
+    shares,
     time_in,
 )
 from turnout.runtime.open_splits import Plan
 from turnout.spark.formats.nats.reading import OpenSplit, Rows, Split, only, planned, split
 
-_PLAN: Final = "splits.most"
+_PLAN: Final = "splits.shared"
 """The key of an offset with the most splits of its micro-batch, where a repeated one must have the same."""
+
+_FORMER_PLAN: Final = "splits.most"
+"""That key in offsets of earlier releases, whose streams have the same number of splits."""
 
 _PAUSE_SECONDS: Final = 0.05
 """Poll interval of a stream that is not there, in seconds."""
@@ -265,6 +269,7 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         parts: list[InputPartition] = []
         revision = self._revision(end)
         filters, recorded = self._filters(revision), begins(end)
+        spans: list[tuple[str, Position, StoredSequences, int, int]] = []
         for stream, stop in end.items():
             if "." in stream:
                 continue
@@ -276,9 +281,15 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     parts.append(OpenSplit(stream, int(stop), number, revision, identity, position.time))
                 continue
             begin = recorded[stream] if stream in recorded else self._start(start, stream, state).next
-            options = replace(self._options, partitions=int(end.get(_PLAN, self._options.partitions)))
-            present, own = self._present(stream, begin, position, state), self._options.filters
-            splits = _from(present, split(options, stream, begin, int(stop), revision, identity))
+            spans.append((stream, position, state, begin, int(stop)))
+        own, most = self._options.filters, int(end.get(_PLAN, self._options.partitions))
+        tasks = shares({stream: stop - begin for stream, _, _, begin, stop in spans}, most)
+        if _FORMER_PLAN in end:
+            tasks = dict.fromkeys(tasks, int(end[_FORMER_PLAN]) // len(self._options.streams))
+        for stream, position, state, begin, stop in spans:
+            present = self._present(stream, begin, position, state)
+            identity = position.identity
+            splits = _from(present, split(self._options, stream, begin, stop, tasks[stream], revision, identity))
             if filters is None:
                 parts += planned(splits, self._server(), own)
             else:
