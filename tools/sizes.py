@@ -48,12 +48,7 @@ FORMS = (
     Forms("read acknowledged positions", "nats.protocol.positions:JSAck", "loops.frames:read_positions"),
     Forms("read answers to publishing", "nats.protocol.frames:ErrorLine", "loops.frames:read_answers"),
     Forms("write frames of NATS", "nats.protocol.frames:frame", "loops.frames:write_frames"),
-    Forms(
-        "read headers of NATS",
-        "nats.protocol.headers:parse",
-        "loops.frames:read_headers",
-        ("records.listed:ListedRecords",),
-    ),
+    Forms("read headers of NATS", "nats.protocol.headers:parse", "loops.frames:read_headers"),
     Forms("read schemaless JSON", "codecs.json_objects:SchemalessReader", "loops.json:scan"),
     Forms("write JSON", "codecs.json_writing", "loops.json:write"),
     Forms("map subjects", "subjects.transform:SubjectTransform", "loops.subjects:render"),
