@@ -20,6 +20,7 @@ RUN_BY = {
     **{path.relative_to(DOCS).as_posix(): "tests/docs/test_cookbook.py" for path in (DOCS / "cookbook").glob("*.md")},
     "analysis.md": "tests/subscriptions/test_documentation.py",
     "architecture.md": "tests/docs/test_generated.py",
+    "clients.md": "tests/docs/test_clients.py",
     "complete-route.md": "tests/docs/test_complete_route.py",
     "concepts.md": "tests/docs/test_pages.py",
     "conditions.md": "tests/conditions/test_documentation.py",

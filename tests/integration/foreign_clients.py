@@ -29,7 +29,7 @@ PROTOS: Final = Path(turnout.__file__).parents[1]
 
 _SERVICES: Final = {name: f"turnout/rpc/v1/{name}.proto" for name in ("subscriptions", "matching", "feeds")}
 
-_GO_PLUGINS: Final = (
+GO_PLUGINS: Final = (
     "google.golang.org/protobuf/cmd/protoc-gen-go@v1.36.10",
     "google.golang.org/grpc/cmd/protoc-gen-go-grpc@v1.5.1",
 )
@@ -110,15 +110,15 @@ def go_client() -> Client:
     """
     go = program("go", "install Go 1.24 or newer")
     source = _SOURCES / "go" / "main.go"
-    folder = cached("go", [source, *(PROTOS / path for path in _SERVICES.values())], [*_GO_PLUGINS, _GO_MOD])
+    folder = cached("go", [source, *(PROTOS / path for path in _SERVICES.values())], [*GO_PLUGINS, _GO_MOD])
     with building(folder) as made:
         if made is not None:
             environment = {"GOBIN": str(made / "bin"), **_GO_FLAGS}
-            for plugin in _GO_PLUGINS:
+            for plugin in GO_PLUGINS:
                 run([go, "install", plugin], made, {**environment, "GOFLAGS": "-buildvcs=false"})
             (made / "go.mod").write_text(_GO_MOD)
             shutil.copy(source, made)
-            # The descriptions name no packages of Go.
+            # The packages are this module's own.
             mapping = [f"M{path}=clients/{name}" for name, path in _SERVICES.items()]
             options = [f"--{kind}_opt={text}" for kind in ("go", "go-grpc") for text in ("module=clients", *mapping)]
             plugins = [f"--plugin={made}/bin/protoc-gen-{kind}" for kind in ("go", "go-grpc")]

@@ -22,8 +22,12 @@ pytestmark = pytest.mark.heavy
 
 GENERATOR: Final = "7.25.0"
 NPM: Final = (
+    "@grpc/grpc-js@1.14.1",
+    "@grpc/proto-loader@0.8.0",
     "@redocly/cli@2.77.0",
     "@stoplight/spectral-cli@6.16.3",
+    "@types/node@20.19.0",
+    "openapi-fetch@0.17.0",
     "openapi-typescript@7.13.0",
     "typescript@5.9.3",
 )
