@@ -42,6 +42,7 @@ RUN_BY = {
     "receiving.md": "tests/integration/test_receiving.py",
     "lineage.md": "tests/cli/test_documentation.py",
     "performance.md": "tests/docs/test_generated.py",
+    "pipelines.md": "tests/spark/test_pipelines.py",
     "performance-matching.md": "tests/docs/test_generated.py",
     "performance-nats-kafka.md": "tests/docs/test_generated.py",
     "performance-subscriptions.md": "tests/docs/test_generated.py",
