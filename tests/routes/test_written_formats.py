@@ -146,3 +146,10 @@ def test_callers_name_no_files_of_sinks(tmp_path: Path) -> None:
         ("sink", "value", "schema"),
         ("sinks", "one", "key", "registry", "tls", "ca"),
     ]
+
+
+def test_dead_letters_have_no_format() -> None:
+    """They are what was read; the mistake says so."""
+    letters = {"topic": "dead", "value": {"format": "json"}}
+    with pytest.raises(RouteError, match="dead letters are the bytes that were read"):
+        Route.parse(text({"format": "json"}, {"value": {"format": "msgpack"}}, deadLetter=letters))

@@ -114,6 +114,14 @@ class DeadLetterPart(Part):
     context_headers: bool = True
     secret: str | None = Field(None, min_length=16, repr=False)
 
+    @model_validator(mode="before")
+    @classmethod
+    def _as_read(cls, block: Any) -> Any:
+        if isinstance(block, dict) and {"key", "value"} & block.keys():
+            problem = "dead letters are the bytes that were read, so that redrive reads them again"
+            raise ValueError(f"{problem}: leave out key and value")
+        return block
+
 
 class ErrorsPart(Part):
     """Handling of failing records: Connect's ``errors.*`` properties.

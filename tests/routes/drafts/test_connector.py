@@ -632,3 +632,20 @@ def test_a_former_login_of_a_registry_is_not_shown(tmp_path) -> None:
     draft = draft_of_connector(connector(tmp_path, {**SINK, **registry}))
 
     assert "hunter2" not in draft.text("x")
+
+
+def test_what_debezium_server_has_and_a_route_does_not(tmp_path) -> None:
+    """CloudEvents and key stores are lost, each with the thing to do instead."""
+    file = tmp_path / "application.properties"
+    file.write_text(
+        "debezium.sink.type=nats-jetstream\n"
+        "debezium.sink.nats-jetstream.auth.tls.keystore=/k.jks\n"
+        "debezium.source.connector.class=io.debezium.connector.mysql.MySqlConnector\n"
+        "debezium.format.value=cloudevents\n"
+    )
+
+    draft = draft_of_connector(file)
+
+    lost = {item.name: item.why for item in draft.left if draft.word(item) == "lost"}
+    assert "source.tlsCert" in lost["debezium.sink.nats-jetstream.auth.tls.keystore"]
+    assert "ExtractField$Value with field: data" in lost["debezium.format.value"]

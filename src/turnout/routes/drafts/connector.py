@@ -55,6 +55,10 @@ _CLASSES = {
 }
 """Next steps by prefix of a connector's class."""
 _CONVERTERS = {
+    "cloudevents": (
+        "structured CloudEvents are read with value: {format: json}; the transform ExtractField$Value with field: data "
+        "gives the event that Debezium wraps"
+    ),
     "avro": (
         "values with Confluent's header are read with value: {format: avro, registry: http://HOST:8081}; Apicurio's "
         "registry offers that interface under /apis/ccompat/v7"
@@ -400,11 +404,7 @@ class _ConnectorDrafter:
         """Return the source with what Debezium Server writes, which continues to read the database."""
         kind = self._take("debezium.sink.type", "source.format") or ""
         prefix = f"debezium.sink.{kind}."
-        for name in self.properties:
-            if name.startswith((f"{DEBEZIUM_SERVER}source.", "quarkus.", f"{DEBEZIUM_SERVER}format.")):
-                self._leave(name, "Debezium Server continues to read the database, with this setting")
-            elif name in (f"{prefix}subjects", f"{prefix}storage"):
-                self._leave(name, "Debezium Server continues to write its stream, with this setting")
+        self._leave_to_debezium(prefix)
         if self.properties.get("transforms"):
             note = "the route does them: remove them from Debezium Server, or records pass through them twice"
             self.left.append(Omission("transforms", note))
@@ -429,6 +429,16 @@ class _ConnectorDrafter:
         if (self._take(f"{prefix}create-stream", "source.stream") or "").lower() != "true":
             self.left.append(Omission("source", f"a guess: the stream {_DEBEZIUM_STREAM}; --from sets the source"))
         return source
+
+    def _leave_to_debezium(self, prefix: str) -> None:
+        """Report the settings that stay Debezium Server's own."""
+        for name in self.properties:
+            if name.startswith((f"{DEBEZIUM_SERVER}source.", "quarkus.", f"{DEBEZIUM_SERVER}format.")):
+                self._leave(name, "Debezium Server continues to read the database, with this setting")
+            elif name in (f"{prefix}subjects", f"{prefix}storage"):
+                self._leave(name, "Debezium Server continues to write its stream, with this setting")
+            elif name.startswith(f"{prefix}auth.tls."):
+                self._leave(name, "name PEM files by source.tlsCert, source.tlsKey and source.tlsCa", lossy=True)
 
     def _client(self, prefix: str, path: str) -> Document:
         """Servers, start and options of Kafka's client."""
