@@ -6,20 +6,26 @@ second, and a tap is opened as the console opens it. That is work of the server'
 workers, whose processor time differs by more from second to second: what that process takes more, of what all take
 while nobody looks, is the overhead. ``counted``: the engine alone, with its counts by stage and without them, over
 batches that follow one another. ``clients``: records a second of the route that `turnout serve` runs, beside
-5,000 clients that never finish their headers, and without them.
+5,000 clients that never finish their headers, and without them. ``traced``: processor time of a task, from the engine
+to the acknowledgements, over records with trace contexts of which 1 % are sampled, with spans and without them; the
+spans go to a receiver in another process.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import statistics
+import subprocess
+import sys
+import tempfile
 import threading
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -37,11 +43,16 @@ from turnout.demo.year import route_file
 from turnout.embedded import NatsServer
 from turnout.engine import Program
 from turnout.engine.counts import Flow, StageCounter
-from turnout.engine.reading import AT_ONCE
+from turnout.engine.reading import AT_ONCE, Consumed
 from turnout.nats.wire import Connection, Publisher
+from turnout.records import Batch
 from turnout.routes import Route
+from turnout.runtime.task_index import IndexLocation
+from turnout.spark.stage import SparkStage
 from turnout.subscriptions import open_store
 from turnout.subscriptions.index import Index
+from turnout.subscriptions.index.index_writer import IndexFolder
+from turnout.traces.context import new_trace
 
 _SCRAPE_SECONDS = 1.0
 _POLL_SECONDS = 0.05
@@ -52,6 +63,7 @@ _WINDOW_SECONDS = 4.0
 _COMING_PER_SECOND = 500
 _CLIENTS = 5_000
 _BATCHES_OF_A_TURN = 2
+_BATCHES_OF_A_TASK = 4
 
 
 def cases(options: Options) -> Iterator[Case]:
@@ -66,6 +78,7 @@ def cases(options: Options) -> Iterator[Case]:
             publish(server.url, flights.take(records))
             return records
 
+        yield Case("traced", lambda: [_traced(Route.load(route_file(), environment), server, flights, pairs)])
         yield Case("watched", lambda: [_watched(work / "routes", environment, server, filled(records), flights)])
         yield Case("clients", lambda: [_beside_clients(work / "attacked", environment, filled(2 * records))])
 
@@ -79,7 +92,7 @@ class _Uncounted(StageCounter):
     def enter(self, stage: str, records: int, failures: int) -> None:
         pass
 
-    def decoded(self, records: int, keys: int) -> None:
+    def decoded(self, records: Batch, consumed: Consumed, keys: int) -> None:
         pass
 
     def flow(self, stages: Sequence[str]) -> Flow:  # noqa: ARG002 - as it is overridden
@@ -117,6 +130,81 @@ def _counted(route: Route, server: NatsServer, flights: Supply[FlightMessage], p
     case = "counted by stage, engine alone"
     setup = Setup("new", AT_ONCE, 1)
     return Result(case, len(batches) * AT_ONCE, speeds, setup, "the same, unwatched", ratio, {"pairs": len(speeds)})
+
+
+# The spans of a task
+
+
+def _traced(route: Route, server: NatsServer, flights: Supply[FlightMessage], pairs: int) -> Result:
+    """Tasks over successive batches, with and without spans, in alternation."""
+    taken = flights.take((2 * pairs + 2 * _BATCHES_OF_A_TURN) * _BATCHES_OF_A_TASK * AT_ONCE)
+    contexts = (new_trace()._replace(flags=not at % 100).traceparent for at in range(len(taken)))
+    sent = [
+        replace(flight, headers=(*flight.headers, ("traceparent", own)))
+        for flight, own in zip(taken, contexts, strict=True)
+    ]
+    batches = batches_of(server, sent)
+    assert route.subscriptions is not None
+    with (
+        collecting() as url,
+        open_store(route.subscriptions.store) as store,
+        tempfile.TemporaryDirectory() as folder,
+        IndexFolder(Path(folder), store) as index,
+    ):
+        place = IndexLocation.at(Path(folder))
+        # Half of the default: spans may be made for the time of both turns, in one of them.
+        with mock.patch.dict(os.environ, {"OTEL_EXPORTER_OTLP_ENDPOINT": url, "TURNOUT_SPANS_PER_SECOND": "50"}):
+            on = SparkStage.of(route, splits=False).with_index(place).at(index.revision)
+            stages = {True: on, False: replace(on, traces=None)}
+            spent: dict[bool, list[float]] = {False: [], True: []}
+            turns = [batches[at : at + _BATCHES_OF_A_TASK] for at in range(0, len(batches), _BATCHES_OF_A_TASK)]
+            for number, (task, traced) in enumerate(zip(turns, cycle((False, True, True, False)), strict=False)):
+                begun = time.process_time()
+                for _ in stages[traced].publish(task):
+                    pass
+                if traced and on.traces is not None:
+                    # What the exporter's thread has not sent yet belongs to the task as well.
+                    on.traces.exporter.flush(_PATIENCE)
+                # The first turns warm up.
+                if number >= 2 * _BATCHES_OF_A_TURN:
+                    spent[traced].append((time.process_time() - begun) / sum(batch.num_rows for batch in task))
+    ratios = [alone / traced for alone, traced in zip(spent[False], spent[True], strict=False)]
+    more = statistics.median(100 * (1 / ratio - 1) for ratio in ratios)
+    speeds = tuple(1 / seconds for seconds in spent[True])
+    case, extra = "traced: 1 % of the records, a whole task", {"pairs": len(ratios), "more_percent": more}
+    setup = Setup("new", AT_ONCE, 1)
+    return Result(case, len(sent), speeds, setup, "the same, without spans", statistics.median(ratios), extra)
+
+
+@contextmanager
+def collecting() -> Iterator[str]:
+    """A receiver of OTLP over HTTP in a process of its own, which keeps nothing."""
+    program = [sys.executable, "-c", _COLLECTOR]
+    with subprocess.Popen(program, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield f"http://127.0.0.1:{process.stdout.readline().strip()}"
+        finally:
+            process.terminate()
+
+
+_COLLECTOR = """
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    def do_POST(self):
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(200)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+    def log_message(self, *_):
+        pass
+
+server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+print(server.server_port, flush=True)
+server.serve_forever()
+"""
 
 
 # A server that is watched

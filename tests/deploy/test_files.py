@@ -27,6 +27,7 @@ from tests.server.conftest import wait_for
 from turnout.embedded.nats_server import free_port
 from turnout.routes.drafts import Starter, sink_of, source_of
 from turnout.server.config import ServerConfig
+from turnout.traces.spans import TraceSettings
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 DOCKERFILE = (DEPLOY / "Dockerfile").read_text(encoding="utf-8")
@@ -309,6 +310,30 @@ def test_what_grafana_is_given() -> None:
     assert (source["type"], source["url"]) == ("prometheus", "http://prometheus:9090")
     assert services["prometheus"]["ports"] == ["127.0.0.1:9090:9090"]
     assert [path.name for path in (DEPLOY / mounted[provider["options"]["path"]]).iterdir()] == ["turnout.json"]
+
+
+def test_traces_beside_the_stack() -> None:
+    """Its services are those of the stack and Jaeger, which has the ports that the others use; variables are known."""
+    stack, more = (
+        yaml.safe_load((DEPLOY / name).read_text(encoding="utf-8"))["services"]
+        for name in ("compose.yaml", "compose-traces.yaml")
+    )
+    settings = TraceSettings.of(more["turnout"]["environment"])
+    links = yaml.safe_load((DEPLOY / "compose" / "grafana-traces.yaml").read_text(encoding="utf-8"))["datasources"]
+    mounted = more["grafana"]["volumes"][0].split(":")
+    own = yaml.safe_load((DEPLOY / "compose" / "grafana-source.yaml").read_text(encoding="utf-8"))["datasources"]
+
+    assert more.keys() - stack.keys() == {"jaeger"}
+    assert settings is not None
+    assert (settings.ratio, settings.protocol) == (0.01, "grpc")
+    assert dict(settings.variables)["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"] == "http://jaeger:4317"
+    assert (DEPLOY / mounted[0]).exists()
+    assert mounted[1] in {volume.split(":")[1] for volume in stack["grafana"]["volumes"]}
+    assert own[0].items() <= links[0].items()
+    assert links[0]["jsonData"]["exemplarTraceIdDestinations"][0]["datasourceUid"] == links[1]["uid"]
+    assert [service["ports"][0][: len("127.0.0.1:")] for service in more.values() if "ports" in service] == [
+        "127.0.0.1:"
+    ]
 
 
 def test_the_servers_settings(tmp_path) -> None:

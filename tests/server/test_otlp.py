@@ -7,10 +7,12 @@ import sys
 import threading
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -148,6 +150,31 @@ def test_what_is_pushed_is_what_is_scraped(tmp_path: Path, collector: Collector)
     assert last["turnout_route_records_read_total", frozenset({route})] == 15
 
 
+def test_over_grpc(tmp_path: Path) -> None:
+    """By OpenTelemetry's variable for the protocol."""
+    pytest.importorskip("opentelemetry.exporter.otlp.proto.grpc", reason='OTLP needs "turnout[otlp]"')
+    from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2 as pb2
+    from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2_grpc
+
+    requests: list[Any] = []
+
+    class Service(metrics_service_pb2_grpc.MetricsServiceServicer):
+        def Export(self, request: Any, context: Any) -> Any:
+            requests.append(request)
+            return pb2.ExportMetricsServiceResponse()
+
+    collector = grpc.server(ThreadPoolExecutor(1))
+    metrics_service_pb2_grpc.add_MetricsServiceServicer_to_server(Service(), collector)
+    url = f"http://127.0.0.1:{collector.add_insecure_port('127.0.0.1:0')}"
+    collector.start()
+    with serving(tmp_path, FakeRunner(), **{ENDPOINT: url, "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}):
+        pass
+    collector.stop(None).wait()
+
+    (scope,) = requests[-1].resource_metrics[0].scope_metrics
+    assert "turnout_build_info" in {metric.name for metric in scope.metrics}
+
+
 def test_a_collector_that_is_away_holds_nothing_up(
     tmp_path: Path, collector: Collector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -194,8 +221,10 @@ def test_what_cannot_be_is_told_in_a_line(tmp_path: Path, monkeypatch: pytest.Mo
     """An unsupported protocol, an invalid interval, and a missing package, each with the remedy."""
     at = {ENDPOINT: "http://127.0.0.1:1"}
     with (
-        pytest.raises(ConfigError, match=r"OTEL_EXPORTER_OTLP_PROTOCOL: found 'grpc', expected 'http/protobuf'"),
-        serving(tmp_path, FakeRunner(), **at, OTEL_EXPORTER_OTLP_PROTOCOL="grpc"),
+        pytest.raises(
+            ConfigError, match=r"OTEL_EXPORTER_OTLP_PROTOCOL: found 'http/json', expected 'http/protobuf' or 'grpc'"
+        ),
+        serving(tmp_path, FakeRunner(), **at, OTEL_EXPORTER_OTLP_PROTOCOL="http/json"),
     ):
         pass
     with (

@@ -8,9 +8,11 @@ import logging
 import re
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from itertools import islice
+from types import MappingProxyType
 from typing import Final
 
 from turnout.secrets import masked_url
@@ -148,6 +150,10 @@ _QUIET = ("py4j", "httpx", "asyncio")
 _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "color_message", "taskName"}
 
 
+trace_ids: Final = ContextVar[Mapping[str, str]]("trace_ids", default=MappingProxyType({}))
+"""``trace_id`` and ``span_id`` of the span that is under way; empty without one."""
+
+
 class JsonLines(logging.Formatter):
     """Formatter of JSON lines: time, level, logger, message, values of ``extra``, and the exception."""
 
@@ -159,7 +165,7 @@ class JsonLines(logging.Formatter):
             "logger": record.name,
             "message": masked_url(record.getMessage()),
         }
-        line |= {name: value for name, value in vars(record).items() if name not in _OWN}
+        line |= {**trace_ids.get(), **{name: value for name, value in vars(record).items() if name not in _OWN}}
         if record.exc_info:
             line["exception"] = masked_url(self.formatException(record.exc_info))
         return json_text(line, default=str)
@@ -170,7 +176,9 @@ class TextLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line."""
-        return printable(masked_url(super().format(record)))
+        own = {name: vars(record)[name] for name in ("trace_id", "span_id") if name in vars(record)}
+        ids = "".join(f" {name}={text}" for name, text in (own or trace_ids.get()).items())
+        return printable(masked_url(super().format(record) + ids))
 
 
 def set_up_logs(kind: str, level: str) -> None:

@@ -27,10 +27,11 @@ from turnout.delivery.consent import Consents, Question
 from turnout.delivery.failures import DeliveryCounts, DeliveryEvent, Failures, seconds_of
 from turnout.delivery.lane import Delivery, EndpointStatus, Lane, LastResponse
 from turnout.delivery.queue import AttemptLog, Backlog, Consent, DeliveryQueue, QueuedMessage, endpoint_key
-from turnout.delivery.requests import merged_headers, order_key, request_of, signed
+from turnout.delivery.requests import merged_headers, order_key, request_of, signed, traced_post
 from turnout.delivery.settings import Capacity, Lanes
 from turnout.errors import StoreUnavailableError, TurnoutError, message_of
 from turnout.subscriptions.tenants import tenant_of
+from turnout.traces.spans import TraceSettings
 
 _log = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
@@ -86,6 +87,7 @@ class Dispatcher:
         self._client = client
         self._log = log
         self._consents = consents
+        self._traces = TraceSettings.of_process()
         self.backlog: Backlog | None = None
         self._loop = asyncio.get_running_loop()
         self._held: dict[int, Delivery] = {}
@@ -354,6 +356,9 @@ class Dispatcher:
         headers, body = request_of(
             settings, identity, message.headers, message.data, lambda: message.timestamp, delivery.subscription, names
         )
+        done: Callable[[Response], None] = partial(self._answered, lane, delivery)
+        if self._traces is not None:
+            headers, done = traced_post(self._traces, target, headers, done)
         if secret:
             headers = merged_headers(headers, secret)
         self.counts.requests += self._client.send(
@@ -362,7 +367,7 @@ class Dispatcher:
             body,
             timeout=settings.timeout,
             max_response=settings.max_response,
-            done=partial(self._answered, lane, delivery),
+            done=done,
             owner=tenant_of(delivery.subscription),
         )
 

@@ -7,7 +7,8 @@ import re
 from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Final
+from time import time_ns
+from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
 import msgspec
@@ -19,7 +20,11 @@ from turnout._built import version as __version__
 from turnout.nats.protocol.headers import Headers
 from turnout.subscriptions.credentials import STANDARD_NAMES, SYMMETRIC, HeaderNames, secret_bytes
 from turnout.subscriptions.delivery_settings import DeliverySettings
-from turnout.traces.context import forwarded
+from turnout.traces.context import forwarded, headers_of
+from turnout.traces.spans import Span, TraceSettings
+
+if TYPE_CHECKING:
+    from turnout.delivery.client import Response, Target
 
 _AGENT: Final = f"turnout/{__version__}"
 _JSON: Final = re.compile(r"application/(?:[^;]+\+)?json\s*(?:;.*)?")
@@ -81,6 +86,36 @@ def request_of(
         return merged_headers(own, {"Content-Type": kind}), msgspec.json.encode(event)
     kind = "application/cloudevents-batch+json"
     return merged_headers(own, {"Content-Type": kind}), msgspec.json.encode([event])
+
+
+def traced_post(
+    traces: TraceSettings, target: Target, headers: dict[str, str], done: Callable[[Response], None]
+) -> tuple[dict[str, str], Callable[[Response], None]]:
+    """Return headers and callback of a request with a span, whose context the headers then have.
+
+    The span names the receiver without the path, which many receivers take for the proof of the sender.
+    """
+    sampled = traces.sampled({name.lower(): text for name, text in headers.items()})
+    if sampled is None:
+        return headers, done
+    parent, context = sampled
+    begun = time_ns()
+
+    def finished(response: Response) -> None:
+        facts: dict[str, str | int] = {
+            "http.request.method": "POST",
+            "server.address": target.host,
+            "server.port": target.port,
+            "url.full": f"{target.url.origin()}/",
+        }
+        if response.status is not None:
+            facts["http.response.status_code"] = response.status
+        error = "" if response.is_success else f"{response.status or 'no response'}"
+        facts |= {"error.type": error} if error else {}
+        traces.exporter.emit([Span("POST", context, parent, begun, 0, "CLIENT", facts, error=error)])
+        done(response)
+
+    return merged_headers(headers, headers_of(context, traces.propagators)), finished
 
 
 def merged_headers(headers: Mapping[str, str], others: Mapping[str, str]) -> dict[str, str]:

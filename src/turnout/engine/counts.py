@@ -16,7 +16,12 @@ from turnout.engine.outcome import Outcome, Outcomes
 from turnout.records.types import Fields
 
 if TYPE_CHECKING:
+    from turnout.engine.messages import ListedMessages, Messages
+    from turnout.engine.reading import Consumed
+    from turnout.records import Batch, Failure
+    from turnout.records.types import RowIds
     from turnout.routes import Route
+    from turnout.traces.spans import Span
 
 
 N = TypeVar("N", int, float)
@@ -150,9 +155,10 @@ class StageCounter:
         self._stage = stage
         self._taken[stage] = records
 
-    def decoded(self, records: int, keys: int) -> None:
+    def decoded(self, records: Batch, consumed: Consumed, keys: int) -> None:  # noqa: ARG002 - for spans
         """Count the stages of decoding, which are one step; *keys* failed at their key."""
-        for stage, left, failures in ((SOURCE, records, 0), (KEY, records, 0), (VALUE, records - keys, keys)):
+        count = len(records)
+        for stage, left, failures in ((SOURCE, count, 0), (KEY, count, 0), (VALUE, count - keys, keys)):
             self._count_failures(failures)
             self._stage = stage
             self._taken[stage] = left
@@ -168,6 +174,18 @@ class StageCounter:
             failed = self._failed.get(self._stage, 0)
             self._failed[self._stage] = failed + failures - self._failures
             self._failures = failures
+
+    def marked(
+        self,
+        messages: Messages | ListedMessages,
+        rows: RowIds,  # noqa: ARG002 - for spans
+    ) -> Messages | ListedMessages:
+        """Return the messages, which carry the contexts of their spans where spans are made."""
+        return messages
+
+    def spans(self, outcomes: Outcomes, failures: Mapping[int, Failure]) -> Sequence[Span]:  # noqa: ARG002
+        """Return the spans of the batch's traced records; none, unless spans are made."""
+        return ()
 
     def flow(self, stages: Sequence[str]) -> Flow:
         """Return the counts of these stages."""

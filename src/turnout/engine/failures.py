@@ -16,6 +16,7 @@ from turnout.records import Failure
 from turnout.records.text import iso_of, readable
 from turnout.routes import Route
 from turnout.subscriptions.destinations import describe_destination
+from turnout.traces.context import NAMES, context_of
 from turnout.transforms import ErrorPolicy
 
 if TYPE_CHECKING:
@@ -186,11 +187,20 @@ class FailureLog:
             "class_name": failure.class_name,
             "exception": failure.exception,
             "message": failure.message,
+            **self._trace(row),
         }
         if self._policy.log_messages:
             line["key"] = _readable(self._consumed.keys[row])
             line["value"] = _readable(self._consumed.values[row])
         return line
+
+    def _trace(self, row: int) -> dict[str, str]:
+        """Return the ids of the trace context that a record came with; empty without one."""
+        batch = self._consumed.batch
+        pairs = batch.column("headers")[row].as_py() if "headers" in batch.schema.names else None
+        headers = {f"{pair['key']}".lower(): (pair["value"] or b"").decode("utf-8", "replace") for pair in pairs or ()}
+        context = context_of(headers, NAMES)
+        return {} if context is None else context.ids()
 
     def _moment(self, row: int) -> str | None:
         if "timestamp" not in self._consumed.batch.schema.names:

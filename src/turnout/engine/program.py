@@ -32,6 +32,7 @@ from turnout.engine.reading import Consumed, SourceRules, batch_of
 from turnout.engine.replay import Replay, Where
 from turnout.engine.result import Result, Sent
 from turnout.engine.scheduling import Scheduler
+from turnout.engine.spans import RouteTracer, SpanCounter
 from turnout.engine.trace import BatchOutcome, Trace, Watch, traced
 from turnout.engine.unfit_headers import HeaderRules
 from turnout.engine.writing import Outgoing, Writer
@@ -42,6 +43,7 @@ from turnout.records.types import ArrowBatch, RowIds
 from turnout.routes import Route
 from turnout.routes.endpoints.tables import MATCHES
 from turnout.subjects.arrays import Mapper, draws_of
+from turnout.traces.spans import TraceSettings
 from turnout.transforms.chain import ChainRunner
 
 if TYPE_CHECKING:
@@ -57,6 +59,7 @@ class Program:
         route: the route.
         replay: differences if earlier records are delivered again.
         rows: index of a sink → schema of the rows that Spark writes for it; without, its messages are bytes.
+        traces: settings of the spans of sampled records; None for none.
 
     >>> from turnout.engine.sample_records import SampleRecord, record_batch
     >>> text = '''
@@ -80,8 +83,15 @@ class Program:
     (1, 1)
     """
 
-    def __init__(self, route: Route, replay: Replay | None = None, rows: Mapping[int, Schema] | None = None) -> None:
+    def __init__(
+        self,
+        route: Route,
+        replay: Replay | None = None,
+        rows: Mapping[int, Schema] | None = None,
+        traces: TraceSettings | None = None,
+    ) -> None:
         self.route = route = route.with_tables()
+        self._tracer = None if traces is None else RouteTracer(route, traces)
         self._lookups = {name: table.rows for name, table in route.tables.items() if table.rows is not None}
         self._rows = rows or {}
         names = list(route.sinks)
@@ -107,12 +117,19 @@ class Program:
         self._own_topics = OwnTopics([route.name, ""] if route.subscriptions else [route.name], self.addresses)
 
     @classmethod
-    def of(cls, route: Route, replay: Replay | None = None, rows: Mapping[int, Schema] | None = None) -> Program:
+    def of(
+        cls,
+        route: Route,
+        replay: Replay | None = None,
+        rows: Mapping[int, Schema] | None = None,
+        traces: TraceSettings | None = None,
+    ) -> Program:
         """Return the program of a route."""
-        return cls(route, replay, rows)
+        return cls(route, replay, rows, traces)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return Program.of, (self.route, self.replay, self._rows)
+        traces = None if self._tracer is None else self._tracer.settings
+        return Program.of, (self.route, self.replay, self._rows, traces)
 
     # One batch
 
@@ -164,12 +181,12 @@ class Program:
         return traced(self.route, ended, result.counts, result.messages, index)
 
     def _run(self, batch: ArrowBatch | ListedRecords, index: Index | None, watch: Watch) -> tuple[Result, BatchOutcome]:
-        stages = StageCounter(time.perf_counter())
+        stages = StageCounter(time.perf_counter()) if self._tracer is None else SpanCounter(self._tracer)
         records, consumed = batch_of(batch, self.key, self.value, self.rules)
         watch.decoded(records, consumed)
         log = FailureLog(self.route.errors, consumed)
         keys = sum(failure.stage == "KEY_CONVERTER" for failure in records.failures.values())
-        stages.decoded(len(records), keys)
+        stages.decoded(records, consumed, keys)
         with looking_up(self._lookups):
             for stage, name in zip(self.chain.stages, self._stages.transforms, strict=True):
                 watch.before(stage, records)
@@ -314,7 +331,7 @@ class Program:
             "dropped_headers": sum(one.dropped_headers for one in outgoing),
             "reserved_headers": consumed.reserved_headers,
         }
-        messages = self._outgoing(consumed, deliveries, outgoing, projections, index)
+        messages = stages.marked(self._outgoing(consumed, deliveries, outgoing, projections, index), deliveries.rows)
         if rejections and route.dead_letter is not None:
             whole = messages.whole if isinstance(messages, ListedMessages) else messages
             messages = whole.joined(dead_letters(route, self.addresses, self.header_rules, consumed, rejections))
@@ -322,7 +339,8 @@ class Program:
         dead_lettered = numbers["dead_lettered"]
         stages.enter(DEAD_LETTER, dead_lettered, dead_lettered + numbers["discarded"])
         counts = Counts.of(numbers, stages.flow(self._stages.names))
-        return Result(counts, messages, log.lines(), sent, matched), BatchOutcome(
+        spans = stages.spans(outcomes, records.failures)
+        return Result(counts, messages, log.lines(), sent, matched, spans=spans), BatchOutcome(
             records, consumed, outcomes, deliveries, rejections
         )
 

@@ -21,6 +21,7 @@ from turnout.engine.reading import Consumed
 from turnout.engine.unfit_headers import HeaderRules
 from turnout.errors import RunError
 from turnout.routes import Route
+from turnout.traces.spans import Span
 
 if TYPE_CHECKING:
     from turnout.subscriptions.index import Index
@@ -112,6 +113,7 @@ class Result:
         sent: answers for messages that are refused; None where all of them are dead letters.
         matched: matches to be stored for feeds; None for a route without feeds.
         indices: indices of the messages among those of the whole batch; None if they are all there.
+        spans: spans of traced records and their messages.
 
     >>> from turnout.engine import Program
     >>> from turnout.engine.sample_records import SampleRecord, record_batch
@@ -132,6 +134,7 @@ class Result:
     sent: Sent | None = None
     matched: FeedMatches | None = None
     indices: NDArray[np.int64] | None = None
+    spans: Sequence[Span] = ()
 
     @property
     def messages(self) -> Messages:

@@ -256,6 +256,10 @@ class Headers:
         mask: NDArray[np.bool_] = np.array([*flags, False], np.bool_)[codes]
         return mask
 
+    def wire(self) -> tuple[NDArray[np.int64], Sequence[str | None] | Strings, Sequence[bytes | None] | Binaries]:
+        """Return rows, names and values of all headers off the wire, removed ones included; lists if they are few."""
+        return (self._owners, *(self._listed or (self._names, self._values)))
+
     def append(self, rows: Positions, name: str, schema: Schema | None, values: Column) -> None:
         """Add a header behind the others of these records, with a value for each of them."""
         self._appended.append(_Appended(rows, name, schema, values))

@@ -38,6 +38,7 @@ from turnout.rpc.status import UNAVAILABLE, RefusedError, rich_status, status_of
 from turnout.rpc.tokens import Tokens
 from turnout.subscriptions.past import acting_as
 from turnout.subscriptions.store import BoundedPool, StoreThreads, within
+from turnout.traces.spans import Span, TraceSettings
 
 _BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
@@ -121,10 +122,12 @@ class CallMetrics:
         running: AbstractContextManager[None] = self._of(self._running, service, method).track_inprogress()
         return running
 
-    def count_call(self, service: str, method: str, code: str, seconds: float) -> None:
-        """Count a call that has ended."""
+    def count_call(
+        self, service: str, method: str, code: str, seconds: float, ids: dict[str, str] | None = None
+    ) -> None:
+        """Count a call that has ended; *ids* are those of its span, if it has one."""
         self._of(self._calls, service, method, code).inc()
-        self._of(self._seconds, service, method).observe(seconds)
+        self._of(self._seconds, service, method).observe(seconds, ids or None)
 
     def _of(self, metric: M, *labels: str) -> M:
         """Return the metric for these labels; the library would check and lock for each call."""
@@ -158,6 +161,9 @@ class CallMetrics:
             background.join()
             self._served = None
 
+
+_SERVER_ERRORS = ("UNKNOWN", "DEADLINE_EXCEEDED", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS")
+"""Codes that OpenTelemetry's conventions take for errors of a server."""
 
 _QUIET_CHECKS = 3
 _CHECK_SECONDS = 0.02
@@ -216,6 +222,7 @@ class Calls(grpc.ServerInterceptor):  # type: ignore[misc]  # grpc has no types
         self._metrics = metrics
         self._tokens = tokens
         self._threads = threads
+        self._traces = TraceSettings.of_process()
         self._handlers: dict[str, grpc.RpcMethodHandler] = {}
         self._refusals: dict[str, tuple[BoundedPool, grpc.RpcMethodHandler]] = {}
         self._stopping: dict[str, grpc.RpcMethodHandler] = {}
@@ -299,15 +306,31 @@ class Calls(grpc.ServerInterceptor):  # type: ignore[misc]  # grpc has no types
 
     def note(self, ended: FinishedCall, problem: object) -> None:
         """Count the call and log it: failures of ours with their trace, refusals as warnings."""
-        code = ended.code
-        self._metrics.count_call(ended.service, ended.method, code, ended.seconds)
-        facts = ended.facts()
+        code, ids = ended.code, self._trace(ended)
+        self._metrics.count_call(ended.service, ended.method, code, ended.seconds, ids)
+        facts = {**ended.facts(), **ids}
         if code == "OK":
             self._log.debug("call", **facts)
         elif code in ("INTERNAL", "UNKNOWN"):
             self._log.error("call", **facts, problem=str(problem), exc_info=problem)
         else:
             self._log.warning("call", **facts, problem=str(problem))
+
+    def _trace(self, ended: FinishedCall) -> dict[str, str]:
+        """Emit the span of a call whose caller's one is sampled; return its ids, or none."""
+        headers = {pair.key: pair.value for pair in ended.metadata or () if isinstance(pair.value, str)}
+        sampled = None if self._traces is None else self._traces.sampled(headers)
+        if self._traces is None or sampled is None:
+            return {}
+        parent, context = sampled
+        name, code = f"{ended.service}/{ended.method}", ended.code
+        facts = {"rpc.system.name": "grpc", "rpc.method": name, "rpc.response.status_code": code}
+        error = code if code in _SERVER_ERRORS else ""
+        facts |= {"error.type": error} if error else {}
+        end = time.time_ns()
+        span = Span(name, context, parent, end - int(ended.seconds * 1e9), end, "SERVER", facts, error=error)
+        self._traces.exporter.emit([span])
+        return context.ids()
 
     def running(self, service: str, method: str) -> AbstractContextManager[None]:
         """Count the call as running."""
@@ -333,6 +356,7 @@ class FinishedCall:
     seconds: float
     peer: str
     tenant: str | None
+    metadata: Iterable[MetadataPair] | None = None
 
     def facts(self) -> dict[str, object]:
         """Return the fields of the log line."""
@@ -382,7 +406,8 @@ class _Ending:
         code, details = _verdict(None if cancelled else problem)
         shown = grpc.StatusCode.CANCELLED if cancelled else code
         seconds = time.perf_counter() - self._begun
-        ended = FinishedCall(*self._names, shown.name, seconds, self._context.peer(), self._caller.tenant)
+        peer, metadata = self._context.peer(), self._context.invocation_metadata()
+        ended = FinishedCall(*self._names, shown.name, seconds, peer, self._caller.tenant, metadata)
         self._calls.note(ended, problem)
         if problem is None or cancelled:
             return

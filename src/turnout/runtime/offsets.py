@@ -40,6 +40,7 @@ from turnout.base.untrusted import is_whole
 from turnout.engine.counts import Counts
 from turnout.nats.protocol.positions import Position, StreamIdentity
 from turnout.runtime.open_splits import position_after
+from turnout.traces.context import SpanContext
 
 
 def encoded(value: object) -> str:
@@ -425,6 +426,7 @@ class Progress:
         batch_seconds: duration of the last micro-batch, from the first record to the last acknowledgement.
         revision: revision of the subscriptions that it was matched with; None without subscriptions.
         subscriptions: how many there are; None without subscriptions.
+        context: context of the micro-batch's span; None without one.
     """
 
     batch: int
@@ -433,6 +435,7 @@ class Progress:
     batch_seconds: float
     revision: int | None
     subscriptions: int | None = None
+    context: SpanContext | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,7 +106,9 @@ def log_failures(metrics: Mapping[str, Any], *, route: str) -> None:
     count = metrics.get(FAILURES_COUNT) or 0
     failures = metrics.get(FAILURES) or []
     for failure in failures:
-        _log.error("route %s: %s", route, _sentence(json.loads(failure)))
+        read = json.loads(failure)
+        ids = {name: read[name] for name in ("trace_id", "span_id") if name in read}
+        _log.error("route %s: %s", route, _sentence(read), extra=ids)
     if count > len(failures):
         _log.error("route %s: %d more records failed in this micro-batch", route, count - len(failures))
 

@@ -13,9 +13,9 @@ from prometheus_client import (
     CollectorRegistry,
     Histogram,
     Info,
-    generate_latest,
 )
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.exposition import choose_encoder
 
 from turnout._built import version as __version__
 from turnout.base.background import BackgroundStatus, statuses
@@ -253,6 +253,7 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        self._has_exemplars = False
         measure = MEASURES["turnout_route_batch_seconds"]
         self._seconds = Histogram(
             measure.name,
@@ -303,11 +304,18 @@ class Metrics:
     def progressed(self, name: str, _more: Counts, progress: Progress) -> None:
         """Record a finished micro-batch."""
         if progress.batch >= 0:
-            self._seconds.labels(name).observe(progress.batch_seconds)
+            context = progress.context
+            self._has_exemplars = self._has_exemplars or context is not None
+            self._seconds.labels(name).observe(progress.batch_seconds, context.ids() if context else None)
 
     def text(self) -> bytes:
         """Return all metrics in Prometheus' text format."""
-        return generate_latest(self.registry)
+        return self.answer("")[0]
+
+    def answer(self, accept: str) -> tuple[bytes, str]:
+        """Return all metrics in an accepted format, and its content type: OpenMetrics where there are exemplars."""
+        encode, content_type = choose_encoder(accept if self._has_exemplars else "")
+        return encode(self.registry), content_type
 
 
 class _Election:

@@ -1,4 +1,4 @@
-"""Metrics pushed to an OpenTelemetry collector: what ``/metrics`` shows, under the same names, over OTLP and HTTP.
+"""Metrics pushed to an OpenTelemetry collector over OTLP: what ``/metrics`` shows, under the same names.
 
 The variables are OpenTelemetry's own. The one of the endpoint turns it on; the exporter reads those of the transport
 (headers, certificates, compression, timeouts), the resource those of its identity.
@@ -17,22 +17,21 @@ from turnout._built import version as __version__
 from turnout.base.background import Background, run_once
 from turnout.base.untrusted import decimal
 from turnout.errors import ConfigError, MissingExtraError, Mistake
+from turnout.traces.spans import protocol_of
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.metrics import export
 
 _FOR_ALL: Final = "OTEL_EXPORTER_OTLP_ENDPOINT"
 _FOR_METRICS: Final = "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT"
-_PROTOCOLS: Final = ("OTEL_EXPORTER_OTLP_METRICS_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
 _INTERVAL: Final = "OTEL_METRIC_EXPORT_INTERVAL"
 _USUAL_INTERVAL: Final = "60000"
-_HTTP: Final = "http/protobuf"
 _LAST_SECONDS = 2.0
 """Seconds that the last push may take when the server stops."""
 
 
 def endpoint_of(environment: Mapping[str, str]) -> str | None:
-    """Return the OTLP endpoint for metrics: its own variable as it is, or the general one with the metrics' path.
+    """Return the OTLP endpoint for metrics: its own variable as it is, or the general one, over HTTP with a path.
 
     Raises:
         ConfigError: the protocol is not supported.
@@ -40,12 +39,8 @@ def endpoint_of(environment: Mapping[str, str]) -> str | None:
     named, base = environment.get(_FOR_METRICS), environment.get(_FOR_ALL)
     if not (named or base) or environment.get("OTEL_METRICS_EXPORTER") == "none":
         return None
-    for variable in _PROTOCOLS:
-        protocol = environment.get(variable)
-        if protocol and protocol != _HTTP:
-            raise ConfigError(
-                [Mistake(variable, f"found {protocol!r}, expected {_HTTP!r}: nothing else is spoken here")]
-            )
+    if protocol_of(environment, "METRICS") == "grpc":
+        return named or base
     return named or f"{(base or '').rstrip('/')}/v1/metrics"
 
 
@@ -73,13 +68,13 @@ class Push:
     def __init__(self, registry: CollectorRegistry, endpoint: str, environment: Mapping[str, str]) -> None:
         self._seconds = _interval(environment)
         try:
-            from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
-            from opentelemetry.sdk.resources import Resource
+            from turnout.traces.export import resource_of
+
+            self._exporter = _exporter(protocol_of(environment, "METRICS"), endpoint)
         except ModuleNotFoundError as absent:
             raise MissingExtraError("otlp", absent.name or "opentelemetry") from absent
         self._registry = registry
-        self._exporter = OTLPMetricExporter(endpoint=endpoint)
-        self._resource = Resource.create(_attributes(environment))
+        self._resource = resource_of(environment)
         self._began = time.time_ns()
         self._works = True
         self._background = Background("push of metrics", self._push, every=self._seconds, delay=self._seconds)
@@ -125,10 +120,14 @@ def _interval(environment: Mapping[str, str]) -> float:
     return int(text) / 1000
 
 
-def _attributes(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the OTLP resource attributes; ours override OTEL_RESOURCE_ATTRIBUTES except service.name."""
-    named = environment.get("OTEL_SERVICE_NAME") or "service.name=" in environment.get("OTEL_RESOURCE_ATTRIBUTES", "")
-    return {"service.version": __version__} | ({} if named else {"service.name": "turnout"})
+def _exporter(protocol: str, endpoint: str) -> export.MetricExporter:
+    if protocol == "grpc":
+        from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter as ByGrpc
+
+        return ByGrpc(endpoint=endpoint)
+    from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter as ByHttp
+
+    return ByHttp(endpoint=endpoint)
 
 
 def _converted(family: Metric, moments: _Moments) -> Iterator[export.Metric]:

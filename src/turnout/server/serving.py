@@ -43,7 +43,7 @@ from turnout.server.listener import HttpServer, LimitedProtocol, LimitedWebSocke
 from turnout.server.metrics import Metrics
 from turnout.server.oidc import with_sessions
 from turnout.server.otlp import Push, endpoint_of
-from turnout.server.rest.app import build_app, guarded
+from turnout.server.rest.app import TracedApp, build_app, guarded
 from turnout.server.rest.dependencies import Parts
 from turnout.server.routes.routes import Routes
 from turnout.server.routes.state import State
@@ -58,6 +58,7 @@ from turnout.subscriptions.import_set import Effect
 from turnout.subscriptions.past import Snapshot
 from turnout.subscriptions.service import KiwiTrees
 from turnout.subscriptions.store import BoundedPool, Store, StoreThreads
+from turnout.traces.spans import TraceSettings
 
 _log = logging.getLogger("turnout.server")
 
@@ -407,7 +408,7 @@ class RouteServer:
     def _guarded_app(self, parts: Parts, authenticator: Authenticator | None) -> ASGIApp:
         """Return the HTTP application behind the checks of caller and host name."""
         unguarded = build_app(parts)
-        return guarded(
+        app = guarded(
             unguarded,
             authenticator=authenticator,
             hosts=allowed_hosts(self.config.address.host, self._hosts()),
@@ -416,6 +417,8 @@ class RouteServer:
             inputs={name: part.max_body for name, part in self.config.inputs.items()},
             origins=self.config.cors_origins,
         )
+        traces = TraceSettings.of(self._environment)
+        return app if traces is None else TracedApp(app, traces)
 
     def _hosts(self) -> tuple[str, ...]:
         """Return the names of the server; standbys reach it by that of its URL, where there are names at all."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -19,6 +20,7 @@ from turnout.base.startup import paused_gc
 from turnout.codecs.frames.columns import arrow_type
 from turnout.engine.counts import Counts
 from turnout.engine.messages import RECORDS
+from turnout.engine.spans import messaging, span_name, system_of
 from turnout.errors import StreamError
 from turnout.kafka.control import Slot
 from turnout.nats.wire.records import SCHEMA, with_stream
@@ -31,6 +33,7 @@ from turnout.runtime.open_task import OpenTask
 from turnout.runtime.publishing import TALLY, TALLY_SCHEMA, Publishers, PublishingOptions, TaskTally
 from turnout.runtime.task_index import IndexLocation
 from turnout.spark.endpoints import endpoint_of
+from turnout.traces.spans import TaskSpan, TraceSettings, micro_batch_context, task_span
 
 if TYPE_CHECKING:
     from turnout.engine import Messages, Program, Result
@@ -98,6 +101,8 @@ class SparkStage:
         stores_matches: whether the matches of splits are stored for feeds, beside the index.
         part: part of a replay into transactions; None in a streaming query, and without.
         fence: address of the fence that tasks ask before they write; None where no other server may lead.
+        traces: settings of spans; None where none are made.
+        task: span of the task; None outside of one, and where none are made.
         columns: index of a sink → schema of the rows that it receives in columns.
     """
 
@@ -111,6 +116,8 @@ class SparkStage:
     stores_matches: bool = False
     part: ReplayPart | None = None
     fence: str | None = field(default_factory=fence_of_process, repr=False)
+    traces: TraceSettings | None = field(default_factory=TraceSettings.of_process, repr=False)
+    task: TaskSpan | None = field(default=None, repr=False, compare=False)
     columns: Mapping[int, Schema] = field(default_factory=dict)
 
     @classmethod
@@ -118,7 +125,7 @@ class SparkStage:
         """Return the stage of a route, or of a replay of its history.
 
         Raises:
-            ConfigError: an option of a sink is wrong.
+            ConfigError: an option of a sink is wrong, or a variable of OpenTelemetry.
         """
         pickled = cloudpickle.dumps((route.with_tables(), replay))  # type: ignore[no-untyped-call]
         endpoints = [endpoint_of(sink) for sink in route.sinks.values()]
@@ -165,18 +172,18 @@ class SparkStage:
         """
         tally = TaskTally()
         slot, check = _slot(self.part), None if self.fence is None else Fence(self.fence).check
-        with paused_gc(freeze=True), Publishers(self.sinks, slot, check) as publishers:
+        with paused_gc(freeze=True), self._traced(slot) as stage, Publishers(self.sinks, slot, check) as publishers:
             for rows in batches:
                 open_split = open_split_of(rows) if self.splits else None
                 if open_split is not None:
-                    self._open_task(*open_split, publishers, tally).run()
+                    stage.open_task(*open_split, publishers, tally).run()
                     continue
                 split = ", ".join(repr(part) for _, part in splits_of(rows)) if self.splits else ""
-                self._publish(rows, (slot and slot.part) or split, publishers, tally)
+                stage.publish_split(rows, (slot and slot.part) or split, publishers, tally)
             tally.acknowledged(publishers.delivery, publishers.duplicates)
         yield tally.rows()
 
-    def _publish(self, rows: pa.RecordBatch, split: str, publishers: Publishers, tally: TaskTally) -> None:
+    def publish_split(self, rows: pa.RecordBatch, split: str, publishers: Publishers, tally: TaskTally) -> None:
         """Publish the records of some rows; of a task's split, which is one row, each transaction holds all.
 
         A transaction with a message that a broker refuses is made again, with a dead letter in its place.
@@ -202,8 +209,8 @@ class SparkStage:
             RunError: a record failed, or is too large for its Kafka sink, and the route tolerates no failures.
         """
         tally = TaskTally()
-        with paused_gc(freeze=True):
-            for result in self.results(batches):
+        with paused_gc(freeze=True), self._traced(_slot(self.part)) as stage:
+            for result in stage.results(batches):
                 for part in fitting(result, self.limits):
                     tally.add(part)
                     if len(part.messages):
@@ -256,7 +263,8 @@ class SparkStage:
                 if reader.not_read:
                     yield Result(Counts(not_read=reader.not_read), Messages.none())
 
-    def _open_task(self, options: Any, split: Any, publishers: Publishers, tally: TaskTally) -> OpenTask:
+    def open_task(self, options: Any, split: Any, publishers: Publishers, tally: TaskTally) -> OpenTask:
+        """Return the task of an open split."""
         publishers.make_open()
         return OpenTask(options.open_splits, split, split.opens(options), self, publishers, tally, self._recorder())
 
@@ -275,7 +283,8 @@ class SparkStage:
 
         program = self._program()
         for piece in pieces(records):
-            yield from program.results(piece, index)
+            results = program.results(piece, index)
+            yield from results if self.task is None else self.task.traced(results)
 
     def _recorder(self) -> MatchRecorder | None:
         from turnout.runtime.task_index import MatchRecorder
@@ -296,10 +305,23 @@ class SparkStage:
 
         def program() -> Program:
             route, replay = cloudpickle.loads(self.route)
-            return Program.of(route, replay, self.columns)
+            return Program.of(route, replay, self.columns, self.traces)
 
-        key = f"{self.key}{hash(tuple(self.columns.items()))}" if self.columns else self.key
+        more = (tuple(self.columns.items()), self.traces)
+        key = f"{self.key}{hash(more)}" if any(more) else self.key
         return _programs.get_or_add(key, program)
+
+    @contextmanager
+    def _traced(self, slot: Slot | None) -> Iterator[SparkStage]:
+        """Record the block as a task; yields the stage that makes the spans of its records, or this one."""
+        if self.traces is None:
+            yield self
+            return
+        route = self._program().route
+        parent = None if slot is None else micro_batch_context(slot.query, slot.batch)
+        facts = messaging(system_of(route.source), "receive", route.source.only_stream)
+        with task_span(self.traces, span_name(facts), parent, {**facts, "turnout.route": route.name}) as task:
+            yield replace(self, task=task)
 
 
 def _slot(part: ReplayPart | None) -> Slot | None:

@@ -10,7 +10,6 @@ from typing import Annotated
 
 from fastapi import APIRouter, Header, HTTPException, Query, Response
 from fastapi.responses import JSONResponse, StreamingResponse
-from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
 from pydantic import BaseModel, Field
 
 from turnout.base.untrusted import LARGEST_SEQUENCE, decimal
@@ -163,5 +162,8 @@ async def read_readiness(
     response_class=Response,
     responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
 )
-async def read_metrics(parts: PartsDep, _: Reads) -> Response:
-    return Response(await in_pool(parts.scrapes, parts.metrics.text), media_type=CONTENT_TYPE_PLAIN_0_0_4)
+async def read_metrics(
+    parts: PartsDep, _: Reads, accept: Annotated[str, Header(include_in_schema=False)] = ""
+) -> Response:
+    text, content_type = await in_pool(parts.scrapes, parts.metrics.answer, accept)
+    return Response(text, headers={"Content-Type": content_type})

@@ -32,6 +32,8 @@ from turnout.spark.endpoints import BatchId, SparkEndpoint, endpoint_of, publish
 from turnout.spark.frames.columns import spark_type
 from turnout.spark.map_in_arrow import map_in_arrow
 from turnout.spark.stage import MESSAGE_ID, MESSAGES, ROW, SINK, SparkStage
+from turnout.traces.context import SpanContext
+from turnout.traces.spans import Span, TraceSettings, micro_batch_context
 
 OBSERVED: Final = "turnout"
 """The name under which a streaming query reports the counts of a micro-batch."""
@@ -308,6 +310,7 @@ class RunCounts:
         self._reports = Reports()
         self._written: dict[int, _AcknowledgedBatch] = {}
         self._warned: set[str] = set()
+        self._traces = TraceSettings.of_process()
         self._total = Counts()
         self._began: float | None = None
         self._last = time.monotonic()
@@ -346,7 +349,22 @@ class RunCounts:
                 self._warn(warning)
             done = self._reported(report, pause) if self._whole else self._written.pop(report.batchId, None)
             if done is not None:
-                self._complete(report.batchId, done)
+                self._complete(report.batchId, done, self._traced(query, report.batchId, done))
+
+    def _traced(self, query: StreamingQuery, batch: int, done: _AcknowledgedBatch) -> SpanContext | None:
+        """Emit the span of a micro-batch, and return its context; None where no spans are made."""
+        if self._traces is None:
+            return None
+        context = micro_batch_context(str(query.id), batch)
+        end = time.time_ns() - int((time.monotonic() - done.at) * 1e9)
+        facts: dict[str, str | int] = {
+            "turnout.route": self._route_name,
+            "turnout.batch": batch,
+            "messaging.batch.message_count": done.counts.read,
+        }
+        name = f"micro-batch {self._route_name}"
+        self._traces.exporter.emit([Span(name, context, None, end - int(done.seconds * 1e9), end, attributes=facts)])
+        return context
 
     def _take_losses(self) -> None:
         """Say and count what tasks and source have stepped over; the source's reports have some of it later."""
@@ -373,11 +391,11 @@ class RunCounts:
         self._began = ended - seconds if self._began is None else self._began
         return _AcknowledgedBatch(counts, self._last, seconds, revision_of(report))
 
-    def _complete(self, batch: int, done: _AcknowledgedBatch) -> None:
+    def _complete(self, batch: int, done: _AcknowledgedBatch, context: SpanContext | None = None) -> None:
         """Add a completed micro-batch to the total, and report the progress."""
         self._total += done.counts
         self.batches += 1
-        self._report(batch, done.at, done.seconds, done.revision)
+        self._report(batch, done.at, done.seconds, done.revision, context)
 
     def report_open(self) -> None:
         """Report what open splits have counted since the last report, and what was lost."""
@@ -389,10 +407,12 @@ class RunCounts:
         self._began, self._last = now - seconds if self._began is None else self._began, now
         self._report(self._open.last_batch, now, seconds, self._open.revision)
 
-    def _report(self, batch: int, at: float, seconds: float, revision: int | None) -> None:
+    def _report(
+        self, batch: int, at: float, seconds: float, revision: int | None, context: SpanContext | None = None
+    ) -> None:
         if self._on_progress is not None and self._began is not None:
-            progress = Progress(batch, self.counts(), at - self._began, seconds, revision, self._subscriptions())
-            self._on_progress(progress)
+            whole, since = self.counts(), at - self._began
+            self._on_progress(Progress(batch, whole, since, seconds, revision, self._subscriptions(), context))
 
     def counts(self) -> Counts:
         """Return all counts so far, including micro-batches that Spark has not yet committed."""

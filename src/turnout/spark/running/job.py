@@ -44,6 +44,7 @@ from turnout.spark.running.parts import parts_of
 from turnout.spark.session.build import missing_properties, server_session, session_for
 from turnout.spark.session.jvm import ending_in_words, how_jvm_ended, is_connect
 from turnout.spark.stage import SparkStage
+from turnout.traces.spans import EXPORT_SECONDS
 
 _log = logging.getLogger(__name__)
 
@@ -115,7 +116,11 @@ def run(
         make_delay_stream(route)
         stop = stop or threading.Event()
         work = _Run(route, spark, folder, local_checkpoint, stop, on_progress, resources, on_ready)
-        return work.stream(once=once, on_step=on_step) if streaming else work.batch(on_step)
+        result = work.stream(once=once, on_step=on_step) if streaming else work.batch(on_step)
+        if work.stage.traces is not None and not stop.is_set():
+            # The session may end now, and its workers with the spans that they have not exported yet.
+            time.sleep(1.2 * EXPORT_SECONDS)
+        return result
 
 
 def _refuse_over_connect(route: Route, checkpoint: str | Path | None) -> None:
