@@ -122,3 +122,18 @@ def test_what_depends_on_the_servers_version(tmp_path) -> None:
     told = "'*bar' has a token that only starts with *"
     assert [part.why.startswith(told) for part in draft.left if part.name == "accounts.SHOP.mappings"] == [False, True]
     assert [note for note in route.notes if told in note] != []
+
+
+def test_other_resources_of_nack(tmp_path) -> None:
+    """A Consumer beside the Stream is reported."""
+    file = tmp_path / "stream.yaml"
+    file.write_text(
+        "apiVersion: jetstream.nats.io/v1beta2\nkind: Stream\nmetadata: {name: orders}\n"
+        'spec: {name: ORDERS, subjects: ["orders.*"], subjectTransform: {source: "orders.*", dest: "o.$1"}}\n'
+        "---\napiVersion: jetstream.nats.io/v1beta2\nkind: Consumer\nmetadata: {name: worker}\nspec: {}\n"
+    )
+
+    draft = draft_of_server(file)
+
+    assert "stays the cluster's" in left(draft)["Consumer worker"]
+    assert read(draft).mappings.apply("orders.1") == "o.1"

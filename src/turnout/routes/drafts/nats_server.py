@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from turnout.errors import ConfigError, Mistake
@@ -59,13 +60,24 @@ def draft_of_server(
     document = load_document(file)
     stream = stream_of_document(document)
     if stream is not None:
-        return _draft_of_stream(stream, account, name, source, sink)
+        draft = _draft_of_stream(stream, account, name, source, sink)
+        return replace(draft, left=(*draft.left, *_other_resources(document)))
     config = {key.lower(): value for key, value in document.items()}
     if isinstance(document.get("nats"), Mapping):
         # Only a server with an operator has accounts of JWTs.
         own = {"mappings": mappings_from_claim(document)}
         config = {"operator": str(document.get("iss")), "accounts": {str(document.get("name")): own}}
     return _ServerDrafter(config, _chosen(config, account, file), file).draft(name, source, sink)
+
+
+def _other_resources(document: Mapping[str, object]) -> Iterator[Omission]:
+    """Yield the resources of a file of Kubernetes beside its stream."""
+    items = document.get("items") if document.get("kind") == "List" else None
+    for item in items if isinstance(items, list) else ():
+        if isinstance(item, Mapping) and item.get("kind") != "Stream":
+            metadata = item.get("metadata")
+            named = metadata.get("name") if isinstance(metadata, Mapping) else None
+            yield Omission(f"{item.get('kind')} {named}", "a resource of its own, which stays the cluster's")
 
 
 _STREAM_PARTS = ("subject_transform", "mirror", "sources", "republish")
