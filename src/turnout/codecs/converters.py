@@ -108,7 +108,12 @@ def _settings(properties: Sequence[Setting], texts: Mapping[str, str]) -> tuple[
 
 
 def _unknown(class_name: str, class_names: Iterable[str]) -> str:
-    simple = class_name.rpartition(".")[2]
-    guess = nearest(simple, [name.rpartition(".")[2] for name in class_names])
-    hint = f" (did you mean {guess}?)" if guess else ""
+    package, _, simple = class_name.rpartition(".")
+    by_simple = {name.rpartition(".")[2]: name.rpartition(".")[0] for name in class_names}
+    # A class of another vendor is no misspelling, unless it has the name of a known one.
+    guess = (
+        simple if simple in by_simple else nearest(simple, by_simple) if package in ("", *by_simple.values()) else None
+    )
+    known = package in ("", by_simple.get(guess or ""))
+    hint = f" (did you mean {guess if known else f'{by_simple[guess]}.{guess}'}?)" if guess else ""
     return f"no converter {class_name!r} is known{hint}; there are {', '.join(class_names)}"

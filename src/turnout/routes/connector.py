@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from pathlib import Path
@@ -175,7 +175,11 @@ def _connectors_in(file: Path) -> list[Connector]:
     if file.suffix == ".json":
         return [_of_config(config, name, file) for config, name in _of_json(text, file)]
     if file.suffix in (".yaml", ".yml"):
-        return [connector for resource in _resources(text, file) for connector in _of_resource(resource, file)]
+        documents = _documents(text, file)
+        plain = [one for one in documents if isinstance(one, dict | list) and "kind" not in one]
+        if len(plain) == len(documents) == 1:
+            return [_of_config(config, name, file) for config, name in _configs(plain[0], file)]
+        return [connector for resource in _resources(documents, file) for connector in _of_resource(resource, file)]
     written = _of_properties(text, file)
     if any(name.startswith(DEBEZIUM_SERVER) for name in written):
         return [_of_debezium_server(written, file)]
@@ -209,14 +213,20 @@ def _of_json(text: str, file: Path) -> list[tuple[Mapping[str, object], str | No
         raise ConfigError([Mistake("", f"{file}, line {failure.lineno}: not JSON: {failure.msg}")]) from failure
     except (RecursionError, ValueError):
         raise ConfigError([Mistake("", f"{file}: too deep, or a number too long, for a connector's JSON")]) from None
+    found = _configs(loaded, file)
+    if twice:
+        raise ConfigError([Mistake("", f"{file}: {name!r} occurs twice") for name in twice])
+    return found
+
+
+def _configs(loaded: object, file: Path) -> list[tuple[Mapping[str, object], str | None]]:
+    """Return the properties and the name of each connector of a document."""
     found: list[tuple[Mapping[str, object], str | None]] = []
     for name, entry in _entries(loaded):
         config = entry.get("config", entry) if isinstance(entry, dict) else None
         if not isinstance(entry, dict) or not isinstance(config, dict):
             raise ConfigError([Mistake("", f"{file}: expected an object, or one under 'config'")])
         found.append((config, name or option_text(entry.get("name", config.get("name")))))
-    if twice:
-        raise ConfigError([Mistake("", f"{file}: {name!r} occurs twice") for name in twice])
     if not found:
         raise ConfigError([Mistake("", f"{file}: expected an object, or a list of such")])
     return found
@@ -245,16 +255,22 @@ def _of_properties(text: str, file: Path) -> Mapping[str, str]:
 # Strimzi's resources
 
 
-def _resources(text: str, file: Path) -> list[Mapping[str, object]]:
-    """Return the resources of a file of YAML that are connectors or copies of clusters."""
+def _documents(text: str, file: Path) -> list[object]:
+    """Return the documents of a file of YAML."""
     try:
-        documents = list(yaml.safe_load_all(text))
+        return list(yaml.safe_load_all(text))
     except (yaml.YAMLError, RecursionError, ValueError) as failure:
         where = getattr(failure, "problem_mark", None)
         at = "" if where is None else f", line {where.line + 1}"
         raise ConfigError([Mistake("", f"{file}{at}: not YAML: {getattr(failure, 'problem', failure)}")]) from None
+
+
+def _resources(documents: Sequence[object], file: Path) -> list[Mapping[str, object]]:
+    """Return the documents that are resources of Strimzi: connectors, or copies of clusters."""
     kinds = [document.get("kind") if isinstance(document, dict) else None for document in documents]
-    found = [document for document, kind in zip(documents, kinds, strict=True) if kind in _OF_KIND]
+    found: list[Mapping[str, object]] = [
+        one for one, kind in zip(documents, kinds, strict=True) if kind in _OF_KIND and isinstance(one, dict)
+    ]
     if not found:
         seen = ", ".join(str(kind) for kind in kinds if kind) or "none"
         problem = f"{file} has no connector: expected a resource of kind {' or '.join(_OF_KIND)}, found {seen}"

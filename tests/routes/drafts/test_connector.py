@@ -410,7 +410,8 @@ def test_a_resource_of_strimzi(tmp_path) -> None:
     [
         ("a: [", "not YAML"),
         ("kind: Kafka", "kind KafkaConnector or KafkaMirrorMaker2, found Kafka"),
-        ("- 1", "found none"),
+        ("- 1", "expected an object"),
+        ("---\na: 1\n---\nb: 2", "found none"),
     ],
 )
 def test_yaml_without_a_connector(tmp_path, text: str, problem: str) -> None:
@@ -649,3 +650,27 @@ def test_what_debezium_server_has_and_a_route_does_not(tmp_path) -> None:
     lost = {item.name: item.why for item in draft.left if draft.word(item) == "lost"}
     assert "source.tlsCert" in lost["debezium.sink.nats-jetstream.auth.tls.keystore"]
     assert "ExtractField$Value with field: data" in lost["debezium.format.value"]
+
+
+@pytest.mark.parametrize(
+    "text", ["{name: a, config: {C}}", "{C}", "connectors: {a: {C}}", '{"a": {"info": {"config": {C}}}}']
+)
+def test_connects_own_forms_in_yaml(tmp_path, text: str) -> None:
+    """A file of YAML may have what Connect has as JSON."""
+    file = tmp_path / "a.yaml"
+    file.write_text(text.replace("C", 'connector.class: x.Sink, topics: t, transforms: ""'))
+
+    draft = draft_of_connector(file)
+
+    assert part_of(draft, "source")["topics"] == ["t"]
+
+
+def test_another_vendors_converter_is_no_misspelling(tmp_path) -> None:
+    """Apicurio's AvroConverter is not Kafka's LongConverter; the step says what reads its values."""
+    converter = {"value.converter": "io.apicurio.registry.utils.converter.AvroConverter"}
+    reason = left(draft_of_connector(connector(tmp_path, {**SINK, **converter})))["value.converter"]
+
+    assert "did you mean io.confluent.connect.avro.AvroConverter?" in reason
+    assert "ccompat" in reason
+    thrift = left(draft_of_connector(connector(tmp_path, {**SINK, "value.converter": "a.b.LoongConverter"})))
+    assert "did you mean" not in thrift["value.converter"]
