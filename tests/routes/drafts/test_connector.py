@@ -674,3 +674,20 @@ def test_another_vendors_converter_is_no_misspelling(tmp_path) -> None:
     assert "ccompat" in reason
     thrift = left(draft_of_connector(connector(tmp_path, {**SINK, "value.converter": "a.b.LoongConverter"})))
     assert "did you mean" not in thrift["value.converter"]
+
+
+def test_the_converter_of_a_source_connector_is_what_kafka_gets(tmp_path) -> None:
+    """Texts of an outbox are written by the sink; how records are read the route has to say."""
+    outbox = {
+        "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
+        "value.converter": "org.apache.kafka.connect.storage.StringConverter",
+        "transforms": "saga",
+        "transforms.saga.type": "io.debezium.transforms.outbox.EventRouter",
+    }
+    draft = draft_of_connector(connector(tmp_path, outbox))
+
+    assert "value" not in draft.document
+    assert part_of(draft, "sink")["value"] == {"format": "string"}
+    assert ("value.converter", "sink.value") in [(one.name, one.path) for one in draft.taken]
+    assert "says how records are read" in left(draft)["value.converter"]
+    assert all("add value: {format: …}" in mistake.problem for mistake in draft.mistakes(draft.text("x")))

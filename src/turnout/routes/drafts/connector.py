@@ -285,15 +285,36 @@ class _ConnectorDrafter:
         document: Document = {"name": name or route_name(self.name)}
         own_source, own_sink, prefix = self._ends()
         document["source"] = source or own_source
-        document |= self._codecs()
+        codecs = self._codecs()
+        written = {side: codecs.pop(side) for side in self._written_sides(codecs)}
+        document |= codecs
         stages = [*self._stages(), *prefix]
         document |= {"transforms": stages} if stages else {}
-        document["sink"] = sink or own_sink
+        document["sink"] = {**(sink or own_sink), **written}
         document |= self._failures()
         self._rest()
         taken = tuple(Adoption(self._origin(name), path) for name, path in self.taken)
         left = tuple(item._replace(name=self._origin(item.name)) for item in self.left)
         return Draft(document, taken, left, tuple(self.variables))
+
+    def _written_sides(self, codecs: Document) -> list[str]:
+        """Return the sides of a source connector whose converter says what Kafka gets, and not how records are read.
+
+        JSON is taken for both, as it may be.
+        """
+        class_name = self.properties.get("connector.class") or ""
+        if class_name in _COPIES or self.is_debezium_server or self._reads_kafka():
+            return []
+        sides = [side for side, format_ in codecs.items() if format_["format"] != "connect-json"]
+        for side in sides:
+            note = f"the converter says what Kafka gets; {side}: {{format: …}} of the route says how records are read"
+            self.left.append(Omission(f"{side}.converter", note))
+            self.taken = [one._replace(path=f"sink.{side}") if one.path == side else one for one in self.taken]
+        return sides
+
+    def _reads_kafka(self) -> bool:
+        """Return True for a sink connector."""
+        return bool(self.properties.get("topics") or self.properties.get("topics.regex") or "Sink" in self._class())
 
     def _origin(self, name: str) -> str:
         """Return the name that a property, or a transform or a predicate, has in the file."""
@@ -307,7 +328,7 @@ class _ConnectorDrafter:
             return self._copy(class_name)
         if self.is_debezium_server:
             return self._debezium_source(), SINK, []
-        if self.properties.get("topics") or self.properties.get("topics.regex") or "Sink" in self._class():
+        if self._reads_kafka():
             return self._kafka_source(), SINK, []
         return self._nats_source(), self._kafka_sink(), []
 
