@@ -36,3 +36,37 @@ def test_callers_name_no_files_elsewhere(tmp_path: Path) -> None:
     limits = CallerLimits(writer=True, folder=tmp_path)
     document = {"value": {"format": "avro", "registry": {"url": "https://a", "tls": {"ca": "/etc/passwd"}}}}
     assert [path for path, _ in limits.mistakes(document, tmp_path)] == [("value", "registry", "tls", "ca")]
+
+
+@pytest.mark.parametrize(
+    ("more", "path"),
+    [
+        ("tables: {t: {format: csv, path: /etc/passwd, key: root}}", "tables.t.path"),
+        ("tables: {t: {format: csv, path: ../../etc/passwd, key: root}}", "tables.t.path"),
+        ("tables: {t: {format: delta, path: /lake/t, key: id}}", "tables.t.path"),
+        ("tables: {t: {format: nats, servers: 'nats://a', bucket: B, credentials: /etc/n}}", "tables.t.credentials"),
+        (
+            "tables: {t: {format: iceberg, catalog: {uri: 'sqlite:////lake/catalog.db'}, table: a.b, key: id}}",
+            "tables.t.catalog.uri",
+        ),
+        (
+            "subscriptions: {store: 'memory://', feeds: {table: {format: delta, path: /lake/m}}}",
+            "subscriptions.feeds.table.path",
+        ),
+    ],
+)  # fmt: skip
+def test_files_of_tables(tmp_path: Path, more: str, path: str) -> None:
+    """A caller may name none outside of the folder of routes, and no such table is read."""
+    text = f"""
+name: r
+source: {{format: nats, servers: "nats://a", stream: S}}
+value: {{format: json}}
+sink: {{format: nats, servers: "nats://a"}}
+{more}
+"""
+    folder = tmp_path / "routes"
+    folder.mkdir()
+    with pytest.raises(RouteError) as refused:
+        Route.parse(text, {}, file=folder / "r.yaml", limits=CallerLimits(writer=True, folder=folder))
+
+    assert [mistake.path for mistake in refused.value.mistakes] == [path]
