@@ -52,6 +52,7 @@ SAFE: list[tuple[Document, Document, str]] = [
     (NATS, {"transforms": [{"name": "t", "type": "InsertHeader", "header": "h", "value.literal": "v"}]}, "transforms"),
     (NATS, {"errors": {"tolerance": "all"}}, "transforms"),
     (NATS, {"cluster": "west"}, "cluster"),
+    (NATS, {"tables": {"t": {"format": "csv", "path": "t.csv", "key": "id"}}}, "tables"),
     (NATS, {"subscriptions": {"store": "memory://a"}}, "subscriptions"),
     (NATS, {"deadLetter": {"topic": "dead"}}, "deadLetter"),
     (NATS, {"trigger": {"processingTime": "1 second"}}, "trigger"),

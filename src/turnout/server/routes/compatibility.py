@@ -149,6 +149,7 @@ _WORK = (
     ("trigger", "trigger", "it affects the start of micro-batches, not their records"),
     ("health", "health", "it affects the server's view, not the records"),
     ("spark", "spark", "a route keeps no state in Spark that depends on it"),
+    ("tables", "tables", "the next run reads it, and a micro-batch that is done again has its rows"),
 )
 
 
