@@ -49,7 +49,7 @@ FORMS = (
     Forms("read answers to publishing", "nats.protocol.frames:ErrorLine", "loops.frames:read_answers"),
     Forms("write frames of NATS", "nats.protocol.frames:frame", "loops.frames:write_frames"),
     Forms("read headers of NATS", "nats.protocol.headers:parse", "loops.frames:read_headers"),
-    Forms("read schemaless JSON", "codecs.json_objects:SchemalessReader", "loops.json:scan"),
+    Forms("read schemaless JSON", "codecs.plain_json:SchemalessReader", "loops.json:scan"),
     Forms("write JSON", "codecs.json_writing", "loops.json:write"),
     Forms("map subjects", "subjects.transform:SubjectTransform", "loops.subjects:render"),
     Forms("match subscriptions", "conditions.model:evaluate", "loops.match:match"),

@@ -38,7 +38,6 @@ from turnout.errors import (
     SubscriptionNotFoundError,
 )
 from turnout.subscriptions import MAX_LIMIT, Matcher, Page, Store, Subscription
-from turnout.subscriptions.change_set import ChangeSet, apply
 from turnout.subscriptions.credentials import HiddenSecret, new_secret
 from turnout.subscriptions.delivery_settings import DeliverySettings
 from turnout.subscriptions.import_set import SET_NAME, ImportSet, import_set
@@ -48,7 +47,16 @@ from turnout.subscriptions.model import Expiry, Start
 from turnout.subscriptions.past import acting_as
 from turnout.subscriptions.sealing import SECRET_KEY, needed_keys, new_key
 from turnout.subscriptions.search import Edit, Search, edit_all, find
-from turnout.subscriptions.store import BulkStore, MultiTenantStore, VersionedStore, create_many, delete_many, edit
+from turnout.subscriptions.store import (
+    BulkStore,
+    ChangeSet,
+    MultiTenantStore,
+    VersionedStore,
+    apply,
+    create_many,
+    delete_many,
+    edit,
+)
 from turnout.subscriptions.tenants import tenant_of
 
 

@@ -70,7 +70,7 @@ NOT_RUN = {
     ("console.md", "console"): "does not end; tests/server starts it",
     ("deploy.md", "console"): "needs an engine or a system's own services: tests/deploy reads and runs what it can",
     ("encodings-tests.md", "console"): "needs a registry server; the tests that it names run with stand-ins, too",
-    ("conversion.md", "text"): "the reason of a dead letter; tests/codecs/test_fitting.py has such",
+    ("conversion.md", "text"): "the reason of a dead letter; tests/codecs/test_conversion.py has such",
     ("from-eventbridge.md", "console"): "the reader's own rules; tests/cli/test_import.py imports some",
     ("from-sigma.md", "console"): "the reader's own rules; tests/cli/test_import.py imports some, with these options",
     ("ha.md", "console"): "does not end; tests/integration/test_two_servers.py starts such servers",

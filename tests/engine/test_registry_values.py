@@ -10,7 +10,7 @@ import pytest
 
 from tests.codecs.schema_registry.stand_in import StandIn, running_registry
 from turnout.codecs.schema_registry import RegistryCodec, registry_of
-from turnout.codecs.schema_registry.framing import VALUE_HEADER, header_of
+from turnout.codecs.schema_registry.codec import VALUE_HEADER, header_of
 from turnout.engine import Program
 from turnout.engine.sample_records import SampleRecord, record_batch
 from turnout.routes import Route

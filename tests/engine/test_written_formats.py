@@ -11,14 +11,14 @@ import fastavro
 import pytest
 
 from tests.codecs.schema_registry.stand_in import Registered, StandIn, running_registry
-from turnout.codecs.schema_registry.framing import VALUE_HEADER, header_of
+from turnout.codecs.schema_registry.codec import VALUE_HEADER, header_of
 from turnout.conditions import exists
 from turnout.engine import Program
 from turnout.engine.explain import explain
 from turnout.engine.sample_records import SampleRecord, record_batch
+from turnout.history.replay import with_sink
 from turnout.history.suite.outcomes import ending_of
 from turnout.routes import Route
-from turnout.routes.other_sinks import with_sink
 from turnout.subscriptions import Subscription
 from turnout.subscriptions.destinations import delivery_subject
 from turnout.subscriptions.index import Index

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from tests.codecs.test_plain_json import FIELDS, MESSY, RICH
 from tests.transforms.test_base import GUARDS, STAGES, TEXTS, batch_of, guarded, outcome, written
-from turnout.codecs import Format, codec_of, json_objects, parse_ddl
+from turnout.codecs import Format, codec_of, parse_ddl, plain_json
 from turnout.codecs.json_reading import Reader, SchemalessReader
 from turnout.codecs.nodes import Misfit, json_text
 from turnout.loops import json as loops
@@ -54,13 +54,13 @@ def use(form: str) -> None:
 
 
 def values_of(texts: list[bytes]) -> tuple[dict[int, Any], dict[int, str]]:
-    blocks, errors = json_objects.ObjectReader().read(rows_of(len(texts)), texts)
+    blocks, errors = plain_json.ObjectReader().read(rows_of(len(texts)), texts)
     values = {row: value for block in blocks for row, value in zip(block.rows.tolist(), block.whole(), strict=True)}
     return values, {row: str(error) for row, error in errors.items()}
 
 
 def is_decided(text: bytes) -> bool:
-    return not json_objects.ObjectReader()._scanned([text]).left
+    return not plain_json.ObjectReader()._scanned([text]).left
 
 
 @given(st.lists(TEXTS.filter(lambda text: text is not None), max_size=12))
@@ -164,16 +164,16 @@ def test_only_json_is_decided(text: bytes, edits: list[tuple[int, bytes]]) -> No
 
 def test_shapes_beyond_the_limit_begin_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     """A producer with ever new names takes no more memory, and all of its objects are read."""
-    begin = json_objects._Shapes.__init__
+    begin = plain_json._Shapes.__init__
 
     def nearly_full(self: Any) -> None:
         begin(self)
         self.counters[loops.NODES] = loops.MAX_NODES - loops.MAX_FIELDS - 10
 
-    monkeypatch.setattr(json_objects._Shapes, "__init__", nearly_full)
+    monkeypatch.setattr(plain_json._Shapes, "__init__", nearly_full)
     use("compiled")
     texts = [json.dumps({f"n{number}": number, "a": 1}).encode() for number in range(50)]
-    reader = json_objects.ObjectReader()
+    reader = plain_json.ObjectReader()
     for _ in range(2):
         blocks, errors = reader.read(rows_of(len(texts)), texts)
         found = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.codecs.blocks import blocks_of, codec
 
-from turnout.codecs.json_objects import SMALL
+from turnout.codecs.plain_json import SMALL
 
 JSON = codec(format="json")
 

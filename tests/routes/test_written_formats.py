@@ -10,9 +10,9 @@ import pytest
 
 from turnout.codecs import Format
 from turnout.errors import ConfigError, RouteError
+from turnout.history.replay import with_sink
 from turnout.routes import Route
 from turnout.routes.limits import CallerLimits
-from turnout.routes.other_sinks import with_sink
 
 AVRO = {"type": "record", "name": "R", "fields": [{"name": "n", "type": "long"}]}
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turnout.base.clocks import Milliseconds
-from turnout.codecs import EncodeErrors, Format, codec_of, json_objects
+from turnout.codecs import EncodeErrors, Format, codec_of, plain_json
 from turnout.records import Batch, Block, Headers
 from turnout.records.block import rows_of
 from turnout.transforms import Chain, Transform
@@ -151,7 +151,7 @@ def outcome(chain: Chain, texts: list[bytes | None]) -> tuple[object, ...]:
 
 def unmixed() -> Any:
     """Without mixed blocks: a block for each shape."""
-    return patch.object(json_objects, "SMALL", 0)
+    return patch.object(plain_json, "SMALL", 0)
 
 
 @given(st.lists(TEXTS, max_size=30), st.lists(st.tuples(STAGES, GUARDS), max_size=4))

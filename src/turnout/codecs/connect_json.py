@@ -13,11 +13,10 @@ import msgspec
 from turnout.base.deferred import np
 from turnout.codecs.codec import Decoded, attempt, with_tombstones
 from turnout.codecs.json_forms import wire_form
-from turnout.codecs.json_objects import ObjectReader
 from turnout.codecs.json_reading import Reader
 from turnout.codecs.json_writing import Written, texts_of
 from turnout.codecs.kind import CodecKind, Setting, choice, flag
-from turnout.codecs.plain_json import JSON_CONVERTER
+from turnout.codecs.plain_json import JSON_CONVERTER, ObjectReader
 from turnout.errors import RecordError
 from turnout.records import Block, Positions, Schema
 

@@ -12,8 +12,7 @@ from fastapi import Depends, Query
 from markupsafe import Markup
 
 from turnout.base.terminal import plural
-from turnout.console.figures import Branch, FlowStep, flow
-from turnout.console.formatting import in_unit
+from turnout.console.figures import Branch, FlowStep, flow, in_unit
 from turnout.engine.counts import KEY, MAPPING, MATCH, SINK, SOURCE, VALUE, Counts, Stages
 from turnout.routes import Route
 from turnout.server.routes.state import MinuteCounts, MinutePace, State

@@ -13,7 +13,7 @@ from fastapi.routing import APIRoute
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.exceptions import HTTPException as StarletteHTTPException
 
-from turnout.console import formatting as words
+from turnout.console import figures as words
 from turnout.errors import ConfigError, RouteError, TurnoutError, message_of
 from turnout.rpc.caller import Right
 from turnout.secrets import masked_url

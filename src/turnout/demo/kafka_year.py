@@ -18,7 +18,7 @@ from typing import Any, Final, Self
 from fastavro import parse_schema, schemaless_writer
 
 from turnout.base.files import bundled, private_folder
-from turnout.codecs.schema_registry.framing import frame
+from turnout.codecs.schema_registry.codec import frame
 from turnout.demo.flights import NUMBERS, TEXTS, FlightMessage, check_stop, messages, subscribe
 from turnout.demo.kafka_broker import DemoRegistry, KafkaBroker, demo_registry
 from turnout.demo.year import GENERATED, Ledger, YearDemo

@@ -13,8 +13,7 @@ from turnout.base.deferred import pc
 from turnout.codecs import Codec, EncodeErrors, Format, Notation, notation_of
 from turnout.codecs.codec import Decoded, RecordCodec, as_record_codec, attempt
 from turnout.codecs.connect_json import ConnectJson
-from turnout.codecs.conversion import Converting, converted, writing_codec
-from turnout.codecs.fitting import Fitting, alike, problem_of
+from turnout.codecs.conversion import Converting, Fitting, alike, converted, problem_of, writing_codec
 from turnout.codecs.frames.columns import WrittenColumn, arrow_type
 from turnout.codecs.json_writing import Written, encode_json
 from turnout.codecs.plain_json import SchemalessJson, TypedJson

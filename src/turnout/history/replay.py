@@ -12,9 +12,13 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Self
 
+import yaml
+from pydantic import ValidationError
+
 from turnout.base.files import FileLock, private_folder, replace_file
 from turnout.base.terminal import plural
 from turnout.base.untrusted import JsonObject
+from turnout.base.yaml_values import load
 from turnout.conditions import Condition, all_of, format_condition, parse
 from turnout.engine.counts import Counts
 from turnout.engine.replay import Replay, Where
@@ -23,9 +27,12 @@ from turnout.errors import ConfigError, Mistake
 from turnout.nats.protocol.positions import StreamIdentity
 from turnout.nats.wire.positions import StreamPosition, position_of
 from turnout.records.types import Fields
-from turnout.routes import Route
-from turnout.routes.endpoints import Sink
-from turnout.routes.other_sinks import with_sink
+from turnout.routes.endpoints import AnySink, Part, Sink
+from turnout.routes.endpoints.tables import MATCHES
+from turnout.routes.files import FileNames
+from turnout.routes.mistakes import from_validation
+from turnout.routes.route import Route
+from turnout.routes.written_formats import WrittenFormats, written_format
 from turnout.runtime.checkpoint import checkpoint_of, local_folder
 from turnout.runtime.endpoints import SourceHistory, adapter_of
 from turnout.runtime.preflight import preflight
@@ -405,7 +412,7 @@ def plan_replay(
         subscriptions_as_of: deliver to the subscriptions at this revision or time of their store; to the current ones
             if not given. An interrupted replay continues with its first ones.
         where: further condition on the records, over the metadata for subscriptions.
-        sink: sink that replaces the route's sinks, see `turnout.routes.other_sinks.with_sink`.
+        sink: sink that replaces the route's sinks, see `turnout.history.replay.with_sink`.
         id: the replay's name; derived from the request if not given, so that a repetition has the same one.
         folder: folder of the progress; ``replays`` in the route's checkpoint if not given.
 
@@ -479,3 +486,58 @@ def _replays_folder(route: Route) -> Path:
     """Return the folder of a route's replays: in its checkpoint, or next to its file for a remote checkpoint."""
     checkpoint = local_folder(str(checkpoint_of(route)))
     return (checkpoint or local_folder(str(checkpoint_of(replace(route, checkpoint=None)))) or Path()) / "replays"
+
+
+class _Document(Part):
+    sink: AnySink
+
+
+def with_sink(route: Route, sink_or_name: str | Sink) -> Route:
+    """Return the route with all messages directed to one sink, regardless of the sink a destination names.
+
+    Args:
+        route: the route.
+        sink_or_name: a sink, the name of one of the route's, or the text of a block as in a route file:
+            ``{format: json, path: replayed}``.
+
+    Raises:
+        ConfigError: lists every mistake in the block.
+    """
+    if isinstance(sink_or_name, str) and sink_or_name in route.sinks:
+        sink, formats = route.sinks[sink_or_name], route.formats_of(sink_or_name)
+    else:
+        sink = _parsed(sink_or_name, route) if isinstance(sink_or_name, str) else sink_or_name
+        formats = _formats(sink, route)
+    names = dict.fromkeys(name for name in route.sinks if name != MATCHES)
+    # It is not the sink in which messages of the route wait.
+    sinks, written = dict.fromkeys(names, sink), dict.fromkeys(names, formats)
+    return replace(route, sinks=sinks, written=written, at_once=True)
+
+
+def _formats(sink: Sink, route: Route) -> WrittenFormats:
+    """Return the formats of a sink that is none of the route's; names of files start at the route's folder."""
+    files = FileNames((route.file or Path()).parent)
+    read = WrittenFormats(route.key, route.value)
+    own = {
+        side: written_format(block, getattr(read, side), side, files)[0]
+        for side in read._fields
+        if (block := getattr(sink, side)) is not None
+    }
+    return read._replace(**own)
+
+
+def _parsed(text: str, route: Route) -> Sink:
+    try:
+        block = load(text)
+    except yaml.YAMLError as failure:
+        # The whole message quotes the text, which may hold a password.
+        raise ConfigError([Mistake("sink", f"is no YAML: {getattr(failure, 'problem', '')}")]) from None
+    if not isinstance(block, dict):
+        names = ", ".join(name for name in route.sinks if name) or "none with a name"
+        expected = f"a sink of the route (there are {names}) or a block like {{format: json, path: FOLDER}}"
+        raise ConfigError([Mistake("sink", f"expected {expected}, found {text!r}")])
+    document = {"sink": block}
+    try:
+        return _Document.model_validate(document).sink
+    except ValidationError as failure:
+        raise ConfigError(list(from_validation(failure, document, {}, _Document)), what="bad sink") from None

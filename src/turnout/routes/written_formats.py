@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from turnout.codecs import Format, codec_of
-from turnout.codecs.fitting import misfit_of
+from turnout.codecs.conversion import misfit_of
 from turnout.codecs.pairs import NEEDS_SCHEMA, Pair, pair_of
 from turnout.codecs.schema_registry import RegistryOptions
 from turnout.errors import ConfigError, Mistake

@@ -18,11 +18,11 @@ from turnout.errors import ConditionError, SubscriptionInvalidError
 from turnout.records.text import texts_of_values
 from turnout.rpc.v1 import matching_pb2, subscriptions_pb2
 from turnout.subscriptions import Changes, Subscription
-from turnout.subscriptions.change_set import ChangeSet
 from turnout.subscriptions.import_set import Effect, ImportPlan
 from turnout.subscriptions.model import Expiry, ExpiryClock, settings_from_mapping
 from turnout.subscriptions.past import AuditEntry, Creation, time_of
 from turnout.subscriptions.search import Edited, Search
+from turnout.subscriptions.store import ChangeSet
 
 SettingsMessage: TypeAlias = (
     subscriptions_pb2.SubscriptionDataInput

@@ -28,11 +28,11 @@ from turnout.rpc.v1 import matching_pb2, subscriptions_pb2
 from turnout.rpc.v1.matching_pb2_grpc import StorageStub
 from turnout.rpc.v1.subscriptions_pb2_grpc import ServiceStub
 from turnout.subscriptions import MAX_LIMIT, Changes, ConditionMatch, Page, Snapshot, Store, StoreBase, Subscription
-from turnout.subscriptions.change_set import ChangeSet
 from turnout.subscriptions.destinations import checked, checked_version
 from turnout.subscriptions.lines import PlainLine, line_of, whole_subscription
 from turnout.subscriptions.past import AuditEntry, Creation, Moment, PastStore
 from turnout.subscriptions.search import Search
+from turnout.subscriptions.store import ChangeSet
 from turnout.subscriptions.tenants import check_tenant
 
 _IDS = 5_000
@@ -133,7 +133,7 @@ class RemoteStore(StoreBase):
             self._storage.DeleteMany(parts, **self._options.call(more=((COUNT_KEY, f"{len(distinct)}"),)))
 
     def apply(self, changes: ChangeSet) -> int:
-        """See `turnout.subscriptions.change_set.AtomicStore`. A service takes at most 100,000 changes at a time."""
+        """See `turnout.subscriptions.store.AtomicStore`. A service takes at most 100,000 changes at a time."""
         changes = ChangeSet(tuple(checked(changes.created)), tuple(checked(changes.updated)), changes.deleted)
         changes.replaced()
         count = len(changes.created) + len(changes.updated) + len(changes.deleted)

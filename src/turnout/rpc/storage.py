@@ -26,12 +26,11 @@ from turnout.rpc.v1 import matching_pb2 as pb
 from turnout.rpc.v1 import subscriptions_pb2
 from turnout.rpc.v1.matching_pb2_grpc import StorageServicer as _Servicer
 from turnout.subscriptions import Snapshot, Subscription
-from turnout.subscriptions.change_set import ChangeSet
 from turnout.subscriptions.import_set import LAST_RECORDS, Comparing, Effect, ImportPlan, ImportSet, import_set
 from turnout.subscriptions.lines import read_lines, whole_subscription
 from turnout.subscriptions.past import PastStore, time_of
 from turnout.subscriptions.search import Edit, edit_all
-from turnout.subscriptions.store import STORE_SECONDS, creations_of, history_of, view_as_of, within
+from turnout.subscriptions.store import STORE_SECONDS, ChangeSet, creations_of, history_of, view_as_of, within
 from turnout.subscriptions.validation import check_id
 
 COUNT_KEY = "turnout-count"

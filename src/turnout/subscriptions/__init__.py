@@ -9,8 +9,7 @@ from turnout.base.deferred import names_at_first_use
 
 if TYPE_CHECKING:
     from turnout.subscriptions.index.layers import IndexStats
-    from turnout.subscriptions.index.match_result import Match
-    from turnout.subscriptions.match_results import MatchBatch, MatchList
+    from turnout.subscriptions.match_results import Match, MatchBatch, MatchList
     from turnout.subscriptions.matcher import Matcher
     from turnout.subscriptions.model import Changes, ConditionMatch, Page, Subscription, new_id
     from turnout.subscriptions.past import Snapshot
@@ -41,7 +40,7 @@ __getattr__ = names_at_first_use(
         "Changes": "turnout.subscriptions.model",
         "ConditionMatch": "turnout.subscriptions.model",
         "IndexStats": "turnout.subscriptions.index.layers",
-        "Match": "turnout.subscriptions.index.match_result",
+        "Match": "turnout.subscriptions.match_results",
         "MatchBatch": "turnout.subscriptions.match_results",
         "MatchList": "turnout.subscriptions.match_results",
         "Matcher": "turnout.subscriptions.matcher",

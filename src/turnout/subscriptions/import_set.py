@@ -13,11 +13,10 @@ from turnout.errors import (
     SubscriptionInvalidError,
     SubscriptionNotFoundError,
 )
-from turnout.subscriptions.change_set import ChangeSet, apply
 from turnout.subscriptions.model import Subscription
 from turnout.subscriptions.past import Snapshot
 from turnout.subscriptions.search import Applying
-from turnout.subscriptions.store import Store
+from turnout.subscriptions.store import ChangeSet, Store, apply
 from turnout.subscriptions.tenants import tenant_of
 
 SET_NAME: Final = "import-set"

@@ -20,8 +20,16 @@ from turnout.subscriptions.index.index import Index
 from turnout.subscriptions.index.index_writer import BackgroundTask
 from turnout.subscriptions.index.layers import IndexStats, Layer, SegmentView, UseCounts, stats_of
 from turnout.subscriptions.index.literal_choice import Costs
-from turnout.subscriptions.index.match_result import Answer, Answers, Match, answer_of
-from turnout.subscriptions.match_results import NO_MATCHES, MatchBatch, MatchList, MessageMatches
+from turnout.subscriptions.match_results import (
+    NO_MATCHES,
+    Answer,
+    Answers,
+    Match,
+    MatchBatch,
+    MatchList,
+    MessageMatches,
+    answer_of,
+)
 from turnout.subscriptions.model import Changes, Subscription
 from turnout.subscriptions.past import Snapshot
 from turnout.subscriptions.store import Store, within

@@ -18,9 +18,8 @@ from turnout.errors import (
     SubscriptionInvalidError,
     SubscriptionNotFoundError,
 )
-from turnout.subscriptions.change_set import ChangeSet, apply
 from turnout.subscriptions.model import Page, Subscription
-from turnout.subscriptions.store import MAX_LIMIT, Store
+from turnout.subscriptions.store import MAX_LIMIT, ChangeSet, Store, apply
 
 LEAF_KINDS: Final = tuple(dict.fromkeys(name.removesuffix("Condition") for name in KINDS))
 """Names of the kinds of leaves in searches: those of JSON without ``Condition``."""
@@ -270,7 +269,7 @@ class Edited:
 
 
 class Applying(Protocol):
-    """Makes change sets: a store by `turnout.subscriptions.change_set.apply`, or the service over it."""
+    """Makes change sets: a store by `turnout.subscriptions.store.apply`, or the service over it."""
 
     def __call__(self, changes: ChangeSet) -> int:
         """Make the changes and return the revision."""

@@ -17,13 +17,21 @@ from turnout.conditions import Kiwi, leaves
 from turnout.conditions.pattern import check_pattern
 from turnout.errors import StoreUnavailableError, SubscriptionError, SubscriptionInvalidError
 from turnout.subjects.pattern import Rights
-from turnout.subscriptions.change_set import ChangeSet, apply
 from turnout.subscriptions.destinations import refusals_of
 from turnout.subscriptions.lines import PlainLine, create_read, read_lines, whole_subscription
 from turnout.subscriptions.model import ConditionMatch, Page, Subscription
 from turnout.subscriptions.past import AuditEntry
 from turnout.subscriptions.search import SCANNED, Search, find
-from turnout.subscriptions.store import PlainLineStore, Store, create_many, delete, delete_many, history_of
+from turnout.subscriptions.store import (
+    ChangeSet,
+    PlainLineStore,
+    Store,
+    apply,
+    create_many,
+    delete,
+    delete_many,
+    history_of,
+)
 from turnout.subscriptions.tenants import Quota, UsageCounter
 from turnout.subscriptions.validation import check, check_id
 
@@ -358,7 +366,7 @@ class SubscriptionService:
         return revision
 
     def apply(self, changes: ChangeSet, *, planned: bool = False) -> int:
-        """Make changes as one and return the revision; see `turnout.subscriptions.change_set.apply`.
+        """Make changes as one and return the revision; see `turnout.subscriptions.store.apply`.
 
         Args:
             changes: the changes.

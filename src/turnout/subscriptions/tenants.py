@@ -23,11 +23,19 @@ from turnout.errors import (
     SubscriptionInvalidError,
     SubscriptionNotFoundError,
 )
-from turnout.subscriptions.change_set import ChangeSet, apply
 from turnout.subscriptions.lines import PlainLine, create_read
 from turnout.subscriptions.model import MAX_DELIVERIES, Changes, ConditionMatch, Page, Subscription, new_id
 from turnout.subscriptions.past import AuditEntry, Creation, Moment, PastStore, Snapshot
-from turnout.subscriptions.store import Store, StoreBase, VersionedStore, create_many, delete, delete_many
+from turnout.subscriptions.store import (
+    ChangeSet,
+    Store,
+    StoreBase,
+    VersionedStore,
+    apply,
+    create_many,
+    delete,
+    delete_many,
+)
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _OWNED = re.compile(rf"@({_NAME.pattern})/")
@@ -173,7 +181,7 @@ class TenantStore(StoreBase):
             delete_many(self._store, (self._prefix + id_ for id_ in ids))
 
     def apply(self, changes: ChangeSet) -> int:
-        """See `turnout.subscriptions.change_set.AtomicStore`; one by one if the store behind it has no such ability."""
+        """See `turnout.subscriptions.store.AtomicStore`; one by one if the store behind it has no such ability."""
         with self._known_ids():
             return apply(self._store, changes.prefixed(self._prefix, iter(new_id, "")))
 

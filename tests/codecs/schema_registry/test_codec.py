@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import struct
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from confluent_kafka.schema_registry import (
     Schema,
@@ -18,14 +20,41 @@ from confluent_kafka.schema_registry import (
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
 from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.codecs.protobuf.schemas import class_of
 from tests.codecs.schema_registry.stand_in import StandIn
 
 from turnout.codecs import Format, codec_of, converters_of
 from turnout.codecs.schema_registry import RegistryCodec, RegistryOptions, registry_of
-from turnout.codecs.schema_registry.codec import MAX_TOPICS
+from turnout.codecs.schema_registry.codec import MAX_TOPICS, frame, ids_of, unframe
 from turnout.records import Block
 from turnout.records.block import rows_of
+
+
+def _reference(text: bytes) -> int:
+    if len(text) < 5 or text[0] != 0:
+        return -1
+    (number,) = struct.unpack(">i", text[1:5])
+    return number if number >= 0 else -1
+
+
+@given(st.lists(st.binary(max_size=8) | st.binary(max_size=8).map(lambda rest: b"\0\0\0" + rest)))
+def test_ids_equal_the_reference(texts: list[bytes]) -> None:
+    expected = [_reference(text) for text in texts]
+    framed = unframe(texts)
+    assert framed.ids.tolist() == expected
+    assert sorted(framed.errors) == [index for index, number in enumerate(expected) if number < 0]
+    column = pa.array([b"before", *texts, None], pa.binary())[1:]
+    assert ids_of(column).tolist() == [*expected, -1]
+
+
+@given(st.integers(0, 2**31 - 1), st.lists(st.binary(max_size=5)))
+def test_frames_are_read_again(number: int, payloads: list[bytes]) -> None:
+    texts = frame(number, payloads)
+    assert unframe(texts).ids.tolist() == [number] * len(payloads)
+    assert [text[5:] for text in texts] == payloads
+
 
 ORDER = {"type": "record", "name": "Order", "namespace": "shop", "fields": [{"name": "n", "type": "long"}]}
 PROTO = 'syntax = "proto3"; package shop; message Other {int32 a = 1;} message Item {int32 n = 1; string city = 2;}'

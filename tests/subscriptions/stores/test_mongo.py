@@ -20,8 +20,7 @@ from tests.ferretdb import FerretDb, NotAvailable
 from turnout.conditions import Condition, all_of, kiwi
 from turnout.errors import StoreUnavailableError, SubscriptionExistsError, SubscriptionInvalidError
 from turnout.subscriptions import Subscription, open_store
-from turnout.subscriptions.change_set import ChangeSet, apply
-from turnout.subscriptions.store import delete_many, within
+from turnout.subscriptions.store import ChangeSet, apply, delete_many, within
 from turnout.subscriptions.stores import _mongo_driver
 from turnout.subscriptions.stores._mongo_driver import ServerClock
 from turnout.subscriptions.stores.mongo import MongoStore

@@ -16,8 +16,7 @@ from turnout.codecs.avro.reading import MalformedError, read_value, reader_of
 from turnout.codecs.avro.types import AvroType, parse_schema
 from turnout.codecs.avro.writing import WriteColumn, column_writer, fields_writer
 from turnout.codecs.codec import Decoded, attempt, with_tombstones
-from turnout.codecs.conversion import converted
-from turnout.codecs.fitting import Fitting
+from turnout.codecs.conversion import Fitting, converted
 from turnout.codecs.json_writing import Written
 from turnout.codecs.schema_registry import Indexes, Position, RegisteringCodec, SchemaText
 from turnout.errors import RecordError

@@ -28,8 +28,7 @@ from turnout.codecs.schema_registry import (
     Writing,
     answered,
 )
-from turnout.codecs.schema_registry.codec import RegistrySchema
-from turnout.codecs.schema_registry.framing import HEADER
+from turnout.codecs.schema_registry.codec import HEADER, RegistrySchema
 from turnout.errors import MissingExtraError, RecordError
 from turnout.records import Block, Positions, Schema
 

@@ -32,8 +32,16 @@ if TYPE_CHECKING:
         answered,
         registry_of,
     )
-    from turnout.codecs.schema_registry.codec import Indexes, Position, RegisteringCodec, RegistryCodec, subject_of
-    from turnout.codecs.schema_registry.framing import Framed, frame, unframe
+    from turnout.codecs.schema_registry.codec import (
+        Framed,
+        Indexes,
+        Position,
+        RegisteringCodec,
+        RegistryCodec,
+        frame,
+        subject_of,
+        unframe,
+    )
 
 __all__ = [
     "CONVERSION",
@@ -69,7 +77,7 @@ __all__ = [
 __getattr__ = names_at_first_use(
     __name__,
     {
-        "Framed": "turnout.codecs.schema_registry.framing",
+        "Framed": "turnout.codecs.schema_registry.codec",
         "IncompatibleSchemaError": "turnout.codecs.schema_registry.client",
         "Indexes": "turnout.codecs.schema_registry.codec",
         "Position": "turnout.codecs.schema_registry.codec",
@@ -81,9 +89,9 @@ __getattr__ = names_at_first_use(
         "SchemaText": "turnout.codecs.schema_registry.client",
         "UnknownSchemaError": "turnout.codecs.schema_registry.client",
         "answered": "turnout.codecs.schema_registry.client",
-        "frame": "turnout.codecs.schema_registry.framing",
+        "frame": "turnout.codecs.schema_registry.codec",
         "registry_of": "turnout.codecs.schema_registry.client",
         "subject_of": "turnout.codecs.schema_registry.codec",
-        "unframe": "turnout.codecs.schema_registry.framing",
+        "unframe": "turnout.codecs.schema_registry.codec",
     },
 )

@@ -17,8 +17,7 @@ from pydantic import StrictBool
 
 from turnout.base.terminal import plural
 from turnout.console.charts import HOUR
-from turnout.console.figures import bars, counted
-from turnout.console.formatting import moment, pretty
+from turnout.console.figures import bars, counted, moment, pretty
 from turnout.console.pages.route import tabs_of
 from turnout.console.render import page, page_router
 from turnout.console.shown_store import store_name

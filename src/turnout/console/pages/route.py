@@ -11,7 +11,7 @@ from fastapi.responses import HTMLResponse
 from pydantic import Field
 
 from turnout.console.charts import LENGTHS, Period, PeriodDep, activity_of, picture_of, traffic_of
-from turnout.console.formatting import difference, segment
+from turnout.console.figures import difference, segment
 from turnout.console.pages.route_list import needs
 from turnout.console.previews import effect_of, meaning_of, replay_of
 from turnout.console.render import page, page_router

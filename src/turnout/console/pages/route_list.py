@@ -15,8 +15,7 @@ from markupsafe import Markup
 from turnout.base.background import statuses
 from turnout.base.terminal import plural
 from turnout.console.charts import HOUR, traffic_of
-from turnout.console.figures import sparkline
-from turnout.console.formatting import rate, span
+from turnout.console.figures import rate, span, sparkline
 from turnout.console.render import page, page_router
 from turnout.engine.counts import Counts
 from turnout.runtime.preflight import Lag

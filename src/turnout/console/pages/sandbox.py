@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fastapi import Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
 
-from turnout.console.formatting import Pair, pretty, segment, side_by_side
+from turnout.console.figures import Pair, pretty, segment, side_by_side
 from turnout.console.pages.route import tabs_of
 from turnout.console.render import page, page_router, text_of_error
 from turnout.console.shown_store import store_name

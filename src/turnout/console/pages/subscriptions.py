@@ -14,8 +14,7 @@ from turnout.base.untrusted import is_whole
 from turnout.conditions import Condition, encode, format_condition, parse
 from turnout.conditions.anchor import Anchor
 from turnout.console.conditions import TESTS, Join, Trial, extended, offered_keys, trial_of
-from turnout.console.figures import bars, counted
-from turnout.console.formatting import moment, pretty
+from turnout.console.figures import bars, counted, moment, pretty
 from turnout.console.pages.route import tabs_of
 from turnout.console.render import page, page_router
 from turnout.console.shown_store import ShownStore, routes_with_stores, shown_store, store_name

@@ -22,8 +22,8 @@ from turnout.nats.jetstream.errors import (
 )
 from turnout.nats.jetstream.message import ACK_PREFIX, Message, make_messages
 from turnout.nats.jetstream.subscription import status_error
+from turnout.nats.protocol.frames import PullStatus, next_request, pull_body
 from turnout.nats.protocol.headers import Status, parse_table
-from turnout.nats.protocol.pull_requests import PullStatus, next_request, pull_body
 
 _PIN: Final = "Nats-Pin-Id"
 _GROUP: Final = re.compile(r"[A-Za-z0-9_/=-]{1,16}")

@@ -12,7 +12,6 @@ from typing import Self
 
 from turnout.errors import ConfigError, Mistake, TurnoutError
 from turnout.nats.jetstream._client import Frame, Watchdog
-from turnout.nats.jetstream._mailbox import Callback, Mailbox
 from turnout.nats.jetstream.api import Api
 from turnout.nats.jetstream.connection import Interest
 from turnout.nats.jetstream.errors import (
@@ -24,10 +23,10 @@ from turnout.nats.jetstream.errors import (
     SubscriptionClosedError,
 )
 from turnout.nats.jetstream.fetch import Pin, PriorityGroup, PullRequest, receive, receive_all
-from turnout.nats.jetstream.message import Message
+from turnout.nats.jetstream.message import Callback, Mailbox, Message
 from turnout.nats.jetstream.subscription import status_error
+from turnout.nats.protocol.frames import PullStatus, next_request, pull_body
 from turnout.nats.protocol.headers import Status
-from turnout.nats.protocol.pull_requests import PullStatus, next_request, pull_body
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

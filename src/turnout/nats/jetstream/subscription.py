@@ -12,7 +12,6 @@ from typing import Self
 
 from turnout.errors import StreamError, TurnoutError
 from turnout.nats.jetstream._client import Frame, Watchdog, replies_of_messages
-from turnout.nats.jetstream._mailbox import Callback, Mailbox
 from turnout.nats.jetstream.api import Api
 from turnout.nats.jetstream.config import AckPolicy, ConsumerInfo
 from turnout.nats.jetstream.connection import Interest, NatsConnection
@@ -29,10 +28,10 @@ from turnout.nats.jetstream.errors import (
     StatusError,
     SubscriptionClosedError,
 )
-from turnout.nats.jetstream.message import Message, make_messages
+from turnout.nats.jetstream.message import Callback, Mailbox, Message, make_messages
+from turnout.nats.protocol.frames import PullStatus
 from turnout.nats.protocol.headers import Status
 from turnout.nats.protocol.positions import sequences
-from turnout.nats.protocol.pull_requests import PullStatus
 
 _MAX_DIGITS = 19
 """Digits of a stream sequence that is read without further checks."""

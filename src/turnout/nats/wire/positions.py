@@ -13,7 +13,7 @@ from typing import Final
 from turnout.base.untrusted import decimal, is_whole
 from turnout.errors import ConfigError, ConnectionLostError, Mistake, StreamError
 from turnout.nats.protocol.errors import MessageNotFoundError, StreamNotFoundError, StreamReplacedError
-from turnout.nats.protocol.frames import number_in, object_in
+from turnout.nats.protocol.frames import ephemeral_config, next_request, number_in, object_in, pull_body
 from turnout.nats.protocol.positions import (
     Position,
     microseconds,
@@ -22,7 +22,6 @@ from turnout.nats.protocol.positions import (
     replaced_error,
     sequences,
 )
-from turnout.nats.protocol.pull_requests import ephemeral_config, next_request, pull_body
 from turnout.nats.wire.connection import Connection
 from turnout.nats.wire.streams import create_consumer, delete_consumer, stream_info
 

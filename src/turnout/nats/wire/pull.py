@@ -21,10 +21,9 @@ import pyarrow as pa
 from turnout.base.untrusted import LARGEST_SEQUENCE
 from turnout.errors import ConnectionLostError, StreamError
 from turnout.loops.frames import GAP, ORDERED, fill_request, survey
-from turnout.nats.protocol.frames import frame
+from turnout.nats.protocol.frames import PullStatus, ephemeral_config, frame, next_request, pull_body
 from turnout.nats.protocol.headers import NO_RESPONDERS, REQUEST_TIMEOUT, read_status
 from turnout.nats.protocol.positions import Position, StreamIdentity, older_data_error
-from turnout.nats.protocol.pull_requests import PullStatus, ephemeral_config, next_request, pull_body
 from turnout.nats.wire.connection import Connection
 from turnout.nats.wire.positions import position_problem, state_of
 from turnout.nats.wire.records import SCHEMA, Integers, Received, decode, locate, shift, with_room, with_stream

@@ -17,10 +17,9 @@ from collections.abc import Sequence
 from turnout.base.untrusted import JsonMapping, JsonObject
 from turnout.errors import ConnectionLostError, StreamError
 from turnout.nats.protocol.errors import ConsumerNotFoundError, MessageNotFoundError
-from turnout.nats.protocol.frames import frame, number_in, object_in, read_object
+from turnout.nats.protocol.frames import PullStatus, frame, next_request, number_in, object_in, pull_body, read_object
 from turnout.nats.protocol.headers import parse
 from turnout.nats.protocol.positions import sequences
-from turnout.nats.protocol.pull_requests import PullStatus, next_request, pull_body
 from turnout.nats.wire.connection import Connection
 from turnout.nats.wire.records import Row, record_batch, row
 from turnout.records.types import ArrowBatch

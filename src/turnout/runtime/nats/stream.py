@@ -11,7 +11,7 @@ from typing import Self, TypeVar
 
 from turnout.errors import ConnectionLostError, StreamError
 from turnout.nats.protocol.errors import PermissionDeniedError, StreamNotFoundError, StreamReplacedError
-from turnout.nats.protocol.pull_requests import ephemeral_config, next_request, pull_body
+from turnout.nats.protocol.frames import ephemeral_config, next_request, pull_body
 from turnout.nats.wire import Connection, create_consumer, delete_consumer, stream_info
 from turnout.runtime.driver import tell_loss
 from turnout.runtime.nats.source import SourceOptions

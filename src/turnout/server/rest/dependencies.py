@@ -41,14 +41,13 @@ from turnout.server.routes.state import State
 from turnout.server.sandbox import Matchers
 from turnout.server.security import Principal
 from turnout.subscriptions import Subscription
-from turnout.subscriptions.change_set import ChangeSet
 from turnout.subscriptions.import_set import ImportPlan, ImportSet, import_set
 from turnout.subscriptions.lines import PlainLine, read_lines, whole_subscription
 from turnout.subscriptions.matcher import LiveMatcher
 from turnout.subscriptions.past import acting_as
 from turnout.subscriptions.search import Edit, Edited, Search, edit_all
 from turnout.subscriptions.service import SubscriptionService
-from turnout.subscriptions.store import BoundedPool, StoreThreads, edit
+from turnout.subscriptions.store import BoundedPool, ChangeSet, StoreThreads, edit
 
 _ATTEMPTS = 5
 """Attempts of a PUT while others create and delete the same subscription."""

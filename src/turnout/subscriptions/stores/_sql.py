@@ -10,7 +10,6 @@ from typing import Any, ClassVar, Generic, NamedTuple, TypeAlias, TypeVar
 
 from turnout.base.clocks import TrustedClock
 from turnout.errors import SubscriptionConflictError, SubscriptionNotFoundError
-from turnout.subscriptions.change_set import ChangeSet
 from turnout.subscriptions.destinations import checked
 from turnout.subscriptions.lines import PlainLine
 from turnout.subscriptions.model import Changes, ConditionMatch, Page, Subscription
@@ -28,7 +27,7 @@ from turnout.subscriptions.past import (
     due_before,
 )
 from turnout.subscriptions.sealing import sealed_all, stored_version
-from turnout.subscriptions.store import MAX_LIMIT, Store, StoreBase
+from turnout.subscriptions.store import MAX_LIMIT, ChangeSet, Store, StoreBase
 from turnout.subscriptions.stores._record import decode_record, decode_records, id_maker, leaf_id_of
 from turnout.subscriptions.tenants import TenantStore, prefix_end
 
@@ -195,7 +194,7 @@ class SqlStore(StoreBase, ABC, Generic[ConnectionT]):
                 chunk = list(islice(distinct, self.chunk))
 
     def apply(self, changes: ChangeSet) -> int:
-        """See `turnout.subscriptions.change_set.AtomicStore`. Other writers wait until all is written."""
+        """See `turnout.subscriptions.store.AtomicStore`. Other writers wait until all is written."""
         make = id_maker()
         created = [(one.id or make(), one) for one in sealed_all(checked(changes.created))]
         updated = [(one.id, stored_version(one.id, one, self.read)) for one in changes.updated]

@@ -19,7 +19,6 @@ from turnout.errors import (
     SubscriptionExistsError,
     SubscriptionNotFoundError,
 )
-from turnout.subscriptions.change_set import ChangeSet
 from turnout.subscriptions.destinations import checked
 from turnout.subscriptions.model import Changes, ConditionMatch, Page, Subscription
 from turnout.subscriptions.past import (
@@ -39,7 +38,7 @@ from turnout.subscriptions.past import (
     retention_of,
 )
 from turnout.subscriptions.sealing import sealed_all, stored_version
-from turnout.subscriptions.store import MAX_LIMIT, Store, StoreBase
+from turnout.subscriptions.store import MAX_LIMIT, ChangeSet, Store, StoreBase
 from turnout.subscriptions.tenants import TenantStore, prefix_end
 
 _named: dict[str, MemoryStore] = {}
@@ -156,7 +155,7 @@ class MemoryStore(StoreBase):
                 self._ids = [id_ for id_ in self._ids if id_ not in distinct]
 
     def apply(self, changes: ChangeSet) -> int:
-        """See `turnout.subscriptions.change_set.AtomicStore`."""
+        """See `turnout.subscriptions.store.AtomicStore`."""
         created = [one.identified() for one in sealed_all(checked(changes.created))]
         updated = [stored_version(one.id, one, self.read).identified() for one in changes.updated]
         with self._lock:

@@ -23,12 +23,11 @@ from turnout.errors import (
     SubscriptionNotFoundError,
 )
 from turnout.secrets import masked_url
-from turnout.subscriptions.change_set import ChangeSet
 from turnout.subscriptions.destinations import checked
 from turnout.subscriptions.model import Changes, ConditionMatch, Page, Subscription
 from turnout.subscriptions.past import AuditEntry, Creation, Moment, PastStore, SeenRevision, Snapshot
 from turnout.subscriptions.sealing import sealed_all, stored_version
-from turnout.subscriptions.store import MAX_LIMIT, Store, StoreBase, remaining
+from turnout.subscriptions.store import MAX_LIMIT, ChangeSet, Store, StoreBase, remaining
 from turnout.subscriptions.store_url import log_wait, split_url, waits_of
 from turnout.subscriptions.stores._mongo_driver import (
     TOO_SLOW,
@@ -228,7 +227,7 @@ class MongoStore(StoreBase):
             self._tombstones.prune(len(distinct))
 
     def apply(self, changes: ChangeSet) -> int:
-        """See `turnout.subscriptions.change_set.AtomicStore`.
+        """See `turnout.subscriptions.store.AtomicStore`.
 
         What is new is written under the next revision, which readers ignore, and then the list of what it replaces and
         removes: from the list on the next writer completes it, before the list it rolls it back. One that fails because

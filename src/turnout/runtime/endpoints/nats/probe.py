@@ -12,7 +12,7 @@ import pyarrow as pa
 from turnout.base.terminal import first_names, plural
 from turnout.base.untrusted import JsonMapping, JsonObject
 from turnout.errors import ConnectionLostError, StreamError
-from turnout.nats.protocol.pull_requests import ephemeral_config, next_request, pull_body
+from turnout.nats.protocol.frames import ephemeral_config, next_request, pull_body
 from turnout.nats.wire import Connection, DirectReader, PullReader, Range, create_consumer, delete_consumer, stream_info
 from turnout.nats.wire.records import with_stream
 from turnout.nats.wire.streams import schedules_problem, storing_problem

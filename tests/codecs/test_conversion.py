@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnout.codecs.fitting import UNIONS, Fitting, alike, problem_of
+from turnout.codecs.conversion import UNIONS, Fitting, alike, problem_of
 from turnout.records import Field, Schema
 from turnout.records.block import rows_of
 from turnout.records.schema import DATE, DECIMAL, TIME, TIMESTAMP
