@@ -8,6 +8,7 @@ import shutil
 import socket
 import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from turnout.errors import StreamError, TurnoutError
 from turnout.kafka.admin import KafkaAdmin
 from turnout.kafka.options import KafkaOptions
 from turnout.kafka.producer import KafkaMessages, KafkaProducer
+from turnout.kafka.reader import LastRecords
 from turnout.routes.endpoints import KafkaSource
 from turnout.runtime.kafka.open_reader import opened
 from turnout.runtime.kafka.source import KafkaSourceOptions
@@ -228,16 +230,19 @@ def test_renewed_certificates(
     security = mutual(tmp_path, "own")
     # As tasks have them.
     options = pickle.loads(pickle.dumps(KafkaOptions.of(f"localhost:{ports[1]}", security, timeout=5.0, patience=3.0)))
-    with KafkaAdmin(options) as admin:
+    with KafkaAdmin(options) as admin, closing(LastRecords(options)) as records:
         with pytest.raises(TurnoutError):
             admin.topics()
+        with pytest.raises(TurnoutError):
+            records.before({("secured", 0): 1})
         install("client", "crt")
         with pytest.raises(TurnoutError):
             admin.topics()
         assert "the renewed certificates cannot be used" in caplog.text
         install("client", "key")
         admin.topics()
-    use(options)
+        use(options)
+        assert records.before({("secured", 0): 1})[("secured", 0)].offset == 0
     with KafkaProducer(options) as producer:
         install("stranger", "crt", "key")
         producer.flush()

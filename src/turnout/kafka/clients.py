@@ -9,9 +9,11 @@ from base64 import b64decode, b64encode
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import islice, pairwise
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
+from turnout.base.files import FileChanges
 from turnout.base.varint import varint
 from turnout.errors import ConfigError, ConnectionLostError, MissingExtraError, Mistake, StreamError, shortened
 from turnout.kafka.options import KafkaOptions, tokens_of
@@ -119,6 +121,31 @@ def consumer_of(options: KafkaOptions, watch: ErrorWatch) -> Consumer:
     kind = _library().Consumer
     consumer: Consumer = _client(kind, options, watch, _CONSUMER)
     return consumer
+
+
+class LastingConsumer:
+    """A consumer for questions, which is made anew between two of them after a change of its certificates' files.
+
+    Args:
+        options: options of the client.
+        watch: watch of the client.
+    """
+
+    def __init__(self, options: KafkaOptions, watch: ErrorWatch) -> None:
+        self._make = partial(consumer_of, options, watch)
+        self._changes = FileChanges(options.files.values())
+        self._consumer = self._make()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._consumer.close()
+
+    def current(self) -> Consumer:
+        """Return the consumer for one question."""
+        if self._changes.found():
+            self._consumer.close()
+            self._consumer = self._make()
+        return self._consumer
 
 
 def producer_of(options: KafkaOptions, watch: ErrorWatch, transactional_id: str | None = None) -> Producer:

@@ -10,7 +10,15 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from turnout.errors import StreamError, TurnoutError
-from turnout.kafka.clients import ErrorWatch, PartitionProgress, consumer_of, kafka_errors, polled, raise_error
+from turnout.kafka.clients import (
+    ErrorWatch,
+    LastingConsumer,
+    PartitionProgress,
+    consumer_of,
+    kafka_errors,
+    polled,
+    raise_error,
+)
 from turnout.kafka.options import KafkaOptions
 from turnout.kafka.reader import PASSING, partition_bounds
 
@@ -399,11 +407,11 @@ class GroupProgress:
         self._options = replace(options, properties={**options.properties, "group.id": group})
         self._group = group
         self._watch = ErrorWatch()
-        self._consumer: Consumer = consumer_of(self._options, self._watch)
+        self._lasting = LastingConsumer(self._options, self._watch)
 
     def close(self) -> None:
         """Close the connections."""
-        self._consumer.close()
+        self._lasting.close()
 
     def commit(self, offsets: Mapping[str, int]) -> None:
         """Commit the next offset of each ``topic:partition``.
@@ -419,6 +427,7 @@ class GroupProgress:
             for name, offset in offsets.items()
         ]
         with kafka_errors(f"the group {self._group!r} takes no offsets", self._options, self._watch):
-            self._consumer.poll(0)
-            self._consumer.commit(offsets=positions, asynchronous=False)
+            consumer = self._lasting.current()
+            consumer.poll(0)
+            consumer.commit(offsets=positions, asynchronous=False)
         self._watch.heard()

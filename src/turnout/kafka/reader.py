@@ -18,6 +18,7 @@ from turnout.kafka.admin import KafkaAdmin, TopicPartition, time_text
 from turnout.kafka.clients import (
     NOT_FOUND,
     ErrorWatch,
+    LastingConsumer,
     PartitionProgress,
     consumer_of,
     kafka_errors,
@@ -297,11 +298,11 @@ class LastRecords:
         # A record of an aborted transaction, and one behind an open transaction, is as good as any.
         properties = {**options.properties, **_ONE_RECORD}
         self._options, self._watch = replace(options, properties=properties), ErrorWatch()
-        self._consumer = consumer_of(self._options, self._watch)
+        self._lasting = LastingConsumer(self._options, self._watch)
 
     def close(self) -> None:
         """Close the connection."""
-        self._consumer.close()
+        self._lasting.close()
 
     def before(self, positions: Mapping[TopicPartition, int]) -> dict[TopicPartition, LastRecord]:
         """Return the last record before each position; none where control records or compaction have left none near."""
@@ -332,17 +333,17 @@ class LastRecords:
         waiting = dict(spans)
         if not waiting:
             return found
-        deadline = time.monotonic() + self._options.timeout
+        deadline, consumer = time.monotonic() + self._options.timeout, self._lasting.current()
         with kafka_errors(self._what(waiting), self._options, self._watch):
-            self._consumer.assign([KafkaPartition(*name, start) for name, (start, _) in waiting.items()])
+            consumer.assign([KafkaPartition(*name, start) for name, (start, _) in waiting.items()])
             try:
                 while waiting:
-                    for message in polled(self._consumer, _POLL_SECONDS, _FIRST_RECORDS):
+                    for message in polled(consumer, _POLL_SECONDS, _FIRST_RECORDS):
                         self._take(message, waiting, found)
                     if self._watch.denied or time.monotonic() > deadline:
                         break
             finally:
-                self._consumer.unassign()
+                consumer.unassign()
         if waiting and self._watch.last is not None:
             raise_error(self._what(waiting), self._watch.last, self._options)
         if waiting:
