@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 from urllib.parse import quote, urlencode, urlsplit
 
 import typer
@@ -51,8 +51,7 @@ def _options(
     ] = False,
 ) -> None:
     """List, watch and control the routes of a running server."""
-    own = None if tls_cert is None and tls_key is None else (tls_cert, tls_key)
-    context.obj = partial(ServerClient.of, url, token_file, tls_ca, own, insecure=insecure)
+    context.obj = partial(ServerClient.of, url, token_file, (tls_ca, tls_cert, tls_key), insecure=insecure)
 
 
 def list_(
@@ -371,6 +370,9 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
         """Return no request: the redirect itself is the answer."""
 
 
+_TlsFiles: TypeAlias = tuple[Path | None, Path | None, Path | None]
+
+
 @dataclass(frozen=True, slots=True)
 class ServerClient:
     """REST client of one server.
@@ -386,22 +388,13 @@ class ServerClient:
     tls: ssl.SSLContext | None = None
 
     @classmethod
-    def of(
-        cls,
-        url: str,
-        token_file: Path | None,
-        ca: Path | None,
-        own: tuple[Path | None, Path | None] | None,
-        *,
-        insecure: bool,
-    ) -> ServerClient:
+    def of(cls, url: str, token_file: Path | None, files: _TlsFiles, *, insecure: bool) -> ServerClient:
         """Return a client with the token of a file, or of the environment.
 
         Args:
             url: ``http://host:port`` or ``https://…``.
             token_file: file of the token.
-            ca: file of the certificates to trust, in PEM; those of the system if not given.
-            own: files of the client's certificate and of its key.
+            files: certificates to trust, those of the system if not given; the client's own; and its key (PEM).
             insecure: the token may be sent without TLS.
 
         Raises:
@@ -418,7 +411,7 @@ class ServerClient:
             raise ConfigError([Mistake("--server", problem)])
         if token and not (token.isascii() and token.isprintable()):
             raise ConfigError([Mistake("--token-file", "expected one token, without blanks and line breaks")])
-        return cls(url.rstrip("/"), token or None, _tls(ca, own) if parts.scheme == "https" else None)
+        return cls(url.rstrip("/"), token or None, _tls(*files) if parts.scheme == "https" else None)
 
     def call(self, method: str, path: str, body: object = None) -> Any:
         """Return the answer to a request, from its JSON; None for an empty one.
@@ -506,24 +499,21 @@ class ServerClient:
         return RunError(f"{self.url} answers {status}: {detail}")
 
 
-def _tls(ca: Path | None, own: tuple[Path | None, Path | None] | None) -> ssl.SSLContext:
+def _tls(ca: Path | None, certificate: Path | None, key: Path | None) -> ssl.SSLContext:
     """Return a context that trusts *ca*, with a certificate of its own.
 
     Raises:
         ConfigError: a file is missing or cannot be used.
     """
+    if (certificate is None) != (key is None):
+        raise ConfigError([Mistake("--tls-cert", "a certificate and its key (--tls-key) belong together")])
     try:
         context = ssl.create_default_context(cafile=ca)
-    except OSError as failure:
-        raise ConfigError([Mistake("--tls-ca", f"{ca} cannot be used: {failure}")]) from None
-    if own is not None:
-        certificate, key = own
-        if certificate is None or key is None:
-            raise ConfigError([Mistake("--tls-cert", "a certificate and its key (--tls-key) belong together")])
-        try:
+        if certificate is not None:
             context.load_cert_chain(certificate, key)
-        except OSError as failure:
-            raise ConfigError([Mistake("--tls-cert", f"{certificate} and {key} cannot be used: {failure}")]) from None
+    except OSError as failure:
+        names = ", ".join(str(file) for file in (ca, certificate, key) if file is not None)
+        raise ConfigError([Mistake("--tls-ca, --tls-cert", f"{names} cannot be used: {failure}")]) from None
     return context
 
 
