@@ -28,7 +28,7 @@ from turnout.runtime.lake.source import LakeSplit, LakeVersions
 from turnout.runtime.lake.table import BatchMark, LakeTable, columns_of, create_table, existing_table, open_table
 from turnout.runtime.offsets import REVISION, SPLIT_COLUMNS, decoded, encoded, task_rows
 from turnout.runtime.publishing import TALLY
-from turnout.spark.endpoints import BatchId, ReadOptions, SparkEndpoint
+from turnout.spark.endpoints import BatchId, ReadOptions, SparkEndpoint, task_slots
 
 if TYPE_CHECKING:
     from turnout.history.replay import StreamRange
@@ -331,6 +331,10 @@ def _listed(spark: SparkSession, folder: str) -> list[tuple[str, int]]:
 
 
 def _loaded(spark: SparkSession, options: LakeOptions, *, streaming: bool) -> DataFrame:
+    source = options.versions.source
+    if source.partitions is None:
+        # Its tasks are planned in a process that does not know the cluster.
+        options.versions = LakeVersions(source.model_copy(update={"partitions": task_slots(spark)}))
     spark.dataSource.register(LakeDataSource)
     reader = spark.readStream if streaming else spark.read
     reader = reader.schema(TALLY) if options.stage is not None else reader
