@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from math import isnan
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.conditions.strategies import conditions, messages
 from turnout.conditions import all_of, any_of, cidr, compare, evaluate, exists, kiwi, not_, one_of, regex
-from turnout.conditions.values import parsed_number, parsed_numbers
 
 
 @pytest.mark.parametrize(
@@ -78,9 +75,3 @@ def test_de_morgan(children, message):
     outside = evaluate(not_(all_of(*children)), message)
 
     assert outside == evaluate(any_of(*map(not_, children)), message)
-
-
-@given(st.lists(st.text("0123456789+-.eE_ \nx٣", max_size=6) | st.floats().map(repr), max_size=5))
-def test_numbers_are_read_together_as_one_by_one(values: list[str]) -> None:
-    alone = [parsed_number(value) for value in values]
-    assert [None if isnan(number) else number for number in parsed_numbers(values)] == alone

@@ -23,20 +23,19 @@ ROUTE = "name: kept\nsource: {format: json, path: in}\nsink: {format: json, path
 
 def test_a_micro_batch_done_again_has_its_revision(tmp_path: Path) -> None:
     """The revision is the same in another process; a new micro-batch has none, and only the latest are kept."""
-    revisions = BatchRevisions.in_checkpoint(str(tmp_path / "c"))
+    revisions = BatchRevisions(tmp_path / "c" / "revisions")
     for batch in range(30):
         assert revisions.of(batch) is None
         revisions.note(batch, 100 + batch)
 
-    again = BatchRevisions.in_checkpoint(f"file:{tmp_path / 'c'}")
+    again = BatchRevisions(tmp_path / "c" / "revisions")
     assert [again.of(batch) for batch in (29, 20, 3, 30)] == [129, 120, None, None]
     assert len(list((tmp_path / "c" / "revisions").iterdir())) == 10
 
 
-@pytest.mark.parametrize("checkpoint", ["hdfs://host/c", None])
-def test_a_checkpoint_that_is_elsewhere(checkpoint: str | None) -> None:
+def test_a_checkpoint_that_is_elsewhere() -> None:
     """Nothing is kept, and nothing fails."""
-    revisions = BatchRevisions.in_checkpoint(checkpoint)
+    revisions = BatchRevisions(None)
     revisions.note(1, 5)
 
     assert revisions.of(1) is None

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from functools import lru_cache
 from ipaddress import ip_address, ip_network
-from math import nan
 
 NUMBER = r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?"
 """Pattern of a number in a value, in a syntax that Python and Java read alike."""
@@ -17,18 +15,6 @@ _NUMBER = re.compile(NUMBER)
 def parsed_number(value: str) -> float | None:
     """Parse a number, without white space around it; None if the text is not one."""
     return float(value) if _NUMBER.fullmatch(value) else None
-
-
-def parsed_numbers(values: Sequence[str]) -> list[float]:
-    """Parse many numbers at once; NaN for a text that is not one.
-
-    >>> parsed_numbers(["7", "-1e3", " 7", "nan"])
-    [7.0, -1000.0, nan, nan]
-    """
-    is_number = _NUMBER.fullmatch
-    if all(map(is_number, values)):
-        return list(map(float, values))
-    return [float(value) if is_number(value) else nan for value in values]
 
 
 def address_text(value: str) -> str | None:
@@ -80,10 +66,7 @@ _ADDRESS_BEGINS = frozenset("0123456789abcdefABCDEF:")
 def network_span(network: str) -> tuple[str, str]:
     """Return the first and the last address of a network, as `address_text` writes them."""
     net = ip_network(network)
-    return (
-        f"{net.version}:{net.network_address.packed.hex()}",
-        f"{net.version}:{net.broadcast_address.packed.hex()}",
-    )
+    return (f"{net.version}:{net.network_address.packed.hex()}", f"{net.version}:{net.broadcast_address.packed.hex()}")
 
 
 known_number = lru_cache(maxsize=4096)(parsed_number)

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final, Self
+from typing import Final
 from urllib.parse import urlsplit
 
 from turnout.base.files import FileLock, private_folder, replace_file
@@ -65,12 +65,6 @@ class BatchRevisions:
 
     def __init__(self, folder: Path | None) -> None:
         self._folder = folder
-
-    @classmethod
-    def in_checkpoint(cls, checkpoint: str | None) -> Self:
-        """Return the revisions kept in a checkpoint; none are kept if it is not on this machine, as on HDFS."""
-        folder = local_folder(checkpoint)
-        return cls(None if folder is None else folder / "revisions")
 
     def of(self, batch: int) -> int | None:
         """Return the revision that the micro-batch was matched with before; None if it is new or that is unreadable."""

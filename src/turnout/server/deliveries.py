@@ -6,6 +6,7 @@ import asyncio
 import logging
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
@@ -102,7 +103,7 @@ def enable(route: Route, destination: str) -> bool:
     return bool(asyncio.run(service.enable(route, [destination])))
 
 
-class RouteWork:
+class RouteWork(ABC):
     """Keeps work running for each route that needs it, by the newest version of the route.
 
     Args:
@@ -117,13 +118,13 @@ class RouteWork:
         self._running: dict[str, _Running] = {}
         self._looking = Background(name, self.look, every=_LOOK_SECONDS)
 
+    @abstractmethod
     def is_wanted(self, route: Route) -> bool:
         """Return True for a route that has such work."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _of(self, route: Route) -> _Running:
         """Return the work of a route, which is not started."""
-        raise NotImplementedError
 
     def start(self) -> None:
         """Start the thread that looks after the routes."""

@@ -15,6 +15,7 @@ from turnout.records.types import Value
 from turnout.transforms.base import Errors, NamedField, Side, Transform, change_rows
 from turnout.transforms.debezium.extract_new_record_state import PACKAGE, is_envelope
 from turnout.transforms.fields import NULL_POINTER, default_value
+from turnout.transforms.java.values import hash_code
 from turnout.transforms.options import Option, names, one_of
 
 _UNPROCESSABLE: Final = "io.debezium.DebeziumException"
@@ -141,9 +142,7 @@ def java_hash(value: Value, schema: Schema | None = None) -> int:
     if isinstance(value, bool):
         return 1231 if value else 1237
     if isinstance(value, str):
-        data = value.encode("utf-16-be", "surrogatepass")
-        units = struct.unpack(f">{len(data) // 2}H", data)
-        return reduce(lambda code, unit: (31 * code + unit) & _INT, units, 0)
+        return hash_code(value)
     if isinstance(value, BigInt):
         return _of_big(int(value))
     if isinstance(value, Moment):

@@ -8,6 +8,7 @@ import struct
 from collections.abc import Iterable
 from decimal import MAX_EMAX, MIN_EMIN, ROUND_DOWN, Context, Decimal
 from fractions import Fraction
+from functools import reduce
 from typing import Final
 
 from turnout.transforms.java.calendar import wrapped
@@ -210,9 +211,12 @@ def in_hash_order(keys: Iterable[str]) -> list[str]:
     return sorted(distinct, key=lambda key: _spread(key) & buckets - 1)
 
 
+def hash_code(text: str) -> int:
+    """Return the ``hashCode`` of a string, without its sign."""
+    data = text.encode("utf-16-be", "surrogatepass")
+    return reduce(lambda code, unit: (31 * code + unit) & 0xFFFFFFFF, struct.unpack(f">{len(data) // 2}H", data), 0)
+
+
 def _spread(key: str) -> int:
-    code = 0
-    data = key.encode("utf-16-be", "surrogatepass")
-    for at in range(0, len(data), 2):
-        code = (31 * code + int.from_bytes(data[at : at + 2], "big")) & 0xFFFFFFFF
+    code = hash_code(key)
     return code ^ code >> 16

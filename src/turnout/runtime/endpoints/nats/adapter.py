@@ -13,7 +13,6 @@ from turnout.errors import ConfigError, ConnectionLostError, Mistake, StreamErro
 from turnout.nats.protocol.errors import StreamNotFoundError
 from turnout.nats.protocol.options import CONNECTION_OPTIONS
 from turnout.nats.wire import Connection, create_stream, stream_info
-from turnout.nats.wire.streams import removing_problem
 from turnout.routes.endpoints import NatsSink, NatsSource
 from turnout.runtime.endpoints.adapter import (
     Change,
@@ -306,6 +305,8 @@ class NatsAdapter(EndpointAdapter):
                     probe.may_publish([connection.api_subject(f"STREAM.CREATE.{name}")])
                 return [name]
         _check_stores(name, f"{part.subject}.*.*", config)
+        from turnout.nats.wire.streams import removing_problem
+
         problem = removing_problem(config)
         if config.get("retention") != "limits" or config.get("max_msgs_per_subject") != 1:
             problem = "needs retention: limits and max_msgs_per_subject: 1"
