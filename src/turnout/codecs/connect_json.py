@@ -215,11 +215,7 @@ def _schema(value: object) -> Mapping[str, object]:
 
 
 def _codec(
-    *,
-    schema: Mapping[str, object] | None,
-    schemas_enable: bool,
-    replace_null_with_default: bool,
-    decimal_format: str,
+    *, schema: Mapping[str, object] | None, schemas_enable: bool, replace_null_with_default: bool, decimal_format: str
 ) -> ConnectJson:
     numeric = decimal_format == "NUMERIC"
     return ConnectJson(schema, enable=schemas_enable, defaults=replace_null_with_default, numeric=numeric)

@@ -39,9 +39,7 @@ def encode_json(block: Block) -> Written:
 
 
 def texts_of(
-    block: Block,
-    form_of: Callable[[Schema | None], Form],
-    field_form_of: Callable[[Schema | None], Form] | None = None,
+    block: Block, form_of: Callable[[Schema | None], Form], field_form_of: Callable[[Schema | None], Form] | None = None
 ) -> Written:
     """Return the JSON texts of values that are no nulls.
 

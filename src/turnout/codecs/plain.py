@@ -187,11 +187,7 @@ class Raw(Bytes):
 
 
 def _sized(
-    rows: Positions,
-    texts: Sequence[bytes],
-    schema: Schema,
-    size: int,
-    read: Callable[[Sequence[bytes]], NewColumn],
+    rows: Positions, texts: Sequence[bytes], schema: Schema, size: int, read: Callable[[Sequence[bytes]], NewColumn]
 ) -> Decoded:
     """Values of *size* bytes each."""
     wrong = {at: text for at, text in enumerate(texts) if len(text) != size}

@@ -143,13 +143,7 @@ _FIELDS: dict[str, dict[str, tuple[type, ...]]] = {
 _LOGICS: dict[str | int, Logic] = {logic.value: logic for logic in Logic} | dict(enumerate(Logic))
 """By name, and by the number that the proto's enum has."""
 
-_NAMES: dict[type, str] = {
-    str: "text",
-    bool: "true or false",
-    int: "a whole number",
-    float: "a number",
-    list: "a list",
-}
+_NAMES: dict[type, str] = {str: "text", bool: "true or false", int: "a whole number", float: "a number", list: "a list"}
 
 
 def _described(value: object) -> str:

@@ -33,10 +33,7 @@ _MEMBER: Final[Mapping[str, str]] = {
     "session.timeout.ms": "10000",
     "heartbeat.interval.ms": "2000",
 }
-_LOOKUP: Final[Mapping[str, str]] = {
-    "fetch.message.max.bytes": str(256 << 10),
-    "queued.max.messages.kbytes": "1024",
-}
+_LOOKUP: Final[Mapping[str, str]] = {"fetch.message.max.bytes": str(256 << 10), "queued.max.messages.kbytes": "1024"}
 _COMMIT_SECONDS: Final = 1.0
 _POLL_SECONDS: Final = 0.5
 _BATCH: Final = 500

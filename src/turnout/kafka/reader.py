@@ -353,10 +353,7 @@ class LastRecords:
         return found
 
     def _take(
-        self,
-        message: Message,
-        waiting: dict[TopicPartition, tuple[int, int]],
-        found: dict[TopicPartition, LastRecord],
+        self, message: Message, waiting: dict[TopicPartition, tuple[int, int]], found: dict[TopicPartition, LastRecord]
     ) -> None:
         """Note a record, and remove the partition whose span is over from those that are waited for."""
         name = cast("str", message.topic()), cast("int", message.partition())

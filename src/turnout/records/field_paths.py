@@ -280,12 +280,7 @@ def element_texts_at(blocks: Iterable[Block], steps: Sequence[str], count: int, 
         owners: list[int] = list(range(len(column)))
         for step in steps[first:]:
             schema, column, owners = (
-                _elements(schema, column, owners)
-                if step is EACH
-                else (
-                    *_inside(schema, column, step),
-                    owners,
-                )
+                _elements(schema, column, owners) if step is EACH else (*_inside(schema, column, step), owners)
             )
         of_rows: dict[int, list[str | None]] = {}
         for owner, text in zip(owners, _texts(schema, column, kind), strict=True):

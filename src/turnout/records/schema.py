@@ -22,20 +22,7 @@ LOGICAL = {DATE: "int32", TIME: "int32", TIMESTAMP: "int64", DECIMAL: "bytes"}
 _JSON_NAMES = {"float32": "float", "float64": "double"}
 _FROM_JSON = {json: name for name, json in _JSON_NAMES.items()}
 _TYPES = frozenset(
-    (
-        "int8",
-        "int16",
-        "int32",
-        "int64",
-        "float32",
-        "float64",
-        "boolean",
-        "string",
-        "bytes",
-        "array",
-        "map",
-        "struct",
-    )
+    ("int8", "int16", "int32", "int64", "float32", "float64", "boolean", "string", "bytes", "array", "map", "struct")
 )
 PRECISION = "connect.decimal.precision"
 """The parameter with the most digits of a decimal, as Confluent's converters write it."""
@@ -131,12 +118,7 @@ class Schema:
     def basics(self, fields: tuple[Field, ...]) -> Schema:
         """Return a struct with these fields and only the name, version, doc and parameters of this one."""
         return Schema(
-            "struct",
-            name=self.name,
-            version=self.version,
-            doc=self.doc,
-            parameters=self.parameters,
-            fields=fields,
+            "struct", name=self.name, version=self.version, doc=self.doc, parameters=self.parameters, fields=fields
         )
 
     def bare(self) -> Schema:

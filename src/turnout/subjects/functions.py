@@ -234,35 +234,19 @@ class MappingFunction:
 FUNCTIONS: tuple[MappingFunction, ...] = (
     MappingFunction("wildcard", "[wW]ildcard", _wildcard_arguments, None, "the token of wildcard i"),
     MappingFunction(
-        "partition",
-        "[pP]artition",
-        _partition_arguments,
-        None,
-        "FNV-1a of the named tokens or the subject, mod n",
+        "partition", "[pP]artition", _partition_arguments, None, "FNV-1a of the named tokens or the subject, mod n"
     ),
     MappingFunction(
         "splitfromleft", "[sS]plit[fF]rom[lL]eft", _index_and_number, _split_from_left, "cut after the first n"
     ),
     MappingFunction(
-        "splitfromright",
-        "[sS]plit[fF]rom[rR]ight",
-        _index_and_number,
-        _split_from_right,
-        "cut before the last n",
+        "splitfromright", "[sS]plit[fF]rom[rR]ight", _index_and_number, _split_from_right, "cut before the last n"
     ),
     MappingFunction(
-        "slicefromleft",
-        "[sS]lice[fF]rom[lL]eft",
-        _index_and_number,
-        _slice_from_left,
-        "every n, the rest last",
+        "slicefromleft", "[sS]lice[fF]rom[lL]eft", _index_and_number, _slice_from_left, "every n, the rest last"
     ),
     MappingFunction(
-        "slicefromright",
-        "[sS]lice[fF]rom[rR]ight",
-        _index_and_number,
-        _slice_from_right,
-        "every n, the rest first",
+        "slicefromright", "[sS]lice[fF]rom[rR]ight", _index_and_number, _slice_from_right, "every n, the rest first"
     ),
     MappingFunction("right", "[rR]ight", _index_and_number, _right, "the last n"),
     MappingFunction("left", "[lL]eft", _index_and_number, _left_part, "the first n"),

@@ -59,11 +59,7 @@ def _read(path: Path) -> str:
 
 
 def parse_config(
-    text: str,
-    *,
-    file: Path | str = "",
-    read: _Read = _read,
-    environment: Mapping[str, str] | None = None,
+    text: str, *, file: Path | str = "", read: _Read = _read, environment: Mapping[str, str] | None = None
 ) -> ConfigBlock:
     """Parse the text of a configuration.
 

@@ -21,18 +21,7 @@ from itertools import chain, product
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from turnout.base.untrusted import RepeatedKeyError, unique_object
-from turnout.conditions import (
-    Condition,
-    Element,
-    Group,
-    all_of,
-    cidr,
-    compare,
-    exists,
-    format_condition,
-    kiwi,
-    not_,
-)
+from turnout.conditions import Condition, Element, Group, all_of, cidr, compare, exists, format_condition, kiwi, not_
 from turnout.conditions.leaves.element import below, implied, is_conjunction, path_step, read_as_json
 from turnout.conditions.model import both, either
 from turnout.conditions.pattern import escape
@@ -489,10 +478,7 @@ def _numeric(value: object, path: str) -> _Test:
         (low, least), (high, most) = bounds
         if not low.startswith(">") or not high.startswith("<") or least >= most:
             raise PatternError(path, f"expected > or >=, a number, < or <= and a larger one, found {_describe(value)}")
-    return _Test(
-        lambda key: _all_of([compare(f"{key}:number", *bound) for bound in bounds]),
-        single=len(bounds) == 1,
-    )
+    return _Test(lambda key: _all_of([compare(f"{key}:number", *bound) for bound in bounds]), single=len(bounds) == 1)
 
 
 def _exists(value: object, path: str) -> _Test:

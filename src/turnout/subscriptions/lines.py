@@ -192,10 +192,7 @@ def subscription_to_json(subscription: Subscription, *, plain: bool = False) -> 
     return {
         "id": subscription.id,
         "metadata": dict(subscription.metadata),
-        "route": {
-            "destinations": list(subscription.destinations),
-            "condition": encode(subscription.condition),
-        },
+        "route": {"destinations": list(subscription.destinations), "condition": encode(subscription.condition)},
         **settings_to_mapping(subscription, plain=plain),
     }
 

@@ -194,9 +194,7 @@ class TenantStore(StoreBase):
         )
         items = (
             ConditionMatch(
-                self._bare(match.subscription_id),
-                match.condition_id,
-                self._with_bare_id(match.subscription),
+                self._bare(match.subscription_id), match.condition_id, self._with_bare_id(match.subscription)
             )
             for match in page.items
         )

@@ -241,10 +241,7 @@ OPTIONS: tuple[Option, ...] = (
         default=_REPLICATION,
     ),
     Option(
-        "errors.deadletterqueue.context.headers.enable",
-        "BOOLEAN",
-        "Add __connect.errors.* headers.",
-        default=False,
+        "errors.deadletterqueue.context.headers.enable", "BOOLEAN", "Add __connect.errors.* headers.", default=False
     ),
     Option(
         "errors.predicates",

@@ -22,12 +22,7 @@ from turnout.codecs.schema_registry import (
 AVRO_CONVERTER: Final = "io.confluent.connect.avro.AvroConverter"
 
 
-def _codec(
-    *,
-    registry: RegistryOptions | None,
-    schema: str | Mapping[str, object] | None,
-    **others: Any,
-) -> Codec:
+def _codec(*, registry: RegistryOptions | None, schema: str | Mapping[str, object] | None, **others: Any) -> Codec:
     from turnout.codecs.avro.codec import AvroFile, AvroRegistry
 
     if registry is None and schema is None:

@@ -60,13 +60,7 @@ def _name(value: object) -> str:
     return value
 
 
-def _codec(
-    *,
-    registry: RegistryOptions | None,
-    schema: str | None,
-    message: str | None,
-    **others: Any,
-) -> Codec:
+def _codec(*, registry: RegistryOptions | None, schema: str | None, message: str | None, **others: Any) -> Codec:
     if (registry is None) == (schema is None):
         raise ValueError("expected either registry, or schema: the name of a .proto file or of a descriptor set")
     if find_spec("google") is None or find_spec("google.protobuf") is None:

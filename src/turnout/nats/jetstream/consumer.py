@@ -141,12 +141,7 @@ class Consumer:
     async def messages(self, options: PullOptions | None = None) -> PullMessages:
         """Messages without a pause: the next request is sent before the last one is used up."""
         opened = PullMessages(
-            self._api,
-            self.stream,
-            self.name,
-            options or PullOptions(),
-            acks_nothing=self._acks_nothing,
-            pin=self._pin,
+            self._api, self.stream, self.name, options or PullOptions(), acks_nothing=self._acks_nothing, pin=self._pin
         )
         self._open.add(opened)
         opened.on_end(self._open.discard)

@@ -257,12 +257,7 @@ async def fetch(
         # The server's timeout is shorter, so that its last messages are not lost on the way.
         expires = None if no_wait else max(timeout - 0.05, timeout * 0.9)
         body = pull_body(
-            batch,
-            expires=expires,
-            no_wait=no_wait,
-            max_bytes=max_bytes,
-            heartbeat=heartbeat,
-            more=held.fields(group),
+            batch, expires=expires, no_wait=no_wait, max_bytes=max_bytes, heartbeat=heartbeat, more=held.fields(group)
         )
         if heartbeat:
             work.watchdog = Watchdog(3 * heartbeat, work.missed)

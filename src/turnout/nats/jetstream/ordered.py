@@ -61,12 +61,7 @@ _REFUSED = (
 )
 
 
-def check_ordered(
-    config: ConsumerConfig,
-    *,
-    subject: str = "",
-    stream: str = "",
-) -> None:
+def check_ordered(config: ConsumerConfig, *, subject: str = "", stream: str = "") -> None:
     """Refuse what an ordered consumer cannot be.
 
     Raises:

@@ -316,10 +316,7 @@ class AsyncPublisher:
                 await asyncio.sleep(retry_wait)
 
     async def publish_async(
-        self,
-        subject: str,
-        data: bytes = b"",
-        **options: Unpack[PublishOptions],
+        self, subject: str, data: bytes = b"", **options: Unpack[PublishOptions]
     ) -> asyncio.Future[PubAck]:
         """Store a message and get the server's word later; *options* are those of `PublishOptions`.
 

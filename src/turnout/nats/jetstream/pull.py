@@ -79,14 +79,7 @@ class PullMessages:
     """
 
     def __init__(
-        self,
-        api: Api,
-        stream: str,
-        consumer: str,
-        options: PullOptions,
-        *,
-        acks_nothing: bool,
-        pin: Pin | None = None,
+        self, api: Api, stream: str, consumer: str, options: PullOptions, *, acks_nothing: bool, pin: Pin | None = None
     ) -> None:
         options.check()
         self._api = api

@@ -490,11 +490,7 @@ class Connection(Link):
         self.send(b"UNSUB %d\r\n" % number)
 
     def publish(
-        self,
-        subject: str,
-        payload: bytes = b"",
-        reply: str = "",
-        headers: Sequence[tuple[str, bytes | str]] = (),
+        self, subject: str, payload: bytes = b"", reply: str = "", headers: Sequence[tuple[str, bytes | str]] = ()
     ) -> None:
         """Send one message and wait for nothing."""
         self.send(frame(subject, payload, reply, encode(headers)))

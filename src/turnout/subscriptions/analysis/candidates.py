@@ -299,10 +299,7 @@ def _separates(condition: Condition, other: Condition, message: Mapping[str, str
 
 def _missing(literals: tuple[Literal, ...], required: tuple[Literal, ...]) -> Literal | None:
     """Return the first of the literals that are *required* which follows from none of the others; None if all do."""
-    return next(
-        (needed for needed in required if not any(_follows(literal, needed) for literal in literals)),
-        None,
-    )
+    return next((needed for needed in required if not any(_follows(literal, needed) for literal in literals)), None)
 
 
 def _follows(premise: Literal, conclusion: Literal) -> bool:

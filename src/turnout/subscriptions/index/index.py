@@ -57,10 +57,7 @@ class Index:
 
     @classmethod
     def of(
-        cls,
-        subscriptions: Iterable[Subscription] | Snapshot | Store,
-        *,
-        sample: Collection[Mapping[str, str]] = (),
+        cls, subscriptions: Iterable[Subscription] | Snapshot | Store, *, sample: Collection[Mapping[str, str]] = ()
     ) -> Index:
         """An index in memory of these subscriptions, or of everything in a store.
 

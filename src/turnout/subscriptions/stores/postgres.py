@@ -10,13 +10,7 @@ from typing import Any
 
 from turnout.base.clocks import TrustedClock
 from turnout.base.startup import paused_gc
-from turnout.errors import (
-    ConfigError,
-    Mistake,
-    SubscriptionError,
-    SubscriptionExistsError,
-    SubscriptionNotFoundError,
-)
+from turnout.errors import ConfigError, Mistake, SubscriptionError, SubscriptionExistsError, SubscriptionNotFoundError
 from turnout.subscriptions.model import Subscription
 from turnout.subscriptions.past import AuditEntry, current_actor
 from turnout.subscriptions.store_url import split_url

@@ -260,10 +260,7 @@ def delete_by_scan(connection: sqlite3.Connection, ids: Collection[str], revisio
     insert_rows(connection, "chosen", 1, [(id_,) for id_ in sorted(ids)])
     # In the order of ids, so that neighbours in the other tables are written together.
     source = "FROM chosen CROSS JOIN subscription USING (id) WHERE true"
-    found = connection.execute(
-        f"INSERT INTO deleted SELECT id, revision, ? {source}{_REUSED}",
-        (revision,),
-    ).rowcount
+    found = connection.execute(f"INSERT INTO deleted SELECT id, revision, ? {source}{_REUSED}", (revision,)).rowcount
     if found != len(ids):
         query = "SELECT id FROM chosen WHERE NOT EXISTS (SELECT 1 FROM subscription WHERE id = chosen.id)"
         missing = {id_ for (id_,) in connection.execute(query)}

@@ -115,13 +115,7 @@ class Base64(Contents):
     summary: ClassVar[str] = "Writes bytes, or the UTF-8 of texts, in base64 (RFC 4648), or reads base64 as bytes."
     options: ClassVar[tuple[Option, ...]] = (
         FIELDS,
-        Option(
-            "operation",
-            "STRING",
-            "Direction.",
-            check=one_of("encode", "decode"),
-            valid="encode, decode",
-        ),
+        Option("operation", "STRING", "Direction.", check=one_of("encode", "decode"), valid="encode, decode"),
     )
 
     operation: str = "encode"

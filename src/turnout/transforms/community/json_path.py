@@ -319,9 +319,7 @@ def _names(names: Sequence[str]) -> _Step:
         )
     (name,) = names
     return _Step(
-        lambda value: [value[name]] if isinstance(value, dict) and name in value else None,
-        is_definite=True,
-        name=name,
+        lambda value: [value[name]] if isinstance(value, dict) and name in value else None, is_definite=True, name=name
     )
 
 

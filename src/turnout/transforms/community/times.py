@@ -154,12 +154,7 @@ class TimestampNowField(Transform):
         Option("fields", "LIST", "The fields; one that is missing is added.", check=non_empty_list, distinct=True),
         Option("add.amount", "LONG", "Number of units to add to the time; below 1 none.", default=0),
         Option(
-            "add.chronounit",
-            "STRING",
-            "The unit.",
-            default="DAYS",
-            check=one_of(*_SECONDS),
-            valid=", ".join(_SECONDS),
+            "add.chronounit", "STRING", "The unit.", default="DAYS", check=one_of(*_SECONDS), valid=", ".join(_SECONDS)
         ),
         Option(
             "target.type",

@@ -17,13 +17,7 @@ from turnout.records import Batch, Block, Field, Int32, Moment, Positions, Schem
 from turnout.records.schema import TIMESTAMP
 from turnout.records.types import Value
 from turnout.transforms.base import HEADERS, KEY, VALUE, Errors, Move, NamedField, Side, Transform, split
-from turnout.transforms.debezium.extract_new_record_state import (
-    DELETED,
-    MODES,
-    FieldReference,
-    is_envelope,
-    references,
-)
+from turnout.transforms.debezium.extract_new_record_state import DELETED, MODES, FieldReference, is_envelope, references
 from turnout.transforms.fields import NULL_POINTER, SCHEMA_BUILDER
 from turnout.transforms.kafka.flatten import Flatten
 from turnout.transforms.options import Option, Options, one_of

@@ -261,9 +261,7 @@ class TimestampConverter(Transform):
         nesting = Nesting(_PURPOSE, self.replace_null_with_default)
         require_object(shape, _PURPOSE)
         return nested_step(
-            Tree([(self.path, self)]),
-            lambda tree: replace(self, path=self.path[-1:]) if tree.items else None,
-            nesting,
+            Tree([(self.path, self)]), lambda tree: replace(self, path=self.path[-1:]) if tree.items else None, nesting
         )
 
     def _memo(self) -> Memo:
