@@ -179,7 +179,8 @@ class Addresses:
         problem = problem or rights.refusal(topic)
         stored = self._stored[index]
         if problem is None and not is_key and stored is not None and stored.first(topic, topic.split(".")) is None:
-            return "is stored by no stream"
+            name = getattr(sink, "stream", None)
+            return "is stored by no stream" if name is None else f"is not stored by the stream {name} of the sink"
         return problem
 
     def _takes_deliveries(self, index: int, topic: str) -> bool:

@@ -165,7 +165,9 @@ class NatsSink(NatsEndpoint, TimedSink):
     replaced_headers: ClassVar[frozenset[str]] = frozenset({"nats-msg-id"})
     position_form: ClassVar[str | None] = "STREAM:SEQ, as in DELIVERED:17"
 
-    stream: StreamName = Field(None, description="the stream that must take the messages; null for any")
+    stream: StreamName = Field(
+        None, description="the stream that must take the messages, dead letters included; null for any"
+    )
     window: int | None = Field(None, gt=0, le=10_000, description="messages in flight per task")
     message_id: Literal["origin", "none"] | None = Field(
         None, description="origin: an id from the record's origin, so that nothing is stored twice; none: no id"

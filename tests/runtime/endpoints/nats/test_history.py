@@ -15,7 +15,8 @@ from tests.runtime.test_offsets import checkpoint as written_checkpoint
 
 from turnout.embedded import NatsServer
 from turnout.engine.sample_records import SampleRecord
-from turnout.errors import ConfigError
+from turnout.errors import ConfigError, StreamError
+from turnout.history.dead_letters import LetterBox
 from turnout.history.feed import FeedPage, FeedReader
 from turnout.nats.protocol.errors import StreamReplacedError
 from turnout.nats.protocol.positions import StreamIdentity
@@ -190,3 +191,22 @@ def test_a_record_of_a_stream_that_was_made_anew(nats_server: NatsServer) -> Non
     assert adapter.record_at(name, 1).column("stream_id").to_pylist() == [present]
     letter = replace(record(name, 1, f"{name}.a"), identity=former.partition(".")[2])
     assert adapter.originals([letter]) == [letter]
+
+
+def test_letters_that_the_stream_of_the_sink_does_not_take(two: tuple[Streams, Streams]) -> None:
+    """They would be refused, and those that another stream has are no letters of this sink: that is said."""
+    one, other = two
+    source = f'source: {{format: nats, servers: "{one.url}", stream: {one.source}}}\n'
+    sink = f'sink: {{format: nats, servers: "{one.url}", stream: {one.sink}}}\n'
+
+    def streams_of(topic: str) -> list[str]:
+        box = LetterBox.of(Route.parse(f"name: r\n{source}{sink}deadLetter: {{topic: {topic}}}\n", {}))
+        with box.letters.history() as history:
+            return list(history.streams)
+
+    elsewhere = other.out("letters")
+    with pytest.raises(StreamError, match=rf"does not have the subject {elsewhere} of the .*, {other.sink} has it"):
+        streams_of(elsewhere)
+    with pytest.raises(StreamError, match=r"of the dead letters, no stream has it: .* leave stream out of the sink"):
+        streams_of("nowhere.at.all")
+    assert streams_of(one.out("letters")) == [one.sink]

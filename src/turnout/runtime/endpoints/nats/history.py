@@ -99,13 +99,21 @@ _log = logging.getLogger(__name__)
 _NO_MESSAGE: Final = 10037
 
 
+_DENIED: Final = 403
+
+
 @dataclass(frozen=True, slots=True)
 class NatsLetters:
-    """Dead letters on one subject; see `turnout.runtime.endpoints.adapter.SinkLetters`."""
+    """Dead letters on one subject; see `turnout.runtime.endpoints.adapter.SinkLetters`.
+
+    Attributes:
+        is_named: whether the sink names the stream.
+    """
 
     options: ConnectionOptions
     stream: str
     topic: str
+    is_named: bool = False
 
     keeps_keys: ClassVar[bool] = False
     deletion_problem: ClassVar[str | None] = None
@@ -113,10 +121,11 @@ class NatsLetters:
     @classmethod
     def find(cls, options: ConnectionOptions, stream: str | None, topic: str) -> NatsLetters | None:
         """Return the letters on a subject, in the stream that takes it if none is named; None if there is none."""
-        if stream is None:
-            with Connection.open(options) as connection:
-                stream = next(iter(streams_of(connection, topic)), None)
-        return None if stream is None else cls(options, stream, topic)
+        if stream is not None:
+            return cls(options, stream, topic, is_named=True)
+        with Connection.open(options) as connection:
+            owners = streams_of(connection, topic)
+        return cls(options, owners[0], topic) if owners else None
 
     def stream_of(self, row: Fields) -> str:  # noqa: ARG002 - there is one
         """Return the stream."""
@@ -128,9 +137,29 @@ class NatsLetters:
 
     @contextmanager
     def history(self) -> Iterator[NatsHistory]:
-        """Open a connection to read the letters."""
+        """Open a connection to read the letters.
+
+        Raises:
+            StreamError: the stream that is named for them does not take them.
+            ConnectionLostError: the server cannot be reached.
+        """
         with Connection.open(self.options) as connection:
+            if self.is_named:
+                self._check_stream(connection)
             yield NatsHistory(connection, [self.stream], (self.topic,))
+
+    def _check_stream(self, connection: Connection) -> None:
+        try:
+            owners = streams_of(connection, self.topic)
+        except StreamError as failure:
+            if failure.code == _DENIED:
+                return
+            raise
+        if self.stream not in owners:
+            found = f"{', '.join(owners)} has it" if owners else "no stream has it"
+            cure = "leave stream out of the sink, or let deadLetter name a sink of its own"
+            problem = f"the sink's stream {self.stream} does not have the subject {self.topic} of the dead letters"
+            raise StreamError(f"{problem}, {found}: they would be refused; {cure}", code=404)
 
     def at(self, sequence: int) -> int:
         """Return the sequence."""

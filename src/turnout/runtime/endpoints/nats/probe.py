@@ -174,8 +174,8 @@ class NatsProbe(EndpointProbe):
             topic for topic, names in owners.items() if not names or (stream is not None and stream not in names)
         ]
         if unowned:
-            stream_text = "no stream" if stream is None else f"not the stream {stream}"
-            raise StreamError(f"{first_names(unowned)}: {stream_text} takes messages there", code=_NOT_FOUND)
+            taken = "no stream takes" if stream is None else f"the stream {stream} of the sink does not take"
+            raise StreamError(f"{first_names(unowned)}: {taken} messages there", code=_NOT_FOUND)
         if not owners:
             return "there is no topic to check: no record was sampled"
         streams = sorted({name for names in owners.values() for name in names})
