@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from itertools import count, cycle
 from pathlib import Path
 from typing import Any
@@ -47,8 +48,8 @@ def before_call(context: object, case: schemathesis.Case, kwargs: dict[str, Any]
     """Add an unusual header to some requests, and send no key of another request."""
     number = next(_calls)
     key = case.headers.get("Idempotency-Key") if case.headers else None
-    if isinstance(key, str) and key.isascii() and 0 < len(key) < 200:
-        case.headers["Idempotency-Key"] = f"{key}{number}"
+    if isinstance(key, str) and re.fullmatch("[!-~]{1,255}", key):
+        case.headers["Idempotency-Key"] = f"key-{number}"
     if number % _EVERY == 0:
         name, value = next(_UNUSUAL)
         case.headers[name] = value
