@@ -16,7 +16,7 @@ from pydantic.fields import FieldInfo
 
 from turnout.routes.document import RouteDocument
 from turnout.routes.endpoints import AnySink, AnySource
-from turnout.routes.json_schema.models import attribute_texts
+from turnout.routes.json_schema import attribute_texts
 
 _HEAD = """# Keys of a route
 
