@@ -310,3 +310,13 @@ def test_variables(more: dict[str, str], problem: str) -> None:
 def test_ways_to_turn_spans_off(more: dict[str, str]) -> None:
     """By OpenTelemetry's own variables."""
     assert TraceSettings.of({**AWAY, **more}) is None
+
+
+@pytest.mark.parametrize("limit", ["1", "10", "100"])
+def test_large_batches_are_searched_at_any_limit(limit: str) -> None:
+    """When there is room for some of their records."""
+    program = Program.of(route_of("o"), traces=TraceSettings.of({**AWAY, "TURNOUT_SPANS_PER_SECOND": limit}))
+
+    result = program.run(batch_of([new_trace()] * 4_000))
+
+    assert sum(span.kind == "CONSUMER" for span in result.spans) == int(limit)

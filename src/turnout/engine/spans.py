@@ -34,6 +34,9 @@ from turnout.traces.spans import Attributes, Span, TraceSettings
 _DETAIL_SECONDS: Final = 0.5
 """Seconds after which a record has spans of its stages also where there are many: those of a batch have equal ones."""
 
+_MIN_SHARE: Final = 250
+"""One of so many records has to be traceable, or the batch is not searched for any."""
+
 _MAX_SENT: Final = 16
 """Messages of one record with spans of their own; further ones carry the context of their record's span."""
 
@@ -110,9 +113,9 @@ class RouteTracer:
         """Return the traced records of a batch, by row."""
         now = time.monotonic()
         self._tokens = min(2 * self._rate, self._tokens + (now - self._at) * self._rate)
-        # Two are the least of a record: its own, and that of a message.
+        # Two are the least of a record: its own, and that of a message. In a large batch few are not worth the search.
         self._at, most = now, int(self._tokens / 2)
-        if most <= 0:
+        if most <= min(len(records) // _MIN_SHARE, self._rate / 2):
             return {}
         owners, sampled = self._contexts(records, most)
         found = {row: _Traced(context, context.child()) for row, context in sampled.items()}
