@@ -188,7 +188,7 @@ CODECS = {"turnout.codecs.avro.codec", "turnout.codecs.json_schema.codec", "turn
           "turnout.codecs.schema_registry.client", "turnout.codecs.schema_registry.codec"}  # fmt: skip
 STORES = {"sqlite3", "turnout.subscriptions.model", "turnout.subscriptions.stores._sqlite_file"}
 CONDITIONS = {"turnout.conditions", "turnout.transforms.community.condition"}
-WIRE = {"turnout.nats.wire.streams", "turnout.nats.wire.publisher", "turnout.nats.wire.pull",
+WIRE = {"turnout.nats.wire.publisher", "turnout.nats.wire.pull",
         "turnout.runtime.endpoints.nats.history", "turnout.runtime.endpoints.nats.probe",
         "turnout.runtime.nats.sink"}  # fmt: skip
 

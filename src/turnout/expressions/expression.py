@@ -16,14 +16,15 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from functools import cached_property, lru_cache
 from types import MappingProxyType
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-import numpy as np
-from numpy.typing import NDArray
-
+from turnout.base.deferred import np
 from turnout.errors import MissingExtraError, RecordError
 from turnout.records import Batch, Block, Moment, Schema, Struct
 from turnout.records.text import iso_of
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 MAX_DEPTH: Final = 64
 """Lists and objects inside each other; the library converts them by recursion."""
