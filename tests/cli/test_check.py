@@ -188,6 +188,103 @@ def test_conditions_that_are_probably_not_meant_so(
     assert not any("header" in line and "trace" in line for line in warned)
 
 
+@pytest.mark.parametrize(
+    ("mapped", "code", "ok", "said"),
+    [
+        ("{}", 1, False, "nothing would be delivered; correct the route"),
+        ("{'CHECKED*.0': 'OUT*.0'}", 0, True, "would read its own messages again: send to another one"),
+    ],
+)
+def test_a_sample_that_fails_is_not_ok(
+    turnout: Turnout,
+    streams: tuple[Connection, str, str],
+    nats_server: NatsServer,
+    tmp_path: Path,
+    mapped: str,
+    code: int,
+    ok: bool,  # noqa: FBT001 - of the table
+    said: str,
+) -> None:
+    """As a whole it is an error with the reason, in part a warning; what is filtered or unmatched is neither."""
+    _, source, out = streams
+    mappings = mapped.replace("CHECKED*", source).replace("OUT*", out)
+    more = f"mappings: {mappings}\ndeadLetter: {{topic: {out}.dead}}\nerrors: {{tolerance: all}}\n"
+    route = write(tmp_path, nats_server.url, f'{source}, filterSubject: "{source}.0, {source}.1"', more)
+
+    ended, out_text, _ = turnout("check", str(route), "--connect", "--json")
+
+    (sample,) = (check for check in json.loads(out_text)["checks"] if check["name"] == "sample")
+    assert (ended, sample["ok"], sample["warning"]) == (code, ok, ok)
+    assert said in sample["detail"]
+    assert "the route reads it" in sample["detail"]
+
+
+def test_unmatched_records_are_no_failures(
+    turnout: Turnout, streams: tuple[Connection, str, str], nats_server: NatsServer, tmp_path: Path
+) -> None:
+    """Also where the route makes dead letters of them."""
+    _, source, out = streams
+    open_store(f"sqlite:///{tmp_path}/s.db").close()
+    more = "subscriptions: {store: 'sqlite:///s.db'}\nunmatched: deadLetter\n"
+    more += f"deadLetter: {{topic: {out}.dead}}\nerrors: {{tolerance: all}}\n"
+    route = write(tmp_path, nats_server.url, f'{source}, filterSubject: "{source}.0, {source}.1"', more)
+
+    code, shown, _ = turnout("check", str(route), "--connect")
+
+    assert code == 0
+    assert "ok      sample: 2 read, 2 dead lettered" in shown
+
+
+LOOPS = """name: loops
+source: {{format: {source}}}
+value: {{format: json}}
+transforms: {transforms}
+mappings: {mappings}
+sink: {{format: {sink}}}
+"""
+NATS = 'nats, servers: "nats://a"'
+KAFKA = 'kafka, servers: "a:1"'
+SET = "[{{type: Set, fields: {{topic: '\"{}\"'}}}}]"
+
+
+@pytest.mark.parametrize(
+    ("source", "transforms", "mappings", "sink", "shown"),
+    [
+        (f"{NATS}, stream: S", "[]", "{}", NATS, ">"),
+        (f'{NATS}, stream: S, filterSubject: "in.>"', "[]", "{}", NATS, "in.>"),
+        (f'{NATS}, stream: S, filterSubject: "in.>"', "[]", "{'in.*': 'in.x.{{wildcard(1)}}'}", NATS, "in.>, in.x.*"),
+        (f'{NATS}, stream: S, filterSubject: "in.>"', SET.format("in.again"), "{}", NATS, "in.again"),
+        (f"{KAFKA}, topics: in", "[]", "{}", KAFKA, "in"),
+        (f"{KAFKA}, topics: in", SET.format("in"), "{}", KAFKA, "in"),
+        # What is not known to be read again.
+        (f"{NATS}, stream: S", "[]", "{}", 'nats, servers: "nats://b"', None),
+        (f"{NATS}, stream: S", "[]", "{}", f"{NATS}, user: u, password: p", None),
+        (f"{NATS}, stream: S", "[]", "{'>': 'out.>'}", NATS, None),
+        (f'{NATS}, stream: S, filterSubject: "in.>"', "[]", "{'in.*': 'out.{{wildcard(1)}}'}", NATS, None),
+        (f'{NATS}, stream: S, filterSubject: "in.>"', "[]", "{}", f'{NATS}, allow: ["in.>"]', None),
+        (f'{NATS}, stream: S, filterSubject: "in.>"', SET.format("out"), "{}", NATS, None),
+        (f"{KAFKA}, topics: in", "[]", "{in: out}", KAFKA, None),
+        (f"{KAFKA}, topics: in", "[]", "{}", 'kafka, servers: "b:1"', None),
+    ],
+)
+def test_a_route_that_would_read_its_messages_again(
+    turnout: Turnout, tmp_path: Path, source: str, transforms: str, mappings: str, sink: str, shown: str | None
+) -> None:
+    """Known without a server, it is a warning; what only may be so is none."""
+    if "Set" in transforms:
+        pytest.importorskip("cel_expr_python", reason='install "turnout[cel]"')
+    text = LOOPS.format(source=source, transforms=transforms, mappings=mappings, sink=sink)
+    (tmp_path / "route.yaml").write_text(text)
+
+    code, out, err = turnout("check", "route.yaml")
+
+    assert (code, err) == (0, "")
+    warned = [line for line in out.splitlines() if line.startswith("warning: mappings: ")]
+    assert [line.partition(", which the source reads")[0].partition("go to ")[2] for line in warned] == (
+        [] if shown is None else [shown]
+    )
+
+
 def test_what_a_run_would_leave_unread(
     turnout: Turnout, streams: tuple[Connection, str, str], nats_server: NatsServer, tmp_path: Path
 ) -> None:

@@ -76,17 +76,20 @@ def _check(file: Path, records: int | None, timeout: float | None, *, as_json: b
             echo_lines(str(wrong).split("\n"), {r"^.*cannot be used:?": BAD}, err=True)
         mistakes = [_as_json(mistake) for mistake in wrong.mistakes]
         return _Report(WRONG_REQUEST, {"route": str(file), "valid": False, "mistakes": mistakes})
+    from turnout.engine.subject_filters import loops_of
+
     notes = [*route.notes, *route.errors.notes()]
+    warnings = [*route.warnings, *loops_of(route)]
     document: JsonObject = {
         "route": str(file),
         "valid": True,
         "name": route.name,
         "mistakes": [],
-        "warnings": [_as_json(warning) for warning in route.warnings],
+        "warnings": [_as_json(warning) for warning in warnings],
         "notes": notes,
     }
     if not as_json:
-        lines = [*(f"warning: {warning}" for warning in route.warnings), *(f"note: {note}" for note in notes)]
+        lines = [*(f"warning: {warning}" for warning in warnings), *(f"note: {note}" for note in notes)]
         echo_lines([f"{file}: route {route.name} is fine: {route.summary()}", *lines], _COLOURS)
     checks = [] if records is None else _probe(route, records, as_json=as_json)
     if records is not None:
@@ -112,6 +115,7 @@ def _probe(route: Route, records: int, *, as_json: bool) -> list[Probed]:
 
 
 _SECONDS = 5.0
+_CURE = "correct the route, and see a record's way with turnout explain"
 _MAX_NAMES = 5
 
 
@@ -142,6 +146,10 @@ class Probed:
 
 class _FailedError(TurnoutError):
     """Raised when a check finds something that is no error of a server."""
+
+
+class _DoubtError(TurnoutError):
+    """Raised when a check passes, and probably not as intended."""
 
 
 def probe(route: Route, records: int) -> Iterator[Probed]:
@@ -198,6 +206,8 @@ class _Probing:
     def _attempt(self, name: str, work: Callable[[], str]) -> Probed:
         try:
             return Probed(name, True, masked_url(work()))
+        except _DoubtError as doubt:
+            return Probed(name, True, masked_url(str(doubt)), warning=True)
         except (TurnoutError, OSError) as failure:
             return Probed(name, False, masked_url(str(failure)).replace("\n", "; "))
 
@@ -313,6 +323,7 @@ class _Probing:
     def _sample(self) -> str:
         """Describe the outcomes of the latest records."""
         from turnout.engine import Program
+        from turnout.engine.counts import MATCH
         from turnout.runtime.preflight import looped
 
         # What fails is to be seen here, not to stop at the first of it.
@@ -323,14 +334,21 @@ class _Probing:
         for result in results:
             for topic, number in zip(result.messages.topics.to_pylist(), result.messages.sinks.tolist(), strict=True):
                 self.topics.setdefault(number, set()).add(topic)
-        counts = Counter[str]()
+        counts, failed = Counter[str](), 0
         for result in results:
             counts.update(result.counts.as_dict())
+            failed += result.counts.dead_lettered + result.counts.discarded
+            # Set aside as the route says.
+            failed -= result.counts.flow.failed.get(MATCH, 0) if self.route.unmatched == "deadLetter" else 0
         summary = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in counts.items() if count)
         failures = _reasons(results)
         summary += f"; {failures}" if failures else ""
         if failures and self.route.errors.tolerance == "none":
             raise _FailedError(f"{summary}: the first of them would stop the run (errors: tolerance: none)")
+        if failed and failed == counts["read"]:
+            raise _FailedError(f"{summary}: nothing would be delivered; {_CURE}")
+        if failed or counts["undeliverable"]:
+            raise _DoubtError(summary)
         return summary
 
     def _names(self) -> Iterator[Probed]:

@@ -470,5 +470,5 @@ class Rights:
             if subject.startswith(f"{prefix}."):
                 return f"subjects that begin with '{prefix}.' are the connection's own requests and answers"
         if self.own is not None and self.own(subject):
-            return "the route reads it, and would read its own messages again"
+            return "the route reads it, and would read its own messages again: send to another one"
         return None

@@ -22,6 +22,7 @@ from turnout.subjects.pattern import FULL, PARTIAL
 from turnout.subjects.transform import SubjectTransform, TokenStep
 from turnout.transforms.chain import Chain, Filter, Stage
 from turnout.transforms.community import topics
+from turnout.transforms.community.set import Set
 from turnout.transforms.kafka.routers import RegexRouter
 from turnout.transforms.predicates import SubjectMatches, TopicNameMatches
 
@@ -175,7 +176,8 @@ def _after(form: SubjectForm, stage: Stage) -> list[SubjectForm]:
     elif isinstance(transform, topics.SubjectTransform) and transform.mapping is not None:
         changed = [after for before in applied for after in through_transform(before, transform.mapping)]
     else:
-        changed = [SubjectForm(before.source, (ANY,)) for before in applied]
+        topic = transform.constant_topic if isinstance(transform, Set) else None
+        changed = [SubjectForm(before.source, (topic or ANY,)) for before in applied]
     return [*changed, *passed_by]
 
 

@@ -104,11 +104,21 @@ class SubjectForm:
     @property
     def is_empty(self) -> bool:
         """True if the form is known to contain no topic."""
-        tokens = self.tokens() if self.without else None
+        topics = self.topic_filter if self.without else None
+        return topics is not None and any(is_subset(topics, of) for of in self.without)
+
+    @property
+    def topic_filter(self) -> str | None:
+        """The possible topics as a filter; None if token boundaries are unknown."""
+        tokens = self.tokens()
         if tokens is None:
-            return False
-        topics = ".".join(token if isinstance(token, str) else FULL if token is REST else PARTIAL for token in tokens)
-        return any(is_subset(topics, of) for of in self.without)
+            return None
+        return ".".join(token if isinstance(token, str) else FULL if token is REST else PARTIAL for token in tokens)
+
+    @property
+    def keeps_topic(self) -> bool:
+        """True if the topics are the subjects as they are read."""
+        return self.topic == SubjectForm.of(self.source).topic
 
     def tokens(self) -> list[Element] | None:
         """Return the topic's tokens: texts, `Token`, and the rest as the last; None if token boundaries are unknown."""

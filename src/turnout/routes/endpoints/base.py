@@ -149,6 +149,15 @@ class Source(Endpoint):
             raise ValueError(f"{expected}; found {position!r}")
         return message
 
+    @property
+    def named_topics(self) -> tuple[str, ...]:
+        """Names of the topics that are read; empty for formats without, and for a pattern of names."""
+        return ()
+
+    def shares_servers_with(self, sink: Sink) -> bool:  # noqa: ARG002 - for formats with servers
+        """Return True if messages of a sink are known to arrive where this source reads."""
+        return False
+
     def returned_by(self, sink: Sink, patterns: tuple[str, ...]) -> Callable[[str], bool] | None:  # noqa: ARG002 - for others
         """Return a test for topics of a sink that this source reads itself; None if it reads none.
 

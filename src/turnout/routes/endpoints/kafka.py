@@ -144,14 +144,23 @@ class KafkaSource(_Kafka, Source):
             return topic in listed(self.topics)
         return JavaRegex.of(self.topic_pattern).matches(topic)
 
+    @property
+    def named_topics(self) -> tuple[str, ...]:
+        """Names of the topics; empty for a pattern."""
+        return listed(self.topics)
+
+    def shares_servers_with(self, sink: Sink) -> bool:
+        """Return True for a sink in the same cluster."""
+        return isinstance(sink, KafkaSink) and not set(listed(self.servers)).isdisjoint(listed(sink.servers))
+
     def returned_by(self, sink: Sink, patterns: tuple[str, ...]) -> Callable[[str], bool] | None:
         """Return a test for topics of a sink in the same cluster; None for another sink."""
         if not isinstance(sink, KafkaSink):
             return super().returned_by(sink, patterns)
-        if set(listed(self.servers)).isdisjoint(listed(sink.servers)):
+        if not self.shares_servers_with(sink):
             return None
         if self.topic_pattern is None:
-            return frozenset(listed(self.topics)).__contains__
+            return frozenset(self.named_topics).__contains__
         try:
             return JavaRegex.of(self.topic_pattern).matches
         except JavaRegexError:

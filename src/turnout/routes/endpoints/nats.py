@@ -138,6 +138,12 @@ class NatsSource(NatsEndpoint, Source):
         """The subjects that are read; none for all."""
         return listed(self.filter_subject)
 
+    def shares_servers_with(self, sink: Sink) -> bool:
+        """Return True for a sink with the same servers and login: accounts of a server know nothing of each other."""
+        return isinstance(sink, NatsSink) and all(
+            getattr(self, name) == getattr(sink, name) for name in NatsEndpoint.model_fields
+        )
+
     @property
     def pushes_down(self) -> bool:
         """True if records that no subscription can match are filtered at the server."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -133,6 +134,13 @@ class Set(Transform):
     def keeps_topic(self) -> bool:  # type: ignore[override]
         """See `Transform.keeps_topic`."""
         return all(one.path[0] != _TOPIC for one in self.assignments)
+
+    @property
+    def constant_topic(self) -> str | None:
+        """The topic of every record, if its expression is a plain text."""
+        texts = [one.expression.text.strip() for one in self.assignments if one.path[0] == _TOPIC]
+        plain = re.fullmatch(r"""(["'])([^"'\\]+)\1""", texts[0]) if texts else None
+        return None if plain is None else plain[2]
 
     @property
     def sets_time(self) -> bool:  # type: ignore[override]
