@@ -202,7 +202,7 @@ def test_a_sample_that_fails_is_not_ok(
     tmp_path: Path,
     mapped: str,
     code: int,
-    ok: bool,  # noqa: FBT001 - of the table
+    ok: bool,
     said: str,
 ) -> None:
     """As a whole it is an error with the reason, in part a warning; what is filtered or unmatched is neither."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
@@ -21,6 +22,7 @@ from turnout.cli.app import COMMANDS, all_commands
 from turnout.cli.exits import read_again, stop_on_signals
 from turnout.embedded import NatsServer
 from turnout.nats.wire import Connection, create_stream
+from turnout.subscriptions import open_store
 
 
 def leaves(command: Any, *path: str) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -199,6 +201,42 @@ def test_an_interrupted_replay_is_not_done(turnout, tmp_path, monkeypatch, nats_
             code, _, err = turnout("replay", "route.yaml", "--from", "earliest", *form)
 
             assert code == expected, err
+
+
+def test_a_replay_that_delivers_nothing_is_not_done(turnout, tmp_path, monkeypatch, nats_server) -> None:
+    """It says why, that there are no dead letters, and exits with 1; what no subscription matches is no failure."""
+    from turnout.cli.history import replay
+    from turnout.engine.counts import Counts
+    from turnout.spark.history.replay import ReplayResult
+
+    with Connection.open(nats_server.url) as connection:
+        create_stream(connection, {"name": "NOTHING", "subjects": ["NOTHING.*"]})
+    (tmp_path / "route.yaml").write_text(
+        f"name: exits\nsource: {{format: nats, servers: '{nats_server.url}', stream: NOTHING}}\n"
+        f"unmatched: pass\nsubscriptions: {{store: 'sqlite:///s.db'}}\n"
+        f"sink: {{format: nats, servers: '{nats_server.url}'}}\n"
+    )
+    open_store(f"sqlite:///{tmp_path}/s.db").close()
+    for counts, expected, note in (
+        (Counts(read=2, discarded=2), 1, "a replay writes no dead letters: what fails is discarded"),
+        (Counts(read=2, discarded=1, delivered=1, messages=1), 0, "a replay writes no dead letters"),
+        (Counts(read=2, unmatched=2), 0, "2 records without a subscription that matches: not replayed"),
+    ):
+
+        def carried_out(plan, *_args, counts=counts, **_options):
+            return ReplayResult(plan, counts, 1.0, by_subscription={}, notes=("2 failed at TASK_PUT: a loop",))
+
+        monkeypatch.setattr(replay, "_carried_out", carried_out)
+        code, out, err = turnout("replay", "route.yaml", "--from", "10m", "--dry-run")
+        of_json, as_json, _ = turnout("replay", "route.yaml", "--from", "10m", "--dry-run", "--json")
+
+        assert code == of_json == expected, err
+        assert f"note: {note}" in out
+        assert "note: 2 failed at TASK_PUT: a loop" in out
+        assert [shown.partition(":")[0] for shown in json.loads(as_json)["notes"]] == [
+            "2 failed at TASK_PUT",
+            note.partition(":")[0],
+        ]
 
 
 @pytest.mark.parametrize(("options", "expected"), [((), 0), (("--drain",), 130)])

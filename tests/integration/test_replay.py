@@ -97,6 +97,9 @@ def test_a_dry_run_says_what_would_be_delivered(spark: SparkSession, streams: St
     late = wanted_by_late(51)
     assert result.by_subscription == {"late": len(late), "small": len(small)}
     assert result.counts.conserved
+    failing = ts.replay(Route.parse(text, {}), spark, dry_run=True)
+    assert failing.counts.discarded == 3
+    assert failing.notes[0].startswith("3 failed at VALUE_CONVERTER: the value is not JSON")
     assert result.counts.messages == len(late) + len(small)
     assert result.deliveries is not None
     rows = result.deliveries.where("subscription = 'late'").orderBy("offset").collect()

@@ -24,7 +24,7 @@ from turnout.errors import RouteError, TurnoutError
 from turnout.secrets import masked_url
 
 if TYPE_CHECKING:
-    from turnout.engine import Messages, Result
+    from turnout.engine import Messages
     from turnout.errors import Mistake
     from turnout.routes import Route
     from turnout.routes.endpoints import Sink, Source
@@ -324,6 +324,7 @@ class _Probing:
         """Describe the outcomes of the latest records."""
         from turnout.engine import Program
         from turnout.engine.counts import MATCH
+        from turnout.engine.failures import reasons_of
         from turnout.runtime.preflight import looped
 
         # What fails is to be seen here, not to stop at the first of it.
@@ -341,7 +342,8 @@ class _Probing:
             # Set aside as the route says.
             failed -= result.counts.flow.failed.get(MATCH, 0) if self.route.unmatched == "deadLetter" else 0
         summary = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in counts.items() if count)
-        failures = _reasons(results)
+        lines = [line for result in results for line in result.failures]
+        failures = reasons_of(lines, len(lines))
         summary += f"; {failures}" if failures else ""
         if failures and self.route.errors.tolerance == "none":
             raise _FailedError(f"{summary}: the first of them would stop the run (errors: tolerance: none)")
@@ -386,14 +388,6 @@ class _Probing:
         for batch in self.batches:
             names.update(batch.column("headers").flatten().field("key").unique().to_pylist())
         return names
-
-
-def _reasons(results: list[Result]) -> str:
-    """Return the most frequent reasons of failed records, with their counts."""
-    reasons = Counter(
-        f"{line['stage']}: {line['message']}" for result in results for line in result.failures if "message" in line
-    )
-    return "; ".join(f"{count:,} failed at {reason}" for reason, count in reasons.most_common(_MAX_NAMES))
 
 
 class SchemaKind(StrEnum):

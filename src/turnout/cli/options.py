@@ -31,7 +31,7 @@ SparkLog: TypeAlias = Annotated[Path | None, typer.Option(help="Where Spark's ow
 LogFormat: TypeAlias = Annotated[
     str | None, typer.Option(envvar="LOG_FORMAT", help="Form of the log on standard error: text or json. [text]")
 ]
-PLACE = "a sequence, an ISO time, earliest, or {topic:partition: offset}"
+PLACE = "a sequence, an ISO time, an age such as 10m, earliest, or {topic:partition: offset}"
 """Positions of a source, for the help of commands that begin at one."""
 
 DEFAULT_STORE = "sqlite:///subscriptions.db"
@@ -190,6 +190,19 @@ def moment_of(text: str, option: str) -> Moment | None:
     except ValueError:
         problem = f"expected a revision, an ISO 8601 time or now, found {text!r}"
         raise ConfigError([Mistake(option, problem)]) from None
+
+
+def check_places(start: str | None, end: str | None) -> None:
+    """Check the places of ``--from`` and ``--to``, so that an error names the option.
+
+    Raises:
+        ConfigError: one is no place.
+    """
+    from turnout.nats.wire.positions import position_of
+
+    for option, text in (("--from", start), ("--to", end)):
+        if text is not None:
+            position_of(option, text)
 
 
 def moments_of(text: str, option: str) -> tuple[Moment | None, Moment | None]:

@@ -249,9 +249,7 @@ class Counts:
     delivered: int = _count("delivered", "sent to a sink in at least one message")
     dead_lettered: int = _count("dead-lettered", "sent to the dead letter topic, and nowhere else")
     lost_by_weight: int = _count("lost by weight", "dropped by mappings whose weights mean loss")
-    discarded: int = _count(
-        "failed, nowhere to go", "failed, with `tolerance: all` and no `deadLetter`", shown_at_zero=False
-    )
+    discarded: int = _count("discarded", "failed, with `tolerance: all` and no `deadLetter`", shown_at_zero=False)
     messages: int = _count(
         "messages sent",
         "accepted by the sinks for delivered records: one for each record, subscription and destination",

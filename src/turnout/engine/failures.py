@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -106,6 +107,23 @@ def rejected_deliveries(
         )
         for number, id_, destination in zip(indices.tolist(), ids, destinations, strict=True)
     ]
+
+
+_SHOWN_REASONS: Final = 5
+
+
+def reasons_of(lines: Iterable[Mapping[str, object]], total: int) -> str:
+    """Return the most frequent reasons of failures in the form of the log, with their counts; "" without any.
+
+    Args:
+        lines: failures; empty ones are only counted.
+        total: number of all failures.
+    """
+    reasons = Counter(f"{line['stage']}: {line['message']}" for line in lines if "message" in line)
+    shown = reasons.most_common(_SHOWN_REASONS)
+    others = total - sum(count for _, count in shown)
+    texts = [f"{count:,} failed at {reason}" for reason, count in shown]
+    return "; ".join([*texts, *([f"{others:,} more failed"] if others else [])])
 
 
 IN_FULL: Final = 20

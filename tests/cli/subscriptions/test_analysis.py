@@ -92,7 +92,7 @@ def test_a_place_that_is_none(turnout, store, tmp_path) -> None:
     code, _, err = turnout("subscriptions", "analyze", "--against", "route.yaml", "--from", "yesterday")
 
     assert code == 2
-    assert "--from: expected earliest, latest, a sequence, an ISO time or {stream: sequence}, found 'yesterday'" in err
+    assert "--from: expected earliest, latest, a sequence, an ISO time, an age such as 10m" in err
 
 
 def test_spark_without_records(turnout, store) -> None:

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turnout.errors import ConfigError
-from turnout.history.diff.differences import MOST, OTHERS, TOTALS, Tally, Threshold
+from turnout.history.diff.differences import MOST, OTHERS, TOTALS, Differences, Tally, Threshold
+from turnout.history.diff.report import DiffReport, report_lines
 
 NUMBERS = {"lost": 3, "moved": 0, "values": 10}
 
@@ -82,3 +83,22 @@ def test_no_more_names_than_that() -> None:
 def test_the_most_frequent_first() -> None:
     """Of equal counts the first by name."""
     assert Tally.of("bacab").largest == [("a", 2), ("b", 2), ("c", 1)]
+
+
+def test_deliveries_add_up_in_the_report() -> None:
+    """Those of records under their own topics are named beside those of subscriptions."""
+    differences = Differences(
+        records=9,
+        changed=9,
+        lost=7,
+        gained=2,
+        moved=1,
+        losers=Tally({"acme": 3, "nordic": 2}),
+        movers=Tally({"acme": 1}),
+    )
+
+    lines = list(report_lines(DiffReport("old", "new", "all", differences, 1.0)))
+
+    assert "deliveries lost: 7 (acme 3, nordic 2, under their own topic 2)" in lines
+    assert "deliveries gained: 2 (under their own topic 2)" in lines
+    assert "deliveries moved: 1 (acme 1)" in lines

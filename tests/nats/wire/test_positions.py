@@ -10,7 +10,7 @@ import pytest
 
 from turnout.errors import ConfigError, StreamError
 from turnout.nats.wire import Connection, create_stream, delete_stream, stored_message
-from turnout.nats.wire.positions import count_exactly, parse_position, resolve, state_of
+from turnout.nats.wire.positions import count_exactly, parse_place, parse_position, position_of, resolve, state_of
 
 
 @pytest.fixture
@@ -70,3 +70,15 @@ def test_places_as_sequences(stream) -> None:
 def test_places_as_text(text, place) -> None:
     """Positions in options and commands; a time without a zone is UTC."""
     assert parse_position(text) == place
+
+
+def test_an_age_is_a_place() -> None:
+    """It is the time so long ago; a source's start has none, and no age is longer than there are times."""
+    place = parse_place("10m")
+
+    assert isinstance(place, datetime)
+    assert timedelta(minutes=10) <= datetime.now(UTC) - place < timedelta(minutes=11)
+    assert parse_place("17") == 17
+    assert parse_position("10m") is parse_place("9999999999d") is parse_place("10 minutes") is None
+    with pytest.raises(ConfigError, match=r"--from: expected earliest, .*, an age such as 10m .* found 'noon'"):
+        position_of("--from", "noon")

@@ -12,7 +12,17 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 import typer
 
 from turnout.cli.exits import FAILED
-from turnout.cli.options import AsJson, Master, SparkLog, StoreTimeout, check_store, in_time, moments_of, needs_spark
+from turnout.cli.options import (
+    AsJson,
+    Master,
+    SparkLog,
+    StoreTimeout,
+    check_places,
+    check_store,
+    in_time,
+    moments_of,
+    needs_spark,
+)
 from turnout.cli.output import BAD, DOUBTFUL, GOOD, echo_lines
 from turnout.errors import ConfigError, Mistake
 
@@ -38,10 +48,11 @@ def diff(
         list[str], typer.Argument(metavar="OLD NEW", help="Route files, or REV:path as git writes it.")
     ],
     start: Annotated[
-        str, typer.Option("--from", metavar="TIME|SEQ", help="The first record: a time, a sequence, earliest.")
+        str,
+        typer.Option("--from", metavar="PLACE", help="The first record: a time, an age (10m), a sequence."),
     ] = "earliest",
     end: Annotated[
-        str, typer.Option("--to", metavar="TIME|SEQ", help="The record to stop before: likewise, or latest.")
+        str, typer.Option("--to", metavar="PLACE", help="The record to stop before: likewise, or latest.")
     ] = "latest",
     git: Annotated[
         str | None, typer.Option(metavar="REV1..REV2", help="Two revisions of the one file that is named.")
@@ -79,6 +90,7 @@ def diff(
 
     # Read before anything else: a mistyped name should not be noticed after an hour.
     threshold = None if fail_on is None else Threshold.parse(fail_on, TOTALS)
+    check_places(start, end)
     moments = _moments(as_of, (old_subscriptions, new_subscriptions))
     with ExitStack() as resources:
         old, new = _versions(versions, git, (old_subscriptions, new_subscriptions), resources, moments)

@@ -10,7 +10,7 @@ import typer
 
 from turnout.base.terminal import json_text, printable_lines
 from turnout.cli.exits import INTERRUPTED, stop_on_signals
-from turnout.cli.options import PLACE, AsJson, RouteFile, StoreTimeout, loaded_route
+from turnout.cli.options import PLACE, AsJson, RouteFile, StoreTimeout, check_places, loaded_route
 from turnout.errors import ConfigError, Mistake
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ def tap(
     block_pandas_import()
     from turnout.history.tap import taps
 
+    check_places(start, end)
     loaded = loaded_route(route, timeout)
     pace = _RATE if rate is None and start is None else rate
     with stop_on_signals() as stop:
@@ -109,7 +110,7 @@ def _tap_lines(tapped: Tapped) -> Iterator[str]:
         yield f"    → {message.topic}{subscription_text}{', set aside' if message.dead_letter else ''}"
 
 
-_PLACE = "earliest, latest, an ISO time or a sequence of a stream"
+_PLACE = "earliest, latest, an ISO time, an age such as 10m or a sequence of a stream"
 
 
 def feed(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
@@ -14,19 +14,32 @@ from turnout.base.terminal import json_text, plural, printable_lines
 from turnout.base.untrusted import JsonObject
 from turnout.cli.exits import FAILED, INTERRUPTED, stop_on_signals
 from turnout.cli.exits import FAILED as EXIT_FAILED
-from turnout.cli.options import AsJson, AsOf, Master, RouteFile, StoreTimeout, loaded_route, moment_of, needs_spark
+from turnout.cli.options import (
+    AsJson,
+    AsOf,
+    Master,
+    RouteFile,
+    StoreTimeout,
+    check_places,
+    loaded_route,
+    moment_of,
+    needs_spark,
+)
 from turnout.cli.run import console, counts_table, log_beside, run_display
 
 if TYPE_CHECKING:
     from turnout.history.redrive import RedriveReport
     from turnout.history.replay import ReplayPlan
+    from turnout.routes import Route
     from turnout.spark.history.replay import ReplayResult
 
 
 _SHOWN_SUBSCRIPTIONS = 20
 """This many subscriptions are shown with their numbers."""
 
-_PLACE = "a sequence, an ISO time, earliest, latest or {stream: sequence}, {topic:partition: offset}"
+_PLACE = (
+    "a sequence, an ISO time, an age such as 10m, earliest, latest or {stream: sequence}, {topic:partition: offset}"
+)
 
 
 def replay(
@@ -58,6 +71,7 @@ def replay(
     """Deliver a route's history again; continue an interrupted replay."""
     from turnout.history.replay import plan_replay
 
+    check_places(start, end)
     loaded = loaded_route(route, timeout)
     moment = moment_of(as_of, "--subscriptions-as-of")
     selection: JsonObject = {"start": start, "end": end, "where": where, "sink": sink, "id": id}
@@ -66,11 +80,12 @@ def replay(
     lines = plan.lines() if dry_run else _begun(plan)
     screen.print("\n".join(lines), soft_wrap=True, markup=False)
     result = _carried_out(plan, master, part, dry_run=dry_run, quiet=as_json)
+    counts, notes = result.counts, list(_notes(result, loaded))
     if as_json:
-        typer.echo(json.dumps(_as_json(result), indent=1))
+        typer.echo(json.dumps({**_as_json(result), "notes": notes}, indent=1))
     else:
-        _show(result)
-    if not result.counts.conserved:
+        _show(result, notes)
+    if not counts.conserved or (counts.discarded and not counts.delivered):
         raise typer.Exit(FAILED)
     if result.stopped:
         raise typer.Exit(INTERRUPTED)
@@ -121,16 +136,25 @@ def _as_json(result: ReplayResult) -> JsonObject:
     if result.by_subscription is None:
         return answer
     would = {id_ or "": n for id_, n in result.by_subscription.items()}
-    return answer | {"dryRun": True, "bySubscription": would, "notes": list(result.notes)}
+    return answer | {"dryRun": True, "bySubscription": would}
 
 
-def _show(result: ReplayResult) -> None:
+def _notes(result: ReplayResult, route: Route) -> Iterator[str]:
+    """Yield what a run of the route would do otherwise, and the notes of a dry run."""
+    yield from result.notes
+    if result.counts.discarded or result.counts.undeliverable:
+        yield "a replay writes no dead letters: what fails is discarded"
+    if result.counts.unmatched and route.unmatched != "drop":
+        yield f"{plural(result.counts.unmatched, 'record')} without a subscription that matches: not replayed"
+
+
+def _show(result: ReplayResult, notes: Iterable[str]) -> None:
     console().print(counts_table(result.plan.route.name, result.counts))
     if result.by_subscription is not None:
         typer.echo(printable_lines(_expected_counts(result.by_subscription)))
-        for note in result.notes:
-            typer.echo(printable_lines([f"note: {note}"]))
-    elif result.stopped:
+    for note in notes:
+        typer.echo(printable_lines([f"note: {note}"]))
+    if result.by_subscription is None and result.stopped:
         typer.echo(f"stopped: the same command continues it, as does --id {result.plan.replay.id}", err=True)
 
 
@@ -173,7 +197,8 @@ def redrive(
         str | None, typer.Option(metavar="CONDITION", help="Only letters whose records meet this, as they came.")
     ] = None,
     start: Annotated[
-        str, typer.Option("--from", metavar="PLACE", help="Where to begin among the letters: a sequence or a time.")
+        str,
+        typer.Option("--from", metavar="PLACE", help="The first letter: a sequence, a time or an age (10m)."),
     ] = "earliest",
     end: Annotated[str, typer.Option("--to", metavar="PLACE", help="The place after the last letter.")] = "latest",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Deliver nothing, only report the outcomes.")] = False,
@@ -195,6 +220,7 @@ def redrive(
     from turnout.history.redrive import FAILED
     from turnout.history.redrive import redrive as redriven
 
+    check_places(start, end)
     loaded = loaded_route(route, timeout)
     letters = dead_letters.read(loaded, start=start, end=end, stage=stage, reason=reason)
     if where is not None:

@@ -24,6 +24,7 @@ TITLES: Final = {
 """Titles of the kinds of examples, in the order of display."""
 
 _SHOWN_PAIRS = 20
+_DELIVERIES = frozenset({"lost", "gained", "moved"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,15 +100,17 @@ def _numbers(differences: Differences) -> Iterator[str]:
     )
     for kind, number, names in numbers:
         if number:
-            yield f"{TITLES[kind]}: {number:,}{_named(names)}"
+            own = number - sum(names.counts.values()) if kind in _DELIVERIES else 0
+            yield f"{TITLES[kind]}: {number:,}{_named(names, own)}"
 
 
-def _named(names: Tally) -> str:
+def _named(names: Tally, own: int) -> str:
+    """Return the names with their counts; *own* deliveries are of records under their own topic."""
     largest = names.largest
-    if not largest:
-        return ""
-    names_shown = ", ".join(f"{name or '(the whole)'} {number:,}" for name, number in largest[:_SHOWN_PAIRS])
-    return f" ({names_shown}{', …' if len(largest) > _SHOWN_PAIRS else ''})"
+    shown = [f"{name or '(the whole)'} {number:,}" for name, number in largest[:_SHOWN_PAIRS]]
+    shown += ["…"] if len(largest) > _SHOWN_PAIRS else []
+    shown += [f"under their own topic {own:,}"] if own else []
+    return f" ({', '.join(shown)})" if shown else ""
 
 
 def _examples(differences: Differences) -> Iterator[str]:

@@ -7,9 +7,10 @@ import secrets
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from turnout.base.clocks import parse_duration
 from turnout.base.untrusted import decimal, is_whole
 from turnout.errors import ConfigError, ConnectionLostError, Mistake, StreamError
 from turnout.nats.protocol.errors import MessageNotFoundError, StreamNotFoundError, StreamReplacedError
@@ -190,6 +191,21 @@ def parse_position(text: str) -> StreamPosition | None:
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
+def parse_place(text: str) -> StreamPosition | None:
+    """Parse a text as a position, or as an age such as ``10m``, the time so long ago; None if it is neither."""
+    age = parse_duration(text)
+    if age is None:
+        return parse_position(text)
+    try:
+        return datetime.now(UTC) - timedelta(seconds=age)
+    except OverflowError:
+        return None
+
+
+PLACES: Final = "earliest, latest, a sequence, an ISO time, an age such as 10m or {stream: sequence}"
+"""What `parse_place` accepts, for errors."""
+
+
 def position_of(option: str, written: StreamPosition) -> StreamPosition:
     """A place that may be given as text.
 
@@ -205,10 +221,9 @@ def position_of(option: str, written: StreamPosition) -> StreamPosition:
         return written.replace(tzinfo=UTC)
     if not isinstance(written, str):
         return written
-    position = parse_position(written.strip())
+    position = parse_place(written.strip())
     if position is None:
-        expected = "earliest, latest, a sequence, an ISO time or {stream: sequence}"
-        raise ConfigError([Mistake(option, f"expected {expected}, found {written!r}")])
+        raise ConfigError([Mistake(option, f"expected {PLACES}, found {written!r}")])
     return position
 
 

@@ -27,7 +27,7 @@ from turnout.errors import ConfigError, ConnectionLostError, Mistake, StreamErro
 from turnout.history.diff.differences import Differences
 from turnout.history.diff.report import DiffReport
 from turnout.nats.protocol.options import ConnectionSettings
-from turnout.nats.wire.positions import StreamPosition, parse_position
+from turnout.nats.wire.positions import PLACES, StreamPosition, parse_place
 from turnout.routes import Route
 from turnout.routes.endpoints import Endpoint, Source
 from turnout.routes.values import listed
@@ -85,8 +85,7 @@ class RecordSpan:
         for name, bound, usual in (("from", start, "earliest"), ("to", end, "latest")):
             position = usual if bound is None else _position(bound)
             if position is None:
-                expected = "expected earliest, latest, a sequence, an ISO time or {stream: sequence}"
-                mistakes.append(Mistake(name, f"{expected}, found {bound!r}"))
+                mistakes.append(Mistake(name, f"expected {PLACES}, found {bound!r}"))
                 continue
             positions.append(position)
         if mistakes:
@@ -114,7 +113,7 @@ class RecordSpan:
 def _position(value: object) -> StreamPosition | None:
     if isinstance(value, datetime | int | Mapping) and not isinstance(value, bool):
         return value
-    return parse_position(value.strip()) if isinstance(value, str) else None
+    return parse_place(value.strip()) if isinstance(value, str) else None
 
 
 def _option_text(position: StreamPosition) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -20,6 +21,7 @@ from pyspark.sql import functions as F
 from turnout.base.files import scratch_folder
 from turnout.engine.counts import Counts
 from turnout.engine.deliveries import NO_SUBSCRIPTION
+from turnout.engine.failures import IN_FULL, reasons_of
 from turnout.engine.result import Result, Sent
 from turnout.history.replay import ReplayPlan, ReplayState, Splitting, StreamRange, claimed, plan_replay
 from turnout.history.tap import check_names
@@ -123,6 +125,13 @@ def counted(rows: DataFrame) -> tuple[Counts, dict[str | None, int]]:
     return sum_of(total[0]), dict(ordered)
 
 
+def _reasons(rows: DataFrame) -> str:
+    """Return the first reasons of a rehearsal's failures."""
+    (total,) = rows.agg(F.sum("failures")).collect()[0]
+    lines = rows.where(F.col("failure").isNotNull()).limit(IN_FULL).select("failure").collect()
+    return reasons_of((json.loads(line["failure"]) for line in lines), total or 0)
+
+
 AT_ONCE = 500_000
 """Number of sequences delivered between two checks of the clock and of stop requests, and writes of the state file."""
 
@@ -140,7 +149,7 @@ class ReplayResult:
         stopped: it was stopped on request; a repetition continues it.
         deliveries: deliveries of a dry run, the messages that would have been sent, a row each.
         by_subscription: in a dry run, number of messages by subscription; None for those without one.
-        notes: in a dry run, the servers that did not report their streams, a sentence each.
+        notes: in a dry run, the servers that did not report their streams, and the first reasons of failures.
     """
 
     plan: ReplayPlan
@@ -230,7 +239,9 @@ def rehearse(plan: ReplayPlan, spark: SparkSession) -> ReplayResult:
     """Determine the deliveries of a replay from its beginning, as far as the sinks' servers store them."""
     begun = time.monotonic()
     route, notes = with_stored_topics(plan.route)
-    plan = replace(plan, route=route)
+    # The reasons are reported, not logged.
+    errors = replace(route.errors, log=True, log_messages=False)
+    plan = replace(plan, route=replace(route, chain=replace(route.chain, errors=errors)))
     with scratch_folder("replay") as scratch, _stage_of(plan, spark, scratch / "index") as stage:
         ranges = [_rows(plan, spark, range_) for range_ in plan.ranges]
         rows = map_in_arrow(reduce(DataFrame.union, ranges), Rehearsal(stage), DELIVERIES)
@@ -238,9 +249,11 @@ def rehearse(plan: ReplayPlan, spark: SparkSession) -> ReplayResult:
             # The index is freed with this block, the rows are kept.
             rows = rows.localCheckpoint(eager=True)
             counts, by_subscription = counted(rows)
+            reasons = _reasons(rows)
         except PySparkException as failure:
             raise run_error(f"the dry run of {plan.route.name} failed", failure) from failure
     _check_names(plan, counts)
+    notes += (reasons,) if reasons else ()
     seconds = time.monotonic() - begun
     return ReplayResult(
         plan, counts, seconds, deliveries=deliveries_of(rows), by_subscription=by_subscription, notes=notes
