@@ -111,8 +111,9 @@ def test_several_routes_and_folders(turnout: Turnout, tmp_path: Path) -> None:
     document = json.loads(turnout("check", "routes", "wrong.yaml", "--json")[1])
 
     assert (code, err) == (0, "")
-    assert [line.partition(":")[0] for line in out.splitlines()] == ["routes/a.yaml", "routes/b.yml", "single.yaml"]
-    assert (wrong[0], len(wrong[1].splitlines())) == (2, 2)
+    fine = [line.partition(":")[0] for line in out.splitlines() if not line.startswith("warning: mappings")]
+    assert fine == ["routes/a.yaml", "routes/b.yml", "single.yaml"]
+    assert (wrong[0], wrong[1].count(" is fine: ")) == (2, 2)
     assert "wrong.yaml" in wrong[2]
     assert [(route["route"], route["valid"]) for route in document["routes"]] == [
         ("routes/a.yaml", True), ("routes/b.yml", True), ("wrong.yaml", False),
@@ -250,7 +251,7 @@ SET = "[{{type: Set, fields: {{topic: '\"{}\"'}}}}]"
 @pytest.mark.parametrize(
     ("source", "transforms", "mappings", "sink", "shown"),
     [
-        (f"{NATS}, stream: S", "[]", "{}", NATS, ">"),
+        (f"{NATS}, stream: S", "[]", "{}", NATS, "the stream's own subjects"),
         (f'{NATS}, stream: S, filterSubject: "in.>"', "[]", "{}", NATS, "in.>"),
         (f'{NATS}, stream: S, filterSubject: "in.>"', "[]", "{'in.*': 'in.x.{{wildcard(1)}}'}", NATS, "in.>, in.x.*"),
         (f'{NATS}, stream: S, filterSubject: "in.>"', SET.format("in.again"), "{}", NATS, "in.again"),
@@ -500,6 +501,9 @@ def test_a_dot_under_v1_is_warned_of(turnout: Turnout, tmp_path: Path) -> None:
         "  - {type: MaskField$Value, fields: payment.card}\n"
     )
     text = ROUTE.format(url="nats://127.0.0.1:1", stream="S")
+    text = text.replace(
+        'sink: {format: nats, servers: "nats://127.0.0.1:1"', 'sink: {format: nats, servers: "nats://127.0.0.1:2"'
+    )
     route = tmp_path / "route.yaml"
     route.write_text(text.replace('schema: "n INT, town STRING"', "").replace("sink:", f"{stages}sink:", 1))
     code, out, _ = turnout("check", str(route))

@@ -143,6 +143,6 @@ def loops_of(route: Route) -> Iterator[Mistake]:
         and not any(collide(topic, pattern) for pattern in allowed)
         for topic in topics
     ):
-        shown = ", ".join(sorted(filter(None, topics)))
+        shown = ", ".join(sorted(filter(None, topics))) if read else "the stream's own subjects"
         problem = f"all messages go to {shown}, which the source reads: a run delivers none of them"
         yield Mistake("mappings", f"{problem}; map them to a subject that it does not read")
