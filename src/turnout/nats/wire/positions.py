@@ -203,7 +203,7 @@ def parse_place(text: str) -> StreamPosition | None:
 
 
 PLACES: Final = "earliest, latest, a sequence, an ISO time, an age such as 10m or {stream: sequence}"
-"""What `parse_place` accepts, for errors."""
+"""Texts that `parse_place` accepts, for errors."""
 
 
 def position_of(option: str, written: StreamPosition) -> StreamPosition:
