@@ -11,7 +11,8 @@ import pyarrow as pa
 from turnout.base.untrusted import JsonMapping, JsonObject
 from turnout.engine.sample_records import SampleRecord
 from turnout.errors import ConfigError, Mistake, StreamError
-from turnout.nats.wire import Connection, stream_info
+from turnout.nats import wire
+from turnout.nats.wire import Connection
 from turnout.records.types import ArrowBatch
 from turnout.routes.endpoints import NatsSource
 from turnout.subjects.pattern import common
@@ -44,7 +45,7 @@ class SourceStreams:
         Raises:
             StreamError: one does not exist.
         """
-        infos = {name: stream_info(connection, name) for name in source.streams}
+        infos = {name: wire.stream_info(connection, name) for name in source.streams}
         stored = _stored(connection, infos)
         filters = source.filters or (">",)
         read = {common(subject, other) for subject in stored for other in filters} - {None}
@@ -62,7 +63,7 @@ class SourceStreams:
 def _created(connection: Connection, stream: str) -> str | None:
     """Return the creation time of a stream; None if the server of this connection has no stream of that name."""
     try:
-        return str(stream_info(connection, stream)["created"])
+        return str(wire.stream_info(connection, stream)["created"])
     except StreamError:
         return None
 
@@ -89,7 +90,7 @@ def _origins(config: JsonMapping) -> Iterable[str]:
 
 def _config(connection: Connection, stream: str) -> list[JsonMapping]:
     try:
-        return [stream_info(connection, stream)["config"]]
+        return [wire.stream_info(connection, stream)["config"]]
     except StreamError:
         # A stream may copy one that is not there, or that this user may not see.
         return []

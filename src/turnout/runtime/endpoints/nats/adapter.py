@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 
 from turnout.base.untrusted import JsonMapping, is_whole
 from turnout.errors import ConfigError, ConnectionLostError, Mistake, StreamError
+from turnout.nats import wire
 from turnout.nats.protocol.errors import StreamNotFoundError
 from turnout.nats.protocol.options import CONNECTION_OPTIONS
-from turnout.nats.wire import Connection, create_stream, stream_info
+from turnout.nats.wire import Connection
 from turnout.routes.endpoints import NatsSink, NatsSource
 from turnout.runtime.endpoints.adapter import (
     Change,
@@ -99,7 +100,7 @@ class NatsAdapter(EndpointAdapter):
         """Check the sink's stream, and return True if its messages may reach these streams."""
         with Connection.open(self.endpoint.connection) as connection:
             if isinstance(self.endpoint.stream, str):
-                stream_info(connection, self.endpoint.stream)
+                wire.stream_info(connection, self.endpoint.stream)
             return streams is not None and streams.is_fed_by(connection)
 
     def sample(self, count: int) -> Iterator[pa.RecordBatch]:
@@ -267,7 +268,7 @@ class NatsAdapter(EndpointAdapter):
             for name, subject, retention in zip(webhooks.streams, subjects, retentions, strict=True):
                 wanted = f"{subject}.>"
                 try:
-                    config = stream_info(connection, name)["config"]
+                    config = wire.stream_info(connection, name)["config"]
                 except StreamNotFoundError:
                     missing.append(name)
                     config = {
@@ -278,7 +279,7 @@ class NatsAdapter(EndpointAdapter):
                         "allow_direct": True,
                     }
                     if create:
-                        create_stream(connection, config)
+                        wire.create_stream(connection, config)
                     else:
                         _check_free(connection, name, wanted)
                         probe = NatsProbe(self.endpoint, _SECONDS, connection)
@@ -295,10 +296,10 @@ class NatsAdapter(EndpointAdapter):
         name, wanted = str(part.stream), f"{part.subject}.>"
         with Connection.open(self.endpoint.connection) as connection:
             try:
-                config = stream_info(connection, name)["config"]
+                config = wire.stream_info(connection, name)["config"]
             except StreamNotFoundError:
                 if create:
-                    create_stream(connection, {"name": name, "subjects": [wanted], **_DELAY_STREAM})
+                    wire.create_stream(connection, {"name": name, "subjects": [wanted], **_DELAY_STREAM})
                 else:
                     _check_free(connection, name, wanted)
                     probe = NatsProbe(self.endpoint, _SECONDS, connection)
@@ -318,7 +319,7 @@ class NatsAdapter(EndpointAdapter):
         """Return the subjects of the stream that must take messages, or of all streams of the server."""
         with Connection.open(self.endpoint.connection) as connection:
             if isinstance(self.endpoint.stream, str):
-                return frozenset(stream_info(connection, self.endpoint.stream)["config"].get("subjects") or ())
+                return frozenset(wire.stream_info(connection, self.endpoint.stream)["config"].get("subjects") or ())
             return stored_subjects(connection)
 
 
