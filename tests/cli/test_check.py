@@ -251,7 +251,7 @@ SET = "[{{type: Set, fields: {{topic: '\"{}\"'}}}}]"
 @pytest.mark.parametrize(
     ("source", "transforms", "mappings", "sink", "shown"),
     [
-        (f"{NATS}, stream: S", "[]", "{}", NATS, "the stream's own subjects"),
+        (f"{NATS}, stream: S", "[]", "{}", NATS, "their own topics"),
         (f'{NATS}, stream: S, filterSubject: "in.>"', "[]", "{}", NATS, "in.>"),
         (f'{NATS}, stream: S, filterSubject: "in.>"', "[]", "{'in.*': 'in.x.{{wildcard(1)}}'}", NATS, "in.>, in.x.*"),
         (f'{NATS}, stream: S, filterSubject: "in.>"', SET.format("in.again"), "{}", NATS, "in.again"),

@@ -76,10 +76,8 @@ def _check(file: Path, records: int | None, timeout: float | None, *, as_json: b
             echo_lines(str(wrong).split("\n"), {r"^.*cannot be used:?": BAD}, err=True)
         mistakes = [_as_json(mistake) for mistake in wrong.mistakes]
         return _Report(WRONG_REQUEST, {"route": str(file), "valid": False, "mistakes": mistakes})
-    from turnout.engine.subject_filters import loops_of
-
     notes = [*route.notes, *route.errors.notes()]
-    warnings = [*route.warnings, *loops_of(route)]
+    warnings = [*route.warnings, *_loops(route)]
     document: JsonObject = {
         "route": str(file),
         "valid": True,
@@ -95,6 +93,38 @@ def _check(file: Path, records: int | None, timeout: float | None, *, as_json: b
     if records is not None:
         document["checks"] = [check.as_dict() for check in checks]
     return _Report(DONE if all(check.ok for check in checks) else FAILED, document)
+
+
+def _loops(route: Route) -> Iterator[Mistake]:
+    """Yield a warning if all messages of a route without subscriptions go to topics that its source reads.
+
+    Only what is known without a server: what the stream stores is not, unless the source has filters.
+    """
+    from turnout.errors import Mistake
+    from turnout.subjects.pattern import FULL, collide, is_subset
+
+    source, sink = route.source, next(iter(route.sinks.values()))
+    if route.subscriptions is not None or not source.shares_servers_with(sink):
+        return
+    read = source.filters or source.named_topics
+    topics: list[str | None] = [*(read or (FULL,))]
+    if len(route.mappings) or not all(stage.transform.keeps_topic for stage in route.chain.stages):
+        if not read:
+            return
+        # With it comes much else, which most routes need not wait for.
+        from turnout.engine.subject_filters import topics_after
+
+        topics = topics_after(route, read)
+    allowed = [pattern for pattern in sink.allow or () if pattern[0] not in "*>"]
+    if topics and all(
+        topic is not None
+        and any(is_subset(topic, own) for own in read or (FULL,))
+        and not any(collide(topic, pattern) for pattern in allowed)
+        for topic in topics
+    ):
+        shown = ", ".join(sorted(filter(None, topics))) if read else "their own topics"
+        problem = f"all messages go to {shown}, which the source reads: a run delivers none of them"
+        yield Mistake("mappings", f"{problem}; map them to a subject that it does not read")
 
 
 def _as_json(mistake: Mistake) -> dict[str, object]:

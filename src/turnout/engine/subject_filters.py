@@ -7,7 +7,7 @@ requirements on the resulting topics narrow them again. In doubt more is read, n
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from functools import reduce
 from typing import Final
 
@@ -24,10 +24,9 @@ from turnout.engine.subject_bounds import (
     through_mappings,
 )
 from turnout.engine.subject_bounds.subject_form import glob_of
-from turnout.errors import Mistake
 from turnout.records.field_paths import parse_path
 from turnout.routes import Route
-from turnout.subjects.pattern import FULL, collide, common, is_subset
+from turnout.subjects.pattern import FULL, common
 
 MOST_FILTERS: Final = 100
 """More filters than this cost the server more than they save."""
@@ -124,25 +123,10 @@ def subject_filters(route: Route, conditions: Iterable[Condition], own: Sequence
     return filters.of(filters.asked(condition) for condition in conditions) or tuple(own)
 
 
-def loops_of(route: Route) -> Iterator[Mistake]:
-    """Yield a warning if all messages of a route without subscriptions go to topics that its source reads.
+def topics_after(route: Route, read: Iterable[str]) -> list[str | None]:
+    """Return the possible topics of records of some filters behind the chain and the mappings, as filters.
 
-    Only what is known without a server: what the stream stores is not, unless the source has filters.
+    One is None if nothing is known of it.
     """
-    source, sink = route.source, next(iter(route.sinks.values()))
-    if route.subscriptions is not None or not source.shares_servers_with(sink):
-        return
-    read = source.filters or source.named_topics
-    forms = through_chain(map(SubjectForm.read, read or (FULL,)), route.chain)
-    forms = [form for form in through_mappings(forms, route.mappings, route.cluster) if not form.is_empty]
-    topics = [form.topic_filter if read or form.keeps_topic else None for form in forms]
-    allowed = [pattern for pattern in sink.allow or () if pattern[0] not in "*>"]
-    if topics and all(
-        topic is not None
-        and any(is_subset(topic, own) for own in read or (FULL,))
-        and not any(collide(topic, pattern) for pattern in allowed)
-        for topic in topics
-    ):
-        shown = ", ".join(sorted(filter(None, topics))) if read else "the stream's own subjects"
-        problem = f"all messages go to {shown}, which the source reads: a run delivers none of them"
-        yield Mistake("mappings", f"{problem}; map them to a subject that it does not read")
+    forms = through_mappings(through_chain(map(SubjectForm.read, read), route.chain), route.mappings, route.cluster)
+    return [form.topic_filter for form in forms if not form.is_empty]

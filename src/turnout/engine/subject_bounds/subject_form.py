@@ -115,11 +115,6 @@ class SubjectForm:
             return None
         return ".".join(token if isinstance(token, str) else FULL if token is REST else PARTIAL for token in tokens)
 
-    @property
-    def keeps_topic(self) -> bool:
-        """True if the topics are the subjects as they are read."""
-        return self.topic == SubjectForm.of(self.source).topic
-
     def tokens(self) -> list[Element] | None:
         """Return the topic's tokens: texts, `Token`, and the rest as the last; None if token boundaries are unknown."""
         tokens: list[Element] = []
