@@ -75,6 +75,10 @@ NOT_RUN = {
     ("from-sigma.md", "console"): "the reader's own rules; tests/cli/test_import.py imports some, with these options",
     ("ha.md", "console"): "does not end; tests/integration/test_two_servers.py starts such servers",
     ("ha.md", "yaml"): "names hosts and mounts; tests/server/test_standby.py and tests/deploy/test_chart.py have such",
+    (
+        "traces.md",
+        "console",
+    ): "needs a collector, or Docker; tests/traces has a collector, tests/deploy reads the files",
     ("nats.md", "python"): "does not end; tests/spark/formats and tests/integration/copy_stream.py run it with an end",
     ("receiving.md", "go"): "needs modules of its own; the client is NATS's",
     ("receiving.md", "java"): "a part of a program; the client is Kafka's",
@@ -114,6 +118,7 @@ HERE = {
     ("scheduled.md", "yaml"),
     ("server-api.md", "sh"),
     ("server.md", "yaml"),
+    ("traces.md", "yaml"),
     ("transforms.md", "yaml"),
     ("transforms.md", "python"),
 }
