@@ -7,8 +7,9 @@ import pickle
 import shutil
 import socket
 import subprocess
+import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from tests.kafka.test_options import token
 from turnout.embedded.nats_server import free_port
 from turnout.errors import StreamError, TurnoutError
 from turnout.kafka.admin import KafkaAdmin
+from turnout.kafka.group import GroupReader, OffsetReader
 from turnout.kafka.options import KafkaOptions
 from turnout.kafka.producer import KafkaMessages, KafkaProducer
 from turnout.kafka.reader import LastRecords
@@ -249,6 +251,44 @@ def test_renewed_certificates(
         producer.publish(KafkaMessages(["secured"], [b"x"], [None]), lambda index, reason: None)
         with pytest.raises(TurnoutError):
             producer.flush()
+
+
+def test_a_member_of_a_group_shows_renewed_certificates(
+    ports: tuple[int, int], pems: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It joins once they fit; renewed another time, it goes on where it was, and so do questions for single records."""
+    monkeypatch.setattr("turnout.base.files._LOOK_SECONDS", 0.0)
+    for end in ("crt", "key"):
+        (tmp_path / f"own.{end}").write_bytes((pems / f"stranger.{end}").read_bytes())
+    (tmp_path / "ca.pem").write_bytes((pems / "ca.pem").read_bytes())
+    options = KafkaOptions.of(f"localhost:{ports[1]}", mutual(tmp_path, "own"), timeout=5.0, patience=3.0)
+    use(KafkaOptions.of(f"localhost:{ports[1]}", mutual(pems, "client"), timeout=5.0))
+
+    def read(group: GroupReader, seconds: float) -> list[int]:
+        deadline, found = time.monotonic() + seconds, list[int]()
+        while time.monotonic() < deadline:
+            with suppress(TurnoutError):
+                records = group.read(0.2)
+                for record in records:
+                    group.finish(record)
+                    found.append(record.offset)
+                if found and not records:
+                    break
+        return found
+
+    def install() -> None:
+        for end in ("crt", "key"):
+            (tmp_path / f"own.{end}").write_bytes((pems / f"client.{end}").read_bytes())
+
+    with closing(GroupReader(options, "secured", "renewed")) as group, closing(OffsetReader(options, "secured")) as one:
+        assert not read(group, 2)
+        install()
+        first = read(group, 30)
+        assert first[0] == 0
+        assert one.read(0, [0]).keys() == {0}
+        install()
+        use(options)
+        assert read(group, 30) == [first[-1] + 1]
 
 
 def test_an_open_split_ends_for_renewed_certificates(

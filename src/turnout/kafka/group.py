@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from turnout.base.files import FileChanges
 from turnout.errors import StreamError, TurnoutError
 from turnout.kafka.clients import (
     ErrorWatch,
@@ -100,17 +101,32 @@ class GroupReader:
         self._lock = threading.Lock()
         self._partitions: dict[int, _Partition] = {}
         self._next_commit = 0.0
-        self._consumer: Consumer = consumer_of(self._options, self._watch)
+        self._changes = FileChanges(options.files.values())
+        self._consumer = self._joined()
+
+    def _joined(self) -> Consumer:
+        """Return a consumer that joins the group."""
+        consumer = consumer_of(self._options, self._watch)
         with self._errors():
-            self._consumer.subscribe(
-                [topic], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost_partitions
+            consumer.subscribe(
+                [self._topic], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost_partitions
             )
+        return consumer
 
     def close(self) -> None:
         """Commit what is finished, and leave the group."""
         self._is_closing = True
         self._commit(wait=True)
         self._consumer.close()
+
+    def _join_again(self) -> None:
+        """Leave the group, and join it by a client with the renewed certificates; open records come again."""
+        self.close()
+        for assigned in self._partitions.values():
+            assigned.is_ours = False
+        self._partitions.clear()
+        self._is_closing = False
+        self._consumer = self._joined()
 
     def read(self, seconds: float) -> list[GroupRecord]:
         """Return the records that have come, after a wait of at most *seconds* for the first.
@@ -119,6 +135,8 @@ class GroupReader:
             StreamError: the topic may not be read, or does not exist.
             ConnectionLostError: credentials are refused by all brokers.
         """
+        if self._changes.found():
+            self._join_again()
         with self._errors():
             messages = polled(self._consumer, seconds, _BATCH)
         records = [record for message in messages if (record := self._accept(message)) is not None]
@@ -301,11 +319,12 @@ class OffsetReader:
         self._options = replace(options, properties={**_LOOKUP, **options.properties})
         self._topic = topic
         self._watch = ErrorWatch()
-        self._consumer: Consumer = consumer_of(self._options, self._watch)
+        self._lasting = LastingConsumer(self._options, self._watch)
+        self._consumer: Consumer = self._lasting.current()
 
     def close(self) -> None:
         """Close the connections."""
-        self._consumer.close()
+        self._lasting.close()
 
     def read(self, partition: int, offsets: Sequence[int]) -> dict[int, Message]:
         """Return the records by their offsets; those that are not found are left out.
@@ -319,6 +338,7 @@ class OffsetReader:
             ConnectionLostError: no broker answers for ``options.patience`` seconds.
         """
         found: dict[int, Message] = {}
+        self._consumer = self._lasting.current()
         deadline = time.monotonic() + self._options.patience
         at = 0
         self._seek(partition, offsets[0])
