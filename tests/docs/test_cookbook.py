@@ -111,9 +111,9 @@ def test_the_recording_shows_what_the_recipe_prints() -> None:
 
 
 def test_every_recipe_is_in_the_table_and_in_the_navigation() -> None:
-    """There are ten."""
+    """All of them, of which there are ten at least."""
     names = {path.name for path in (DOCS / "cookbook").glob("*.md")} - {"index.md"}
     table = (DOCS / "cookbook" / "index.md").read_text(encoding="utf-8")
 
-    assert len(names) == 10
+    assert len(names) >= 10
     assert [name for name in names if f"]({name})" not in table] == []

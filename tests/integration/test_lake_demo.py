@@ -17,6 +17,7 @@ from turnout.demo.lake_year import QUESTION  # noqa: E402 - only where its libra
 LIMIT = 10_000
 
 
+@pytest.mark.heavy
 def test_demo(tmp_path: Path) -> None:
     """Flights go from a table past the subscriptions to JetStream, and each match is a row of another table."""
     command = [sys.executable, "-m", "turnout", "demo", "--lake", "--keep", "--json", "--master", "local[2]"]

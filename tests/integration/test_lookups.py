@@ -31,14 +31,20 @@ transforms:
     type: Set
     fields: {{value.city: 'lookup("cities", value.code).name'}}
 sink: {{format: nats, servers: "{url}", stream: {sink}, lineage: true}}
-mappings: {{">": "{out}"}}
+mappings: {{"in-{name}.*": "{out}"}}
 checkpoint: {folder}/checkpoint
 """
 
 
 def test_a_table_that_changes(spark: SparkSession, streams: Streams, tmp_path: Path) -> None:
     """The table of a run is that of its start; a replay has that of the last run, and lineage that of the message."""
-    names = {"url": streams.url, "source": streams.source, "sink": streams.sink, "out": streams.out("all")}
+    names = {
+        "url": streams.url,
+        "source": streams.source,
+        "sink": streams.sink,
+        "out": streams.out("all"),
+        "name": streams.name,
+    }
     file, cities = tmp_path / "route.yaml", tmp_path / "cities.csv"
     file.write_text(ROUTE.format(**names, folder=tmp_path))
     route = Route.load(file)

@@ -109,7 +109,7 @@ def test_topics_that_no_stream_stores(nats_server: NatsServer, streams: str) -> 
     assert set(route.stored) == {"any", "one"}
     assert len(notes) == 2
     assert notes[0].startswith("the sink gone could not be queried: ")
-    assert notes[1].startswith(f"dead letters: 'one:{streams}.dead' is stored by no stream")
+    assert notes[1].startswith(f"dead letters: 'one:{streams}.dead' is not stored by the stream {streams} of the sink")
 
 
 def test_a_stream_that_does_not_exist(nats_server: NatsServer, streams: str) -> None:

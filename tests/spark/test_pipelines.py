@@ -20,6 +20,7 @@ from turnout.nats.wire.streams import create_stream, delete_stream, sample
 STREAMS = ("ORDERS", "DELIVERED")
 
 
+@pytest.mark.heavy
 @pytest.mark.spark
 def test_pipeline_of_the_page(nats_server: NatsServer, connection: Connection, tmp_path: Path) -> None:
     """Good records are delivered, and the bad one is in the table of failures with its reason."""

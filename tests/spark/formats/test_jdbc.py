@@ -66,6 +66,7 @@ def rows(database: Postgres, question: str = "SELECT id, city, total::text FROM 
         return list(connection.execute(question).fetchall())
 
 
+@pytest.mark.heavy
 def test_rows_by_key_and_back(database: Postgres, tmp_path: Path) -> None:
     """A key has one row, the last; a batch that is done again changes nothing, and a bad record stops none."""
     with psycopg.connect(database.url) as connection:

@@ -58,7 +58,6 @@ from turnout.runtime.nats.sink import IdSample, SinkOptions, TaskIds
 from turnout.runtime.nats.source import SourceOptions
 from turnout.runtime.nats.stream import HoleCounter
 from turnout.runtime.offsets import SPLIT_COLUMNS, shares
-from turnout.spark.endpoints import task_slots
 from turnout.spark.formats.nats.reading import Rows, Split, by_sequence, planned, split
 from turnout.spark.formats.nats.stream import NatsStreamReader
 from turnout.subjects.pattern import FULL, common, is_publishable
@@ -301,6 +300,9 @@ _COLUMNS = (
 def register(spark: SparkSession) -> None:
     """Make ``spark.read.format("nats")`` and its three siblings work in this session."""
     # Its tasks are planned in a process that does not know the cluster.
+    # Processes of Spark that plan load this module, and no route.
+    from turnout.spark.endpoints import task_slots
+
     spark.dataSource.register(type("NatsDataSource", (NatsDataSource,), {"task_slots": task_slots(spark)}))
 
 
