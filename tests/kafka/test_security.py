@@ -128,7 +128,7 @@ def test_tokens_from_a_file_are_renewed(
 
     def read(path: Path, **_: int) -> bytes:
         reads.append(path)
-        return token("eve", 3).encode()
+        return token("eve", 10).encode()
 
     monkeypatch.setattr("turnout.kafka.options.read_file", read)
     url = {"sasl.oauthbearer.token.endpoint.url": f"file://{file}"}
@@ -138,7 +138,7 @@ def test_tokens_from_a_file_are_renewed(
     use(options)
     with KafkaProducer(options) as producer:
         before = len(reads)
-        while len(reads) < before + 2:
+        while len(reads) < before + 1:
             producer.publish(KafkaMessages(["secured"], [b"x"], [None]), lambda index, reason: pytest.fail(str(reason)))
             assert producer.flush().stored == 1
 
