@@ -222,9 +222,13 @@ class KafkaSinkOptions:
         return replace(self, control_topic=None)
 
     def undelayed(self) -> KafkaSinkOptions:
-        """Return the options for an open split: messages are sent at once, and a dead task's transaction ends soon."""
+        """Return the options for an open split: messages wait for a millisecond.
+
+        At 10,000 messages a second this makes fewer requests, so that each is answered sooner: decision 48. A dead
+        task's transaction ends soon.
+        """
         timeouts = {"transaction.timeout.ms": _OPEN_MS, "message.timeout.ms": _OPEN_MS}
-        properties = {"linger.ms": "0", "socket.nagle.disable": "true", **(timeouts if self.is_transactional else {})}
+        properties = {"linger.ms": "1", "socket.nagle.disable": "true", **(timeouts if self.is_transactional else {})}
         return replace(self, client=replace(self.client, properties={**properties, **self.client.properties}))
 
     def with_limits(self, limits: KafkaLimits) -> KafkaSinkOptions:
