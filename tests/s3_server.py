@@ -16,6 +16,11 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from xml.etree import ElementTree
 from xml.sax.saxutils import escape
 
+import pytest
+from tools.maven import s3_jars
+
+from turnout.errors import TurnoutError
+
 _XML = '<?xml version="1.0" encoding="UTF-8"?>\n'
 _PAGE = 1000
 
@@ -202,3 +207,11 @@ class _Handler(BaseHTTPRequestHandler):
             for key in keys:
                 self.server.objects.pop(f"{self.key}/{key}", None)
         self._answer_xml("<DeleteResult></DeleteResult>")
+
+
+def jars_of_s3() -> str:
+    """Return the jars of Hadoop's client, as ``spark.jars`` has them; the test is skipped where they cannot be had."""
+    try:
+        return ",".join(map(str, s3_jars()))
+    except TurnoutError as missing:
+        pytest.skip(f"Hadoop's client of S3 is not to be had: {missing}")

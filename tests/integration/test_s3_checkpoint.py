@@ -13,11 +13,9 @@ from pathlib import Path
 
 import pytest
 from tests.integration.routes import Streams, command, wait_for, write_route
-from tests.s3_server import S3Server, s3_server
-from tools.maven import s3_jars
+from tests.s3_server import S3Server, jars_of_s3, s3_server
 
 from turnout.conditions import compare
-from turnout.errors import TurnoutError
 from turnout.subscriptions import Subscription, open_store
 
 pytestmark = [pytest.mark.heavy, pytest.mark.spark, pytest.mark.jetstream]
@@ -40,10 +38,7 @@ spark:
 
 @pytest.fixture(scope="module")
 def jars() -> str:
-    try:
-        return ",".join(map(str, s3_jars()))
-    except TurnoutError as missing:
-        pytest.skip(f"Hadoop's client of S3 is not to be had: {missing}")
+    return jars_of_s3()
 
 
 @pytest.fixture

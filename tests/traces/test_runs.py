@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.integration.kafka_broker import KafkaBroker
+from tests.integration.kafka_broker import KafkaBroker, started_broker
 from tests.integration.routes import Streams
 from turnout.embedded import NatsServer
-from turnout.errors import TurnoutError
 from turnout.kafka.admin import KafkaAdmin
 from turnout.kafka.options import KafkaOptions
 from turnout.kafka.reader import PartitionRange, RangeReader
@@ -133,12 +132,8 @@ def test_nats(spark: SparkSession, streams: Streams, receiver: Receiver, tmp_pat
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
-    try:
-        broker = KafkaBroker(tmp_path_factory.mktemp("kafka"))
-    except TurnoutError as missing:
-        pytest.skip(f"no Kafka broker: {missing}")
-    with broker as started:
-        yield started
+    with started_broker(tmp_path_factory.mktemp("kafka")) as broker:
+        yield broker
 
 
 @pytest.mark.kafka

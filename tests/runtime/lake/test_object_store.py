@@ -15,9 +15,8 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 from tests.lake import Lake, deltalake, flights
-from tools.maven import s3_jars
+from tests.s3_server import jars_of_s3
 
-from turnout.errors import TurnoutError
 from turnout.routes import Route
 from turnout.routes.endpoints import LakeSink, LakeSource
 from turnout.runtime.lake.source import LakeVersions
@@ -77,16 +76,12 @@ def test_versions_and_commits(url: str) -> None:
 @pytest.mark.spark
 def test_files_that_spark_writes(url: str, tmp_path: Path) -> None:
     """Hadoop's client writes the files of a route's sink, and delta-rs commits them."""
-    try:
-        jars = ",".join(map(str, s3_jars()))
-    except TurnoutError as missing:
-        pytest.skip(f"Hadoop's client of S3 is not to be had: {missing}")
     lake, path = Lake("delta", tmp_path), "s3a://lake/out"
     options = {**KEYS, "AWS_ENDPOINT_URL": url, "AWS_ALLOW_HTTP": "true", "AWS_REGION": "us-east-1"}
     lake.add("flights", flights(1, 2, 3))
     sink = {"format": "delta", "path": path, "options": options, "partitionBy": "carrier"}
     properties = {
-        "spark.jars": jars,
+        "spark.jars": jars_of_s3(),
         "spark.hadoop.fs.s3a.endpoint": url,
         "spark.hadoop.fs.s3a.endpoint.region": "us-east-1",
         "spark.hadoop.fs.s3a.path.style.access": "true",
