@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Final
 
 from turnout.loops.compiled import ByteBuffer, Bytes, Int32Buffer, Int32s, Int64Buffer, Int64Buffer2D, compiled
-from turnout.loops.texts import _copy
+from turnout.loops.texts import _copy, are_equal
 
 # Rows of a table of frames, with a column for each frame: offsets in the buffer.
 SUBJECT: Final = 0
@@ -177,12 +177,7 @@ def find_frames(
 @compiled
 def _holds(data: Bytes, at: int, end: int, text: Bytes) -> bool:
     """Return True if a text is at an offset."""
-    if at + len(text) > end:
-        return False
-    for index in range(len(text)):  # noqa: SIM110 - no generator in a loop
-        if data[at + index] != text[index]:
-            return False
-    return True
+    return at + len(text) <= end and are_equal(data, at, text, 0, len(text))
 
 
 @compiled
@@ -500,12 +495,7 @@ EDGES: Final = 2
 
 @compiled
 def _has_name(data: Bytes, begin: int, end: int, name: Bytes) -> bool:
-    if end - begin != len(name):
-        return False
-    for index in range(len(name)):  # noqa: SIM110 - no generator in a loop
-        if data[begin + index] != name[index]:
-            return False
-    return True
+    return end - begin == len(name) and are_equal(data, begin, name, 0, len(name))
 
 
 @compiled
