@@ -29,7 +29,7 @@ def found(reader: RecordReader, texts: list[bytes], compiled: bool) -> tuple[lis
     fields = reader._fields
     edges = np.zeros((len(fields) + 1, len(texts)), np.int64)
     failed = np.zeros(len(texts), np.uint8)
-    stack = np.empty_like(reader._stack)
+    stack = np.empty(reader._stack_size, np.int64)
     wrong = run(
         avro.find_fields, compiled, content, ends - sizes, ends, reader._nodes, reader._inner, fields, edges.ravel(),
         failed, stack,
@@ -134,6 +134,6 @@ def test_numbers(values: list[tuple[int, bool]]) -> None:
         data = np.frombuffer(b"".join(pieces), np.uint8)
         for compiled in (True, False):
             numbers, present = np.empty(len(values), np.int64), np.empty(len(values), np.uint8)
-            run(avro.read_longs, compiled, data, begins, ends, null, numbers, present)
+            run(avro.read_values, compiled, data, begins, ends, null, avro.LONG, numbers, present)
             assert present.tolist() == [int(there or null < 0) for _, there in values]
             assert numbers.tolist() == [number if there or null < 0 else 0 for number, there in values]

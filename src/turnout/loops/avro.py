@@ -210,49 +210,32 @@ def find_fields(
 
 
 @compiled
-def read_longs(data: Bytes, begins: Int64s, ends: Int64s, null: int, numbers: Int64Buffer, present: ByteBuffer) -> None:
-    """Read numbers that were checked.
-
-    Args:
-        data: the bytes.
-        begins: offset of each value.
-        ends: end of each value.
-        null: the branch of nulls, where the type is a union with it; else -1.
-        numbers: gets the numbers.
-        present: gets 1 for each number, and 0 for nulls.
-    """
-    for row in range(len(begins)):
-        at, end = begins[row], ends[row]
-        branch = -1
-        if null >= 0:
-            branch, at = _long(data, at, end)
-        present[row] = 1 if null < 0 or branch != null else 0
-        numbers[row] = 0
-        if present[row]:
-            numbers[row], at = _long(data, at, end)
-
-
-@compiled
-def find_contents(
-    data: Bytes, begins: Int64s, ends: Int64s, null: int, sized: int, contents: Int64Buffer, present: ByteBuffer
+def read_values(
+    data: Bytes, begins: Int64s, ends: Int64s, null: int, kind: int, numbers: Int64Buffer, present: ByteBuffer
 ) -> None:
-    """Find the contents of values that were checked: behind the branch of a union, and a length.
+    """Read values that were checked, each behind its branch if the type is a union with null.
 
     Args:
         data: the bytes.
         begins: offset of each value.
         ends: end of each value.
-        null: the branch of nulls, where the type is a union with it; else -1.
-        sized: whether there is a length: 1, or 0.
-        contents: gets the offset of each content, which ends with its value.
-        present: gets 1 for each content, and 0 for nulls.
+        null: the branch of nulls; -1 where the type is no union with it.
+        kind: what the values are.
+        numbers: gets the numbers, also of symbols; of other kinds the offset of each content; its value ends with it.
+        present: gets 1 for each value, and 0 for nulls.
     """
     for row in range(len(begins)):
         at, end = begins[row], ends[row]
-        branch = -1
+        present[row] = 1
         if null >= 0:
             branch, at = _long(data, at, end)
-        present[row] = 1 if null < 0 or branch != null else 0
-        if present[row] and sized:
+            if branch == null:
+                present[row] = 0
+                numbers[row] = 0
+                continue
+        if kind in (INT, LONG, ENUM):
+            numbers[row], at = _long(data, at, end)
+            continue
+        if kind in (STRING, BYTES):
             _, at = _long(data, at, end)
-        contents[row] = at
+        numbers[row] = at

@@ -7,17 +7,15 @@ from functools import partial
 from typing import Final, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from turnout.codecs.avro.connect_schema import branch_name, is_map_entry, nullable_of
 from turnout.codecs.avro.reading import MAX_DECIMAL, conversion_of, reader_of
 from turnout.codecs.avro.types import AvroType
 from turnout.loops import avro as loops
 from turnout.records.spans import Bounds, EncodedColumn
-from turnout.records.types import Column, Mask, Octets, RowIds
+from turnout.records.types import Column, Mask, NewColumn, Octets, RowIds
 
 _CONVERTED: Final = frozenset({"date", "time-millis", "timestamp-millis"})
-_NUMBERS: Final = frozenset({"int", "long"})
 _PACKED: Final = {"float": "<f4", "double": "<f8"}
 _SIMPLE: Final = {
     "null": loops.NULL,
@@ -65,10 +63,11 @@ class _Nodes:
         node = len(self.numbers) // loops.NODE_FIELDS
         self.numbers += [0] * loops.NODE_FIELDS
         begin = node * loops.NODE_FIELDS
-        self.numbers[begin : begin + 3] = self._numbers_of(type_)
+        self.numbers[begin : begin + 3] = self.numbers_of(type_)
         return node
 
-    def _numbers_of(self, type_: AvroType) -> tuple[int, int, int]:
+    def numbers_of(self, type_: AvroType) -> tuple[int, int, int]:
+        """Return the numbers of the node of a type, whose inner types are added."""
         kind = type_.kind
         if kind in ("record", "union"):
             members = [field.type for field in type_.fields] if kind == "record" else type_.inner
@@ -112,7 +111,7 @@ class RecordReader:
         self._nodes, self._inner, self._fields = (
             np.array(numbers, np.int64) for numbers in (nodes.numbers, nodes.inner, fields)
         )
-        self._stack = np.empty(loops.STACK_FIELDS * (type_.depth + 1), np.int64)
+        self._stack_size = loops.STACK_FIELDS * (type_.depth + 1)
         self._columns = [
             (field.name, form_of(field.type), _values_of(field.type), _has_null(field.type)) for field in type_.fields
         ]
@@ -132,7 +131,7 @@ class RecordReader:
         edges = np.empty((len(self._fields) + 1, count), np.int64)
         failed = np.zeros(count, np.uint8)
         # A reader may be used by several threads.
-        stack = np.empty_like(self._stack)
+        stack = np.empty(self._stack_size, np.int64)
         loops.find_fields(
             content, ends - sizes + start, ends, self._nodes, self._inner, self._fields, edges.ravel(), failed, stack
         )
@@ -144,84 +143,62 @@ class RecordReader:
 
 
 def _has_null(type_: AvroType) -> bool:
-    return type_.kind == "null" or any(branch.kind == "null" for branch in type_.inner if type_.kind == "union")
+    return type_.kind == "null" or (type_.kind == "union" and any(branch.kind == "null" for branch in type_.inner))
 
 
 def _values_of(type_: AvroType) -> _ReadValues:
     """Return what decodes values that were checked."""
     inner, null = nullable_of(type_) or (type_, -1)
-    if inner.kind in _NUMBERS:
-        read: Callable[..., tuple[Column, NDArray[np.uint8]]] = partial(_numbers, null)
-    elif inner.kind == "enum":
-        read = partial(_symbols, inner.symbols, null)
-    elif inner.kind in _PACKED:
-        read = partial(_packed, _PACKED[inner.kind], null)
-    elif inner.kind == "boolean":
-        read = partial(_booleans, null)
-    elif inner.kind in ("string", "bytes", "fixed"):
-        read = partial(_contents, str if inner.kind == "string" else bytes, inner.kind != "fixed", null)
-    else:
+    make = _decoder(inner)
+    if make is None:
         value = reader_of(type_)
         return lambda raw, _, bounds: [value(raw, begin)[0] for begin in bounds[0].tolist()]
+    kind, *_ = _Nodes().numbers_of(inner)
     convert = conversion_of(inner)
 
     def values(_: bytes, content: Octets, bounds: Bounds) -> Column:
-        column, present = read(content, *map(np.ascontiguousarray, bounds))
-        if present.all():
-            return column if convert is None else list(map(convert, column))
-        convert_one = convert or _same
-        return [
-            convert_one(value) if is_present else None
-            for value, is_present in zip(column, present.tolist(), strict=True)
-        ]
+        begins, ends = map(np.ascontiguousarray, bounds)
+        numbers, is_present = np.empty(len(begins), np.int64), np.empty(len(begins), np.uint8)
+        loops.read_values(content, begins, ends, null, kind, numbers, is_present)
+        if is_present.all():
+            found = make(content, numbers, ends)
+            return found if convert is None else list(map(convert, found))
+        rows = np.flatnonzero(is_present)
+        column: NewColumn = [None] * len(begins)
+        found = make(content, numbers[rows], ends[rows])
+        for row, value in zip(rows.tolist(), found if convert is None else map(convert, found), strict=True):
+            column[row] = value
+        return column
 
     return values
 
 
-def _same(value: object) -> object:
-    return value
+def _decoder(type_: AvroType) -> Callable[[Octets, RowIds, RowIds], NewColumn] | None:
+    """Return what decodes the contents between offsets and ends, or the numbers there; None for nested values."""
+    if type_.kind in ("int", "long"):
+        return lambda _, numbers, __: numbers.tolist()
+    if type_.kind == "enum":
+        symbols = type_.symbols
+        return lambda _, numbers, __: [symbols[number] for number in numbers.tolist()]
+    if type_.kind == "boolean":
+        return lambda content, offsets, _: (content[offsets] == 1).tolist()
+    if type_.kind in _PACKED:
+        return partial(_packed, _PACKED[type_.kind])
+    if type_.kind in ("string", "bytes", "fixed"):
+        return _texts if type_.kind == "string" else _contents
+    return None
 
 
-def _numbers(null: int, content: Octets, begins: RowIds, ends: RowIds) -> tuple[Column, NDArray[np.uint8]]:
-    numbers, present = np.empty(len(begins), np.int64), np.empty(len(begins), np.uint8)
-    loops.read_longs(content, begins, ends, null, numbers, present)
-    return numbers.tolist(), present
+def _packed(code: str, content: Octets, offsets: RowIds, _ends: RowIds) -> NewColumn:
+    numbers: NewColumn = content[offsets[:, None] + np.arange(int(code[-1]))].view(code).ravel().tolist()
+    return numbers
 
 
-def _symbols(
-    symbols: tuple[str, ...], null: int, content: Octets, begins: RowIds, ends: RowIds
-) -> tuple[Column, NDArray[np.uint8]]:
-    indices, present = _numbers(null, content, begins, ends)
-    return [symbols[index] for index in indices], present
-
-
-def _found(null: int, sized: bool, content: Octets, begins: RowIds, ends: RowIds) -> tuple[RowIds, NDArray[np.uint8]]:
-    contents, present = np.empty(len(begins), np.int64), np.empty(len(begins), np.uint8)
-    loops.find_contents(content, begins, ends, null, int(sized), contents, present)
-    return contents, present
-
-
-def _packed(code: str, null: int, content: Octets, begins: RowIds, ends: RowIds) -> tuple[Column, NDArray[np.uint8]]:
-    size = int(code[-1])
-    contents, present = _found(null, False, content, begins, ends)
-    # Of a null it is any number.
-    contents[present == 0] = 0
-    padded = np.concatenate([content, np.zeros(size, np.uint8)]) if not present.all() else content
-    return padded[contents[:, None] + np.arange(size)].view(code).ravel().tolist(), present
-
-
-def _booleans(null: int, content: Octets, begins: RowIds, ends: RowIds) -> tuple[Column, NDArray[np.uint8]]:
-    contents, present = _found(null, False, content, begins, ends)
-    contents[present == 0] = begins[present == 0]
-    return (content[contents] == 1).tolist(), present
-
-
-def _contents(
-    kind: type, sized: bool, null: int, content: Octets, begins: RowIds, ends: RowIds
-) -> tuple[Column, NDArray[np.uint8]]:
-    contents, present = _found(null, sized, content, begins, ends)
+def _texts(content: Octets, offsets: RowIds, ends: RowIds) -> NewColumn:
     raw = content.data
-    edges = zip(contents.tolist(), ends.tolist(), strict=True)
-    if kind is str:
-        return [str(raw[begin:end], "utf-8") for begin, end in edges], present
-    return [bytes(raw[begin:end]) for begin, end in edges], present
+    return [str(raw[begin:end], "utf-8") for begin, end in zip(offsets.tolist(), ends.tolist(), strict=True)]
+
+
+def _contents(content: Octets, offsets: RowIds, ends: RowIds) -> NewColumn:
+    raw = content.data
+    return [bytes(raw[begin:end]) for begin, end in zip(offsets.tolist(), ends.tolist(), strict=True)]
