@@ -159,22 +159,14 @@ class _Field:
 
     Attributes:
         tag: before each value.
-        wire: type on the wire.
+        kind: kind of the values, by the numbers of the loop.
     """
 
     member: Member
     form: Form
     tag: bytes
-    wire: int
+    kind: int
     convert: Convert | None
-
-    @property
-    def loop_kind(self) -> int:
-        """Kind of the values, by the numbers of the loop."""
-        if self.wire != LENGTH:
-            return loops.VARINT if self.wire == VARINT else _SIZES[self.wire]
-        kinds = {_KINDS.TYPE_STRING: loops.TEXT, _KINDS.TYPE_MESSAGE: loops.TIMESTAMP}
-        return kinds.get(self.form.kind, loops.BYTES)
 
 
 class Passer:
@@ -190,7 +182,7 @@ class Passer:
         self._names = names
         self._tags = np.frombuffer(b"".join(field.tag for field in fields), np.uint8)
         self._edges = np.cumsum([0, *(len(field.tag) for field in fields)])
-        self._kinds = np.array([field.loop_kind for field in fields], np.int64)
+        self._kinds = np.array([field.kind for field in fields], np.int64)
 
     @classmethod
     def of(cls, plan: Message, converter: Callable[[Member], Convert | None]) -> Passer | None:
@@ -207,7 +199,7 @@ class Passer:
                 return None
             wire = WIRE_TYPES[member.item.kind]
             convert = None if member.item.logical == TIMESTAMP else converter(member)
-            fields.append(_Field(member, form, tag(member.number, wire), wire, convert))
+            fields.append(_Field(member, form, tag(member.number, wire), _kind(member.item.kind, wire), convert))
         if not fields or plan.raw is not None:
             return None
         return cls(sorted(fields, key=lambda field: field.form.number), [field.member.name for field in fields])
@@ -249,11 +241,20 @@ def _column(field: _Field, raw: bytes, content: Octets, bounds: Bounds) -> Encod
     return EncodedColumn(field.form, raw, bounds, read, nullable=field.form.nullable)
 
 
+def _kind(kind: int, wire: int) -> int:
+    """Return the kind of values by the numbers of the loop."""
+    if wire == LENGTH:
+        return {_KINDS.TYPE_STRING: loops.TEXT, _KINDS.TYPE_MESSAGE: loops.TIMESTAMP}.get(kind, loops.BYTES)
+    return loops.VARINT if wire == VARINT else _SIZES[wire]
+
+
 def _values(field: _Field, raw: bytes, content: Octets, begins: RowIds, ends: RowIds) -> NewColumn:
     """Return the values of a field that each message has, as the library has them."""
-    kind, own = field.form.kind, field.loop_kind
+    kind = field.form.kind
     numbers = np.empty(len(begins), np.int64)
-    loops.read_values(content, np.ascontiguousarray(begins), np.ascontiguousarray(ends), len(field.tag), own, numbers)
+    loops.read_values(
+        content, np.ascontiguousarray(begins), np.ascontiguousarray(ends), len(field.tag), field.kind, numbers
+    )
     if kind in _FIXED:
         form = np.dtype(_FIXED[kind])
         found: NewColumn = content[numbers[:, None] + np.arange(form.itemsize)].view(form).ravel().tolist()
