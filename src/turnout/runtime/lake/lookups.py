@@ -19,6 +19,7 @@ from turnout.base.files import private_folder, replace_file
 from turnout.codecs.frames.columns import arrow_blocks
 from turnout.errors import RecordError, StreamError
 from turnout.expressions import Inputs, TableRows
+from turnout.nats.protocol.headers import KV_OPERATION, MARKER_REASON, OPERATIONS
 from turnout.nats.wire import Connection, PullReader, Range, stream_info
 from turnout.records.types import Fields
 from turnout.routes import Route
@@ -35,8 +36,6 @@ MAX_ROWS: Final = 100_000
 _FOLDER: Final = "tables"
 _CACHED_REVISIONS: Final = 8
 """Revisions of a table that a checkpoint keeps."""
-
-_DELETED: Final = ("DEL", "PURGE")
 
 
 def with_rows(route: Route, checkpoint: Path | None = None, *, renew: bool = False, keep: bool = False) -> Route:
@@ -196,8 +195,8 @@ def _of_bucket(part: BucketLookup) -> tuple[str, list[Fields]]:
 
 
 def _is_deletion(headers: list[Mapping[str, Any]] | None) -> bool:
-    found = {pair["key"].lower(): (pair["value"] or b"").decode("utf-8", "replace") for pair in headers or ()}
-    return found.get("kv-operation") in _DELETED or "nats-marker-reason" in found
+    found = {pair["key"].lower(): pair["value"] for pair in headers or ()}
+    return found.get(KV_OPERATION.lower()) in OPERATIONS.values() or MARKER_REASON.lower() in found
 
 
 def _entry(part: BucketLookup, key: str, value: bytes | None) -> Fields:
