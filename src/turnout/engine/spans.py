@@ -238,9 +238,11 @@ class SpanCounter(StageCounter):
             messages: that are delivered.
             rows: rows of their records.
         """
+        if not self._traced:
+            return messages
         is_traced = np.zeros(len(self._records), np.bool_)
         is_traced[self._rows] = True
-        chosen = np.flatnonzero(is_traced[rows]) if self._traced else _NO_ROWS
+        chosen = np.flatnonzero(is_traced[rows])
         if not len(chosen):
             return messages
         messages = messages.whole if isinstance(messages, ListedMessages) else messages
