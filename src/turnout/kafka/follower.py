@@ -113,8 +113,9 @@ class PartitionFollower(ABC):
 
         with self._errors():
             self._consumer.assign([KafkaPartition(*name, at) for name, at in self.offsets.items()])
-        until = time.monotonic() + min(self._tick, _CALL_SECONDS)
+        until: float | None = None
         while not self.has_ended:
+            until = until or time.monotonic() + min(self._tick, _CALL_SECONDS)
             # The next one has clients with the renewed certificates.
             self.has_ended = self._changes.found()
             with self._errors():
@@ -129,8 +130,8 @@ class PartitionFollower(ABC):
             if records:
                 size = sum(len(record.value() or b"") + len(record.key() or b"") for record in records)
                 self._count = int(min(_MOST_RECORDS, max(2, _MOST_BYTES * len(records) // max(1, size))))
+            until = None
             yield self._columns(records) if records else _NOTHING
-            until = time.monotonic() + min(self._tick, _CALL_SECONDS)
 
     def _taken(self, messages: list[Message]) -> list[Message]:
         """Return the records among messages and events, and note how far they go."""
