@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from turnout.server.errors import problem
@@ -71,13 +72,10 @@ class IdempotentPosts:
             detail = f"{KEY_HEADER}: expected 1 to {MAX_KEY} visible ASCII characters, found {key!r:.80}"
             await problem(400, detail)(scope, receive, send)
             return
-        body = b""
-        more = True
-        while more:
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                return
-            body, more = body + message.get("body", b""), message.get("more_body", False)
+        try:
+            body = await Request(scope, receive).body()
+        except ClientDisconnect:
+            return
         digest = _digest(scope, body)
         keys = self._keys_of(principal)
         while (first := keys.get(key)) is not None:
