@@ -34,7 +34,7 @@ ALLOWED = {
     "delivery/dispatcher.py:Dispatcher.run": "keep_running, until they are cancelled",
     "delivery/kafka_queue.py:KafkaQueue.__init__": TASKS,
     "delivery/kafka_queue.py:KafkaQueue._run": AWAITED,
-    "server/rest/dependencies.py:readable_body": AWAITED,
+    "server/rest/dependencies.py:_check_body": AWAITED,
     "server/security.py:Bodies.forward": AWAITED,
     "delivery/kafka_queue.py:KafkaWriter._flush": AWAITED,
     "delivery/kafka_queue.py:KafkaWriter.close": AWAITED,

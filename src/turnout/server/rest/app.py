@@ -28,7 +28,7 @@ from turnout.server.rest import (
     subscriptions,
     webhooks,
 )
-from turnout.server.rest.dependencies import Parts, known_parameters, readable_body
+from turnout.server.rest.dependencies import Parts, known_parameters
 from turnout.server.rest.description import Described
 from turnout.server.security import Authenticator, Bodies, Entrance, Gate
 from turnout.traces.context import headers_of
@@ -71,8 +71,7 @@ def build_app(parts: Parts) -> FastAPI:
     )
     app.state.parts = parts
     for router in ROUTERS:
-        checks = [Depends(refuse_unread_conditions), Depends(known_parameters), Depends(readable_body)]
-        app.include_router(router, dependencies=checks)
+        app.include_router(router, dependencies=[Depends(refuse_unread_conditions), Depends(known_parameters)])
     add_handlers(app)
     return app
 

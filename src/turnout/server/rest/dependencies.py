@@ -272,19 +272,19 @@ async def known_parameters(connection: HTTPConnection) -> None:
             raise HTTPException(400, f"{name}: occurs twice in the query, and takes one value")
 
 
-async def readable_body(connection: HTTPConnection) -> None:
+async def _check_body(request: Request) -> None:
     """Refuse a body of another content type, and JSON with a key that occurs twice: one value would count in silence.
 
     Raises:
         HTTPException: 415, with the expected type; 400, with the key.
     """
-    route = connection.scope.get("route")
-    if not isinstance(connection, Request) or not isinstance(route, APIRoute) or route.body_field is None:
+    route = request.scope.get("route")
+    if not isinstance(route, APIRoute) or route.body_field is None:
         return
-    body = await connection.body()
+    body = await request.body()
     if not body:
         return
-    kind = connection.headers.get("content-type", "").partition(";")[0].strip().lower()
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     expected = getattr(route.body_field.field_info, "media_type", _JSON)
     if kind != expected and not (expected == _JSON and kind.endswith("+json")):
         raise HTTPException(415, f"Content-Type: expected {expected}, found {kind or 'none':.80}")
@@ -331,6 +331,8 @@ def _with(right: Right) -> Callable[[Request], Awaitable[Principal]]:
         principal: Principal = request.state.principal
         if right not in principal.caller.rights:
             raise HTTPException(403, f"this token does not give the right to {right}")
+        # Who asks comes before what is sent.
+        await _check_body(request)
         return principal
 
     return principal_of
