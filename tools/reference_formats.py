@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 
-from turnout.codecs.kind import Setting
+from turnout.base.options import Option
 from turnout.codecs.registry import BUILTIN
 
 HEAD = "| `format` | values are | settings |"
@@ -22,7 +22,7 @@ def _lines() -> Iterator[str]:
         yield f"| `{name}` | {kind.summary} | {'; '.join(map(_setting, kind.settings or ()))} |"
 
 
-def _setting(setting: Setting) -> str:
+def _setting(setting: Option) -> str:
     text = str(setting.default).lower() if isinstance(setting.default, bool) else setting.default
     default = "" if setting.default is None else f" (`{text}`)"
     return f"`{setting.name}`{default}: {setting.doc}"

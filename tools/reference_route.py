@@ -14,9 +14,9 @@ from typing import Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from turnout.base.options import attribute_texts
 from turnout.routes.document import RouteDocument
 from turnout.routes.endpoints import AnySink, AnySource
-from turnout.routes.json_schema import attribute_texts
 
 _HEAD = """# Keys of a route
 

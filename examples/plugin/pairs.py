@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from turnout.codecs import CodecKind, Setting, ValueNotation, decode_each, encode_each
+from turnout.codecs import CodecKind, Kind, Option, ValueNotation, decode_each, encode_each
 from turnout.codecs.codec import Decoded
 from turnout.errors import RecordError
 from turnout.records import Block, Positions, Schema
@@ -59,6 +59,6 @@ KIND: Final = CodecKind(
     Pairs.class_name,
     "texts by name: `carrier=AA;delay=17`",
     Pairs,
-    settings=(Setting("separator", "what is between pairs", _separator, ";", {"type": "string", "minLength": 1}),),
+    settings=(Option("separator", Kind(_separator, {"type": "string", "minLength": 1}), "what is between pairs", ";"),),
     notation=ValueNotation,
 )

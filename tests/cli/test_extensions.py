@@ -42,14 +42,15 @@ tests:
   expect: {outcome: dead_lettered, reason: "expected name=text, found 'carrier'"}
 """
 BROKEN = """
-from turnout.codecs import CodecKind, Setting
+from turnout.codecs import CodecKind, Kind, Option
 
 
 def _codec(url):
     raise OSError(f"nothing answers at {url}")
 
 
-KIND = CodecKind("broken", "example.BrokenConverter", "nothing", _codec, settings=(Setting("url", "", str, "there"),))
+URL = Option("url", Kind(str), "", "there")
+KIND = CodecKind("broken", "example.BrokenConverter", "nothing", _codec, settings=(URL,))
 """
 
 

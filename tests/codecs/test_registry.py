@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from turnout.codecs import FORMATS, Codec, CodecKind, Format, Setting, codec_of, registry
+from turnout.codecs import FORMATS, Codec, CodecKind, Format, Kind, Option, codec_of, registry
 from turnout.codecs.plain import Bytes
 from turnout.errors import ConfigError
 
@@ -20,7 +20,11 @@ def _codec(url: str | None) -> Codec:
 
 
 THRIFT = CodecKind(
-    "thrift", "example.ThriftConverter", "Thrift", _codec, settings=(Setting("url", "where schemas are", str),)
+    "thrift",
+    "example.ThriftConverter",
+    "Thrift",
+    _codec,
+    settings=(Option("url", Kind(str), "where schemas are", None),),
 )
 
 

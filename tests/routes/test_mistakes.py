@@ -15,6 +15,7 @@ from hypothesis import settings
 from jsonschema import Draft202012Validator, ValidationError
 from pydantic import BaseModel
 
+from turnout.codecs.kind import camel_name
 from turnout.codecs.registry import BUILTIN
 from turnout.errors import RouteError
 from turnout.routes import Route, document, endpoints
@@ -153,7 +154,7 @@ def _words(annotation: Any) -> Iterator[Any]:
 def test_codecs(side: str, format_: str) -> None:
     """Every setting of a format, as Connect and as a route spells it."""
     settings = BUILTIN[format_].settings or ()
-    names = list(dict.fromkeys(name for setting in settings for name in (setting.name, setting.camel)))
+    names = list(dict.fromkeys(name for setting in settings for name in (setting.name, camel_name(setting))))
     for typo, name in wrong(names, {"format"}):
         check(with_(**{side: {"format": format_, typo: "true"}}), f"{side}.{typo}", name, names)
 

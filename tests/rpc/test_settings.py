@@ -56,7 +56,7 @@ def test_every_variable_is_documented():
 
     page = (Path(__file__).parents[2] / "docs" / "subscriptions-service.md").read_text("utf-8")
     for option in OPTIONS:
-        assert f"| `{option.variable}` | {option.doc} |" in page
+        assert f"| `{option.name}` | {option.doc} |" in page
 
 
 @pytest.mark.parametrize(

@@ -23,11 +23,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from turnout.base.clocks import parse_duration
+from turnout.base.options import camel_case
 from turnout.base.terminal import json_text, printable, printable_lines, printable_on_terminal
 from turnout.base.untrusted import decimal
 from turnout.cli.options import AsJson
 from turnout.errors import ConfigError, Mistake
-from turnout.nats.protocol.options import ConnectionOptions, option_of
+from turnout.nats.protocol.options import ConnectionOptions
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -91,7 +92,7 @@ class JetStreamAccess:
         """
         if bool(self.tls_cert) != bool(self.tls_key):
             raise ConfigError([Mistake("--tls-cert", "a certificate and its key belong together")])
-        settings = {option_of(field.name): getattr(self, field.name) for field in fields(self)}
+        settings = {camel_case(field.name): getattr(self, field.name) for field in fields(self)}
         settings["connectTimeout"] = self.timeout
         settings |= {option: environment.get(variable) for variable, option in SECRETS.items()}
         try:

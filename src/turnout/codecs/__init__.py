@@ -1,11 +1,12 @@
 """Bytes of keys and values, read to blocks and written: JSON, Connect's JSON, and Kafka's plain values."""
 
+from turnout.base.options import Kind, Option
 from turnout.codecs.codec import Codec, EncodeErrors, decode_each, encode_each
 from turnout.codecs.converters import Converters, converters_of
 from turnout.codecs.ddl import DdlError, parse_ddl
 from turnout.codecs.format import Format, codec_of, named_files, notation_of
 from turnout.codecs.json_forms import builtin_of
-from turnout.codecs.kind import CodecKind, Notation, Setting, TextNotation, ValueNotation
+from turnout.codecs.kind import CodecKind, Notation, TextNotation, ValueNotation
 from turnout.codecs.registry import ENTRY_POINT, FORMATS
 
 __all__ = [
@@ -17,8 +18,9 @@ __all__ = [
     "DdlError",
     "EncodeErrors",
     "Format",
+    "Kind",
     "Notation",
-    "Setting",
+    "Option",
     "TextNotation",
     "ValueNotation",
     "builtin_of",

@@ -11,11 +11,12 @@ from typing import ClassVar, Final, TypeAlias
 import msgspec
 
 from turnout.base.deferred import np
+from turnout.base.options import Kind, Option
 from turnout.codecs.codec import Decoded, attempt, with_tombstones
 from turnout.codecs.json_forms import wire_form
 from turnout.codecs.json_reading import Reader
 from turnout.codecs.json_writing import Written, texts_of
-from turnout.codecs.kind import CodecKind, Setting, choice, flag
+from turnout.codecs.kind import CodecKind, flag, words
 from turnout.codecs.plain_json import JSON_CONVERTER, ObjectReader
 from turnout.errors import RecordError
 from turnout.records import Block, Positions, Schema
@@ -224,7 +225,7 @@ def _codec(
 _PROPERTIES: Final = (
     flag("schemas.enable", 'whether each value is `{"schema": …, "payload": …}`'),
     flag("replace.null.with.default", "whether a null that has a default in the schema is read, and written, as it"),
-    choice("decimal.format", "how decimals are written (KIP-481)", "BASE64", "NUMERIC"),
+    Option("decimal.format", words("BASE64", "NUMERIC"), "how decimals are written (KIP-481)", "BASE64"),
 )
 
 KIND: Final = CodecKind(
@@ -233,11 +234,11 @@ KIND: Final = CodecKind(
     "Connect's JsonConverter: each value with its schema, or with the one that `schema` gives for all of them",
     _codec,
     settings=(
-        Setting(
+        Option(
             "schema",
+            Kind(_schema, {"type": ["object", "null"]}),
             "the schema that every value has, in the JSON of Connect's JsonConverter",
-            _schema,
-            json_schema={"type": ["object", "null"]},
+            None,
         ),
         *_PROPERTIES,
     ),

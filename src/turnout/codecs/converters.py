@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 
+from turnout.base.options import read_options
 from turnout.base.terminal import nearest
 from turnout.codecs.format import Format
-from turnout.codecs.kind import CodecKind, Setting
+from turnout.codecs.kind import CodecKind
 from turnout.codecs.registry import kinds
 from turnout.errors import Mistake
 
@@ -67,13 +68,17 @@ def _format_of(name: str, properties: Mapping[str, str | None], mistakes: list[M
         for option, value in properties.items()
         if option.startswith(prefix) and option.removeprefix(prefix) not in _WITHOUT_EFFECT
     }
-    settings, problems = _settings(kind.connect or (), codec_properties)
-    mistakes += [Mistake(prefix + option, problem) for option, problem in problems.items()]
+    own = {one.name: one for one in kind.connect or ()}
+    problem = f"is not understood; known here are {', '.join(own)}" if own else "the converter has no settings"
+    found = [Mistake(option, problem) for option in codec_properties if option not in own]
+    # A bad value counts as not given.
+    settings = read_options(own, codec_properties, found)
+    mistakes += [replace(one, path=prefix + one.path) for one in found]
     if kind.from_connect is not None:
         try:
             return Format(kind.name, **kind.from_connect(settings))
-        except ValueError as problem:
-            mistakes.append(Mistake(name, str(problem)))
+        except ValueError as wrong:
+            mistakes.append(Mistake(name, str(wrong)))
             return None
     named = {setting.name for setting in kind.settings or ()}
     return Format(kind.name, **{option: value for option, value in settings.items() if option in named})
@@ -87,24 +92,6 @@ def _by_alias(by_class: Mapping[str, CodecKind]) -> dict[str, CodecKind]:
         for simple in [name.rpartition(".")[2]]
         for alias in (name, simple, simple.removesuffix("Converter"))
     }
-
-
-def _settings(properties: Sequence[Setting], texts: Mapping[str, str]) -> tuple[dict[str, object], dict[str, str]]:
-    """Return the values of a converter's properties, and the problems by property; a bad value counts as not given."""
-    by_name = {setting.name: setting for setting in properties}
-    listed = ", ".join(by_name)
-    values: dict[str, object] = {}
-    problems: dict[str, str] = {}
-    for option, value in texts.items():
-        if option not in by_name:
-            unknown = f"is not understood; known here are {listed}"
-            problems[option] = unknown if by_name else "the converter has no settings"
-            continue
-        try:
-            values[option] = by_name[option].read(value)
-        except ValueError as problem:
-            problems[option] = str(problem)
-    return values, problems
 
 
 def _unknown(class_name: str, class_names: Iterable[str]) -> str:

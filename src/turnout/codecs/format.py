@@ -8,7 +8,7 @@ from typing import Self
 
 from turnout.base.terminal import did_you_mean
 from turnout.codecs.codec import Codec
-from turnout.codecs.kind import CodecKind, Notation, file_names
+from turnout.codecs.kind import CodecKind, Notation, argument, file_names
 from turnout.codecs.registry import BUILTIN, format_names, kind_of
 from turnout.errors import ConfigError, Mistake
 from turnout.records.types import DynamicValue
@@ -35,7 +35,7 @@ class Format:
     def __init__(self, format: str = "raw", **settings: object) -> None:  # noqa: A002 - its name everywhere
         """A format with settings, as their codec takes them: in names, dots may be written as underscores."""
         by_argument = {
-            one.argument: one for one in (kind_of(format).settings if format in format_names() else None) or ()
+            argument(one): one for one in (kind_of(format).settings if format in format_names() else None) or ()
         }
         defaults = {one.name: one.default for one in by_argument.values()}
         by_name = {by_argument[name].name if name in by_argument else name: value for name, value in settings.items()}

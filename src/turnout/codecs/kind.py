@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import date
 from typing import Final, Protocol
 
+from turnout.base.options import Kind, Option, camel_case, read_options
 from turnout.base.terminal import did_you_mean
 from turnout.codecs.codec import Codec, EncodeErrors
 from turnout.codecs.json_reading import Reader
@@ -138,77 +139,55 @@ def _date_text(value: object) -> str:
     raise TypeError(f"no JSON for {value!r}")
 
 
-_SWITCH: Final[Mapping[str, object]] = {
-    "anyOf": [{"type": "boolean"}, {"type": "string", "pattern": "^(?:[Tt]rue|[Ff]alse|TRUE|FALSE)$"}]
-}
+def camel_name(option: Option) -> str:
+    """Return the name of a setting in camelCase, which routes may write too.
 
-
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """Setting of a codec.
-
-    Attributes:
-        name: as Connect spells it, with dots; a route may also write it in camelCase.
-        doc: a phrase for the JSON Schema of routes.
-        read: converts the route's setting to its value; raises `ValueError` with the expected form.
-        default: value if the route has none; if it is None, null counts as absent as well.
-        json_schema: schema of the route's setting.
-        file: whether a text is the name of a file: relative ones start at the route's folder, and callers of a server
-            may not name any.
-
-    >>> depth = Setting("depth.most", "how deep values may be", lambda value: int(str(value)), 8, {"type": "integer"})
-    >>> depth.camel, depth.argument, depth.read("3")
-    ('depthMost', 'depth_most', 3)
+    >>> camel_name(flag("schemas.enable", "whether each value has its schema"))
+    'schemasEnable'
     """
-
-    name: str
-    doc: str
-    read: Callable[[object], object]
-    default: object = None
-    json_schema: Mapping[str, object] = field(default_factory=dict)
-    file: bool = False
-
-    @property
-    def camel(self) -> str:
-        """The name in camelCase."""
-        first, *others = self.name.split(".")
-        return first + "".join(word.capitalize() for word in others)
-
-    @property
-    def argument(self) -> str:
-        """The name as an argument of Python."""
-        return self.name.replace(".", "_")
+    return camel_case(argument(option))
 
 
-def flag(name: str, doc: str, *, default: bool = True) -> Setting:
-    """Return a setting that is true or false.
-
-    >>> flag("schemas.enable", "whether each value has its schema").read("FALSE")
-    False
-    """
-
-    def read(value: object) -> bool:
-        text = str(value).lower()
-        if text not in ("true", "false"):
-            raise ValueError(f"expected true or false, found {value!r}")
-        return text == "true"
-
-    return Setting(name, doc, read, default, _SWITCH)
+def argument(option: Option) -> str:
+    """Return the name of a setting as an argument of Python."""
+    return option.name.replace(".", "_")
 
 
-def choice(name: str, doc: str, *words: str) -> Setting:
-    """Return a setting that is one of some words, in capitals or not; the first is the default."""
+def _flag(value: object) -> bool:
+    text = str(value).lower()
+    if text not in ("true", "false"):
+        raise ValueError(f"expected true or false, found {value!r}")
+    return text == "true"
+
+
+FLAG: Final = Kind(
+    _flag, {"anyOf": [{"type": "boolean"}, {"type": "string", "pattern": "^(?:[Tt]rue|[Ff]alse|TRUE|FALSE)$"}]}
+)
+
+
+def flag(name: str, doc: str, *, default: bool = True) -> Option:
+    """Return a setting that is true or false."""
+    return Option(name, FLAG, doc, default)
+
+
+def words(*known: str) -> Kind[str]:
+    """Return the kind of some words, in capitals or not."""
 
     def read(value: object) -> str:
         word = str(value).upper()
-        if word not in words:
-            raise ValueError(f"expected {' or '.join(words)}, found {value!r}")
+        if word not in known:
+            raise ValueError(f"expected {' or '.join(known)}, found {value!r}")
         return word
 
     any_case = "|".join(
-        "".join(f"[{char.lower()}{char}]" if char.isalpha() else char for char in word) for word in words
+        "".join(f"[{char.lower()}{char}]" if char.isalpha() else char for char in word) for word in known
     )
-    return Setting(name, doc, read, words[0], {"anyOf": [{"enum": list(words)}, {"pattern": f"^(?:{any_case})$"}]})
+    return Kind(read, {"anyOf": [{"enum": list(known)}, {"pattern": f"^(?:{any_case})$"}]})
+
+
+def dotted(name: str) -> str:
+    """Return the setting that a field of a codec's options has, by Connect's way to write it."""
+    return name.replace("_", ".")
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +207,7 @@ class CodecKind:
         notation: how tests, ``explain`` and the sandbox write keys and values of this format.
 
     >>> from turnout.codecs.plain import Raw
-    >>> level = Setting("level", "which", int, 1)
+    >>> level = Option("level", Kind(int), "which", 1)
     >>> kind = CodecKind("mine", "example.Converter", "bytes", lambda level: Raw(), (level,))
     >>> kind.read({"level": 2}), kind.codec({}).schema().type
     ({'level': 2}, 'bytes')
@@ -238,8 +217,8 @@ class CodecKind:
     class_name: str
     summary: str
     of: Callable[..., Codec]
-    settings: tuple[Setting, ...] | None = ()
-    connect: tuple[Setting, ...] | None = None
+    settings: tuple[Option, ...] | None = ()
+    connect: tuple[Option, ...] | None = None
     notation: Callable[[Codec], Notation] = TextNotation
     from_connect: Callable[[Mapping[str, object]], Mapping[str, object]] | None = None
 
@@ -252,7 +231,7 @@ class CodecKind:
         try:
             if self.settings is None:
                 return self.of(**settings)
-            return self.of(**{one.argument: settings.get(one.name, one.default) for one in self.settings})
+            return self.of(**{argument(one): settings.get(one.name, one.default) for one in self.settings})
         except ConfigError:
             raise
         except Exception as failure:
@@ -270,24 +249,20 @@ class CodecKind:
         """
         if self.settings is None:
             return {str(name): value for name, value in settings.items()}
-        remaining, found, mistakes = dict(settings), dict[str, object](), list[Mistake]()
-        for setting in self.settings:
-            written = [
-                remaining.pop(name) for name in dict.fromkeys((setting.name, setting.camel)) if name in remaining
-            ]
-            if not written or (written[0] is None and setting.default is None):
-                continue
-            try:
-                value = setting.read(written[0])
-            except ValueError as problem:
-                mistakes.append(Mistake(setting.name, str(problem)))
-                continue
-            if value != setting.default:
-                found[setting.name] = value
-        mistakes += self._foreign(remaining, others)
+        mistakes: list[Mistake] = []
+        given = {
+            one.name: settings[name]
+            for one in self.settings
+            for name in (camel_name(one), one.name)
+            if name in settings and not (settings[name] is None and one.default is None)
+        }
+        own = {one.name: one for one in self.settings}
+        values = read_options(own, given, mistakes)
+        known = _spellings(self.settings)
+        mistakes += self._foreign({name: value for name, value in settings.items() if name not in known}, others)
         if mistakes:
             raise ConfigError(mistakes)
-        return found
+        return {name: value for name, value in values.items() if value != own[name].default}
 
     def _foreign(self, settings: Mapping[str, object], others: Collection[CodecKind]) -> Iterator[Mistake]:
         """Yield a mistake for each setting that this format does not have; null may be left by a template."""
@@ -305,17 +280,18 @@ class CodecKind:
             yield Mistake(name, f"is not a setting of the format {self.name}{guess} (known here: {', '.join(known)})")
 
 
-def _spellings(settings: Iterable[Setting]) -> list[str]:
-    return list(dict.fromkeys(name for setting in settings for name in (setting.name, setting.camel)))
+def _spellings(settings: Iterable[Option]) -> list[str]:
+    return list(dict.fromkeys(name for one in settings for name in (one.name, camel_name(one))))
 
 
-def file_names(settings: Iterable[Setting], values: Mapping[str, object]) -> Iterator[tuple[str, str]]:
+def file_names(settings: Iterable[Option], values: Mapping[str, object]) -> Iterator[tuple[str, str]]:
     """Yield each given setting that names a file, in its spelling, with the name.
 
-    >>> list(file_names([Setting("schema", "a file", str, file=True)], {"schema": "flight.proto", "message": "Flight"}))
+    >>> schema = Option("schema", Kind(str, file=True), "a file")
+    >>> list(file_names([schema], {"schema": "flight.proto", "message": "Flight"}))
     [('schema', 'flight.proto')]
     """
-    for name in _spellings(setting for setting in settings if setting.file):
+    for name in _spellings(one for one in settings if one.kind.file):
         value = values.get(name)
         if isinstance(value, str):
             yield name, value

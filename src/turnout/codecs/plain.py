@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
 from turnout.base.deferred import np
+from turnout.base.options import Kind, Option
 from turnout.base.terminal import plural
 from turnout.codecs.codec import Codec, Decoded, attempt, encode_each, with_tombstones
 from turnout.codecs.json_writing import encode_json
-from turnout.codecs.kind import CodecKind, Setting, ValueNotation
+from turnout.codecs.kind import CodecKind, ValueNotation
 from turnout.errors import RecordError
 from turnout.records import Block, Float32, Int8, Int16, Int32, Positions, Schema, Struct
 from turnout.records.text import text_of
@@ -252,6 +253,9 @@ def _encoding(value: object) -> str:
     return "UTF-8"
 
 
+_ENCODING: Final = Option("encoding", Kind(_encoding), "", "UTF-8")
+
+
 def _kind_of(codec: Codec, summary: str, **attributes: Any) -> CodecKind:
     return CodecKind(codec.format, codec.class_name, summary, lambda: codec, **attributes)
 
@@ -267,9 +271,7 @@ _NUMBERS = (
 RAW: Final = _kind_of(Raw(), "bytes, left alone")
 
 CONVERTERS: Final = (
-    _kind_of(
-        String(), "text in UTF-8, by Kafka's StringConverter", connect=(Setting("encoding", "", _encoding, "UTF-8"),)
-    ),
+    _kind_of(String(), "text in UTF-8, by Kafka's StringConverter", connect=(_ENCODING,)),
     _kind_of(Bytes(), "bytes, by Kafka's ByteArrayConverter", connect=()),
     *(
         _kind_of(

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Final, NamedTuple, cast
 
 from turnout.base.deferred import np
+from turnout.base.options import Kind, Option
 from turnout.codecs.codec import Codec, Decoded, attempt, with_tombstones
 from turnout.codecs.ddl import DdlError, parse_ddl
 from turnout.codecs.json_leaf_readers import Schemaless, read_schemaless
@@ -21,7 +22,7 @@ from turnout.codecs.json_reading import (
     schemaless_decoder,
 )
 from turnout.codecs.json_writing import encode_json
-from turnout.codecs.kind import CodecKind, Setting, flag
+from turnout.codecs.kind import CodecKind, flag
 from turnout.loops import json as loops
 from turnout.records import Block, Positions, Schema
 from turnout.records.block import rows_of
@@ -329,20 +330,21 @@ KIND: Final = CodecKind(
     "JSON: schemaless values of any shape, or with `schema` a struct of these fields",
     _codec,
     settings=(
-        Setting(
+        Option(
             "schema",
+            Kind(_ddl_columns, {"type": ["string", "null"]}),
             "the columns of a struct: carrier STRING, delay DOUBLE",
-            _ddl_columns,
-            json_schema={"type": ["string", "null"]},
+            None,
         ),
-        Setting(
+        Option(
             "mapping",
+            Kind(
+                _mapping,
+                {"anyOf": [{"type": "null"}, {"type": "string", "pattern": "^(?:plain|protobuf|PLAIN|PROTOBUF)$"}]},
+            ),
             "how values with a schema are written: plain, or protobuf as in Protobuf's JSON mapping, which is the "
             "default where values are read as protobuf",
-            _mapping,
-            json_schema={
-                "anyOf": [{"type": "null"}, {"type": "string", "pattern": "^(?:plain|protobuf|PLAIN|PROTOBUF)$"}]
-            },
+            None,
         ),
         flag(
             "original.names",

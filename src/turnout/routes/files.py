@@ -7,9 +7,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path as FilePath
 from typing import Any, TypeVar
 
+from turnout.base.options import camel_case
 from turnout.codecs import named_files
 from turnout.codecs.schema_registry import RegistryOptions
-from turnout.nats.protocol.options import FILE_OPTIONS, option_of
+from turnout.nats.protocol.options import FILE_OPTIONS
 from turnout.routes.document import SubscriptionsPart
 from turnout.routes.endpoints import Endpoint
 from turnout.routes.endpoints.tables import FileLookup
@@ -33,7 +34,7 @@ class FileNames:
             ends += [(("sinks", str(name)), sink) for name, sink in sinks.items()]
         for path, end in ends:
             if isinstance(end, dict) and end.get("format") == "nats":
-                for option in map(option_of, FILE_OPTIONS):
+                for option in map(camel_case, FILE_OPTIONS):
                     problem = self._problem(end.get(option))
                     if problem:
                         yield (*path, option), problem

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
@@ -11,7 +10,9 @@ from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
-from turnout.codecs.kind import CodecKind, Setting
+from turnout.base import options
+from turnout.base.options import attribute_texts
+from turnout.codecs.kind import CodecKind, camel_name
 from turnout.codecs.registry import NULLABLE, format_names, kinds
 from turnout.routes.document import RouteDocument
 from turnout.routes.endpoints import FORMATS, kind_of
@@ -25,7 +26,6 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 _VARIABLE = r"\$\{"
 _WORDS = r"^\s*(?:[Tt]rue|TRUE|[Ff]alse|FALSE|[Yy]es|YES|[Nn]o|NO|[Oo]n|ON|[Oo]ff|OFF|[TtFfYyNn01])\s*$"
-_ENTRY = re.compile(r" {4}(\w+): (.*)")
 
 JsonSchema: TypeAlias = dict[str, Any]
 """A JSON Schema, or a part of one."""
@@ -104,33 +104,9 @@ class _Generator(GenerateJsonSchema):
                           {"enum": [0, 1]}]}  # fmt: skip
 
 
-def attribute_texts(kind: type) -> dict[str, str]:
-    """Return the text of each entry below ``Attributes:`` in a class's and its parents' docstrings, by name."""
-    texts: dict[str, str] = {}
-    for holder in reversed(kind.__mro__):
-        texts |= _of_docstring(inspect.cleandoc(holder.__doc__ or ""))
-    return texts
-
-
 def first_sentence(kind: type) -> str:
     """Return the first line of a class's own docstring."""
     return inspect.cleandoc(kind.__doc__ or "").partition("\n")[0]
-
-
-def _of_docstring(text: str) -> dict[str, str]:
-    _, _, section = text.partition("Attributes:\n")
-    texts: dict[str, str] = {}
-    name = ""
-    for line in section.splitlines():
-        entry = _ENTRY.fullmatch(line)
-        if entry:
-            name = entry[1]
-            texts[name] = entry[2]
-        elif name and line.startswith(" " * 8):
-            texts[name] += " " + line.strip()
-        else:
-            break
-    return texts
 
 
 _SCALAR = ["string", "number", "boolean"]
@@ -339,14 +315,14 @@ def codec_definitions() -> JsonSchema:
 def _settings(kind: CodecKind) -> JsonSchema:
     """Return the schema of the settings that a format allows: by Connect's name, or in camelCase."""
     own = kind.settings or ()
-    schemas = {name: _setting(setting) for setting in own for name in (setting.name, setting.camel)}
+    schemas = {name: _setting(setting) for setting in own for name in (setting.name, camel_name(setting))}
     nulls = {name: {"type": "null", "description": "the format has none"} for name in sorted(NULLABLE - schemas.keys())}
     return {"properties": {"format": True, **nulls, **schemas}, "additionalProperties": False}
 
 
-def _setting(setting: Setting) -> JsonSchema:
+def _setting(setting: options.Option) -> JsonSchema:
     default = {} if setting.default is None else {"default": setting.default}
-    return {"description": setting.doc, **default, **setting.json_schema}
+    return {"description": setting.doc, **default, **setting.kind.json_schema}
 
 
 _FIELDS: dict[str, JsonSchema] = {

@@ -11,9 +11,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, WithJsonSchema
 
+from turnout.base.options import camel_case
 from turnout.codecs import named_files
 from turnout.codecs.schema_registry import RegistryOptions
-from turnout.nats.protocol.options import FILE_OPTIONS, option_of
+from turnout.nats.protocol.options import FILE_OPTIONS
 from turnout.routes.endpoints.base import Part
 from turnout.routes.yaml_text import Path
 from turnout.subscriptions.store_url import files_of, resolved, with_absolute_paths
@@ -175,7 +176,7 @@ class CallerLimits:
             yield from self._file(path, name, folder)
 
     def _endpoint(self, path: Path, endpoint: dict[Any, Any], folder: FilePath) -> Iterator[tuple[Path, str]]:
-        for option in map(option_of, FILE_OPTIONS):
+        for option in map(camel_case, FILE_OPTIONS):
             if isinstance(name := endpoint.get(option), str):
                 yield from self._file((*path, option), name, folder)
         if isinstance(file_path := endpoint.get("path"), str):

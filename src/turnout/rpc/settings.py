@@ -3,17 +3,73 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Self
+from typing import Final, Self
 
 from turnout.base.http_exchange import is_loopback
+from turnout.base.options import Option, of_text, option, options_of, read_options
 from turnout.base.untrusted import decimal
 from turnout.errors import ConfigError, Mistake
 from turnout.rpc.jwt_tokens import JwtSettings
 from turnout.rpc.tokens import AcceptedToken, read_tokens
 from turnout.subjects.pattern import check_pattern
+
+_FEWEST_WORKERS: Final = 2
+_LEVELS: Final = ("debug", "info", "warning", "error")
+
+
+def _port(text: str) -> int:
+    if decimal(text, 65535) is None:
+        raise ValueError(f"expected a port from 0 to 65535, found {text!r}")
+    return int(text)
+
+
+def _positive(text: str) -> int:
+    if not decimal(text):
+        raise ValueError(f"expected a whole number above 0, found {text!r}")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds < 1e6:
+        raise ValueError(f"expected a number of seconds, found {text!r}")
+    return seconds
+
+
+def _truth(text: str) -> bool:
+    truth = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}.get(text.lower())
+    if truth is None:
+        raise ValueError(f"expected true or false, found {text!r}")
+    return truth
+
+
+def _jwt(text: str) -> JwtSettings:
+    try:
+        return JwtSettings(**json.loads(text))
+    except (TypeError, json.JSONDecodeError) as problem:
+        raise ValueError(f"expected a JSON object of an issuer's settings: {problem}") from problem
+
+
+def _tokens(text: str) -> tuple[AcceptedToken, ...]:
+    return read_tokens(Path(text))
+
+
+def _patterns(text: str) -> tuple[str, ...]:
+    return tuple(check_pattern(pattern.strip()) for pattern in text.split(",") if pattern.strip())
+
+
+_TEXT: Final = of_text(str)
+_PORT: Final = of_text(_port)
+_COUNT: Final = of_text(_positive)
+_SECONDS: Final = of_text(_seconds)
+_TRUTH: Final = of_text(_truth)
+_FILE: Final = of_text(Path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,28 +78,51 @@ class ServerSettings:
 
     Off loopback there is TLS or an explicit *insecure*, and no token without TLS: others on the network could
     use it.
+
+    Attributes:
+        port: gRPC port.
+        host: address to listen on, also for metrics; loopback if not given.
+        workers: threads that answer calls.
+        max_page: largest page of a search.
+        max_message_bytes: largest request.
+        max_value: characters of one value of a message that is matched.
+        max_calls: calls at once; more are refused with RESOURCE_EXHAUSTED.
+        max_connections: connections at once; more are closed.
+        handshake_seconds: time for a new connection's TLS and HTTP/2 handshakes.
+        grace_seconds: time for running calls at shutdown.
+        metrics_port: HTTP port of the Prometheus metrics; none: no metrics.
+        tls_certificate: certificate chain (PEM).
+        tls_key: private key (PEM).
+        tls_client_ca: clients must show a certificate of this authority (PEM).
+        jwt: issuer of JSON Web Tokens, as JSON: issuer, audience, jwks (URL of its keys), ….
+        tokens: accepted bearer tokens: tokens.yaml, or one a line.
+        insecure: true: serve without TLS to other machines, and without tokens.
+        reflection: false: no server reflection.
+        allow_destinations: subjects that destinations may be, wildcards allowed, with commas; none: all but $…,
+            _INBOX.….
+        log_level: debug, info, warning or error.
     """
 
-    host: str = "127.0.0.1"
-    port: int = 8080
-    workers: int = 16
-    max_page: int = 1_000
-    max_message_bytes: int = 4 << 20
-    max_value: int = 65_536
-    max_calls: int = 1_000
-    max_connections: int = 1_000
-    handshake_seconds: float = 10.0
-    grace_seconds: float = 10.0
-    metrics_port: int | None = None
-    tls_certificate: Path | None = None
-    tls_key: Path | None = None
-    tls_client_ca: Path | None = None
-    tokens: tuple[AcceptedToken, ...] = field(default=(), repr=False)
-    jwt: JwtSettings | None = None
-    insecure: bool = False
-    reflection: bool = True
-    log_level: str = "info"
-    allow_destinations: tuple[str, ...] = ()
+    port: int = option(_PORT, 8080)
+    host: str = option(_TEXT, "127.0.0.1")
+    workers: int = option(_COUNT, 16)
+    max_page: int = option(_COUNT, 1_000)
+    max_message_bytes: int = option(_COUNT, 4 << 20)
+    max_value: int = option(_COUNT, 65_536)
+    max_calls: int = option(_COUNT, 1_000)
+    max_connections: int = option(_COUNT, 1_000)
+    handshake_seconds: float = option(_SECONDS, 10.0)
+    grace_seconds: float = option(_SECONDS, 10.0)
+    metrics_port: int | None = option(_PORT, None)
+    tls_certificate: Path | None = option(_FILE, None, name="API_TLS_CERT")
+    tls_key: Path | None = option(_FILE, None)
+    tls_client_ca: Path | None = option(_FILE, None)
+    jwt: JwtSettings | None = option(of_text(_jwt), None)
+    tokens: tuple[AcceptedToken, ...] = option(of_text(_tokens), (), name="API_TOKENS_FILE", secret=True)
+    insecure: bool = option(_TRUTH, False)
+    reflection: bool = option(_TRUTH, True)
+    allow_destinations: tuple[str, ...] = option(of_text(_patterns), ())
+    log_level: str = option(of_text(str.lower), "info", name="LOG_LEVEL")
 
     def __post_init__(self) -> None:
         mistakes: list[Mistake] = []
@@ -91,18 +170,8 @@ class ServerSettings:
         Raises:
             ConfigError: lists every variable that cannot be read.
         """
-        values: dict[str, Any] = {}
         mistakes: list[Mistake] = []
-        for option in OPTIONS:
-            written = environment.get(option.variable, "")
-            if option.field is None or not written:
-                continue
-            try:
-                values[option.field] = option.read(written)
-            except ConfigError as problem:
-                mistakes += problem.mistakes
-            except (ValueError, OSError) as problem:
-                mistakes.append(Mistake(option.variable, f"{problem}" or f"cannot read {written!r}"))
+        values = read_options(options_of(cls, _variable), environment, mistakes)
         if mistakes:
             raise ConfigError(mistakes, what="bad environment")
         known = {setting.name for setting in fields(cls)}
@@ -110,117 +179,20 @@ class ServerSettings:
         return cls(**values)
 
 
-_FEWEST_WORKERS = 2
-_LEVELS = ("debug", "info", "warning", "error")
+def _variable(name: str) -> str:
+    return f"API_{name.upper()}"
 
 
-@dataclass(frozen=True, slots=True)
-class EnvironmentOption:
-    """Environment variable of the server.
-
-    Attributes:
-        variable: its name.
-        doc: description of the setting.
-        field: the field of `ServerSettings` that it sets; none if only the command line uses it.
-        read: text to value.
-    """
-
-    variable: str
-    doc: str
-    field: str | None = None
-    read: Callable[[str], object] = str
-
-
-def _port(text: str) -> int:
-    if decimal(text, 65535) is None:
-        raise ValueError(f"expected a port from 0 to 65535, found {text!r}")
-    return int(text)
-
-
-def _positive(text: str) -> int:
-    if not decimal(text):
-        raise ValueError(f"expected a whole number above 0, found {text!r}")
-    return int(text)
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = -1.0
-    if not 0 <= seconds < 1e6:
-        raise ValueError(f"expected a number of seconds, found {text!r}")
-    return seconds
-
-
-def _truth(text: str) -> bool:
-    truth = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}.get(text.lower())
-    if truth is None:
-        raise ValueError(f"expected true or false, found {text!r}")
-    return truth
-
-
-def _jwt(text: str) -> JwtSettings:
-    try:
-        return JwtSettings(**json.loads(text))
-    except (TypeError, json.JSONDecodeError) as problem:
-        raise ValueError(f"expected a JSON object of an issuer's settings: {problem}") from problem
-
-
-def _tokens(text: str) -> tuple[AcceptedToken, ...]:
-    return read_tokens(Path(text))
-
-
-def _patterns(text: str) -> tuple[str, ...]:
-    return tuple(check_pattern(pattern.strip()) for pattern in text.split(",") if pattern.strip())
-
-
-OPTIONS = (
-    EnvironmentOption("API_PORT", "gRPC port", "port", _port),
-    EnvironmentOption("DB_URI", "where subscriptions are kept: sqlite:///file.db, mongodb://host"),
-    EnvironmentOption("DB_NAME", "database name (MongoDB)"),
-    EnvironmentOption("DB_TABLE_NAME", "collection name (MongoDB)"),
-    EnvironmentOption(
-        "API_KIWI_TREE_COMPLETE_URI", "kiwi-tree service for patterns of whole values; none: the embedded index"
+OPTIONS: Final = (
+    Option("DB_URI", _TEXT, "where subscriptions are kept: sqlite:///file.db, mongodb://host"),
+    Option("DB_NAME", _TEXT, "database name (MongoDB)"),
+    Option("DB_TABLE_NAME", _TEXT, "collection name (MongoDB)"),
+    Option(
+        "API_KIWI_TREE_COMPLETE_URI",
+        _TEXT,
+        "kiwi-tree service for patterns of whole values; none: the embedded index",
     ),
-    EnvironmentOption(
-        "API_KIWI_TREE_PARTIAL_URI", "kiwi-tree service for patterns of lexemes; none: the embedded index"
-    ),
-    EnvironmentOption("API_HOST", "address to listen on, also for metrics; loopback if not given", "host"),
-    EnvironmentOption("API_WORKERS", "threads that answer calls", "workers", _positive),
-    EnvironmentOption("API_MAX_PAGE", "largest page of a search", "max_page", _positive),
-    EnvironmentOption("API_MAX_MESSAGE_BYTES", "largest request", "max_message_bytes", _positive),
-    EnvironmentOption("API_MAX_VALUE", "characters of one value of a message that is matched", "max_value", _positive),
-    EnvironmentOption(
-        "API_MAX_CALLS", "calls at once; more are refused with RESOURCE_EXHAUSTED", "max_calls", _positive
-    ),
-    EnvironmentOption("API_MAX_CONNECTIONS", "connections at once; more are closed", "max_connections", _positive),
-    EnvironmentOption(
-        "API_HANDSHAKE_SECONDS", "time for a new connection's TLS and HTTP/2 handshakes", "handshake_seconds", _seconds
-    ),
-    EnvironmentOption("API_GRACE_SECONDS", "time for running calls at shutdown", "grace_seconds", _seconds),
-    EnvironmentOption(
-        "API_METRICS_PORT", "HTTP port of the Prometheus metrics; none: no metrics", "metrics_port", _port
-    ),
-    EnvironmentOption("API_TLS_CERT", "certificate chain (PEM)", "tls_certificate", Path),
-    EnvironmentOption("API_TLS_KEY", "private key (PEM)", "tls_key", Path),
-    EnvironmentOption(
-        "API_TLS_CLIENT_CA", "clients must show a certificate of this authority (PEM)", "tls_client_ca", Path
-    ),
-    EnvironmentOption(
-        "API_JWT", "issuer of JSON Web Tokens, as JSON: issuer, audience, jwks (URL of its keys), …", "jwt", _jwt
-    ),
-    EnvironmentOption("API_TOKENS_FILE", "accepted bearer tokens: tokens.yaml, or one a line", "tokens", _tokens),
-    EnvironmentOption(
-        "API_INSECURE", "true: serve without TLS to other machines, and without tokens", "insecure", _truth
-    ),
-    EnvironmentOption("API_REFLECTION", "false: no server reflection", "reflection", _truth),
-    EnvironmentOption(
-        "API_ALLOW_DESTINATIONS",
-        "subjects that destinations may be, wildcards allowed, with commas; none: all but $…, _INBOX.…",
-        "allow_destinations",
-        _patterns,
-    ),
-    EnvironmentOption("LOG_LEVEL", "debug, info, warning or error", "log_level", str.lower),
+    Option("API_KIWI_TREE_PARTIAL_URI", _TEXT, "kiwi-tree service for patterns of lexemes; none: the embedded index"),
+    *options_of(ServerSettings, _variable).values(),
 )
 """Every variable that a server reads; the first six are the original's."""

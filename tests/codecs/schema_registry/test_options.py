@@ -50,7 +50,7 @@ def test_secrets_are_masked() -> None:
 
 
 def test_strategies_by_confluents_class_names() -> None:
-    read = SUBJECTS[0].read
+    read = SUBJECTS[0].kind.read
     assert read("io.confluent.kafka.serializers.subject.TopicRecordNameStrategy") == "topicRecord"
     assert read("record") == "record"
     with pytest.raises(ValueError, match="expected topic, record, topicRecord"):

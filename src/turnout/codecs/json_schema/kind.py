@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from turnout.base.options import option, options_of
 from turnout.codecs.codec import Codec
-from turnout.codecs.kind import CodecKind, SchemaNotation, choice, flag
+from turnout.codecs.kind import FLAG, CodecKind, SchemaNotation, dotted, words
 from turnout.codecs.schema_registry import (
     CONVERTER,
     LATEST,
@@ -31,28 +32,20 @@ class JsonSchemaOptions:
 
     Attributes:
         use_optional_for_nonrequired: whether properties that are not required are optional.
-        object_additional_properties: whether schemas that are written allow properties that they do not list.
-        decimal_format: ``BASE64`` or ``NUMERIC``, of decimals that are written.
-        json_fail_invalid_schema: whether values are validated, when they are read and when they are written.
+        object_additional_properties: whether schemas that are written allow other properties than theirs.
+        decimal_format: how decimals are written (KIP-481).
+        json_fail_invalid_schema: whether values are validated by their schema, when they are read and when they are
+            written.
     """
 
-    use_optional_for_nonrequired: bool = False
-    object_additional_properties: bool = True
-    decimal_format: str = "BASE64"
-    json_fail_invalid_schema: bool = False
+    use_optional_for_nonrequired: bool = option(FLAG, False)
+    object_additional_properties: bool = option(FLAG, True)
+    decimal_format: str = option(words("BASE64", "NUMERIC"), "BASE64")
+    json_fail_invalid_schema: bool = option(FLAG, False)
 
 
 JSON_SCHEMA_CONVERTER: Final = "io.confluent.connect.json.JsonSchemaConverter"
-_OPTIONS: Final = (
-    flag("use.optional.for.nonrequired", "whether properties that are not required are optional", default=False),
-    flag("object.additional.properties", "whether schemas that are written allow other properties than theirs"),
-    choice("decimal.format", "how decimals are written (KIP-481)", "BASE64", "NUMERIC"),
-    flag(
-        "json.fail.invalid.schema",
-        "whether values are validated by their schema, when they are read and when they are written",
-        default=False,
-    ),
-)
+_OPTIONS: Final = options_of(JsonSchemaOptions, dotted)
 _UNSUPPORTED: Final = (
     *(only(name, False) for name in ("generalized.sum.type.support", "ignore.default.for.nullables")),
     *(only(name, True) for name in ("json.fail.unknown.properties", "json.oneof.for.nullables")),
@@ -64,7 +57,7 @@ def _codec(*, registry: RegistryOptions | None, schema: str | Mapping[str, objec
 
     if registry is None and schema is None:
         raise ValueError("expected either registry or schema")
-    options = JsonSchemaOptions(**{one.argument: others[one.argument] for one in _OPTIONS})
+    options = JsonSchemaOptions(**{name: others[name] for name in _OPTIONS})
     text = None if schema is None else schema_text_of(schema)
     if registry is not None:
         return JsonSchemaRegistry(registry, options, Writing.of(others), text)
@@ -94,7 +87,7 @@ class _JsonNotation(SchemaNotation):
 
 
 def _of_connect(properties: Mapping[str, object]) -> dict[str, object]:
-    names = {setting.name for setting in _OPTIONS}
+    names = {one.name for one in _OPTIONS.values()}
     return settings_of(properties) | {name: value for name, value in properties.items() if name in names}
 
 
@@ -111,9 +104,9 @@ KIND: Final = CodecKind(
         ),
         *SUBJECTS,
         LATEST,
-        *_OPTIONS,
+        *_OPTIONS.values(),
     ),
-    connect=(*CONVERTER, *_OPTIONS, *_UNSUPPORTED),
+    connect=(*CONVERTER, *_OPTIONS.values(), *_UNSUPPORTED),
     notation=_JsonNotation,
     from_connect=_of_connect,
 )

@@ -8,8 +8,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
+from turnout.base.options import Kind, Option, option, options_of
 from turnout.codecs.codec import Codec
-from turnout.codecs.kind import CodecKind, SchemaNotation, Setting, flag
+from turnout.codecs.kind import FLAG, CodecKind, SchemaNotation, dotted, flag
 from turnout.codecs.schema_registry import (
     CONVERSION,
     LATEST,
@@ -31,27 +32,30 @@ class ProtobufOptions:
     Attributes:
         enhanced_protobuf_schema_support: whether schemas are named by full names, with their package.
         int_for_enums: whether enums are their numbers, and not their names.
-        optional_for_nullables: whether fields are optional only where the file says ``optional``.
-        optional_for_proto2: whether an absent ``optional`` field of proto2 is null, and not its default.
-        wrapper_for_nullables: whether ``google.protobuf.Int32Value`` and its like are optional values, not structs.
+        optional_for_nullables: whether only fields that the file calls `optional` are optional.
+        optional_for_proto2: whether an absent `optional` field of proto2 is null, and not its default.
+        wrapper_for_nullables: whether a `google.protobuf.Int32Value` and its like are optional values.
         wrapper_for_raw_primitives: whether a record that is such a message is the value alone.
         generate_struct_for_nulls: whether an absent message is a struct of defaults, and not null.
-        generate_index_for_unions: whether the name of a ``oneof`` ends in its index.
-        flatten_unions: whether members of a ``oneof`` are fields of the message itself.
+        generate_index_for_unions: whether the name of a `oneof` ends in its index.
+        flatten_unions: whether members of a `oneof` are fields of the message.
     """
 
-    enhanced_protobuf_schema_support: bool = False
-    int_for_enums: bool = False
-    optional_for_nullables: bool = False
-    optional_for_proto2: bool = True
-    wrapper_for_nullables: bool = False
-    wrapper_for_raw_primitives: bool = True
-    generate_struct_for_nulls: bool = False
-    generate_index_for_unions: bool = True
-    flatten_unions: bool = False
+    enhanced_protobuf_schema_support: bool = option(FLAG, False)
+    int_for_enums: bool = option(FLAG, False)
+    optional_for_nullables: bool = option(FLAG, False)
+    optional_for_proto2: bool = option(FLAG, True)
+    wrapper_for_nullables: bool = option(FLAG, False)
+    wrapper_for_raw_primitives: bool = option(FLAG, True)
+    generate_struct_for_nulls: bool = option(FLAG, False)
+    generate_index_for_unions: bool = option(FLAG, True)
+    flatten_unions: bool = option(FLAG, False)
 
 
 CONVERTER: Final = "io.confluent.connect.protobuf.ProtobufConverter"
+
+
+_NAME_SCHEMA: Final = {"type": ["string", "null"]}
 
 
 def _name(value: object) -> str:
@@ -69,7 +73,7 @@ def _codec(*, registry: RegistryOptions | None, schema: str | None, message: str
     from turnout.codecs.protobuf.connect_schema import plan_of
     from turnout.codecs.protobuf.descriptors import file_of
 
-    options = ProtobufOptions(**{one.argument: others[one.argument] for one in OPTIONS})
+    options = ProtobufOptions(**{name: others[name] for name in options_of(ProtobufOptions, dotted)})
     writing = Writing.of(others)
     if registry is not None:
         if message is not None:
@@ -81,23 +85,7 @@ def _codec(*, registry: RegistryOptions | None, schema: str | None, message: str
     return Protobuf(plan_of(file_of(Path(schema)).message(message), options), drops_unknown=writing.drops_unknown)
 
 
-OPTIONS: Final = (
-    flag(
-        "enhanced.protobuf.schema.support", "whether schemas are named by full names, with their package", default=False
-    ),
-    flag("int.for.enums", "whether enums are their numbers, and not their names", default=False),
-    flag("optional.for.nullables", "whether only fields that the file calls `optional` are optional", default=False),
-    flag("optional.for.proto2", "whether an absent `optional` field of proto2 is null, and not its default"),
-    flag(
-        "wrapper.for.nullables",
-        "whether a `google.protobuf.Int32Value` and its like are optional values",
-        default=False,
-    ),
-    flag("wrapper.for.raw.primitives", "whether a record that is such a message is the value alone"),
-    flag("generate.struct.for.nulls", "whether an absent message is a struct of defaults, and not null", default=False),
-    flag("generate.index.for.unions", "whether the name of a `oneof` ends in its index"),
-    flag("flatten.unions", "whether members of a `oneof` are fields of the message", default=False),
-)
+OPTIONS: Final = tuple(options_of(ProtobufOptions, dotted).values())
 """Those of ProtobufConverter that change which Connect schema a message has."""
 
 _SUBJECTS: Final = tuple(setting for setting in SUBJECTS if setting.name != "auto.register.schemas")
@@ -128,18 +116,17 @@ KIND: Final = CodecKind(
     _codec,
     settings=(
         REGISTRY,
-        Setting(
+        Option(
             "schema",
+            Kind(_name, _NAME_SCHEMA, file=True),
             "without a registry, a .proto file, or a descriptor set of `protoc --descriptor_set_out --include_imports`",
-            _name,
-            json_schema={"type": ["string", "null"]},
-            file=True,
+            None,
         ),
-        Setting(
+        Option(
             "message",
+            Kind(_name, _NAME_SCHEMA),
             "the full name of the message, the first of the file by default",
-            _name,
-            json_schema={"type": ["string", "null"]},
+            None,
         ),
         *_SUBJECTS,
         *(setting for setting in CONVERSION if setting is not LATEST),

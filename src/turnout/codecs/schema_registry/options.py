@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Final, Self
 from urllib.parse import urlsplit
 
 from turnout.base.files import read_file
+from turnout.base.options import Kind, Option, option, options_of, read_options
 from turnout.base.terminal import did_you_mean
-from turnout.codecs.kind import Setting, choice, flag
+from turnout.base.untrusted import JsonMapping, JsonObject
+from turnout.codecs.kind import FLAG, dotted, flag, words
+from turnout.errors import Mistake
 from turnout.secrets import Secret, masked_url
 
 _MAX_FILE_BYTES: Final = 1 << 20
 
 
-def schema_file(doc: str) -> Setting:
+def schema_file(doc: str) -> Option:
     """Return the setting ``schema``, which names a file or is the schema itself."""
-    return Setting("schema", doc, _name_or_schema, json_schema={"type": ["string", "object", "null"]}, file=True)
+    return Option("schema", Kind(_name_or_schema, {"type": ["string", "object", "null"]}, file=True), doc, None)
 
 
 def schema_text_of(schema: str | Mapping[str, object]) -> str:
@@ -47,15 +50,63 @@ def _name_or_schema(value: object) -> str | Mapping[str, object]:
     return value
 
 
-_NAMES: Final = ("url", "auth", "tls", "timeout", "retries", "wait", "cache")
-_TLS: Final = ("ca", "certificate", "key", "keyPassword")
-TLS_FILES: Final = ("ca", "certificate", "key")
-"""The options under ``tls`` that name files."""
+_BLOCKS: Final = {"auth": "credentials: user and password, or a token", "tls": "files for TLS"}
 
-_MAX_SECONDS: Final = 600
-_MAX_WAIT: Final = 86_400
-_MAX_RETRIES: Final = 20
-_MAX_SCHEMAS: Final = 100_000
+
+def _urls(value: object) -> tuple[str, ...]:
+    urls = value.split(",") if isinstance(value, str) else value
+    if not isinstance(urls, list | tuple) or not urls or not all(isinstance(url, str) for url in urls):
+        raise ValueError(_NO_URL)
+    stripped = tuple(url.strip().rstrip("/") for url in urls)
+    for url in stripped:
+        if not _is_url(url):
+            raise ValueError(f"expected http://… or https://…, found {masked_url(url)!r}")
+    return stripped
+
+
+_NO_URL: Final = "expected one or more URLs, http://… or https://…"
+
+
+def _is_url(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+    except ValueError:
+        return False
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str) or not value:
+        raise ValueError(f"expected text, found {value!r}")
+    return value
+
+
+def _hidden(value: object) -> str:
+    if not isinstance(value, str) or not value:
+        raise ValueError("expected text")
+    return value
+
+
+def _number(most: int, least: float = 0.001) -> Kind[float]:
+    def read(value: object) -> float:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
+            raise ValueError(f"expected a number from {least:g} to {most}, found {value!r}")
+        return float(value)
+
+    return Kind(read, {"type": "number", "exclusiveMinimum" if least else "minimum": 0, "maximum": most})
+
+
+def _whole(most: int, least: int = 0) -> Kind[int]:
+    number = _number(most, least)
+    return Kind(lambda value: int(number.read(value)), {"type": "integer", "minimum": least, "maximum": most})
+
+
+_SCHEMA_OF_TEXT: Final = {"type": "string"}
+_TEXT: Final = Kind(_text, _SCHEMA_OF_TEXT)
+_FILE: Final = Kind(_text, _SCHEMA_OF_TEXT, file=True)
+_HIDDEN: Final = Kind(_hidden, _SCHEMA_OF_TEXT)
+_SECRET: Final = Kind(lambda value: Secret(_hidden(value)), _SCHEMA_OF_TEXT)
+_URLS: Final = Kind(_urls, {"anyOf": [_SCHEMA_OF_TEXT, {"type": "array", "items": _SCHEMA_OF_TEXT, "minItems": 1}]})
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,17 +114,17 @@ class RegistryOptions:
     """Address of a schema registry, credentials and limits.
 
     Attributes:
-        urls: URLs of the servers of one registry; if one fails, the next is used.
-        user: of basic authentication.
-        password: password of the user.
-        token: of bearer authentication.
+        urls: one URL or several of one registry.
+        user: user of basic authentication.
+        password: the user's password.
+        token: token of bearer authentication.
         ca: file of the certificates to trust, in PEM.
         certificate: file of the client's certificate, in PEM.
         key: file of the certificate's key, in PEM.
-        key_password: password of the private key.
-        timeout: of one request, in seconds.
-        retries: repetitions of a request that failed, with growing delays.
-        wait: how long a batch waits for a registry that is down, in seconds; then the run ends.
+        key_password: the key's password.
+        timeout: seconds for one request.
+        retries: repetitions of a request that failed.
+        wait: seconds that a batch waits for a registry that is down.
         cache: schemas that are kept.
         dead_letter: whether a record is dead-lettered while the registry is down, and its batch does not wait.
         of_keys: whether the schemas are those of keys.
@@ -83,18 +134,18 @@ class RegistryOptions:
     (('http://localhost:8081',), 'ann', ***, 10.0)
     """
 
-    urls: tuple[str, ...]
-    user: str | None = None
-    password: Secret | None = None
-    token: Secret | None = None
-    ca: str | None = None
-    certificate: str | None = None
-    key: str | None = None
-    key_password: Secret | None = None
-    timeout: float = 10.0
-    retries: int = 3
-    wait: float = 60.0
-    cache: int = 1000
+    urls: tuple[str, ...] = option(_URLS, (), name="url")
+    user: str | None = option(_HIDDEN, None, name="auth.user")
+    password: Secret | None = option(_SECRET, None, name="auth.password")
+    token: Secret | None = option(_SECRET, None, name="auth.token")
+    ca: str | None = option(_FILE, None, name="tls.ca")
+    certificate: str | None = option(_FILE, None, name="tls.certificate")
+    key: str | None = option(_FILE, None, name="tls.key")
+    key_password: Secret | None = option(_SECRET, None, name="tls.keyPassword")
+    timeout: float = option(_number(600), 10.0)
+    retries: int = option(_whole(20), 3)
+    wait: float = option(_number(86_400, 0), 60.0)
+    cache: int = option(_whole(100_000, 1), 1000)
     dead_letter: bool = False
     of_keys: bool = False
 
@@ -104,6 +155,8 @@ class RegistryOptions:
         Raises:
             ValueError: names the option; secrets are not shown.
         """
+        if not self.urls:
+            raise ValueError(f"url: {_NO_URL}")
         if (self.user is None) != (self.password is None) or None not in (self.user, self.token):
             raise ValueError("auth: expected user and password, or token")
         if self.user is not None and any(urlsplit(url).username for url in self.urls):
@@ -123,145 +176,94 @@ class RegistryOptions:
             return document
         if isinstance(document, str):
             document = {"url": document}
-        options = _mapping("registry", document, _NAMES)
-        auth = _mapping("auth", options.get("auth") or {}, ("user", "password", "userInfo", "token"), secret=True)
-        auth |= _user_and_password(auth)
-        tls = _mapping("tls", options.get("tls") or {}, _TLS)
-        return cls(
-            urls=_urls(options.get("url")),
-            user=_text("auth.user", auth.get("user"), secret=True),
-            password=_secret("auth.password", auth.get("password")),
-            token=_secret("auth.token", auth.get("token")),
-            ca=_text("tls.ca", tls.get("ca")),
-            certificate=_text("tls.certificate", tls.get("certificate")),
-            key=_text("tls.key", tls.get("key")),
-            key_password=_secret("tls.keyPassword", tls.get("keyPassword")),
-            timeout=_number("timeout", options.get("timeout", 10.0), _MAX_SECONDS),
-            retries=int(_number("retries", options.get("retries", 3), _MAX_RETRIES, least=0)),
-            wait=_number("wait", options.get("wait", 60.0), _MAX_WAIT, least=0),
-            cache=int(_number("cache", options.get("cache", 1000), _MAX_SCHEMAS, least=1)),
-        )
+        mistakes: list[Mistake] = []
+        values = read_options(options_of(cls), _flat(document), mistakes)
+        if mistakes:
+            raise ValueError("; ".join(map(str, mistakes)))
+        return cls(**values)
 
     @staticmethod
     def file_names(options: object) -> dict[str, str]:
         """Return the options under ``tls`` that name files, with the names."""
         tls = options.get("tls") if isinstance(options, Mapping) else None
-        names = {name: tls.get(name) for name in TLS_FILES} if isinstance(tls, Mapping) else {}
-        return {name: file for name, file in names.items() if isinstance(file, str)}
+        names = {one.name.removeprefix("tls.") for one in options_of(RegistryOptions).values() if one.kind.file}
+        given = tls.items() if isinstance(tls, Mapping) else ()
+        return {name: file for name, file in given if name in names and isinstance(file, str)}
 
     def client_options(self) -> RegistryOptions:
         """Return the options that a client depends on: keys and values of all routes share one."""
         return replace(self, wait=0.0, dead_letter=False, of_keys=False)
 
 
-def _user_and_password(auth: Mapping[str, object]) -> dict[str, object]:
-    """Return user and password of ``userInfo``, which has a colon between them, as one secret may have both."""
-    if "userInfo" not in auth:
-        return {}
-    user, colon, password = str(auth["userInfo"]).partition(":")
-    if not (user and colon and password) or "user" in auth or "password" in auth:
-        raise ValueError("auth.userInfo: expected a user and a password with a colon between, and neither beside it")
-    return {"user": user, "password": password}
+def _declared() -> list[Option]:
+    """Return the options of a route's block: one secret may have both user and password."""
+    url, user, password, *others = options_of(RegistryOptions).values()
+    both = Option("auth.userInfo", _HIDDEN, "user and password in one text, with a colon between")
+    return [url, user, password, both, *others]
 
 
-def _mapping(name: str, options: object, names: tuple[str, ...], *, secret: bool = False) -> dict[str, object]:
+def _names_in(block: str) -> list[str]:
+    names = [one.name.removeprefix(block) for one in _declared() if one.name.startswith(block)]
+    return list(dict.fromkeys(name.partition(".")[0] for name in names))
+
+
+def _flat(document: object) -> dict[str, object]:
+    """Return options by their names with those of the blocks around them."""
+    given = _mapping("registry", document, _names_in(""))
+    for block in _BLOCKS:
+        inner = _mapping(block, given.pop(block, None) or {}, _names_in(f"{block}."), secret=block == "auth")
+        given |= {f"{block}.{name}": value for name, value in inner.items()}
+    user_info = given.pop("auth.userInfo", None)
+    if user_info is not None:
+        user, colon, password = str(user_info).partition(":")
+        if not (user and colon and password) or "auth.user" in given or "auth.password" in given:
+            raise ValueError(
+                "auth.userInfo: expected a user and a password with a colon between, and neither beside it"
+            )
+        given |= {"auth.user": user, "auth.password": password}
+    return given
+
+
+def _mapping(name: str, options: object, names: Sequence[str], *, secret: bool = False) -> dict[str, object]:
     if not isinstance(options, Mapping):
         shown = "another value" if secret or name == "registry" else repr(options)
         raise ValueError(f"{name}: expected a mapping of {', '.join(names)}, found {shown}")  # noqa: TRY004 - as all here
-    for option in options:
-        if option not in names:
-            hint = did_you_mean(str(option), names)
-            raise ValueError(f"{name}: {option} is not known{hint} (known here: {', '.join(names)})")
-    return {str(option): value for option, value in options.items() if value is not None}
+    for given in options:
+        if given not in names:
+            hint = did_you_mean(str(given), names)
+            raise ValueError(f"{name}: {given} is not known{hint} (known here: {', '.join(names)})")
+    return {str(given): value for given, value in options.items() if value is not None}
 
 
-def _urls(value: object) -> tuple[str, ...]:
-    urls = value.split(",") if isinstance(value, str) else value
-    if not isinstance(urls, list | tuple) or not urls or not all(isinstance(url, str) for url in urls):
-        raise ValueError("url: expected one or more URLs, http://… or https://…")
-    stripped = tuple(url.strip().rstrip("/") for url in urls)
-    for url in stripped:
-        if not _is_url(url):
-            raise ValueError(f"url: expected http://… or https://…, found {masked_url(url)!r}")
-    return stripped
+def _json_schema() -> JsonObject:
+    """Return the schema of a block with the address, credentials and limits of a registry."""
+    schemas: JsonObject = {}
+    for one in _declared():
+        block, _, name = one.name.rpartition(".")
+        if block and block not in schemas:
+            schemas[block] = {"type": ["object", "null"], "additionalProperties": False, "properties": {}}
+            schemas[block]["description"] = _BLOCKS[block]
+        inner = schemas[block]["properties"] if block else schemas
+        inner[name] = {**one.kind.json_schema, "description": one.doc}
+    return {"type": "object", "additionalProperties": False, "required": ["url"], "properties": schemas}
 
 
-def _is_url(url: str) -> bool:
-    try:
-        parts = urlsplit(url)
-        return parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
-    except ValueError:
-        return False
-
-
-def _text(name: str, value: object, *, secret: bool = False) -> str | None:
-    if value is None or (isinstance(value, str) and value):
-        return value
-    raise ValueError(f"{name}: expected text" + ("" if secret else f", found {value!r}"))
-
-
-def _secret(name: str, value: object) -> Secret | None:
-    text = _text(name, value, secret=True)
-    return None if text is None else Secret(text)
-
-
-def _number(name: str, value: object, most: int, least: float = 0.001) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
-        raise ValueError(f"{name}: expected a number from {least:g} to {most}, found {value!r}")
-    return float(value)
-
-
-def _described(doc: str, **schema: object) -> dict[str, object]:
-    return {**schema, "description": doc}
-
-
-_TEXT: Final = {"type": "string"}
-_AUTH_SCHEMA: Final = {
-    "user": _described("user of basic authentication", **_TEXT),
-    "password": _described("the user's password", **_TEXT),
-    "userInfo": _described("user and password in one text, with a colon between", **_TEXT),
-    "token": _described("token of bearer authentication", **_TEXT),
-}
-_TLS_SCHEMA: Final = {
-    "ca": _described("file of the certificates to trust, in PEM", **_TEXT),
-    "certificate": _described("file of the client's certificate, in PEM", **_TEXT),
-    "key": _described("file of the certificate's key, in PEM", **_TEXT),
-    "keyPassword": _described("the key's password", **_TEXT),
-}
-_SCHEMA: Final = {
-    "url": _described(
-        "one URL or several of one registry", anyOf=[_TEXT, {"type": "array", "items": _TEXT, "minItems": 1}]
-    ),
-    "auth": _described(
-        "credentials: user and password, or a token",
-        type=["object", "null"],
-        additionalProperties=False,
-        properties=_AUTH_SCHEMA,
-    ),
-    "tls": _described("files for TLS", type=["object", "null"], additionalProperties=False, properties=_TLS_SCHEMA),
-    "timeout": _described("seconds for one request", type="number", exclusiveMinimum=0, maximum=_MAX_SECONDS),
-    "retries": _described("repetitions of a request that failed", type="integer", minimum=0, maximum=_MAX_RETRIES),
-    "wait": _described(
-        "seconds that a batch waits for a registry that is down", type="number", minimum=0, maximum=_MAX_WAIT
-    ),
-    "cache": _described("schemas that are kept", type="integer", minimum=1, maximum=_MAX_SCHEMAS),
-}
-
-REGISTRY: Final = Setting(
+REGISTRY: Final = Option(
     "registry",
+    Kind(RegistryOptions.read, {"anyOf": [{"type": ["string", "null"]}, _json_schema()]}),
     "the schema registry: its URL, or `{url, auth, tls, timeout, retries, wait, cache}`",
-    RegistryOptions.read,
-    json_schema={
-        "anyOf": [
-            {"type": ["string", "null"]},
-            {"type": "object", "additionalProperties": False, "required": ["url"], "properties": _SCHEMA},
-        ]
-    },
+    None,
 )
 """Setting of codecs that read schemas from a registry; its value is a `RegistryOptions`."""
 
 STRATEGIES: Final = ("topic", "record", "topicRecord")
 """Confluent's TopicNameStrategy, RecordNameStrategy and TopicRecordNameStrategy."""
+
+
+def _topic(value: object) -> str:
+    if not isinstance(value, str) or not value:
+        raise ValueError(f"topic: expected text, found {value!r}")
+    return value
 
 
 def _strategy(value: object) -> str:
@@ -271,10 +273,6 @@ def _strategy(value: object) -> str:
         if word.lower() == strategy.lower():
             return strategy
     raise ValueError(f"expected {', '.join(STRATEGIES)}, found {value!r}")
-
-
-def _topic(value: object) -> str | None:
-    return _text("topic", value)
 
 
 _SERIALIZERS: Final = {"prefix": "PrefixSchemaIdSerializer", "header": "HeaderSchemaIdSerializer"}
@@ -291,20 +289,31 @@ def _serializer(value: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Writing:
-    """Settings of codecs that write schemas to a registry, see `SUBJECTS`."""
+    """Settings of codecs that write schemas to a registry.
 
-    subject_name_strategy: str = "topic"
-    topic: str | None = None
-    auto_register_schemas: bool = True
-    schema_id_serializer: str = "prefix"
-    use_latest_version: bool = False
-    unknown_fields: str = "REFUSE"
+    Attributes:
+        subject_name_strategy: the registry's subject of schemas that are written: of the `topic`, of the record's name,
+            or of both.
+        topic: the topic in the subject's name of written schemas; by default that of the record.
+        auto_register_schemas: whether a schema that is new is registered; otherwise it has to be in the registry
+            already.
+        schema_id_serializer: where the id of a schema is written: before the value, or as GUID in a header of the
+            record.
+        use_latest_version: whether values are written with the subject's last version, whatever schema they have.
+        unknown_fields: what happens to a field of a value of another format that the schema does not have.
+    """
+
+    subject_name_strategy: str = option(Kind(_strategy, {"enum": list(STRATEGIES)}), "topic")
+    topic: str | None = option(Kind(_topic, {"type": ["string", "null"]}), None)
+    auto_register_schemas: bool = option(FLAG, True)
+    schema_id_serializer: str = option(Kind(_serializer, {"enum": list(_SERIALIZERS)}), "prefix")
+    use_latest_version: bool = option(FLAG, False)
+    unknown_fields: str = option(words("REFUSE", "DROP"), "REFUSE")
 
     @classmethod
-    def of(cls, settings: Mapping[str, Any]) -> Self:
+    def of(cls, settings: JsonMapping) -> Self:
         """Return those among the settings of a codec, by their arguments."""
-        names = {one.name for one in fields(cls)}
-        return cls(**{name: value for name, value in settings.items() if name in names})
+        return cls(**{name: settings[name] for name in options_of(cls, dotted) if name in settings})
 
     @property
     def drops_unknown(self) -> bool:
@@ -317,51 +326,9 @@ class Writing:
         return self.schema_id_serializer == "header"
 
 
-SUBJECTS: Final = (
-    Setting(
-        "subject.name.strategy",
-        "the registry's subject of schemas that are written: of the `topic`, of the record's name, or of both",
-        _strategy,
-        "topic",
-        {"enum": list(STRATEGIES)},
-    ),
-    Setting(
-        "topic",
-        "the topic in the subject's name of written schemas; by default that of the record",
-        _topic,
-        json_schema={"type": ["string", "null"]},
-    ),
-    flag(
-        "auto.register.schemas",
-        "whether a schema that is new is registered; otherwise it has to be in the registry already",
-    ),
-    Setting(
-        "schema.id.serializer",
-        "where the id of a schema is written: before the value, or as GUID in a header of the record",
-        _serializer,
-        "prefix",
-        {"enum": list(_SERIALIZERS)},
-    ),
-)
-"""Settings of codecs that write schemas to a registry."""
-
-LATEST: Final = flag(
-    "use.latest.version",
-    "whether values are written with the subject's last version, whatever schema they have",
-    default=False,
-)
-
-CONVERSION: Final = (
-    LATEST,
-    choice(
-        "unknown.fields",
-        "what happens to a field of a value of another format that the schema does not have",
-        "REFUSE",
-        "DROP",
-    ),
-)
+*SUBJECTS, LATEST, _UNKNOWN = options_of(Writing, dotted).values()
+CONVERSION: Final = (LATEST, _UNKNOWN)
 """Settings of codecs that write values of other formats with a schema that is given."""
-
 
 _STRATEGY, _, _REGISTER, _SERIALIZER = SUBJECTS
 
@@ -374,7 +341,7 @@ def _dual(value: object) -> str:
     return name
 
 
-def only(name: str, required: bool) -> Setting:
+def only(name: str, required: bool) -> Option:
     """Return a property that may only have one value here."""
 
     def read(value: object) -> bool:
@@ -382,20 +349,20 @@ def only(name: str, required: bool) -> Setting:
             raise ValueError(f"only {str(required).lower()} is supported")
         return required
 
-    return Setting(name, "", read, required)
+    return Option(name, Kind(read), "", required)
 
 
 CONVERTER: Final = (
-    Setting("schema.registry.url", "the registry's URLs, separated by commas", str),
-    choice("basic.auth.credentials.source", "source of user and password", "URL", "USER_INFO"),
-    Setting("basic.auth.user.info", "user and password, with a colon between", str),
-    choice("bearer.auth.credentials.source", "source of the token", "STATIC_TOKEN"),
-    Setting("bearer.auth.token", "the token", str),
-    Setting("key.subject.name.strategy", "the subject of keys", _STRATEGY.read, _STRATEGY.default),
-    Setting("value.subject.name.strategy", "the subject of values", _STRATEGY.read, _STRATEGY.default),
+    Option("schema.registry.url", Kind(str), "the registry's URLs, separated by commas", None),
+    Option("basic.auth.credentials.source", words("URL", "USER_INFO"), "source of user and password", "URL"),
+    Option("basic.auth.user.info", Kind(str), "user and password, with a colon between", None),
+    Option("bearer.auth.credentials.source", words("STATIC_TOKEN"), "source of the token", "STATIC_TOKEN"),
+    Option("bearer.auth.token", Kind(str), "the token", None),
+    replace(_STRATEGY, name="key.subject.name.strategy", doc="the subject of keys"),
+    replace(_STRATEGY, name="value.subject.name.strategy", doc="the subject of values"),
     flag("auto.register.schemas", "whether schemas that are new are registered"),
-    *(Setting(f"{side}.{_SERIALIZER.name}", "", _SERIALIZER.read, _SERIALIZER.default) for side in ("key", "value")),
-    *(Setting(f"{side}.schema.id.deserializer", "", _dual) for side in ("key", "value")),
+    *(replace(_SERIALIZER, name=f"{side}.{_SERIALIZER.name}", doc="") for side in ("key", "value")),
+    *(Option(f"{side}.schema.id.deserializer", Kind(_dual), "", None) for side in ("key", "value")),
     only("use.latest.version", False),
     only("normalize.schemas", False),
 )

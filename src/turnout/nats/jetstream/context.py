@@ -11,7 +11,7 @@ from turnout.nats.jetstream.connection import ErrorCallback, NatsConnection
 from turnout.nats.jetstream.core import JetStreamCore
 from turnout.nats.jetstream.kv import KeyValue, KeyValueConfig, bucket_stream
 from turnout.nats.jetstream.objects import ObjectStore, ObjectStoreConfig, object_stream
-from turnout.nats.protocol.options import ConnectionOptions, Credentials, Prefix
+from turnout.nats.protocol.options import DEFAULT_WINDOW, ConnectionOptions, Credentials, Prefix
 
 
 class JetStream(JetStreamCore):
@@ -100,7 +100,7 @@ async def connect(
     error_callback: ErrorCallback | None = None,
     timeout: float = 5.0,
     connect_timeout: float = 5.0,
-    max_pending: int = 4000,
+    max_pending: int = DEFAULT_WINDOW,
     **options: object,
 ) -> AsyncIterator[JetStream]:
     """Connect to a JetStream, for as long as the block lasts.

@@ -23,7 +23,7 @@ from turnout.nats.jetstream.publish import AsyncPublisher, PubAck, PublishOption
 from turnout.nats.jetstream.stream import Stream, in_order_of, open_stream, stream_body
 from turnout.nats.jetstream.subscribe import SubscriptionRequest, establish_pull, establish_push, stream_of
 from turnout.nats.jetstream.subscription import Delivery, PushSubscription
-from turnout.nats.protocol.options import Prefix
+from turnout.nats.protocol.options import DEFAULT_WINDOW, Prefix
 
 Subscription = TypeVar("Subscription", PushSubscription, PullSubscription, OrderedSubscription)
 
@@ -31,7 +31,9 @@ Subscription = TypeVar("Subscription", PushSubscription, PullSubscription, Order
 class JetStreamCore:
     """All of `turnout.nats.jetstream.JetStream` except the views: key-value buckets and object stores."""
 
-    def __init__(self, connection: NatsConnection, prefix: Prefix, *, timeout: float, max_pending: int = 4000) -> None:
+    def __init__(
+        self, connection: NatsConnection, prefix: Prefix, *, timeout: float, max_pending: int = DEFAULT_WINDOW
+    ) -> None:
         self.connection = connection
         self.api = Api(connection, prefix, timeout)
         self._publisher = AsyncPublisher(connection, timeout=timeout, max_pending=max_pending)

@@ -19,6 +19,7 @@ from turnout.errors import ConfigError, ConnectionLostError, Mistake, TurnoutErr
 from turnout.nats.jetstream.connection import NatsConnection
 from turnout.nats.jetstream.errors import NoRespondersError, RequestTimeoutError, StreamError, api_error
 from turnout.nats.protocol.headers import HeaderInput, Status
+from turnout.nats.protocol.options import DEFAULT_WINDOW
 
 
 class PubAck(msgspec.Struct, frozen=True):
@@ -261,7 +262,7 @@ class AsyncPublisher:
         max_pending: how many unconfirmed publishes `publish_async` allows before it waits.
     """
 
-    def __init__(self, connection: NatsConnection, *, timeout: float, max_pending: int = 4000) -> None:
+    def __init__(self, connection: NatsConnection, *, timeout: float, max_pending: int = DEFAULT_WINDOW) -> None:
         self._connection = connection
         self._timeout = timeout
         self._max_pending = max_pending

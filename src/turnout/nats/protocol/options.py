@@ -16,9 +16,36 @@ from pathlib import Path
 from typing import Final, Self
 from urllib.parse import SplitResult, quote, unquote, urlsplit
 
+from turnout.base.options import Option, camel_case, of_text, option, options_of, read_options
 from turnout.errors import ConfigError, MissingExtraError, Mistake, StreamError
 
+DEFAULT_WINDOW: Final = 4000
+"""Messages without an acknowledgement, where a publisher has no other limit."""
+
 _SCHEMES = {"nats": 4222, "tls": 4222}
+_MAX_SECONDS = 1e9
+"""Seconds; some thirty years, which every socket can wait."""
+
+
+def _flag(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ValueError(f"is true or false, not {text.lower()!r}")
+    return text.lower() == "true"
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text.removesuffix("s"))
+    except ValueError:
+        seconds = -1.0
+    if not 0 < seconds <= _MAX_SECONDS:
+        raise ValueError(f"is a number of seconds above 0, not {text!r}")
+    return seconds
+
+
+TEXT: Final = of_text(str)
+FLAG: Final = of_text(_flag)
+_SECONDS: Final = of_text(_seconds, blank=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,9 +201,9 @@ class Tls:
     ca: str | None = field(default=None, repr=False)
     certificate: str | None = field(default=None, repr=False)
     key: str | None = field(default=None, repr=False)
-    hostname: str | None = None
-    insecure: bool = False
-    first: bool = False
+    hostname: str | None = option(TEXT, None, name="tlsHostname")
+    insecure: bool = option(FLAG, False, name="tlsInsecure")
+    first: bool = option(FLAG, False, name="tlsFirst")
     files: tuple[str | None, str | None, str | None] = field(default=(None, None, None), repr=False)
 
     def context(self) -> ssl.SSLContext:
@@ -369,17 +396,7 @@ class ConnectionSettings:
     client_name: str | None = None
 
 
-def option_of(name: str) -> str:
-    """Return the option name of a field.
-
-    >>> option_of("nkey_seed_file")
-    'nkeySeedFile'
-    """
-    first, *others = name.split("_")
-    return first + "".join(word.capitalize() for word in others)
-
-
-CONNECTION_OPTIONS: Final = tuple(option_of(field.name) for field in fields(ConnectionSettings))
+CONNECTION_OPTIONS: Final = tuple(camel_case(field.name) for field in fields(ConnectionSettings))
 """The names of the options, in a route and for Spark's reader and writer."""
 
 LOGINS: Final = ("user", "token", "nkey_seed", "nkey_seed_file", "credentials")
@@ -390,9 +407,6 @@ REQUIRED_WITH: Final = (("password", "user"), ("tls_key", "tls_cert"))
 
 FILE_OPTIONS: Final = ("tls_ca", "tls_cert", "tls_key", "credentials", "nkey_seed_file")
 """The fields that name a file on the machine where the connection is planned."""
-
-_MAX_SECONDS = 1e9
-"""Seconds; some thirty years, which every socket can wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -415,11 +429,11 @@ class ConnectionOptions:
     credentials: Credentials = field(default_factory=Credentials)
     tls: Tls | None = None
     api_prefix: str = "$JS.API"
-    inbox_prefix: str = "_INBOX"
-    timeout: float = 5.0
-    connect_timeout: float = 5.0
-    reconnect_timeout: float = 60.0
-    name: str = "turnout"
+    inbox_prefix: str = option(of_text(lambda text: text.rstrip(".")), "_INBOX")
+    timeout: float = option(_SECONDS, 5.0)
+    connect_timeout: float = option(_SECONDS, 5.0)
+    reconnect_timeout: float = option(_SECONDS, 60.0)
+    name: str = option(TEXT, "turnout", name="clientName")
 
     @property
     def asks_for_tls(self) -> bool:
@@ -461,19 +475,10 @@ class _OptionsReader:
         self.mistakes: list[Mistake] = []
 
     def read(self) -> ConnectionOptions:
-        options = self.options
-        servers = self._servers(options.get("servers") or "")
-        connection = ConnectionOptions(
-            servers=servers,
-            credentials=self._credentials(),
-            tls=self._tls(servers),
-            api_prefix=self._prefix(),
-            inbox_prefix=(options.get("inboxPrefix") or "_INBOX").rstrip("."),
-            timeout=self._seconds("timeout", 5.0),
-            connect_timeout=self._seconds("connectTimeout", 5.0),
-            reconnect_timeout=self._seconds("reconnectTimeout", 60.0),
-            name=options.get("clientName") or "turnout",
-        )
+        servers = self._servers(self.options.get("servers") or "")
+        credentials, tls, api_prefix = self._credentials(), self._tls(servers), self._prefix()
+        others = read_options(options_of(ConnectionOptions), self.options, self.mistakes)
+        connection = ConnectionOptions(servers, credentials, tls, api_prefix, **others)
         if self.mistakes:
             raise ConfigError(self.mistakes, what="NATS connection")
         return connection
@@ -505,7 +510,7 @@ class _OptionsReader:
 
     def _credentials(self) -> Credentials:
         options = self.options
-        ways = [option for option in map(option_of, LOGINS) if options.get(option)]
+        ways = [option for option in map(camel_case, LOGINS) if options.get(option)]
         if len(ways) > 1:
             self._mistake(ways[1], f"conflicts with {ways[0]!r}: give one way to log in")
         if options.get("credentials"):
@@ -524,7 +529,8 @@ class _OptionsReader:
         )
 
     def _tls(self, servers: Iterable[Server]) -> Tls | None:
-        required = self._flag("tls") or any(server.tls for server in servers)
+        asked = read_options({"tls": Option("tls", FLAG)}, self.options, self.mistakes)
+        required = asked.get("tls", False) or any(server.tls for server in servers)
         # A certificate without a word about TLS means TLS; tls=false means none.
         implied = any(
             name.lower() in ("tlsca", "tlscert", "tlskey", "tlsfirst", "tlshostname") for name in self.options
@@ -535,10 +541,8 @@ class _OptionsReader:
             ca=self._file("tlsCa"),
             certificate=self._file("tlsCert"),
             key=self._file("tlsKey"),
-            hostname=self.options.get("tlsHostname"),
-            insecure=self._flag("tlsInsecure"),
-            first=self._flag("tlsFirst"),
             files=(self.options.get("tlsCa"), self.options.get("tlsCert"), self.options.get("tlsKey")),
+            **read_options(options_of(Tls), self.options, self.mistakes),
         )
 
     def _file(self, option: str) -> str | None:
@@ -551,21 +555,3 @@ class _OptionsReader:
             why = failure.strerror if isinstance(failure, OSError) else "it is not text"
             self._mistake(option, f"the file {path!r} cannot be read: {why}")
             return None
-
-    def _flag(self, option: str) -> bool:
-        text = (self.options.get(option) or "false").lower()
-        if text not in ("true", "false"):
-            self._mistake(option, f"is true or false, not {text!r}")
-        return text == "true"
-
-    def _seconds(self, option: str, usual: float) -> float:
-        text = self.options.get(option)
-        if text is None:
-            return usual
-        try:
-            seconds = float(text.removesuffix("s"))
-        except ValueError:
-            seconds = -1.0
-        if not 0 < seconds <= _MAX_SECONDS:
-            self._mistake(option, f"is a number of seconds above 0, not {text!r}")
-        return seconds

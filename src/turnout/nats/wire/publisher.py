@@ -22,6 +22,7 @@ from turnout.base.untrusted import LARGEST_SEQUENCE, JsonObject, decimal
 from turnout.errors import ConnectionLostError, StreamError
 from turnout.loops.frames import BODY, END, PAYLOAD, SUBJECT, SUBJECT_END
 from turnout.nats.protocol import headers as _headers
+from turnout.nats.protocol.options import DEFAULT_WINDOW
 from turnout.nats.wire._refusals import Refusals, answer_of, concerns_all, forbidden_subject
 from turnout.nats.wire._window import Answers, TrackedChunk, Window
 from turnout.nats.wire.connection import Connection
@@ -58,7 +59,7 @@ class Publisher:
     def __init__(
         self,
         connection: Connection,
-        window: int = 4000,
+        window: int = DEFAULT_WINDOW,
         expected_stream: str | None = None,
         allow: Sequence[str] | None = None,
     ) -> None:

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self, TypeAlias,
 
 from pydantic import AfterValidator, Field, PrivateAttr, create_model, model_validator
 
+from turnout.base.options import camel_case
 from turnout.nats.protocol.headers import UNFIT_NAME, instructs_server
-from turnout.nats.protocol.options import LOGINS, REQUIRED_WITH, ConnectionOptions, ConnectionSettings, option_of
+from turnout.nats.protocol.options import LOGINS, REQUIRED_WITH, ConnectionOptions, ConnectionSettings
 from turnout.nats.protocol.positions import stream_and_sequence
 from turnout.routes.endpoints.base import Endpoint, Sink, Source, TimedSink
 from turnout.routes.values import Filters, NatsServers, Prefix, StreamName, StreamNames, StreamStart, listed
@@ -56,12 +57,12 @@ class NatsEndpoint(_Connecting):
     def _one_way_in(self) -> NatsEndpoint:
         if self.api_prefix is not None and self.domain is not None:
             raise ValueError("apiPrefix and domain exclude each other: a domain is the prefix $JS.<domain>.API")
-        logins = [option_of(name) for name in LOGINS if getattr(self, name) is not None]
+        logins = [camel_case(name) for name in LOGINS if getattr(self, name) is not None]
         if len(logins) > 1:
             raise ValueError(f"{' and '.join(logins)} exclude each other: one way to log in is enough")
         for name, other in REQUIRED_WITH:
             if getattr(self, name) is not None and getattr(self, other) is None:
-                raise ValueError(f"{option_of(name)} needs {option_of(other)} beside it")
+                raise ValueError(f"{camel_case(name)} needs {camel_case(other)} beside it")
         return self
 
     @property

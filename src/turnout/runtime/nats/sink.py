@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 from zlib import crc32
@@ -17,15 +17,16 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from turnout.base.deferred import pc
+from turnout.base.options import of_text, option, options_of, read_options
 from turnout.base.untrusted import decimal
 from turnout.errors import ConfigError, Mistake
 from turnout.nats.protocol.headers import instructs_server
-from turnout.nats.protocol.options import CONNECTION_OPTIONS
+from turnout.nats.protocol.options import DEFAULT_WINDOW, TEXT
 from turnout.nats.wire import Connection, ConnectionOptions, Publisher
 from turnout.nats.wire.packing import header_block, header_lines, id_line, id_lines, key_lines
 from turnout.records.published import Published, Refuse
 from turnout.records.types import Binaries
-from turnout.runtime.nats.source import check_names
+from turnout.runtime.nats.source import check_names, read_connection
 from turnout.subjects.pattern import check_pattern
 
 if TYPE_CHECKING:
@@ -38,9 +39,36 @@ DELIVER_AT: Final = "Turnout-Deliver-At"
 DELIVER_TO: Final = "Turnout-Deliver-To"
 """Headers of waiting messages, as `turnout.engine.scheduling` writes them."""
 
-_WRITE_OPTIONS = ("stream", "window", "messageId", "forwardHeaders", "allow")
-_WINDOW = 4000
 _MESSAGE_IDS = ("auto", "key", "offset", "none")
+
+
+def _window(text: str) -> int:
+    window = decimal(text, 10_000)
+    if not window:
+        raise ValueError(f"is a number from 1 to 10000, not {text!r}")
+    return window
+
+
+def _message_id(text: str) -> str:
+    if text.lower() not in _MESSAGE_IDS:
+        raise ValueError(f"is one of {', '.join(_MESSAGE_IDS)}, not {text.lower()!r}")
+    return text.lower()
+
+
+def _patterns(text: str) -> tuple[str, ...]:
+    patterns, mistakes = tuple(pattern.strip() for pattern in text.split(",")), []
+    for pattern in patterns:
+        try:
+            check_pattern(pattern)
+        except ValueError as problem:
+            mistakes.append(Mistake("allow", str(problem)))
+    if mistakes:
+        raise ConfigError(mistakes)
+    return patterns
+
+
+def _lower_names(names: Iterable[str]) -> frozenset[str]:
+    return frozenset(name.strip().lower() for name in names) - {""}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +85,11 @@ class SinkOptions:
     """
 
     connection: ConnectionOptions
-    stream: str | None = None
-    window: int = _WINDOW
-    message_id: str = "auto"
-    forward_headers: frozenset[str] = frozenset()
-    allow: tuple[str, ...] | None = None
+    stream: str | None = option(TEXT, None)
+    window: int = option(of_text(_window, blank=False), DEFAULT_WINDOW)
+    message_id: str = option(of_text(_message_id, blank=False), "auto")
+    forward_headers: frozenset[str] = option(of_text(lambda text: _lower_names(text.split(","))), frozenset())
+    allow: tuple[str, ...] | None = option(of_text(_patterns, blank=False), None)
     key_header: str | None = None
     schedules: str | None = None
 
@@ -86,14 +114,13 @@ class SinkOptions:
         Raises:
             ConfigError: lists every mistake of the connection.
         """
-        forward = frozenset(name.strip().lower() for name in sink.forward_headers or ()) - {""}
         message_id = "auto" if sink.with_ids else "none"
         return cls(
             sink.connection,
             sink.stream,
-            sink.window or _WINDOW,
+            sink.window or DEFAULT_WINDOW,
             message_id,
-            forward,
+            _lower_names(sink.forward_headers or ()),
             sink.writable,
             sink.key_header,
             sink.schedules,
@@ -106,33 +133,13 @@ class SinkOptions:
         Raises:
             ConfigError: lists every mistake, with the option's name.
         """
-        mistakes = check_names(options, (*CONNECTION_OPTIONS, *_WRITE_OPTIONS))
-        try:
-            connection = ConnectionOptions.from_mapping(options)
-        except ConfigError as wrong:
-            mistakes += wrong.mistakes
-        window = decimal(options.get("window", str(_WINDOW)), 10_000) or 0
-        if not window:
-            mistakes.append(Mistake("window", f"is a number from 1 to 10000, not {options['window']!r}"))
-        message_id = options.get("messageId", "auto").lower()
-        if message_id not in _MESSAGE_IDS:
-            mistakes.append(Mistake("messageId", f"is one of {', '.join(_MESSAGE_IDS)}, not {message_id!r}"))
-        allow = None
-        if "allow" in options:
-            allow = tuple(pattern.strip() for pattern in options["allow"].split(","))
-            mistakes += _wrong_patterns(allow)
+        own = options_of(cls)
+        mistakes = check_names(options, own.values())
+        connection = read_connection(options, mistakes)
+        values = read_options(own, options, mistakes)
         if mistakes:
             raise ConfigError(mistakes, what="NATS sink")
-        forward = frozenset(name.strip().lower() for name in options.get("forwardHeaders", "").split(",")) - {""}
-        return cls(connection, options.get("stream") or None, window, message_id, forward, allow)
-
-
-def _wrong_patterns(patterns: Iterable[str]) -> Iterator[Mistake]:
-    for pattern in patterns:
-        try:
-            check_pattern(pattern)
-        except ValueError as problem:
-            yield Mistake("allow", str(problem))
+        return cls(connection, **values)
 
 
 class NatsPublisher:

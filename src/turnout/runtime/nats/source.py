@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
 
+from turnout.base.options import Option, of_text, option, options_of, read_options
 from turnout.base.terminal import guesses
-from turnout.base.untrusted import LARGEST_SEQUENCE, decimal
+from turnout.base.untrusted import LARGEST_SEQUENCE, JsonObject, decimal
 from turnout.errors import ConfigError, Mistake
-from turnout.nats.protocol.options import CONNECTION_OPTIONS
+from turnout.nats.protocol.options import CONNECTION_OPTIONS, FLAG, TEXT
 from turnout.nats.protocol.positions import StreamIdentity
 from turnout.nats.wire import ConnectionOptions
 from turnout.nats.wire.positions import StreamPosition, parse_position
@@ -21,16 +23,46 @@ _NAME = re.compile(r"[A-Za-z0-9_-]+")
 STAGE = "stageSecret"
 """Option with the encoded stage of a route; Spark redacts the values of such names."""
 
-_READ_OPTIONS = (
-    "stream", "filterSubject", "filterSubjects", "startingOffsets", "start", "endingOffsets", "end",
-    "maxRecordsPerTrigger", "maxBytesPerTrigger", "partitions", "minPartitions", "failOnDataLoss",
-    "includeStream", "pollWait", "pauseFile", "ackConsumer", "partitionSubject", "subjectPartitions",
-    "splits", "revisionsUrl", "pushDown", "openSplits", "staysOpen", "fixedPlan", "streamIdentity", "pushFilters",
-    STAGE,
-)  # fmt: skip
-
 # Spark hands its own options over as well.
 _SPARK_OPTIONS = ("checkpointLocation", "path", "queryName")
+
+
+def _number(text: str) -> int:
+    number = decimal(text.strip(), LARGEST_SEQUENCE)
+    if not number:
+        raise ValueError(f"is a number above 0, not {text!r}")
+    return number
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(filter(None, (part.strip() for part in text.split(","))))
+
+
+def _position(text: str) -> StreamPosition:
+    position = parse_position(text.strip())
+    if position is None:
+        expected = "earliest, latest, a sequence, an ISO time or {stream: sequence}"
+        raise ValueError(f"is {expected}, not {text.strip()!r}")
+    return position
+
+
+def _identity(text: str) -> StreamIdentity | None:
+    """Return the identity that a route's own read gives."""
+    created, _, token = text.partition(" ")
+    return StreamIdentity(created, token) if created else None
+
+
+_NUMBER: Final = of_text(_number, blank=False)
+_NAMES: Final = of_text(_names)
+_POSITION: Final = of_text(_position)
+
+_OTHER_NAMES: Final = {
+    "start": Option("start", _POSITION),
+    "end": Option("end", _POSITION),
+    "filters": Option("filterSubjects", _NAMES),
+    "partitions": Option("minPartitions", _NUMBER),
+}
+"""Second names of options, by fields."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,30 +90,30 @@ class SourceOptions:
     """
 
     connection: ConnectionOptions
-    streams: tuple[str, ...]
-    filters: tuple[str, ...] = ()
-    start: StreamPosition = "earliest"
-    end: StreamPosition = "latest"
-    max_records: int | None = None
-    max_bytes: int | None = None
-    partitions: int = 1
-    fail_on_data_loss: bool = True
-    include_stream: bool = False
-    poll_wait: float = 0.0
-    pause_file: str | None = None
-    ack_consumer: str | None = None
-    partition_subject: str | None = None
-    subject_partitions: int = 0
-    splits: bool = False
-    revisions_url: str | None = None
-    push_down: bool = False
-    open_splits: str | None = None
-    stays_open: bool = False
-    fixed_plan: bool = False
-    push_filters: bool = False
-    identity: StreamIdentity | None = None
+    streams: tuple[str, ...] = option(_NAMES, (), name="stream")
+    filters: tuple[str, ...] = option(_NAMES, (), name="filterSubject")
+    start: StreamPosition = option(_POSITION, "earliest", name="startingOffsets")
+    end: StreamPosition = option(_POSITION, "latest", name="endingOffsets")
+    max_records: int | None = option(_NUMBER, None, name="maxRecordsPerTrigger")
+    max_bytes: int | None = option(_NUMBER, None, name="maxBytesPerTrigger")
+    partitions: int = option(_NUMBER, 1)
+    fail_on_data_loss: bool = option(FLAG, True)
+    include_stream: bool = option(FLAG, False)
+    poll_wait: float = option(_NUMBER, 0.0)
+    pause_file: str | None = option(TEXT, None)
+    ack_consumer: str | None = option(TEXT, None)
+    partition_subject: str | None = option(TEXT, None)
+    subject_partitions: int = option(_NUMBER, 0)
+    splits: bool = option(FLAG, False)
+    revisions_url: str | None = option(TEXT, None)
+    push_down: bool = option(FLAG, False)
+    open_splits: str | None = option(TEXT, None)
+    stays_open: bool = option(FLAG, False)
+    fixed_plan: bool = option(FLAG, False)
+    push_filters: bool = option(FLAG, False)
+    identity: StreamIdentity | None = option(of_text(_identity), None, name="streamIdentity")
     is_anonymous: bool = False
-    stage: str | None = field(default=None, repr=False)
+    stage: str | None = option(TEXT, None, name=STAGE, secret=True)
 
     @classmethod
     def from_mapping(
@@ -97,41 +129,17 @@ class SourceOptions:
         Raises:
             ConfigError: lists every mistake, with the option's name.
         """
-        mistakes = check_names(options, (*CONNECTION_OPTIONS, *_READ_OPTIONS))
-        # If it cannot be read, the options made with it are not used.
-        connection = ConnectionOptions(servers=())
-        try:
-            connection = ConnectionOptions.from_mapping(options)
-        except ConfigError as wrong:
-            mistakes += wrong.mistakes
-        values, usual = _Values(options, mistakes), task_slots or os.cpu_count() or 1
-        read = cls(
-            connection,
-            streams=values.names("stream"),
-            filters=(*values.names("filterSubject"), *values.names("filterSubjects")),
-            start=values.offset(("startingOffsets", "start"), "earliest"),
-            end=values.offset(("endingOffsets", "end"), "latest"),
-            max_records=values.number("maxRecordsPerTrigger"),
-            max_bytes=values.number("maxBytesPerTrigger"),
-            partitions=values.number("partitions") or values.number("minPartitions") or usual,
-            fail_on_data_loss=values.flag("failOnDataLoss", usual=True),
-            include_stream=values.flag("includeStream", usual=False),
-            poll_wait=values.number("pollWait") or 0,
-            pause_file=options.get("pauseFile") or None,
-            ack_consumer=options.get("ackConsumer") or None,
-            partition_subject=options.get("partitionSubject") or None,
-            subject_partitions=values.number("subjectPartitions") or 0,
-            splits=values.flag("splits", usual=False),
-            revisions_url=options.get("revisionsUrl") or None,
-            push_down=values.flag("pushDown", usual=False),
-            open_splits=options.get("openSplits") or None,
-            stays_open=values.flag("staysOpen", usual=False),
-            fixed_plan=values.flag("fixedPlan", usual=False),
-            push_filters=values.flag("pushFilters", usual=False),
-            identity=_identity(options.get("streamIdentity")),
-            is_anonymous=options.get("streamIdentity") == "",
-            stage=options.get(STAGE) or None,
-        )
+        own = options_of(cls)
+        mistakes = check_names(options, (*own.values(), *_OTHER_NAMES.values()))
+        connection = read_connection(options, mistakes)
+        values, others = read_options(own, options, mistakes), read_options(_OTHER_NAMES, options, mistakes)
+        for field in ("start", "end"):
+            if field in values and field in others:
+                mistakes.append(Mistake(field, f"is another name of {own[field].name!r}: give one of the two"))
+        filters = (*values.pop("filters", ()), *others.pop("filters", ()))
+        usual: JsonObject = {"partitions": task_slots or os.cpu_count() or 1}
+        is_anonymous = options.get("streamIdentity") == ""
+        read = cls(connection, filters=filters, is_anonymous=is_anonymous, **usual | others | values)
         mistakes += read._contradictions(options, streaming=streaming)
         if mistakes:
             raise ConfigError(mistakes, what="NATS source")
@@ -168,12 +176,6 @@ class SourceOptions:
         return (self.partition_subject.replace(_PLACE, str(partition)),)
 
 
-def _identity(text: str | None) -> StreamIdentity | None:
-    """Return the identity that a route's own read gives."""
-    created, _, token = (text or "").partition(" ")
-    return StreamIdentity(created, token) if created else None
-
-
 def _partition_mistakes(
     subject: str | None, count: int, filters: tuple[str, ...], ack_consumer: str | None
 ) -> list[Mistake]:
@@ -206,51 +208,20 @@ def _ack_mistakes(consumer: str, filters: tuple[str, ...], start: StreamPosition
     return mistakes
 
 
-def check_names(options: Mapping[str, str], known: tuple[str, ...]) -> list[Mistake]:
-    """Return a mistake for each option whose name is not *known*; case is ignored, as in Spark."""
-    spelled = {name.lower(): name for name in (*known, *_SPARK_OPTIONS)}
+def read_connection(options: Mapping[str, str], mistakes: list[Mistake]) -> ConnectionOptions:
+    """Return the options of the connection; if they cannot be read, ones without servers, and add the mistakes."""
+    try:
+        return ConnectionOptions.from_mapping(options)
+    except ConfigError as wrong:
+        mistakes += wrong.mistakes
+        return ConnectionOptions(servers=())
+
+
+def check_names(options: Mapping[str, str], own: Iterable[Option]) -> list[Mistake]:
+    """Return a mistake for each option that is neither *own* nor a connection's; case is ignored, as in Spark."""
+    known = (*CONNECTION_OPTIONS, *(one.name for one in own), *_SPARK_OPTIONS)
+    spelled = {name.lower(): name for name in known}
     unknown = (name for name in options if name.lower() not in spelled)
     return [
         Mistake(name, f"is no option of the format 'nats'{guess}") for name, guess in guesses(unknown, spelled.values())
     ]
-
-
-class _Values:
-    """Reads single options and collects their mistakes."""
-
-    def __init__(self, options: Mapping[str, str], mistakes: list[Mistake]) -> None:
-        self._options = options
-        self._mistakes = mistakes
-
-    def names(self, option: str) -> tuple[str, ...]:
-        return tuple(filter(None, (part.strip() for part in (self._options.get(option) or "").split(","))))
-
-    def number(self, option: str) -> int | None:
-        text = self._options.get(option)
-        if text is None:
-            return None
-        number = decimal(text.strip(), LARGEST_SEQUENCE)
-        if not number:
-            self._mistakes.append(Mistake(option, f"is a number above 0, not {text!r}"))
-            return None
-        return number
-
-    def flag(self, option: str, *, usual: bool) -> bool:
-        text = (self._options.get(option) or str(usual)).lower()
-        if text not in ("true", "false"):
-            self._mistakes.append(Mistake(option, f"is true or false, not {text!r}"))
-        return text == "true"
-
-    def offset(self, options: tuple[str, str], usual: str) -> StreamPosition:
-        present = [name for name in options if self._options.get(name)]
-        if not present:
-            return usual
-        option, *others = present
-        self._mistakes += [Mistake(name, f"is another name of {option!r}: give one of the two") for name in others]
-        text = self._options[option].strip()
-        position = parse_position(text)
-        if position is None:
-            expected = "earliest, latest, a sequence, an ISO time or {stream: sequence}"
-            self._mistakes.append(Mistake(option, f"is {expected}, not {text!r}"))
-            return usual
-        return position
