@@ -7,7 +7,7 @@ import pytest
 from turnout.conditions import SubjectMatch, decode, encode, evaluate, format_condition, not_, parse, subject_match
 from turnout.conditions.leaf import Atom
 from turnout.conditions.leaves.subject_match import SUBJECT
-from turnout.engine.subject_bounds.chain import asked_of
+from turnout.engine.subject_filters import asked_of
 from turnout.errors import ConditionError
 from turnout.rpc.convert import condition_from, data_to
 from turnout.rpc.v1.subscriptions_pb2 import ConditionInput, ConditionOutput

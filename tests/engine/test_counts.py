@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from tests.engine.batches import DEAD, SINK, WANTED, batch, program
 from turnout.base.histogram import Histogram
 from turnout.conditions import kiwi
-from turnout.engine.counts import COUNTS, OUTCOMES, Counts, Flow, Stages, numbers_of_outcomes
-from turnout.engine.outcome import Outcome
+from turnout.engine.counts import COUNTS, OUTCOMES, Counts, Flow, Outcome, Stages, numbers_of_outcomes
 from turnout.routes import Route
 from turnout.subscriptions import Subscription
 from turnout.subscriptions.index import Index

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.engine.batches import DEAD, SINK, WANTED, batch, program, sent
 from tests.engine.routed import OULU, RAUMA, TWO_SINKS, dead, to
 from turnout.conditions import kiwi
-from turnout.engine import Counts, Program, addresses
+from turnout.engine import Counts, Program, deliveries
 from turnout.engine.dead_letters import DESTINATION, LEFT_OUT, SUBSCRIPTION
 from turnout.errors import RouteError, RunError
 from turnout.records.header_column import ARROW
@@ -162,7 +162,7 @@ def test_each_destination_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> 
         counts[topic] += 1
         return judge_topic(sink, topic)
 
-    monkeypatch.setattr(addresses, "problem_of", counted)
+    monkeypatch.setattr(deliveries, "problem_of", counted)
     monkeypatch.setattr(NatsSink, "topic_problem", counted_topic)
     index = Index.of([to("out.a", "a b", id="one"), to("out.a", id="two")])
     engine = program(SINK, DEAD, WANTED)

@@ -8,7 +8,7 @@ import pytest
 
 from tests.engine.batches import DEAD, ROUTE, SINK, WANTED, batch, program, sent
 from turnout.conditions import kiwi
-from turnout.engine.message_ids import (
+from turnout.engine.messages import (
     REVISION,
     SOURCE,
     dead_suffix,
@@ -19,7 +19,7 @@ from turnout.engine.message_ids import (
     record_ids,
     suffix,
 )
-from turnout.engine.message_ids import ROUTE as ROUTE_HEADER
+from turnout.engine.messages import ROUTE as ROUTE_HEADER
 from turnout.nats.protocol.positions import StreamIdentity
 from turnout.nats.wire.records import with_stream
 from turnout.records.listed import STREAM_ID, TOPIC_ID, ListedRecords

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from turnout.engine.outcome import Outcome, StageResult, outcome_of_rejected
+from turnout.engine.counts import Outcome, StageResult, outcome_of_rejected
 from turnout.routes import Route
 
 ROUTE = """

@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 from tests.engine.batches import DEAD, SINK, WANTED, batch, program, sent
 from turnout.codecs import moments
 from turnout.conditions import compare, exists, kiwi, not_
-from turnout.engine import deliveries, unfit_headers, writing
-from turnout.engine import message_ids as message_ids_module
-from turnout.engine.message_ids import message_ids, origins, record_ids
-from turnout.engine.messages import ListedMessages, Messages
+from turnout.engine import deliveries, writing
+from turnout.engine import messages as messages_module
+from turnout.engine.messages import ListedMessages, Messages, message_ids, origins, record_ids
 from turnout.records import headers as headers_module
 from turnout.records.header_column import ARROW
 from turnout.records.headers import Headers
@@ -30,8 +29,8 @@ from turnout.subscriptions.index import layers as layers_module
 THRESHOLDS = (
     (headers_module, "_MAX_LISTED_HEADERS"),
     (deliveries, "_MAX_LISTED_DELIVERIES"),
-    (message_ids_module, "_MAX_JOINED_RECORDS"),
-    (unfit_headers, "_MAX_LISTED_HEADERS"),
+    (messages_module, "_MAX_JOINED_RECORDS"),
+    (messages_module, "_MAX_LISTED_HEADERS"),
     (moments, "_MAX_LISTED_MOMENTS"),
     (writing, "_MAX_LISTED_RECORDS"),
     (layers_module, "_FEW_NUMBERS"),

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turnout.embedded.nats_server import free_port
-from turnout.engine.message_ids import record_ids
+from turnout.engine.messages import record_ids
 from turnout.errors import ConnectionLostError, StreamError
 from turnout.kafka.admin import KafkaAdmin
 from turnout.kafka.clients import ErrorWatch, producer_of

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from turnout.engine.counts import Counts, Flow
-from turnout.engine.failures import IN_FULL
+from turnout.engine.dead_letters import IN_FULL
 from turnout.engine.messages import Messages
 from turnout.engine.result import Result
 from turnout.routes import Route

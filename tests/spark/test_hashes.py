@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from turnout.engine.message_ids import suffix
+from turnout.engine.messages import suffix
 
 
 def test_message_ids_are_sparks(spark: SparkSession) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from turnout.engine.projecting import bodies_of
+from turnout.engine.program import bodies_of
 from turnout.expressions import Expression
 from turnout.records import Batch
 from turnout.records.batch import Record

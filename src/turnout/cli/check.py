@@ -354,7 +354,7 @@ class _Probing:
         """Describe the outcomes of the latest records."""
         from turnout.engine import Program
         from turnout.engine.counts import MATCH
-        from turnout.engine.failures import reasons_of
+        from turnout.engine.dead_letters import reasons_of
         from turnout.runtime.preflight import looped
 
         # What fails is to be seen here, not to stop at the first of it.

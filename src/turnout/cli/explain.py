@@ -25,7 +25,7 @@ if TYPE_CHECKING:
         SentMessage,
         Subscriber,
     )
-    from turnout.engine.stage_report import Mapped, StageReport
+    from turnout.engine.trace import Mapped, StageReport
     from turnout.routes import Route
 
 

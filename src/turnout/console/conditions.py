@@ -13,7 +13,7 @@ from turnout.base.multivalued import ANY_KEY, leaf_key, readable_texts
 from turnout.conditions import Condition, Group, Logic, format_condition, keys_of, not_, parse
 from turnout.conditions.leaves import LEAVES
 from turnout.engine import Program
-from turnout.engine.message_ids import origins
+from turnout.engine.messages import origins
 from turnout.engine.metadata import texts_of
 from turnout.history.masking import check_condition
 from turnout.routes import Route

@@ -19,10 +19,9 @@ import pyarrow as pa
 
 from turnout.base.histogram import Histogram
 from turnout.base.untrusted import decimal
-from turnout.engine.addresses import Addresses
-from turnout.engine.messages import RECORDS, Messages
+from turnout.engine.deliveries import Addresses
+from turnout.engine.messages import CONNECT_PREFIX, RECORDS, Messages
 from turnout.engine.scheduling import AT, IDENTITY, KEY, NO_VALUE, SINK, TIME, TO, WAITING, token_of
-from turnout.engine.unfit_headers import CONNECT_PREFIX
 from turnout.errors import ConfigError, Mistake, StreamError
 from turnout.loops import compile_loops
 from turnout.nats.jetstream import (

@@ -11,12 +11,11 @@ from turnout.base.multivalued import Metadata, readable_texts
 from turnout.base.untrusted import JsonObject, is_whole
 from turnout.codecs import Notation, TextNotation
 from turnout.conditions import SeenLeaf, blame, format_condition, keys_of, true_leaves
+from turnout.engine.counts import Outcome
 from turnout.engine.metadata import texts_of
-from turnout.engine.outcome import Outcome
 from turnout.engine.program import Program
 from turnout.engine.reading import Consumed
-from turnout.engine.stage_report import Mapped, StageReport, StageWatch, mapped_by
-from turnout.engine.trace import Trace
+from turnout.engine.trace import Mapped, StageReport, StageWatch, Trace, mapped_by
 from turnout.engine.writing import MessageNotations
 from turnout.errors import SubscriptionNotFoundError
 from turnout.records import Batch, Failure

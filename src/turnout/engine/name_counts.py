@@ -10,8 +10,7 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from turnout.base.terminal import did_you_mean
-from turnout.engine.stage_report import chosen_by
-from turnout.engine.trace import Watch
+from turnout.engine.trace import Watch, chosen_by
 from turnout.expressions import Expression
 from turnout.records import Batch, Block
 from turnout.records.field_paths import EACH, PREFIX, ListedPath

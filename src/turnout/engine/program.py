@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, cast
 
 import numpy as np
@@ -18,28 +18,51 @@ from numpy.typing import NDArray
 from turnout.base.caches import LruCache
 from turnout.base.multivalued import single_texts
 from turnout.codecs import Codec, codec_of
-from turnout.engine.addresses import Addresses
-from turnout.engine.counts import DEAD_LETTER, MAPPING, MATCH, SINK, Counts, StageCounter, Stages, numbers_of_outcomes
-from turnout.engine.dead_letters import dead_letters
-from turnout.engine.deliveries import Fanout, FeedMatches, OutgoingDeliveries, OwnTopics, with_matches
-from turnout.engine.failures import FailureLog, Rejection, rejected_deliveries, stop_at
-from turnout.engine.message_ids import LineageHeaders, ids_of_listed, message_ids
-from turnout.engine.messages import ListedMessages, Messages, record_columns
+from turnout.codecs.plain_json import SchemalessJson
+from turnout.engine.counts import (
+    DEAD_LETTER,
+    MAPPING,
+    MATCH,
+    SINK,
+    Counts,
+    StageCounter,
+    Stages,
+    numbers_of_outcomes,
+    outcomes_of,
+)
+from turnout.engine.dead_letters import FailureLog, Rejection, dead_letters, rejected_deliveries, stop_at
+from turnout.engine.deliveries import (
+    NO_SUBSCRIPTION,
+    Addresses,
+    Fanout,
+    FeedMatches,
+    OutgoingDeliveries,
+    OwnTopics,
+    with_matches,
+)
+from turnout.engine.messages import (
+    HeaderRules,
+    LineageHeaders,
+    ListedMessages,
+    Messages,
+    ids_of_listed,
+    message_ids,
+    record_columns,
+)
 from turnout.engine.metadata import Metadata, record_times, texts_of
-from turnout.engine.outcome import outcomes_of
-from turnout.engine.projecting import Projections, project
 from turnout.engine.reading import Consumed, SourceRules, batch_of
 from turnout.engine.replay import Replay, Where
 from turnout.engine.result import Result, Sent
 from turnout.engine.scheduling import Scheduler
 from turnout.engine.spans import RouteTracer, SpanCounter
 from turnout.engine.trace import BatchOutcome, Trace, Watch, traced
-from turnout.engine.unfit_headers import HeaderRules
-from turnout.engine.writing import Outgoing, Writer
-from turnout.expressions import looking_up
-from turnout.records import Batch, Positions, Schema
+from turnout.engine.writing import Outgoing, Writer, encode_block
+from turnout.errors import RecordError
+from turnout.expressions import BatchReader, Expression, ExpressionError, looking_up
+from turnout.records import Batch, Positions, Schema, group
+from turnout.records.block import rows_of
 from turnout.records.listed import ListedRecords, as_batch
-from turnout.records.types import ArrowBatch, RowIds
+from turnout.records.types import ArrowBatch, DynamicValue, RowIds
 from turnout.routes import Route
 from turnout.routes.endpoints.tables import MATCHES
 from turnout.subjects.arrays import Mapper, draws_of
@@ -48,6 +71,92 @@ from turnout.transforms.chain import ChainRunner
 
 if TYPE_CHECKING:
     from turnout.subscriptions.index import Index
+
+_JSON = SchemalessJson()
+
+
+@dataclass(frozen=True, slots=True)
+class Projections:
+    """Bodies of a batch that are not the values of their records.
+
+    Attributes:
+        rows: rows of the record of each.
+        values: values of each; None is a tombstone.
+    """
+
+    rows: Sequence[int] = ()
+    values: Sequence[bytes | None] = ()
+
+
+def project(
+    records: Batch, deliveries: OutgoingDeliveries, index: Index | None
+) -> tuple[OutgoingDeliveries, Projections]:
+    """Return the deliveries with the numbers of their bodies, and the bodies; a failed projection gets a problem.
+
+    Without projections the deliveries are unchanged.
+
+    Args:
+        records: records of the batch, as transformed and mapped.
+        deliveries: deliveries of the batch.
+        index: the subscriptions that they were matched with.
+
+    Raises:
+        MissingExtraError: there are projections, and no ``cel-expr-python`` to evaluate them.
+    """
+    if index is None or not index.projects or not len(deliveries):
+        return deliveries, Projections()
+    own = np.flatnonzero(deliveries.subscriptions != NO_SUBSCRIPTION)
+    own = own[[number not in deliveries.problems for number in own.tolist()]]
+    numbers = np.full(len(deliveries), -1, np.int64)
+    rows: list[int] = []
+    values: list[bytes | None] = []
+    problems = dict(deliveries.problems)
+    for text, indices in index.projections(deliveries.subscriptions[own]):
+        own_indices = own[indices]
+        distinct, codes = np.unique(deliveries.rows[own_indices], return_inverse=True)
+        bodies, errors = bodies_of(Expression(text), records, distinct)
+        numbers[own_indices] = codes + len(rows)
+        rows += distinct.tolist()
+        values += bodies
+        if errors:
+            wrong = (
+                (number, errors.get(code)) for number, code in zip(own_indices.tolist(), codes.tolist(), strict=True)
+            )
+            problems |= {number: f"has no message by its projection: {error}" for number, error in wrong if error}
+    return replace(deliveries, problems=problems, bodies=numbers if rows else None), Projections(rows, values)
+
+
+def bodies_of(
+    expression: Expression, records: Batch, rows: RowIds
+) -> tuple[list[bytes | None], dict[int, RecordError]]:
+    """Return the result of an expression for each of some records, and index → error for the others.
+
+    A text is its characters in UTF-8, bytes are themselves, null is a tombstone, anything else is JSON.
+    """
+    errors: dict[int, RecordError] = {}
+    found: list[DynamicValue] = []
+    try:
+        reader = BatchReader(records, expression.references.paths, rows)
+        for number, row in enumerate(rows.tolist()):
+            try:
+                found.append(expression.evaluate(reader.inputs(row)))
+            except RecordError as error:
+                errors[number] = error
+                found.append(None)
+    except ExpressionError as error:
+        # Another version of turnout may have stored it.
+        return [None] * len(rows), dict.fromkeys(range(len(rows)), RecordError(str(error)))
+    bodies: list[bytes | None] = [
+        value.encode() if isinstance(value, str) else value if isinstance(value, bytes) else None for value in found
+    ]
+    others = [number for number, value in enumerate(found) if value is not None and not isinstance(value, str | bytes)]
+    for block in group(rows_of(len(others)), None, [found[number] for number in others]):
+        encoded, wrong = encode_block(records, _JSON, block)
+        for index, (number, body) in enumerate(zip(block.rows.tolist(), encoded, strict=True)):
+            bodies[others[number]] = body
+            if index in wrong:
+                errors[others[number]] = wrong[index]
+    return bodies, errors
 
 
 class Program:

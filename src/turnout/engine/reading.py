@@ -14,7 +14,7 @@ from turnout.base.clocks import Milliseconds
 from turnout.codecs import Codec
 from turnout.codecs.codec import Decoded, as_record_codec
 from turnout.codecs.json_writing import encode_json
-from turnout.engine.unfit_headers import is_reserved, without_reserved
+from turnout.engine.messages import is_reserved, without_reserved
 from turnout.errors import RecordError, TurnoutError
 from turnout.nats.protocol.headers import key_of_header
 from turnout.records import Batch, Failure, Headers, Positions

@@ -10,15 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnout.base.untrusted import JsonObject
-from turnout.engine.addresses import Addresses
-from turnout.engine.counts import DEAD_LETTER, SINK, Counts, Flow
-from turnout.engine.dead_letters import dead_letters
-from turnout.engine.deliveries import FeedMatches, OutgoingDeliveries
-from turnout.engine.failures import FailureLog, Rejection, rejected_deliveries, stop_at
-from turnout.engine.messages import ListedMessages, Messages
-from turnout.engine.outcome import outcome_of_rejected
+from turnout.engine.counts import DEAD_LETTER, SINK, Counts, Flow, outcome_of_rejected
+from turnout.engine.dead_letters import FailureLog, Rejection, dead_letters, rejected_deliveries, stop_at
+from turnout.engine.deliveries import Addresses, FeedMatches, OutgoingDeliveries
+from turnout.engine.messages import HeaderRules, ListedMessages, Messages
 from turnout.engine.reading import Consumed
-from turnout.engine.unfit_headers import HeaderRules
 from turnout.errors import RunError
 from turnout.routes import Route
 from turnout.traces.spans import Span

@@ -16,8 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from turnout.engine.deliveries import OutgoingDeliveries
-from turnout.engine.message_ids import record_ids
-from turnout.engine.messages import RECORDS, Messages
+from turnout.engine.messages import RECORDS, Messages, record_ids
 from turnout.engine.metadata import Metadata
 from turnout.engine.reading import Consumed
 from turnout.records import Batch, Headers

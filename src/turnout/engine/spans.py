@@ -18,10 +18,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from turnout.engine.counts import MAPPING, MATCH, StageCounter
-from turnout.engine.message_ids import origins
-from turnout.engine.messages import RECORDS, ListedMessages, Messages
-from turnout.engine.outcome import Outcome, Outcomes
+from turnout.engine.counts import MAPPING, MATCH, Outcome, Outcomes, StageCounter
+from turnout.engine.messages import RECORDS, ListedMessages, Messages, origins
 from turnout.engine.reading import Consumed
 from turnout.records import ALIVE, Batch, Failure
 from turnout.records.header_column import ARROW

@@ -18,7 +18,7 @@ from turnout.codecs.frames.columns import WrittenColumn, arrow_type
 from turnout.codecs.json_writing import Written, encode_json
 from turnout.codecs.plain_json import SchemalessJson, TypedJson
 from turnout.engine.deliveries import OutgoingDeliveries
-from turnout.engine.unfit_headers import HeaderRules, without
+from turnout.engine.messages import HeaderRules, without
 from turnout.errors import RecordError
 from turnout.records import Batch, Block, Failure, Headers, Positions, Schema, Struct
 from turnout.records.block import rows_of

@@ -16,13 +16,12 @@ from turnout.base.untrusted import LARGEST_SEQUENCE, decimal, is_whole
 from turnout.codecs import Codec, codec_of
 from turnout.codecs.plain import Raw
 from turnout.conditions import Condition, parse
-from turnout.engine.addresses import Addresses
 from turnout.engine.dead_letters import DESTINATION, LEFT_OUT, ORIGIN, SEAL, SUBSCRIPTION, is_sealed, seal
-from turnout.engine.messages import VALUE_DIGEST, VALUE_LEFT_OUT
+from turnout.engine.deliveries import Addresses
+from turnout.engine.messages import CONNECT_PREFIX, VALUE_DIGEST, VALUE_LEFT_OUT
 from turnout.engine.reading import batch_of
 from turnout.engine.replay import Where
 from turnout.engine.sample_records import Header, SampleRecord, record_batch
-from turnout.engine.unfit_headers import CONNECT_PREFIX
 from turnout.errors import ConfigError, Mistake, StreamError
 from turnout.history.masking import Hidden, check_condition
 from turnout.nats.protocol.positions import Origin

@@ -16,7 +16,7 @@ from urllib.parse import quote
 from turnout.base.untrusted import LARGEST_SEQUENCE, JsonObject, decimal
 from turnout.conditions import format_condition
 from turnout.engine import Program
-from turnout.engine.message_ids import REVISION, ROUTE, SOURCE, TABLES
+from turnout.engine.messages import REVISION, ROUTE, SOURCE, TABLES
 from turnout.errors import ConfigError, Mistake, RouteError, StreamError, TurnoutError
 from turnout.nats.protocol.positions import Origin
 from turnout.records.listed import STREAM_ID

@@ -13,10 +13,10 @@ from typing import Final, TypeAlias
 from turnout.base.multivalued import ANY_KEY, metadata_key, split_kind, text_of_texts
 from turnout.base.untrusted import JsonObject
 from turnout.conditions import Condition, keys_of
+from turnout.engine.counts import StageResult
 from turnout.engine.explain import LeafReport, RecordExplanation, RequestedSubscription, SentMessage, Subscriber
-from turnout.engine.outcome import StageResult
 from turnout.engine.sample_records import Header
-from turnout.engine.stage_report import PredicateAnswer, StageReport
+from turnout.engine.trace import PredicateAnswer, StageReport
 from turnout.errors import ConfigError, Mistake
 from turnout.records import Record, Schema
 from turnout.records.field_paths import EACH, PathError, has_elements, listed_path, parse_elements, parse_path

@@ -18,8 +18,8 @@ import pyarrow as pa
 
 from turnout.base.untrusted import JsonObject
 from turnout.engine import Messages, Program
+from turnout.engine.counts import Outcome
 from turnout.engine.messages import VALUE_DIGEST
-from turnout.engine.outcome import Outcome
 from turnout.engine.sample_records import Header, SampleRecord, record_batch
 from turnout.engine.trace import Trace
 from turnout.errors import ConfigError, Mistake, StreamError, SubscriptionNotFoundError

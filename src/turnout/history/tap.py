@@ -17,7 +17,7 @@ from turnout.base.terminal import did_you_mean
 from turnout.base.untrusted import JsonObject
 from turnout.conditions import Condition, parse
 from turnout.engine import Program, pieces
-from turnout.engine.outcome import Outcome, StageResult
+from turnout.engine.counts import Outcome, StageResult
 from turnout.engine.reading import Consumed
 from turnout.engine.replay import Where
 from turnout.engine.trace import Trace, Watch

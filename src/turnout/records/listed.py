@@ -22,7 +22,7 @@ class ListedRecords:
     """A few records; each Arrow array of their record batch takes as long as the work on some of them.
 
     Args:
-        ids: by record, as all lists here: what ids of its messages begin with, see `turnout.engine.message_ids`.
+        ids: by record, as all lists here: what ids of its messages begin with, see `turnout.engine.messages`.
         topics: their topics, or subjects.
         partitions: their partitions.
         offsets: offsets in them, or sequences in the stream.

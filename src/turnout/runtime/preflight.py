@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
-from turnout.engine.addresses import Addresses
+from turnout.engine.deliveries import Addresses
 from turnout.errors import TurnoutError
 from turnout.routes import Route
 from turnout.routes.endpoints import Source

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from turnout.base.files import FileChanges
 from turnout.base.histogram import Histogram
 from turnout.engine.counts import Counts, Flow
-from turnout.engine.failures import IN_FULL
+from turnout.engine.dead_letters import IN_FULL
 from turnout.engine.result import Result
 from turnout.errors import StreamError
 from turnout.kafka.clients import INVALID_RECORD, INVALID_TIMESTAMP

@@ -17,8 +17,7 @@ from typing import Final
 
 from turnout.base.files import replace_file
 from turnout.base.terminal import first_names
-from turnout.engine.subject_bounds import TopicRequirement
-from turnout.engine.subject_filters import SubjectFilters
+from turnout.engine.subject_filters import SubjectFilters, TopicRequirement
 from turnout.errors import TurnoutError
 from turnout.runtime.backfill import BackfillLedger, WatchedStore
 from turnout.subscriptions import open_store

@@ -88,7 +88,7 @@ import asyncio, json
 from turnout import Route
 from turnout.cli.check import probe
 from turnout.delivery.service import opened_queue
-from turnout.engine.addresses import Addresses
+from turnout.engine.deliveries import Addresses
 from turnout.errors import RouteError
 from turnout.history.dead_letters import LetterBox
 from turnout.routes.json_schema import route_schema

@@ -12,8 +12,7 @@ import pytest
 from tests.engine.batches import batch, program, sent
 
 from turnout.engine import Result
-from turnout.engine.message_ids import record_ids
-from turnout.engine.messages import VALUE_LEFT_OUT, ListedMessages
+from turnout.engine.messages import VALUE_LEFT_OUT, ListedMessages, record_ids
 from turnout.errors import ConfigError, RunError
 from turnout.kafka.options import KafkaOptions
 from turnout.records.header_column import ARROW

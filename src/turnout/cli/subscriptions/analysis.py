@@ -246,7 +246,7 @@ def unread_of(route: Route, subscriptions: Iterable[Subscription]) -> Subscriber
     Raises:
         TurnoutError: a server cannot be queried.
     """
-    from turnout.engine.addresses import Addresses
+    from turnout.engine.deliveries import Addresses
     from turnout.runtime.endpoints import adapter_of
 
     stored = {name: adapter_of(sink).stored_topics() for name, sink in route.sinks.items()}

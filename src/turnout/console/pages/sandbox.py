@@ -13,7 +13,7 @@ from turnout.console.pages.route import tabs_of
 from turnout.console.render import page, page_router, text_of_error
 from turnout.console.shown_store import store_name
 from turnout.engine.explain import RecordExplanation
-from turnout.engine.stage_report import StageReport
+from turnout.engine.trace import StageReport
 from turnout.errors import ConfigError, Mistake, TurnoutError
 from turnout.history.tap import Tapped, newest_taps, stages_of
 from turnout.records.types import ArrowBatch

@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from turnout.base.deferred import pc
 from turnout.base.untrusted import JsonObject
-from turnout.engine.message_ids import REVISION, ROUTE, TABLES
-from turnout.engine.outcome import Outcome
+from turnout.engine.counts import Outcome
+from turnout.engine.messages import REVISION, ROUTE, TABLES
 from turnout.engine.trace import Trace
 from turnout.history.suite.outcomes import ABSENT, Difference, compared, read_back
 from turnout.records.text import text_of

@@ -17,7 +17,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from turnout.base.terminal import did_you_mean
-from turnout.engine.outcome import Outcome
+from turnout.engine.counts import Outcome
 from turnout.engine.reading import Consumed
 from turnout.engine.trace import Trace, Watch
 from turnout.errors import ConfigError, Mistake

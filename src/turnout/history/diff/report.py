@@ -8,7 +8,7 @@ from typing import Final
 from xml.etree import ElementTree as ET
 
 from turnout.base.untrusted import JsonObject
-from turnout.engine.outcome import Outcome
+from turnout.engine.counts import Outcome
 from turnout.history.diff.differences import Differences, Example, RecordPosition, Tally
 
 TITLES: Final = {

@@ -20,8 +20,7 @@ from turnout.engine.explain import explain
 from turnout.engine.name_counts import NameCount, NameWatch
 from turnout.engine.reading import Consumed
 from turnout.engine.sample_records import record_batch
-from turnout.engine.stage_report import chosen_by, predicate_text
-from turnout.engine.trace import Watch
+from turnout.engine.trace import Watch, chosen_by, predicate_text
 from turnout.history.suite.outcomes import ABSENT, CaseOutcome, Difference, differences, ending_of, plain
 from turnout.history.suite.suite import Case, load_suites
 from turnout.records import Batch

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from turnout.codecs import Notation, TextNotation
-from turnout.engine.outcome import Outcome
+from turnout.engine.counts import Outcome
 from turnout.engine.sample_records import bytes_of
-from turnout.engine.stage_report import record_as_json
-from turnout.engine.trace import Trace
+from turnout.engine.trace import Trace, record_as_json
 from turnout.engine.writing import MessageNotations
 from turnout.history.suite.suite import DeliveryPart, ExpectPart
 from turnout.records import ALIVE, Schema

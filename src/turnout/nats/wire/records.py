@@ -436,7 +436,7 @@ def record_batch(rows: Sequence[Row]) -> ArrowBatch:
 def with_stream(batch: ArrowBatch, stream: str, identity: StreamIdentity | None = None) -> ArrowBatch:
     """Return the batch with an additional column ``stream``, in the form that a run reads.
 
-    With the stream's identity there is a column more, with which origins begin: see `turnout.engine.message_ids`. A
+    With the stream's identity there is a column more, with which origins begin: see `turnout.engine.messages`. A
     checkpoint of an earlier release has none in its ids.
     """
     batch = batch.append_column("stream", pa.repeat(pa.scalar(stream), batch.num_rows))

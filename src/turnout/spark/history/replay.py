@@ -20,8 +20,8 @@ from pyspark.sql import functions as F
 
 from turnout.base.files import scratch_folder
 from turnout.engine.counts import Counts
+from turnout.engine.dead_letters import IN_FULL, reasons_of
 from turnout.engine.deliveries import NO_SUBSCRIPTION
-from turnout.engine.failures import IN_FULL, reasons_of
 from turnout.engine.result import Result, Sent
 from turnout.history.replay import ReplayPlan, ReplayState, Splitting, StreamRange, claimed, plan_replay
 from turnout.history.tap import check_names

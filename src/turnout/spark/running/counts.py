@@ -19,7 +19,7 @@ from pyspark.sql.types import StructType
 from turnout.base.untrusted import is_whole
 from turnout.codecs import codec_of
 from turnout.engine.counts import Counts
-from turnout.engine.failures import IN_FULL
+from turnout.engine.dead_letters import IN_FULL
 from turnout.records import Schema
 from turnout.routes import Route
 from turnout.routes.endpoints import TableSink

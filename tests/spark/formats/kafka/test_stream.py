@@ -16,7 +16,7 @@ from tests.kafka.test_admin import delete
 from tests.kafka.test_producer import refusing
 from tests.kafka.test_reader import remove_records
 
-from turnout.engine.message_ids import record_ids
+from turnout.engine.messages import record_ids
 from turnout.errors import StreamError
 from turnout.kafka.admin import KafkaAdmin
 from turnout.kafka.options import KafkaOptions

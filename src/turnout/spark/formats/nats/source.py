@@ -156,7 +156,7 @@ class _Columns:
         """Return the message ids of the rows, with nulls; None if no row has one."""
         ids = None
         if self._by_offset:
-            # With the stream's identity, where the source gave it: see `turnout.engine.message_ids`.
+            # With the stream's identity, where the source gave it: see `turnout.engine.messages`.
             stream = batch.column(self._indexes.get(STREAM_ID, self._indexes["stream"]))
             offset = batch.column(self._indexes["offset"]).cast(pa.string())
             ids = pc.binary_join_element_wise(stream, offset, topics, ":").cast(pa.binary())

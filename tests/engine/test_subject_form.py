@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.engine.test_subject_filters_property import _covered, filters, patterns, regexes, topics
 
+from tests.engine.test_subject_filters_property import _covered, filters, patterns, regexes, topics
 from turnout.conditions.pattern import parse_pattern, pattern_matcher
-from turnout.engine.subject_bounds.subject_form import SubjectForm, glob_of, minimal_filters, narrowed, regex_globs
+from turnout.engine.subject_form import SubjectForm, glob_of, minimal_filters, narrowed, regex_globs
 from turnout.subjects import matches
 from turnout.subjects.pattern import collide, is_subset
 from turnout.transforms.java.regex import JavaRegex

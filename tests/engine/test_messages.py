@@ -11,8 +11,7 @@ from tests.engine.batches import DEAD, SINK, WANTED, batch, program, sent
 from turnout.conditions import parse
 from turnout.engine import Counts
 from turnout.engine.dead_letters import DESTINATION, ORIGIN, SUBSCRIPTION
-from turnout.engine.messages import VALUE_LEFT_OUT
-from turnout.engine.unfit_headers import is_reserved, without_reserved
+from turnout.engine.messages import VALUE_LEFT_OUT, is_reserved, without_reserved
 from turnout.records.header_column import ARROW
 from turnout.records.listed import TOPIC_ID
 from turnout.subscriptions import Subscription
