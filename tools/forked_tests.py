@@ -16,6 +16,7 @@ import itertools
 import os
 import struct
 import sys
+import time
 import traceback
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
@@ -29,6 +30,10 @@ from _pytest.runner import runtestprotocol
 
 _TICKET: Final = struct.Struct("H")
 """Index of a part, as the processes read them from a pipe: so few bytes are written and read at once."""
+
+
+_LONGEST: Final = 40
+"""How many of the longest parts are printed at the end: what makes a run long is to be seen."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -75,11 +80,13 @@ class _Process:
         id: its process id.
         output: where its messages are read.
         open_items: items of the parts it has taken that have not ended.
+        taken: the parts it has taken, and when, in monotonic seconds; after its end, the time of that.
     """
 
     id: int
     output: Connection[Any, Any]
     open_items: dict[str, pytest.Item] = field(default_factory=dict)
+    taken: list[tuple[int | None, float]] = field(default_factory=list)
 
 
 class _Run:
@@ -102,7 +109,9 @@ class _Run:
         """Execute the parts in *count* processes, and pass on their reports as they come."""
         factory = self._session.config._tmp_path_factory  # type: ignore[attr-defined]  # noqa: SLF001
         folder = factory.getbasetemp()
-        if reporter := self._session.config.pluginmanager.getplugin("terminalreporter"):
+        begun = time.monotonic()
+        reporter = self._session.config.pluginmanager.getplugin("terminalreporter")
+        if reporter:
             # Tests of several modules end in turn: their names would be a line for each.
             reporter.showfspath = False
         gc.collect()
@@ -121,6 +130,10 @@ class _Run:
             for process in processes:
                 process.output.close()
                 os.waitpid(process.id, 0)
+        if reporter:
+            reporter.write_line("")
+            for line in self._times(processes, begun):
+                reporter.write_line(line)
         if self._session.shouldfail:
             raise self._session.Failed(self._session.shouldfail)
 
@@ -160,6 +173,7 @@ class _Run:
                 except (EOFError, OSError):
                     # It has ended, perhaps in the middle of a message.
                     del reporting[process.output]
+                    process.taken.append((None, time.monotonic()))
                     self._fail_open_items(process)
                 else:
                     self._take(process, message)
@@ -167,6 +181,7 @@ class _Run:
     def _take(self, process: _Process, message: dict[str, Any]) -> None:
         """Take one message of a process."""
         if "part" in message:
+            process.taken.append((message["part"], time.monotonic()))
             process.open_items |= {item.nodeid: item for item in self._parts[message["part"]]}
         elif "warning" in message:
             warning = warnings.WarningMessage(UserWarning(message["warning"]), UserWarning, *message["line"])
@@ -186,6 +201,19 @@ class _Run:
                 for tickets in (self._session_tickets, self._tickets):
                     while os.read(tickets, _TICKET.size):
                         pass
+
+    def _times(self, processes: list[_Process], begun: float) -> Iterator[str]:
+        """Yield a line about the end of each process, and one for each of the longest parts."""
+        ends = sorted(process.taken[-1][1] - begun for process in processes if process.taken)
+        yield f"processes had nothing left to execute after {', '.join(f'{end:.0f}' for end in ends)} s"
+        times = [
+            (following - at, at - begun, self._parts[part][0].nodeid.partition("::")[0])
+            for process in processes
+            for (part, at), (_, following) in itertools.pairwise(process.taken)
+            if part is not None
+        ]
+        for taken, at, module in sorted(times, reverse=True)[:_LONGEST]:
+            yield f"{taken:7.1f} s from {at:5.0f} s: {module}"
 
     def _fail_open_items(self, process: _Process) -> None:
         """Report items as failed that a process had taken when it ended."""

@@ -299,9 +299,10 @@ def cache(tmp_path: Path, monkeypatch: Any) -> Path:
     return tmp_path
 
 
-def test_workers_import_what_is_installed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("home", [HOME, HOME.resolve()], ids=["as imported", "without links"])
+def test_workers_import_what_is_installed(tmp_path: Path, home: Path) -> None:
     """Spark's zips are taken from the path; what else is on it stays, in order."""
-    lib = HOME / "python" / "lib"
+    lib = home / "python" / "lib"
     (py4j,) = lib.glob("py4j-*.zip")
     path = os.pathsep.join(map(str, (lib / "pyspark.zip", py4j, tmp_path / "a b", tmp_path)))
     look = (

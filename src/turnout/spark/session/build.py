@@ -170,7 +170,7 @@ kept=
 IFS=:
 for part in $PYTHONPATH; do
   case "$part" in
-    {lib}/pyspark.zip | {lib}/py4j-*.zip) ;;
+    {lib}/pyspark.zip | {lib}/py4j-*.zip | {real}/pyspark.zip | {real}/py4j-*.zip) ;;
     *) kept="${{kept:+$kept:}}$part" ;;
   esac
 done
@@ -190,7 +190,9 @@ def worker_python() -> str:
     if os.name != "posix" or Path(os.environ.get("SPARK_HOME") or home).resolve() != home.resolve():
         return sys.executable
     caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    text = _WRAPPER.format(lib=shlex.quote(str(home / "python" / "lib")), python=shlex.quote(sys.executable))
+    # Of an environment that is reached by a link Spark names the real path.
+    lib, real = (shlex.quote(str(path / "python" / "lib")) for path in (home, home.resolve()))
+    text = _WRAPPER.format(lib=lib, real=real, python=shlex.quote(sys.executable))
     program = caches / "turnout" / f"python-{zlib.crc32(text.encode()):08x}"
     with suppress(OSError):
         if not program.exists():
