@@ -90,6 +90,18 @@ def test_what_is_asked() -> None:
     assert _pairs(Index.of(subscriptions), seen, 3) == expected(subscriptions, seen)
 
 
+@pytest.mark.parametrize("sign", ["<", "<=", "=", "!=", ">=", ">", "=i=", "!=i!="])
+def test_two_keys(sign) -> None:
+    """Numbers as such, other values as texts, folded or not; of several, one of each key."""
+    own = parse(f"a{sign}field(b)")
+    subscriptions = subscriptions_of([own, not_(own), all_of(kiwi("c", "*x*"), own)])
+    texts_ = ["1", "1.0", "2", "1e400", "9007199254740993", "9007199254740992", "x", "X", "xy", "", "É", "é", "[", "{"]
+    seen: list[dict[str, object]] = [{"a": a, "b": b, "c": "axa"} for a in texts_ for b in texts_]
+    seen += [{"a": "x"}, {"b": "1"}, {"a": ("1", "x"), "b": ("X", "É", "0")}, {"a": ("é", "X"), "b": ("É", "x")}]
+
+    assert _pairs(Index.of(subscriptions), seen, len(seen)) == expected(subscriptions, seen)
+
+
 def test_parts_that_are_compared_too_often() -> None:
     """A text of one letter, and thousands of parts that begin like it, take linear time in another way."""
     subscriptions = subscriptions_of(kiwi("k", f"*aaaa{'a' * (n % 50)}b{n}*") for n in range(2_000))

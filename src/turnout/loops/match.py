@@ -13,6 +13,8 @@ answers, which are *given* with the message.
 
 from __future__ import annotations
 
+from math import nan
+
 from turnout.loops.compiled import (
     ByteBuffer,
     Bytes,
@@ -55,6 +57,7 @@ from turnout.loops.segment_arrays import (
     EPOCH,
     EQUAL,
     FACT_STATE,
+    FIELD,
     FIRST_VALUE,
     FOLDED,
     FOUND,
@@ -69,6 +72,9 @@ from turnout.loops.segment_arrays import (
     GLOB,
     GROUP,
     HOLDS,
+    IS_LESS,
+    IS_MORE,
+    IS_SAME,
     KEY_COUNT,
     KEY_FIRST,
     KEY_LAST,
@@ -122,6 +128,7 @@ from turnout.loops.segment_arrays import (
     TEST_AT,
     TEST_DATA,
     TEST_FORM,
+    TEST_OTHER,
     TREE,
     TREE_AT,
     TREE_NODES,
@@ -165,6 +172,54 @@ def _is_within(key: int, limits: int, messages: Messages, segment: SegmentArrays
 
 
 @compiled
+def _compares(value: int, other: int, wanted: int, folds: int, messages: Messages, scratch: Scratch) -> int:
+    """Return 1 if two values compare as is *wanted*, see `IS_LESS`; 0 if not, and more if that is not known."""
+    numbers, data = messages.numbers, messages.data
+    number, against = _number_of(value, messages, scratch), nan
+    if number == number:
+        against = _number_of(other, messages, scratch)
+    if against == against:
+        relation = IS_LESS if number < against else IS_MORE if number > against else IS_SAME
+        return 1 if wanted & relation else 0
+    if wanted != IS_SAME and wanted != IS_LESS | IS_MORE:
+        return 0
+    first, second = numbers[VALUES] + value * VALUE, numbers[VALUES] + other * VALUE
+    begin, size = numbers[first + VALUE_BEGIN], numbers[first + VALUE_END] - numbers[first + VALUE_BEGIN]
+    start, length = numbers[second + VALUE_BEGIN], numbers[second + VALUE_END] - numbers[second + VALUE_BEGIN]
+    is_same, index = size == length, 0
+    while index < max(size, length) and (folds or is_same):
+        byte = data[begin + index] if index < size else 0
+        its = data[start + index] if index < length else 0
+        if folds and (byte > 127 or its > 127):
+            # A letter beyond ASCII may fold to several.
+            return UNKNOWN
+        alike = byte == its or (folds and byte | 32 == its | 32 and 97 <= byte | 32 <= 122)
+        is_same = is_same and alike
+        index += 1
+    return 1 if is_same == (wanted == IS_SAME) else 0
+
+
+@compiled
+def _are_met(key: int, other: int, folds: int, messages: Messages, scratch: Scratch) -> int:
+    """Return 1 if a value of a key compares with one of another as it should, 0 if not, and more if that is not known.
+
+    The number of the other key is above the three bits of `IS_LESS`.
+    """
+    state, cells = scratch.state, scratch.cells
+    other_key, result = other >> 3, 0
+    own = state[S_KEYS] + other_key * KEY_STATE
+    value = cells[state[S_KEYS] + key * KEY_STATE + KEY_FIRST]
+    while value >= 0 and cells[own + KEY_STAMP] == state[EPOCH]:
+        second = cells[own + KEY_FIRST]
+        while second >= 0 and result != 1:
+            verdict = _compares(value, second, other & 7, folds, messages, scratch)
+            result = verdict if verdict != 0 else result
+            second = _next_value(second, other_key, state, cells)
+        value = _next_value(value, key, state, cells)
+    return result
+
+
+@compiled
 def _holds(key: int, test: int, messages: Messages, segment: SegmentArrays, scratch: Scratch) -> int:
     """Return 1 if a test holds for a value of a key, 0 if not, and more if that is not known."""
     state, cells, at, numbers = scratch.state, scratch.cells, segment.at, messages.numbers
@@ -199,6 +254,8 @@ def _holds(key: int, test: int, messages: Messages, segment: SegmentArrays, scra
             value = _next_value(value, key, state, cells)
         if result < 0:
             result = UNKNOWN
+    elif form & 31 == FIELD:
+        result = _are_met(key, segment.own[at[TEST_OTHER] + test], form >> 5, messages, scratch)
     cells[mine] = (state[EPOCH] << 2) | result
     return result
 

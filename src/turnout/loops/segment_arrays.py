@@ -97,7 +97,7 @@ SEGMENT_ARRAYS: Final = {
     "longs": ("literal_text.offsets", "pair_key", "set_key", "set_bits", "test_text.offsets"),
     "bytes": ("literal_text.data", "check_op"),
     "floats": ("limit_low", "limit_high", "cuts"),
-    "own": ("facts", "probed_at", "probed", "node_literals", "node_shifts", "tree_nodes", "parts"),
+    "own": ("facts", "probed_at", "probed", "node_literals", "node_shifts", "tree_nodes", "parts", "test_other"),
     "slots": ("literal_slots", "pair_slots", "set_slots", "part_slots", "part_at"),
     "own_bytes": ("part_bits", "part_data", "test_form", "test_data"),
 }
@@ -132,6 +132,7 @@ SEGMENT_ARRAYS: Final = {
     NODE_SHIFTS,
     TREE_NODES,
     PARTS,
+    TEST_OTHER,
     LITERAL_SLOTS,
     PAIR_SLOTS,
     SET_SLOTS,
@@ -150,10 +151,10 @@ SEGMENT_ARRAYS: Final = {
     PAIRS,
     ALWAYS_ENTRY,
     PAIRED_ENTRY,
-) = range(46)
+) = range(47)
 """Positions in `SegmentArrays.at`: the start of each array, the lengths of tables less one, and some numbers."""
 
-SEGMENT_POSITIONS: Final = 46
+SEGMENT_POSITIONS: Final = 47
 
 (
     EPOCH,
@@ -192,7 +193,12 @@ KEY_STAMP, KEY_FIRST, KEY_LAST, KEY_COUNT, KEY_NUMBERS = range(5)
 
 MOST_EPOCH: Final = 1 << 29
 UNKNOWN, ROW_ASKED = 2, 3
-GLOB: Final = 4
+GLOB, FIELD = 4, 15
+"""Forms of the tests that a loop carries out."""
+
+IS_LESS, IS_SAME, IS_MORE = 1, 2, 4
+"""Bits of how two values compare where a test of two keys holds; texts are the same or differ, and have no order."""
+
 LOW_32: Final = 0xFFFFFFFF
 STEPS_OF_BYTE: Final = 64
 """Comparisons for each byte of a value, from which on another way takes less time."""
@@ -226,7 +232,8 @@ class SegmentArrays(NamedTuple):
         bytes: of bytes.
         floats: of floats.
         own: what is made of them: facts; the facts that entries are
-            found by, by key; the literals of nodes; the nodes of trees; parts.
+            found by, by key; the literals of nodes; the nodes of trees; parts; for each test of two keys the second
+            one, times eight, with the bits of `IS_LESS` and the others.
         slots: tables of hashes.
         own_bytes: the filter of runs, parts, and tests, folded where they fold.
     """

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from turnout.base.multivalued import ANY_KEY
 from turnout.conditions.pattern import fold
-from turnout.conditions.terms import TESTS, holds_between
+from turnout.conditions.terms import holds_between
 from turnout.conditions.values import address_prefix, parsed_number
 from turnout.loops import compile_in_background, compile_loops, loops_are_compiled
 from turnout.loops import match as loop
@@ -45,7 +45,7 @@ _SLOTS_OF_KEY: Final = 2
 _BITS_OF_RUN: Final = 32
 """Bits for each run in the filter of runs."""
 
-_UNDECIDED_TEST: Final = 15
+_UNDECIDED_TEST: Final = 31
 """Form of a test that the loop leaves to `ValueTests`."""
 
 _INTERPRETED_SECONDS: Final = 1.0
@@ -54,7 +54,14 @@ _INTERPRETED_SECONDS: Final = 1.0
 _MANY_LITERALS: Final = 1 << 13
 """Literals of a segment whose tables are not filled by an interpreted loop."""
 
-_GLOB: Final = TESTS["glob"].number
+_RELATIONS: Final = {
+    "<": layout.IS_LESS,
+    "<=": layout.IS_LESS | layout.IS_SAME,
+    "=": layout.IS_SAME,
+    "!=": layout.IS_LESS | layout.IS_MORE,
+    ">=": layout.IS_SAME | layout.IS_MORE,
+    ">": layout.IS_MORE,
+}
 _NUMBER: Final = 207
 """Bits of a form with the number of its operation: the others are for words and for folded values."""
 
@@ -382,7 +389,7 @@ def _arrays_of(segment: Segment) -> SegmentArrays:
     pair_slots, set_slots = _table(len(arrays.pair_key)), _table(len(arrays.set_key))
     layout.index_keys(arrays.pair_key, pair_slots)
     layout.index_keys(arrays.set_key, set_slots)
-    form, test_data = _tests_of(segment)
+    form, test_data, others = _tests_of(segment)
     own = (
         facts,
         np.cumsum([0, *map(len, by_key)]),
@@ -391,6 +398,7 @@ def _arrays_of(segment: Segment) -> SegmentArrays:
         shifts,
         trees,
         parts,
+        others,
     )
     slots = (literal_slots, pair_slots, set_slots, part_slots, part_at)
     at = np.zeros(layout.SEGMENT_POSITIONS, np.int64)
@@ -513,15 +521,22 @@ def _runs_of(text: bytes) -> dict[bytes, None]:
     return dict.fromkeys(text[position : position + width] for position in range(len(text) - width + 1))
 
 
-def _tests_of(segment: Segment) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-    """Return the forms of tests and their texts, in small letters where they fold, if the loop carries them out."""
+def _tests_of(segment: Segment) -> tuple[NDArray[np.uint8], NDArray[np.uint8], Ints]:
+    """Return the forms of tests and their texts, in small letters where they fold, if the loop carries them out.
+
+    And the second keys, with how the values compare, of those that have two.
+    """
     arrays = segment.arrays
     form, data, at = arrays.test_form.copy(), arrays.test_text.data.copy(), arrays.test_text.offsets
-    form[(form & _NUMBER) != _GLOB] = _UNDECIDED_TEST
-    for test in indices_of(form == _GLOB | 32).tolist():
+    others = np.zeros(len(form), np.int32)
+    for test in indices_of(form & _NUMBER == layout.FIELD).tolist():
+        others[test] = segment.head.keys.index(arrays.test_text.text(test)) << 3
+        others[test] |= _RELATIONS[arrays.test_last.text(test)]
+    form[(form & _NUMBER != layout.GLOB) & (form & _NUMBER != layout.FIELD)] = _UNDECIDED_TEST
+    for test in indices_of(form == layout.GLOB | 32).tolist():
         text = data[at[test] : at[test + 1]].tobytes()
         if text.isascii():
             data[at[test] : at[test + 1]] = np.frombuffer(text.lower(), np.uint8)
         else:
             form[test] = _UNDECIDED_TEST
-    return form, data
+    return form, data, others
