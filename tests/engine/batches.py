@@ -44,7 +44,9 @@ def batch(records: Sequence[dict[str, Any]], *, stream: str | None = "S", first:
         columns["offset"].append(record.get("offset", offset))
         columns["key"].append(record.get("key"))
         columns["value"].append(value if value is None or isinstance(value, bytes) else json.dumps(value).encode())
-        columns["headers"].append([{"key": k, "value": v.encode()} for k, v in record.get("headers", ())])
+        columns["headers"].append(
+            [{"key": k, "value": v if isinstance(v, bytes) else v.encode()} for k, v in record.get("headers", ())]
+        )
         columns["timestamp"].append(record.get("timestamp", 1_700_000_000_000_000))
     arrays = [pa.array(columns[field.name], ARROW if field.name == "headers" else field.type) for field in SCHEMA]
     names = list(SCHEMA.names)

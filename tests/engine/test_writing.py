@@ -24,7 +24,7 @@ from turnout.records import Schema, group
 from turnout.routes import Route
 from turnout.routes.endpoints import TableSink
 from turnout.routes.endpoints.tables import ColumnSpec, struct_of
-from turnout.routes.rows import plan_rows
+from turnout.routes.rows import RowPlan, plan_rows
 from turnout.subscriptions.index import Index
 
 AT = datetime(2013, 1, 1, 5, 17, 0, 123_456, tzinfo=UTC)
@@ -138,7 +138,7 @@ errors: {tolerance: all}
     batch = pa.RecordBatch.from_pydict(
         {"topic": ["1", "2", "1"], "partition": [0, 0, 0], "offset": [0, 1, 2], "value": value}
     )
-    program = Program.of(route, None, {0: schema(id="TINYINT")})
+    program = Program.of(route, None, {0: RowPlan(schema(id="TINYINT"), ())})
 
     result = program.run(batch)
 
@@ -166,7 +166,7 @@ errors: {tolerance: all}
 """
     )
     index = Index.of([to("out.a", "out.b", id="one"), to("out.c", id="two")])
-    program = Program.of(route, None, {1: schema(n="TINYINT")})
+    program = Program.of(route, None, {1: RowPlan(schema(n="TINYINT"), ())})
 
     result = program.run(batch([{"value": {"n": 1}}, {"value": {"n": 300}}, {"value": {"n": 3}}]), index)
 
@@ -238,3 +238,32 @@ transforms: [{{type: {transforms}}}]
     result = program(SINK, text=text).run(batch([{"value": given}] * copies))
 
     assert [expected] * copies == [value for _, _, value, _ in sent(result.messages)]
+
+
+@pytest.mark.parametrize("records", [1, 400])
+def test_keys_and_headers_that_are_no_texts(records: int) -> None:
+    """A table with columns of texts gets none of them: their records are dead letters, and the others are rows."""
+    route = Route.parse(
+        """
+name: r
+source: {format: json, path: in}
+value: {format: json}
+sinks:
+  rows: {format: spark, provider: noop, columns: {k: key STRING, trace: headers.trace}}
+  letters: {format: json, path: out}
+deadLetter: {topic: "letters:dead"}
+errors: {tolerance: all, log: true}
+"""
+    )
+    sink = route.sinks["rows"]
+    assert isinstance(sink, TableSink)
+    program = Program.of(route, None, {0: plan_rows(sink, None)})
+    good = {"key": b"k", "value": {"n": 1}, "headers": [("trace", "t"), ("other", b"\xff")]}
+    bad = [{**good, "key": b"\xff"}, {**good, "headers": [("trace", b"\xff")]}]
+
+    result = program.run(batch([*bad, *[good] * records]))
+
+    assert (result.counts.delivered, result.counts.dead_lettered) == (records, 2)
+    assert [failure["message"] for failure in result.failures] == [
+        f"the {part} is no UTF-8, and its column has texts: declare it as BINARY" for part in ("key", "header trace")
+    ]

@@ -59,12 +59,13 @@ from turnout.engine.trace import BatchOutcome, Trace, Watch, traced
 from turnout.engine.writing import Outgoing, Writer, encode_block
 from turnout.errors import RecordError
 from turnout.expressions import BatchReader, Expression, ExpressionError, looking_up
-from turnout.records import Batch, Positions, Schema, group
+from turnout.records import Batch, Positions, group
 from turnout.records.block import rows_of
 from turnout.records.listed import ListedRecords, as_batch
 from turnout.records.types import ArrowBatch, DynamicValue, RowIds
 from turnout.routes import Route
 from turnout.routes.endpoints.tables import MATCHES
+from turnout.routes.rows import RowPlan
 from turnout.subjects.arrays import Mapper, draws_of
 from turnout.traces.spans import TraceSettings
 from turnout.transforms.chain import ChainRunner
@@ -167,7 +168,7 @@ class Program:
     Args:
         route: the route.
         replay: differences if earlier records are delivered again.
-        rows: index of a sink → schema of the rows that Spark writes for it; without, its messages are bytes.
+        plans: index of a sink → columns of the rows that Spark writes for it; without, its messages are bytes.
         traces: settings of the spans of sampled records; None for none.
 
     >>> from turnout.engine.sample_records import SampleRecord, record_batch
@@ -196,13 +197,14 @@ class Program:
         self,
         route: Route,
         replay: Replay | None = None,
-        rows: Mapping[int, Schema] | None = None,
+        plans: Mapping[int, RowPlan] | None = None,
         traces: TraceSettings | None = None,
     ) -> None:
         self.route = route = route.with_tables()
         self._tracer = None if traces is None else RouteTracer(route, traces)
         self._lookups = {name: table.rows for name, table in route.tables.items() if table.rows is not None}
-        self._rows = rows or {}
+        self._plans = plans or {}
+        self._rows = {number for number, plan in self._plans.items() if plan.value.fields}
         names = list(route.sinks)
         self._matches = names.index(MATCHES) if MATCHES in names and names.index(MATCHES) in self._rows else None
         self.replay = replay
@@ -217,7 +219,7 @@ class Program:
         self.where = Where(replay.where, paths) if replay is not None and replay.where is not None else None
         self.addresses = Addresses(route)
         self.header_rules = HeaderRules(route)
-        self.writer = Writer(route, self.header_rules, self.key, self.value, self._rows)
+        self.writer = Writer(route, self.header_rules, self.key, self.value, self._plans)
         self.lineage = LineageHeaders(route)
         self.scheduler = Scheduler(route)
         # Two revisions are in use while the next micro-batch begins.
@@ -230,15 +232,15 @@ class Program:
         cls,
         route: Route,
         replay: Replay | None = None,
-        rows: Mapping[int, Schema] | None = None,
+        plans: Mapping[int, RowPlan] | None = None,
         traces: TraceSettings | None = None,
     ) -> Program:
         """Return the program of a route."""
-        return cls(route, replay, rows, traces)
+        return cls(route, replay, plans, traces)
 
     def __reduce__(self) -> tuple[object, ...]:
         traces = None if self._tracer is None else self._tracer.settings
-        return Program.of, (self.route, self.replay, self._rows, traces)
+        return Program.of, (self.route, self.replay, self._plans, traces)
 
     # One batch
 

@@ -26,6 +26,7 @@ from turnout.records.header_column import ARROW
 from turnout.records.types import ArrowArray, Binaries, NewColumns, RowIds, Structs
 from turnout.routes import Route
 from turnout.routes.endpoints import KafkaSink
+from turnout.routes.rows import RowPlan
 from turnout.routes.written_formats import WrittenFormats
 from turnout.transforms.base import split
 
@@ -220,11 +221,13 @@ class _Encoder:
 
     Attributes:
         id_headers: headers with the ids of schemas that records were read with, and that are not written.
+        texts: the key and headers that are texts in a table; see `turnout.routes.rows.RowPlan.texts`.
     """
 
     key: Codec
     value: Codec
     id_headers: tuple[str, ...]
+    texts: tuple[tuple[str, str], ...] = ()
 
     @property
     def has_schema_ids(self) -> bool:
@@ -242,7 +245,7 @@ class Writer:
         rules: rules for them.
         key: the codec of keys that are read.
         value: the codec of values that are read.
-        rows: index of a sink → schema of the rows that it receives in columns.
+        plans: index of a sink → columns of the rows that it receives.
 
     Attributes:
         rows: index of a sink → rows of the last batch that it receives in columns.
@@ -252,7 +255,7 @@ class Writer:
     """
 
     def __init__(
-        self, route: Route, rules: HeaderRules, key: Codec, value: Codec, rows: Mapping[int, Schema] | None = None
+        self, route: Route, rules: HeaderRules, key: Codec, value: Codec, plans: Mapping[int, RowPlan] | None = None
     ) -> None:
         self._rules = rules
         self._drops = route.errors.bad_headers == "drop"
@@ -264,21 +267,27 @@ class Writer:
             stored = formats[route.webhooks.sink_index(list(route.sinks))]
             formats.append(stored._replace(value=route.webhook_format))
         # Sinks of tables have a form each, as each takes its rows out of its own codec.
-        self.rows = {number: Rows(schema) for number, schema in (rows or {}).items()}
-        kinds: list[WrittenFormats | int] = [at if at in self.rows else one for at, one in enumerate(formats)]
+        plans = plans or {}
+        self.rows = {number: Rows(plan.value) for number, plan in plans.items() if plan.value.fields}
+        kinds: list[WrittenFormats | int] = [at if at in plans else one for at, one in enumerate(formats)]
         different = list(dict.fromkeys(map(kinds.index, kinds)))
-        self._encoders = [self._encoder(formats[at], key, value, self.rows.get(at)) for at in different]
+        self._encoders = [
+            self._encoder(formats[at], key, value, self.rows.get(at), plans[at].texts if at in plans else ())
+            for at in different
+        ]
         self._form_of_sink = np.array([different.index(kinds.index(one)) for one in kinds], np.int8)
         self.forms = len(different)
         self.needs_keys = any(sink.takes_keys for sink in route.sinks.values())
         self.lists_keys = not self.needs_keys or all(isinstance(sink, KafkaSink) for sink in route.sinks.values())
 
-    def _encoder(self, formats: WrittenFormats, key: Codec, value: Codec, rows: Rows | None) -> _Encoder:
+    def _encoder(
+        self, formats: WrittenFormats, key: Codec, value: Codec, rows: Rows | None, texts: tuple[tuple[str, str], ...]
+    ) -> _Encoder:
         own_key = writing_codec(formats.key, self._read.key, key)
         own_value = rows or writing_codec(formats.value, self._read.value, value)
         pairs = ((key, own_key), (value, own_value))
         headers = tuple(read.header for read, own in pairs if own is not read and isinstance(read, RecordCodec))
-        return _Encoder(own_key, own_value, headers)
+        return _Encoder(own_key, own_value, headers, texts)
 
     def forms_of(self, deliveries: OutgoingDeliveries) -> NDArray[np.int8]:
         """Return the pair of formats of each delivery, by its number."""
@@ -328,6 +337,8 @@ class Writer:
         keys = _encoded(records, records.key, rows, encoder.key, "KEY_CONVERTER") if self.needs_keys else {}
         if has_schema_ids:
             headers, bad = self._headers(records, rows)
+        if encoder.texts:
+            records.fail(_no_texts(rows, keys, headers, encoder.texts))
         if records.failures:
             written = np.flatnonzero(~np.isin(rows, list(records.failures)))
             rows, headers = rows[written], _taken(headers, written)
@@ -386,6 +397,29 @@ class MessageNotations:
             known = notation_of(format_)
             self._known.append((format_, known))
         return known
+
+
+def _no_texts(
+    rows: RowIds, keys: Bodies, headers: ArrowArray | Sequence[HeaderPairs], texts: Sequence[tuple[str, str]]
+) -> dict[int, Failure]:
+    """Return the failures of records whose keys or headers have to be texts in a table, and are no UTF-8."""
+    failures: dict[int, Failure] = {}
+    names = {name for part, name in texts if part == "headers"}
+    listed = headers.to_pylist() if isinstance(headers, pa.Array) else headers
+    for row, pairs in zip(rows.tolist(), listed if names else [()] * len(rows), strict=True):
+        # Spark has a struct for each header, and lists have pairs.
+        own = (tuple(pair.values()) if isinstance(pair, dict) else pair for pair in pairs or ())
+        parts = {f"header {name}": raw for name, raw in own if name in names}
+        if ("key", "") in texts:
+            parts["key"] = keys.get(row)
+        for name, raw in parts.items():
+            try:
+                (raw or b"").decode()
+            except UnicodeDecodeError:
+                error = RecordError(f"the {name} is no UTF-8, and its column has texts: declare it as BINARY")
+                stage = "KEY_CONVERTER" if name == "key" else "HEADER_CONVERTER"
+                failures[row] = Failure.of(error, stage, Rows.class_name)
+    return failures
 
 
 def _taken(

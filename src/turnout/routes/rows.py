@@ -27,6 +27,12 @@ class RowPlan:
     columns: tuple[tuple[ColumnSpec, Schema], ...]
 
     @property
+    def texts(self) -> tuple[tuple[str, str], ...]:
+        """The columns of texts that are made of bytes: ``key`` and "", or ``headers`` and the name of a header."""
+        made = ((spec.part, "".join(spec.path)) for spec, schema in self.columns if schema.type == "string")
+        return tuple(one for one in made if one[0] == "key" or (one[0] == "headers" and one[1]))
+
+    @property
     def types(self) -> dict[str, Schema]:
         """Type of each column by its name."""
         return {spec.name: schema for spec, schema in self.columns}
@@ -70,6 +76,9 @@ def plan_rows(
         if schema is None or schema.type == ANY:
             problem = f"found no type: give it, as in value.{'.'.join(spec.path)} STRING, as values have no schema here"
             mistakes.append(Mistake(f"{path}.columns.{spec.name}", problem))
+            continue
+        if (unfit := spec.problem(schema)) is not None:
+            mistakes.append(Mistake(f"{path}.columns.{spec.name}", unfit))
             continue
         columns.append((spec, schema.with_(optional=True)))
     names = ", ".join(spec.name for spec in specs)

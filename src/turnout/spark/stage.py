@@ -26,6 +26,7 @@ from turnout.kafka.control import Slot
 from turnout.nats.wire.records import SCHEMA, with_stream
 from turnout.records import Schema
 from turnout.routes import Route
+from turnout.routes.rows import RowPlan
 from turnout.runtime.fence import Fence, fence_of_process
 from turnout.runtime.kafka.publisher import KafkaLimits, KafkaSinkOptions, fitting
 from turnout.runtime.offsets import open_split_of, readers_of, splits_of
@@ -103,7 +104,7 @@ class SparkStage:
         fence: address of the fence that tasks ask before they write; None where no other server may lead.
         traces: settings of spans; None where none are made.
         task: span of the task; None outside of one, and where none are made.
-        columns: index of a sink → schema of the rows that it receives in columns.
+        plans: index of a sink → columns of the rows that it receives.
     """
 
     splits: bool
@@ -118,7 +119,7 @@ class SparkStage:
     fence: str | None = field(default_factory=fence_of_process, repr=False)
     traces: TraceSettings | None = field(default_factory=TraceSettings.of_process, repr=False)
     task: TaskSpan | None = field(default=None, repr=False, compare=False)
-    columns: Mapping[int, Schema] = field(default_factory=dict)
+    plans: Mapping[int, RowPlan] = field(default_factory=dict)
 
     @classmethod
     def of(cls, route: Route, *, splits: bool, replay: Replay | None = None) -> Self:
@@ -141,9 +142,14 @@ class SparkStage:
         """Return the stage with the location of its subscriptions' index, and of its feeds if it stores matches."""
         return replace(self, index=index, stores_matches=stores_matches)
 
-    def with_columns(self, columns: Mapping[int, Schema]) -> Self:
-        """Return the stage for sinks that receive rows in columns, each by its index with the schema of its rows."""
-        return replace(self, columns=columns)
+    def with_plans(self, plans: Mapping[int, RowPlan]) -> Self:
+        """Return the stage for sinks that receive rows in columns, each by its index."""
+        return replace(self, plans=plans)
+
+    @property
+    def columns(self) -> dict[int, Schema]:
+        """Index of a sink → schema of the fields of the value that it receives in columns."""
+        return {number: plan.value for number, plan in self.plans.items() if plan.value.fields}
 
     def with_limits(self, limits: tuple[KafkaLimits | None, ...]) -> Self:
         """Return the stage with the record size limits of its sinks."""
@@ -305,9 +311,9 @@ class SparkStage:
 
         def program() -> Program:
             route, replay = cloudpickle.loads(self.route)
-            return Program.of(route, replay, self.columns, self.traces)
+            return Program.of(route, replay, self.plans, self.traces)
 
-        more = (tuple(self.columns.items()), self.traces)
+        more = (tuple(self.plans.items()), self.traces)
         key = f"{self.key}{hash(more)}" if any(more) else self.key
         return _programs.get_or_add(key, program)
 

@@ -15,7 +15,7 @@ from turnout.expressions import TableRows
 from turnout.records import Field as StructField
 from turnout.records import Schema
 from turnout.records.field_paths import parse_path
-from turnout.records.schema import DECIMAL, PRECISION
+from turnout.records.schema import DATE, DECIMAL, PRECISION, TIMESTAMP
 from turnout.routes.endpoints.base import Endpoint, Part, Sink, Source
 from turnout.routes.endpoints.nats import NatsEndpoint
 from turnout.routes.values import listed
@@ -33,6 +33,17 @@ _PARTS: Final = {
     "messageId": "STRING",
 }
 """Parts of a message that a column may have, with their types."""
+
+_BYTES: Final = ("string", "bytes")
+_FITTING: Final[dict[str, tuple[str, ...]]] = {
+    "key": _BYTES,
+    "headers": _BYTES,
+    "body": _BYTES,
+    "partition": ("int32", "int64", "string"),
+    "offset": ("int64", "string"),
+    "match.revision": ("int64", "string"),
+}
+"""Part of a message → types of a column that every such part fits. The others are texts."""
 
 _DRIVERS: Final = {
     "postgresql": "org.postgresql.Driver",
@@ -353,20 +364,48 @@ class ColumnSpec:
             if not steps or any(not step or step.endswith("[]") for step in steps):
                 raise ValueError(f"{name}: found {path!r}, expected a field, as in value.arrival.delay")
             return cls(name, part, steps, type_)
+        spec = None
         if part == "headers" and rest:
-            return cls(name, part, (rest,), type_ or "STRING")
-        if path in MATCH_COLUMNS.values() and part == "match":
-            return cls(name, path, (), type_ or ("BIGINT" if rest == "revision" else "STRING"))
-        if rest or part not in _PARTS:
+            spec = cls(name, part, (rest,), type_ or "STRING")
+        elif path in MATCH_COLUMNS.values() and part == "match":
+            spec = cls(name, path, (), type_ or ("BIGINT" if rest == "revision" else "STRING"))
+        elif not rest and part in _PARTS:
+            spec = cls(name, part, (), type_ or _PARTS[part])
+        if spec is None:
             raise ValueError(
                 f"{name}: found {path!r}, expected value.FIELD, headers.NAME or one of {', '.join(_PARTS)}"
             )
-        return cls(name, part, (), type_ or _PARTS[part])
+        problem = None if spec.schema is None else spec.problem(spec.schema)
+        if problem is not None:
+            raise ValueError(f"{name}: {problem}")
+        return spec
 
     @property
     def schema(self) -> Schema | None:
         """Schema of the declared type; None without one."""
         return _precise(f"c {self.type}") if self.type else None
+
+    def problem(self, schema: Schema) -> str | None:
+        """Return why some messages would not fit a column of a type; None where all do, and of fields of values.
+
+        Spark makes these columns, and fails the whole micro-batch for one message.
+        """
+        if self.part == "value" or (self.part == "headers" and not self.path):
+            return None
+        if self.part == "timestamp":
+            fits = schema.type == "string" or schema.logical in (DATE, TIMESTAMP)
+            return None if fits else f"found a time as {schema.type}, expected TIMESTAMP, DATE or STRING"
+        fitting = _FITTING.get(self.part, ("string",))
+        if schema.type in fitting and schema.logical is None:
+            return None
+        types = " or ".join(
+            {"int32": "INT", "int64": "BIGINT", "bytes": "BINARY"}.get(one, "STRING") for one in fitting
+        )
+        problem = f"found {'.'.join((self.part, *self.path))} as {schema.logical or schema.type}, expected {types}"
+        if self.part not in ("key", "headers"):
+            return problem
+        expression = f"headers['{self.path[0]}']" if self.path else "key"
+        return f"{problem}: a Set transform makes a field of it, value.{self.name}: int({expression})"
 
 
 def _precise(ddl: str) -> Schema:

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Final, cast
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, MapType, StructType, VariantType
 
 from turnout.codecs import Codec, Format, codec_of
 from turnout.codecs.avro.connect_schema import connect_schema_of
@@ -22,7 +21,7 @@ from turnout.records import Schema, group
 from turnout.records.types import NewColumn
 from turnout.routes.endpoints import FileSink, FileSource
 from turnout.spark.endpoints import RECORD_COLUMNS, ReadOptions, SparkEndpoint
-from turnout.spark.frames.columns import with_record_names
+from turnout.spark.frames.columns import as_texts, from_texts, with_record_names
 from turnout.spark.map_in_arrow import map_in_arrow
 
 if TYPE_CHECKING:
@@ -132,6 +131,17 @@ _TYPES: Final = {
     "timestamp": "timestamp",
 }
 
+_WRITTEN_TIMES: Final = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"}
+"""Times with all their digits: Spark's own format has three of six."""
+
+_UNTRIMMED: Final = {"ignoreLeadingWhiteSpace": "false", "ignoreTrailingWhiteSpace": "false"}
+_CSV: Final = {
+    True: {**_UNTRIMMED, "lineSep": "\n"},
+    # An empty text is in quotes, and a null is nothing: both would be null if this were the text of a null.
+    False: {**_UNTRIMMED, "multiLine": "true", "nullValue": "\x00null\x00"},
+}
+"""Options of CSV for a sink, and for a source: values may have blanks at their ends, and several lines."""
+
 
 class FileEndpoint(SparkEndpoint):
     """Folder of files; a CSV file has texts alone, so that headers are the JSON of their list, the bytes in Base64."""
@@ -142,6 +152,13 @@ class FileEndpoint(SparkEndpoint):
     def _is_csv(self) -> bool:
         return self.endpoint.format == "csv"
 
+    @property
+    def _options(self) -> dict[str, str]:
+        """Options of Spark's format: those that keep what a record has, and the route's own."""
+        is_sink = isinstance(self.endpoint, FileSink)
+        kept = _WRITTEN_TIMES if is_sink and self.endpoint.format != "parquet" else {}
+        return {**kept, **(_CSV[is_sink] if self._is_csv else {}), **self.endpoint.options()}
+
     def read(self, spark: SparkSession, options: ReadOptions) -> DataFrame:  # noqa: ARG002 - files cannot wait
         """Return the records of the files, or of new files."""
         source = cast("FileSource", self.endpoint)
@@ -150,14 +167,14 @@ class FileEndpoint(SparkEndpoint):
         types = {**_TYPES, "headers": "string"} if self._is_csv else _TYPES
         schema = ", ".join(f"{name} {type_}" for name, type_ in types.items())
         if source.stream:
-            reader = spark.readStream.format(source.format).schema(schema).options(**source.options())
+            reader = spark.readStream.format(source.format).schema(schema).options(**self._options)
             loaded = reader.load(source.path)
         else:
             declared = {} if source.format == "parquet" else {"schema": schema}
-            loaded = spark.read.format(source.format).options(**source.options()).load(source.path, **declared)
+            loaded = spark.read.format(source.format).options(**self._options).load(source.path, **declared)
         if self._is_csv:
             loaded = loaded.withColumn("headers", F.from_json("headers", _HEADERS))
-        return loaded if source.stream else _as_records(loaded)
+        return from_texts(loaded if source.stream else _as_records(loaded))
 
     def recorded(self, spark: SparkSession, span: RecordSpan) -> DataFrame:
         """Return the rows in a span; a bound excludes rows without its offset or timestamp."""
@@ -176,11 +193,10 @@ class FileEndpoint(SparkEndpoint):
     def write(self, messages: DataFrame, message_id: str) -> None:  # noqa: ARG002 - files have no ids
         """Append the messages; people and other programs read these files, so text is text."""
         sink = cast("FileSink", self.endpoint)
-        readable = {"key": _as_text(messages, "key"), "value": F.col("value").cast("string")}
-        messages = messages.withColumns(readable).select(*RECORD_COLUMNS)
+        messages = as_texts(messages).select(*RECORD_COLUMNS)
         if self._is_csv:
             messages = messages.withColumn("headers", F.to_json("headers"))
-        writer = messages.write.format(sink.format).options(**sink.options()).mode("append")
+        writer = messages.write.format(sink.format).options(**self._options).mode("append")
         writer = writer.partitionBy(sink.partition_by) if sink.partition_by else writer
         writer.save(sink.path)
 
@@ -190,11 +206,3 @@ def _as_records(loaded: DataFrame) -> DataFrame:
     loaded = with_record_names(loaded)
     missing = {name: F.lit(None).cast(type_) for name, type_ in _TYPES.items() if name not in loaded.columns}
     return loaded.withColumns(missing).select(*RECORD_COLUMNS)
-
-
-def _as_text(messages: DataFrame, name: str) -> Column:
-    """Return a column for a sink of bytes: structs and variants as JSON."""
-    kind = messages.schema[name].dataType
-    if isinstance(kind, StructType | MapType | ArrayType | VariantType):
-        return F.to_json(name).alias(name)
-    return F.col(name).cast("string").alias(name)

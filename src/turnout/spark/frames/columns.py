@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
@@ -39,6 +39,11 @@ RECORD: Final[dict[str, T.DataType]] = {
     "headers": HEADERS,
 }
 """Columns of a record, with the default if a frame has none of that name; ``offset`` may be missing."""
+
+ENCODINGS: Final = {"key": "__turnout.key.encoding", "value": "__turnout.value.encoding"}
+"""Part of a record → header that says that its text is the Base64 of bytes that are no UTF-8."""
+
+_BASE64: Final = "base64"
 
 _INTEGERS = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
 _TIMES = (T.TimestampType, T.TimestampNTZType)
@@ -259,3 +264,51 @@ def _nested(spark: T.DataType) -> Schema:
 def metadata_of(schema: Schema | None) -> dict[str, object]:
     """Return the column metadata that keeps *schema*."""
     return {} if schema is None else {METADATA_KEY: json.dumps(schema.to_json(), ensure_ascii=False)}
+
+
+def as_texts(messages: DataFrame) -> DataFrame:
+    """Return messages with keys and values as texts: JSON of structs, and Base64 of bytes that are no UTF-8.
+
+    A message with Base64 has a header `ENCODINGS` that says so, and `from_texts` reads it.
+    """
+    texts: dict[str, Column] = {}
+    marks: list[Column] = []
+    for name, header in ENCODINGS.items():
+        text = _as_text(messages, name)
+        if messages.schema[name].dataType.typeName() == "binary":
+            is_text = F.coalesce(F.is_valid_utf8(text), F.lit(True))
+            marks.append(F.when(~is_text, _mark(header)))
+            text = F.when(is_text, text).otherwise(F.base64(name))
+        texts[name] = text
+    if marks:
+        marked = F.array_compact(F.array(*marks))
+        own = F.coalesce("headers", F.array().cast(HEADERS))
+        texts["headers"] = F.when(F.size(marked) > 0, F.concat(own, marked)).otherwise(F.col("headers"))
+    return messages.withColumns(texts)
+
+
+def from_texts(records: DataFrame) -> DataFrame:
+    """Return records whose keys and values are bytes again where `as_texts` has written them in Base64."""
+    if records.schema["headers"].dataType.simpleString() != HEADERS.simpleString():
+        return records
+    read: dict[str, Column] = {}
+    for name, header in ENCODINGS.items():
+        if records.schema[name].dataType.typeName() == "string":
+            own = F.col(name).cast("binary")
+            raw = F.coalesce(F.try_to_binary(name, F.lit("base64")), own)
+            read[name] = F.when(F.array_contains("headers", _mark(header)), raw).otherwise(own)
+    if read:
+        read["headers"] = F.filter("headers", lambda one: ~one["key"].isin(*ENCODINGS.values()))
+    return records.withColumns(read)
+
+
+def _mark(header: str) -> Column:
+    return F.struct(F.lit(header).alias("key"), F.lit(_BASE64).cast("binary").alias("value"))
+
+
+def _as_text(messages: DataFrame, name: str) -> Column:
+    """Return a column for a sink of texts: structs and variants as JSON."""
+    kind = messages.schema[name].dataType
+    if isinstance(kind, T.StructType | T.MapType | T.ArrayType | T.VariantType):
+        return F.to_json(name)
+    return F.col(name).cast("string")

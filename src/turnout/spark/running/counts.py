@@ -24,12 +24,12 @@ from turnout.records import Schema
 from turnout.routes import Route
 from turnout.routes.endpoints import TableSink
 from turnout.routes.endpoints.tables import MATCH_SIGN, ColumnSpec
-from turnout.routes.rows import RowPlan, value_after
+from turnout.routes.rows import RECORD_ROWS, RowPlan, value_after
 from turnout.runtime.offsets import REVISION, WARNING, Progress, RunResult
 from turnout.runtime.open_task import RECORD_SECONDS
 from turnout.runtime.publishing import FAILURES, FAILURES_COUNT, TALLY, log_failures, sum_of
 from turnout.spark.endpoints import BatchId, SparkEndpoint, endpoint_of, publishes
-from turnout.spark.frames.columns import spark_type
+from turnout.spark.frames.columns import as_texts, spark_type
 from turnout.spark.map_in_arrow import map_in_arrow
 from turnout.spark.stage import MESSAGE_ID, MESSAGES, ROW, SINK, SparkStage
 from turnout.traces.context import SpanContext
@@ -61,7 +61,7 @@ def write_all(route: Route, rows: DataFrame, stage: SparkStage, batch: BatchId |
     sinks = [endpoint_of(sink) for sink in route.sinks.values()]
     batches = [None if batch is None else batch._replace(sink=name) for name in route.sinks]
     plans = _row_plans(route, rows, sinks)
-    stage = stage.with_columns({number: plan.value for number, plan in plans.items() if plan.value.fields})
+    stage = stage.with_plans(plans)
     columns = cast("StructType", StructType.fromDDL(MESSAGES))
     for number, schema in stage.columns.items():
         columns.add(f"{ROW}{number}", spark_type(schema))
@@ -106,6 +106,8 @@ def _write(
     if number not in plans:
         sink.write(messages.where(own), MESSAGE_ID)
         return True
+    if plans[number] is RECORD_ROWS:
+        messages = as_texts(messages)
     rows = messages.where(own).select(*(_content(spec, schema, number) for spec, schema in plans[number].columns))
     return sink.write_rows(rows, plans[number], batch)
 
