@@ -94,6 +94,25 @@ def test_a_table_to_jetstream(
     }
 
 
+@pytest.mark.parametrize("tables", ["delta", HEAVY], indirect=True)
+def test_records_of_bytes_in_columns_of_texts(spark: SparkSession, tables: Lake) -> None:
+    """They are in Base64, and a header says so; they come from a file that has them so as well."""
+    mark = {"key": "__turnout.value.encoding", "value": b"base64"}
+    row = {"topic": "t", "value": "//5iaW4=", "headers": [{**mark, "value": "YmFzZTY0"}]}
+    (tables.folder / "in.json").write_text(
+        f"{json.dumps(row)}\n{json.dumps({**row, 'value': 'text', 'headers': []})}\n"
+    )
+    route = Route.parse(
+        f"name: archive\nsource: {{format: json, path: {tables.folder}/in.json}}\nvalue: {{format: bytes}}\n"
+        f"sink: {tables.block('out', columns='record')}"
+    )
+
+    ts.run(route, spark)
+
+    rows = {row["value"]: row["headers"] for row in tables.rows("out", "value")}
+    assert rows == {"//5iaW4=": [mark], "text": []}
+
+
 def test_a_commit_that_is_reported_as_failed_and_has_landed(
     spark: SparkSession, tables: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
