@@ -104,7 +104,7 @@ TEXTS = [
 def test_files_are_read_as_they_were_written(spark: SparkSession, tmp_path: Path, kind: str) -> None:
     """All columns of a record: bytes that are no text, blanks, line ends, nulls and times to the microsecond."""
     values = [*map(str.encode, TEXTS), None, b"\xff\xfe\x00", b"\xc3\x28"]
-    rows = [
+    rows: list[tuple[Any, ...]] = [
         (
             "a.b",
             1,
