@@ -1,6 +1,7 @@
-"""Two servers, one of which leads: killed, frozen and woken, and asked to hand over, under load.
+"""Two servers, one of which leads: killed, frozen and woken, asked to hand over, and cut off, under load.
 
-``TURNOUT_HA_FAULTS`` sets the number of faults (3), ``TURNOUT_HA_RATE`` the messages a second (500).
+``TURNOUT_HA_FAULTS`` sets the number of faults of each kind (1), ``TURNOUT_HA_KINDS`` the kinds (all, or names between
+commas), ``TURNOUT_HA_RATE`` the messages a second (500).
 """
 
 from __future__ import annotations
@@ -9,61 +10,166 @@ import json
 import os
 import re
 import signal
+import statistics
 import subprocess
 import threading
 import time
-import urllib.error
 import urllib.request
-from collections import Counter
-from collections.abc import Iterator
-from contextlib import suppress
-from itertools import cycle
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, Protocol
 
+import numpy as np
+import pyarrow as pa
 import pytest
+from tests.integration.kafka_broker import started_broker
+from tests.integration.network import ADDRESSES, HostNetwork, own_network
 from tests.integration.routes import Streams, command, wait_for
 
 from turnout.embedded import NatsServer
 from turnout.embedded.nats_server import free_port
-from turnout.nats.wire import Connection, Publisher
+from turnout.kafka.admin import KafkaAdmin
+from turnout.kafka.options import KafkaOptions
+from turnout.kafka.producer import KafkaMessages, KafkaProducer
+from turnout.kafka.reader import PartitionRange, RangeReader
+from turnout.nats.wire import Connection, Publisher, PullReader, Range, stream_info
 
-FAULTS = int(os.environ.get("TURNOUT_HA_FAULTS", "3"))
+FAULTS = int(os.environ.get("TURNOUT_HA_FAULTS", "1"))
+WANTED = os.environ.get("TURNOUT_HA_KINDS", "")
 RATE = int(os.environ.get("TURNOUT_HA_RATE", "500"))
 SECONDS = 5.0
-ROUTE = """
-name: orders
-source: {{format: nats, servers: "{url}", stream: {source}, reconnectTimeout: 5}}
-mappings: {{"in-{prefix}.>": "out-{prefix}.>"}}
-sink: {{format: nats, servers: "{url}", stream: {sink}, reconnectTimeout: 5}}
+IN_TERM: Final = re.compile(r"nothing more is written(?: in term (\d+))?: the server of this run")
+
+
+class Traffic(Protocol):
+    """Source and sink of the route, with numbered messages."""
+
+    route: str
+
+    def publish(self, numbers: range) -> None:
+        """Publish messages, and return when the source has them."""
+        ...
+
+    def delivered(self) -> Iterator[pa.RecordBatch]:
+        """Yield what has come to the sink since the last call, with the numbers in the column `value`."""
+        ...
+
+
+class NatsTraffic:
+    """Streams of a nats-server."""
+
+    def __init__(self, resources: ExitStack, folder: Path, host: str, trigger: str) -> None:
+        server = resources.enter_context(NatsServer(folder / "nats", arguments=("-a", listening(host))))
+        streams = Streams(server.url)
+        streams.create()
+        end = f'format: nats, servers: "nats://{host}:{server.port}", reconnectTimeout: 5'
+        self.route = f"""
+source: {{{end}, stream: {streams.source}}}
+mappings: {{"in-{streams.name}.>": "out-{streams.name}.>"}}
+sink: {{{end}, stream: {streams.sink}}}
 trigger: {{{trigger}}}
 """
+        self._streams = streams
+        self._connection = resources.enter_context(Connection.open(server.url))
+        self._publisher = resources.enter_context(Publisher(resources.enter_context(Connection.open(server.url))))
+        self._next = 1
+
+    def publish(self, numbers: range) -> None:
+        for number in numbers:
+            self._publisher.publish(self._streams.subject(f"a.{number % 7}"), b"%d" % number)
+        self._publisher.flush()
+
+    def delivered(self) -> Iterator[pa.RecordBatch]:
+        end = stream_info(self._connection, self._streams.sink)["state"]["last_seq"] + 1
+        span, self._next = Range(self._streams.sink, self._next, end), end
+        if span.start < end:
+            yield from PullReader(self._connection, span).batches()
+
+
+class KafkaTraffic:
+    """Topics of a broker, and a sink with transactions."""
+
+    def __init__(self, resources: ExitStack, folder: Path, host: str, trigger: str) -> None:
+        properties = f"listeners=PLAINTEXT://{listening(host)}:{{port}},CONTROLLER://127.0.0.1:{{controller}}\n"
+        properties += f"advertised.listeners=PLAINTEXT://{host}:{{port}}\n"
+        broker = resources.enter_context(started_broker(folder / "kafka", properties))
+        servers = f"{host}:{broker.port}"
+        self._options = KafkaOptions.of(servers)
+        self._admin = resources.enter_context(KafkaAdmin(self._options))
+        self._admin.create_topic("in", 2, {})
+        self._admin.create_topic("out", 3, {})
+        self._producer = resources.enter_context(KafkaProducer(self._options))
+        self._next = dict.fromkeys((("out", number) for number in range(3)), 0)
+        self.route = f"""
+source: {{format: kafka, servers: "{servers}", topics: in}}
+mappings: {{"in": "out"}}
+sink: {{format: kafka, servers: "{servers}", exactlyOnce: true}}
+trigger: {{{trigger}}}
+"""
+
+    def publish(self, numbers: range) -> None:
+        texts = [b"%d" % number for number in numbers]
+        if texts:
+            messages = KafkaMessages(["in"] * len(texts), texts, texts)
+            self._producer.publish(messages, lambda index, reason: pytest.fail(f"{index}: {reason}"))
+            self._producer.flush()
+
+    def delivered(self) -> Iterator[pa.RecordBatch]:
+        for (topic, partition), end in self._admin.ends(self._next).items():
+            span = PartitionRange(topic, partition, self._next[topic, partition], end.next)
+            yield from RangeReader(self._options, span).batches()
+            self._next[topic, partition] = end.next
+
+
+MODES: Final[dict[str, tuple[Callable[[ExitStack, Path, str, str], Any], str]]] = {
+    "micro-batches": (NatsTraffic, ""),
+    "low latency": (NatsTraffic, "latency: low"),
+    "Kafka exactly once": (KafkaTraffic, ""),
+    "Kafka exactly once, low latency": (KafkaTraffic, "latency: low"),
+}
+
+
+def listening(host: str) -> str:
+    """Return the address on which a server listens that is known as *host*: on all of a network of the test's own."""
+    return "0.0.0.0" if host in ADDRESSES.values() else host
 
 
 class Host:
     """One of the servers, with a folder of its own for what is not shared; it is started again when it ends."""
 
-    def __init__(self, folder: Path, shared: Path, lease: str) -> None:
+    def __init__(self, folder: Path, shared: Path, lease: str, network: HostNetwork | None) -> None:
         self.shared = shared
         self.folder = folder
-        self.port = free_port()
-        self.url = f"http://127.0.0.1:{self.port}"
+        self.network = network
+        port = free_port()
+        address = "127.0.0.1" if network is None else network.address("lease")
+        self.url = f"http://{address}:{port}"
         self.settings = folder / "turnout.yaml"
-        folder.mkdir()
         self.settings.write_text(
-            f"spark: {{master: 'local[2]', log: '{folder}/spark.log'}}\nlisten: '127.0.0.1:{self.port}'\n"
+            f"spark: {{master: 'local[2]', log: '{folder}/spark.log'}}\nlisten: '{listening(address)}:{port}'\n"
+            f"insecure: {str(network is not None).lower()}\n"
             "restarts: {pause: 200ms, longest: 1s}\n"
-            f"ha: {{lease: '{lease}', folder: '{shared}/ha', seconds: {SECONDS}}}\n"
+            f"ha: {{lease: '{lease}', folder: '{shared}/ha', url: '{self.url}', seconds: {SECONDS}}}\n"
         )
         self.start()
 
     def start(self) -> None:
+        self.begun = {name: self._size(name) for name in ("log", "spark.log")}
+        serve = command("serve", str(self.shared / "routes"), "--config", str(self.settings))
         with (self.folder / "log").open("ab") as log:
             self.process = subprocess.Popen(
-                command("serve", str(self.shared / "routes"), "--config", str(self.settings)),
+                [*(self.network.prefix if self.network else ()), *serve],
                 stderr=log,
                 cwd=self.folder,
+                env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"},
             )
+
+    def _size(self, name: str) -> int:
+        path = self.folder / name
+        return path.stat().st_size if path.exists() else 0
 
     def family(self) -> list[int]:
         """Process ids of the server, of its JVM and of its workers."""
@@ -74,13 +180,6 @@ class Host:
         ids = [self.process.pid]
         for one in ids:
             ids += [child for child, parent in parents.items() if parent == one]
-        return ids
-
-    def signal(self, number: int) -> list[int]:
-        ids = self.family()
-        for one in ids:
-            with suppress(ProcessLookupError):
-                os.kill(one, number)
         return ids
 
     def ask(self, path: str, method: str = "GET") -> Any:
@@ -100,12 +199,25 @@ class Host:
             return bool(self.ask("/ready")["ready"]) and "standing by" in self.text()
         return False
 
-    def text(self) -> str:
-        return (self.folder / "log").read_text().rpartition("== started ==")[2]
+    def text(self, name: str = "log") -> str:
+        """Return what the process has written since its start."""
+        path = self.folder / name
+        if not path.exists():
+            return ""
+        with path.open("rb") as log:
+            log.seek(self.begun[name] if path.stat().st_size >= self.begun[name] else 0)
+            return log.read().decode(errors="replace")
 
-    def mark(self) -> None:
-        with (self.folder / "log").open("a") as log:
-            log.write("== started ==\n")
+    def term(self) -> int:
+        """Return the term in which it leads, or has led."""
+        return int(re.findall(r"leading from now on, in term (\d+)", self.text())[-1])
+
+    def refused(self) -> list[int]:
+        """Return the terms of what its tasks wanted to write when they were not allowed to any more.
+
+        A task that begins when nobody answers knows none: 0.
+        """
+        return [int(term or 0) for name in ("log", "spark.log") for term in IN_TERM.findall(self.text(name))]
 
     def end(self) -> None:
         if self.process.poll() is None:
@@ -113,103 +225,244 @@ class Host:
             try:
                 self.process.wait(60)
             except subprocess.TimeoutExpired:
-                self.signal(signal.SIGKILL)
+                send(signal.SIGKILL, self.family())
                 self.process.wait()
 
 
-class Load(threading.Thread):
-    """Publishes numbered messages, as many a second, until it is stopped."""
+def send(number: int, processes: list[int]) -> None:
+    for one in processes:
+        with suppress(ProcessLookupError):
+            os.kill(one, number)
 
-    def __init__(self, streams: Streams) -> None:
+
+class Load(threading.Thread):
+    """Publishes numbered messages behind the first, as many a second, until it is stopped."""
+
+    def __init__(self, traffic: Traffic) -> None:
         super().__init__(daemon=True)
-        self.streams = streams
-        self.count = 0
+        self._traffic = traffic
+        self.count = 1
         self.stopped = threading.Event()
 
     def run(self) -> None:
-        with Connection.open(self.streams.url) as connection, Publisher(connection) as publisher:
-            begun = time.monotonic()
-            while not self.stopped.is_set():
-                while self.count < (time.monotonic() - begun) * RATE:
-                    publisher.publish(self.streams.subject(f"a.{self.count % 7}"), b"%d" % self.count)
-                    self.count += 1
-                publisher.flush()
-                self.stopped.wait(0.02)
+        begun = time.monotonic()
+        while not self.stopped.wait(0.02):
+            due = 1 + int((time.monotonic() - begun) * RATE)
+            self._traffic.publish(range(self.count, due))
+            self.count = due
 
 
-@pytest.fixture
-def nats() -> Iterator[NatsServer]:
-    with NatsServer() as server:
-        yield server
+class Deliveries(threading.Thread):
+    """Counts what comes to the sink, and when.
+
+    Attributes:
+        times: how often each message was delivered, by its number.
+        count: number of different messages.
+        arrivals: times at which some came.
+    """
+
+    def __init__(self, traffic: Traffic) -> None:
+        super().__init__(daemon=True)
+        self._traffic = traffic
+        self.times = np.zeros(1 << 16, np.uint8)
+        self.count = 0
+        self.arrivals = [time.monotonic()]
+        self.stopped = threading.Event()
+
+    def run(self) -> None:
+        while not self.stopped.wait(0.02):
+            self.take()
+
+    def take(self) -> None:
+        """Count what has come since the last call."""
+        for batch in self._traffic.delivered():
+            numbers = batch.column("value").cast(pa.string()).cast(pa.int64()).to_numpy()
+            while numbers.max() >= len(self.times):
+                self.times = np.concatenate((self.times, np.zeros_like(self.times)))
+            np.add.at(self.times, numbers, 1)
+            self.count = int(np.count_nonzero(self.times))
+            self.arrivals.append(time.monotonic())
+
+    def longest_pause(self, since: float) -> float:
+        """Return the most seconds between two arrivals, the first of which may have been before."""
+        last = max(at for at in self.arrivals if at <= since)
+        times = [last, *(at for at in self.arrivals if at > since)]
+        return max(after - before for before, after in pairwise(times))
 
 
-def leader_of(hosts: list[Host]) -> Host:
-    found: list[Host] = []
+@dataclass
+class Outcome:
+    """What a fault has led to.
 
-    def look() -> bool:
-        found[:] = [host for host in hosts if host.leads()]
-        return len(found) == 1
+    Attributes:
+        led: seconds until the standby leads.
+        takeover: seconds until the next leader has delivered a message that came when it led.
+        pause: most seconds without a delivery.
+        refused: writes of the former leader that were refused.
+    """
 
-    wait_for(look)
-    return found[0]
+    kind: str
+    led: float
+    takeover: float
+    pause: float
+    refused: int
+
+
+def kill(leader: Host, _: Host) -> Iterator[None]:
+    send(signal.SIGKILL, leader.family())
+    leader.process.wait(60)
+    yield
+
+
+def hand_over(leader: Host, standby: Host) -> Iterator[None]:
+    standby.ask("/v1/leader/hand-over", "POST")
+    yield
+    assert leader.process.wait(60) == 0
+    assert not leader.refused()
+
+
+def freeze(leader: Host, _: Host) -> Iterator[None]:
+    frozen = leader.family()
+    send(signal.SIGSTOP, frozen)
+    yield
+    # The tasks wake up first, and find that nobody answers who could permit their writes.
+    send(signal.SIGCONT, frozen[1:])
+    with suppress(AssertionError):
+        wait_for(lambda: bool(leader.refused()), 20)
+    send(signal.SIGCONT, frozen)
+    ends(leader, r"lease of term \d+ is lost")
+
+
+def cut_lease(leader: Host, _: Host) -> Iterator[None]:
+    assert leader.network is not None
+    leader.network.cut("lease")
+    yield
+    ends(leader, r"lease of term \d+ is lost")
+    leader.network.mend("lease")
+
+
+def cut_brokers(leader: Host, _: Host) -> Iterator[None]:
+    assert leader.network is not None
+    leader.network.cut("brokers")
+    yield
+    # It finds its brokers again while it ends.
+    leader.network.mend("brokers")
+    ends(leader, r"leadership of term \d+ has ended: a server of the routes cannot be reached")
+
+
+def ends(leader: Host, reason: str) -> None:
+    assert leader.process.wait(180) != 0
+    assert re.search(reason, leader.text()), leader.text()[-2000:]
+
+
+KINDS: Final[dict[str, Callable[[Host, Host], Iterator[None]]]] = {
+    "kill": kill,
+    "freeze": freeze,
+    "hand over": hand_over,
+    "cut off from the lease": cut_lease,
+    "cut off from the brokers": cut_brokers,
+}
+"""Faults of a leader; each goes on after its yield, when the standby leads and delivers."""
+
+
+class Scene:
+    """Leader and standby, and what happens to them."""
+
+    def __init__(self, hosts: list[Host], load: Load, deliveries: Deliveries) -> None:
+        self.hosts = hosts
+        self.load = load
+        self.deliveries = deliveries
+
+    def play(self, kind: str) -> Outcome:
+        """Let one fault happen to the leader, and return when it has ended and is a standby again."""
+        wait_for(lambda: sum(host.leads() for host in self.hosts) == 1)
+        (leader,) = [host for host in self.hosts if host.leads()]
+        (standby,) = [host for host in self.hosts if host is not leader]
+        wait_for(standby.waits)
+        wait_for(lambda: self.deliveries.count > self.load.count - 3 * RATE)
+        begun = time.monotonic()
+        steps = KINDS[kind](leader, standby)
+        next(steps)
+        wait_for(standby.leads)
+        led, after = time.monotonic() - begun, self.load.count
+        # What has come between may have been delivered by the former leader.
+        wait_for(lambda: bool(self.deliveries.times[after : after + RATE // 10].any()))
+        took, term = time.monotonic() - begun, leader.term()
+        for _ in steps:
+            pass
+        refused = leader.refused()
+        assert set(refused) <= {0, term}
+        assert standby.term() > term
+        pause = self.deliveries.longest_pause(begun)
+        leader.start()
+        return Outcome(kind, led, took, pause, len(refused))
+
+
+def table(mode: str, outcomes: list[Outcome]) -> str:
+    """Return the outcomes by kind, as rows of Markdown."""
+    rows = [f"\n| {mode} | faults | takeover p50 | p99 | max | longest pause | writes refused |", "|---|" + "---|" * 6]
+    for kind in dict.fromkeys(outcome.kind for outcome in outcomes):
+        found = [outcome for outcome in outcomes if outcome.kind == kind]
+        took = sorted(outcome.takeover for outcome in found)
+        p99 = took[min(len(took) - 1, int(len(took) * 0.99))]
+        figures = (statistics.median(took), p99, took[-1], max(outcome.pause for outcome in found))
+        seconds = " | ".join(f"{figure:.1f} s" for figure in figures)
+        rows.append(f"| {kind} | {len(found)} | {seconds} | {sum(outcome.refused for outcome in found)} |")
+    return "\n".join(rows)
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("trigger", ["", "latency: low"], ids=["micro-batches", "low latency"])
-def test_nothing_is_lost_or_doubled_whatever_happens_to_the_leader(
-    tmp_path: Path, nats: NatsServer, trigger: str
-) -> None:
-    """Each message is delivered once through kills, freezes and hand-overs; a leader that wakes up ends by itself."""
-    streams = Streams(nats.url)
-    streams.create()
-    routes = tmp_path / "shared" / "routes"
-    routes.mkdir(parents=True)
-    text = ROUTE.format(url=nats.url, source=streams.source, sink=streams.sink, prefix=streams.name, trigger=trigger)
-    (routes / "orders.yaml").write_text(text)
-    hosts = [Host(tmp_path / name, tmp_path / "shared", nats.url) for name in ("one", "two")]
-    load = Load(streams)
-    gaps: list[tuple[str, float]] = []
-    try:
-        leader = leader_of(hosts)
-        load.start()
-        for fault in [kind for kind, _ in zip(cycle(("kill", "freeze", "hand over")), range(FAULTS), strict=False)]:
-            (standby,) = [host for host in hosts if host is not leader]
-            wait_for(standby.waits)
-            wait_for(lambda: streams.stored(streams.sink) > load.count * 0.9)
-            begun = time.monotonic()
-            if fault == "kill":
-                leader.signal(signal.SIGKILL)
-            elif fault == "freeze":
-                frozen = leader.signal(signal.SIGSTOP)
-            else:
-                standby.ask("/v1/leader/hand-over", "POST")
-            reached = streams.stored(streams.sink)
-            if fault != "hand over":
-                wait_for(standby.leads)
-            # From the fault to the first message that the next leader delivers.
-            wait_for(lambda: streams.stored(streams.sink) > max(reached, 0) + RATE // 10 and standby.leads())  # noqa: B023
-            gaps.append((fault, time.monotonic() - begun))
-            if fault == "freeze":
-                for one in frozen:
-                    with suppress(ProcessLookupError):
-                        os.kill(one, signal.SIGCONT)
-                code = leader.process.wait(120)
-                assert code != 0
-                assert re.search(r"lease of term \d+ is lost", leader.text()), leader.text()[-2000:]
-            else:
-                leader.process.wait(60)
-            leader.mark()
-            leader.start()
-            leader = standby
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("place", ["one machine", "networks"])
+def test_nothing_is_lost_or_doubled_whatever_happens_to_the_leader(tmp_path: Path, mode: str, place: str) -> None:
+    """Each message is delivered once, whatever fault the leader has; one that wakes up or is back ends by itself."""
+    kinds = list(KINDS)[:3] if place == "one machine" else list(KINDS)[3:]
+    kinds = [kind for kind in kinds if kind in WANTED.split(",") or not WANTED]
+    outcomes: list[Outcome] = []
+    with ExitStack() as resources:
+        networks: list[HostNetwork | None] = [None, None]
+        addresses = dict.fromkeys(ADDRESSES, "127.0.0.1")
+        folders = [tmp_path / name for name in ("one", "two")]
+        for folder in folders:
+            folder.mkdir()
+        if place == "networks":
+            resources.enter_context(own_network())
+            networks = [HostNetwork(number + 1, folder) for number, folder in enumerate(folders)]
+            for network in networks:
+                assert network is not None
+                resources.callback(network.close)
+            addresses = dict(ADDRESSES)
+        lease = resources.enter_context(NatsServer(tmp_path / "lease", arguments=("-a", listening(addresses["lease"]))))
+        traffic_of, trigger = MODES[mode]
+        traffic: Traffic = traffic_of(resources, tmp_path, addresses["brokers"], trigger)
+        (tmp_path / "shared/routes").mkdir(parents=True)
+        (tmp_path / "shared/routes/orders.yaml").write_text(f"name: orders{traffic.route}")
+        lease_url = f"nats://{addresses['lease']}:{lease.port}"
+        hosts = []
+        for folder, network in zip(folders, networks, strict=True):
+            hosts.append(Host(folder, tmp_path / "shared", lease_url, network))
+            resources.callback(hosts[-1].end)
+        traffic.publish(range(1))
+        load, deliveries = Load(traffic), Deliveries(traffic)
+        for thread in (deliveries, load):
+            thread.start()
+            resources.callback(thread.join)
+            resources.callback(thread.stopped.set)
+            # The load begins when the route delivers: nothing gathers while Spark starts.
+            wait_for(lambda: deliveries.count > 0)
+        scene = Scene(hosts, load, deliveries)
+        for kind in kinds * FAULTS:
+            outcomes.append(scene.play(kind))
+            print(outcomes[-1], flush=True)
         load.stopped.set()
         load.join()
-        wait_for(lambda: streams.stored(streams.sink) >= load.count)
-        time.sleep(2)
-        delivered = Counter(int(row["value"]) for row in streams.delivered())
-    finally:
-        load.stopped.set()
+        wait_for(lambda: deliveries.count >= load.count)
         for host in hosts:
             host.end()
-    print(f"\n{trigger or 'micro-batches'}: {load.count} messages, {len(gaps)} faults, gaps {gaps}")
-    assert sum(count > 1 for count in delivered.values()) == 0, "delivered twice"
-    assert len(delivered) == load.count, "lost"
+        deliveries.stopped.set()
+        deliveries.join()
+        deliveries.take()
+    lost, twice = load.count - deliveries.count, int((deliveries.times > 1).sum())
+    print(table(mode, outcomes), f"{load.count} messages, {lost} lost, {twice} twice", sep="\n")
+    assert (lost, twice) == (0, 0)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from turnout.engine.counts import Counts, Flow
 from turnout.errors import Mistake, RunError
 from turnout.routes import Route
+from turnout.runtime.fence import Permit
 from turnout.runtime.offsets import Progress, RunResult
 from turnout.runtime.open_splits import SlotUse
 
@@ -59,9 +60,9 @@ class FakeRunner:
         self._active: set[str] = set()
         self._lock = threading.Lock()
 
-    def guard(self, remaining: Callable[[], float]) -> Callable[[], bool]:
+    def guard(self, permit: Callable[[], Permit]) -> Callable[[], bool]:
         """Remember what is left of the lease."""
-        self.remaining = remaining
+        self.permit = permit
         return lambda: self.is_warm
 
     def mistakes(self, route: Route) -> list[Mistake]:

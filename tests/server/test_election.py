@@ -13,7 +13,8 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from turnout.errors import ConnectionLostError, RunError
-from turnout.server.election import DRIFT, Elector, Lease, LeaseConflictError
+from turnout.runtime.fence import PERMIT_SECONDS
+from turnout.server.election import DRIFT, RETIRED_SECONDS, Elector, Lease, LeaseConflictError
 
 SECONDS = 5.0
 T = TypeVar("T")
@@ -94,13 +95,17 @@ calls = st.tuples(short, short, st.sampled_from(["", "", "", "", "", "request", 
     pauses=st.lists(st.tuples(st.integers(0, 2), st.floats(0, 30), st.floats(0, 20)), max_size=5),
 )
 def test_never_two_leaders(data: st.DataObject, rates: list[float], pauses: list[tuple[int, float, float]]) -> None:
-    """Whatever is late, lost or asleep, at each moment at most one candidate believes that it leads."""
+    """Whatever is late, lost, asleep or cut off, at each moment one candidate leads, and no other's task may write."""
     world = World()
-    candidates = [
-        Candidate(world, f"c{number}", rate, 1000.0 * number, lambda: data.draw(calls))
-        for number, rate in enumerate(rates)
-    ]
+    candidates: list[Candidate] = []
     terms: dict[int, str] = {}
+    permits: dict[str, float] = {}
+    retired: set[str] = set()
+
+    def candidate(number: int) -> Candidate:
+        """Make the next process on a host."""
+        name = f"c{number} {world.now}"
+        return Candidate(world, name, rates[number], 1000.0 * number, lambda: data.draw(calls, "call"))
 
     def check() -> None:
         leading = [one for one in candidates if one.elector.remaining() > 0]
@@ -108,6 +113,10 @@ def test_never_two_leaders(data: st.DataObject, rates: list[float], pauses: list
         for leader in leading:
             assert leader.elector.term is not None
             assert terms.setdefault(leader.elector.term, leader.name) == leader.name, "a term belongs to one leader"
+            late = [name for name, until in permits.items() if name != leader.name and until > world.now + 1e-6]
+            assert not late, "a task of another leader may write"
+            # On the slowest clock.
+            permits[leader.name] = world.now + min(leader.elector.remaining(), PERMIT_SECONDS)
 
     def act(number: int) -> None:
         one = candidates[number]
@@ -115,17 +124,32 @@ def test_never_two_leaders(data: st.DataObject, rates: list[float], pauses: list
         if ends:
             heapq.heappush(world.due, (max(ends), number))
             return
-        with suppress(ConnectionLostError):
-            one.elector.step()
         check()
-        if not one.elector.has_lost():
-            heapq.heappush(world.due, (world.now + one.elector.pause, number))
+        one.elector.is_cut_off = data.draw(st.booleans(), "is cut off")
+        pause = one.elector.pause
+        with suppress(ConnectionLostError):
+            if one.name in retired:
+                one.elector.release()
+            else:
+                one.elector.step()
+                if one.elector.term is None and data.draw(st.booleans(), "reaches all"):
+                    one.elector.ask()
+        check()
+        if one.elector.is_wanted and one.elector.remaining() > 0:
+            one.elector.retire()
+            retired.add(one.name)
+            pause = RETIRED_SECONDS / one.rate
+        elif one.elector.has_lost():
+            candidates[number] = candidate(number)
+        heapq.heappush(world.due, (world.now + pause, number))
 
+    candidates += [candidate(number) for number in range(len(rates))]
     world.act = act
     world.due = [(0.0, number) for number in range(len(candidates))]
     while world.due and world.now < 40:
         world.pass_time(0.5)
         check()
+    event(f"{min(len(retired), 1)} retired")
     event(f"{len(terms)} terms")
 
 
@@ -164,6 +188,65 @@ def test_a_released_lease_is_taken_at_once() -> None:
     assert second.elector.term == 2
     assert second.elector.lease is not None
     assert second.elector.lease.url == "http://b"
+
+
+def test_a_leader_that_is_cut_off_gives_way() -> None:
+    """A standby that reaches what the leader does not asks for the lease, and has it as soon as no task may write."""
+    world = World()
+    first, second = (Candidate(world, name, 1.0, 0.0, without_faults) for name in ("a", "b"))
+
+    def wanted() -> bool:
+        return first.elector.is_wanted
+
+    first.elector.step()
+    second.elector.step()
+    second.elector.ask()
+    first.elector.step()
+    assert not wanted(), "it reaches all"
+
+    first.elector.is_cut_off = True
+    first.elector.step()
+    second.elector.step()
+    second.elector.ask()
+    first.elector.is_cut_off = False
+    first.elector.step()
+    assert not wanted(), "it reaches all again"
+
+    first.elector.is_cut_off = True
+    for _ in range(2):
+        first.elector.step()
+        second.elector.step()
+        second.elector.ask()
+        second.elector.step()
+    first.elector.step()
+    assert wanted()
+    first.elector.retire()
+    assert first.elector.permit() == (0, 1)
+    second.elector.step()
+    assert second.elector.permit() == (0, 0)
+    first.elector.release()
+    second.elector.step()
+    assert second.elector.term == 2
+
+
+def test_a_renewal_counts_from_its_own_write() -> None:
+    """One whose answer was lost is no later one: the standby has seen it, and waits from then on."""
+    world = World()
+    answers = iter(["", "", "answer"])
+    first = Candidate(world, "a", 1.0, 0.0, lambda: (0.0, 0.0, next(answers, "")))
+    second = Candidate(world, "b", 1.0, 0.0, without_faults)
+    first.elector.step()
+    world.now = 1
+    with pytest.raises(ConnectionLostError):
+        first.elector.step()
+    second.elector.step()
+    world.now = 2
+    first.elector.step()
+    for _ in range(1_000):
+        world.now += 0.01
+        second.elector.step()
+        assert first.elector.remaining() <= 0 or second.elector.remaining() <= 0
+    assert second.elector.term == 2
 
 
 def test_an_answer_that_is_lost_does_not_end_a_leader() -> None:

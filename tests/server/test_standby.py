@@ -25,7 +25,7 @@ from tests.server.conftest import route_text, wait_for
 from tests.server.fakes import FakeRunner
 from turnout.embedded import NatsServer
 from turnout.errors import ConfigError, RunError
-from turnout.runtime.fence import Fence, FenceServer, LeaseLostError
+from turnout.runtime.fence import PERMIT_SECONDS, Fence, FenceServer, LeaseLostError
 from turnout.server.config import ServerConfig
 from turnout.server.election import Elector, Lease
 from turnout.server.serving import RouteServer
@@ -190,9 +190,34 @@ def test_a_leader_without_its_lease_ends(pair: Pair) -> None:
     wait_for(lambda: first.failure is not None)
     assert isinstance(first.failure, RunError)
     assert "lease of term 1 is lost" in str(first.failure)
-    assert first.runner.remaining() <= 0
+    assert first.runner.permit()[0] <= 0
     wait_for(lambda: second.leads and second.runner.runs["a"])
     elector._renew = real  # type: ignore[method-assign]
+
+
+def test_a_leader_that_is_cut_off_from_its_brokers_gives_way(pair: Pair) -> None:
+    """The standby leads if it reaches the servers of the routes, and stays what it is if not."""
+    (pair.routes / "a.yaml").write_text(route_text("a").replace("nats://127.0.0.1:1", pair.url))
+    first = pair.start("one")
+    wait_for(lambda: first.leads and first.runner.runs["a"])
+    second = pair.start("two")
+    wait_for(lambda: ask(second, "/ready")[0] == 200)
+    leader, standby = first.server._leadership, second.server._leadership
+    asked = threading.Semaphore(0)
+
+    def reaches_none() -> bool:
+        asked.release()
+        return False
+
+    standby._reaches, real = reaches_none, standby._reaches  # type: ignore[union-attr]
+    leader._reaches = lambda: False  # type: ignore[union-attr]
+    assert all(asked.acquire(timeout=30) for _ in range(3))
+    assert first.leads
+    standby._reaches = real  # type: ignore[union-attr]
+    wait_for(lambda: first.failure is not None)
+    assert "leadership of term 1 has ended: a server of the routes cannot be reached" in str(first.failure)
+    assert first.runner.permit() == (0, 1)
+    wait_for(lambda: second.leads and second.runner.runs["a"])
 
 
 def test_without_a_leader_requests_are_to_come_again(pair: Pair) -> None:
@@ -375,25 +400,29 @@ def test_one_place_for_what_outlives_a_leader(more: dict[str, str]) -> None:
         ServerConfig.model_validate({"ha": {"lease": "kubernetes", "folder": "shared"}, **more})
 
 
-def test_a_fence_holds_for_the_time_that_it_was_told() -> None:
+def test_a_fence_holds_for_the_time_that_it_was_told(caplog: pytest.LogCaptureFixture) -> None:
     """A task asks again when the time is over, and writes nothing when nobody answers, or the lease is over."""
-    left, now = [3.0], [0.0]
-    with FenceServer(lambda: left[0]) as server:
+    left, now = [0.9], [0.0]
+    with FenceServer(lambda: (left[0], 7)) as server:
         fence = Fence(server.address, clock=lambda: now[0])
         fence.check()
         left[0] = -1.0
-        now[0] = 2.9
+        now[0] = 0.8
         fence.check()
-        now[0] = 3.0
-        with pytest.raises(LeaseLostError, match="no longer has the lease"):
+        now[0] = 0.9
+        with pytest.raises(LeaseLostError, match=r"in term 7: .* no longer has the lease"):
             fence.check()
+        assert "in term 7" in caplog.text
         host, port, token = server.address.split(" ")
         stranger = Fence(f"{host} {port} {'0' * len(token)}")
         with pytest.raises(LeaseLostError, match="does not answer"):
             stranger.check()
-        left[0] = 1.0
+        left[0] = 4.0
         fence.check()
-        now[0] = 4.5
+        left[0] = -1.0
+        now[0] = 0.9 + PERMIT_SECONDS
+        with pytest.raises(LeaseLostError, match="no longer has the lease"):
+            fence.check()
     with pytest.raises(LeaseLostError, match="does not answer"):
         fence.check()
 

@@ -12,6 +12,7 @@ from turnout.console import add_console
 from turnout.demo.flights import check_stop
 from turnout.errors import Mistake
 from turnout.routes import Route
+from turnout.runtime.fence import Permit
 from turnout.runtime.offsets import Progress, RunResult
 from turnout.runtime.open_splits import SlotUse
 from turnout.server.config import ServerConfig
@@ -128,8 +129,8 @@ class _Watched:
     def mistakes(self, route: Route) -> list[Mistake]:
         return self._runner.mistakes(route)
 
-    def guard(self, remaining: Callable[[], float]) -> Callable[[], bool]:
-        return self._runner.guard(remaining)
+    def guard(self, permit: Callable[[], Permit]) -> Callable[[], bool]:
+        return self._runner.guard(permit)
 
     def run(self, route: Route, *, stop: threading.Event, on_progress: Callable[[Progress], None]) -> RunResult:
         def both(progress: Progress) -> None:

@@ -286,7 +286,8 @@ class DriverServer(Background):
     """Server that listens while it is entered, on a thread of its own."""
 
     def __init__(self, name: str, server: socketserver.BaseServer) -> None:
-        super().__init__(name, server.serve_forever)
+        # The end of a run waits for the next poll of the request to end: half a second by default, for each server.
+        super().__init__(name, lambda: server.serve_forever(_PAUSE_SECONDS))
         self._server = server
 
     def close(self) -> None:

@@ -6,6 +6,7 @@ while the server is paused, therefore write only within the time that the server
 
 from __future__ import annotations
 
+import logging
 import socket
 import socketserver
 import struct
@@ -19,10 +20,17 @@ from typing import Final
 from turnout.errors import RunError
 from turnout.runtime.driver import TaskServer
 
-_ANSWER: Final = struct.Struct(">d")
+PERMIT_SECONDS: Final = 1.0
+"""Longest permission: so long after the end of a leadership something of it may be written."""
+
+_log = logging.getLogger("turnout.runtime")
+
+Permit = tuple[float, int]
+"""Seconds for which a server may write, 0 or less for none, and the term of its leadership."""
+
+_ANSWER: Final = struct.Struct(">dq")
 _TOKEN_BYTES: Final = 24
 _TIMEOUT_SECONDS: Final = 2.0
-_NOTHING: Final = "nothing more is written"
 
 
 class LeaseLostError(RunError):
@@ -52,7 +60,7 @@ def fence_of_process() -> str | None:
 
 
 class Fence:
-    """Permission of a task to write, valid for as long as the lease had when the driver was asked last.
+    """Permission of a task to write, which is asked for again at least every second.
 
     Args:
         address: as `FenceServer` gives it.
@@ -65,6 +73,7 @@ class Fence:
         self._token = bytes.fromhex(token)
         self._clock = clock
         self._valid_until = clock()
+        self._term = 0
 
     def check(self) -> None:
         """Return if the task may write now.
@@ -78,27 +87,30 @@ class Fence:
         try:
             with socket.create_connection(self._at, timeout=_TIMEOUT_SECONDS) as connection:
                 connection.sendall(self._token)
-                (seconds,) = _ANSWER.unpack(_received(connection, _ANSWER.size))
+                seconds, self._term = _ANSWER.unpack(_received(connection, _ANSWER.size))
         except (OSError, struct.error) as failure:
-            raise LeaseLostError(
-                f"nothing more is written: the server of this run does not answer ({failure})"
-            ) from None
-        self._valid_until = begun + seconds
+            raise self._refusal(f"does not answer ({failure})") from None
+        self._valid_until = begun + min(seconds, PERMIT_SECONDS)
         if self._clock() >= self._valid_until:
-            raise LeaseLostError(
-                "nothing more is written: the server of this run no longer has the lease of the leader"
-            )
+            raise self._refusal("no longer has the lease of the leader")
+
+    def _refusal(self, reason: str) -> LeaseLostError:
+        term = f" in term {self._term}" if self._term else ""
+        refusal = LeaseLostError(f"nothing more is written{term}: the server of this run {reason}")
+        # The process that catches it may be ended before it reports it.
+        _log.warning("%s", refusal)
+        return refusal
 
 
 class FenceServer(TaskServer):
     """Answers the tasks of a run with the seconds that are left of the server's lease.
 
     Args:
-        remaining: seconds that are left; 0 or less if none.
+        permit: returns what is left.
         host: the address to listen on, and the one that others know it by.
     """
 
-    def __init__(self, remaining: Callable[[], float], host: str = "127.0.0.1") -> None:
+    def __init__(self, permit: Callable[[], Permit], host: str = "127.0.0.1") -> None:
         token = token_bytes(_TOKEN_BYTES)
 
         class Handler(socketserver.BaseRequestHandler):
@@ -106,7 +118,7 @@ class FenceServer(TaskServer):
                 with suppress(OSError):
                     self.request.settimeout(_TIMEOUT_SECONDS)
                     if compare_digest(_received(self.request, _TOKEN_BYTES), token):
-                        self.request.sendall(_ANSWER.pack(remaining()))
+                        self.request.sendall(_ANSWER.pack(*permit()))
 
         super().__init__("fence of the run", Handler, token.hex(), host)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -125,6 +125,18 @@ class _Servers:
         if key not in self._sessions:
             self._sessions[key] = self._resources.enter_context(adapter.session())
         return self._sessions[key]
+
+
+def reach_all(endpoints: Iterable[Endpoint]) -> bool:
+    """Return True if the servers of all endpoints answer."""
+    with ExitStack() as resources, suppress(TurnoutError):
+        servers = _Servers(resources)
+        for endpoint in endpoints:
+            # One that refuses answers.
+            with suppress(StreamError):
+                servers.reach(endpoint)
+        return True
+    return False
 
 
 WINDOW_SECONDS: Final = 15 * 60

@@ -36,7 +36,7 @@ from turnout.server.election import Elector, Leadership
 from turnout.server.errors import RETRY_SECONDS, status_of
 from turnout.server.events import Events, Recorder
 from turnout.server.feeds import Feed
-from turnout.server.health import Health, LossMonitor, Survey
+from turnout.server.health import Health, LossMonitor, Survey, reach_all
 from turnout.server.inputs import Intake
 from turnout.server.leases import lease_store
 from turnout.server.listener import HttpServer, LimitedProtocol, LimitedWebSocket
@@ -299,8 +299,9 @@ class RouteServer:
         with State(self._state_folder, self.config.retention) as state:
             self.runner = self._runner_of(self.config, self._state_folder, self._known_routes(state))
         self._resources.callback(self.runner.close)
-        self._standby.is_warm = self.runner.guard(elector.remaining)
-        self._leadership = Leadership(elector, store)
+        self._standby.is_warm = self.runner.guard(elector.permit)
+        folder = self._state_folder
+        self._leadership = Leadership(elector, store, lambda: self._reaches_all(folder))
         self._resources.callback(self._leadership.close)
         self._leadership.start()
         _log.info("standing by for the lease %r, as %s", ha.name, url)
@@ -478,6 +479,15 @@ class RouteServer:
                 routes.append(texts.read(file.text, file.path, texts.author_of(file.text, file.path)))
         return routes
 
+    def _reaches_all(self, folder: Path) -> bool:
+        """Return True if all servers of the routes answer: on a standby, with its own folder, those of the files."""
+        if self._feed_calls.parts is not None:
+            routes = list(self._known_versions().values())
+        else:
+            with State(folder, self.config.retention) as state:
+                routes = self._known_routes(state)
+        return reach_all([end for route in routes for end in (route.source, *route.sinks.values())])
+
     def _serve_http(self, app: ASGIApp, listening: socket.socket) -> None:
         tls = self.config.tls
         config = uvicorn.Config(
@@ -534,7 +544,7 @@ class RouteServer:
         """Lead if it is this server's turn; return False if it is to hand over.
 
         Raises:
-            RunError: the lease is lost.
+            RunError: the lease is lost, or a standby leads as this server is cut off.
         """
         assert self.config.ha is not None
         assert self._standby is not None
@@ -542,6 +552,13 @@ class RouteServer:
             raise RunError(
                 f"the lease of term {elector.term} is lost, and another server may lead: nothing more is written; "
                 "start this one again as a standby"
+            )
+        if elector.is_wanted:
+            assert self._leadership is not None
+            self._leadership.resign()
+            raise RunError(
+                f"the leadership of term {elector.term} has ended: a server of the routes cannot be reached from here, "
+                "and a standby reaches all of them; start this one again as a standby"
             )
         if elector.term is not None and self._standby.app is None:
             self._take_over(self.config.ha, self._standby, elector.term)

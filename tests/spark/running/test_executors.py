@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from turnout.spark.endpoints import activate
+from turnout.routes import Route
 from turnout.spark.running import executors
-from turnout.spark.running.executors import ExecutorWatch, plan_read, warm_up_query
+from turnout.spark.running.executors import ExecutorWatch, keep_ready, plan_read, warm_up_query
 
 
 class Cluster:
@@ -137,7 +137,6 @@ def test_a_local_session_is_not_watched(master: str) -> None:
 
 def test_a_read_is_planned_and_gives_nothing(spark: SparkSession) -> None:
     """Spark has made the source and planned its read in Python by then; a second time changes nothing."""
-    activate(spark)
     plan_read(spark)
     plan_read(spark)
 
@@ -153,3 +152,11 @@ def test_a_standby_is_warmed_up_by_a_query_of_its_own(spark: SparkSession) -> No
     warm_up_query(spark.newSession())
 
     assert not spark.streams.active
+
+
+def test_a_standby_keeps_its_processes(spark: SparkSession) -> None:
+    """They make the programs of routes and load their sources; servers, which may not be there, are not asked."""
+    endpoint = '{format: nats, servers: "nats://127.0.0.1:1"'
+    text = f"name: a\nsource: {endpoint}, stream: IN}}\nsink: {endpoint}}}\n"
+
+    keep_ready(spark.newSession(), [Route.parse(text)])

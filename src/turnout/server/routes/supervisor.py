@@ -18,6 +18,7 @@ from turnout.engine.counts import Counts
 from turnout.errors import ConnectionLostError, Mistake, TurnoutError
 from turnout.history.masking import masked_sentence
 from turnout.routes import Route
+from turnout.runtime.fence import Permit
 from turnout.runtime.offsets import Progress, RunResult
 from turnout.runtime.open_splits import SlotUse
 from turnout.secrets import masked_url
@@ -48,8 +49,8 @@ class Runner(Protocol):
         """Return True if routes can be run; False after the runner has ended."""
         ...
 
-    def guard(self, remaining: Callable[[], float]) -> Callable[[], bool]:
-        """Write only while *remaining* seconds of a lease are left, whatever process writes.
+    def guard(self, permit: Callable[[], Permit]) -> Callable[[], bool]:
+        """Write only while the lease of a leader permits it, whatever process writes.
 
         Returns:
             A function that returns True when routes can begin without a wait.

@@ -19,7 +19,7 @@ from turnout.base.files import scratch_folder
 from turnout.errors import RunError
 from turnout.loops import fill_cache
 from turnout.runtime.publishing import TALLY
-from turnout.spark.endpoints import activate
+from turnout.spark.endpoints import ReadOptions, activate, endpoint_of, reads_splits
 from turnout.spark.map_in_arrow import map_in_arrow
 from turnout.spark.session.jvm import is_connect, knock
 from turnout.spark.stage import SparkStage
@@ -27,9 +27,12 @@ from turnout.spark.stage import SparkStage
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
+    from turnout.routes import Route
+
 
 def plan_read(spark: SparkSession) -> None:
     """Have Spark plan a read of a Python source, for which it starts one process for each of three steps."""
+    activate(spark)
     spark.dataSource.register(_NothingDataSource)
     spark.read.format(_NothingDataSource.name()).load().collect()
 
@@ -79,7 +82,7 @@ def warm_up(spark: SparkSession, stage: SparkStage) -> None:
     tasks = map_in_arrow(spark.range(2, numPartitions=2), _Ready(stage), TALLY)
     run_once("warm-up of workers", tasks.collect, level=logging.DEBUG)
     if stage.splits:
-        run_once("warm-up of plans", lambda: _plan_read(spark), level=logging.DEBUG)
+        run_once("warm-up of plans", lambda: plan_read(spark), level=logging.DEBUG)
 
 
 def warm_up_query(spark: SparkSession) -> None:
@@ -91,6 +94,19 @@ def warm_up_query(spark: SparkSession) -> None:
         rows = map_in_arrow(spark.readStream.format(_OneRow.name()).load(), _same, "n bigint")
         writer = rows.writeStream.format("noop").option("checkpointLocation", str(folder / "checkpoint"))
         writer.trigger(availableNow=True).start().awaitTermination()
+
+
+def keep_ready(spark: SparkSession, routes: Iterable[Route]) -> None:
+    """Have Spark use the processes with which runs of these routes begin: it ends idle ones after a minute.
+
+    Of several routes from one format one is enough.
+    """
+    for route in {route.source.format: route for route in routes}.values():
+        stage = SparkStage.of(route, splits=reads_splits(route.source))
+        map_in_arrow(spark.range(2, numPartitions=2), _Ready(stage), TALLY).collect()
+        if stage.splits:
+            endpoint_of(route.source).read(spark, ReadOptions(splits=True))
+    plan_read(spark)
 
 
 def _same(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -121,11 +137,6 @@ class _OneRowReader(DataSourceStreamReader):
 
     def read(self, partition: InputPartition) -> Iterator[tuple[int]]:
         yield (partition.value,)
-
-
-def _plan_read(spark: SparkSession) -> None:
-    activate(spark)
-    plan_read(spark)
 
 
 class _Ready:

@@ -15,12 +15,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from turnout.base.background import run_once
+from turnout.base.background import Background
 from turnout.base.files import scratch_folder
 from turnout.errors import Mistake, RunError, TurnoutError
 from turnout.routes import Route
 from turnout.runtime.checkpoint import checkpoint_of, claimed, keep_private, local_folder, mend
-from turnout.runtime.fence import Fence, FenceServer, guard_process
+from turnout.runtime.fence import Fence, FenceServer, Permit, guard_process
 from turnout.runtime.java import run_error
 from turnout.runtime.lake.lookups import with_rows
 from turnout.runtime.offsets import Progress, RunResult, StartupStep, encoded
@@ -38,7 +38,7 @@ from turnout.spark.endpoints import (
     task_slots,
 )
 from turnout.spark.running.counts import RunCounts, counts_of, observed, write_all
-from turnout.spark.running.executors import ExecutorWatch, warm_up, warm_up_query
+from turnout.spark.running.executors import ExecutorWatch, keep_ready, warm_up, warm_up_query
 from turnout.spark.running.matching import driver_address
 from turnout.spark.running.parts import parts_of
 from turnout.spark.session.build import missing_properties, server_session, session_for
@@ -383,6 +383,9 @@ class _Run:
         return run_error(f"route {self.route.name} failed", self.failure or failure)
 
 
+_READY_SECONDS = 45.0
+"""Seconds between two uses of the processes of a standby."""
+
 _FAIR = {"spark.scheduler.mode": "FAIR"}
 
 
@@ -407,27 +410,41 @@ class Application:
         properties: Mapping[str, str] | None = None,
         log: Path | None = None,
     ) -> None:
+        routes = list(routes)
         self._session: SparkSession = server_session(
-            list(routes), master=master, properties={**_FAIR, **(properties or {})}, log=log
+            routes, master=master, properties={**_FAIR, **(properties or {})}, log=log
         )
         # Read once: later callers, like metrics, need not wait for the JVM.
         self._id = str(self._session.sparkContext.applicationId)
         self._slots = task_slots(self._session)
+        self._routes = routes
+        self._warming: Background | None = None
         self._closed = False
         self._resources = ExitStack()
 
-    def guard(self, remaining: Callable[[], float]) -> Callable[[], bool]:
-        """Write only while *remaining* seconds of a lease are left, on all machines of the application.
+    def guard(self, permit: Callable[[], Permit]) -> Callable[[], bool]:
+        """Write only while the lease of a leader permits it, on all machines of the application.
 
         Returns:
             A function that returns True when the application is warmed up.
         """
-        fence = self._resources.enter_context(FenceServer(remaining, driver_address(self._session)))
+        fence = self._resources.enter_context(FenceServer(permit, driver_address(self._session)))
         guard_process(fence.address)
         # A standby has time for what a takeover would wait for.
-        session = self._session.newSession()
-        warming = run_once("warm-up of the standby", lambda: warm_up_query(session), level=logging.WARNING)
-        return lambda: not warming.is_alive()
+        session, is_warm = self._session.newSession(), threading.Event()
+
+        def prepare() -> None:
+            try:
+                if not is_warm.is_set():
+                    warm_up_query(session)
+                keep_ready(session, self._routes)
+            finally:
+                # A standby that can lead, only later, is one.
+                is_warm.set()
+
+        self._warming = Background("warm-up of the standby", prepare, every=_READY_SECONDS)
+        self._resources.enter_context(self._warming)
+        return is_warm.is_set
 
     def mistakes(self, route: Route) -> list[Mistake]:
         """Return the properties that require a restart of the application."""
@@ -440,6 +457,8 @@ class Application:
 
     def run(self, route: Route, *, stop: threading.Event, on_progress: Callable[[Progress], None]) -> RunResult:
         """Run the route on the calling thread, until it ends or is to stop; see `turnout.spark.running.job.run`."""
+        if self._warming is not None:
+            self._warming.stop()
         try:
             # Holds for this thread, and those that Spark starts from it.
             self._session.sparkContext.setLocalProperty("spark.scheduler.pool", route.name)
