@@ -67,7 +67,7 @@ def test_mistakes(source: str, sink: str, more: str, problem: str) -> None:
     ("sink", "note"),
     [
         ("{format: delta, path: x}", "sink: exactly once: a commit has the micro-batch"),
-        ("{format: iceberg, catalog: {type: sql}, table: a.b}", "sink: exactly once: a commit notes the micro-batch"),
+        ("{format: iceberg, catalog: {type: sql}, table: a.b}", "sink: exactly once: a commit has the micro"),
         ("{format: spark, provider: orc}", "sink: at least once: a micro-batch that is done again appends"),
         (
             "{format: spark, provider: jdbc, upsertBy: id, options: {url: 'jdbc:postgresql://h/d', dbtable: t}}",

@@ -116,6 +116,18 @@ def test_commits_that_change_rows(tables: Lake) -> None:
     assert [row["value"]["id"] for row in records(skipping, {}, whole)] == [2, 3]
 
 
+def test_files_that_were_cleaned_up(tables: Lake) -> None:
+    """A version whose files are gone is an error that says what to do, and loses no row in silence."""
+    tables.add("flights", flights(1, 2))
+    versions = LakeVersions(source(tables))
+    end = versions.next(versions.initial(), None, None, is_first=True)
+    for file in tables.folder.rglob("*.parquet"):
+        file.unlink()
+
+    with pytest.raises(StreamError, match=r"is not there any more, .* begin with another checkpoint, at a snapshot"):
+        records(versions, versions.initial(), end)
+
+
 def test_a_table_that_was_made_anew(tables: Lake) -> None:
     """A position in the former one is an error that names both."""
     tables.add("flights", flights(1))

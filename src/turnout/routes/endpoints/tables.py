@@ -174,7 +174,16 @@ class SparkSource(_OfSpark, TableSource):
         return not self.stream
 
 
-class LakeSource(TableSource):
+class _LakeEnd(Endpoint):
+    """Table with versions."""
+
+    @property
+    def table_name(self) -> str:
+        """Name of the table, by which positions are noted."""
+        raise NotImplementedError
+
+
+class LakeSource(_LakeEnd, TableSource):
     """Rows of a table with versions: those it has, then those that later commits add.
 
     Attributes:
@@ -200,17 +209,12 @@ class LakeSource(TableSource):
         return self
 
     @property
-    def table_name(self) -> str:
-        """Name of the table, by which positions are noted."""
-        raise NotImplementedError
-
-    @property
     def streams(self) -> tuple[str, ...]:
         """The name of the table, without characters that positions have between their parts."""
         return (re.sub(r"[^A-Za-z0-9_-]+", "_", self.table_name.rstrip("/")).strip("_") or "table",)
 
 
-class _Delta(Endpoint):
+class _Delta(_LakeEnd):
     """Table of Delta Lake.
 
     Attributes:
@@ -233,7 +237,7 @@ class _Delta(Endpoint):
         return self.path.rstrip("/").rpartition("/")[2]
 
 
-class _Iceberg(Endpoint):
+class _Iceberg(_LakeEnd):
     """Table of Apache Iceberg.
 
     Attributes:
@@ -496,45 +500,38 @@ class SparkSink(_OfSpark, TableSink):
         return f"at least once: a micro-batch that is done again appends its rows to {self.provider} again"
 
 
-class LakeSink(TableSink):
-    """Table with versions: a micro-batch is one commit.
+class LakeSink(_LakeEnd, TableSink):
+    """Table with versions: a micro-batch is one commit, which notes it.
 
     Attributes:
         schema_evolution: whether columns that the table lacks are added to it.
         create: whether a table that is not there is made.
     """
 
+    noted_as: ClassVar[str]
+
     schema_evolution: bool = False
     create: bool = True
 
     @property
-    def table_name(self) -> str:
-        """Name of the table."""
-        raise NotImplementedError
+    def exactness(self) -> str:
+        """Delivery guarantee for the rows of a micro-batch that is done again."""
+        return (
+            f"exactly once: a commit has the micro-batch as {self.noted_as}; a run of a source that is read once"
+            " commits as a whole, and again if it is run again"
+        )
 
 
 class DeltaSink(_Delta, LakeSink):
     """Delta table; a micro-batch that is done again is recognised by its transaction."""
 
-    @property
-    def exactness(self) -> str:
-        """Delivery guarantee for the rows of a micro-batch that is done again."""
-        return (
-            "exactly once: a commit has the micro-batch as the application's transaction (txnAppId, txnVersion); a run"
-            " of a source that is read once commits as a whole, and again if it is run again"
-        )
+    noted_as: ClassVar = "the application's transaction (txnAppId, txnVersion)"
 
 
 class IcebergSink(_Iceberg, LakeSink):
     """Iceberg table; a micro-batch that is done again is recognised by a property of the table."""
 
-    @property
-    def exactness(self) -> str:
-        """Delivery guarantee for the rows of a micro-batch that is done again."""
-        return (
-            "exactly once: a commit notes the micro-batch among the table's properties; a run of a source that is read"
-            " once commits as a whole, and again if it is run again"
-        )
+    noted_as: ClassVar = "a property of the table"
 
 
 def struct_of(specs: Iterator[tuple[tuple[str, ...], Schema]]) -> Schema:

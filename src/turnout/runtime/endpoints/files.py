@@ -35,17 +35,17 @@ class FileAdapter(EndpointAdapter):
 
     @property
     def fixed_start(self) -> str | None:
-        """Reason that files which are read once have no other start."""
+        """Reason that a source which is read once has no other start."""
         return "its source is read once, as a whole" if cast("FileSource", self.endpoint).is_bounded else None
 
     def checked_start(self, start: Start) -> Start:
-        """Return the start if it is the only one of files.
+        """Return the start if it is the only one of such a source.
 
         Raises:
             ConfigError: it is another one.
         """
         if start != "earliest":
-            raise ConfigError([Mistake("to", f"files begin at earliest, found {start!r}")], what="bad offsets")
+            raise ConfigError([Mistake("to", f"{self.label}: expected earliest, found {start!r}")], what="bad offsets")
         return start
 
     def begun_at(self, start: Start) -> FileSource:  # noqa: ARG002 - there is one

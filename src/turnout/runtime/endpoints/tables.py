@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, cast
 import pyarrow as pa
 
 from turnout.errors import ConfigError, Mistake, StreamError
-from turnout.routes.endpoints import LakeSink, LakeSource, SparkSource
+from turnout.routes.endpoints import LakeSink, LakeSource, SparkSink, SparkSource
 from turnout.routes.endpoints.formats import import_part
 from turnout.runtime.endpoints.adapter import (
     Change,
@@ -21,8 +21,9 @@ from turnout.runtime.endpoints.adapter import (
     other_changes,
     unsafe_change,
 )
+from turnout.runtime.endpoints.files import FileAdapter
 from turnout.runtime.lake.source import SNAPSHOT, LakeVersions
-from turnout.runtime.lake.table import existing_table, identity_of, open_table
+from turnout.runtime.lake.table import address_of, existing_table, identity_of, open_table, problem_of_sink
 
 if TYPE_CHECKING:
     from turnout.nats.wire.positions import StreamPosition
@@ -33,13 +34,15 @@ if TYPE_CHECKING:
 _PROBE: Final = "turnout.spark.formats.tables:ProviderProbe"
 
 
-class SparkAdapter(EndpointAdapter):
+class SparkAdapter(FileAdapter):
     """Access to a provider of Spark's: without a session nothing is known of it."""
+
+    endpoint: SparkSource | SparkSink  # type: ignore[assignment]
 
     @property
     def label(self) -> str:
         """Noun for a source of this format in messages."""
-        return f"a table of Spark's provider {getattr(self.endpoint, 'provider', '')}"
+        return f"a table of Spark's provider {self.endpoint.provider}"
 
     def probe(self, seconds: float) -> EndpointProbe:  # noqa: ARG002 - Spark has limits of its own
         """Return checks of the provider, in a session of their own."""
@@ -49,24 +52,9 @@ class SparkAdapter(EndpointAdapter):
     @property
     def fixed_start(self) -> str | None:
         """Reason that the source has no other start."""
-        source = cast("SparkSource", self.endpoint)
-        return "its source is read once, as a whole" if source.is_bounded else "its provider decides where it begins"
+        return super().fixed_start or "its provider decides where it begins"
 
-    def checked_start(self, start: Start) -> Start:
-        """Return the start if it is the only one.
-
-        Raises:
-            ConfigError: it is another one.
-        """
-        if start != "earliest":
-            raise ConfigError([Mistake("to", f"a provider begins at earliest, found {start!r}")], what="bad offsets")
-        return start
-
-    def begun_at(self, start: Start) -> SparkSource:  # noqa: ARG002 - there is one
-        """Return the source itself."""
-        return cast("SparkSource", self.endpoint)
-
-    def changes(self, new: SparkSource) -> Iterator[Change]:
+    def changes(self, new: SparkSource) -> Iterator[Change]:  # type: ignore[override]
         """Yield the effects of a new version on the checkpoint, which has the provider's own positions."""
         old = cast("SparkSource", self.endpoint)
         for name in ("provider", "options_", "stream"):
@@ -95,7 +83,7 @@ class LakeAdapter(EndpointAdapter):
     @property
     def identity(self) -> tuple[str, ...]:
         """Identity of a connection: none is shared."""
-        return (self.endpoint.format, self.endpoint.table_name)
+        return (self.endpoint.format, address_of(self.endpoint))
 
     def ping(self) -> None:
         """Check that the log of a source's table can be read; a sink's table may not be there yet."""
@@ -161,37 +149,27 @@ class LakeAdapter(EndpointAdapter):
     # Streams
 
     @contextmanager
-    def session(self) -> Iterator[_TableSession]:
-        """Return what reports the end of the table."""
-        yield _TableSession()
-
-    @contextmanager
     def history(self) -> Iterator[LakeHistory]:
-        """Return what reads versions again."""
+        """Return what reads versions again, and reports the bounds of the table."""
         yield LakeHistory(self._versions)
 
-
-class _TableSession:
-    """Bounds of a table; see `turnout.runtime.endpoints.adapter.SourceSession`."""
-
-    def ends(self, source: LakeSource) -> dict[str, StreamEnd]:
-        versions = LakeVersions(source)
-        return {versions.stream: _bounds(versions)}
-
-    def age(self, stream: str, sequence: int, now: float) -> float | None:  # noqa: ARG002 - the log's times are others'
-        return None
-
-
-def _bounds(versions: LakeVersions) -> StreamEnd:
-    table = versions.open()
-    return StreamEnd(table.first, table.version + 1, identity_of(table).created)
+    session = history
 
 
 class LakeHistory:
-    """Versions of a table, read again; see `turnout.runtime.endpoints.adapter.SourceHistory`."""
+    """Versions of a table, read again; see `turnout.runtime.endpoints.adapter.SourceHistory`, and `SourceSession`."""
 
     def __init__(self, versions: LakeVersions) -> None:
         self._versions = versions
+
+    def ends(self, source: LakeSource) -> dict[str, StreamEnd]:
+        """Return the bounds of the table of a source."""
+        (stream,) = source.streams
+        return {stream: LakeHistory(LakeVersions(source)).bounds(stream)}
+
+    def age(self, stream: str, sequence: int, now: float) -> float | None:  # noqa: ARG002 - the log's times are others'
+        """Return nothing: other writers' clocks are in the log."""
+        return None
 
     @property
     def streams(self) -> Sequence[str]:
@@ -200,7 +178,8 @@ class LakeHistory:
 
     def bounds(self, stream: str) -> StreamEnd:  # noqa: ARG002 - there is one
         """Return the oldest version that can be read, and the next one."""
-        return _bounds(self._versions)
+        table = self._versions.open()
+        return StreamEnd(table.first, table.version + 1, identity_of(table).created)
 
     def resolve(self, stream: str, position: StreamPosition) -> int:
         """Return the version that a place means now."""
@@ -220,7 +199,7 @@ class LakeHistory:
 
     def count(self, stream: str, start: int, end: int, filters: Sequence[str]) -> int:  # noqa: ARG002 - of NATS
         """Return the number of records that some versions have added."""
-        return sum(file.rows for file, _ in self._versions.added(self._versions.open(), start, end))
+        return sum(file.rows for file in self._versions.added(self._versions.open(), start, end))
 
     def wait(self, positions: Mapping[str, int], stop: Event) -> None:  # noqa: ARG002 - logs do not tell
         """Wait for a moment."""
@@ -254,15 +233,11 @@ class _TableProbe(EndpointProbe):
             table = LakeVersions(endpoint).open()
         else:
             found = open_table(endpoint)
+            if problem := problem_of_sink(endpoint, found, [spec.name for spec in endpoint.specs or ()]):
+                raise StreamError(problem, code=409)
             if found is None:
-                if not endpoint.create:
-                    raise StreamError(f"there is no table {endpoint.table_name!r}, and create: false", code=404)
                 return f"there is no table {endpoint.table_name!r}: a run makes it"
             table = found
-            names = {spec.name for spec in endpoint.specs or ()} - set(table.schema.names)
-            if names and not endpoint.schema_evolution:
-                missing = ", ".join(sorted(names))
-                raise StreamError(f"the table has no column {missing}: schemaEvolution: true adds it", code=409)
         columns = ", ".join(f"{field.name} {field.type}" for field in table.schema)
         return f"the table {endpoint.table_name} is at version {table.version:,}: {columns}"
 

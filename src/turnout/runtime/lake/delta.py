@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake import CommitProperties, DeltaTable, Field, QueryBuilder, Schema, Transaction, write_deltalake
-from deltalake.exceptions import DeltaError, TableNotFoundError
+from deltalake import CommitProperties, DeltaTable, QueryBuilder, Schema, Transaction, write_deltalake
+from deltalake.exceptions import TableNotFoundError
 from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import AddAction, RemoveAction
 from pyarrow.fs import FileSelector, PyFileSystem
@@ -21,7 +22,7 @@ from turnout.base.untrusted import JsonObject
 from turnout.errors import StreamError
 from turnout.routes.endpoints import DeltaSink, DeltaSource
 from turnout.routes.endpoints.tables import DeltaLookup
-from turnout.runtime.lake.table import BATCH_ROWS, BatchMark, Commit, LakeFile
+from turnout.runtime.lake.table import BATCH_ROWS, BatchMark, Commit, LakeFile, translated
 
 _VECTORS: Final = "deletionVectors"
 _UNDERSTOOD: Final = frozenset(
@@ -37,30 +38,20 @@ def open_table(endpoint: DeltaSource | DeltaSink | DeltaLookup) -> Table | None:
     """Open a table; None if there is none.
 
     Raises:
-        StreamError: it cannot be read, or uses a feature that is not supported.
+        StreamError: it uses a feature that is not supported.
+        Exception: of the library.
     """
     options = endpoint.settings
     try:
         return Table(DeltaTable(endpoint.path, storage_options=options), endpoint.path, options)
     except TableNotFoundError:
         return None
-    except (DeltaError, OSError) as failure:
-        raise StreamError(f"the table {endpoint.path} cannot be opened: {failure}", code=500) from failure
 
 
 def create_table(sink: DeltaSink, schema: pa.Schema) -> None:
-    """Make a table, unless it is there.
-
-    Raises:
-        StreamError: it cannot be made.
-    """
-    try:
-        DeltaTable.create(
-            sink.path, Schema.from_arrow(schema), mode="ignore", partition_by=list(sink.partition_columns) or None,
-            storage_options=sink.settings,
-        )  # fmt: skip
-    except (DeltaError, OSError) as failure:
-        raise StreamError(f"the table {sink.path} cannot be made: {failure}", code=500) from failure
+    """Make a table, unless it is there."""
+    columns, partition_by = Schema.from_arrow(schema), list(sink.partition_columns) or None
+    DeltaTable.create(sink.path, columns, mode="ignore", partition_by=partition_by, storage_options=sink.settings)
 
 
 def add_rows(path: str, rows: pa.Table) -> None:
@@ -86,9 +77,7 @@ class Table:
     """Open Delta table; see `turnout.runtime.lake.table.LakeTable`."""
 
     def __init__(self, table: DeltaTable, path: str, options: Mapping[str, str]) -> None:
-        self._table = table
-        self._path = path
-        self._options = options
+        self._table, self._path, self._options = table, path, options
         metadata = table.metadata()
         self.identity = str(metadata.id)
         self.version = table.version()
@@ -105,22 +94,19 @@ class Table:
     @property
     def first(self) -> int:
         """The oldest version whose commit the log still has."""
-        files = PyFileSystem(self._files).get_file_info(FileSelector("_delta_log"))
+        files = self._files.get_file_info(FileSelector("_delta_log"))
         names = [info.path.rpartition("/")[2] for info in files]
         numbers = [int(name[:20]) for name in names if name.endswith(".json") and name[:20].isdecimal()]
         return min(numbers, default=self.version)
 
     @property
-    def _files(self) -> DeltaStorageHandler:
-        return DeltaStorageHandler(self.location, dict(self._options))
+    def _files(self) -> PyFileSystem:
+        return _files_of(self.location, self._options)
 
     def snapshot(self, version: int) -> Sequence[LakeFile]:
         """Return the files that the table had at a version."""
-        try:
+        with translated(f"the table {self._path} cannot be read at version {version:,}", 404):
             table = DeltaTable(self._path, version=version, storage_options=dict(self._options))
-        except (DeltaError, OSError) as failure:
-            problem = f"the table {self._path} cannot be read at version {version:,}: {failure}"
-            raise StreamError(problem, code=404) from failure
         if _VECTORS in self._features and pa.table(table.deletion_vectors()).num_rows:
             raise _unsupported(self._path, _VECTORS)
         actions = pa.table(table.get_add_actions(flatten=False)).to_pylist()
@@ -133,7 +119,7 @@ class Table:
         """Return what a commit has added."""
         name = f"_delta_log/{version:020}.json"
         try:
-            with PyFileSystem(self._files).open_input_stream(name) as opened:
+            with self._files.open_input_stream(name) as opened:
                 lines = opened.read().splitlines()
         except FileNotFoundError:
             if version > self.version:
@@ -144,8 +130,10 @@ class Table:
                 code=404,
             ) from None
         actions: list[JsonObject] = [json.loads(line) for line in lines if line.strip()]
-        added = [one["add"] for one in actions if "add" in one and one["add"].get("dataChange", True)]
-        removed = [one["remove"] for one in actions if "remove" in one and one["remove"].get("dataChange", True)]
+        added, removed = (
+            [one[kind] for one in actions if kind in one and one[kind].get("dataChange", True)]
+            for kind in ("add", "remove")
+        )
         if any(one.get("deletionVector") for one in added):
             raise _unsupported(self._path, _VECTORS)
         files = [
@@ -154,10 +142,11 @@ class Table:
         return Commit(files, f"{len(removed)} files with rows were removed" if removed else "")
 
     def _file(self, path: str, rows: int | None, partition: Mapping[str, Any]) -> LakeFile:
-        if rows is None:
-            with PyFileSystem(self._files).open_input_file(path) as opened:
-                rows = pq.read_metadata(opened).num_rows
-        return LakeFile(path, rows, dict(partition))
+        return LakeFile(path, self._footer(path).num_rows if rows is None else rows, dict(partition))
+
+    def _footer(self, path: str) -> pq.FileMetaData:
+        with self._files.open_input_file(path) as opened:
+            return pq.read_metadata(opened)
 
     def reader(self) -> Reader:
         """Return a reader of the table's files."""
@@ -171,11 +160,7 @@ class Table:
 
     def evolve(self, columns: Mapping[str, pa.DataType]) -> None:
         """Add columns."""
-        fields = Schema.from_arrow(pa.schema(list(columns.items()))).fields
-        try:
-            self._table.alter.add_columns([Field(one.name, one.type, nullable=True) for one in fields])
-        except DeltaError as failure:
-            raise StreamError(f"the table {self._path} refuses new columns: {failure}", code=409) from failure
+        self._table.alter.add_columns(Schema.from_arrow(pa.schema(list(columns.items()))).fields)
 
     def append(self, files: Sequence[tuple[str, int]], partition_by: Sequence[str], mark: BatchMark) -> None:
         """Commit files as one version with the application's transaction."""
@@ -183,25 +168,19 @@ class Table:
             expected = ", ".join(self.partition_by) or "no partitions"
             raise StreamError(f"the table {self._path} has {expected}: partitionBy differs", code=409)
         actions: list[AddAction | RemoveAction] = [self._added(url, size, partition_by) for url, size in files]
-        transaction = Transaction(mark.application, mark.number)
-        self._table.create_write_transaction(
-            actions,
-            "append",
-            self._table.schema(),
-            list(partition_by) or None,
-            commit_properties=CommitProperties(
-                custom_metadata={"turnout.batch": f"{mark.application}:{mark.number}"}, app_transactions=[transaction]
-            ),
+        noted = CommitProperties(
+            {"turnout.batch": f"{mark.application}:{mark.number}"}, app_transactions=[Transaction(*mark)]
         )
+        schema, columns = self._table.schema(), list(partition_by) or None
+        self._table.create_write_transaction(actions, "append", schema, columns, commit_properties=noted)
 
     def _added(self, url: str, size: int, partition_by: Sequence[str]) -> AddAction:
         path = _relative(url, self.location)
         named = dict(part.split("=", 1) for part in path.split("/")[:-1] if "=" in part)
-        values = {name: unquote(named[name]) for name in partition_by}
-        with PyFileSystem(self._files).open_input_file(path) as opened:
-            stats = _statistics(pq.read_metadata(opened))
-        partition = {name: None if value == _NULL_PARTITION else value for name, value in values.items()}
-        return AddAction(path, size, partition, int(time.time() * 1000), True, json.dumps(stats))
+        partition = {name: None if named[name] == _NULL_PARTITION else unquote(named[name]) for name in partition_by}
+        return AddAction(
+            path, size, partition, int(time.time() * 1000), True, json.dumps(_statistics(self._footer(path)))
+        )
 
 
 @dataclass(frozen=True)
@@ -222,21 +201,21 @@ class Reader:
 
     def read(self, file: LakeFile) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a file."""
-        files = PyFileSystem(DeltaStorageHandler(self.location, dict(self.options)))
-        fixed = {name: _scalar(file.content.get(name), self.schema.field(name).type) for name in self.partition_by}
-        with files.open_input_file(file.path) as opened:
+        with _files_of(self.location, self.options).open_input_file(file.path) as opened:
             parquet = pq.ParquetFile(opened)
-            names = [name for name in self.schema.names if name in parquet.schema_arrow.names and name not in fixed]
-            for batch in parquet.iter_batches(BATCH_ROWS, columns=names):
-                columns = []
-                for field in self.schema:
-                    if field.name in fixed:
-                        columns.append(pa.repeat(fixed[field.name], batch.num_rows))
-                    elif field.name in names:
-                        columns.append(batch.column(field.name).cast(field.type))
-                    else:
-                        columns.append(pa.nulls(batch.num_rows, field.type))
+            own = {*parquet.schema_arrow.names} - {*self.partition_by}
+            for batch in parquet.iter_batches(BATCH_ROWS, columns=[name for name in self.schema.names if name in own]):
+                columns = [
+                    batch.column(field.name).cast(field.type)
+                    if field.name in own
+                    else pa.repeat(_scalar(file.content.get(field.name), field.type), batch.num_rows)
+                    for field in self.schema
+                ]
                 yield pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+
+def _files_of(location: str, options: Mapping[str, str]) -> PyFileSystem:
+    return PyFileSystem(DeltaStorageHandler(location, dict(options)))
 
 
 def _scalar(value: Any, kind: pa.DataType) -> pa.Scalar:
@@ -244,8 +223,7 @@ def _scalar(value: Any, kind: pa.DataType) -> pa.Scalar:
         return pa.scalar(None, kind)
     if isinstance(value, str) and pa.types.is_timestamp(kind) and kind.tz is not None and value[-1:] not in ("Z", "z"):
         return pa.scalar(value).cast(pa.timestamp("us")).cast(kind)
-    scalar = pa.scalar(value)
-    return scalar if scalar.type.equals(kind) else scalar.cast(kind)
+    return pa.scalar(value).cast(kind)
 
 
 def _relative(url: str, location: str) -> str:
@@ -260,29 +238,24 @@ def _relative(url: str, location: str) -> str:
 
 
 def _rows(stats: object) -> int | None:
-    try:
+    with suppress(ValueError, AttributeError):
         found = json.loads(stats).get("numRecords") if isinstance(stats, str) else None
-    except ValueError:
-        return None
-    return found if isinstance(found, int) else None
+        return found if isinstance(found, int) else None
+    return None
 
 
 def _statistics(metadata: pq.FileMetaData) -> JsonObject:
     """Return the statistics of a file, for readers that skip files: rows, nulls, bounds of numbers and short texts."""
-    least: JsonObject = {}
-    most: JsonObject = {}
-    nulls: JsonObject = {}
+    least, most, nulls = JsonObject(), JsonObject(), JsonObject()
     for at in range(metadata.num_columns):
-        chunks = [metadata.row_group(group).column(at) for group in range(metadata.num_row_groups)]
         name = metadata.schema.column(at).path
-        found = [chunk.statistics for chunk in chunks]
+        found = [metadata.row_group(group).column(at).statistics for group in range(metadata.num_row_groups)]
         if "." in name or not found or any(one is None or not one.has_null_count for one in found):
             continue
         nulls[name] = sum(one.null_count for one in found)
-        bounds = [(one.min, one.max) for one in found if one.has_min_max]
-        values = [value for pair in bounds for value in pair]
-        if len(bounds) == len(found) and all(_is_bound(value) for value in values):
-            least[name], most[name] = min(low for low, _ in bounds), max(high for _, high in bounds)
+        bounds = [bound for one in found if one.has_min_max for bound in (one.min, one.max)]
+        if len(bounds) == 2 * len(found) and all(map(_is_bound, bounds)):
+            least[name], most[name] = min(bounds), max(bounds)
     return {"numRecords": metadata.num_rows, "minValues": least, "maxValues": most, "nullCount": nulls}
 
 

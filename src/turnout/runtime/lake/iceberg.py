@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog, load_catalog
-from pyiceberg.exceptions import NamespaceAlreadyExistsError, NoSuchTableError, TableAlreadyExistsError
+from pyiceberg.exceptions import NoSuchTableError, TableAlreadyExistsError
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io import load_file_io
 from pyiceberg.io.pyarrow import ArrowScan
@@ -34,41 +34,29 @@ def open_table(endpoint: IcebergSource | IcebergSink | IcebergLookup) -> Table |
     """Open a table; None if there is none.
 
     Raises:
-        StreamError: the catalog does not answer, or the table has no sequence numbers.
+        StreamError: the table has no sequence numbers.
+        Exception: of the library, or of the catalog.
     """
     try:
         return Table(_catalog(endpoint).load_table(endpoint.table))
     except NoSuchTableError:
         return None
-    except StreamError:
-        raise
-    except Exception as failure:  # the library has no common class of errors
-        raise StreamError(f"the table {endpoint.table} cannot be opened: {failure}", code=500) from failure
 
 
 def create_table(sink: IcebergSink, schema: pa.Schema) -> None:
-    """Make a table, and its namespace, unless they are there.
-
-    Raises:
-        StreamError: they cannot be made.
-    """
+    """Make a table, and its namespace, unless they are there."""
     # Iceberg has no integers of 8 and 16 bits.
     small = (pa.int8(), pa.int16())
     fields = [field.with_type(pa.int32()) if field.type in small else field for field in schema]
-    try:
-        catalog = _catalog(sink)
-        with suppress(NamespaceAlreadyExistsError):
-            catalog.create_namespace(sink.table.rpartition(".")[0])
-        with (
-            catalog.create_table_transaction(sink.table, pa.schema(fields)) as transaction,
-            transaction.update_spec() as spec,
-        ):
-            for name in sink.partition_columns:
-                spec.add_identity(name)
-    except TableAlreadyExistsError:
-        return
-    except Exception as failure:
-        raise StreamError(f"the table {sink.table} cannot be made: {failure}", code=500) from failure
+    catalog = _catalog(sink)
+    catalog.create_namespace_if_not_exists(sink.table.rpartition(".")[0])
+    with (
+        suppress(TableAlreadyExistsError),
+        catalog.create_table_transaction(sink.table, pa.schema(fields)) as transaction,
+        transaction.update_spec() as spec,
+    ):
+        for name in sink.partition_columns:
+            spec.add_identity(name)
 
 
 def _catalog(endpoint: IcebergSource | IcebergSink | IcebergLookup) -> Catalog:
@@ -113,10 +101,10 @@ class Table:
 
     def snapshot(self, version: int) -> Sequence[LakeFile]:
         """Return the files that the table had at a version, with the deletions that apply to each."""
-        if version and version not in self._line:
-            raise StreamError(f"the table {self._name} no longer has the snapshot {version:,}", code=404)
         if not version:
             return []
+        if version not in self._line:
+            raise StreamError(f"the table {self._name} no longer has the snapshot {version:,}", code=404)
         tasks = self._table.scan(snapshot_id=self._line[version].snapshot_id).plan_files()
         return sorted(map(self._file, tasks), key=lambda file: file.path)
 
@@ -139,16 +127,15 @@ class Table:
             if manifest.added_snapshot_id != snapshot.snapshot_id:
                 continue
             deletes = deletes or manifest.content == ManifestContent.DELETES
-            for entry in manifest.fetch_manifest_entry(self._table.io, discard_deleted=True):
-                is_new = entry.status == ManifestEntryStatus.ADDED and manifest.content == ManifestContent.DATA
-                if is_new:
-                    files.append(self._file(FileScanTask(data_file=entry.data_file)))
+            if manifest.content == ManifestContent.DATA:
+                entries = manifest.fetch_manifest_entry(self._table.io, discard_deleted=True)
+                added = [entry.data_file for entry in entries if entry.status == ManifestEntryStatus.ADDED]
+                files += [self._file(FileScanTask(data_file=file)) for file in added]
         return Commit(files, f"it is of the kind {operation.value}" if deletes else "")
 
     @staticmethod
     def _file(task: FileScanTask) -> LakeFile:
-        rows = task.file.record_count
-        return LakeFile(task.file.file_path, rows, task)
+        return LakeFile(task.file.file_path, task.file.record_count, task)
 
     def reader(self) -> Reader:
         """Return a reader of the table's files."""
@@ -163,11 +150,8 @@ class Table:
 
     def evolve(self, columns: Mapping[str, pa.DataType]) -> None:
         """Add columns."""
-        try:
-            with self._table.update_schema() as update:
-                update.union_by_name(pa.schema([*self.schema, *columns.items()]))
-        except Exception as failure:
-            raise StreamError(f"the table {self._name} refuses new columns: {failure}", code=409) from failure
+        with self._table.update_schema() as update:
+            update.union_by_name(pa.schema([*self.schema, *columns.items()]))
 
     def append(self, files: Sequence[tuple[str, int]], partition_by: Sequence[str], mark: BatchMark) -> None:  # noqa: ARG002 - the table knows
         """Commit files as one snapshot, and note the micro-batch in the same commit."""

@@ -6,7 +6,7 @@ import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import ClassVar, Final
 
 import pyarrow as pa
 
@@ -19,60 +19,58 @@ from turnout.runtime.lake.table import (
     FileReader,
     LakeFile,
     LakeTable,
-    RowOrigin,
     as_records,
     check_columns,
     existing_table,
     identity_of,
-    offset_of,
 )
 from turnout.runtime.offsets import begin_keys, begins, identity_in, position_keys
 
 _log = logging.getLogger(__name__)
 
+_VERSION_BITS: Final = 32
+"""The offset of a record is its version, shifted by so many bits, and its number among the rows of that version."""
+
+_MOST_ROWS: Final = 1 << 31
+"""Rows of one version. Added to the offsets of rows that a snapshot has, so that they differ from those that its
+version has added."""
+
 SNAPSHOT: Final = ".snapshot"
 """End of the key of an offset, after the name of a table, with the version whose rows its micro-batch begins with."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass
 class LakeSplit:
-    """Files of a table, and where their rows are.
+    """Files of a table, and their reader; see `turnout.runtime.offsets.RecordReader`.
 
     Attributes:
         stream: name of the table.
-        reader: reads a file.
+        label: the name with the identity.
+        file_reader: reads a file.
         record: columns of a record.
-        files: files, each with the place of its first row.
+        files: files, each with the offset of its first row.
         start: the first version.
         end: the version behind the last.
         revision: revision of the subscriptions that the records are matched with; None without.
     """
 
+    not_read: ClassVar = 0
+
     stream: str
-    reader_: FileReader
+    label: str
+    file_reader: FileReader
     record: RecordPart
-    files: tuple[tuple[LakeFile, RowOrigin], ...]
+    files: Sequence[LakeFile]
     start: int
     end: int
     revision: int | None = None
 
     def __repr__(self) -> str:
-        return f"{self.stream}[{self.start}, {self.end}): {len(self.files)} files from {self.files[0][0].path}"
+        return f"{self.stream}[{self.start}, {self.end}): {len(self.files)} files from {self.files[0].path}"
 
-    def reader(self, _options: object) -> LakeSplitReader:
-        """Return a reader for this split."""
-        return LakeSplitReader(self)
-
-
-class LakeSplitReader:
-    """Reads one split, once; see `turnout.runtime.offsets.RecordReader`."""
-
-    not_read = 0
-
-    def __init__(self, split: LakeSplit) -> None:
-        self._split = split
-        self.stream, self.start, self.end = split.stream, split.start, split.end
-        self.revision = split.revision
+    def reader(self, _options: object) -> LakeSplit:
+        """Return the split, which reads itself."""
+        return self
 
     def batches_with_stream(self) -> Iterator[pa.RecordBatch]:
         """Yield the records of the files.
@@ -80,15 +78,18 @@ class LakeSplitReader:
         Raises:
             StreamError: a file cannot be read, or is not the one that the log describes.
         """
-        split = self._split
-        for file, origin in split.files:
+        for file in self.files:
             done = 0
             try:
-                for rows in split.reader_.read(file):
-                    yield as_records(rows, split.record, origin, done)
+                for rows in self.file_reader.read(file):
+                    yield as_records(rows, self.record, self.stream, self.label, file.offset + done)
                     done += rows.num_rows
+            except FileNotFoundError as failure:
+                problem = f"the file {file.path} of the table {self.stream} is not there any more, as after a clean-up"
+                cure = "begin with another checkpoint, at a snapshot"
+                raise StreamError(f"{problem} (vacuum, expire_snapshots): {cure}", code=404) from failure
             except (OSError, pa.ArrowException) as failure:
-                problem = f"the file {file.path} of the table {split.stream} cannot be read: {failure}"
+                problem = f"the file {file.path} of the table {self.stream} cannot be read: {failure}"
                 raise StreamError(problem, code=500) from failure
             if done > file.rows:
                 problem = f"the file {file.path} has {done:,} rows, and the log of the table says {file.rows:,}"
@@ -153,19 +154,17 @@ class LakeVersions:
         begin, end = int(start[self.stream]), table.version + 1
         end = end if target is None else min(end, target)
         pending = start.get(f"{self.stream}{SNAPSHOT}.next")
+        begun = begin_keys({self.stream: Position(identity_of(table), begin)})
         if is_whole(pending):
             end = begin if most is not None else max(begin, end)
-            return {**self._offset(table, end), f"{self.stream}{SNAPSHOT}": pending, **self._begin(table, begin)}
+            return {**self._offset(table, end), f"{self.stream}{SNAPSHOT}": pending, **begun}
         if end <= begin:
             return start
         end = end if most is None else min(end, begin + most)
-        return {**self._offset(table, end), **(self._begin(table, begin) if is_first else {})}
+        return {**self._offset(table, end), **(begun if is_first else {})}
 
     def _offset(self, table: LakeTable, version: int) -> JsonObject:
         return position_keys({self.stream: Position(identity_of(table), version)})
-
-    def _begin(self, table: LakeTable, version: int) -> JsonObject:
-        return begin_keys({self.stream: Position(identity_of(table), version)})
 
     def splits(
         self, start: Mapping[str, object], end: Mapping[str, object], revision: int | None = None
@@ -176,19 +175,27 @@ class LakeVersions:
         stop, snapshot = end[self.stream], end.get(f"{self.stream}{SNAPSHOT}")
         assert is_whole(begin)
         assert is_whole(stop)
-        files: list[tuple[LakeFile, RowOrigin]] = []
+        files = self.added(table, begin, stop)
         if is_whole(snapshot):
-            files += _placed(table.snapshot(snapshot), self.stream, table, snapshot, of_snapshot=True)
-        files += self.added(table, begin, stop)
-        return self._shared(table, files, begin, stop, revision)
+            files += self._numbered(table.snapshot(snapshot), snapshot, _MOST_ROWS)
+        # Splits with about the same number of rows.
+        groups: list[list[LakeFile]] = [[] for _ in range(self.source.partitions or os.cpu_count() or 1)]
+        sizes = [0] * len(groups)
+        for file in sorted(files, key=lambda file: (-file.rows, file.path)):
+            smallest = sizes.index(min(sizes))
+            groups[smallest].append(file)
+            sizes[smallest] += file.rows
+        label, reader, record = identity_of(table).label(self.stream), table.reader(), self.source.record
+        in_order = [sorted(group, key=lambda file: file.offset) for group in groups if group]
+        return [LakeSplit(self.stream, label, reader, record, group, begin, stop, revision) for group in in_order]
 
-    def added(self, table: LakeTable, start: int, end: int) -> list[tuple[LakeFile, RowOrigin]]:
-        """Return the files that some versions have added, each with its place.
+    def added(self, table: LakeTable, start: int, end: int) -> list[LakeFile]:
+        """Return the files that some versions have added, each with the offset of its first row.
 
         Raises:
             StreamError: a version changes rows, and the source does not skip such; or is not known any more.
         """
-        found: list[tuple[LakeFile, RowOrigin]] = []
+        found: list[LakeFile] = []
         for version in range(start, end):
             commit = table.commit(version)
             if commit is None:
@@ -199,29 +206,15 @@ class LakeVersions:
                     raise StreamError(f"{problem}; changes: skip passes over such versions", code=409)
                 _log.warning("%s; it is passed over", problem)
                 continue
-            found += _placed(commit.files, self.stream, table, version, of_snapshot=False)
+            found += self._numbered(commit.files, version, 0)
         return found
 
-    def _shared(
-        self, table: LakeTable, files: list[tuple[LakeFile, RowOrigin]], start: int, end: int, revision: int | None
-    ) -> list[LakeSplit]:
-        """Return the files in splits of about the same number of rows."""
-        count = min(len(files), self.source.partitions or os.cpu_count() or 1)
-        groups: list[list[tuple[LakeFile, RowOrigin]]] = [[] for _ in range(count)]
-        sizes = [0] * count
-        for one in sorted(files, key=lambda one: (-one[0].rows, one[0].path)):
-            smallest = sizes.index(min(sizes))
-            groups[smallest].append(one)
-            sizes[smallest] += one[0].rows
-        reader, record = table.reader(), self.source.record
-        in_order = (tuple(sorted(group, key=lambda one: one[1].offset)) for group in groups if group)
-        return [LakeSplit(self.stream, reader, record, group, start, end, revision) for group in in_order]
-
-
-def _placed(
-    files: Sequence[LakeFile], stream: str, table: LakeTable, version: int, *, of_snapshot: bool
-) -> Iterator[tuple[LakeFile, RowOrigin]]:
-    number, label = 0, identity_of(table).label(stream)
-    for file in files:
-        yield file, RowOrigin(stream, label, offset_of(version, number, of_snapshot=of_snapshot))
-        number += file.rows
+    def _numbered(self, files: Sequence[LakeFile], version: int, begin: int) -> Iterator[LakeFile]:
+        """Yield the files with the offsets of their first rows."""
+        number = begin
+        for file in files:
+            yield file._replace(offset=(version << _VERSION_BITS) + number)
+            number += file.rows
+            if number > begin + _MOST_ROWS:
+                problem = f"version {version:,} of the table {self.source.table_name!r} has more than 2^31 rows"
+                raise StreamError(f"{problem}, which positions cannot tell apart: read it with format: spark", code=501)

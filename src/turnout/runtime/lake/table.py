@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
 
 import pyarrow as pa
@@ -20,12 +20,6 @@ if TYPE_CHECKING:
     from turnout.records import Schema
     from turnout.routes.rows import RowPlan
 
-VERSION_BITS: Final = 32
-"""The offset of a record is its version, shifted by so many bits, and its number among the rows of that version."""
-
-_SNAPSHOT_BIT: Final = 1 << 31
-"""Set in the offsets of rows that a snapshot has, so that they differ from those that its version has added."""
-
 BATCH_ROWS: Final = 20_000
 _TIMES: Final = pa.timestamp("us", "UTC")
 
@@ -39,11 +33,13 @@ class LakeFile(NamedTuple):
         path: its path, as the log has it.
         rows: number of its rows.
         content: what its reader needs.
+        offset: offset of its first row, once a source has numbered the rows.
     """
 
     path: str
     rows: int
     content: Any
+    offset: int = 0
 
 
 class Commit(NamedTuple):
@@ -120,7 +116,7 @@ class LakeTable(Protocol):
         """Add columns.
 
         Raises:
-            StreamError: the table refuses them.
+            Exception: of the library.
         """
 
     def append(self, files: Sequence[tuple[str, int]], partition_by: Sequence[str], mark: BatchMark) -> None:
@@ -141,6 +137,22 @@ def identity_of(table: LakeTable) -> StreamIdentity:
     return StreamIdentity(f"table {table.identity}", table.identity.replace("-", "")[:16])
 
 
+@contextmanager
+def translated(problem: str, code: int) -> Iterator[None]:
+    """Raise errors of a library as errors of streams; pyiceberg's have no common class."""
+    try:
+        yield
+    except StreamError:
+        raise
+    except Exception as failure:
+        raise StreamError(f"{problem}: {failure}", code=code) from failure
+
+
+def address_of(endpoint: LakeEnd) -> str:
+    """Return the path or the name of a table, for messages."""
+    return str(getattr(endpoint, "path", endpoint.table_name))
+
+
 def open_table(endpoint: LakeEnd) -> LakeTable | None:
     """Open a table; None if there is none.
 
@@ -149,7 +161,8 @@ def open_table(endpoint: LakeEnd) -> LakeTable | None:
         MissingExtraError: the library is not installed.
     """
     module = _module(endpoint)
-    table: LakeTable | None = module.open_table(endpoint)
+    with translated(f"the table {address_of(endpoint)} cannot be opened", 500):
+        table: LakeTable | None = module.open_table(endpoint)
     return table
 
 
@@ -162,7 +175,7 @@ def existing_table(endpoint: LakeEnd) -> LakeTable:
     """
     table = open_table(endpoint)
     if table is None:
-        raise StreamError(f"there is no table {endpoint.table_name!r}", code=404)
+        raise StreamError(f"there is no table {address_of(endpoint)}", code=404)
     return table
 
 
@@ -175,8 +188,18 @@ def create_table(sink: LakeSink, plan: RowPlan) -> LakeTable:
     from turnout.codecs.frames.columns import arrow_type
 
     fields = [pa.field(name, arrow_type(schema)) for name, schema in plan.types.items()]
-    _module(sink).create_table(sink, pa.schema(fields))
+    with translated(f"the table {address_of(sink)} cannot be made", 500):
+        _module(sink).create_table(sink, pa.schema(fields))
     return existing_table(sink)
+
+
+def problem_of_sink(sink: LakeSink, table: LakeTable | None, columns: Iterable[str]) -> str:
+    """Return why some columns cannot be written to a table; "" if they can."""
+    if table is None:
+        return "" if sink.create else f"there is no table {address_of(sink)}, and create: false"
+    missing = ", ".join(sorted({*columns} - {*table.schema.names}))
+    is_refused = bool(missing) and not sink.schema_evolution
+    return f"the table has no column {missing}: schemaEvolution: true adds it" if is_refused else ""
 
 
 def columns_of(table: LakeTable | None) -> dict[str, Schema]:
@@ -200,26 +223,6 @@ def _module(endpoint: LakeEnd) -> Any:
 # --- Records ----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class RowOrigin:
-    """Place of a file's first row.
-
-    Attributes:
-        stream: name of the table.
-        label: the name with the identity.
-        offset: offset of the row.
-    """
-
-    stream: str
-    label: str
-    offset: int
-
-
-def offset_of(version: int, number: int, *, of_snapshot: bool) -> int:
-    """Return the offset of a row by its version, and its number among the rows of that version."""
-    return (version << VERSION_BITS) + number + (_SNAPSHOT_BIT if of_snapshot else 0)
-
-
 def check_columns(record: RecordPart, schema: pa.Schema) -> None:
     """Check that the columns of a record are there.
 
@@ -233,7 +236,7 @@ def check_columns(record: RecordPart, schema: pa.Schema) -> None:
     mistakes = [
         Mistake(f"source.record.{name}", f"found {text!r}, expected a column of the table: it has {existing}")
         for name, text in names
-        if not _has(schema, text)
+        if _type_at(schema, text) is None
     ]
     if record.timestamp is not None and not mistakes and not pa.types.is_timestamp(_type_at(schema, record.timestamp)):
         kind = _type_at(schema, record.timestamp)
@@ -242,16 +245,9 @@ def check_columns(record: RecordPart, schema: pa.Schema) -> None:
         raise ConfigError(mistakes, what="bad source")
 
 
-def _has(schema: pa.Schema, text: str) -> bool:
-    return _type_at(schema, text) is not None
-
-
 def _type_at(schema: pa.Schema, text: str) -> pa.DataType | None:
-    first, *rest = text.split(".")
-    if schema.get_field_index(first) < 0:
-        return None
-    kind = schema.field(first).type
-    for name in rest:
+    kind: pa.DataType = pa.struct(list(schema))
+    for name in text.split("."):
         at = kind.get_field_index(name) if pa.types.is_struct(kind) else -1
         if at < 0:
             return None
@@ -259,14 +255,15 @@ def _type_at(schema: pa.Schema, text: str) -> pa.DataType | None:
     return kind
 
 
-def as_records(rows: pa.RecordBatch, record: RecordPart, origin: RowOrigin, done: int) -> pa.RecordBatch:
+def as_records(rows: pa.RecordBatch, record: RecordPart, stream: str, label: str, offset: int) -> pa.RecordBatch:
     """Return rows of a table as records.
 
     Args:
         rows: rows in the table's columns.
         record: columns of a record.
-        origin: place of the file's first row.
-        done: number of the file's rows before these.
+        stream: name of the table.
+        label: the name with the identity.
+        offset: offset of the first row.
     """
     count = rows.num_rows
 
@@ -278,7 +275,6 @@ def as_records(rows: pa.RecordBatch, record: RecordPart, origin: RowOrigin, done
     pieces = [
         _texts(column(piece)) if inner else pa.repeat(piece, count) for piece, inner in topic_pieces(record.topic)
     ]
-    offsets = pa.array(range(origin.offset + done, origin.offset + done + count), pa.int64())
     times = pa.nulls(count, _TIMES)
     if record.timestamp is not None:
         times = column(record.timestamp)
@@ -287,13 +283,13 @@ def as_records(rows: pa.RecordBatch, record: RecordPart, origin: RowOrigin, done
         {
             "topic": pc.binary_join_element_wise(*pieces, "") if len(pieces) > 1 else pieces[0],
             "partition": pa.repeat(pa.scalar(0, pa.int32()), count),
-            "offset": offsets,
+            "offset": pa.array(range(offset, offset + count), pa.int64()),
             "key": pa.nulls(count, pa.binary()) if record.key is None else column(record.key),
             "value": pa.StructArray.from_arrays(rows.columns, fields=list(rows.schema)),
             "headers": _headers({name: _texts(column(text)) for name, text in record.headers.items()}, count),
             "timestamp": times,
-            "stream": pa.repeat(origin.stream, count),
-            STREAM_ID: pa.repeat(origin.label, count),
+            "stream": pa.repeat(stream, count),
+            STREAM_ID: pa.repeat(label, count),
         }
     )
 

@@ -179,16 +179,7 @@ class FileEndpoint(SparkEndpoint):
     def recorded(self, spark: SparkSession, span: RecordSpan) -> DataFrame:
         """Return the rows in a span; a bound excludes rows without its offset or timestamp."""
         once = self.endpoint.model_copy(update={"stream": False, "max_files_per_trigger": None})
-        rows = FileEndpoint(once).read(spark, ReadOptions())
-        for bound, name in ((span.start, "from"), (span.end, "to")):
-            if isinstance(bound, str):
-                continue
-            if isinstance(bound, Mapping):
-                problem = "files have no streams: give an offset or a time"
-                raise ConfigError([Mistake(name, problem)], what="bad range")
-            column = F.col("timestamp") if isinstance(bound, datetime) else F.col("offset")
-            rows = rows.where(column >= F.lit(bound) if name == "from" else column < F.lit(bound))
-        return rows
+        return within(FileEndpoint(once).read(spark, ReadOptions()), span)
 
     def write(self, messages: DataFrame, message_id: str) -> None:  # noqa: ARG002 - files have no ids
         """Append the messages; people and other programs read these files, so text is text."""
@@ -199,6 +190,19 @@ class FileEndpoint(SparkEndpoint):
         writer = messages.write.format(sink.format).options(**self._options).mode("append")
         writer = writer.partitionBy(sink.partition_by) if sink.partition_by else writer
         writer.save(sink.path)
+
+
+def within(rows: DataFrame, span: RecordSpan) -> DataFrame:
+    """Return the rows in a span of offsets or times."""
+    for bound, name in ((span.start, "from"), (span.end, "to")):
+        if isinstance(bound, str):
+            continue
+        if isinstance(bound, Mapping):
+            problem = "files and tables of Spark have no streams: give an offset or a time"
+            raise ConfigError([Mistake(name, problem)], what="bad range")
+        column = F.col("timestamp") if isinstance(bound, datetime) else F.col("offset")
+        rows = rows.where(column >= F.lit(bound) if name == "from" else column < F.lit(bound))
+    return rows
 
 
 def _as_records(loaded: DataFrame) -> DataFrame:

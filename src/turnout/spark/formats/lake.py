@@ -5,10 +5,9 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Iterator, Sequence
-from datetime import datetime
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Final, cast
+from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple, cast
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -24,8 +23,18 @@ from turnout.records import Schema
 from turnout.routes.endpoints import IcebergSink, LakeSink, LakeSource
 from turnout.routes.rows import RECORD_ROWS, RowPlan, plan_rows
 from turnout.runtime.driver import AskedRevisions
-from turnout.runtime.lake.source import LakeSplit, LakeVersions
-from turnout.runtime.lake.table import BatchMark, LakeTable, columns_of, create_table, existing_table, open_table
+from turnout.runtime.endpoints.tables import LakeHistory
+from turnout.runtime.lake.source import LakeVersions
+from turnout.runtime.lake.table import (
+    BatchMark,
+    LakeTable,
+    columns_of,
+    create_table,
+    existing_table,
+    open_table,
+    problem_of_sink,
+    translated,
+)
 from turnout.runtime.offsets import REVISION, SPLIT_COLUMNS, decoded, encoded, task_rows
 from turnout.runtime.publishing import TALLY
 from turnout.spark.endpoints import BatchId, ReadOptions, SparkEndpoint, task_slots
@@ -47,7 +56,7 @@ _WRITING: Final = {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS", 
 _COPY: Final = "turnout_partition_"
 
 
-class LakeOptions:
+class LakeOptions(NamedTuple):
     """Options of the source as Spark's processes get them.
 
     Attributes:
@@ -58,29 +67,11 @@ class LakeOptions:
         pause_file: as long as there is a file of this name, nothing is new.
     """
 
-    def __init__(
-        self,
-        source: LakeSource,
-        range_: tuple[int, int] | None = None,
-        stage: str | None = None,
-        revisions_url: str | None = None,
-        pause_file: str | None = None,
-    ) -> None:
-        self.versions = LakeVersions(source)
-        self.range = range_
-        self.stage = stage
-        self.revisions_url = revisions_url
-        self.pause_file = pause_file
-
-
-class LakePartition(InputPartition):
-    """Split as Spark's partition; empty without one."""
-
-    def __init__(self, split: LakeSplit | None) -> None:
-        self.split = split
-
-    def __repr__(self) -> str:
-        return repr(self.split)
+    source: LakeSource
+    range: tuple[int, int] | None = None
+    stage: str | None = None
+    revisions_url: str | None = None
+    pause_file: str | None = None
 
 
 class LakeDataSource(DataSource):
@@ -104,30 +95,38 @@ class LakeDataSource(DataSource):
         return LakeStreamReader(decoded(self.options[OPTIONS]))
 
 
-class LakeReader(DataSourceReader):
-    """Reads versions of a table."""
+class _SplitReader:
+    """Reads splits of a table, in partitions of Spark; that without a split is empty."""
 
     def __init__(self, options: LakeOptions) -> None:
         self._options = options
+        self._versions = LakeVersions(options.source)
 
-    def partitions(self) -> Sequence[InputPartition]:
-        """Return the splits; an empty one if nothing is to be read."""
-        versions = self._options.versions
-        assert self._options.range is not None
-        start, end = ({versions.stream: version} for version in self._options.range)
-        return _partitions(versions.splits(start, end))
+    def _between(
+        self, start: Mapping[str, object], end: Mapping[str, object], revision: int | None = None
+    ) -> Sequence[InputPartition]:
+        splits = self._versions.splits(start, end, revision)
+        return [InputPartition(split) for split in splits or (None,)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield a split as a row, or the counts of the stage that reads it."""
-        yield from _rows(self._options, partition)
+        yield from task_rows(None, partition.value, self._options.stage)
 
 
-class LakeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class LakeReader(_SplitReader, DataSourceReader):
+    """Reads versions of a table."""
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Return the splits."""
+        start, end = ({self._versions.stream: version} for version in self._options.range or ())
+        return self._between(start, end)
+
+
+class LakeStreamReader(_SplitReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads versions of a table in micro-batches. Spark keeps one instance for a query, in its own process."""
 
     def __init__(self, options: LakeOptions) -> None:
-        self._options = options
-        self._versions = options.versions
+        super().__init__(options)
         self._initial: JsonObject | None = None
         self._target: int | None = None
         self._revisions = AskedRevisions(options.revisions_url) if options.revisions_url else None
@@ -168,23 +167,10 @@ class LakeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         revision = end.get(REVISION)
         if self._revisions is not None:
             revision = self._revisions.newest() if revision is None else self._revisions.usable(revision)
-        return _partitions(self._versions.splits(start, end, revision))
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield a split as a row, or the counts of the stage that reads it."""
-        yield from _rows(self._options, partition)
+        return self._between(start, end, revision)
 
     def commit(self, end: JsonObject) -> None:
         """Do nothing: the checkpoint alone holds the position."""
-
-
-def _partitions(splits: Sequence[LakeSplit]) -> list[InputPartition]:
-    return [LakePartition(split) for split in splits] or [LakePartition(None)]
-
-
-def _rows(options: LakeOptions, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-    split = partition.split if isinstance(partition, LakePartition) else None
-    yield from task_rows(None, split, options.stage)
 
 
 class LakeEndpoint(SparkEndpoint):
@@ -199,19 +185,14 @@ class LakeEndpoint(SparkEndpoint):
         """Return the splits of the table, or the counts of a stage that reads them."""
         source = cast("LakeSource", self.endpoint)
         more = options.more.get("revisionsUrl"), options.pause_file
-        return _loaded(spark, LakeOptions(source, None, options.stage, *more), streaming=True)
+        return _loaded(spark, LakeOptions(source, None, options.stage, *more))
 
     def recorded(self, spark: SparkSession, span: RecordSpan) -> DataFrame:
         """Return the splits of a span of versions."""
-        versions = LakeVersions(cast("LakeSource", self.endpoint))
-        table = versions.open()
-        bounds = []
-        for bound, name, default in ((span.start, "from", table.first), (span.end, "to", table.version + 1)):
-            version = bound.get(versions.stream) if isinstance(bound, dict) else bound
-            if isinstance(version, datetime) or version is None:
-                raise ConfigError([Mistake(name, "expected a version of the table")], what="bad range")
-            bounds.append(version if isinstance(version, int) else default)
-        return _loaded(spark, LakeOptions(versions.source, (bounds[0], bounds[1])), streaming=False)
+        source = cast("LakeSource", self.endpoint)
+        history = LakeHistory(LakeVersions(source))
+        start, end = (history.resolve(history.streams[0], bound) for bound in (span.start, span.end))
+        return _loaded(spark, LakeOptions(source, (start, end)))
 
     def part(
         self,
@@ -221,13 +202,11 @@ class LakeEndpoint(SparkEndpoint):
         stage: str | None = None,
     ) -> DataFrame:
         """Return a range of versions."""
-        options = LakeOptions(cast("LakeSource", self.endpoint), (range_.start, range_.end), stage)
-        return _loaded(spark, options, streaming=False)
+        return _loaded(spark, LakeOptions(cast("LakeSource", self.endpoint), (range_.start, range_.end), stage))
 
     def value_schema(self, rows: DataFrame) -> Schema | None:  # noqa: ARG002 - these are splits
         """Return the schema of the table's rows."""
-        table = existing_table(cast("LakeSource", self.endpoint))
-        return schema_of_arrow(pa.struct(list(table.schema)))
+        return schema_of_arrow(pa.struct(list(existing_table(cast("LakeSource", self.endpoint)).schema)))
 
     # Sink
 
@@ -239,14 +218,9 @@ class LakeEndpoint(SparkEndpoint):
         """
         sink = cast("LakeSink", self.endpoint)
         table = open_table(sink)
-        existing = columns_of(table)
-        plan = plan_rows(sink, value, existing, path) if sink.is_typed else RECORD_ROWS
-        new = [name for name in plan.types if name not in existing]
-        if table is not None and new and not sink.schema_evolution:
-            problem = f"the table has no column {', '.join(new)}: schemaEvolution: true adds it"
-            raise ConfigError([Mistake(f"{path}.columns", problem)], what="bad columns")
-        if table is None and not sink.create:
-            raise ConfigError([Mistake(path, "there is no such table, and create: false")], what="bad sink")
+        plan = plan_rows(sink, value, columns_of(table), path) if sink.is_typed else RECORD_ROWS
+        if problem := problem_of_sink(sink, table, plan.types):
+            raise ConfigError([Mistake(f"{path}.columns" if table else path, problem)], what="bad sink")
         return plan
 
     def write_rows(self, rows: DataFrame, plan: RowPlan, batch: BatchId | None) -> bool:
@@ -259,7 +233,8 @@ class LakeEndpoint(SparkEndpoint):
             _log.info("the table %s has micro-batch %d of %s", sink.table_name, mark.number, mark.application)
             return False
         if new := {name: arrow_type(one) for name, one in plan.types.items() if name not in table.schema.names}:
-            table.evolve(new)
+            with translated(f"the table {sink.table_name} refuses new columns", 409):
+                table.evolve(new)
             table = existing_table(sink)
         files = _written(rows, f"{table.location.rstrip('/')}/{_folder(sink)}turnout-{uuid.uuid4()}", sink)
         if files:
@@ -330,12 +305,11 @@ def _listed(spark: SparkSession, folder: str) -> list[tuple[str, int]]:
     return sorted(listed)
 
 
-def _loaded(spark: SparkSession, options: LakeOptions, *, streaming: bool) -> DataFrame:
-    source = options.versions.source
-    if source.partitions is None:
-        # Its tasks are planned in a process that does not know the cluster.
-        options.versions = LakeVersions(source.model_copy(update={"partitions": task_slots(spark)}))
+def _loaded(spark: SparkSession, options: LakeOptions) -> DataFrame:
+    # Its tasks are planned in a process that does not know the cluster.
+    tasks = options.source.partitions or task_slots(spark)
+    options = options._replace(source=options.source.model_copy(update={"partitions": tasks}))
     spark.dataSource.register(LakeDataSource)
-    reader = spark.readStream if streaming else spark.read
+    reader = spark.readStream if options.range is None else spark.read
     reader = reader.schema(TALLY) if options.stage is not None else reader
     return reader.format(FORMAT).option(OPTIONS, encoded(options)).load()
