@@ -10,6 +10,7 @@ import pytest
 from tests.integration.routes import Streams
 
 from turnout import spark as ts
+from turnout.errors import ConfigError
 from turnout.history.lineage import walk
 from turnout.history.replay import plan_replay
 from turnout.routes import Route
@@ -36,8 +37,16 @@ checkpoint: {folder}/checkpoint
 """
 
 
-def test_a_table_that_changes(spark: SparkSession, streams: Streams, tmp_path: Path) -> None:
-    """The table of a run is that of its start; a replay has that of the last run, and lineage that of the message."""
+@pytest.mark.parametrize("remote", [False, True], ids=["local", "remote"])
+def test_a_table_that_changes(remote: bool, spark: SparkSession, streams: Streams, tmp_path: Path) -> None:
+    """The table of a run is that of its start; a replay has that of its records, and lineage that of the message.
+
+    A checkpoint that is not on this machine is one in a file system of Hadoop's here, which is mounted for it alone.
+    """
+    folder = str(tmp_path)
+    if remote:
+        spark.conf.set(f"fs.viewfs.mounttable.{streams.name}.link./mounted", f"file://{tmp_path}")
+        folder = f"viewfs://{streams.name}/mounted"
     names = {
         "url": streams.url,
         "source": streams.source,
@@ -46,7 +55,7 @@ def test_a_table_that_changes(spark: SparkSession, streams: Streams, tmp_path: P
         "name": streams.name,
     }
     file, cities = tmp_path / "route.yaml", tmp_path / "cities.csv"
-    file.write_text(ROUTE.format(**names, folder=tmp_path))
+    file.write_text(ROUTE.format(**names, folder=folder))
     route = Route.load(file)
 
     def messages() -> list[tuple[str, str, str]]:
@@ -65,10 +74,20 @@ def test_a_table_that_changes(spark: SparkSession, streams: Streams, tmp_path: P
     streams.publish([("a", b'{"code": "OUL"}', [])])
     ts.run(route, spark, once=True)
 
-    first, replayed, second = messages()
-    assert (first[0], replayed[0], second[0]) == ("Uleåborg", "Uleåborg", "Oulu")
-    assert first[1] == replayed[1] != second[1]
+    carry_out(plan_replay(route, start=1, end=2, id="of-the-first-again"), spark)
+    carry_out(plan_replay(route, start=2, id="of-the-second"), spark)
+
+    first, replayed, second, again, last = messages()
+    assert [one[0] for one in (first, replayed, second, again, last)] == [
+        "Uleåborg", "Uleåborg", "Oulu", "Uleåborg", "Oulu",
+    ]  # fmt: skip
+    assert first[1] == replayed[1] == again[1] != second[1] == last[1]
     assert first[1].startswith("cities=")
-    for _, _, place in (first, second):
+    with pytest.raises(
+        ConfigError, match=rf"at revision \w+ from {streams.source}:1 on, \w+ from {streams.source}:2 on"
+    ):
+        carry_out(plan_replay(route, id="of-both"), spark)
+    # Lineage has no session, and so not the rows of a remote checkpoint.
+    for _, _, place in () if remote else (first, second):
         walked = walk(place, route=route)
         assert not walked.gaps, walked.gaps

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -116,7 +117,7 @@ def test_entries_of_a_bucket(nats_server: NatsServer, connection: Connection, tm
         table = {"format": "nats", "servers": nats_server.url, "bucket": bucket}
 
         found = route(tmp_path, table).with_tables().tables["airlines"]
-        assert found.revision == "5"
+        assert found.revision.startswith("5-")
         assert found.rows is not None
         assert dict(found.rows.rows) == {
             "AA": {"name": "American", "key": "AA"},
@@ -182,6 +183,28 @@ def test_versions_of_delta_are_read_again(tmp_path: Path) -> None:
     for revision, expected in ((0, "American"), (2, "New"), (None, "New")):
         pinned = route(tmp_path, table if revision is None else {**table, "revision": revision})
         assert [value["airline"] for _, value, _ in messages(pinned, {"carrier": "AA"})] == [expected]
+
+
+def test_a_table_that_was_made_anew(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Its revisions are others, whatever their numbers: a run says so, and rows of the former one are not taken."""
+    pytest.importorskip("deltalake")
+    lake, checkpoint, revisions = Lake("delta", tmp_path), tmp_path / "checkpoint", []
+    table = json.loads(lake.block("airlines", key="carrier"))
+    for name in ("American", "New"):
+        shutil.rmtree(tmp_path / "airlines", ignore_errors=True)
+        lake.add("airlines", pa.table({"carrier": ["AA"], "name": [name]}))
+        run = with_rows(route(tmp_path, table), checkpoint, renew=True, keep=True)
+        revisions.append(run.tables["airlines"].revision)
+        assert [value["airline"] for _, value, _ in messages(run, {"carrier": "AA"})] == [name]
+
+    assert [revision.partition("-")[0] for revision in revisions] == ["0", "0"]
+    assert f"it was at revision {revisions[0]}, and is at {revisions[1]}" in caplog.text
+    for wanted, name in (*zip(revisions, ("American", "New"), strict=True), ("0", "New")):
+        pinned = route(tmp_path, {**table, "revision": wanted})
+        assert [value["airline"] for _, value, _ in messages(pinned, {"carrier": "AA"})] == [name]
+    shutil.rmtree(checkpoint)
+    with pytest.raises(StreamError, match=f"is at revision {revisions[1]}, and {revisions[0]} is not kept any more"):
+        route(tmp_path, {**table, "revision": revisions[0]}).with_tables()
 
 
 def test_mistakes(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import hashlib
 import io
 import json
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -16,8 +16,9 @@ import msgspec
 import pyarrow as pa
 
 from turnout.base.files import private_folder, replace_file
+from turnout.base.untrusted import is_whole
 from turnout.codecs.frames.columns import arrow_blocks
-from turnout.errors import RecordError, StreamError
+from turnout.errors import ConfigError, Mistake, RecordError, StreamError
 from turnout.expressions import Inputs, TableRows
 from turnout.nats.protocol.headers import KV_OPERATION, MARKER_REASON, OPERATIONS
 from turnout.nats.wire import Connection, PullReader, Range, stream_info
@@ -26,14 +27,19 @@ from turnout.routes import Route
 from turnout.routes.endpoints.tables import BucketLookup, FileLookup, Lookup, LookupPart
 from turnout.runtime.checkpoint import checkpoint_of, local_folder
 from turnout.runtime.lake.table import existing_table
-from turnout.runtime.offsets import numbers_in
+from turnout.runtime.offsets import committed, numbers_in
 
 _log = logging.getLogger(__name__)
 
 MAX_ROWS: Final = 100_000
 """Rows of a table: each worker of Spark has all of them."""
 
-_FOLDER: Final = "tables"
+FOLDER: Final = "tables"
+"""The folder in a checkpoint."""
+
+RUNS: Final = ".runs"
+"""End of the name of a file that lists the revisions of a table, each with the positions from which on runs had it."""
+
 _CACHED_REVISIONS: Final = 8
 """Revisions of a table that a checkpoint keeps."""
 
@@ -59,53 +65,96 @@ def with_rows(route: Route, checkpoint: Path | None = None, *, renew: bool = Fal
         if table.rows is not None and not renew:
             tables[name] = table
             continue
-        kept = _Kept(table.part, None if folder is None else folder / _FOLDER)
-        wanted = table.part.revision or (None if renew else kept.last())
+        kept = _Kept(table.part, folder)
+        asked = table.part.revision
+        wanted = (None if renew else kept.last) if asked is None else kept.named(asked)
         tables[name] = found = (None if wanted is None else kept.read(wanted)) or _read(table.part, wanted)
         if keep:
             kept.keep(name, found)
     return replace(route, tables=tables)
 
 
+def as_processed(route: Route, ranges: Iterable[tuple[str, int, int]], checkpoint: Path | None = None) -> Route:
+    """Return a route with the rows that the records of some ranges had in the run that processed them.
+
+    Args:
+        route: the route; a table with a revision of its own keeps it.
+        ranges: stream, or ``topic:partition``, with its first sequence and the one behind its last.
+        checkpoint: as of `with_rows`.
+
+    Raises:
+        ConfigError: a table has changed within a range.
+        StreamError: a table cannot be read at its revision.
+    """
+    folder, tables = checkpoint or local_folder(str(checkpoint_of(route))), dict(route.tables)
+    for name, table in route.tables.items():
+        if table.part.revision is not None:
+            continue
+        kept = _Kept(table.part, folder)
+        found = {revision: begin for one in ranges for revision, begin in kept.within(*one)}
+        if len(found) > 1:
+            listed = ", ".join(f"{revision} from {begin} on" for revision, begin in found.items())
+            problem = f"has changed within the range, and is at revision {listed}: replay the ranges apart, or give one"
+            raise ConfigError([Mistake(f"tables.{name}", f"{problem} revision for all")], what="bad range")
+        for revision in found:
+            tables[name] = Lookup(table.part.model_copy(update={"revision": revision}))
+    return with_rows(replace(route, tables=tables), folder)
+
+
 class _Kept:
-    """Revisions of a table in a checkpoint."""
+    """Revisions of a table in a checkpoint: the rows of the newest, and from which positions on runs had each."""
 
-    def __init__(self, part: LookupPart, folder: Path | None) -> None:
+    def __init__(self, part: LookupPart, checkpoint: Path | None) -> None:
         settings = part.model_dump_json(by_alias=True, exclude={"revision"})
-        self._part, self._folder = part, folder
-        self._name = hashlib.sha256(settings.encode()).hexdigest()[:16]
-
-    def last(self) -> str | None:
-        """Return the revision of the last run; None if there was none."""
-        if self._folder is not None:
+        self._part, self._checkpoint = part, checkpoint
+        self._base = (checkpoint or Path()) / FOLDER / hashlib.sha256(settings.encode()).hexdigest()[:16]
+        self._runs: list[tuple[str, dict[str, int]]] = []
+        if checkpoint is not None:
             with suppress(FileNotFoundError):
-                return (self._folder / f"{self._name}.last").read_text("utf-8")
-        return None
+                self._runs = json.loads(self._base.with_suffix(RUNS).read_bytes())
+
+    @property
+    def last(self) -> str | None:
+        """The revision of the last run; None if there was none."""
+        return self._runs[-1][0] if self._runs else None
+
+    def named(self, revision: str) -> str:
+        """Return a revision that is given by its number alone as the last run with that number had it."""
+        known = (one for one, _ in reversed(self._runs) if revision in (one, one.partition("-")[0]))
+        return next(known, revision)
+
+    def within(self, stream: str, start: int, end: int) -> Iterator[tuple[str, str]]:
+        """Yield the revisions that the records of a range had, each with the place from which on."""
+        begins = [positions.get(stream, 0) for _, positions in self._runs]
+        for (revision, _), begin, following in zip(self._runs, begins, [*begins[1:], end], strict=True):
+            if max(begin, start) < min(following, end):
+                yield revision, f"{stream}:{max(begin, start)}"
 
     def read(self, revision: str) -> Lookup | None:
         """Return the table at a revision; None if that is not kept."""
-        if self._folder is None:
-            return None
-        try:
-            size, rows = msgspec.msgpack.decode((self._folder / f"{self._name}.{revision}").read_bytes())
-        except FileNotFoundError:
-            return None
-        return Lookup(self._part, revision, TableRows(dict(rows), size))
+        if self._checkpoint is not None:
+            with suppress(FileNotFoundError):
+                size, rows = msgspec.msgpack.decode(self._base.with_suffix(f".{revision}").read_bytes())
+                return Lookup(self._part, revision, TableRows(dict(rows), size))
+        return None
 
     def keep(self, name: str, table: Lookup) -> None:
-        """Keep a table as that of the last run."""
-        last = self.last()
-        if last == table.revision or self._folder is None or table.rows is None:
+        """Keep a table as that of a run that begins where the checkpoint is now."""
+        last = self.last
+        if last == table.revision or self._checkpoint is None or table.rows is None:
             return
-        private_folder(self._folder)
-        content = msgspec.msgpack.encode((table.rows.size, list(table.rows.rows.items())))
-        replace_file(self._folder / f"{self._name}.{table.revision}", content)
-        replace_file(self._folder / f"{self._name}.last", table.revision.encode())
         if last is not None:
             _log.warning("the table %s has changed: it was at revision %s, and is at %s", name, last, table.revision)
-        files = [file for file in self._folder.glob(f"{self._name}.*") if file.suffix != ".last"]
-        for old in sorted(files, key=lambda file: file.stat().st_mtime_ns)[:-_CACHED_REVISIONS]:
-            old.unlink(missing_ok=True)
+        positions = {stream: at for stream, at in committed(self._checkpoint).by_stream.items() if is_whole(at)}
+        self._runs.append((table.revision, positions))
+        private_folder(self._base.parent)
+        content = msgspec.msgpack.encode((table.rows.size, list(table.rows.rows.items())))
+        replace_file(self._base.with_suffix(f".{table.revision}"), content)
+        replace_file(self._base.with_suffix(RUNS), json.dumps(self._runs))
+        newest = {RUNS, *(f".{revision}" for revision in [*dict(reversed(self._runs))][:_CACHED_REVISIONS])}
+        for file in self._base.parent.glob(f"{self._base.name}.*"):
+            if file.suffix not in newest:
+                file.unlink(missing_ok=True)
 
 
 def _read(part: LookupPart, wanted: str | None) -> Lookup:
@@ -114,7 +163,7 @@ def _read(part: LookupPart, wanted: str | None) -> Lookup:
     Raises:
         StreamError: it cannot be read, has too many rows, or several with one key.
     """
-    label = getattr(part, "table_name", None) or getattr(part, "path", None) or getattr(part, "bucket", "")
+    label = next(str(getattr(part, name)) for name in ("path", "table", "bucket") if hasattr(part, name))
     if isinstance(part, FileLookup):
         revision, columns = _of_file(part)
         listed = _of_arrow(columns)
@@ -123,10 +172,11 @@ def _read(part: LookupPart, wanted: str | None) -> Lookup:
         listed = ((entry, None) for entry in entries)
     else:
         table = existing_table(part)
-        version = table.version if wanted is None else int(wanted) if wanted.isdecimal() else -1
+        number = f"{table.version}" if wanted is None else wanted.partition("-")[0]
+        version = int(number) if number.isdecimal() else -1
         batches = [batch for file in table.snapshot(version) for batch in table.reader().read(file)]
-        revision, listed = f"{version}", _of_arrow(pa.Table.from_batches(batches, table.schema))
-    if wanted is not None and revision != wanted:
+        revision, listed = _revision(version, table.identity), _of_arrow(pa.Table.from_batches(batches, table.schema))
+    if wanted is not None and wanted not in (revision, revision.partition("-")[0]):
         problem = f"the table {label} is at revision {revision}, and {wanted} is not kept any more"
         raise StreamError(problem, code=404)
     rows: dict[object, Fields] = {}
@@ -147,6 +197,11 @@ def _read(part: LookupPart, wanted: str | None) -> Lookup:
             raise StreamError(f"the table {label} {problem}", code=409)
         rows[key], size = values, max(size, inputs.size)
     return Lookup(part, revision, TableRows(rows, size))
+
+
+def _revision(number: int, identity: str) -> str:
+    """Return a number as a revision that no other table of the same name has."""
+    return f"{number}-{hashlib.sha256(identity.encode()).hexdigest()[:8]}"
 
 
 def _of_arrow(table: pa.Table) -> Iterator[tuple[Any, Any]]:
@@ -183,7 +238,7 @@ def _of_bucket(part: BucketLookup) -> tuple[str, list[Fields]]:
     entries: dict[str, Fields] = {}
     end = 1
     with Connection.open(part.connection) as connection:
-        while (last := int(stream_info(connection, stream)["state"]["last_seq"])) >= end:
+        while (last := int((info := stream_info(connection, stream))["state"]["last_seq"])) >= end:
             for batch in PullReader(connection, Range(stream, end, last + 1)).batches():
                 for row in batch.to_pylist():
                     key = row["topic"].removeprefix(prefix)
@@ -191,7 +246,7 @@ def _of_bucket(part: BucketLookup) -> tuple[str, list[Fields]]:
                     if not _is_deletion(row["headers"]):
                         entries[key] = _entry(part, key, row["value"])
             end = last + 1
-    return f"{end - 1}", list(entries.values())
+    return _revision(end - 1, str(info["created"])), list(entries.values())
 
 
 def _is_deletion(headers: list[Mapping[str, Any]] | None) -> bool:

@@ -31,7 +31,9 @@ from turnout.nats.wire.positions import PLACES, StreamPosition, parse_place
 from turnout.routes import Route
 from turnout.routes.endpoints import Endpoint, Source
 from turnout.routes.values import listed
+from turnout.runtime.checkpoint import checkpoint_of
 from turnout.runtime.java import run_error
+from turnout.runtime.lake.lookups import with_rows
 from turnout.runtime.offsets import records_of
 from turnout.runtime.preflight import preflight
 from turnout.runtime.task_index import IndexLocation
@@ -39,6 +41,7 @@ from turnout.secrets import masked_url
 from turnout.spark.endpoints import endpoint_of, reads_splits
 from turnout.spark.map_in_arrow import map_in_arrow
 from turnout.spark.running.matching import RunMatching
+from turnout.spark.session.build import local_copy
 from turnout.subscriptions.past import Moment
 from turnout.subscriptions.store import snapshot_of
 
@@ -268,6 +271,9 @@ def diff(
     check_source(new)
     begun = time.monotonic()
     old, new = _looked_ahead(old, new)
+    if old.tables or new.tables:
+        with local_copy(spark, str(checkpoint_of(new))) as copy:
+            old, new = (with_rows(one, copy) for one in (old, new))
     with ExitStack() as resources:
         moments = subscriptions_as_of if isinstance(subscriptions_as_of, tuple) else (subscriptions_as_of,) * 2
         indexes = _indexes((old, new), moments, spark, resources)

@@ -6,7 +6,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from pathlib import Path
@@ -27,7 +27,9 @@ from turnout.history.replay import ReplayPlan, ReplayState, Splitting, StreamRan
 from turnout.history.tap import check_names
 from turnout.records.header_column import ARROW
 from turnout.routes import Route
+from turnout.runtime.checkpoint import checkpoint_of
 from turnout.runtime.java import run_error
+from turnout.runtime.lake.lookups import as_processed
 from turnout.runtime.offsets import Progress, encoded, even_spans
 from turnout.runtime.preflight import with_stored_topics
 from turnout.runtime.publishing import TALLY, TALLY_SCHEMA, TaskTally, log_failures, sum_of
@@ -36,6 +38,7 @@ from turnout.spark.formats.nats.source import register
 from turnout.spark.map_in_arrow import map_in_arrow
 from turnout.spark.running.counts import counts_of, write_all
 from turnout.spark.running.matching import RunMatching
+from turnout.spark.session.build import local_copy
 from turnout.spark.stage import ReplayPart, SparkStage
 
 _COLUMNS: Final = (
@@ -214,8 +217,10 @@ def carry_out(
     """
     stop = stop or threading.Event()
     begun, last, parts = time.monotonic(), time.monotonic(), 0
-    with claimed(plan.folder), _stage_of(plan, spark, plan.folder / "subscriptions") as stage:
+    with ExitStack() as resources:
+        resources.enter_context(claimed(plan.folder))
         state = ReplayState.of(plan)
+        stage = resources.enter_context(_stage_of(plan, spark, plan.folder / "subscriptions", state.ranges))
         if plan.is_exact and publishes(plan.route.sinks):
             stage = stage.held_to_brokers(plan.route)
             for sink in plan.route.sinks.values():
@@ -242,7 +247,7 @@ def rehearse(plan: ReplayPlan, spark: SparkSession) -> ReplayResult:
     # The reasons are reported, not logged.
     errors = replace(route.errors, log=True, log_messages=False)
     plan = replace(plan, route=replace(route, chain=replace(route.chain, errors=errors)))
-    with scratch_folder("replay") as scratch, _stage_of(plan, spark, scratch / "index") as stage:
+    with scratch_folder("replay") as scratch, _stage_of(plan, spark, scratch / "index", plan.ranges) as stage:
         ranges = [_rows(plan, spark, range_) for range_ in plan.ranges]
         rows = map_in_arrow(reduce(DataFrame.union, ranges), Rehearsal(stage), DELIVERIES)
         try:
@@ -267,11 +272,21 @@ def _check_names(plan: ReplayPlan, counts: Counts) -> None:
 
 
 @contextmanager
-def _stage_of(plan: ReplayPlan, spark: SparkSession, folder: Path) -> Iterator[SparkStage]:
-    """The stage of a replay, with the index of its subscriptions."""
+def _stage_of(
+    plan: ReplayPlan, spark: SparkSession, folder: Path, ranges: Iterable[StreamRange]
+) -> Iterator[SparkStage]:
+    """The stage of a replay, with the index of its subscriptions, and its tables as they were when the ranges were run.
+
+    Raises:
+        ConfigError: a table has changed within a range.
+    """
     register(spark)
     activate(spark)
-    stage = SparkStage.of(plan.route, splits=True, replay=plan.replay)
+    route = plan.route
+    if route.tables:
+        with local_copy(spark, str(checkpoint_of(route))) as copy:
+            route = as_processed(route, [(one.stream, one.start, one.end) for one in ranges], copy)
+    stage = SparkStage.of(route, splits=True, replay=plan.replay)
     if plan.subscriptions is None:
         yield stage
         return

@@ -41,7 +41,7 @@ from turnout.spark.running.counts import RunCounts, counts_of, observed, write_a
 from turnout.spark.running.executors import ExecutorWatch, keep_ready, warm_up, warm_up_query
 from turnout.spark.running.matching import driver_address
 from turnout.spark.running.parts import parts_of
-from turnout.spark.session.build import missing_properties, server_session, session_for
+from turnout.spark.session.build import local_copy, missing_properties, server_session, session_for
 from turnout.spark.session.jvm import ending_in_words, how_jvm_ended, is_connect
 from turnout.spark.stage import SparkStage
 from turnout.traces.spans import EXPORT_SECONDS
@@ -111,7 +111,8 @@ def run(
         resources.enter_context(claimed(local_checkpoint))
         mend(route, local_checkpoint)
         if route.tables:
-            route = with_rows(route, local_checkpoint, renew=True, keep=True)
+            with local_copy(spark, folder if streaming and not remote else None) as copy:
+                route = with_rows(route, copy, renew=True, keep=True)
         make_webhook_streams(route)
         make_delay_stream(route)
         stop = stop or threading.Event()

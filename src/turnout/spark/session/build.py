@@ -23,7 +23,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from turnout.base.files import append_privately, lasting_folder, private_folder, replace_file
+from turnout.base.files import append_privately, lasting_folder, private_folder, replace_file, scratch_folder
 from turnout.errors import RunError
 from turnout.routes import Route
 from turnout.runtime.checkpoint import local_folder
@@ -557,3 +557,41 @@ def _children_write_to(log: Path | None) -> Iterator[None]:
             streams[number].flush()
             os.dup2(copy, number)
             os.close(copy)
+
+
+@contextmanager
+def local_copy(spark: SparkSession, checkpoint: str | None) -> Iterator[Path | None]:
+    """The folder of a checkpoint; of a remote one a copy of what tables that are looked up need of it.
+
+    What is changed in the copy's folder of tables is changed in the checkpoint too.
+    """
+    from turnout.runtime.lake.lookups import FOLDER, RUNS
+
+    folder, jvm = local_folder(checkpoint), getattr(spark, "_jvm", None)
+    if checkpoint is None or folder is not None or jvm is None:
+        yield folder
+        return
+    path = jvm.org.apache.hadoop.fs.Path
+    files = path(checkpoint).getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())  # noqa: SLF001
+
+    def names(of: str) -> list[str]:
+        inner = path(checkpoint, of)
+        return [str(one.getPath().getName()) for one in files.listStatus(inner)] if files.exists(inner) else []
+
+    with scratch_folder("tables") as copy:
+        rows = names(FOLDER)
+        batches = [(of, max(filter(str.isdigit, names(of)), key=int, default="")) for of in ("offsets", "commits")]
+        for of, name in [*batches, *((FOLDER, name) for name in rows)]:
+            (copy / of).mkdir(exist_ok=True)
+            if name:
+                files.copyToLocalFile(
+                    False, path(f"{checkpoint}/{of}/{name}"), path(f"file://{copy}/{of}/{name}"), True
+                )
+        yield copy
+        # The list of revisions is the last: what it names is there.
+        for file in sorted((copy / FOLDER).glob("*"), key=lambda file: file.suffix == RUNS):
+            if file.name not in rows or file.suffix == RUNS:
+                files.copyFromLocalFile(False, True, path(f"file://{file}"), path(f"{checkpoint}/{FOLDER}/{file.name}"))
+        for name in rows:
+            if not (copy / FOLDER / name).exists():
+                files.delete(path(f"{checkpoint}/{FOLDER}/{name}"), False)
