@@ -3,6 +3,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from tests.kafka.test_reader import rows, topic
 from turnout.embedded.nats_server import free_port
 from turnout.errors import ConnectionLostError, StreamError
 from turnout.kafka.admin import KafkaAdmin
-from turnout.kafka.options import KafkaOptions
+from turnout.kafka.options import REPORTS, KafkaOptions
 from turnout.kafka.producer import FencedError, KafkaMessages, KafkaProducer
 from turnout.kafka.reader import PartitionRange
 from turnout.records.published import TOO_LARGE
@@ -84,6 +85,41 @@ def test_refused_messages(options: KafkaOptions) -> None:
     assert {index: reason.code == TOO_LARGE for index, reason in refused.items()} == {1: True, 2: False, 3: True}
     assert published.stored == 2
     assert values(options, "strict") == [b"a", b"c"]
+
+
+def test_a_mark(options: KafkaOptions) -> None:
+    """It is reached, without a flush, when all that was published before it is stored or refused."""
+    topic(options, "marked", 3)
+    topic(options, "marked-strict", 1, max_message_bytes="2000")
+    options = replace(options, properties={REPORTS: "false"})
+    refused: dict[int, StreamError] = {}
+    with KafkaProducer(options) as producer:
+        is_stored, until = producer.mark(), time.monotonic() + 60
+        assert is_stored is not None
+        assert is_stored()
+        texts = [b"%d" % number for number in range(500)]
+        producer.publish(KafkaMessages(["marked"] * 500, texts, texts), refusing)
+        is_stored = producer.mark()
+        assert is_stored is not None
+        assert not is_stored()
+        while not is_stored():
+            assert time.monotonic() < until
+            producer.collect()
+        assert sum(len(values(options, "marked", partition)) for partition in range(3)) == 500
+
+        producer.publish(KafkaMessages(["marked-strict"] * 2, [b"a", b"x" * 5000], [b"a", b"a"]), refused.__setitem__)
+        is_stored = producer.mark()
+        assert is_stored is not None
+        producer.flush()
+        assert is_stored()
+
+    assert list(refused) == [1]
+
+
+def test_a_mark_without_reports(options: KafkaOptions) -> None:
+    """Of messages that are stored a producer has no reports by default: only a flush says it."""
+    with KafkaProducer(options) as producer:
+        assert producer.mark() is None
 
 
 def keyless(count: int, *bad: int) -> KafkaMessages:

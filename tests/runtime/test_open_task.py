@@ -66,6 +66,9 @@ class Sink:
         self.published += result.rows
         return []
 
+    def mark(self) -> None:
+        """Only `flush` says what is stored."""
+
     def collect(self) -> list[Any]:
         self.collected.append(self.flushed)
         return []

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 from turnout.base.files import FileChanges
 from turnout.base.varint import varint
 from turnout.errors import ConfigError, ConnectionLostError, MissingExtraError, Mistake, StreamError, shortened
-from turnout.kafka.options import KafkaOptions, tokens_of
+from turnout.kafka.options import REPORTS, KafkaOptions, tokens_of
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError, Message, Producer
@@ -69,7 +69,6 @@ _CONSUMER: Final[Mapping[str, object]] = {
 _PRODUCER: Final[Mapping[str, object]] = {
     "acks": "all",
     "partitioner": "murmur2_random",
-    "delivery.report.only.error": True,
     "linger.ms": 5,
     # As Java's client has it, so that one limit holds for both.
     "message.max.bytes": 1 << 20,
@@ -155,7 +154,7 @@ def producer_of(options: KafkaOptions, watch: ErrorWatch, transactional_id: str 
         ConfigError: a property is wrong.
         MissingExtraError: the client is not installed.
     """
-    own: dict[str, object] = {"enable.idempotence": True}
+    own: dict[str, object] = {"enable.idempotence": True, REPORTS: options.properties.get(REPORTS) != "false"}
     defaults = {**_PRODUCER, "message.timeout.ms": int(options.patience * 1000)}
     if transactional_id is not None:
         own["transactional.id"] = transactional_id

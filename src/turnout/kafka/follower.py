@@ -49,7 +49,8 @@ class PartitionFollower(ABC):
     Attributes:
         offsets: next offset of each partition.
         pending: number of offsets behind the last batch, if it was a full one.
-        has_ended: whether it reads no further.
+        has_ended: whether it reads no further; another thread may set it.
+        failure: is raised by the reader; another thread may set it.
     """
 
     def __init__(
@@ -72,6 +73,7 @@ class PartitionFollower(ABC):
         self.offsets = dict(offsets)
         self.pending = 0
         self.has_ended = False
+        self.failure: StreamError | None = None
         self._ends: dict[TopicPartition, int] = {}
         try:
             self._ends = {name: end.next for name, end in admin.ends(self.offsets).items()}
@@ -116,8 +118,11 @@ class PartitionFollower(ABC):
         until: float | None = None
         while not self.has_ended:
             until = until or time.monotonic() + min(self._tick, _CALL_SECONDS)
-            # The next one has clients with the renewed certificates.
-            self.has_ended = self._changes.found()
+            if self.failure is not None:
+                raise self.failure
+            if self._changes.found():
+                # The next one has clients with the renewed certificates.
+                self.has_ended = True
             with self._errors():
                 messages = polled(self._consumer, max(0.0, until - time.monotonic()), self._count)
             if self._watch.last is not None and not self._is_same():

@@ -25,6 +25,9 @@ COMMAND: Final = "turnout.token.command"
 AWS: Final = "turnout.token.aws"
 """Own properties of a client, beside those of librdkafka: where its tokens are from."""
 
+REPORTS: Final = "delivery.report.only.error"
+"""Property of a producer: ``false`` for reports of messages that are stored, too, a microsecond each."""
+
 ALLOWED: Final = "TURNOUT_TOKEN_COMMANDS"
 """Variable that allows routes to name commands: who may write a route could otherwise run any program."""
 

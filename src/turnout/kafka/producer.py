@@ -7,6 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
@@ -16,7 +17,7 @@ from turnout.base.histogram import Histogram
 from turnout.errors import ConnectionLostError, StreamError
 from turnout.kafka.admin import KafkaAdmin, TopicRules
 from turnout.kafka.clients import INVALID_RECORD, NOT_FOUND, ErrorWatch, code_of, kafka_errors, producer_of, raise_error
-from turnout.kafka.options import KafkaOptions
+from turnout.kafka.options import REPORTS, KafkaOptions
 from turnout.records.published import TOO_LARGE, Published, Refuse
 
 if TYPE_CHECKING:
@@ -120,6 +121,25 @@ class KafkaMessages(NamedTuple):
         return KafkaMessages(*(None if part is None else [part[row] for row in rows] for part in self))  # type: ignore[arg-type]
 
 
+@dataclass(slots=True)
+class _Batch:
+    """Messages of one call.
+
+    Attributes:
+        count: how many they are.
+        left: those of which no report says that they are stored, or refused.
+        begun: time at which they were handed to the client.
+        until: number of messages that were sent until then, with these.
+        is_stored: whether all of them, and of every batch before, are stored or refused.
+    """
+
+    count: int
+    left: int
+    begun: float
+    until: int = 0
+    is_stored: bool = False
+
+
 class _Message(NamedTuple):
     """Pending message, with the callback for its refusal."""
 
@@ -127,10 +147,13 @@ class _Message(NamedTuple):
     arguments: dict[str, Any]
     row: int
     refuse: Refuse
+    batch: _Batch
 
 
 class KafkaProducer:
     """Publishes messages; a message with a key goes to the partition that Java's client would choose (murmur2).
+
+    With ``delivery.report.only.error: false`` in the options it knows of each message that it is stored: see `mark`.
 
     Args:
         options: options of the client.
@@ -149,7 +172,8 @@ class KafkaProducer:
         self._sent = 0
         self._refused = 0
         self._failure: KafkaError | None = None
-        self._under_way: deque[tuple[int, int, float]] = deque()
+        self._hears_each = options.properties.get(REPORTS) == "false"
+        self._under_way: deque[_Batch] = deque()
         self._partitions: dict[str, tuple[int, float]] = {}
         self._suspects: list[tuple[_Message, KafkaError]] = []
         self._rules: dict[str, tuple[TopicRules | None, float]] = {}
@@ -198,7 +222,8 @@ class KafkaProducer:
         # Refused ones first: behind these messages, theirs would be out of order.
         self._divide_suspects()
         headers, times, partitions = messages.headers, messages.timestamps, messages.partitions
-        begun, count = time.monotonic(), len(messages.topics)
+        count = len(messages.topics)
+        batch = _Batch(count, count, time.monotonic())
         for index in range(count):
             arguments: dict[str, object] = {"value": messages.values[index], "key": messages.keys[index]}
             if headers is not None and headers[index]:
@@ -207,12 +232,23 @@ class KafkaProducer:
                 arguments["timestamp"] = times[index]
             if partitions is not None and partitions[index] >= 0:
                 arguments["partition"] = partitions[index]
-            self._queue(_Message(messages.topics[index], arguments, index, refuse))
+            self._queue(_Message(messages.topics[index], arguments, index, refuse, batch))
             if index % _STEPS == _STEPS - 1:
                 self._poll(0)
         self._sent += count
-        self._under_way.append((self._sent, count, begun))
+        batch.until = self._sent
+        self._under_way.append(batch)
         self._poll(0)
+
+    def mark(self) -> Callable[[], bool] | None:
+        """Return a function that says whether all messages until now are stored or refused; None if `flush` alone does.
+
+        What it says may change in each call of this producer.
+        """
+        if not self._hears_each:
+            return None
+        batch = self._under_way[-1] if self._under_way else None
+        return lambda: batch is None or batch.is_stored
 
     def partition_count(self, topic: str) -> int:
         """Return the number of partitions of a topic, 0 if there is no such topic.
@@ -239,14 +275,16 @@ class KafkaProducer:
         self._partitions[topic] = count, time.monotonic() + _KNOWN_SECONDS
         return count
 
-    def collect(self) -> None:
-        """Process the acknowledgements that have arrived, without a wait for others.
+    def collect(self) -> Histogram:
+        """Process the acknowledgements that have arrived, without a wait for others; return their delivery times.
 
         Raises:
             StreamError: as `publish`.
             ConnectionLostError: as `publish`.
         """
         self._poll(0)
+        delivery, self._delivery = self._delivery, Histogram()
+        return delivery
 
     def flush(self) -> Published:
         """Wait until every message is stored or refused, and return the results since the last call.
@@ -259,6 +297,8 @@ class KafkaProducer:
         self._divide_suspects()
         published = Published(self._sent - self._refused, 0, self._delivery)
         self._sent = self._refused = 0
+        for batch in self._under_way:
+            batch.is_stored = True
         self._under_way.clear()
         self._delivery = Histogram()
         if self._transactional_id is None and self._changes.found():
@@ -266,7 +306,7 @@ class KafkaProducer:
         return published
 
     def _wait(self) -> None:
-        # A poll ends with a report, and there is none of a message that is stored.
+        # A poll ends with the reports of some messages.
         seconds = _FIRST_WAIT_SECONDS
         while len(self._producer):
             if self._is_broken:
@@ -284,7 +324,7 @@ class KafkaProducer:
         if problem is not None:
             self._refuse(message, problem)
             return
-        report = partial(self._failed, message)
+        report = partial(self._reported, message)
         while True:
             try:
                 self._producer.produce(message.topic, on_delivery=report, **message.arguments)
@@ -296,14 +336,17 @@ class KafkaProducer:
                     # The client itself refuses a message alone.
                     self._refuse(message, _refusal(error))
                 else:
-                    self._failed(message, error, None, is_sent=False)
+                    self._reported(message, error, None, is_sent=False)
                 self._check()
                 return
             else:
                 return
 
-    def _failed(self, message: _Message, error: KafkaError, _report: object, *, is_sent: bool = True) -> None:
-        """Take the report of a message that is not stored."""
+    def _reported(self, message: _Message, error: KafkaError | None, _report: object, *, is_sent: bool = True) -> None:
+        """Take the report of a message: of one that is stored, or not."""
+        if error is None:
+            message.batch.left -= 1
+            return
         name = error.name()
         # Of a transaction with a refused batch the client takes no messages any more, and purges those that it has,
         # perhaps before it reports the refusal.
@@ -322,6 +365,7 @@ class KafkaProducer:
 
     def _refuse(self, message: _Message, reason: StreamError) -> None:
         self._refused += 1
+        message.batch.left -= 1
         message.refuse(message.row, reason)
 
     # -- refused batches
@@ -415,9 +459,13 @@ class KafkaProducer:
             self._failure = self._failure or failure.args[0]
         self._check()
         done, now = self._sent - len(self._producer), time.monotonic()
-        while self._under_way and self._under_way[0][0] <= done:
-            _, count, begun = self._under_way.popleft()
-            self._delivery += Histogram.of(now - begun, count)
+        while self._under_way:
+            batch = self._under_way[0]
+            if batch.left if self._hears_each else batch.until > done:
+                break
+            self._under_way.popleft()
+            batch.is_stored = True
+            self._delivery += Histogram.of(now - batch.begun, batch.count)
 
     def _check(self) -> None:
         if self._failure is not None:

@@ -79,7 +79,7 @@ class OpenRecords(Protocol):
 
     @property
     def next(self) -> OpenPosition:
-        """The next position."""
+        """The position behind the last batch; it may take a while to make."""
         ...
 
     @property
@@ -102,7 +102,10 @@ class OpenRecords(Protocol):
         ...
 
     def check(self) -> bool:
-        """Return False if the split has to end, as its source has changed: the driver decides what follows."""
+        """Return False if the split has to end, as its source has changed: the driver decides what follows.
+
+        The reader does the same by itself, but not before each commit.
+        """
         ...
 
     def wait_at_most(self, seconds: float) -> None:
@@ -140,6 +143,13 @@ class OpenSink(Protocol):
 
     def publish(self, result: Result) -> list[Result]:
         """Deliver the messages of a batch, without waiting for acknowledgements."""
+        ...
+
+    def mark(self) -> Callable[[], bool] | None:
+        """Return a function that says whether all messages until now are stored; None if `flush` alone does.
+
+        It may be called directly after a `collect` that returns nothing.
+        """
         ...
 
     def collect(self) -> list[Result]:
@@ -202,6 +212,7 @@ class OpenTask:
         self._tally = tally
         self._recorder = recorder
         self._collect_at: float | None = None
+        self._marked: tuple[Callable[[], bool], OpenProgress] | None = None
         self._transaction = None if sink.transaction_seconds is None else _Transaction(self, sink, repr(split))
 
     def run(self) -> None:
@@ -238,10 +249,9 @@ class OpenTask:
         for batch in records.batches():
             if batch.num_rows:
                 self._publish(batch)
-            self._next, self._time = records.next, records.time
             session.listen()
             now = time.monotonic()
-            self._collect(now, waited=not batch.num_rows)
+            self._collect(session, now, waited=not batch.num_rows)
             # What an earlier attempt did after its last record is done again with the revision that it was done with.
             again = records.repeats and self._revision is not None
             turns = session.revision != self._revision and (not again or not records.pending)
@@ -274,28 +284,39 @@ class OpenTask:
     def deliver(self, batch: ArrowBatch | ListedRecords, revision: int | None, tally: TaskTally) -> None:
         """Publish what becomes of a batch, matched with a revision, and count it."""
         for result in self._engine.outcomes(batch, revision):
-            tally.add(result, *self._sink.publish(result))
+            tally.add(result)
+            self._correct(tally, self._sink.publish(result))
             if self._recorder is not None:
                 self._recorder.add(result)
 
-    def _collect(self, now: float, *, waited: bool) -> None:
-        """Take acknowledgements now and then; all of them when no record arrives."""
-        if self._collect_at is not None and waited:
+    def _correct(self, tally: TaskTally, corrections: list[Result]) -> None:
+        """Count the dead letters of refused messages; a progress with former counts is not reported."""
+        if corrections:
+            tally.add(*corrections)
+            self._marked = None
+
+    def _collect(self, session: OpenSession, now: float, *, waited: bool) -> None:
+        """Take acknowledgements now and then, all of them when no record arrives; report what is stored by them."""
+        if self._collect_at is None:
+            return
+        if waited:
             self._flush()
-        elif self._collect_at is not None and now >= self._collect_at:
-            self._tally.add(*self._sink.collect())
+        elif self._marked is not None or now >= self._collect_at:
+            self._correct(self._tally, self._sink.collect())
             self._collect_at = now + _COLLECT_SECONDS
+        if self._marked is not None and self._marked[0]():
+            self._recorded, self._marked = self._marked[1], None
+            session.record(self._recorded)
 
     def _flush(self) -> None:
         """Wait for every acknowledgement."""
-        self._tally.add(*self._sink.flush())
+        self._correct(self._tally, self._sink.flush())
         self._collect_at = None
 
     def _commit(self, session: OpenSession, records: OpenRecords) -> bool:
         """Commit what is published, if there are transactions; return False if the source ends the split."""
-        if self._transaction is None:
-            return records.check()
-        if not self._transaction.is_empty:
+        self._next, self._time = records.next, records.time
+        if self._transaction is not None and not self._transaction.is_empty:
             # The records of a topic that was made anew are not the split's.
             if not records.check():
                 self._next = self._transaction.abort()
@@ -304,14 +325,24 @@ class OpenTask:
         return True
 
     def _record_changes(self, session: OpenSession) -> None:
-        """Report the progress unless nothing has happened since the last report."""
-        if self._next != self._recorded.next:
-            self._recorded = self._progress()
-            session.record(self._recorded)
+        """Report the progress unless nothing has happened since the last report.
+
+        Records do not wait for that if the sink says later what is stored, unless it has not within a second.
+        """
+        if self._next == self._recorded.next:
+            return
+        can_wait = self._marked is None and self._collect_at is not None and self._recorder is None
+        is_stored = self._sink.mark() if can_wait else None
+        if is_stored is not None:
+            self._marked = is_stored, self.progress_at(self._next, self._tally.counts)
+            return
+        self._recorded = self._progress()
+        session.record(self._recorded)
 
     def _progress(self) -> OpenProgress:
         """Return the progress when everything up to it is acknowledged."""
         self._flush()
+        self._marked = None
         if self._recorder is not None:
             # The source of a route with feeds is one stream.
             self._recorder.store(self._split.label, cast("int", self._stored), cast("int", self._next))

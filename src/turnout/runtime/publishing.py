@@ -144,8 +144,14 @@ class SinkPublisher(Protocol):
     def send(self, messages: Messages | ListedMessages, refuse: Refuse) -> None:
         """Send messages; *refuse* is called, now or later, for those that will never be stored."""
 
-    def collect(self) -> None:
-        """Process the acknowledgements that have arrived, without a wait for others."""
+    def mark(self) -> Callable[[], bool] | None:
+        """Return a function that says whether all messages until now are stored or refused; None if `flush` alone does.
+
+        It may be called directly after `collect`.
+        """
+
+    def collect(self) -> Published:
+        """Process the acknowledgements that have arrived, without a wait for others; return what is known by them."""
 
     def flush(self) -> Published:
         """Wait until every message is stored or refused."""
@@ -307,6 +313,15 @@ class Publishers:
             corrections += self.flush()
         return corrections
 
+    def mark(self) -> Callable[[], bool] | None:
+        """Return a function that says whether all messages until now are stored; None if `flush` alone does.
+
+        It may be called directly after a `collect` that returns nothing.
+        """
+        marks = [publisher.mark() for publisher in self._open.values()]
+        known = [mark for mark in marks if mark is not None]
+        return None if len(known) < len(marks) else lambda: all(mark() for mark in known)
+
     def collect(self) -> list[Result]:
         """Process the acknowledgements that have arrived; wait only if messages were refused.
 
@@ -317,7 +332,7 @@ class Publishers:
             RunError: as `publish`.
         """
         for publisher in self._open.values():
-            publisher.collect()
+            self._count(publisher.collect())
         return self.flush() if self._refused or self._reduced else []
 
     def flush(self) -> list[Result]:
@@ -343,9 +358,11 @@ class Publishers:
 
     def _wait(self) -> None:
         for publisher in self._open.values():
-            published = publisher.flush()
-            self.delivery += published.delivery
-            self.duplicates += published.duplicates
+            self._count(publisher.flush())
+
+    def _count(self, published: Published) -> None:
+        self.delivery += published.delivery
+        self.duplicates += published.duplicates
 
     def _send(self, result: Result, *, whole: bool = True) -> list[Result]:
         """Send the messages of a batch; of its dead letters, *whole* ones may be cut.

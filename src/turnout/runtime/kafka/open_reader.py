@@ -11,7 +11,8 @@ from typing import Any, ClassVar, Final, cast
 
 import pyarrow as pa
 
-from turnout.errors import ConnectionLostError
+from turnout.base.background import Background
+from turnout.errors import ConnectionLostError, StreamError
 from turnout.kafka.admin import KafkaAdmin
 from turnout.kafka.follower import RETRY_SECONDS, PartitionFollower
 from turnout.kafka.reader import listed_records, record_batch
@@ -20,6 +21,7 @@ from turnout.records.types import ArrowBatch
 from turnout.runtime.kafka.source import KafkaOffsets, KafkaSourceOptions, by_topic
 from turnout.runtime.open_splits import OpenPosition
 
+_CHECK_SECONDS: Final = 1.0
 _FEW_RECORDS: Final = 200
 """Number of records up to which they are handed out as lists."""
 
@@ -52,6 +54,16 @@ class KafkaOpenReader(PartitionFollower):
         self._topics = topics
         self._start = start
 
+    def look(self) -> None:
+        """Check the topics on a thread beside the reader's, which ends, or raises the failure."""
+        try:
+            self._check()
+        except ConnectionLostError:
+            # The reader's own connection tells how long this lasts.
+            return
+        except StreamError as failure:
+            self.failure = failure
+
     @property
     def next(self) -> OpenPosition:
         """The next offsets, with the ids of their topics and the last record before each."""
@@ -67,17 +79,20 @@ class KafkaOpenReader(PartitionFollower):
         deadline = time.monotonic() + self._options.client.patience
         while True:
             try:
-                infos = self._options.found_topics(self._admin)
-                break
+                return self._check()
             except ConnectionLostError:
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(RETRY_SECONDS)
+
+    def _check(self) -> bool:
+        infos = self._options.found_topics(self._admin)
         ids = self._start.ids
         is_planned = {name: len(info.partitions) for name, info in infos.items()} == self._topics and all(
             ids.get(name, info.id) == info.id for name, info in infos.items()
         )
-        self.has_ended = self.has_ended or not is_planned
+        if not is_planned:
+            self.has_ended = True
         return is_planned
 
     def _columns(self, records: list[Any]) -> ArrowBatch | ListedRecords:
@@ -116,5 +131,6 @@ def opened(
     with (
         KafkaAdmin(options.client) as admin,
         closing(KafkaOpenReader(options, topics, position, admin, seconds)) as one,
+        Background("check of the topics of an open split", one.look, every=_CHECK_SECONDS, delay=_CHECK_SECONDS),
     ):
         yield one

@@ -18,7 +18,7 @@ from turnout.engine import Counts, Messages, Result
 from turnout.engine.messages import ListedMessages
 from turnout.errors import ConfigError, ConnectionLostError, Mistake, StreamError
 from turnout.kafka.control import Note, Slot, find_note
-from turnout.kafka.options import KafkaOptions
+from turnout.kafka.options import REPORTS, KafkaOptions
 from turnout.kafka.producer import KafkaHeaders, KafkaMessages, KafkaProducer, partition_of
 from turnout.nats.protocol.headers import MESSAGE_ID
 from turnout.records.published import Published, Refuse
@@ -225,10 +225,12 @@ class KafkaSinkOptions:
         """Return the options for an open split: messages wait for a millisecond.
 
         At 10,000 messages a second this makes fewer requests, so that each is answered sooner: decision 48. A dead
-        task's transaction ends soon.
+        task's transaction ends soon. Without transactions, a position is recorded when the messages below it are
+        reported.
         """
         timeouts = {"transaction.timeout.ms": _OPEN_MS, "message.timeout.ms": _OPEN_MS}
-        properties = {"linger.ms": "1", "socket.nagle.disable": "true", **(timeouts if self.is_transactional else {})}
+        more = timeouts if self.is_transactional else {REPORTS: "false"}
+        properties = {"linger.ms": "1", "socket.nagle.disable": "true", **more}
         return replace(self, client=replace(self.client, properties={**properties, **self.client.properties}))
 
     def with_limits(self, limits: KafkaLimits) -> KafkaSinkOptions:
@@ -297,15 +299,18 @@ class KafkaPublisher:
             columns = columns.take(rows)
         self._producer.publish(columns, lambda index, reason: refuse(rows[index], reason))
 
-    def collect(self) -> None:
-        """Process the acknowledgements that have arrived, without a wait for others.
+    def mark(self) -> Callable[[], bool] | None:
+        """See `KafkaProducer.mark`."""
+        return self._producer.mark()
+
+    def collect(self) -> Published:
+        """Process the acknowledgements that have arrived, without a wait for others; return their times alone.
 
         Raises:
             StreamError: as `send`.
             ConnectionLostError: as `send`.
         """
-        if not self._is_done:
-            self._producer.collect()
+        return Published() if self._is_done else Published(delivery=self._producer.collect())
 
     def flush(self) -> Published:
         """Wait until every message is stored or refused.

@@ -18,28 +18,24 @@ from turnout.runtime.nats.stream import LossWatch, until_replaced
 
 
 class NatsOpenReader:
-    """Records of a stream as they arrive; see `turnout.runtime.open_task.OpenRecords`."""
+    """Records of a stream as they arrive; see `turnout.runtime.open_task.OpenRecords`.
+
+    Attributes:
+        next: the next sequence.
+        time: time of the message before it, in microseconds since 1970; None if unknown.
+    """
 
     def __init__(self, reader: OpenReader, options: SourceOptions, watch: LossWatch, end: int) -> None:
         self._reader = reader
         self._options = options
         self._watch = watch
         self._end = end
-
-    @property
-    def next(self) -> int:
-        """The next sequence."""
-        return self._reader.next
+        self.next, self.time = reader.next, reader.time
 
     @property
     def repeats(self) -> bool:
         """True up to the end that the stream had at the beginning."""
         return self.next < self._end
-
-    @property
-    def time(self) -> int | None:
-        """Time of the message before the next sequence, in microseconds since 1970; None if unknown."""
-        return self._reader.time
 
     @property
     def pending(self) -> int:
@@ -56,6 +52,7 @@ class NatsOpenReader:
         for batch in until_replaced(self._reader.batches(), self._options):
             if batch.num_rows and self._reader.hole is not None:
                 self._watch.note(self._reader.hole)
+            self.next, self.time = self._reader.next, self._reader.time
             yield batch
 
     def check(self) -> bool:

@@ -177,14 +177,18 @@ class NatsPublisher:
         values = messages.column("value").fill_null(b"")
         self._publisher.publish_columns(messages.topics, values, lines_of(messages, self._options), refuse)
 
-    def collect(self) -> None:
-        """Process the acknowledgements that have arrived, without a wait for others.
+    def mark(self) -> None:
+        """Return nothing: `flush` takes less than a millisecond."""
+
+    def collect(self) -> Published:
+        """Process the acknowledgements that have arrived, without a wait for others; `flush` returns what they say.
 
         Raises:
             StreamError: as `send`.
             ConnectionLostError: as `send`.
         """
         self._publisher.collect()
+        return Published()
 
     def flush(self) -> Published:
         """Wait until every message is stored or refused.
