@@ -51,10 +51,11 @@ from turnout.nats.wire import (
     purge_stream,
     stream_info,
 )
+from turnout.records.types import ArrowBatch
 from turnout.runtime.offsets import committed
 
 _ROUND_SECONDS = 2.5
-_PIECES = 50
+_PIECES = 20
 _CAUGHT_UP_SECONDS = 300.0
 _FROZEN_SECONDS = 5.0
 _TRANSACTION_SECONDS = 400.0
@@ -118,37 +119,65 @@ def _said_ranges(printed: str) -> set[tuple[int, int, int]]:
     return {tuple(int(text.replace(",", "")) for text in three) for three in texts}  # type: ignore[misc]
 
 
+Fault = Callable[[], int]
+"""Something that happens to a route; returns how many messages, processes or connections it has affected."""
+
+_OPEN = "trigger: {latency: low}"
+
+
 class Sides(ABC):
-    """The source and the sink of a route, with the faults that happen to them."""
+    """The source and the sink of a route, with the faults that happen to them; `start` starts their servers.
+
+    Attributes:
+        once: whether the sink promises each message once.
+    """
 
     mode: str
     source: str
     sink: str
-    mappings: str
+    read_topic: str
+    written_topic: str
     trigger = ""
-    per_batch: int
+    once = True
 
-    def __init__(self, chance: random.Random) -> None:
+    def __init__(self, chance: random.Random, folder: Path, rounds: int) -> None:
         self.chance = chance
+        self.folder = folder
+        self.per_batch = "" if self.trigger else f", maxRecordsPerTrigger: {max(50, rounds // 5)}"
+        self.proxies: list[CuttingProxy] = []
         self.feed = threading.Lock()
         self.switch: Switch
         self.removals: list[Removal] = []
         self.former_sinks: list[Counter[int]] = []
         self.in_open_transactions: set[int] = set()
 
+    def start(self, stack: contextlib.ExitStack) -> None:
+        """Start the servers, until the end of the stack."""
+        del stack
+
+    def proxied(self, stack: contextlib.ExitStack, port: int) -> CuttingProxy:
+        """Return a proxy before a server."""
+        self.proxies.append(stack.enter_context(CuttingProxy(port)))
+        return self.proxies[-1]
+
+    def forget(self) -> None:
+        """Remove what the proxies have noted."""
+        for proxy in self.proxies:
+            proxy.sent.clear()
+
     def text(self, *, lenient: bool) -> str:
         """Return the route; a lenient one continues without what is lost."""
         return ROUTE.format(
             source=self.source,
             lenient=", failOnDataLoss: false" if lenient else "",
-            mappings=self.mappings,
+            mappings=f'"{self.read_topic}": "{self.written_topic}"',
             sink=self.sink,
             trigger=self.trigger,
         )
 
-    @abstractmethod
-    def faults(self) -> dict[str, Callable[[], None]]:
+    def faults(self) -> dict[str, Fault]:
         """Return faults by name; those that remove messages of the source are in `removing`."""
+        return {"connections cut": lambda: sum(proxy.cut() for proxy in self.proxies)}
 
     removing: frozenset[str]
 
@@ -185,6 +214,10 @@ class Sides(ABC):
                 gone = before
             self.removals.append(Removal(kind, gone, tuple(names), begin))
 
+    def removed(self) -> int:
+        """Return the number of messages that the last fault has removed."""
+        return len(self.removals[-1].places)
+
     @property
     def logs(self) -> tuple[Path, Path]:
         """Logs of the route: its output, and what its tasks write."""
@@ -210,61 +243,37 @@ class Sides(ABC):
                     process.resume()
 
 
-class NatsSides(Sides):
-    """Streams of two servers."""
+class FromNats(Sides):
+    """A stream that is read."""
 
     removing = frozenset({"stream created again", "older store", "purge", "purge with keep", "max_msgs"})
 
-    def __init__(self, chance: random.Random, stack: contextlib.ExitStack, folder: Path, rounds: int) -> None:
-        super().__init__(chance)
-        self.folder = folder
-        self.from_server = stack.enter_context(NatsServer(folder / "source"))
-        self.to_server = stack.enter_context(NatsServer(folder / "sink"))
-        self.proxies = [stack.enter_context(CuttingProxy(one.port)) for one in (self.from_server, self.to_server)]
-        per_batch = f", maxRecordsPerTrigger: {max(50, rounds // 5)}" if self.mode == "micro-batch" else ""
-        self.source = f'format: nats, servers: "{self.proxies[0].url}", stream: IN{per_batch}'
-        self.sink = f'format: nats, servers: "{self.proxies[1].url}"'
-        self.mappings = '"in.>": "out.>"'
-        self._create(self.from_server, "IN")
-        self._create(self.to_server, "OUT")
-        self._create(self.to_server, "DEAD", "dead")
+    def start(self, stack: contextlib.ExitStack) -> None:
+        super().start(stack)
+        self.from_server = stack.enter_context(NatsServer(self.folder / "source"))
+        url = self.proxied(stack, self.from_server.port).url
+        self.source = f'format: nats, servers: "{url}", stream: IN{self.per_batch}'
+        self.read_topic = "in.>"
+        create(self.from_server, "IN")
 
-    @staticmethod
-    def _create(server: NatsServer, name: str, subject: str = "") -> str:
-        with Connection.open(server.url) as connection:
-            config = {"name": name, "subjects": [subject or f"{name.lower()}.>"], "storage": "file"}
-            return str(create_stream(connection, {**config, "duplicate_window": 3600 * 10**9})["created"])
-
-    def _cut(self) -> None:
-        for proxy in self.proxies:
-            proxy.cut()
-
-    def faults(self) -> dict[str, Callable[[], None]]:
-        return {
-            "source server killed": lambda: self.from_server.restart(kill=True),
-            "sink server killed": lambda: self.to_server.restart(kill=True),
-            "source server stopped": lambda: self._freeze(self.from_server),
-            "sink server stopped": lambda: self._freeze(self.to_server),
-            "connections cut": self._cut,
+    def faults(self) -> dict[str, Fault]:
+        return super().faults() | {
+            "source server killed": lambda: killed(self.from_server),
+            "source server stopped": lambda: frozen(self.from_server, self.chance),
             "stream created again": self._create_again,
             "older store": self._restore,
             "purge": lambda: self._purge("purge"),
             "purge with keep": lambda: self._purge("purge with keep", keep=self.chance.randrange(1, 500)),
             "max_msgs": self._trim,
-            "sink stream created again": self._create_sink_again,
         }
 
-    def _freeze(self, server: NatsServer) -> None:
-        server.pause()
-        time.sleep(self.chance.uniform(0.5, _FROZEN_SECONDS))
-        server.resume()
-
-    def _create_again(self) -> None:
+    def _create_again(self) -> int:
         with self.removal("stream created again") as names, Connection.open(self.from_server.url) as connection:
             names.append(str(stream_info(connection, "IN")["created"]))
             delete_stream(connection, "IN")
             time.sleep(self.chance.choice([0.0, 0.5, 3.0]))
-            names.append(self._create(self.from_server, "IN"))
+            names.append(create(self.from_server, "IN"))
+        return self.removed()
 
     def back_up(self) -> None:
         self.from_server.stop()
@@ -272,7 +281,7 @@ class NatsSides(Sides):
         shutil.copytree(self.from_server.work / "store", self.folder / "backup")
         self.from_server.start()
 
-    def _restore(self) -> None:
+    def _restore(self) -> int:
         with self.removal("older store") as names:
             with Connection.open(self.from_server.url) as connection:
                 names += [str(stream_info(connection, "IN")["created"]), "older data"]
@@ -280,19 +289,60 @@ class NatsSides(Sides):
             shutil.rmtree(self.from_server.work / "store")
             shutil.copytree(self.folder / "backup", self.from_server.work / "store")
             self.from_server.start()
+        return self.removed()
 
-    def _purge(self, kind: str, **body: int) -> None:
+    def _purge(self, kind: str, **body: int) -> int:
         with self.removal(kind), Connection.open(self.from_server.url) as connection:
             purge_stream(connection, "IN", **body)
+        return self.removed()
 
-    def _trim(self) -> None:
+    def _trim(self) -> int:
         """Remove the oldest by a limit, for a moment."""
         with self.removal("max_msgs"), Connection.open(self.from_server.url) as connection:
             config = stream_info(connection, "IN")["config"]
             connection.api("STREAM.UPDATE.IN", {**config, "max_msgs": self.chance.randrange(1, 500)})
             connection.api("STREAM.UPDATE.IN", config)
+        return self.removed()
 
-    def _create_sink_again(self) -> None:
+    def publish(self, numbers: range) -> None:
+        with Connection.open(self.from_server.url) as connection, Publisher(connection) as publisher:
+            for number in numbers:
+                publisher.publish(f"in.{number % 20}", b"%d" % number, message_id=str(number))
+            publisher.flush()
+
+    def present(self) -> dict[int, Place]:
+        return {number: (0, sequence) for number, sequence in _rows(self.from_server, "IN")}
+
+    def caught_up(self, checkpoint: Path) -> bool:
+        self.forget()
+        with Connection.open(self.from_server.url) as connection:
+            info = stream_info(connection, "IN")
+        offsets, end = committed(checkpoint), info["state"]["last_seq"] + 1
+        identity = offsets.identities.get("IN")
+        if identity is None:
+            return False
+        return bool(offsets.sequence("IN") == end and identity.created == info["created"])
+
+
+class IntoNats(Sides):
+    """A stream that is written, which takes each id once."""
+
+    def start(self, stack: contextlib.ExitStack) -> None:
+        super().start(stack)
+        self.to_server = stack.enter_context(NatsServer(self.folder / "sink"))
+        url = self.proxied(stack, self.to_server.port).url
+        self.sink, self.written_topic = f'format: nats, servers: "{url}"', "out.x"
+        create(self.to_server, "OUT")
+        create(self.to_server, "DEAD", "dead")
+
+    def faults(self) -> dict[str, Fault]:
+        return super().faults() | {
+            "sink server killed": lambda: killed(self.to_server),
+            "sink server stopped": lambda: frozen(self.to_server, self.chance),
+            "sink stream created again": self._create_sink_again,
+        }
+
+    def _create_sink_again(self) -> int:
         with Connection.open(self.to_server.url) as connection:
             with self.paused_route():
                 size, seen = -1, stream_info(connection, "OUT")["state"]["messages"]
@@ -303,40 +353,29 @@ class NatsSides(Sides):
                 self.former_sinks.append(self.stored("out"))
                 delete_stream(connection, "OUT")
             time.sleep(self.chance.choice([0.0, 0.5, 3.0]))
-            self._create(self.to_server, "OUT")
-
-    def publish(self, numbers: range) -> None:
-        with Connection.open(self.from_server.url) as connection, Publisher(connection) as publisher:
-            for number in numbers:
-                publisher.publish(f"in.{number % 20}", b"%d" % number, message_id=str(number))
-            publisher.flush()
-
-    def present(self) -> dict[int, Place]:
-        rows = _rows(self.from_server, "IN")
-        return {number: (0, sequence) for number, sequence in rows}
-
-    def caught_up(self, checkpoint: Path) -> bool:
-        for proxy in self.proxies:
-            proxy.sent.clear()
-        with Connection.open(self.from_server.url) as connection:
-            info = stream_info(connection, "IN")
-        offsets, end = committed(checkpoint), info["state"]["last_seq"] + 1
-        identity = offsets.identities.get("IN")
-        if identity is None:
-            return False
-        return bool(offsets.sequence("IN") == end and identity.created == info["created"])
+            create(self.to_server, "OUT")
+        return self.former_sinks[-1].total()
 
     def stored(self, target: str) -> Counter[int]:
         return Counter(number for number, _ in _rows(self.to_server, target.upper()))
 
 
-class MicroBatches(NatsSides):
-    mode = "micro-batch"
+def create(server: NatsServer, name: str, subject: str = "") -> str:
+    with Connection.open(server.url) as connection:
+        config = {"name": name, "subjects": [subject or f"{name.lower()}.>"], "storage": "file"}
+        return str(create_stream(connection, {**config, "duplicate_window": 3600 * 10**9})["created"])
 
 
-class LowLatency(NatsSides):
-    mode = "low latency"
-    trigger = "trigger: {latency: low}"
+def killed(server: NatsServer) -> int:
+    server.restart(kill=True)
+    return 1
+
+
+def frozen(server: NatsServer, chance: random.Random) -> int:
+    server.pause()
+    time.sleep(chance.uniform(0.5, _FROZEN_SECONDS))
+    server.resume()
+    return 1
 
 
 def _rows(server: NatsServer, stream: str) -> list[tuple[int, int]]:
@@ -352,58 +391,45 @@ def _rows(server: NatsServer, stream: str) -> list[tuple[int, int]]:
     return found
 
 
-class KafkaSides(Sides):
-    """Topics of a broker, and a sink with transactions."""
+class WithBroker(Sides):
+    """A broker, which all reach through a proxy."""
 
-    mode = "Kafka exactly once"
-    once = True
-    removing = frozenset({"topic created again", "older topic", "records deleted"})
-
-    def __init__(self, chance: random.Random, stack: contextlib.ExitStack, folder: Path, rounds: int) -> None:
-        super().__init__(chance)
-        work = folder / "kafka"
+    def start(self, stack: contextlib.ExitStack) -> None:
+        super().start(stack)
+        work = self.folder / "kafka"
         work.mkdir()
         self.broker = KafkaBroker(work, "auto.create.topics.enable=false\n")
-        self.proxy = stack.enter_context(CuttingProxy(self.broker.port))
+        proxy = self.proxied(stack, self.broker.port)
         address = "advertised.listeners=PLAINTEXT://127.0.0.1:"
         properties = self.broker.properties.read_text(encoding="utf-8")
         self.broker.properties.write_text(
-            properties.replace(f"{address}{self.broker.port}", f"{address}{self.proxy.port}"), encoding="utf-8"
+            properties.replace(f"{address}{self.broker.port}", f"{address}{proxy.port}"), encoding="utf-8"
         )
         stack.enter_context(self.broker)
         self.options = KafkaOptions.of(self.broker.servers)
-        per_batch = "" if self.trigger else f", maxRecordsPerTrigger: {max(50, rounds // 5)}"
-        self.source = f'format: kafka, servers: "{self.broker.servers}", topics: in, partitions: 2{per_batch}'
-        self.sink = f'format: kafka, servers: "{self.broker.servers}", exactlyOnce: {str(self.once).lower()}'
-        self.mappings = '"in": "out"'
-        with KafkaAdmin(self.options) as admin:
-            for topic, partitions in (("in", 2), ("out", 3), ("dead", 1)):
-                admin.create_topic(topic, partitions, {})
 
-    def faults(self) -> dict[str, Callable[[], None]]:
-        return {
-            "broker killed": self._kill,
-            "broker stopped": self._freeze,
-            "connections cut": self.proxy.cut,
-            "topic created again": self._create_again,
-            "older topic": self._restore,
-            "records deleted": self._delete_records,
-            "sink topic created again": self._create_sink_again,
-            "transaction left open": self._leave_open,
-        }
+    def faults(self) -> dict[str, Fault]:
+        return super().faults() | {"broker killed": self._kill, "broker stopped": self._freeze}
 
-    def _kill(self) -> None:
+    def _kill(self) -> int:
         self.broker.kill()
         time.sleep(2)
         self.broker.start()
+        return 1
 
-    def _freeze(self) -> None:
+    def _freeze(self) -> int:
         assert self.broker.process is not None
         self.broker.process.send_signal(signal.SIGSTOP)
         time.sleep(self.chance.uniform(0.5, _FROZEN_SECONDS))
         self.broker.process.send_signal(signal.SIGCONT)
+        return 1
 
-    def _recreate(self, topic: str, partitions: int, pause: float) -> None:
+    def create_topics(self, **partitions: int) -> None:
+        with KafkaAdmin(self.options) as admin:
+            for topic, number in partitions.items():
+                admin.create_topic(topic, number, {})
+
+    def recreate(self, topic: str, partitions: int, pause: float) -> None:
         with KafkaAdmin(self.options) as admin:
             client: Any = admin._client
             client.delete_topics([topic])[topic].result(20)
@@ -412,15 +438,44 @@ class KafkaSides(Sides):
             time.sleep(pause)
             admin.create_topic(topic, partitions, {})
 
+    @staticmethod
+    def stored_in(topic: str, options: KafkaOptions) -> Iterator[tuple[int, ArrowBatch]]:
+        """Yield the records of a topic, with their partition."""
+        with KafkaAdmin(options) as admin:
+            ends = admin.ends([(topic, number) for number in admin.describe([topic])[topic].partitions])
+        for (name, partition), end in ends.items():
+            for batch in RangeReader(options, PartitionRange(name, partition, end.first, end.next)).batches():
+                yield partition, batch
+
+
+class FromKafka(WithBroker):
+    """A topic that is read."""
+
+    removing = frozenset({"topic created again", "older topic", "records deleted"})
+
+    def start(self, stack: contextlib.ExitStack) -> None:
+        super().start(stack)
+        self.source = f'format: kafka, servers: "{self.broker.servers}", topics: in, partitions: 2{self.per_batch}'
+        self.read_topic = "in"
+        self.create_topics(**{"in": 2})
+
+    def faults(self) -> dict[str, Fault]:
+        return super().faults() | {
+            "topic created again": self._create_again,
+            "older topic": self._restore,
+            "records deleted": self._delete_records,
+        }
+
     def _id(self, topic: str) -> str:
         with KafkaAdmin(self.options) as admin:
             return str(admin.describe([topic])[topic].id)
 
-    def _create_again(self) -> None:
+    def _create_again(self) -> int:
         with self.removal("topic created again") as names:
             names.append(self._id("in"))
-            self._recreate("in", 2, self.chance.choice([0.0, 0.5, 3.0]))
+            self.recreate("in", 2, self.chance.choice([0.0, 0.5, 3.0]))
             names.append(self._id("in"))
+        return self.removed()
 
     def _partitions(self) -> tuple[Path, Path]:
         """Folder of the broker's partitions, and of their copies."""
@@ -434,7 +489,7 @@ class KafkaSides(Sides):
             shutil.copytree(data / partition, backup / partition)
         self.broker.start()
 
-    def _restore(self) -> None:
+    def _restore(self) -> int:
         with self.removal("older topic") as names:
             names.append("older data")
             self.broker.kill()
@@ -443,8 +498,9 @@ class KafkaSides(Sides):
                 shutil.rmtree(data / partition)
                 shutil.copytree(backup / partition, data / partition)
             self.broker.start()
+        return self.removed()
 
-    def _delete_records(self) -> None:
+    def _delete_records(self) -> int:
         from confluent_kafka import TopicPartition
 
         with self.removal("records deleted"), KafkaAdmin(self.options) as admin:
@@ -456,31 +512,7 @@ class KafkaSides(Sides):
             client: Any = admin._client
             for done in client.delete_records(positions).values():
                 done.result(20)
-
-    def _create_sink_again(self) -> None:
-        with self.paused_route():
-            time.sleep(0.5)
-            self.former_sinks.append(self.stored("out"))
-            # Those of a transaction that is open go with the topic, and the transaction is committed without them.
-            self.in_open_transactions |= self._stored("out", self._uncommitted()).keys()
-            self._recreate("out", 3, self.chance.choice([0.0, 0.5]))
-
-    def _uncommitted(self) -> KafkaOptions:
-        properties = {**self.options.properties, "isolation.level": "read_uncommitted"}
-        return replace(self.options, properties=properties)
-
-    def _open_transaction(self) -> bool:
-        places = [("out", number) for number in range(3)]
-        with KafkaAdmin(self.options) as committed_only, KafkaAdmin(self._uncommitted()) as everything:
-            return committed_only.ends(places) != everything.ends(places)
-
-    def _leave_open(self) -> None:
-        """Kill the run when a transaction is open."""
-        until = time.monotonic() + 20
-        while self.switch.runs() and time.monotonic() < until:
-            if self._open_transaction():
-                break
-        self.switch.kill()
+        return self.removed()
 
     def publish(self, numbers: range) -> None:
         def refuse(index: int, reason: object) -> None:
@@ -492,18 +524,15 @@ class KafkaSides(Sides):
             producer.flush()
 
     def present(self) -> dict[int, Place]:
-        with KafkaAdmin(self.options) as admin:
-            ends = admin.ends([("in", 0), ("in", 1)])
         found: dict[int, Place] = {}
-        for (topic, partition), end in ends.items():
-            for batch in RangeReader(self.options, PartitionRange(topic, partition, end.first, end.next)).batches():
-                numbers = map(int, batch.column("value").to_pylist())
-                offsets = batch.column("offset").to_pylist()
-                found |= {number: (partition, offset) for number, offset in zip(numbers, offsets, strict=True)}
+        for partition, batch in self.stored_in("in", self.options):
+            offsets = batch.column("offset").to_pylist()
+            numbers = map(int, batch.column("value").to_pylist())
+            found |= zip(numbers, zip(itertools.repeat(partition), offsets))  # noqa: B905 - the first has no end
         return found
 
     def caught_up(self, checkpoint: Path) -> bool:
-        self.proxy.sent.clear()
+        self.forget()
         with KafkaAdmin(self.options) as admin:
             info, ends = admin.describe(["in"])["in"], admin.ends([("in", 0), ("in", 1)])
         offsets = committed(checkpoint)
@@ -511,6 +540,47 @@ class KafkaSides(Sides):
             return False
         at_end = all(offsets.sequence(f"in:{number}") == end.next for (_, number), end in ends.items())
         return at_end and offsets.topic_ids.get("in") == info.id
+
+
+class IntoKafka(WithBroker):
+    """A topic that is written, in transactions if they are promised."""
+
+    def start(self, stack: contextlib.ExitStack) -> None:
+        super().start(stack)
+        self.sink = f'format: kafka, servers: "{self.broker.servers}", exactlyOnce: {str(self.once).lower()}'
+        self.written_topic = "out"
+        self.create_topics(out=3, dead=1)
+
+    def faults(self) -> dict[str, Fault]:
+        own: dict[str, Fault] = {"sink topic created again": self._create_sink_again}
+        return super().faults() | own | ({"transaction left open": self._leave_open} if self.once else {})
+
+    def _create_sink_again(self) -> int:
+        with self.paused_route():
+            time.sleep(0.5)
+            self.former_sinks.append(self.stored("out"))
+            # Those of a transaction that is open go with the topic, and the transaction is committed without them.
+            self.in_open_transactions |= self._stored("out", self._uncommitted()).keys()
+            self.recreate("out", 3, self.chance.choice([0.0, 0.5]))
+        return self.former_sinks[-1].total()
+
+    def _uncommitted(self) -> KafkaOptions:
+        properties = {**self.options.properties, "isolation.level": "read_uncommitted"}
+        return replace(self.options, properties=properties)
+
+    def _open_transaction(self) -> bool:
+        places = [("out", number) for number in range(3)]
+        with KafkaAdmin(self.options) as committed_only, KafkaAdmin(self._uncommitted()) as everything:
+            return committed_only.ends(places) != everything.ends(places)
+
+    def _leave_open(self) -> int:
+        """Kill the run when a transaction is open."""
+        until = time.monotonic() + 20
+        is_open = False
+        while self.switch.runs() and not is_open and time.monotonic() < until:
+            is_open = self._open_transaction()
+        self.switch.kill()
+        return int(is_open)
 
     def stored(self, target: str) -> Counter[int]:
         return self._stored(target, self.options)
@@ -522,28 +592,46 @@ class KafkaSides(Sides):
             assert time.monotonic() < until, "a transaction stays open"
             time.sleep(1)
 
-    @staticmethod
-    def _stored(topic: str, options: KafkaOptions) -> Counter[int]:
+    def _stored(self, topic: str, options: KafkaOptions) -> Counter[int]:
         counts: Counter[int] = Counter()
-        with KafkaAdmin(options) as admin:
-            ends = admin.ends([(topic, number) for number in admin.describe([topic])[topic].partitions])
-        for (name, partition), end in ends.items():
-            for batch in RangeReader(options, PartitionRange(name, partition, end.first, end.next)).batches():
-                counts.update(map(int, batch.column("value").to_pylist()))
+        for _, batch in self.stored_in(topic, options):
+            counts.update(map(int, batch.column("value").to_pylist()))
         return counts
 
 
-class KafkaLowLatency(KafkaSides):
+class MicroBatches(FromNats, IntoNats):
+    mode = "micro-batch"
+
+
+class LowLatency(FromNats, IntoNats):
+    mode = "low latency"
+    trigger = _OPEN
+
+
+class KafkaSides(FromKafka, IntoKafka):
+    mode = "Kafka exactly once"
+
+
+class KafkaLowLatency(FromKafka, IntoKafka):
     mode = "Kafka low latency, exactly once"
-    trigger = "trigger: {latency: low}"
+    trigger = _OPEN
 
 
-class KafkaAtLeastOnce(KafkaLowLatency):
+class KafkaAtLeastOnce(FromKafka, IntoKafka):
     mode = "Kafka low latency, at least once"
+    trigger = _OPEN
     once = False
 
-    def faults(self) -> dict[str, Callable[[], None]]:
-        return {name: fault for name, fault in super().faults().items() if name != "transaction left open"}
+
+class KafkaToNats(FromKafka, IntoNats):
+    mode = "Kafka to NATS, low latency"
+    trigger = _OPEN
+
+
+class NatsToKafka(FromNats, IntoKafka):
+    mode = "NATS to Kafka, low latency"
+    trigger = _OPEN
+    once = False
 
 
 @dataclass
@@ -553,6 +641,7 @@ class Soak:
     Attributes:
         stored: messages that the source has acknowledged.
         unsure: messages without an acknowledgement: they may be there.
+        effects: number of processes, connections or messages that each kind of fault has affected.
     """
 
     sides: Sides
@@ -562,13 +651,14 @@ class Soak:
     stored: set[int] = field(default_factory=set)
     unsure: set[int] = field(default_factory=set)
     counts: Counter[str] = field(default_factory=Counter)
+    effects: Counter[str] = field(default_factory=Counter)
     ends: Counter[str] = field(default_factory=Counter)
     lenient: bool = False
     left: list[str] = field(default_factory=list)
 
     def disturbed(self, count: int) -> None:
         """Publish so many messages; a fault happens meanwhile."""
-        kinds = self.sides.faults() | {"run killed": self.switch.kill, "worker killed": self._kill_worker}
+        kinds = self.sides.faults() | {"run killed": self._kill_run, "worker killed": self._kill_workers}
         # Each kind before any comes again.
         self.left = self.left or self.chance.sample(list(kinds), len(kinds))
         kind = self.left.pop()
@@ -585,9 +675,10 @@ class Soak:
             self.switch.kill()
         feed.start()
         time.sleep(self.chance.uniform(0.2, 0.9) * _ROUND_SECONDS)
-        self.counts[f"{kind}, run killed before" if stopped else kind] += 1
+        name = f"{kind}, run killed before" if stopped else kind
+        self.counts[name] += 1
         with contextlib.suppress(psutil.NoSuchProcess):
-            kinds[kind]()
+            self.effects[name] += kinds[kind]()
         while feed.is_alive():
             self._keep_running()
             feed.join(0.2)
@@ -604,9 +695,20 @@ class Soak:
         self._publish(count)
         self.catch_up()
 
-    def _kill_worker(self) -> None:
-        for worker in self.switch.workers()[:1]:
+    def _kill_run(self) -> int:
+        ran = self.switch.runs()
+        self.switch.kill()
+        return int(ran)
+
+    def _kill_workers(self) -> int:
+        """Kill each worker, as soon as there is one: of several, one may be without a task."""
+        until = time.monotonic() + _CAUGHT_UP_SECONDS
+        while not (workers := self.switch.workers()) and time.monotonic() < until:
+            self._keep_running()
+            time.sleep(0.05)
+        for worker in workers:
             worker.kill()
+        return len(workers)
 
     def catch_up(self) -> None:
         """Wait until the checkpoint has the end of the source, and start the route whenever it does not run."""
@@ -669,11 +771,11 @@ class Soak:
         pytest.param(KafkaSides, id="kafka", marks=pytest.mark.kafka),
         pytest.param(KafkaLowLatency, id="kafka-low-latency", marks=pytest.mark.kafka),
         pytest.param(KafkaAtLeastOnce, id="kafka-at-least-once", marks=pytest.mark.kafka),
+        pytest.param(KafkaToNats, id="kafka-to-nats", marks=pytest.mark.kafka),
+        pytest.param(NatsToKafka, id="nats-to-kafka", marks=pytest.mark.kafka),
     ],
 )
-def test_nothing_is_lost_or_doubled_in_silence(
-    tmp_path: Path, kind: type[MicroBatches | LowLatency | KafkaSides]
-) -> None:
+def test_nothing_is_lost_or_doubled_in_silence(tmp_path: Path, kind: type[Sides]) -> None:
     """What the source still has is delivered, once into each sink that promises it; what it lost unread was said."""
     messages = int(os.environ.get("TURNOUT_SOAK_MESSAGES", "200000"))
     faults = int(os.environ.get("TURNOUT_SOAK_FAULTS", "20"))
@@ -682,8 +784,9 @@ def test_nothing_is_lost_or_doubled_in_silence(
     print(f"{kind.mode}: seed {seed}, {messages:,} messages, {faults} faults")
     chance, count = random.Random(seed), messages // faults
     with contextlib.ExitStack() as stack:
+        sides = kind(chance, tmp_path, count)
         try:
-            sides = kind(chance, stack, tmp_path, count)
+            sides.start(stack)
         except TurnoutError as problem:
             pytest.skip(f"no Kafka broker: {problem}")
         route = write_route(tmp_path, sides.text(lenient=False))
@@ -697,7 +800,7 @@ def test_nothing_is_lost_or_doubled_in_silence(
                 soak.disturbed(count)
         switch.signal_group(signal.SIGTERM)
         assert switch.wait(120) == 0, switch.said()[-4000:]
-        if isinstance(sides, KafkaSides):
+        if isinstance(sides, IntoKafka):
             sides.settle()
         sinks, letters, present = [*sides.former_sinks, sides.stored("out")], sides.stored("dead"), sides.present()
     delivered: set[int] = set().union(*sinks)
@@ -711,7 +814,7 @@ def test_nothing_is_lost_or_doubled_in_silence(
     lost = ((missing & present.keys()) - said_of) | {number for _, number in unsaid}
     lost |= missing - set().union(*(removal.places.keys() for removal in sides.removals))
     doubled = {number for sink in sinks for number, times in sink.items() if times > max(1, copies[number])}
-    once = not isinstance(sides, KafkaAtLeastOnce)
+    once = sides.once
     said = soak.counts.pop("said", 0)
     row = {
         "mode": kind.mode,
@@ -726,8 +829,10 @@ def test_nothing_is_lost_or_doubled_in_silence(
     }
     for cells in (row, ["---"] * len(row), row.values()):
         print(f"| {' | '.join(map(str, cells))} |")
-    print(", ".join(f"{times} × {name}" for name, times in sorted(soak.counts.items())))
+    for name, times in sorted(soak.counts.items()):
+        print(f"{times} × {name}: {soak.effects[name]:,} affected")
     print(f"{len(soak.unsure):,} without acknowledgement; ends of the run: {dict(soak.ends)}")
 
+    assert not [name for name in soak.counts if not soak.effects[name]], "faults without an effect"
     assert not lost, (sorted(lost)[:20], Counter(name for name, _ in unsaid))
     assert not doubled or not once, sorted(doubled)[:20]

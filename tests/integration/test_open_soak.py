@@ -83,7 +83,7 @@ class _Scene:
         self._streams = streams
         self._switch = switch
         self._chance = chance
-        self._kinds: dict[str, Callable[[], None]] = {
+        self._kinds: dict[str, Callable[[], object]] = {
             "driver": lambda: switch.process.kill(),
             "JVM": lambda: (switch.jvm() or switch.process).kill(),
             "workers": self._kill_workers,

@@ -62,12 +62,15 @@ class CuttingProxy:
             with contextlib.suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
 
-    def cut(self) -> None:
-        """Cut everything that is open now."""
+    def cut(self) -> int:
+        """Cut everything that is open now; return the number of connections."""
         self.cuts += 1
+        cut = 0
         for end in self._open:
             with contextlib.suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
+                cut += 1
+        return (cut + 1) // 2
 
     def refuse(self) -> None:
         """Take no further connection."""
