@@ -14,7 +14,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -23,14 +23,14 @@ from typing import Any
 import numpy as np
 
 from benchmarks.harness import CannotRunError, Case, Result, Setup
-from benchmarks.peers.programs import java_program
+from benchmarks.peers.programs import bento, java_program
 from turnout.embedded import NatsServer
-from turnout.errors import RunError, StreamError, TurnoutError
+from turnout.errors import RunError, StreamError
 from turnout.kafka.admin import KafkaAdmin
+from turnout.kafka.clients import ErrorWatch, consumer_of, polled
 from turnout.kafka.options import KafkaOptions
 from turnout.kafka.producer import KafkaMessages, KafkaProducer
 from turnout.nats.wire import Connection, Publisher, create_stream
-from turnout.records.listed import as_batch
 
 RATES = (1_000, 10_000)
 STREAMS = ("org.apache.kafka:kafka-streams:3.9.1",)
@@ -61,7 +61,10 @@ def latencies(started: Callable[[], tuple[Any, Any]], *, seconds: int) -> Iterat
         return Case(name, lambda: _measured(name, started, seconds, next(numbers), source, sink, run, **more))
 
     yield case("latency Kafka to Kafka, at least once", "kafka", "kafka", _route)
+    linger = ', options: {kafka.linger.ms: "0.2"}'
+    yield case("latency Kafka to Kafka, at least once, linger.ms 0.2", "kafka", "kafka", _route, more=linger)
     yield case("latency Kafka to Kafka, Kafka Streams, at least once", "kafka", "kafka", _streams)
+    yield case("latency Kafka to Kafka, Bento", "kafka", "kafka", _bento)
     yield case("latency Kafka to Kafka, Spark's real-time mode", "kafka", "kafka", _real_time)
     yield case("latency Kafka to Kafka, exactly once", "kafka", "kafka", _route, more=", exactlyOnce: true")
     yield case(
@@ -103,7 +106,7 @@ def _measured(
             ages = _traffic(ends, rate, rate * seconds)
             delivered = ages.pop("count")
             setup = Setup("new", None, 2)
-            extra = {**ages, "published_per_second": rate}
+            extra = {**ages, "published_per_second": rate, "missing": rate * seconds - int(delivered)}
             yield Result(f"{name}, {rate:,} messages/s", rate * seconds, (delivered / seconds,), setup, extra=extra)
 
 
@@ -133,20 +136,22 @@ def _route(spark: Any, ends: Any, folder: Path, *, more: str = "") -> Iterator[N
         checkpoint=folder / "checkpoint",
     )
     stop, ready = threading.Event(), threading.Event()
-    failures: list[BaseException] = []
+    failures: list[Exception] = []
 
     def work() -> None:
         try:
             run(Route.parse(text, {}), spark, stop=stop, on_ready=ready.set)
-        except TurnoutError as failure:
+        except Exception as failure:  # noqa: BLE001 - is raised below, or beside what follows from it
             failures.append(failure)
 
     thread = threading.Thread(target=work)
     thread.start()
     try:
         if not ready.wait(_PATIENCE_SECONDS):
-            raise RunError(f"the route is not ready: {failures}")
+            raise RunError("the route is not ready")  # noqa: TRY301 - the reason is added below
         yield
+    except RunError as failure:
+        raise RunError(f"{failure}: {failures}") from failure
     finally:
         stop.set()
         thread.join(60)
@@ -157,7 +162,7 @@ def _real_time(spark: Any, ends: Any, folder: Path) -> Iterator[None]:
     """Run a query in Spark's real-time mode."""
     (_, servers, source), (_, _, sink) = ends
     options = {"kafka.bootstrap.servers": servers}
-    rows = spark.readStream.format("kafka").options(**options, subscribe=source, startingOffsets="latest").load()
+    rows = spark.readStream.format("kafka").options(**options, subscribe=source, startingOffsets="earliest").load()
     query = (
         rows.select("key", "value")
         .writeStream.format("kafka")
@@ -169,13 +174,46 @@ def _real_time(spark: Any, ends: Any, folder: Path) -> Iterator[None]:
         running = query.start()
     except Exception as failure:
         raise CannotRunError(f"Spark's real-time mode does not run here: {failure}"[:300]) from failure
-    time.sleep(15)
-    if running.exception() is not None:
-        raise CannotRunError(f"Spark's real-time mode does not run here: {running.exception()}"[:300])
     try:
         yield
+    except RunError as failure:
+        if running.exception() is None:
+            raise
+        raise CannotRunError(f"Spark's real-time mode does not run here: {running.exception()}"[:300]) from failure
     finally:
         running.stop()
+
+
+@contextmanager
+def _bento(_spark: Any, ends: Any, folder: Path) -> Iterator[None]:
+    """Run Bento, which acknowledges what it reads when that is written."""
+    (_, servers, source), (_, _, sink) = ends
+    brokers = {"seed_brokers": [servers]}
+    config = {
+        "http": {"enabled": False},
+        "logger": {"level": "WARN"},
+        "input": {"kafka_franz": {**brokers, "topics": [source], "consumer_group": source, "start_from_oldest": True}},
+        "output": {
+            "kafka_franz": {**brokers, "topic": sink, "key": '${! metadata("kafka_key") }', "max_in_flight": 1024}
+        },
+    }
+    (folder / "bento.yaml").write_text(json.dumps(config))
+    with (folder / "bento.log").open("w") as log:
+        process = subprocess.Popen([bento(), "-c", folder / "bento.yaml"], stdout=log, stderr=log)
+    try:
+        yield
+    except RunError as failure:
+        raise RunError(f"Bento: {(folder / 'bento.log').read_text()[-500:]}") from failure
+    finally:
+        _end(process)
+
+
+def _end(process: subprocess.Popen[Any]) -> None:
+    process.terminate()
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(20)
+    process.kill()
+    process.wait()
 
 
 @contextmanager
@@ -193,32 +231,27 @@ def _streams(_spark: Any, ends: Any, folder: Path, *, guarantee: str = "at_least
             raise RunError(f"Kafka Streams ended: {(folder / 'streams.log').read_text()[-500:]}")
         yield
     finally:
-        process.terminate()
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(20)
-        process.kill()
-        process.wait()
+        _end(process)
 
 
 def _traffic(ends: Any, rate: int, messages: int) -> dict[str, float]:
     """Publish at a rate, and return the number and the ages of the messages that were delivered."""
     programs = []
-    for work, end, more in (("listen", ends[1], [str(messages)]), ("send", ends[0], [str(rate), str(messages)])):
-        command = [sys.executable, "-m", "benchmarks._kafka_latency", work, *end, *more]
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        programs.append(process)
-        assert process.stdout is not None
-        if process.stdout.readline().strip() != "ready":
-            raise RunError(f"the {work}er does not start")
-    listener, publisher = programs
     try:
-        output, _ = publisher.communicate("go\n", timeout=messages / rate + _PATIENCE_SECONDS)
-        found, _ = listener.communicate(timeout=_PATIENCE_SECONDS)
+        for work, end, more in (("listen", ends[1], [str(messages)]), ("send", ends[0], [str(rate), str(messages)])):
+            command = [sys.executable, "-m", "benchmarks._kafka_latency", work, *end, *more]
+            process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            programs.append(process)
+            assert process.stdout is not None
+            if process.stdout.readline().strip() != "ready":
+                raise RunError(f"{work} does not start")
+        listener, publisher = programs
+        publisher.communicate("go\n", timeout=messages / rate + _PATIENCE_SECONDS)
+        found, _ = listener.communicate(timeout=2 * _PATIENCE_SECONDS)
     finally:
         for process in programs:
             process.kill()
             process.wait()
-    del output
     ages: dict[str, float] = json.loads(found)
     if not ages["count"]:
         raise RunError("no message was delivered")
@@ -228,7 +261,8 @@ def _traffic(ends: Any, rate: int, messages: int) -> dict[str, float]:
 def _send(kind: str, url: str, place: str, rate: int, messages: int) -> None:
     with ExitStack() as stack:
         if kind == "kafka":
-            options = replace(KafkaOptions.of(url), properties={"linger.ms": "0"})
+            # As Java's clients, which have no delay of TCP's.
+            options = replace(KafkaOptions.of(url), properties={"linger.ms": "0", "socket.nagle.disable": "true"})
             producer = stack.enter_context(KafkaProducer(options))
             producer.partition_count(place)
 
@@ -273,19 +307,16 @@ def _listen(kind: str, url: str, place: str, messages: int) -> None:
 
 
 def _kafka_values(url: str, place: str) -> Iterator[list[bytes]]:
-    from turnout.kafka.follower import PartitionFollower
-
-    class Follower(PartitionFollower):
-        def check(self) -> bool:
-            return True
+    from confluent_kafka import TopicPartition
 
     options = KafkaOptions.of(url)
-    with KafkaAdmin(options) as admin:
+    with KafkaAdmin(options) as admin, closing(consumer_of(options, ErrorWatch())) as consumer:
         ends = admin.ends([(place, number) for number in range(_PARTITIONS)])
-        follower = Follower(options, admin, {name: end.next for name, end in ends.items()}, {}, 0.5)
+        consumer.assign([TopicPartition(*name, end.next) for name, end in ends.items()])
         print("ready", flush=True)
-        for batch in follower.batches():
-            yield as_batch(batch).column("value").to_pylist()
+        while True:
+            messages = polled(consumer, 0.5, 1000)
+            yield [message.value() or b"" for message in messages if message.error() is None]
 
 
 def _nats_values(url: str, place: str) -> Iterator[list[bytes]]:

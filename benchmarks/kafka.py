@@ -15,6 +15,7 @@ from typing import Any
 
 from benchmarks._kafka_latency import latencies
 from benchmarks.harness import CannotRunError, Case, Options, Result, Setup, rates, texts, timed
+from turnout.demo.kafka_broker import KafkaBroker
 from turnout.errors import TurnoutError
 from turnout.kafka.admin import KafkaAdmin
 from turnout.kafka.options import KafkaOptions
@@ -41,9 +42,9 @@ def cases(options: Options) -> Iterator[Case]:
 
 
 def broker_and_session(stack: ExitStack) -> tuple[Any, Any]:
-    """A session, and a broker."""
+    """A session, and a broker with the compilers that the JVM has by default: that of the tests has only the first."""
     try:
-        from tests.integration.kafka_broker import KafkaBroker, connector_properties
+        from tests.integration.kafka_broker import connector_properties
     except ModuleNotFoundError as missing:
         raise CannotRunError("the broker that it starts is in a checkout of the source") from missing
     try:

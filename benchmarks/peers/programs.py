@@ -109,7 +109,7 @@ def java_program(source: str, coordinates: Sequence[str], *options: str) -> list
 
 
 def bento() -> Path:
-    """Bento with its NATS and pure parts, built from the Go proxy; the first time takes a minute or two.
+    """Bento with its NATS, Kafka and pure parts, built from the Go proxy; the first time takes a minute or two.
 
     Raises:
         CannotRunError: there is no Go, or the proxy lacks a module.

@@ -1,5 +1,5 @@
-// Bento with what the benchmark's route needs: its pure processors and NATS, none of its other hundred connectors. It is
-// the same program as Bento's own command otherwise, and takes minutes less to build.
+// Bento with what the benchmarks need: its pure processors, NATS and Kafka, none of its other hundred connectors. It is the
+// same program as Bento's own command otherwise, and takes minutes less to build.
 package main
 
 import (
@@ -7,6 +7,7 @@ import (
 	"hash/fnv"
 
 	"github.com/warpstreamlabs/bento/public/bloblang"
+	_ "github.com/warpstreamlabs/bento/public/components/kafka"
 	_ "github.com/warpstreamlabs/bento/public/components/nats"
 	_ "github.com/warpstreamlabs/bento/public/components/pure"
 	"github.com/warpstreamlabs/bento/public/service"
