@@ -27,12 +27,10 @@ class Codec(Protocol):
     @property
     def format(self) -> str:
         """The name that a route gives it."""
-        ...
 
     @property
     def class_name(self) -> str:
         """Kafka's converter, as error headers name it."""
-        ...
 
     def decode(self, rows: Positions, texts: Sequence[bytes | None]) -> Decoded:
         """Return the values of these rows of a batch; one that cannot be read has an error and is in no block.
@@ -41,7 +39,6 @@ class Codec(Protocol):
             rows: the index of each text in the batch, ascending.
             texts: None is a tombstone and becomes a null.
         """
-        ...
 
     def encode(self, block: Block) -> list[bytes | None]:
         """Return the bytes of each value of the block, in its order.
@@ -50,11 +47,9 @@ class Codec(Protocol):
             RecordError: no value of the block can be written.
             EncodeErrors: some cannot.
         """
-        ...
 
     def schema(self) -> Schema | None:
         """Return the schema that every value read has; None where values are schemaless or bring their own."""
-        ...
 
 
 class Encoded(NamedTuple):
@@ -78,15 +73,12 @@ class RecordCodec(Codec, Protocol):
     @property
     def header(self) -> str:
         """The name of the header."""
-        ...
 
     def decode_with(self, rows: Positions, texts: Sequence[bytes | None], headers: Sequence[bytes | None]) -> Decoded:
         """Decode as `decode` does, with the header of each record, None where it has none."""
-        ...
 
     def encode_for(self, block: Block, topics: Sequence[str | None]) -> Encoded:
         """Encode a block whose records have these topics."""
-        ...
 
 
 _record_codecs: dict[type, bool] = {}

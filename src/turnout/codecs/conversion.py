@@ -397,15 +397,12 @@ class Target(Protocol):
     @property
     def schemas(self) -> Sequence[Schema]:
         """Connect's schemas of the values."""
-        ...
 
     def fitted(self, rows: Positions, texts: Sequence[bytes]) -> Decoded:
         """Return the values of plain JSON texts; of each error, the field, what was found, and what was expected."""
-        ...
 
     def encode(self, block: Block) -> Written:
         """Return the texts of values of one of the schemas."""
-        ...
 
 
 @runtime_checkable
@@ -415,24 +412,19 @@ class OfOneSchema(Protocol):
     @property
     def format(self) -> str:
         """See `Codec.format`."""
-        ...
 
     @property
     def class_name(self) -> str:
         """See `Codec.class_name`."""
-        ...
 
     def decode(self, rows: Positions, texts: Sequence[bytes | None]) -> Decoded:
         """See `Codec.decode`."""
-        ...
 
     def schema(self) -> Schema | None:
         """See `Codec.schema`."""
-        ...
 
     def converted(self, block: Block) -> Written:
         """Return the texts of values of any schema, or of none."""
-        ...
 
 
 class Converting:

@@ -261,19 +261,15 @@ class ServedRevisions(Protocol):
 
     def newest(self) -> int:
         """Return the present revision."""
-        ...
 
     def usable(self, revision: int) -> int:
         """Return this revision if it can be opened, else a later one."""
-        ...
 
     def filters(self, revision: int) -> Sequence[str] | None:
         """Return the subjects that a revision can match, None for any."""
-        ...
 
     def files(self, revision: int) -> Sequence[Path]:
         """Return the files of a revision, all in the folder."""
-        ...
 
 
 class _Server(ThreadingHTTPServer):

@@ -53,11 +53,9 @@ class RevisionSource(Protocol):
 
     def newest(self) -> int:
         """Return the present revision."""
-        ...
 
     def usable(self, revision: int) -> int:
         """Return this revision if it can be opened, else a later one."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,37 +80,30 @@ class OpenRecords(Protocol):
     @property
     def next(self) -> OpenPosition:
         """The position behind the last batch; it may take a while to make."""
-        ...
 
     @property
     def repeats(self) -> bool:
         """True for records that the source had at the beginning: an earlier attempt may have delivered them."""
-        ...
 
     @property
     def time(self) -> int | None:
         """Time of the record before the next position, in microseconds since 1970; None if unknown."""
-        ...
 
     @property
     def pending(self) -> int:
         """Number of records that the source had beyond the last batch."""
-        ...
 
     def batches(self) -> Iterator[ArrowBatch | ListedRecords]:
         """Yield the records as they arrive, and a batch without any when a wait ends."""
-        ...
 
     def check(self) -> bool:
         """Return False if the split has to end, as its source has changed: the driver decides what follows.
 
         The reader does the same by itself, but not before each commit.
         """
-        ...
 
     def wait_at_most(self, seconds: float) -> None:
         """Set the length of the longest wait."""
-        ...
 
 
 OpensRecords = Callable[[Any, socket.socket, float, int | None], AbstractContextManager[OpenRecords]]
@@ -139,34 +132,27 @@ class OpenSink(Protocol):
 
     def open(self) -> None:
         """Connect before there is anything to deliver."""
-        ...
 
     def publish(self, result: Result) -> list[Result]:
         """Deliver the messages of a batch, without waiting for acknowledgements."""
-        ...
 
     def mark(self) -> Callable[[], bool] | None:
         """Return a function that says whether all messages until now are stored; None if `flush` alone does.
 
         It may be called directly after a `collect` that returns nothing.
         """
-        ...
 
     def collect(self) -> list[Result]:
         """Take the acknowledgements that have arrived."""
-        ...
 
     def flush(self) -> list[Result]:
         """Wait for every acknowledgement."""
-        ...
 
     def resume(self, split: str) -> Mapping[str, Any] | None:
         """Begin a transaction, after the end of all earlier ones; return the progress that was committed last."""
-        ...
 
     def commit(self, split: str, counts: Mapping[str, Any], *, follows: bool = False) -> bool:
         """Commit the transaction with a progress; False if it has to be made again. Another one *follows*."""
-        ...
 
 
 class OpenEngine(Protocol):
@@ -174,11 +160,9 @@ class OpenEngine(Protocol):
 
     def prepare(self, revision: int | None) -> None:
         """Create the objects that the first batch would have to wait for."""
-        ...
 
     def outcomes(self, batch: ArrowBatch | ListedRecords, revision: int | None) -> Iterable[Result]:
         """Return the results for the records of a batch, matched with a revision of the subscriptions."""
-        ...
 
 
 class OpenTask:

@@ -193,17 +193,14 @@ class Closeable(Protocol):
 
     def close(self) -> None:
         """Release files and connections. A closed object is not used again."""
-        ...
 
     def __enter__(self) -> Self:
         """Return the object itself."""
-        ...
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Close the object."""
-        ...
 
 
 @runtime_checkable
@@ -229,7 +226,6 @@ class Store(Closeable, Protocol):
             SubscriptionExistsError: its id is taken.
             SubscriptionInvalidError: nothing can be published to one of its destinations.
         """
-        ...
 
     def read(self, id: str) -> Subscription:  # noqa: A002 - the field's own name
         """Return the subscription with this id.
@@ -237,7 +233,6 @@ class Store(Closeable, Protocol):
         Raises:
             SubscriptionNotFoundError: there is none.
         """
-        ...
 
     def update(
         self,
@@ -259,7 +254,6 @@ class Store(Closeable, Protocol):
             SubscriptionConflictError: it is not at the expected revision.
             SubscriptionInvalidError: *subscription* has another id, or a destination that nothing can be published to.
         """
-        ...
 
     def delete(self, id: str, expected_revision: int | None = None) -> None:  # noqa: A002 - the field's own name
         """Delete the subscription with this id.
@@ -273,7 +267,6 @@ class Store(Closeable, Protocol):
             SubscriptionNotFoundError: there is none.
             SubscriptionConflictError: it is not at the expected revision.
         """
-        ...
 
     def search_by_condition(
         self, key: str, pattern: str, partial: bool = False, *, limit: int = 100, cursor: str = ""
@@ -283,17 +276,14 @@ class Store(Closeable, Protocol):
         It is the stored pattern that is looked up, not a value. A subscription with several such leaves is
         found once, with the first of them.
         """
-        ...
 
     def search_by_metadata(
         self, metadata: Mapping[str, str], *, limit: int = 100, cursor: str = ""
     ) -> Page[Subscription]:
         """Return the subscriptions whose own metadata contains all these pairs; without pairs, all."""
-        ...
 
     def revision(self) -> int:
         """Return the current revision; 0 for a store that was never changed."""
-        ...
 
     def changes(self, since: int) -> Changes:
         """Return the changes after the revision *since*; a subscription created and deleted meanwhile is not mentioned.
@@ -301,11 +291,9 @@ class Store(Closeable, Protocol):
         Asking with the present revision is cheap and gives nothing. A revision that the store never had, or
         whose past it has forgotten, gives ``reset``.
         """
-        ...
 
     def snapshot(self) -> Snapshot:
         """Return all subscriptions in the order of ids, with the revision they belong to."""
-        ...
 
 
 @runtime_checkable
@@ -318,11 +306,9 @@ class VersionedStore(Protocol):
         Raises:
             HistoryForgottenError: the store does not remember so far back, or was never at the revision.
         """
-        ...
 
     def births(self) -> Mapping[str, Creation]:
         """Return the revision and time of each current subscription's version, by id; empty if unknown."""
-        ...
 
     def history(self, id: str) -> tuple[AuditEntry, ...]:  # noqa: A002 - the field's own name
         """Return the changes of this subscription that the store remembers, oldest first.
@@ -330,7 +316,6 @@ class VersionedStore(Protocol):
         Raises:
             SubscriptionNotFoundError: there is none, and none is remembered.
         """
-        ...
 
 
 @runtime_checkable
@@ -343,7 +328,6 @@ class MultiTenantStore(Protocol):
         Raises:
             SubscriptionInvalidError: no tenant can have that name.
         """
-        ...
 
 
 @runtime_checkable
@@ -352,7 +336,6 @@ class BulkStore(Protocol):
 
     def create_many(self, subscriptions: Iterable[Subscription]) -> list[str]:
         """Store all subscriptions, or none if one fails, and return their ids in order."""
-        ...
 
     def delete_many(self, ids: Iterable[str]) -> None:
         """Delete all these subscriptions, or none if one fails, as one revision; an id may be repeated.
@@ -360,7 +343,6 @@ class BulkStore(Protocol):
         Raises:
             SubscriptionNotFoundError: one of them does not exist.
         """
-        ...
 
 
 @runtime_checkable
@@ -369,7 +351,6 @@ class PlainLineStore(Protocol):
 
     def create_read(self, subscriptions: Iterable[Subscription | PlainLine]) -> list[str]:
         """Store what was read from lines and keeps the rules, as `BulkStore.create_many` does."""
-        ...
 
 
 class FullStore(Store, VersionedStore, MultiTenantStore, BulkStore, Protocol):
@@ -442,7 +423,6 @@ class Editable(Protocol):
 
     def read(self, id: str) -> Subscription:  # noqa: A002 - the field's own name
         """See `Store.read`."""
-        ...
 
     def update(
         self,
@@ -451,7 +431,6 @@ class Editable(Protocol):
         expected_revision: int | None = None,
     ) -> int:
         """See `Store.update`."""
-        ...
 
 
 def edit(
@@ -666,7 +645,6 @@ class AtomicStore(Protocol):
             SubscriptionConflictError: likewise.
             SubscriptionInvalidError: nothing can be published to a destination.
         """
-        ...
 
 
 def apply(store: Store, changes: ChangeSet) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from typing import Any, ClassVar, Final, cast
 
@@ -57,10 +57,9 @@ class KafkaOpenReader(PartitionFollower):
     def look(self) -> None:
         """Check the topics on a thread beside the reader's, which ends, or raises the failure."""
         try:
-            self._check()
-        except ConnectionLostError:
-            # The reader's own connection tells how long this lasts.
-            return
+            # The reader's own connection tells how long brokers are away.
+            with suppress(ConnectionLostError):
+                self._check()
         except StreamError as failure:
             self.failure = failure
 
