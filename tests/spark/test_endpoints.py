@@ -123,7 +123,8 @@ def test_files_are_read_as_they_were_written(spark: SparkSession, tmp_path: Path
     place = {"format": kind, "path": str(tmp_path / "files")}
 
     endpoint_of(FileSink.model_validate(place)).write(messages.coalesce(1), "offset")
-    records = endpoint_of(FileSource.model_validate(place)).read(spark, ReadOptions()).orderBy("offset").collect()
+    read = endpoint_of(FileSource.model_validate(place)).read(spark, ReadOptions())
+    records = read.drop("problem").orderBy("offset").collect()
 
     written = messages.drop("seconds").orderBy("offset").collect()
     assert [row.asDict(recursive=True) for row in records] == [row.asDict(recursive=True) for row in written]

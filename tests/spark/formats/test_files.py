@@ -140,3 +140,59 @@ def test_value_format_is_checked(tmp_path: Path) -> None:
     text = ROUTE.format(work=tmp_path, value="json", more="topic: a", errors="").replace("format: avro", "format: csv")
     with pytest.raises(RouteError, match="topic: only Avro files need it"):
         Route.parse(text, {})
+
+
+JSON_LINES = """
+{"topic":"a.1","value":"good","timestamp":"2026-01-01T00:00:00Z"}
+{"topic":"a.2","value":"bro
+{"topic":"a.3","value":"p","partition":"abc"}
+{"topic":"a.4","value":"t","timestamp":"yesterday"}
+{"topic":"a.5","value":"h","headers":[{"key":"x","value":"not base64!"}]}
+{"tpic":"a.6","valu":"misspelt"}
+[{"topic":"a.7","value":{"n":1}}]
+no JSON
+"""
+CSV_LINES = """
+c.1,0,1,k,good,,2026-01-01T00:00:00Z
+c.2,abc,1,k,bad partition,,2026-01-01T00:00:00Z
+c.3,0,1,k,bad time,,yesterday
+c.4,0,1,k,too,many,2026-01-01T00:00:00Z,columns,here
+c.5,0
+c.6,0,1,k,bad headers,{nojson,2026-01-01T00:00:00Z
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "lines", "delivered_topics"), [("json", JSON_LINES, ["a.1", "a.7"]), ("csv", CSV_LINES, ["c.1"])]
+)
+def test_lines_that_are_no_records(
+    spark: SparkSession, tmp_path: Path, kind: str, lines: str, delivered_topics: list[str]
+) -> None:
+    """They are dead letters with their line: Spark makes what it cannot read null, and the rest would be delivered."""
+    (tmp_path / f"in.{kind}").write_text(lines.strip())
+    source = f"{{format: {kind}, path: {tmp_path}/in.{kind}}}"
+    sinks = f"{{main: {{format: json, path: {tmp_path}/out}}, letters: {{format: json, path: {tmp_path}/letters}}}}"
+    more = "deadLetter: {topic: 'letters:dead'}\nerrors: {tolerance: all}"
+
+    result = ts.run(Route.parse(f"name: r\nsource: {source}\nvalue: {{format: bytes}}\nsinks: {sinks}\n{more}"), spark)
+
+    letters = [
+        json.loads(line) for file in (tmp_path / "letters").glob("*.json") for line in file.read_text().splitlines()
+    ]
+    assert [row["topic"] for row in delivered(tmp_path)] == delivered_topics
+    read = [line for line in lines.strip().splitlines() if delivered_topics[0] not in line and "a.7" not in line]
+    assert (result.counts.dead_lettered, len(letters)) == (len(read), len(read))
+    # A row without a column of a record, and one with bad headers, are read: there is no line of theirs.
+    assert {letter.get("value") for letter in letters} == {
+        None if "misspelt" in line else "bad headers" if "nojson" in line else line for line in read
+    }
+    assert result.counts.conserved
+
+
+def test_names_in_the_header_of_a_csv_file(spark: SparkSession, tmp_path: Path) -> None:
+    """Columns in another order are refused: by their positions values would be topics."""
+    (tmp_path / "in.csv").write_text("value,topic,partition,offset,key,headers,timestamp\nv,t,0,1,k,,\n")
+    source = f"{{format: csv, path: {tmp_path}/in.csv, options: {{header: true}}}}"
+
+    with pytest.raises(RunError, match="CSV header does not conform to the schema"):
+        ts.run(Route.parse(f"name: r\nsource: {source}\nsink: {{format: json, path: {tmp_path}/out}}"), spark)

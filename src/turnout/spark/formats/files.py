@@ -138,9 +138,13 @@ _UNTRIMMED: Final = {"ignoreLeadingWhiteSpace": "false", "ignoreTrailingWhiteSpa
 _CSV: Final = {
     True: {**_UNTRIMMED, "lineSep": "\n"},
     # An empty text is in quotes, and a null is nothing: both would be null if this were the text of a null.
-    False: {**_UNTRIMMED, "multiLine": "true", "nullValue": "\x00null\x00"},
+    # The names in a header have to be those of the columns, in their order.
+    False: {**_UNTRIMMED, "enforceSchema": "false", "multiLine": "true", "nullValue": "\x00null\x00"},
 }
 """Options of CSV for a sink, and for a source: values may have blanks at their ends, and several lines."""
+
+_CORRUPT: Final = "_corrupt_record"
+"""Column in which Spark keeps a line that it cannot read with all its columns; without, what it cannot read is null."""
 
 
 class FileEndpoint(SparkEndpoint):
@@ -165,16 +169,19 @@ class FileEndpoint(SparkEndpoint):
         if source.format == "avro":
             return avro_records(spark, source)
         types = {**_TYPES, "headers": "string"} if self._is_csv else _TYPES
+        kept = self._options
+        if source.format != "parquet":
+            types = {**types, _CORRUPT: "string"}
+            kept["columnNameOfCorruptRecord"] = _CORRUPT
         schema = ", ".join(f"{name} {type_}" for name, type_ in types.items())
         if source.stream:
-            reader = spark.readStream.format(source.format).schema(schema).options(**self._options)
-            loaded = reader.load(source.path)
+            loaded = spark.readStream.format(source.format).schema(schema).options(**kept).load(source.path)
         else:
             declared = {} if source.format == "parquet" else {"schema": schema}
-            loaded = spark.read.format(source.format).options(**self._options).load(source.path, **declared)
-        if self._is_csv:
-            loaded = loaded.withColumn("headers", F.from_json("headers", _HEADERS))
-        return from_texts(loaded if source.stream else _as_records(loaded))
+            loaded = spark.read.format(source.format).options(**kept).load(source.path, **declared)
+        if source.format == "parquet":
+            return from_texts(loaded if source.stream else _as_records(loaded))
+        return from_texts(_with_problems(loaded, has_json_headers=self._is_csv))
 
     def recorded(self, spark: SparkSession, span: RecordSpan) -> DataFrame:
         """Return the rows in a span; a bound excludes rows without its offset or timestamp."""
@@ -203,6 +210,24 @@ def within(rows: DataFrame, span: RecordSpan) -> DataFrame:
         column = F.col("timestamp") if isinstance(bound, datetime) else F.col("offset")
         rows = rows.where(column >= F.lit(bound) if name == "from" else column < F.lit(bound))
     return rows
+
+
+def _with_problems(loaded: DataFrame, *, has_json_headers: bool) -> DataFrame:
+    """Return rows of texts with the reason of those that are no records, whose value is their line."""
+    columns = ", ".join(_TYPES)
+    line = F.col(_CORRUPT)
+    reason = F.when(line.isNotNull(), f"the line does not fit the columns of a record: {columns}")
+    reason = reason.when(
+        F.forall(F.array(*(F.col(name).isNull() for name in _TYPES)), lambda one: one),
+        f"the row has none of the columns of a record: {columns}",
+    )
+    headers = F.col("headers")
+    if has_json_headers:
+        headers = F.from_json("headers", _HEADERS)
+        wrong = F.col("headers").isNotNull() & headers.isNull()
+        reason = reason.when(wrong, "the headers are no JSON of a list of names and values")
+    read = loaded.withColumns({"problem": reason, "value": F.coalesce(line, "value"), "headers": headers})
+    return read.select(*RECORD_COLUMNS, "problem")
 
 
 def _as_records(loaded: DataFrame) -> DataFrame:

@@ -23,7 +23,7 @@ from turnout.routes.rows import RowPlan, plan_rows
 from turnout.routes.values import listed
 from turnout.runtime.endpoints.adapter import EndpointProbe
 from turnout.spark.endpoints import RECORD_COLUMNS, BatchId, ReadOptions, SparkEndpoint
-from turnout.spark.frames.columns import foreign, schema_of
+from turnout.spark.frames.columns import as_texts, foreign, schema_of
 
 if TYPE_CHECKING:
     from turnout.spark.history.diff import RecordSpan
@@ -117,8 +117,7 @@ class SparkProvider(SparkEndpoint):
 
     def write(self, messages: DataFrame, message_id: str) -> None:  # noqa: ARG002 - tables have no ids
         """Write the columns of records, their values and keys as texts."""
-        texts = {name: F.col(name).cast("string") for name in ("key", "value")}
-        self._save(messages.withColumns(texts).select(*RECORD_COLUMNS))
+        self._save(as_texts(messages).select(*RECORD_COLUMNS))
 
     def write_rows(self, rows: DataFrame, plan: RowPlan, batch: BatchId | None) -> bool:  # noqa: ARG002 - not noted
         """Write the rows, or replace those of the same keys."""
