@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
+from turnout.base.options import REQUIRED
 from turnout.transforms.base import Transform
 from turnout.transforms.config import OPTIONS as POLICY
-from turnout.transforms.options import REQUIRED, Option
+from turnout.transforms.options import Option
 from turnout.transforms.registry import PARITY, PREDICATES, transforms
 
 

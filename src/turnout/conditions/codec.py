@@ -15,16 +15,16 @@ Fields at their default are left out when encoding.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from turnout.base.terminal import nearest
-from turnout.base.untrusted import JsonMapping
+from turnout.base.untrusted import JsonMapping, JsonObject
 from turnout.conditions.leaf import FLAG, TEXT, Leaf, LeafKind
 from turnout.conditions.leaves import LEAVES
 from turnout.conditions.model import Condition, Group, Logic
 from turnout.errors import ConditionError
 
-Json: TypeAlias = dict[str, Any]
+Json: TypeAlias = JsonObject
 
 _OBJECT = (dict, Mapping)
 """Types accepted as an object; ``dict`` first, because the test for ``Mapping`` takes ten times as long."""

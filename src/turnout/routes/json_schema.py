@@ -11,7 +11,8 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
 from turnout.base import options
-from turnout.base.options import attribute_texts
+from turnout.base.options import REQUIRED, attribute_texts
+from turnout.base.untrusted import JsonObject
 from turnout.codecs.kind import CodecKind, camel_name
 from turnout.codecs.registry import NULLABLE, format_names, kinds
 from turnout.routes.document import RouteDocument
@@ -19,7 +20,7 @@ from turnout.routes.endpoints import FORMATS, kind_of
 from turnout.routes.endpoints.base import FORMAT_BLOCK
 from turnout.transforms.base import PACKAGE
 from turnout.transforms.config import OPTIONS as POLICY
-from turnout.transforms.options import RANGES, REQUIRED, OneOf, Option, OptionError
+from turnout.transforms.options import RANGES, OneOf, Option, OptionError
 from turnout.transforms.registry import predicate_names, predicates, transform_names, transforms
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -27,7 +28,7 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _VARIABLE = r"\$\{"
 _WORDS = r"^\s*(?:[Tt]rue|TRUE|[Ff]alse|FALSE|[Yy]es|YES|[Nn]o|NO|[Oo]n|ON|[Oo]ff|OFF|[TtFfYyNn01])\s*$"
 
-JsonSchema: TypeAlias = dict[str, Any]
+JsonSchema: TypeAlias = JsonObject
 """A JSON Schema, or a part of one."""
 
 

@@ -96,7 +96,7 @@ _UNION_MEMBERS = frozenset({"str", "int", "float", "bool", "list[str]", "dict[st
 def _problem(error: ErrorDetails, path: Path, document: object, model: type[BaseModel]) -> str:
     kind, value, context = error["type"], error["input"], error.get("ctx", {})
     if kind == "extra_forbidden":
-        names = _names_at(path[:-1], document, model)
+        names = names_at(path[:-1], document, model)
         return f"unknown name{did_you_mean(str(path[-1]), names)} (known here: {', '.join(names)})"
     if kind == "missing":
         return "is required and missing"
@@ -140,7 +140,7 @@ def describe_value(value: object, path: Path) -> str:
     return text if len(text) <= 80 else text[:77] + "..."
 
 
-def _names_at(path: Path, document: object, top: type[BaseModel]) -> list[str]:
+def names_at(path: Path, document: object, top: type[BaseModel]) -> list[str]:
     """Return the keys that the block at *path* may have."""
     model: Any = top
     node: Any = document

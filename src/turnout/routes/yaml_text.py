@@ -10,14 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import yaml
 
+from turnout.base.untrusted import JsonObject
 from turnout.base.yaml_values import compose, construct, position_of
 from turnout.errors import Mistake, RouteError
 
-Document: TypeAlias = dict[str, Any]
+Document: TypeAlias = JsonObject
 """Unchecked block of YAML or JSON."""
 
 Path = tuple[str | int, ...]

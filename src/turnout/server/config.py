@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Final, Literal, Self
+from urllib.parse import urlsplit
 
 import yaml
 from pydantic import (
@@ -32,10 +33,11 @@ from turnout.base.yaml_values import load, position_of
 from turnout.errors import MOST_MISTAKES, ConfigError, Mistake
 from turnout.routes.endpoints import NatsSink, Part
 from turnout.routes.limits import HealthPart
+from turnout.routes.mistakes import names_at
 from turnout.routes.variables import Variables
+from turnout.routes.yaml_text import Path as Location
 from turnout.rpc.caller import Right
 from turnout.rpc.jwt_tokens import JwtSettings
-from turnout.server.oidc import OidcSettings
 from turnout.server.security import MAX_BODY
 from turnout.subjects import is_publishable
 from turnout.subjects.pattern import Rights
@@ -247,8 +249,15 @@ class JwtPart(Part):
         return JwtSettings(**self.model_dump())
 
 
+def is_safe(address: str) -> bool:
+    """Return True if an address cannot be read or replaced on the way: https, or this machine."""
+    url = urlsplit(address)
+    is_local = url.hostname in ("127.0.0.1", "::1", "localhost")
+    return bool(url.hostname) and (url.scheme == "https" or (url.scheme == "http" and is_local))
+
+
 class OidcPart(Part):
-    """Provider at which people sign in to the console (OpenID Connect); see `OidcSettings`.
+    """Provider at which people sign in to the console (OpenID Connect).
 
     Attributes:
         issuer: its name and address.
@@ -276,25 +285,20 @@ class OidcPart(Part):
     def _can_be_trusted(self) -> Self:
         if "openid" not in self.scopes:
             raise ValueError("scopes: expected openid among them")
-        try:
-            self.settings()
-        except ConfigError as failure:
-            raise ValueError("; ".join(f"{mistake.path}: {mistake.problem}" for mistake in failure.mistakes)) from None
+        addresses = (("issuer", self.issuer), ("url", self.url))
+        wrong = [
+            f"oidc.{name}: expected an https:// URL without query and fragment, found {value!r:.80}"
+            for name, value in addresses
+            if not is_safe(value) or urlsplit(value).query or urlsplit(value).fragment
+        ]
+        if wrong:
+            raise ValueError("; ".join(wrong))
         return self
 
-    def settings(self) -> OidcSettings:
-        """Return the same for the sign-in."""
-        return OidcSettings(
-            self.issuer,
-            self.client_id,
-            self.client_secret.get_secret_value(),
-            self.url,
-            self.scopes,
-            self.name_claim,
-            self.roles_claim,
-            {role: frozenset(rights) for role, rights in self.roles.items()},
-            self.session,
-        )
+    @property
+    def redirect_url(self) -> str:
+        """Address to which the provider sends browsers back."""
+        return f"{self.url.rstrip('/')}/sign-in/callback"
 
 
 class GrpcPart(Part):
@@ -517,7 +521,7 @@ class ServerConfig(Part):
         try:
             return cls.model_validate(document)
         except ValidationError as failure:
-            raise ConfigError(_mistakes(failure), what=f"{file or 'the server'} cannot be used") from failure
+            raise ConfigError(_mistakes(failure, document), what=f"{file or 'the server'} cannot be used") from failure
 
 
 _PATHS = (
@@ -593,27 +597,16 @@ def _from_environment(document: Mapping[str, object], environment: Mapping[str, 
 _TLS = {"cert": "API_TLS_CERT", "key": "API_TLS_KEY", "clientCa": "API_TLS_CLIENT_CA"}
 
 
-def _mistakes(failure: ValidationError) -> list[Mistake]:
+def _mistakes(failure: ValidationError, document: object) -> list[Mistake]:
     errors = failure.errors(include_url=False)
     # More are counted in the error, and not shown.
-    shown = [_mistake(list(error["loc"]), error["type"], error["msg"]) for error in errors[: MOST_MISTAKES + 1]]
+    shown = [_mistake(error["loc"], error["type"], error["msg"], document) for error in errors[: MOST_MISTAKES + 1]]
     return [*shown, *shown[-1:] * (len(errors) - len(shown))]
 
 
-def _mistake(path: list[str | int], kind: str, message: str) -> Mistake:
+def _mistake(path: Location, kind: str, message: str, document: object) -> Mistake:
     dotted_path = ".".join(map(str, path))
     if kind == "extra_forbidden":
-        names = _names_in(path[:-1])
+        names = names_at(path[:-1], document, ServerConfig)
         return Mistake(dotted_path, f"is no setting; there are {', '.join(names)}{did_you_mean(str(path[-1]), names)}")
     return Mistake(dotted_path, message.removeprefix("Value error, "))
-
-
-def _names_in(path: list[str | int]) -> list[str]:
-    model: type[Part] = ServerConfig
-    parts: dict[str, type[Part]] = {
-        "tls": TlsPart, "grpc": GrpcPart, "spark": SparkPart, "restarts": RestartsPart, "retention": RetentionPart,
-        "limits": LimitsPart, "jwt": JwtPart, "oidc": OidcPart, "ha": HaPart,
-    }  # fmt: skip
-    if path:
-        model = InputPart if path[0] == "inputs" and len(path) == 2 else parts.get(str(path[0]), ServerConfig)
-    return [field.alias or name for name, field in model.model_fields.items()]

@@ -18,6 +18,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from turnout.base.http_exchange import exchange
+from turnout.base.untrusted import JsonObject
 from turnout.errors import ConfigError, ConnectionLostError, Mistake, RunError, StoreUnavailableError, StreamError
 from turnout.nats.protocol.errors import MessageNotFoundError, StreamNotFoundError
 from turnout.nats.wire import Connection, ConnectionOptions, create_stream
@@ -100,7 +101,7 @@ class NatsLease:
             answer: Message = self._connection.request(self._subject, text.encode(), headers)
         except StreamError as failure:
             raise ConnectionLostError(f"the lease cannot be written: {failure}") from None
-        stored: dict[str, Any] = json.loads(answer.payload or b"{}")
+        stored: JsonObject = json.loads(answer.payload or b"{}")
         error = stored.get("error")
         if error is None:
             return str(stored["seq"])
@@ -207,7 +208,7 @@ class KubernetesLease:
         self._namespace = urlsplit(url).netloc or (account / "namespace").read_text(encoding="utf-8").strip()
         host = f"[{host}]" if ":" in host else host
         self._leases = f"https://{host}:{port}/apis/coordination.k8s.io/v1/namespaces/{self._namespace}/leases"
-        self._found: dict[str, Any] = {}
+        self._found: JsonObject = {}
 
     def read(self) -> tuple[str, str] | None:
         """Return the text and the version of the Lease."""
@@ -245,7 +246,7 @@ class KubernetesLease:
         self._found = written
         return str(written["metadata"]["resourceVersion"])
 
-    def _ask(self, method: str, url: str, body: object) -> tuple[int, dict[str, Any]]:
+    def _ask(self, method: str, url: str, body: object) -> tuple[int, JsonObject]:
         # Kubernetes renews the token's file.
         token = (self._account / "token").read_text(encoding="utf-8").strip()
         headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
@@ -265,7 +266,7 @@ class KubernetesLease:
         if answer.status in (200, 201, 404, 409):
             try:
                 # Of a refusal the status is enough.
-                content: dict[str, Any] = json.loads(answer.body) if answer.status < 400 else {}
+                content: JsonObject = json.loads(answer.body) if answer.status < 400 else {}
             except ValueError as broken:
                 raise ConnectionLostError(f"the API server of Kubernetes answers no JSON: {broken}") from None
             return answer.status, content

@@ -21,10 +21,11 @@ from urllib.parse import quote_plus, urlencode, urlsplit
 
 from turnout.base.http_exchange import exchange
 from turnout.base.untrusted import JsonObject
-from turnout.errors import ConfigError, Mistake, TurnoutError
+from turnout.errors import TurnoutError
 from turnout.rpc.caller import Caller, Right
 from turnout.rpc.jwt_tokens import JwtSettings, JwtVerifier
 from turnout.rpc.status import RefusedError
+from turnout.server.config import OidcPart, is_safe
 from turnout.server.security import Authenticator, Principal, SlowAuthenticator
 
 _EXCHANGE_SECONDS: Final = 5.0
@@ -47,72 +48,22 @@ class SignInRefusedError(TurnoutError):
     """Raised when the answer of a provider, or of a browser that comes back from it, proves no identity."""
 
 
-@dataclass(frozen=True, slots=True)
-class OidcSettings:
-    """Provider, and the meaning of its claims.
-
-    Attributes:
-        issuer: its name and address; its description is at ``/.well-known/openid-configuration`` below.
-        client_id: name under which this server is registered there.
-        client_secret: its secret; "" for a public client, which PKCE alone protects.
-        url: address of this server as browsers see it; ``/sign-in/callback`` below is the redirect address.
-        scopes: requested scopes.
-        name_claim: claim with the name that is recorded with changes; without it ``sub``.
-        roles_claim: claim with the roles, a list or a text with blanks between; dots lead into objects.
-        roles: rights by role.
-        session_seconds: duration of a session.
+def _caller_of(settings: OidcPart, claims: JsonObject) -> Caller:
+    """Return the caller of an id token.
 
     Raises:
-        ConfigError: an address could be read or replaced on the way.
+        SignInRefusedError: none of its roles has a right here.
     """
-
-    issuer: str
-    client_id: str
-    client_secret: str
-    url: str
-    scopes: tuple[str, ...]
-    name_claim: str
-    roles_claim: str
-    roles: Mapping[str, frozenset[Right]]
-    session_seconds: float
-
-    def __post_init__(self) -> None:
-        mistakes = [
-            Mistake(f"oidc.{name}", f"expected an https:// URL without query and fragment, found {value!r:.80}")
-            for name, value in (("issuer", self.issuer), ("url", self.url))
-            if not _is_safe(value) or urlsplit(value).query or urlsplit(value).fragment
-        ]
-        if mistakes:
-            raise ConfigError(mistakes, what="bad sign-in")
-
-    @property
-    def redirect_url(self) -> str:
-        """Address to which the provider sends browsers back."""
-        return f"{self.url.rstrip('/')}/sign-in/callback"
-
-    def caller_of(self, claims: JsonObject) -> Caller:
-        """Return the caller of an id token.
-
-        Raises:
-            SignInRefusedError: none of its roles has a right here.
-        """
-        found: object = claims
-        for step in self.roles_claim.split("."):
-            found = found.get(step) if isinstance(found, dict) else None
-        named = found.split() if isinstance(found, str) else found if isinstance(found, list) else []
-        texts = [role for role in named if isinstance(role, str)]
-        rights = frozenset[Right]().union(*(self.roles.get(role, frozenset()) for role in texts))
-        name = claims.get(self.name_claim)
-        if not rights:
-            raise SignInRefusedError(f"{claims['sub']!r:.80} has no role of this server: {self.roles_claim} has none")
-        return Caller(None, rights, None, str(name if isinstance(name, str) and name else claims["sub"])[:200])
-
-
-def _is_safe(address: str) -> bool:
-    """Return True if an address cannot be read or replaced on the way: https, or this machine."""
-    url = urlsplit(address)
-    is_local = url.hostname in ("127.0.0.1", "::1", "localhost")
-    return bool(url.hostname) and (url.scheme == "https" or (url.scheme == "http" and is_local))
+    found: object = claims
+    for step in settings.roles_claim.split("."):
+        found = found.get(step) if isinstance(found, dict) else None
+    named = found.split() if isinstance(found, str) else found if isinstance(found, list) else []
+    texts = [role for role in named if isinstance(role, str)]
+    rights = frozenset[Right]().union(*(settings.roles.get(role, ()) for role in texts))
+    name = claims.get(settings.name_claim)
+    if not rights:
+        raise SignInRefusedError(f"{claims['sub']!r:.80} has no role of this server: {settings.roles_claim} has none")
+    return Caller(None, rights, None, str(name if isinstance(name, str) and name else claims["sub"])[:200])
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,9 +95,9 @@ class OidcSignIn:
         clock: seconds since 1970.
     """
 
-    def __init__(self, settings: OidcSettings, *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, settings: OidcPart, *, clock: Callable[[], float] = time.time) -> None:
         self.settings = settings
-        self.sessions = Sessions(settings.session_seconds, clock)
+        self.sessions = Sessions(settings.session, clock)
         self._clock = clock
         self._key = secrets.token_bytes(32)
         self._lock = threading.Lock()
@@ -205,7 +156,7 @@ class OidcSignIn:
         with self._exchange():
             provider = self._described()
             claims = self._claims(provider, self._id_token(provider, query["code"], pending), pending)
-        caller = self.settings.caller_of(claims)
+        caller = _caller_of(self.settings, claims)
         return self.sessions.open(Principal(caller.name, caller)), pending.next
 
     @contextmanager
@@ -266,11 +217,12 @@ class OidcSignIn:
             "code_verifier": pending.verifier,
         }
         headers = {"Content-Type": "application/x-www-form-urlencoded", "Accept": "application/json"}
-        if settings.client_secret and provider.takes_basic:
-            pair = f"{quote_plus(settings.client_id)}:{quote_plus(settings.client_secret)}"
+        secret = settings.client_secret.get_secret_value()
+        if secret and provider.takes_basic:
+            pair = f"{quote_plus(settings.client_id)}:{quote_plus(secret)}"
             headers["Authorization"] = f"Basic {b64encode(pair.encode()).decode()}"
-        elif settings.client_secret:
-            form["client_secret"] = settings.client_secret
+        elif secret:
+            form["client_secret"] = secret
         answer = _asked(provider.token_endpoint, "POST", headers, urlencode(form).encode())
         token = answer.get("id_token")
         if not isinstance(token, str):
@@ -288,7 +240,7 @@ class OidcSignIn:
         if document.get("issuer") != issuer:
             raise SignInRefusedError(f"the provider at {issuer} calls itself {document.get('issuer')!r:.120}")
         urls = [document.get(name) for name in ("authorization_endpoint", "token_endpoint", "jwks_uri")]
-        texts = [url for url in urls if isinstance(url, str) and _is_safe(url)]
+        texts = [url for url in urls if isinstance(url, str) and is_safe(url)]
         if len(texts) < len(urls):
             raise SignInRefusedError(f"the provider at {issuer} has no https:// addresses")
         methods = document.get("token_endpoint_auth_methods_supported", ["client_secret_basic"])
@@ -393,6 +345,6 @@ class SessionAuthenticator:
         return None if self.tokens is None else self.tokens.remembered(token)
 
 
-def with_sessions(tokens: SlowAuthenticator | None, settings: OidcSettings | None) -> Authenticator | None:
+def with_sessions(tokens: SlowAuthenticator | None, settings: OidcPart | None) -> Authenticator | None:
     """Return the authenticator of a server; None if it has neither tokens nor a provider."""
     return tokens if settings is None else SessionAuthenticator(OidcSignIn(settings), tokens)

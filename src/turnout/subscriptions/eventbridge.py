@@ -20,7 +20,7 @@ from ipaddress import ip_network
 from itertools import chain, product
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from turnout.base.untrusted import RepeatedKeyError, unique_object
+from turnout.base.untrusted import JsonMapping, RepeatedKeyError, unique_object
 from turnout.conditions import Condition, Element, Group, all_of, cidr, compare, exists, format_condition, kiwi, not_
 from turnout.conditions.leaves.element import below, implied, is_conjunction, path_step, read_as_json
 from turnout.conditions.model import both, either
@@ -64,7 +64,7 @@ class EventRule:
 
     name: str
     pattern: object
-    targets: tuple[Mapping[str, Any], ...] = ()
+    targets: tuple[JsonMapping, ...] = ()
     bus: str = ""
     enabled: bool = True
     more: tuple[object, ...] = ()
@@ -146,7 +146,7 @@ _RULE: Final = frozenset({"EventPattern", "ScheduleExpression", "EventBusName", 
 _STATES: Final = ("ENABLED", "DISABLED", "ENABLED_WITH_ALL_CLOUDTRAIL_MANAGEMENT_EVENTS")
 
 
-def _bus(rule: Mapping[str, Any]) -> str:
+def _bus(rule: JsonMapping) -> str:
     """Return the name of a rule's bus, which may be written as its ARN; empty for the default one."""
     name = str(rule.get("EventBusName") or "")
     if not name and ":rule/" in (arn := str(rule.get("Arn", ""))):
@@ -560,7 +560,7 @@ _VALUE_MARK: Final = "\0"
 """Prefix of a text that denotes a variable outside of quotes; JSON texts have it only escaped."""
 
 
-def projection_of(target: Mapping[str, Any], rule: str) -> str:
+def projection_of(target: JsonMapping, rule: str) -> str:
     """Return the expression for the body of a target's messages; empty for the event as it is.
 
     Args:

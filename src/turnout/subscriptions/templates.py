@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from turnout.base.untrusted import RepeatedKeyError, unique_object
+from turnout.base.untrusted import JsonMapping, JsonObject, RepeatedKeyError, unique_object
 from turnout.subscriptions.eventbridge import EventRule, PatternError, rule_of
 
 _MAX_DEPTH: Final = 100
@@ -87,7 +87,7 @@ class _Template:
         given: values of parameters.
     """
 
-    document: Mapping[str, Any]
+    document: JsonMapping
     given: Mapping[str, str]
     _depth: int = field(default=0, init=False)
 
@@ -101,11 +101,11 @@ class _Template:
             if isinstance(properties, Mapping):
                 yield from self._of_resource(str(name), str(resource.get("Type")), properties)
 
-    def _mapping(self, name: str) -> Mapping[str, Any]:
+    def _mapping(self, name: str) -> JsonMapping:
         found = self.document.get(name)
         return found if isinstance(found, Mapping) else {}
 
-    def _of_resource(self, name: str, kind: str, properties: Mapping[str, Any]) -> Iterator[EventRule | PatternError]:
+    def _of_resource(self, name: str, kind: str, properties: JsonMapping) -> Iterator[EventRule | PatternError]:
         if kind == "AWS::Events::Rule":
             yield self._rule(name, properties, properties.get("Name"))
         elif kind == "AWS::Lambda::EventSourceMapping":
@@ -125,7 +125,7 @@ class _Template:
                 if isinstance(inner, Mapping):
                     yield from self._of_event(f"{name}{event}", str(found.get("Type")), inner)
 
-    def _of_event(self, name: str, kind: str, properties: Mapping[str, Any]) -> Iterator[EventRule | PatternError]:
+    def _of_event(self, name: str, kind: str, properties: JsonMapping) -> Iterator[EventRule | PatternError]:
         """Yield the rule of an event of SAM's functions and state machines."""
         if kind in ("EventBridgeRule", "CloudWatchEvent"):
             rule = {"EventPattern": properties.get("Pattern"), "Targets": [properties], **properties}
@@ -138,11 +138,11 @@ class _Template:
             )
             yield from self._filters(name, properties["FilterCriteria"], source, properties, _sam_kind(kind))
 
-    def _rule(self, name: str, properties: Mapping[str, Any], given: object) -> EventRule | PatternError:
+    def _rule(self, name: str, properties: JsonMapping, given: object) -> EventRule | PatternError:
         notes: list[str] = []
         shown = self._text_or(given, name, notes, "its name")
         bus = self._bus(properties.get("EventBusName"), notes)
-        rule: dict[str, Any] = {"Name": shown, "EventBusName": bus}
+        rule: JsonObject = {"Name": shown, "EventBusName": bus}
         targets = properties.get("Targets")
         kept = ("Id", "Input", "InputPath", "InputTransformer")
         listed: list[object] = targets if isinstance(targets, list) else []
@@ -188,7 +188,7 @@ class _Template:
         return str(text)
 
     def _filters(
-        self, name: str, criteria: object, source: object, properties: Mapping[str, Any], kind: str = ""
+        self, name: str, criteria: object, source: object, properties: JsonMapping, kind: str = ""
     ) -> Iterator[EventRule | PatternError]:
         """Yield the rule of the filters of a source, one of which has to match."""
         if criteria is None:
@@ -231,13 +231,13 @@ class _Template:
             self._depth -= 1
         return value
 
-    def _intrinsic(self, name: str, argument: Any, path: str) -> Any:
+    def _intrinsic(self, name: str, argument: object, path: str) -> object:
         function = _FUNCTIONS.get(name)
         if function is None:
             raise _UnknownReferenceError(_written({name: argument}), _DEPLOYED)
         return function(self, argument, path)
 
-    def ref(self, argument: Any, path: str) -> Any:
+    def ref(self, argument: object, path: str) -> object:
         name = str(argument)
         if name == "AWS::NoValue":
             return _NO_VALUE
@@ -259,8 +259,9 @@ class _Template:
                 return self.resolved(resource["Properties"][own], path)
         raise _UnknownReferenceError(name, f"its value is known when it is deployed: give --parameter {name}=VALUE")
 
-    def sub(self, argument: Any, path: str) -> str:
-        text, values = argument, {}
+    def sub(self, argument: object, path: str) -> str:
+        text: object = argument
+        values: JsonMapping = {}
         if isinstance(argument, list) and len(argument) == 2 and isinstance(argument[1], Mapping):
             text, values = argument
         if not isinstance(text, str):
@@ -278,59 +279,59 @@ class _Template:
 
         return _VARIABLE.sub(replaced, text)
 
-    def get_attribute(self, argument: Any, _path: str) -> str:
+    def get_attribute(self, argument: object, _path: str) -> str:
         name = ".".join(map(str, argument)) if isinstance(argument, list) else str(argument)
         if name in self.given:
             return self.given[name]
         raise _UnknownReferenceError(name, f"its value is known when it is deployed: give --parameter {name}=VALUE")
 
-    def join(self, argument: Any, path: str) -> str:
+    def join(self, argument: object, path: str) -> str:
         if not isinstance(argument, list) or len(argument) != 2:
             raise PatternError(path, "expected a separator and a list in Fn::Join")
         items = self.resolved(argument[1], path)
         return str(argument[0]).join(map(str, items if isinstance(items, list) else [items]))
 
-    def find_in_map(self, argument: Any, path: str) -> Any:
+    def find_in_map(self, argument: object, path: str) -> object:
         names = self.resolved(argument, path)
-        found: Any = self._mapping("Mappings")
+        found: object = self._mapping("Mappings")
         for name in names[:3] if isinstance(names, list) else ():
             if not isinstance(found, Mapping) or name not in found:
                 raise PatternError(path, f"Mappings have no {'.'.join(map(str, names))}")
             found = found[name]
         return found
 
-    def select(self, argument: Any, path: str) -> Any:
+    def select(self, argument: object, path: str) -> object:
         number, items = self.resolved(argument, path)
         if not isinstance(items, list) or not str(number).isdecimal() or int(number) >= len(items):
             raise PatternError(path, f"expected an index into a list in Fn::Select, found {number!r:.40}")
         return items[int(number)]
 
-    def split(self, argument: Any, path: str) -> list[str]:
+    def split(self, argument: object, path: str) -> list[str]:
         separator, text = self.resolved(argument, path)
         return str(text).split(str(separator) or ",")
 
-    def if_(self, argument: Any, path: str) -> Any:
+    def if_(self, argument: object, path: str) -> object:
         if not isinstance(argument, list) or len(argument) != 3:
             raise PatternError(path, "expected a condition and two values in Fn::If")
         holds = self.resolved({"Condition": argument[0]}, path)
         return self.resolved(argument[1 if holds else 2], path)
 
-    def condition(self, argument: Any, path: str) -> Any:
+    def condition(self, argument: object, path: str) -> object:
         conditions = self._mapping("Conditions")
         if argument not in conditions:
             raise PatternError(path, f"there is no condition {argument!r:.40}")
         return self.resolved(conditions[argument], path)
 
-    def equals(self, argument: Any, path: str) -> bool:
+    def equals(self, argument: object, path: str) -> bool:
         one, other = self.resolved(argument, path)
         return str(one) == str(other)
 
-    def json_text(self, argument: Any, path: str) -> str:
+    def json_text(self, argument: object, path: str) -> str:
         return json.dumps(self.resolved(argument, path))
 
 
 _NO_VALUE: Final = object()
-_FUNCTIONS: Final[Mapping[str, Callable[[_Template, Any, str], Any]]] = {
+_FUNCTIONS: Final[Mapping[str, Callable[[_Template, object, str], object]]] = {
     "Ref": _Template.ref,
     "Fn::Sub": _Template.sub,
     "Fn::GetAtt": _Template.get_attribute,
@@ -362,7 +363,7 @@ _NAMES: Final = {
 """Property that a reference to a resource of a type stands for, if it is set."""
 
 
-def _intrinsic(value: object) -> tuple[str, Any] | None:
+def _intrinsic(value: object) -> tuple[str, object] | None:
     """Return the name and the argument of a function of CloudFormation; None for another value."""
     if not isinstance(value, Mapping) or len(value) != 1:
         return None
@@ -430,10 +431,10 @@ def _pattern(text: object, path: str) -> object:
 # Terraform
 
 
-def _terraform(values: Mapping[str, Any]) -> Iterator[EventRule | PatternError]:
+def _terraform(values: JsonMapping) -> Iterator[EventRule | PatternError]:
     """Yield the rules of the resources of a plan or a state."""
     resources = list(_terraform_resources(values.get("root_module"), 0))
-    targets: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    targets: dict[tuple[str, str], list[JsonMapping]] = {}
     for kind, _, found in resources:
         if kind == "aws_cloudwatch_event_target":
             key = (str(found.get("event_bus_name") or "default"), str(found.get("rule")))
@@ -442,7 +443,7 @@ def _terraform(values: Mapping[str, Any]) -> Iterator[EventRule | PatternError]:
         if kind == "aws_cloudwatch_event_rule":
             name = str(found.get("name") or address)
             bus = str(found.get("event_bus_name") or "default")
-            rule: dict[str, Any] = {"Name": name, "EventBusName": bus}
+            rule: JsonObject = {"Name": name, "EventBusName": bus}
             if found.get("event_pattern") is not None:
                 rule["EventPattern"] = found["event_pattern"]
             if found.get("schedule_expression"):
@@ -455,7 +456,7 @@ def _terraform(values: Mapping[str, Any]) -> Iterator[EventRule | PatternError]:
             yield from _terraform_filters(address, found)
 
 
-def _terraform_resources(module: object, depth: int) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
+def _terraform_resources(module: object, depth: int) -> Iterator[tuple[str, str, JsonMapping]]:
     if not isinstance(module, Mapping) or depth > _MAX_DEPTH:
         return
     for resource in module.get("resources") or ():
@@ -465,7 +466,7 @@ def _terraform_resources(module: object, depth: int) -> Iterator[tuple[str, str,
         yield from _terraform_resources(child, depth + 1)
 
 
-def _terraform_target(target: Mapping[str, Any]) -> dict[str, Any]:
+def _terraform_target(target: JsonMapping) -> JsonObject:
     kept = {"Id": "target_id", "Input": "input", "InputPath": "input_path"}
     found = {key: target[name] for key, name in kept.items() if target.get(name)}
     for transformer in target.get("input_transformer") or ():
@@ -474,7 +475,7 @@ def _terraform_target(target: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _terraform_rule(rule: Mapping[str, Any], address: str) -> EventRule | PatternError:
+def _terraform_rule(rule: JsonMapping, address: str) -> EventRule | PatternError:
     if "EventPattern" not in rule and "ScheduleExpression" not in rule:
         reason = (
             "has no event_pattern, or one that is known when it is applied: take the state, by terraform show -json"
@@ -486,7 +487,7 @@ def _terraform_rule(rule: Mapping[str, Any], address: str) -> EventRule | Patter
         return problem
 
 
-def _terraform_filters(address: str, found: Mapping[str, Any]) -> Iterator[EventRule | PatternError]:
+def _terraform_filters(address: str, found: JsonMapping) -> Iterator[EventRule | PatternError]:
     blocks: Any = found.get("filter_criteria")
     for source in found.get("source_parameters") or ():
         blocks = source.get("filter_criteria") if isinstance(source, Mapping) else None
@@ -504,7 +505,7 @@ def _terraform_filters(address: str, found: Mapping[str, Any]) -> Iterator[Event
 # Serverless
 
 
-def _serverless(document: Mapping[str, Any], parameters: Mapping[str, str]) -> Iterator[EventRule | PatternError]:
+def _serverless(document: JsonMapping, parameters: Mapping[str, str]) -> Iterator[EventRule | PatternError]:
     """Yield the rules of a file of the Serverless Framework, and those of its own resources."""
     functions = document.get("functions")
     for part in functions if isinstance(functions, list) else [functions]:
@@ -525,7 +526,7 @@ def _serverless_event(name: str, kind: str, found: object) -> Iterator[EventRule
         return
     if kind in ("eventBridge", "cloudwatchEvent"):
         pattern = found.get("event") if kind == "cloudwatchEvent" else found.get("pattern")
-        rule: dict[str, Any] = {"Name": str(found.get("name") or name), "EventBusName": found.get("eventBus")}
+        rule: JsonObject = {"Name": str(found.get("name") or name), "EventBusName": found.get("eventBus")}
         if pattern is not None:
             rule["EventPattern"] = pattern
         if found.get("schedule"):
@@ -546,8 +547,8 @@ def _serverless_event(name: str, kind: str, found: object) -> Iterator[EventRule
             yield PatternError(f"{name}.{problem.path}", problem.reason)
 
 
-def _serverless_target(found: Mapping[str, Any]) -> dict[str, Any]:
-    target: dict[str, Any] = {}
+def _serverless_target(found: JsonMapping) -> JsonObject:
+    target: JsonObject = {}
     if found.get("input") is not None:
         target["Input"] = found["input"] if isinstance(found["input"], str) else json.dumps(found["input"])
     if found.get("inputPath"):
@@ -559,7 +560,7 @@ def _serverless_target(found: Mapping[str, Any]) -> dict[str, Any]:
     return target
 
 
-def _serverless_rule(rule: dict[str, Any]) -> EventRule | PatternError:
+def _serverless_rule(rule: JsonObject) -> EventRule | PatternError:
     notes: list[str] = []
     bus = rule["EventBusName"]
     if isinstance(bus, Mapping) or (isinstance(bus, str) and _SLS_VARIABLE.search(bus)):

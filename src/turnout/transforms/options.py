@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
+from turnout.base.options import REQUIRED
 from turnout.base.terminal import guesses
 from turnout.records.types import DynamicValue, Value
 from turnout.transforms.java.regex import check_java_regex
@@ -18,14 +19,6 @@ Phase: TypeAlias = Literal["validation", "task_start"]
 RawOptions: TypeAlias = Mapping[str, str | None]
 Options: TypeAlias = Mapping[str, DynamicValue]
 
-
-class _Required:
-    def __repr__(self) -> str:
-        return "required"
-
-
-REQUIRED: Final = _Required()
-"""The default of an option that has none."""
 
 RANGES = {"SHORT": 15, "INT": 31, "LONG": 63}
 """Bits of a whole number beside its sign."""

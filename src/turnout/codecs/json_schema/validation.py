@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
+from turnout.base.untrusted import JsonObject
 from turnout.codecs.json_schema.branches import Documents, Node
 from turnout.errors import MissingExtraError, RecordError, shortened
 
@@ -157,7 +158,7 @@ class _Work:
         self._known[key] = count, inner
         return count, inner
 
-    def _same(self, node: dict[str, Any], document: Node) -> Iterator[tuple[Node, Node]]:
+    def _same(self, node: JsonObject, document: Node) -> Iterator[tuple[Node, Node]]:
         for word in _SAME:
             found = node.get(word)
             many = found.values() if word.startswith("depend") and isinstance(found, dict) else _schemas(found)
@@ -186,7 +187,7 @@ def _schemas(found: Any) -> list[Node]:
     return found if isinstance(found, list) else [found] if isinstance(found, dict) else []
 
 
-def _objects(node: Any) -> Iterator[dict[str, Any]]:
+def _objects(node: Any) -> Iterator[JsonObject]:
     waiting = [node]
     while waiting:
         one = waiting.pop()

@@ -101,7 +101,7 @@ def _add_provider(router: APIRouter, provider: OidcSignIn, shown: _Shown) -> Non
         else:
             # A redirect would still be the provider's request, without the strict cookie: this page loads the next one.
             response = page(request, "signed_in.html", next=_own(target))
-            lasts = int(provider.settings.session_seconds)
+            lasts = int(provider.settings.session)
             response.set_cookie(COOKIE, session, lasts, httponly=True, samesite="strict", secure=secure)
         response.delete_cookie(_PENDING_COOKIE, path=PATH, httponly=True, samesite="lax")
         return response

@@ -6,16 +6,17 @@ from collections.abc import Iterator
 from html import escape
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse
 
+from turnout.base.untrusted import JsonObject
 from turnout.server.idempotency import KEY_HEADER, MAX_KEY
 from turnout.server.rest.dependencies import Reads
 from turnout.server.rest.models import with_headers
 
-Document: TypeAlias = dict[str, Any]
+Document: TypeAlias = JsonObject
 """Part of an OpenAPI description, as the framework makes it."""
 
 _PROBES = ("/live", "/ready")

@@ -18,6 +18,7 @@ import msgspec
 
 from turnout.base.clocks import TrustedClock
 from turnout.base.files import FileLock
+from turnout.base.untrusted import JsonMapping, JsonObject
 from turnout.engine.counts import Counts
 from turnout.errors import TurnoutError
 from turnout.runtime.endpoints.adapter import Start
@@ -85,7 +86,7 @@ class MinutePace:
         )
 
 
-def _merge(total: dict[str, Any], more: Mapping[str, Any]) -> None:
+def _merge(total: JsonObject, more: JsonMapping) -> None:
     """Add the numbers of *more*, at any depth, to *total*: many minutes are summed before objects are made of them."""
     for name, value in more.items():
         if isinstance(value, dict):
@@ -101,7 +102,7 @@ def sums_by_period(rows: Iterable[tuple[int, str]], step: int) -> list[MinuteCou
         rows: minutes, or hours, with their counts as `add_counts` has written them, the oldest first.
         step: length of a period; periods begin at multiples of it.
     """
-    periods: dict[int, dict[str, Any]] = {}
+    periods: dict[int, JsonObject] = {}
     for minute, text in rows:
         _merge(periods.setdefault(minute // step * step, {}), msgspec.json.decode(text))
     return [MinuteCounts(at, Counts.of_json(total)) for at, total in periods.items()]
@@ -111,7 +112,7 @@ def add_hours(db: sqlite3.Connection, route: str, hours: Iterable[int]) -> None:
     """Write the sums of the minutes of some hours."""
     query = "SELECT counts FROM counts WHERE route = ? AND minute >= ? AND minute < ?"
     for hour in hours:
-        total: dict[str, Any] = {}
+        total: JsonObject = {}
         for (text,) in db.execute(query, (route, hour, hour + HOUR)):
             _merge(total, msgspec.json.decode(text))
         db.execute("INSERT OR REPLACE INTO hours VALUES (?, ?, ?)", (route, hour, msgspec.json.encode(total).decode()))

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Final, NamedTuple, Self, TypeAlias
 
 import numpy as np
 
+from turnout.base.untrusted import JsonObject
 from turnout.errors import RecordError
 from turnout.records import Batch, Block, Field, Header, Positions, Schema
 from turnout.records.types import DynamicValue, NewColumns
@@ -179,7 +180,7 @@ def _with_fields(schema: Schema, entries: Sequence[_Entry]) -> Schema:
     return schema.basics(tuple(fields.values()))
 
 
-_NEW: Final[dict[str, Any]] = {}
+_NEW: Final[JsonObject] = {}
 """Object in which a field is added that nothing was at."""
 
 
@@ -198,7 +199,7 @@ def _with_values(value: Any, schema: Schema | None, found: dict[Path, Any]) -> A
     if not isinstance(value, dict):
         raise RecordError(f"expected an object that gets fields, found {type(value).__name__}")
     fields = None if schema is None else schema.fields
-    changed: dict[str, Any] = dict(value)
+    changed: JsonObject = dict(value)
     if fields is not None:
         stored = {field.name: value.get(field.name) for field in fields}
         changed = {

@@ -9,6 +9,7 @@ from decimal import Decimal
 from functools import reduce
 from typing import Any, ClassVar, Final
 
+from turnout.base.untrusted import JsonObject
 from turnout.errors import RecordError
 from turnout.records import Batch, BigInt, Block, Float32, Int8, Int16, Int32, Moment, Positions, Schema
 from turnout.records.types import Value
@@ -98,7 +99,7 @@ class PartitionRouting(Transform):
 
     def _partition(
         self,
-        event: dict[str, Any],
+        event: JsonObject,
         schema: Schema | None,
         paths: Sequence[tuple[str, ...]],
         hash_of: Callable[[Value, Schema | None], int],
