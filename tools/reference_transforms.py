@@ -63,7 +63,7 @@ def _table(options: Sequence[Option]) -> Iterator[str]:
         return
     yield from ("", "| option | type | default | valid | |", "| --- | --- | --- | --- | --- |")
     for option in options:
-        yield f"| `{option.name}` | {option.kind} | {_default(option)} | {option.valid} | {option.doc} |"
+        yield f"| `{option.name}` | {option.kind.name} | {_default(option)} | {option.valid} | {option.doc} |"
 
 
 def _default(option: Option) -> str:

@@ -14,7 +14,7 @@ from functools import partial
 from typing import ClassVar
 
 from turnout.records import Batch, Block, Field, Schema, Shape
-from turnout.transforms import Errors, Option, Step, Transform
+from turnout.transforms import STRING, Errors, Option, Step, Transform
 from turnout.transforms.base import Move, NamedField, flat_fields
 from turnout.transforms.fields import require_object
 
@@ -23,8 +23,8 @@ from turnout.transforms.fields import require_object
 class CopyField(Transform):
     summary: ClassVar[str] = "Copies a field to another name."
     options: ClassVar[tuple[Option, ...]] = (
-        Option("field", "STRING", "The field."),
-        Option("to", "STRING", "The name of the copy."),
+        Option("field", STRING, "The field."),
+        Option("to", STRING, "The name of the copy."),
     )
     keeps_topic: ClassVar[bool] = True
 

@@ -14,13 +14,13 @@ from typing import ClassVar
 
 from turnout.errors import RecordError
 from turnout.records import Batch, Block, Shape
-from turnout.transforms import Errors, Option, Step, Transform
+from turnout.transforms import STRING, Errors, Option, Step, Transform
 
 
 @dataclass(frozen=True, slots=True)
 class UpperField(Transform):
     summary: ClassVar[str] = "Writes one text field in upper case."
-    options: ClassVar[tuple[Option, ...]] = (Option("field", "STRING", "The field."),)
+    options: ClassVar[tuple[Option, ...]] = (Option("field", STRING, "The field."),)
     keeps_paths: ClassVar[bool] = True  # no content goes to another field
 
     field: str = ""

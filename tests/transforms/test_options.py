@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -12,7 +12,17 @@ from turnout.errors import ConfigError
 from turnout.records import Record
 from turnout.transforms import Chain
 from turnout.transforms.kafka.whole_values import ValueToKey
-from turnout.transforms.options import Kind, Option, OptionError, java_regex, names, non_empty, non_empty_list, one_of
+from turnout.transforms.options import (
+    KINDS,
+    LIST,
+    Option,
+    OptionError,
+    java_regex,
+    names,
+    non_empty,
+    non_empty_list,
+    one_of,
+)
 
 VALUES = json.loads(Path(__file__).with_name("option_values.json").read_text(encoding="utf-8"))
 
@@ -24,10 +34,15 @@ def applied(chain: Chain, value: Any) -> Any:
     return record.value
 
 
+def test_packages_of_the_first_release_name_kinds() -> None:
+    """A word stands for the kind of that name."""
+    assert Option("o", "LIST", "An option.").kind is LIST  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("case", VALUES, ids=lambda case: f"{case['kind']}-{case['text']!a}")
 def test_a_text_is_the_value_that_it_is_in_kafka(case: dict[str, Any]) -> None:
     """Trimmed as Java trims, split at commas, and refused where ConfigDef refuses it."""
-    option = Option("o", cast("Kind", case["kind"]), "An option.")
+    option = Option("o", KINDS[case["kind"]], "An option.")
 
     if case.get("refused"):
         with pytest.raises(OptionError):

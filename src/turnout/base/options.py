@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from typing import Final, Generic, TypeVar
 
-from turnout.base.untrusted import JsonObject
+from turnout.base.untrusted import JsonMapping, JsonObject
 from turnout.errors import ConfigError, Mistake
 
 T = TypeVar("T")
@@ -39,14 +39,16 @@ class Kind(Generic[T_co]):
         read: converts what is given; raises `ValueError` with the value found and the expected form.
         json_schema: what it takes, for editors.
         blank: whether the empty text stands for the default.
+        name: word for it in documentation.
         file: whether a text is the name of a file: relative ones start at the route's folder, and callers of a server
             may not name any.
     """
 
     read: Callable[[object], T_co]
-    json_schema: Mapping[str, object] = field(default_factory=dict)
+    json_schema: JsonMapping = field(default_factory=dict)
     blank: bool = False
     file: bool = False
+    name: str = ""
 
 
 def of_text(read: Callable[[str], T], *, blank: bool = True) -> Kind[T]:
@@ -101,6 +103,11 @@ def option(kind: Kind[T], default: T, *, name: str = "", secret: bool = False) -
     if isinstance(default, Mapping):
         return field(default_factory=lambda: default, metadata=metadata, repr=not secret)
     return field(default=default, metadata=metadata, repr=not secret)
+
+
+def any_case(word: str) -> str:
+    """Return a regular expression for a word in upper case, lower case, or both: JSON Schema has no flag for it."""
+    return "".join(f"[{char.lower()}{char.upper()}]" if char.isalpha() else char for char in word)
 
 
 def camel_case(name: str) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Final, Protocol
 
-from turnout.base.options import Kind, Option, camel_case, read_options
+from turnout.base.options import Kind, Option, any_case, camel_case, read_options
 from turnout.base.terminal import did_you_mean
 from turnout.codecs.codec import Codec, EncodeErrors
 from turnout.codecs.json_reading import Reader
@@ -179,10 +179,7 @@ def words(*known: str) -> Kind[str]:
             raise ValueError(f"expected {' or '.join(known)}, found {value!r}")
         return word
 
-    any_case = "|".join(
-        "".join(f"[{char.lower()}{char}]" if char.isalpha() else char for char in word) for word in known
-    )
-    return Kind(read, {"anyOf": [{"enum": list(known)}, {"pattern": f"^(?:{any_case})$"}]})
+    return Kind(read, {"anyOf": [{"enum": list(known)}, {"pattern": f"^(?:{'|'.join(map(any_case, known))})$"}]})
 
 
 def dotted(name: str) -> str:

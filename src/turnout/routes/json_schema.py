@@ -11,7 +11,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
 from turnout.base import options
-from turnout.base.options import REQUIRED, attribute_texts
+from turnout.base.options import REQUIRED, any_case, attribute_texts
 from turnout.base.untrusted import JsonObject
 from turnout.codecs.kind import CodecKind, camel_name
 from turnout.codecs.registry import NULLABLE, format_names, kinds
@@ -20,7 +20,7 @@ from turnout.routes.endpoints import FORMATS, kind_of
 from turnout.routes.endpoints.base import FORMAT_BLOCK
 from turnout.transforms.base import PACKAGE
 from turnout.transforms.config import OPTIONS as POLICY
-from turnout.transforms.options import RANGES, OneOf, Option, OptionError
+from turnout.transforms.options import LIST, STRING, OneOf, Option, OptionError
 from turnout.transforms.registry import predicate_names, predicates, transform_names, transforms
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -138,27 +138,17 @@ def option_schema(option: Option) -> JsonSchema:
     return {"description": option.doc + valid, **defaults, **schema}
 
 
-def any_case(word: str) -> str:
-    """Return a regular expression for a word in upper case, lower case, or both: JSON Schema has no flag for it."""
-    return "".join(f"[{char.lower()}{char.upper()}]" if char.isalpha() else char for char in word)
-
-
 def _schemas(option: Option) -> list[JsonSchema]:
     if isinstance(option.check, OneOf):
         return _words(option.check)
     least = 0 if _takes(option, "") else 1
-    if option.kind == "STRING":
+    if option.kind is STRING:
         block: list[JsonSchema] = [{"type": "object"}] if option.block else []
         return [{"type": _SCALAR, **_length(least)}, *block]
-    if option.kind == "LIST":
+    if option.kind is LIST:
         items = {"type": "array", "items": {"type": _SCALAR}, **({"minItems": least} if least else {})}
         return [{"type": _SCALAR, **_length(least)}, items]
-    if option.kind == "BOOLEAN":
-        words = "|".join(any_case(word) for word in ("true", "false"))
-        return [{"type": "boolean"}, {"type": "string", "pattern": rf"^\s*(?:{words})\s*$"}]
-    bits = RANGES[option.kind]
-    whole = {"type": "integer", "minimum": -(1 << bits), "maximum": (1 << bits) - 1}
-    return [whole, {"type": "string", "pattern": r"^\s*[+-]?\d+\s*$"}]
+    return list(option.kind.json_schema["anyOf"])
 
 
 def _length(least: int) -> JsonSchema:

@@ -5,11 +5,17 @@ from turnout.records.schema import Field, Schema
 from turnout.transforms.base import Errors, Mask, Predicate, Side, Step, Transform
 from turnout.transforms.chain import Chain, ChainMistake, Guard, Stage
 from turnout.transforms.config import ErrorPolicy
-from turnout.transforms.options import Option
+from turnout.transforms.options import BOOLEAN, INT, LIST, LONG, SHORT, STRING, Option
 from turnout.transforms.schemas import unknown_fields
 
 __all__ = [
+    "BOOLEAN",
+    "INT",
+    "LIST",
+    "LONG",
     "REQUIRED",
+    "SHORT",
+    "STRING",
     "Chain",
     "ChainMistake",
     "ErrorPolicy",

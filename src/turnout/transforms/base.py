@@ -12,7 +12,7 @@ from turnout.base.deferred import np
 from turnout.errors import RecordError
 from turnout.records import Batch, Block, Positions, Shape
 from turnout.records.spans import MixedObjects
-from turnout.transforms.options import Option, OptionError, Options, Phase
+from turnout.transforms.options import BOOLEAN, Option, OptionError, Options, Phase
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -195,7 +195,7 @@ class NamedField(NamedTuple):
 
 REPLACE_NULL = Option(
     "replace.null.with.default",
-    "BOOLEAN",
+    BOOLEAN,
     "Whether a stored null is read as its field's default, in every field that is copied.",
     default=True,
 )

@@ -13,6 +13,10 @@ from turnout.records.types import Column, DynamicValue, Value
 from turnout.transforms.base import PACKAGE
 from turnout.transforms.java.values import is_word, split_list, trim
 from turnout.transforms.options import (
+    BOOLEAN,
+    LONG,
+    SHORT,
+    STRING,
     Option,
     OptionError,
     Options,
@@ -71,7 +75,7 @@ def _renamed(options: dict[str, str | None]) -> dict[str, str | None]:
 def parsed_switch(name: str, text: str | None, mistakes: list[OptionError]) -> bool:
     """Parse a switch; other texts add a mistake and count as false."""
     try:
-        return bool(Option(name, "BOOLEAN", "").parse(text or ""))
+        return bool(Option(name, BOOLEAN, "").parse(text or ""))
     except OptionError as mistake:
         mistakes.append(mistake)
         return False
@@ -223,29 +227,27 @@ class ErrorPolicy:
 OPTIONS: tuple[Option, ...] = (
     Option(
         "errors.tolerance",
-        "STRING",
+        STRING,
         "Whether a failure stops the run.",
         default="none",
         check=one_of("none", "all"),
         valid="none, all",
     ),
-    Option("errors.log.enable", "BOOLEAN", "Log failures with stage, class, message and place.", default=False),
-    Option("errors.log.include.messages", "BOOLEAN", "Log the record's key and value too.", default=False),
-    Option("errors.retry.timeout", "LONG", "No effect: nothing here fails for a passing reason.", default=0),
-    Option("errors.retry.delay.max.ms", "LONG", "No effect; see errors.retry.timeout.", default=60000),
-    Option("errors.deadletterqueue.topic.name", "STRING", "Where failed records go; blank for nowhere.", default=""),
+    Option("errors.log.enable", BOOLEAN, "Log failures with stage, class, message and place.", default=False),
+    Option("errors.log.include.messages", BOOLEAN, "Log the record's key and value too.", default=False),
+    Option("errors.retry.timeout", LONG, "No effect: nothing here fails for a passing reason.", default=0),
+    Option("errors.retry.delay.max.ms", LONG, "No effect; see errors.retry.timeout.", default=60000),
+    Option("errors.deadletterqueue.topic.name", STRING, "Where failed records go; blank for nowhere.", default=""),
     Option(
         "errors.deadletterqueue.topic.replication.factor",
-        "SHORT",
+        SHORT,
         "No effect: topics are not created.",
         default=_REPLICATION,
     ),
-    Option(
-        "errors.deadletterqueue.context.headers.enable", "BOOLEAN", "Add __connect.errors.* headers.", default=False
-    ),
+    Option("errors.deadletterqueue.context.headers.enable", BOOLEAN, "Add __connect.errors.* headers.", default=False),
     Option(
         "errors.predicates",
-        "STRING",
+        STRING,
         "Result of a failing predicate: a failure, or no match; Filter then drops the record (not in Kafka).",
         default="fail",
         check=one_of("fail", "not-matched"),

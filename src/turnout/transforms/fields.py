@@ -14,7 +14,7 @@ from turnout.records.field_paths import PathError, parse_path
 from turnout.records.schema import ANY, DATE, DECIMAL, TIME, TIMESTAMP
 from turnout.records.types import Column, Convert, DynamicValue, Entries, NewColumn, Value
 from turnout.transforms.base import Errors, NamedField, Side, Step, Transform, mistake
-from turnout.transforms.options import Option, one_of
+from turnout.transforms.options import STRING, Option, one_of
 
 
 def require_object(shape: Shape, purpose: str) -> None:
@@ -308,7 +308,7 @@ _EMPTY: Final = Schema("struct")
 
 FIELD_SYNTAX: Final = Option(
     "field.syntax.version",
-    "STRING",
+    STRING,
     "V1: the text is one name. V2: steps between dots, a step with dots inside backticks.",
     default="V1",
     check=one_of("V1", "V2", any_case=True),

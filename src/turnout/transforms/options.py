@@ -1,27 +1,55 @@
-"""Option descriptors: name, type, default and check. Parsing, error messages and docs are derived from them."""
+"""Options of transforms, whose texts are read as Kafka Connect reads them."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from dataclasses import dataclass, replace
+from typing import Final, Literal, TypeAlias
 
-from turnout.base.options import REQUIRED
+from turnout.base import options
+from turnout.base.options import REQUIRED, Kind, any_case, of_text
 from turnout.base.terminal import guesses
 from turnout.records.types import DynamicValue, Value
 from turnout.transforms.java.regex import check_java_regex
 from turnout.transforms.java.regex_characters import JavaRegexError
 from turnout.transforms.java.values import is_word, parsed_integer, split_list, trim
 
-Kind: TypeAlias = Literal["STRING", "BOOLEAN", "INT", "LONG", "SHORT", "LIST"]
 Phase: TypeAlias = Literal["validation", "task_start"]
 RawOptions: TypeAlias = Mapping[str, str | None]
 Options: TypeAlias = Mapping[str, DynamicValue]
 
 
-RANGES = {"SHORT": 15, "INT": 31, "LONG": 63}
-"""Bits of a whole number beside its sign."""
+def _boolean(text: str) -> bool:
+    if not is_word(text, "true") and not is_word(text, "false"):
+        raise ValueError(f"expected true or false, found {text!r}")
+    return is_word(text, "true")
+
+
+def _whole(name: str, bits: int) -> Kind[int]:
+    """Return the kind of whole numbers of so many bits beside the sign."""
+
+    def read(text: str) -> int:
+        number = parsed_integer(text)
+        if number is None or not -(1 << bits) <= number < 1 << bits:
+            raise ValueError(f"expected an integer of {bits + 1} bits, found {text!r}")
+        return number
+
+    whole = {"type": "integer", "minimum": -(1 << bits), "maximum": (1 << bits) - 1}
+    schema = {"anyOf": [whole, {"type": "string", "pattern": r"^\s*[+-]?\d+\s*$"}]}
+    return replace(of_text(read, blank=False), name=name, json_schema=schema)
+
+
+_WORDS: Final = "|".join(map(any_case, ("true", "false")))
+STRING: Final = replace(of_text(str, blank=False), name="STRING")
+LIST: Final = replace(of_text(lambda text: tuple(split_list(text)), blank=False), name="LIST")
+BOOLEAN: Final = replace(
+    of_text(_boolean, blank=False),
+    name="BOOLEAN",
+    json_schema={"anyOf": [{"type": "boolean"}, {"type": "string", "pattern": rf"^\s*(?:{_WORDS})\s*$"}]},
+)
+SHORT, INT, LONG = _whole("SHORT", 15), _whole("INT", 31), _whole("LONG", 63)
+KINDS: Final[Mapping[str, Kind[object]]] = {one.name: one for one in (STRING, LIST, BOOLEAN, SHORT, INT, LONG)}
 
 
 @dataclass(eq=False)
@@ -40,8 +68,10 @@ class OptionError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Option:
+class Option(options.Option):
     """Option of a transform, a predicate or a chain.
+
+    Packages made for 0.1.0 give the kind by its name.
 
     Attributes:
         check: returns the fault of a parsed value, or None.
@@ -52,15 +82,11 @@ class Option:
         own_language: whether the text is in a language that has ``${…}`` itself.
         block: whether it makes sense to write it as a block of YAML or JSON, whose JSON is the option's text.
 
-    >>> fields = Option("fields", "LIST", "The fields to mask.")
-    >>> fields.parse("card, city"), Option("negate", "BOOLEAN", "Turn the answer around.").parse("True")
+    >>> fields = Option("fields", LIST, "The fields to mask.")
+    >>> fields.parse("card, city"), Option("negate", BOOLEAN, "Turn the answer around.").parse("True")
     (('card', 'city'), True)
     """
 
-    name: str
-    kind: Kind
-    doc: str
-    default: object = REQUIRED
     check: Callable[[DynamicValue], str | None] | None = None
     valid: str = ""
     block: bool = False
@@ -69,39 +95,29 @@ class Option:
     groups_of: str = ""
     own_language: bool = False
 
+    def __post_init__(self) -> None:
+        kind: object = self.kind
+        if isinstance(kind, str):
+            object.__setattr__(self, "kind", KINDS[kind])
+
     def parse(self, text: str | None) -> DynamicValue:
         """Return the value of a property's text.
 
         Raises:
             OptionError: when the text cannot be read or the value is not valid.
         """
-        value = None if text is None else self._read(trim(text))
+        value: DynamicValue = None
+        if text is not None:
+            try:
+                value = self.kind.read(trim(text))
+            except ValueError as wrong:
+                raise OptionError(self.name, str(wrong)) from None
+        if self.distinct and value is not None:
+            value = tuple(dict.fromkeys(value))
         problem = self.check(value) if self.check else None
         if problem:
             raise OptionError(self.name, f"{problem}, found {_abbreviated(text)}")
         return value
-
-    def _read(self, text: str) -> DynamicValue:
-        if self.kind == "STRING":
-            return text
-        if self.kind == "LIST":
-            entries = split_list(text)
-            return tuple(dict.fromkeys(entries) if self.distinct else entries)
-        if self.kind == "BOOLEAN":
-            return self._boolean(text)
-        return self._integer(text)
-
-    def _boolean(self, text: str) -> bool:
-        if not is_word(text, "true") and not is_word(text, "false"):
-            raise OptionError(self.name, f"expected true or false, found {text!r}")
-        return is_word(text, "true")
-
-    def _integer(self, text: str) -> int:
-        bits = RANGES[self.kind]
-        number = parsed_integer(text)
-        if number is None or not -(1 << bits) <= number < 1 << bits:
-            raise OptionError(self.name, f"expected an integer of {bits + 1} bits, found {text!r}")
-        return number
 
 
 def _abbreviated(text: str | None) -> str:
@@ -121,14 +137,14 @@ def option_text(value: object) -> str | None:
     return str(value)
 
 
-def parse_options(options: Sequence[Option], raw: RawOptions) -> tuple[dict[str, DynamicValue], list[OptionError]]:
+def parse_options(declared: Sequence[Option], raw: RawOptions) -> tuple[dict[str, DynamicValue], list[OptionError]]:
     """Return the values of all options, defaults filled in, and everything that is wrong with them.
 
     Names that no option has are left alone, as Connect does.
     """
     values: dict[str, DynamicValue] = {}
     mistakes: list[OptionError] = []
-    for option in options:
+    for option in declared:
         if option.name not in raw:
             if option.default is REQUIRED:
                 mistakes.append(OptionError(option.name, f"is missing, and it is required ({option.doc})"))
@@ -142,17 +158,17 @@ def parse_options(options: Sequence[Option], raw: RawOptions) -> tuple[dict[str,
     return values, mistakes
 
 
-def unknown_options(options: Sequence[Option], raw: RawOptions, more: Sequence[str]) -> list[OptionError]:
+def unknown_options(declared: Sequence[Option], raw: RawOptions, more: Sequence[str]) -> list[OptionError]:
     """Return a mistake for each name that no option has.
 
     A Connect worker leaves such names alone, so that a transform with a mistyped option does less than it was meant to.
 
     Args:
-        options: the declared options.
+        declared: the declared options.
         raw: the configuration as written, with or without ``type``.
         more: names that are read before the options are.
     """
-    names = [option.name for option in options]
+    names = [option.name for option in declared]
     listed = ", ".join(names) or "no options"
     written = (name for name in raw if name not in names and name != "type")
     return [

@@ -12,7 +12,7 @@ from turnout.records import ALIVE, Batch
 from turnout.subjects import is_valid, matches
 from turnout.transforms.base import ByTopic, Errors, Mask, Predicate
 from turnout.transforms.java.regex import JavaRegex
-from turnout.transforms.options import Option, java_regex, non_empty
+from turnout.transforms.options import STRING, Option, java_regex, non_empty
 
 
 def _pattern(value: str | None) -> str | None:
@@ -31,7 +31,7 @@ class TopicNameMatches(Predicate):
     takes_mixed: ClassVar[bool] = True
     kafka: ClassVar[bool] = True
     options: ClassVar[tuple[Option, ...]] = (
-        Option("pattern", "STRING", "The expression.", check=_pattern, valid="java.util.regex, not empty"),
+        Option("pattern", STRING, "The expression.", check=_pattern, valid="java.util.regex, not empty"),
     )
 
     pattern: str = ""
@@ -59,7 +59,7 @@ class HasHeaderKey(Predicate):
     takes_mixed: ClassVar[bool] = True
     kafka: ClassVar[bool] = True
     options: ClassVar[tuple[Option, ...]] = (
-        Option("name", "STRING", "The header's name.", check=non_empty, valid="not empty"),
+        Option("name", STRING, "The header's name.", check=non_empty, valid="not empty"),
     )
 
     name: str = ""
@@ -97,7 +97,7 @@ class SubjectMatches(Predicate):
     summary: ClassVar[str] = "True where the topic matches a NATS subject filter with * and >."
     takes_mixed: ClassVar[bool] = True
     options: ClassVar[tuple[Option, ...]] = (
-        Option("subject", "STRING", "The filter.", check=_subject_filter, valid="a NATS subject filter"),
+        Option("subject", STRING, "The filter.", check=_subject_filter, valid="a NATS subject filter"),
     )
 
     subject: str = ""

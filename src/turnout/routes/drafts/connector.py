@@ -27,6 +27,7 @@ from turnout.secrets import is_secret, masked_url
 from turnout.transforms.config import OPTIONS as POLICY
 from turnout.transforms.config import read_properties
 from turnout.transforms.java.values import split_list
+from turnout.transforms.options import BOOLEAN
 
 _KAFKA = {"format": "kafka", "servers": "${KAFKA_SERVERS:-localhost:9092}"}
 _ERRORS = {
@@ -591,7 +592,7 @@ class _ConnectorDrafter:
         for name, key in names.items():
             value = self._take(name, f"{path}.{key}")
             if value is not None:
-                block[key] = value.lower() == "true" if kinds[name] == "BOOLEAN" else value
+                block[key] = value.lower() == "true" if kinds[name] is BOOLEAN else value
         return block
 
     def _rest(self) -> None:

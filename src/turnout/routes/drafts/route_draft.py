@@ -19,7 +19,7 @@ from turnout.routes.yaml_text import Document
 from turnout.secrets import masked_url
 from turnout.transforms.base import PACKAGE
 from turnout.transforms.config import PredicateSpec, StageSpec
-from turnout.transforms.options import Option, OptionError
+from turnout.transforms.options import LIST, STRING, Option, OptionError
 from turnout.transforms.registry import PREDICATE_PACKAGES, UnknownNameError, find_predicate, find_transform
 
 _JAAS = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="unknown" password="unknown";'
@@ -244,7 +244,7 @@ def _options_of_predicate(type_: str) -> Sequence[Option]:
 
 def _typed(texts: Mapping[str, str | None], options: Sequence[Option]) -> Document:
     """Switches and numbers as YAML has them; all other options as the texts that they are."""
-    kinds = {option.name: option for option in options if option.kind not in ("STRING", "LIST")}
+    kinds = {option.name: option for option in options if option.kind not in (STRING, LIST)}
     return {name: _value(kinds.get(name), text) for name, text in texts.items() if name != "type"}
 
 

@@ -20,7 +20,7 @@ from turnout.records.text import iso_of, text_of
 from turnout.records.types import Column, DynamicValue, Value
 from turnout.transforms.base import Errors, Side, Transform
 from turnout.transforms.community.condition import check_key, texts_of
-from turnout.transforms.options import Option, OptionError, Options, one_of
+from turnout.transforms.options import STRING, Option, OptionError, Options, one_of
 
 VERSION: Final = "1.0"
 """Version of the specification."""
@@ -58,7 +58,7 @@ class CloudEvent(Transform):
     options: ClassVar[tuple[Option, ...]] = (
         Option(
             "mode",
-            "STRING",
+            STRING,
             "Where the attributes go: into the value beside `data`, into headers, or nowhere.",
             default="binary",
             check=one_of("structured", "binary", "data"),
@@ -66,7 +66,7 @@ class CloudEvent(Transform):
         ),
         Option(
             "header.prefix",
-            "STRING",
+            STRING,
             "What begins the names of headers: `ce-` for NATS, `ce_` for Kafka. Both are read.",
             default="ce-",
             check=one_of(*PREFIXES),
@@ -74,7 +74,7 @@ class CloudEvent(Transform):
         ),
         Option(
             "attributes",
-            "STRING",
+            STRING,
             "Attributes to set, by name, as JSON or YAML: a text, `$` and the key of a condition (`$value.carrier`, "
             "`$topic`), or null to leave one out.",
             default="{}",

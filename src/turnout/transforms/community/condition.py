@@ -22,7 +22,7 @@ from turnout.records import Batch
 from turnout.records.field_paths import PathError, parse_path, texts_at
 from turnout.records.types import DynamicValue
 from turnout.transforms.base import Errors, Mask, NamedField, Predicate, Side
-from turnout.transforms.options import Option, OptionError, Options
+from turnout.transforms.options import STRING, Option, OptionError, Options
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Condition(Predicate):
     summary: ClassVar[str] = "True where a condition over topic, headers, key and value fields holds."
     takes_mixed: ClassVar[bool] = True
     options: ClassVar[tuple[Option, ...]] = (
-        Option("when", "STRING", "The condition, in the language of subscriptions, as JSON or YAML.", block=True),
+        Option("when", STRING, "The condition, in the language of subscriptions, as JSON or YAML.", block=True),
     )
 
     tree: ConditionTree

@@ -19,9 +19,9 @@ from turnout.records.text import json_of
 from turnout.records.types import Column, DynamicValue, NewColumns
 from turnout.transforms.base import Errors, NamedField, Step, Transform, flat_fields, unchanged
 from turnout.transforms.fields import convert, copied, require_object
-from turnout.transforms.options import Option, one_of
+from turnout.transforms.options import BOOLEAN, INT, LIST, STRING, Option, one_of
 
-FIELDS = Option("fields", "LIST", "The fields, flat names; without any the whole key or value.", default=())
+FIELDS = Option("fields", LIST, "The fields, flat names; without any the whole key or value.", default=())
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ class Base64(Contents):
     summary: ClassVar[str] = "Writes bytes, or the UTF-8 of texts, in base64 (RFC 4648), or reads base64 as bytes."
     options: ClassVar[tuple[Option, ...]] = (
         FIELDS,
-        Option("operation", "STRING", "Direction.", check=one_of("encode", "decode"), valid="encode, decode"),
+        Option("operation", STRING, "Direction.", check=one_of("encode", "decode"), valid="encode, decode"),
     )
 
     operation: str = "encode"
@@ -192,13 +192,13 @@ class ToJson(Contents):
         FIELDS,
         Option(
             "output.schema.type",
-            "STRING",
+            STRING,
             "Whether the JSON is a text or bytes.",
             default="STRING",
             check=one_of("STRING", "BYTES"),
             valid="STRING, BYTES",
         ),
-        Option("schemas.enable", "BOOLEAN", "Only false.", default=False, check=_without_schemas, valid="false"),
+        Option("schemas.enable", BOOLEAN, "Only false.", default=False, check=_without_schemas, valid="false"),
     )
 
     output_schema_type: str = "STRING"
@@ -243,7 +243,7 @@ class GzipDecompress(Contents):
     java_names: ClassVar[tuple[str, ...]] = ("io.confluent.connect.transforms.GzipDecompress",)
     options: ClassVar[tuple[Option, ...]] = (
         FIELDS,
-        Option("max.bytes", "INT", "The largest decompressed content, in bytes.", default=16 << 20, check=_positive),
+        Option("max.bytes", INT, "The largest decompressed content, in bytes.", default=16 << 20, check=_positive),
     )
 
     max_bytes: int = 16 << 20
@@ -322,7 +322,7 @@ class Drop(Transform):
     options: ClassVar[tuple[Option, ...]] = (
         Option(
             "schema.behavior",
-            "STRING",
+            STRING,
             "What becomes of the schema: none, the same, the same if it is optional, or the same made optional.",
             default="nullify",
             check=one_of("nullify", "retain", "validate", "force_optional", any_case=True),

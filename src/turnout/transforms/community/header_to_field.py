@@ -14,7 +14,7 @@ from turnout.records import Batch, Block, Field, Float32, Int8, Int16, Int32, Sc
 from turnout.records.types import DynamicValue, NewColumns
 from turnout.transforms.base import HEADERS, Errors, Move, Side, Step, Transform, unchanged
 from turnout.transforms.fields import SCHEMA_BUILDER, convert, copied, require_object
-from turnout.transforms.options import Option, OptionError, Options, non_empty_list
+from turnout.transforms.options import LIST, Option, OptionError, Options, non_empty_list
 
 _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,19}")
 
@@ -73,7 +73,7 @@ class HeaderToField(Transform):
     options: ClassVar[tuple[Option, ...]] = (
         Option(
             "header.mappings",
-            "LIST",
+            LIST,
             "`header:TYPE`, or `header:TYPE:field` where the field has another name.",
             check=non_empty_list,
             valid=", ".join(_READERS),

@@ -19,7 +19,7 @@ from turnout.records import Batch, Moment, Positions, Shape, Struct
 from turnout.transforms.base import Errors, NamedField, Side, Transform
 from turnout.transforms.java.regex import JavaRegex
 from turnout.transforms.java.regex_characters import JavaRegexError
-from turnout.transforms.options import Option, OptionError, Options, one_of
+from turnout.transforms.options import STRING, Option, OptionError, Options, one_of
 
 _TOKEN: Final = re.compile(
     r"""
@@ -481,20 +481,20 @@ class ConfluentFilter(Transform):
     options: ClassVar[tuple[Option, ...]] = (
         Option(
             "filter.condition",
-            "STRING",
+            STRING,
             "The path: `$.items[?(@.price > 10)]`. It matches where it leads to a value, or to at least one.",
             own_language=True,
         ),
         Option(
             "filter.type",
-            "STRING",
+            STRING,
             "Whether records that match are kept, or dropped.",
             check=one_of("include", "exclude", any_case=True),
             valid="include, exclude",
         ),
         Option(
             "missing.or.null.behavior",
-            "STRING",
+            STRING,
             "Treatment of records without a field that the path names before its conditions, or with a null there.",
             default="fail",
             check=one_of(*_BEHAVIORS, any_case=True),

@@ -47,7 +47,7 @@ from turnout.transforms.fields import (
     require_object,
     store,
 )
-from turnout.transforms.options import Option, OptionError, Options
+from turnout.transforms.options import STRING, Option, OptionError, Options
 
 _PURPOSE: Final = "computed fields"
 _SIDES: Final = {KEY: Side.KEY, VALUE: Side.VALUE}
@@ -104,7 +104,7 @@ class Set(Transform):
     options: ClassVar[tuple[Option, ...]] = (
         Option(
             "fields",
-            "STRING",
+            STRING,
             "The expression of each field, as JSON or YAML: `{value.gross: value.net * 1.24}`.",
             valid="value.…, key.…, headers.NAME, topic, timestamp",
             block=True,

@@ -14,7 +14,7 @@ from turnout.records.schema import DATE, TIME, TIMESTAMP
 from turnout.records.types import Column, NewColumns
 from turnout.transforms.base import Errors, NamedField, Step, Transform, flat_fields, unchanged
 from turnout.transforms.fields import copied, fields_on, read_map, read_struct, require_object
-from turnout.transforms.options import Option, non_empty, non_empty_list, one_of
+from turnout.transforms.options import LIST, LONG, STRING, Option, non_empty, non_empty_list, one_of
 
 _JEREMYS: Final = "com.github.jcustenborder.kafka.connect.transform.common."
 _PURPOSE: Final = "timestamp extraction"
@@ -54,10 +54,10 @@ class ExtractTimestamp(Transform):
     keeps_paths: ClassVar[bool] = True
     sets_time: ClassVar[bool] = True
     options: ClassVar[tuple[Option, ...]] = (
-        Option("field.name", "STRING", "The field; with dots a path, if no field is named so.", check=non_empty),
+        Option("field.name", STRING, "The field; with dots a path, if no field is named so.", check=non_empty),
         Option(
             "timestamp.resolution",
-            "STRING",
+            STRING,
             "The unit of whole numbers.",
             default="milliseconds",
             check=one_of("milliseconds", "seconds"),
@@ -151,14 +151,14 @@ class TimestampNowField(Transform):
     keeps_topic: ClassVar[bool] = True
     keeps_paths: ClassVar[bool] = True
     options: ClassVar[tuple[Option, ...]] = (
-        Option("fields", "LIST", "The fields; one that is missing is added.", check=non_empty_list, distinct=True),
-        Option("add.amount", "LONG", "Number of units to add to the time; below 1 none.", default=0),
+        Option("fields", LIST, "The fields; one that is missing is added.", check=non_empty_list, distinct=True),
+        Option("add.amount", LONG, "Number of units to add to the time; below 1 none.", default=0),
         Option(
-            "add.chronounit", "STRING", "The unit.", default="DAYS", check=one_of(*_SECONDS), valid=", ".join(_SECONDS)
+            "add.chronounit", STRING, "The unit.", default="DAYS", check=one_of(*_SECONDS), valid=", ".join(_SECONDS)
         ),
         Option(
             "target.type",
-            "STRING",
+            STRING,
             "A date object, or seconds since 1970.",
             default="Date",
             check=one_of("Date", "Unix"),

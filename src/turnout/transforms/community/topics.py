@@ -18,7 +18,7 @@ from turnout.subjects.arrays import SEED
 from turnout.subjects.functions import BITS
 from turnout.subjects.transform import SubjectTransform as TokenTransform
 from turnout.transforms.base import ByTopic, Errors, NamedField, Side, Step, Transform, route
-from turnout.transforms.options import Option, OptionError, Options, one_of
+from turnout.transforms.options import BOOLEAN, STRING, Option, OptionError, Options, one_of
 
 _JSON_PATH_STEP: Final = re.compile(r"""\.(?P<plain>[^.\[\]]+)|\[(?P<quote>["'])(?P<name>.+?)(?P=quote)\]""")
 
@@ -39,11 +39,11 @@ class ExtractTopic(Transform):
     )
     keeps_paths: ClassVar[bool] = True
     options: ClassVar[tuple[Option, ...]] = (
-        Option("field", "STRING", "The field; without one the whole key or value.", default=""),
-        Option("field.name", "STRING", "The same, as Aiven calls it.", default=""),
+        Option("field", STRING, "The field; without one the whole key or value.", default=""),
+        Option("field.name", STRING, "The same, as Aiven calls it.", default=""),
         Option(
             "field.format",
-            "STRING",
+            STRING,
             "Whether `field` is a name, or a path in JSONPath: `$.order.region`.",
             default="PLAIN",
             check=one_of("PLAIN", "JSON_PATH", any_case=True),
@@ -51,7 +51,7 @@ class ExtractTopic(Transform):
         ),
         Option(
             "skip.missing.or.null",
-            "BOOLEAN",
+            BOOLEAN,
             "Whether a record without one keeps its topic; else it fails.",
             default=False,
         ),
@@ -146,8 +146,8 @@ class SubjectTransform(Transform):
     ignores_values: ClassVar[bool] = True
     keeps_paths: ClassVar[bool] = True
     options: ClassVar[tuple[Option, ...]] = (
-        Option("source", "STRING", "The subject filter that the topic has to match.", valid="a NATS subject filter"),
-        Option("destination", "STRING", "The new topic.", valid="a NATS mapping destination"),
+        Option("source", STRING, "The subject filter that the topic has to match.", valid="a NATS subject filter"),
+        Option("destination", STRING, "The new topic.", valid="a NATS mapping destination"),
     )
 
     mapping: TokenTransform | None = None
@@ -222,8 +222,8 @@ class ChangeTopicCase(Transform):
     ignores_values: ClassVar[bool] = True
     keeps_paths: ClassVar[bool] = True
     options: ClassVar[tuple[Option, ...]] = (
-        Option("from", "STRING", "The format of the topic.", check=_FORMATS, valid=", ".join(_SEPARATORS)),
-        Option("to", "STRING", "The new format.", check=_FORMATS, valid=", ".join(_SEPARATORS)),
+        Option("from", STRING, "The format of the topic.", check=_FORMATS, valid=", ".join(_SEPARATORS)),
+        Option("to", STRING, "The new format.", check=_FORMATS, valid=", ".join(_SEPARATORS)),
     )
 
     source: str = "LOWER_UNDERSCORE"

@@ -15,7 +15,7 @@ from turnout.transforms.base import Errors, Side, Transform, change_rows
 from turnout.transforms.debezium.extract_new_record_state import PACKAGE, is_envelope
 from turnout.transforms.fields import SCHEMA_BUILDER, read
 from turnout.transforms.java.regex import JavaRegex
-from turnout.transforms.options import Option, OptionError, Options, java_regex, non_empty, one_of
+from turnout.transforms.options import BOOLEAN, INT, STRING, Option, OptionError, Options, java_regex, non_empty, one_of
 
 _NOT_AVRO: Final = re.compile(r"[^A-Za-z0-9_.]")
 
@@ -34,19 +34,19 @@ class ByLogicalTableRouter(Transform):
     keeps_paths: ClassVar[bool] = True
     schemas_by_topic: ClassVar[bool] = True
     options: ClassVar[tuple[Option, ...]] = (
-        Option("topic.regex", "STRING", "The expression.", check=java_regex, valid="java.util.regex"),
+        Option("topic.regex", STRING, "The expression.", check=java_regex, valid="java.util.regex"),
         Option(
             "topic.replacement",
-            "STRING",
+            STRING,
             "The replacement, with $1 for groups.",
             check=non_empty,
             groups_of="topic.regex",
         ),
-        Option("key.enforce.uniqueness", "BOOLEAN", "Whether the key gets a field with the table.", default=True),
-        Option("key.field.name", "STRING", "The name of that field.", default="__dbz__physicalTableIdentifier"),
+        Option("key.enforce.uniqueness", BOOLEAN, "Whether the key gets a field with the table.", default=True),
+        Option("key.field.name", STRING, "The name of that field.", default="__dbz__physicalTableIdentifier"),
         Option(
             "key.field.regex",
-            "STRING",
+            STRING,
             "What of the old topic that field has; without it the whole.",
             default="",
             check=_pattern,
@@ -54,20 +54,20 @@ class ByLogicalTableRouter(Transform):
         ),
         Option(
             "key.field.replacement",
-            "STRING",
+            STRING,
             "Its replacement; needed with the expression.",
             default="",
             groups_of="key.field.regex",
         ),
         Option(
             "schema.name.adjustment.mode",
-            "STRING",
+            STRING,
             "Whether characters that a name in Avro may not have become `_` in names of schemas.",
             default="none",
             check=one_of("none", "avro", any_case=True),
             valid="none, avro",
         ),
-        Option("logical.table.cache.size", "INT", "Has no effect: nothing is forgotten.", default=16),
+        Option("logical.table.cache.size", INT, "Has no effect: nothing is forgotten.", default=16),
     )
 
     topic_regex: str = ""

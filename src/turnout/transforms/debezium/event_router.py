@@ -12,7 +12,7 @@ from turnout.records import Batch, Block, Positions
 from turnout.transforms.base import HEADERS, KEY, VALUE, Errors, Move, NamedField, Side, Transform
 from turnout.transforms.debezium.extract_new_record_state import PACKAGE
 from turnout.transforms.debezium.outbox import PAYLOAD, OutboxMessages
-from turnout.transforms.options import Option, OptionError, Options, java_regex, non_null, one_of
+from turnout.transforms.options import BOOLEAN, LIST, STRING, Option, OptionError, Options, java_regex, non_null, one_of
 
 _PLACEMENTS: Final = ("header", "envelope", "partition")
 
@@ -74,25 +74,25 @@ class EventRouter(Transform):
     sided: ClassVar[bool] = False
     schemas_by_topic: ClassVar[bool] = True
     options: ClassVar[tuple[Option, ...]] = (
-        Option("table.field.event.id", "STRING", "The column of the id, which becomes the header `id`.", default="id"),
-        Option("table.field.event.key", "STRING", "The column of the key.", default="aggregateid"),
-        Option("table.field.event.type", "STRING", "Has no effect: `type` is added by a placement.", default="type"),
-        Option("table.field.event.payload", "STRING", "The column of the payload.", default="payload"),
+        Option("table.field.event.id", STRING, "The column of the id, which becomes the header `id`.", default="id"),
+        Option("table.field.event.key", STRING, "The column of the key.", default="aggregateid"),
+        Option("table.field.event.type", STRING, "Has no effect: `type` is added by a placement.", default="type"),
+        Option("table.field.event.payload", STRING, "The column of the payload.", default="payload"),
         Option(
             "table.field.event.timestamp",
-            "STRING",
+            STRING,
             "The column of the timestamp; without it the time of the event.",
             default="",
         ),
         Option(
             "table.fields.additional.placement",
-            "LIST",
+            LIST,
             "Further columns: `type:header`, `kind:envelope:type`, `shard:partition`.",
             default=(),
         ),
         Option(
             "table.field.additional.missing",
-            "STRING",
+            STRING,
             "Whether a further column that is missing fails the record.",
             default="error",
             check=one_of("error", "ignore", any_case=True),
@@ -100,33 +100,31 @@ class EventRouter(Transform):
         ),
         Option(
             "table.field.event.schema.version",
-            "STRING",
+            STRING,
             "The column of the version of the envelope's schema.",
             default="",
         ),
         Option(
             "table.op.invalid.behavior",
-            "STRING",
+            STRING,
             "Updates are dropped with a line in the log, or with fatal fail.",
             default="warn",
             check=one_of("warn", "error", "fatal", any_case=True),
             valid="warn, error, fatal",
         ),
-        Option(
-            "table.expand.json.payload", "BOOLEAN", "Whether a payload of JSON text becomes a value.", default=False
-        ),
+        Option("table.expand.json.payload", BOOLEAN, "Whether a payload of JSON text becomes a value.", default=False),
         Option(
             "table.json.payload.null.behavior",
-            "STRING",
+            STRING,
             "Whether a null in it is left out, or a field of optional bytes.",
             default="ignore",
             check=one_of("ignore", "optional_bytes", any_case=True),
             valid="ignore, optional_bytes",
         ),
-        Option("route.by.field", "STRING", "The column that gives the topic.", default="aggregatetype"),
+        Option("route.by.field", STRING, "The column that gives the topic.", default="aggregatetype"),
         Option(
             "route.topic.regex",
-            "STRING",
+            STRING,
             "The expression for its value.",
             default="(?<routedByValue>.*)",
             check=java_regex,
@@ -134,18 +132,16 @@ class EventRouter(Transform):
         ),
         Option(
             "route.topic.replacement",
-            "STRING",
+            STRING,
             "The topic where the expression matches the whole value.",
             default="outbox.event.${routedByValue}",
             check=non_null,
             groups_of="route.topic.regex",
         ),
-        Option(
-            "route.tombstone.on.empty.payload", "BOOLEAN", "Whether an empty payload becomes a null.", default=False
-        ),
-        Option("tracing.span.context.field", "STRING", "Has no effect.", default="tracingspancontext"),
-        Option("tracing.operation.name", "STRING", "Has no effect.", default="debezium-read"),
-        Option("tracing.with.context.field.only", "BOOLEAN", "Has no effect.", default=False),
+        Option("route.tombstone.on.empty.payload", BOOLEAN, "Whether an empty payload becomes a null.", default=False),
+        Option("tracing.span.context.field", STRING, "Has no effect.", default="tracingspancontext"),
+        Option("tracing.operation.name", STRING, "Has no effect.", default="debezium-read"),
+        Option("tracing.with.context.field.only", BOOLEAN, "Has no effect.", default=False),
     )
 
     id_column: str = "id"

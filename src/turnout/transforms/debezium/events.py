@@ -15,7 +15,7 @@ from turnout.records import Batch, Block, Positions, Schema
 from turnout.records.types import DynamicValue, NewColumns, Value
 from turnout.transforms.base import HEADERS, VALUE, Errors, Move, Side, Transform, change_rows
 from turnout.transforms.debezium.extract_new_record_state import PACKAGE, is_envelope
-from turnout.transforms.options import Option, OptionError, Options, non_empty
+from turnout.transforms.options import LIST, STRING, Option, OptionError, Options, non_empty
 
 _TYPES: Final = ("CREATE", "ALTER", "DROP", "TRUNCATE", "DATABASE")
 _SUFFIXES: Final = (".SchemaChangeValue", ".SchemaChangeKey")
@@ -38,7 +38,7 @@ class SchemaChangeEventFilter(Transform):
     options: ClassVar[tuple[Option, ...]] = (
         Option(
             "schema.change.event.exclude.list",
-            "LIST",
+            LIST,
             "The types to drop. An event without a table is one of DATABASE.",
             valid=", ".join(_TYPES),
         ),
@@ -108,8 +108,8 @@ class ExtractChangedRecordState(Transform):
     keeps_topic: ClassVar[bool] = True
     keeps_paths: ClassVar[bool] = True
     options: ClassVar[tuple[Option, ...]] = (
-        Option("header.changed.name", "STRING", "Header for the changed fields; without it none.", default=""),
-        Option("header.unchanged.name", "STRING", "Header for the others; without it none.", default=""),
+        Option("header.changed.name", STRING, "Header for the changed fields; without it none.", default=""),
+        Option("header.unchanged.name", STRING, "Header for the others; without it none.", default=""),
     )
 
     header_changed_name: str = ""
@@ -207,18 +207,18 @@ class TimescaleDb(Transform):
     options: ClassVar[tuple[Option, ...]] = (
         Option(
             "hypertables",
-            "LIST",
+            LIST,
             "`NUMBER:schema.table` for each hypertable, by `SELECT id, schema_name, table_name FROM "
             "_timescaledb_catalog.hypertable`; in place of the number, `schema.chunk` of one that is named otherwise.",
         ),
         Option(
             "aggregates",
-            "LIST",
+            LIST,
             "`schema.table:schema.view` for each continuous aggregate: the table of its hypertable, and its view.",
             default=(),
         ),
-        Option("schema.list", "LIST", "Schemas of chunks.", default=("_timescaledb_internal",)),
-        Option("target.topic.prefix", "STRING", "Prefix of the new topics.", default="timescaledb", check=non_empty),
+        Option("schema.list", LIST, "Schemas of chunks.", default=("_timescaledb_internal",)),
+        Option("target.topic.prefix", STRING, "Prefix of the new topics.", default="timescaledb", check=non_empty),
     )
 
     schemas: tuple[str, ...] = ()

@@ -20,7 +20,7 @@ from turnout.transforms.base import HEADERS, KEY, VALUE, Errors, Move, NamedFiel
 from turnout.transforms.debezium.extract_new_record_state import DELETED, MODES, FieldReference, is_envelope, references
 from turnout.transforms.fields import NULL_POINTER, SCHEMA_BUILDER
 from turnout.transforms.kafka.flatten import Flatten
-from turnout.transforms.options import Option, Options, one_of
+from turnout.transforms.options import BOOLEAN, LIST, STRING, Option, Options, one_of
 
 _UNSUPPORTED: Final = "io.debezium.DebeziumException"
 _MAX_DEPTH: Final = 200
@@ -323,17 +323,17 @@ class ExtractNewDocumentState(Transform):
     options: ClassVar[tuple[Option, ...]] = (
         Option(
             "array.encoding",
-            "STRING",
+            STRING,
             "An array of elements of one type, or a struct with the fields `_0`, `_1` …",
             default="array",
             check=one_of("array", "document", any_case=True),
             valid="array, document",
         ),
-        Option("flatten.struct", "BOOLEAN", "Whether fields of documents inside become fields.", default=False),
-        Option("flatten.struct.delimiter", "STRING", "What is between their names.", default="_"),
+        Option("flatten.struct", BOOLEAN, "Whether fields of documents inside become fields.", default=False),
+        Option("flatten.struct.delimiter", STRING, "What is between their names.", default="_"),
         Option(
             "delete.tombstone.handling.mode",
-            "STRING",
+            STRING,
             "A deletion becomes nothing, a null, or its old document with `__deleted`; only rewrite-with-tombstone "
             "keeps tombstones.",
             default="tombstone",
@@ -342,16 +342,16 @@ class ExtractNewDocumentState(Transform):
         ),
         Option(
             "delete.tombstone.handling.mode.rewrite-with-id",
-            "BOOLEAN",
+            BOOLEAN,
             "Whether a rewritten deletion has the key's id as `_id`.",
             default=False,
         ),
-        Option("add.fields", "LIST", "Fields of the envelope to add: `op`, `source.collection`.", default=()),
-        Option("add.fields.prefix", "STRING", "Prefix of the names of added fields.", default="__"),
-        Option("add.headers", "LIST", "Fields of the envelope to append as headers.", default=()),
-        Option("add.headers.prefix", "STRING", "Prefix of the names of these headers.", default="__"),
-        Option("route.by.field", "STRING", "Has no effect, as in Debezium.", default=""),
-        Option("replace.null.with.default", "BOOLEAN", "Has no effect, as in Debezium.", default=True),
+        Option("add.fields", LIST, "Fields of the envelope to add: `op`, `source.collection`.", default=()),
+        Option("add.fields.prefix", STRING, "Prefix of the names of added fields.", default="__"),
+        Option("add.headers", LIST, "Fields of the envelope to append as headers.", default=()),
+        Option("add.headers.prefix", STRING, "Prefix of the names of these headers.", default="__"),
+        Option("route.by.field", STRING, "Has no effect, as in Debezium.", default=""),
+        Option("replace.null.with.default", BOOLEAN, "Has no effect, as in Debezium.", default=True),
     )
 
     mode: str = "tombstone"

@@ -13,7 +13,7 @@ from turnout.records import Batch, Block, Field, Positions, Schema, group
 from turnout.records.types import Column, NewColumns, Value
 from turnout.transforms.base import HEADERS, VALUE, Errors, Move, NamedField, Side, Transform, change_rows
 from turnout.transforms.fields import NULL_POINTER, SCHEMA_BUILDER, copied
-from turnout.transforms.options import Option, OptionError, Options, one_of
+from turnout.transforms.options import BOOLEAN, LIST, STRING, Option, OptionError, Options, one_of
 
 PACKAGE: Final = "io.debezium.transforms."
 """Debezium's package of transforms."""
@@ -130,21 +130,21 @@ class ExtractNewRecordState(Transform):
     options: ClassVar[tuple[Option, ...]] = (
         Option(
             "delete.tombstone.handling.mode",
-            "STRING",
+            STRING,
             "A deletion becomes nothing, a null, or its old row with `__deleted`; only rewrite-with-tombstone keeps "
             "tombstones.",
             default="tombstone",
             check=one_of(*MODES, any_case=True),
             valid=", ".join(MODES),
         ),
-        Option("add.fields", "LIST", "Fields of the envelope to add: `op`, `source.lsn`, `table:name`.", default=()),
-        Option("add.fields.prefix", "STRING", "Prefix of the names of added fields.", default="__"),
-        Option("add.headers", "LIST", "Fields of the envelope to append as headers.", default=()),
-        Option("add.headers.prefix", "STRING", "Prefix of the names of these headers.", default="__"),
-        Option("route.by.field", "STRING", "The field of the row that is the topic.", default=""),
+        Option("add.fields", LIST, "Fields of the envelope to add: `op`, `source.lsn`, `table:name`.", default=()),
+        Option("add.fields.prefix", STRING, "Prefix of the names of added fields.", default="__"),
+        Option("add.headers", LIST, "Fields of the envelope to append as headers.", default=()),
+        Option("add.headers.prefix", STRING, "Prefix of the names of these headers.", default="__"),
+        Option("route.by.field", STRING, "The field of the row that is the topic.", default=""),
         Option(
             "replace.null.with.default",
-            "BOOLEAN",
+            BOOLEAN,
             "Whether a null that has a default is rewritten as it.",
             default=True,
         ),

@@ -15,7 +15,7 @@ from turnout.records.types import DynamicValue, NewColumns
 from turnout.transforms.base import HEADERS, VALUE, Errors, Move, Side, Transform, change_rows, mistake
 from turnout.transforms.debezium.extract_new_record_state import PACKAGE
 from turnout.transforms.fields import copied, default_value, require_object, store
-from turnout.transforms.options import Option, Options, names, one_of
+from turnout.transforms.options import LIST, STRING, Option, Options, names, one_of
 
 _PURPOSE: Final = "Header field insertion"
 Path: TypeAlias = tuple[str, ...]
@@ -47,11 +47,11 @@ class HeaderToValue(Transform):
     keeps_topic: ClassVar[bool] = True
     schemas_by_topic: ClassVar[bool] = True
     options: ClassVar[tuple[Option, ...]] = (
-        Option("headers", "LIST", "The headers.", check=_words),
-        Option("fields", "LIST", "The field for each of them; dots are between the steps of a path.", check=_words),
+        Option("headers", LIST, "The headers.", check=_words),
+        Option("fields", LIST, "The field for each of them; dots are between the steps of a path.", check=_words),
         Option(
             "operation",
-            "STRING",
+            STRING,
             "What happens to the headers.",
             check=one_of("move", "copy", any_case=True),
             valid="move, copy",

@@ -17,7 +17,7 @@ from turnout.transforms.base import Errors, NamedField, Side, Transform, change_
 from turnout.transforms.debezium.extract_new_record_state import PACKAGE, is_envelope
 from turnout.transforms.fields import NULL_POINTER, default_value
 from turnout.transforms.java.values import hash_code
-from turnout.transforms.options import Option, names, one_of
+from turnout.transforms.options import INT, LIST, STRING, Option, names, one_of
 
 _UNPROCESSABLE: Final = "io.debezium.DebeziumException"
 _CHANGE: Final = "change"
@@ -43,14 +43,14 @@ class PartitionRouting(Transform):
     options: ClassVar[tuple[Option, ...]] = (
         Option(
             "partition.payload.fields",
-            "LIST",
+            LIST,
             "The fields; `change` is the new row, of a deletion the old one. One that is missing is left out.",
             check=names,
         ),
-        Option("partition.topic.num", "INT", "The number of the topic's partitions.", check=_positive),
+        Option("partition.topic.num", INT, "The number of the topic's partitions.", check=_positive),
         Option(
             "partition.hash.function",
-            "STRING",
+            STRING,
             "The hash of each field: Java's, or MurmurHash3.",
             default="java",
             check=one_of("java", "murmur", any_case=True),

@@ -27,7 +27,7 @@ from turnout.transforms.debezium.expression import (
 )
 from turnout.transforms.debezium.extract_new_record_state import PACKAGE
 from turnout.transforms.debezium.script_rules import NULL, TRUE, Typed
-from turnout.transforms.options import Option, OptionError, Options, java_regex, non_empty, one_of
+from turnout.transforms.options import STRING, Option, OptionError, Options, java_regex, non_empty, one_of
 from turnout.transforms.predicates import RecordIsTombstone, TopicNameMatches
 
 T = TypeVar("T")
@@ -42,7 +42,7 @@ def _pattern(value: str | None) -> str | None:
 
 TOPIC_REGEX: Final = Option(
     "topic.regex",
-    "STRING",
+    STRING,
     "Only records whose whole topic matches it are evaluated; without it all.",
     default="",
     check=_pattern,
@@ -50,14 +50,14 @@ TOPIC_REGEX: Final = Option(
 )
 LANGUAGE: Final = Option(
     "language",
-    "STRING",
+    STRING,
     "The language of the expression, whose rules for equality, order and truth hold.",
     check=one_of(*_LANGUAGES),
     valid=", ".join(_LANGUAGES),
 )
 NULLS: Final = Option(
     "null.handling.mode",
-    "STRING",
+    STRING,
     "Handling of a record without a value: kept unchanged, dropped, or evaluated like the others.",
     default="keep",
     check=one_of(*_MODES, any_case=True),
@@ -297,7 +297,7 @@ class DebeziumFilter(Scripted):
     options: ClassVar[tuple[Option, ...]] = (
         Option(
             "condition",
-            "STRING",
+            STRING,
             "The expression: `value.op == 'u' && value.after.id > 2`.",
             check=non_empty,
             own_language=True,
@@ -360,7 +360,7 @@ class ContentBasedRouter(Scripted):
     options: ClassVar[tuple[Option, ...]] = (
         Option(
             "topic.expression",
-            "STRING",
+            STRING,
             "The expression: `value.op == 'd' ? 'deleted' : null`; null keeps the topic.",
             check=non_empty,
             own_language=True,

@@ -21,7 +21,7 @@ from turnout.records.types import NewColumns
 from turnout.transforms.base import Errors, Side, Transform, change_rows
 from turnout.transforms.debezium.extract_new_record_state import PACKAGE, is_envelope
 from turnout.transforms.fields import default_value
-from turnout.transforms.options import Option, OptionError, Options
+from turnout.transforms.options import LIST, STRING, Option, OptionError, Options
 
 _TIME: Final = "io.debezium.time."
 _UNITS: Final = {f"{_TIME}Timestamp": 10**3, f"{_TIME}MicroTimestamp": 10**6, f"{_TIME}NanoTimestamp": 10**9}
@@ -82,15 +82,15 @@ class TimezoneConverter(Transform):
     keeps_topic: ClassVar[bool] = True
     keeps_paths: ClassVar[bool] = True
     options: ClassVar[tuple[Option, ...]] = (
-        Option("converted.timezone", "STRING", "The zone: `America/Los_Angeles` or `+08:00`.", valid="a zone"),
+        Option("converted.timezone", STRING, "The zone: `America/Los_Angeles` or `+08:00`.", valid="a zone"),
         Option(
             "include.list",
-            "LIST",
+            LIST,
             "What to convert: `source:TABLE`, `source:TABLE:FIELD`, `topic:TOPIC`, `topic:TOPIC:FIELD`, `NAME:FIELD`; "
             "a field may begin with `before.`, `after.` or `source.`.",
             default=(),
         ),
-        Option("exclude.list", "LIST", "What to leave, in the same form.", default=()),
+        Option("exclude.list", LIST, "What to leave, in the same form.", default=()),
     )
 
     converted_timezone: str = "UTC"

@@ -39,7 +39,7 @@ from turnout.transforms.fields import (
 from turnout.transforms.java.calendar import wrapped
 from turnout.transforms.java.times import time_printer
 from turnout.transforms.java.values import double, low_bits, parsed_integer, single, trim
-from turnout.transforms.options import Option, Options
+from turnout.transforms.options import LIST, Option, Options
 
 _BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 _CASTABLE = frozenset((*_BITS, "float32", "float64", "boolean", "string", "bytes"))
@@ -297,7 +297,7 @@ class Cast(Transform):
     options: ClassVar[tuple[Option, ...]] = (
         Option(
             "spec",
-            "LIST",
+            LIST,
             "Entries field:type, or one type for the whole; a field is a path where the syntax version is V2.",
             check=_check,
             valid=f"types: {', '.join(TARGETS)}, in any case",

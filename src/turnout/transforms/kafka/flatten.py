@@ -13,7 +13,7 @@ from turnout.records.schema import default_of
 from turnout.records.types import Column, Entries, NewColumns
 from turnout.transforms.base import ContentPath, Errors, Step, Transform, unchanged
 from turnout.transforms.fields import default_value, require_object, store
-from turnout.transforms.options import Option
+from turnout.transforms.options import STRING, Option
 
 _PURPOSE = "flattening"
 _BUILDER = "org.apache.kafka.connect.errors.SchemaBuilderException"
@@ -29,7 +29,7 @@ class Flatten(Transform):
     kafka: ClassVar[bool] = True
     keeps_topic: ClassVar[bool] = True
     options: ClassVar[tuple[Option, ...]] = (
-        Option("delimiter", "STRING", "Separator of the names; may be empty.", default="."),
+        Option("delimiter", STRING, "Separator of the names; may be empty.", default="."),
     )
 
     delimiter: str = "."

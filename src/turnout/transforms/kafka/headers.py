@@ -30,7 +30,7 @@ from turnout.transforms.fields import (
 )
 from turnout.transforms.java.literal import Literal, parse_literal
 from turnout.transforms.kafka.replace_field import ReplaceField
-from turnout.transforms.options import Option, Options, names, non_empty_list, non_null, one_of
+from turnout.transforms.options import LIST, STRING, Option, Options, names, non_empty_list, non_null, one_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +48,9 @@ class InsertHeader(Transform):
     ignores_values: ClassVar[bool] = True
     keeps_paths: ClassVar[bool] = True
     options: ClassVar[tuple[Option, ...]] = (
-        Option("header", "STRING", "The header's name; may be empty.", check=non_null),
+        Option("header", STRING, "The header's name; may be empty.", check=non_null),
         Option(
-            "value.literal", "STRING", "The value's text: a number, a date, JSON, or words.", check=non_null, block=True
+            "value.literal", STRING, "The value's text: a number, a date, JSON, or words.", check=non_null, block=True
         ),
     )
 
@@ -80,9 +80,7 @@ class DropHeaders(Transform):
     ignores_values: ClassVar[bool] = True
     keeps_paths: ClassVar[bool] = True
     options: ClassVar[tuple[Option, ...]] = (
-        Option(
-            "headers", "LIST", "The names, exact and case-sensitive.", check=names, distinct=True, valid="not empty"
-        ),
+        Option("headers", LIST, "The names, exact and case-sensitive.", check=names, distinct=True, valid="not empty"),
     )
 
     headers: tuple[str, ...] = ()
@@ -111,13 +109,13 @@ class HeaderFrom(Transform):
     options: ClassVar[tuple[Option, ...]] = (
         Option(
             "fields",
-            "LIST",
+            LIST,
             "The fields, paths where the syntax version is V2.",
             check=non_empty_list,
             valid="not empty",
         ),
-        Option("headers", "LIST", "The header for each of them.", check=non_empty_list, valid="as many as fields"),
-        Option("operation", "STRING", "What happens to the fields.", check=one_of("move", "copy"), valid="move, copy"),
+        Option("headers", LIST, "The header for each of them.", check=non_empty_list, valid="as many as fields"),
+        Option("operation", STRING, "What happens to the fields.", check=one_of("move", "copy"), valid="move, copy"),
         FIELD_SYNTAX,
         REPLACE_NULL,
     )

@@ -24,7 +24,7 @@ from turnout.transforms.fields import (
     require_object,
     store,
 )
-from turnout.transforms.options import Option, Options
+from turnout.transforms.options import STRING, Option, Options
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -76,12 +76,12 @@ class InsertField(Transform):
     keeps_topic: ClassVar[bool] = True
     keeps_paths: ClassVar[bool] = True
     options: ClassVar[tuple[Option, ...]] = (
-        Option("topic.field", "STRING", "Field for the topic.", default=None, valid="name, name?, name!"),
-        Option("partition.field", "STRING", "Field for the partition.", default=None, valid="name, name?, name!"),
-        Option("offset.field", "STRING", "Field for the offset.", default=None, valid="name, name?, name!"),
-        Option("timestamp.field", "STRING", "Field for the timestamp.", default=None, valid="name, name?, name!"),
-        Option("static.field", "STRING", "Field for static.value.", default=None, valid="name, name?, name!"),
-        Option("static.value", "STRING", "The text for static.field; may be empty.", default=None),
+        Option("topic.field", STRING, "Field for the topic.", default=None, valid="name, name?, name!"),
+        Option("partition.field", STRING, "Field for the partition.", default=None, valid="name, name?, name!"),
+        Option("offset.field", STRING, "Field for the offset.", default=None, valid="name, name?, name!"),
+        Option("timestamp.field", STRING, "Field for the timestamp.", default=None, valid="name, name?, name!"),
+        Option("static.field", STRING, "Field for static.value.", default=None, valid="name, name?, name!"),
+        Option("static.value", STRING, "The text for static.field; may be empty.", default=None),
         FIELD_SYNTAX,
         REPLACE_NULL,
     )

@@ -27,7 +27,7 @@ from turnout.transforms.fields import (
     store,
 )
 from turnout.transforms.java.values import double, low_bits, parsed_decimal, parsed_integer, single
-from turnout.transforms.options import Option, Options, names, non_empty
+from turnout.transforms.options import LIST, STRING, Option, Options, names, non_empty
 
 _ZEROS: dict[type, Value] = {
     int: 0,
@@ -65,13 +65,13 @@ class MaskField(Transform):
     options: ClassVar[tuple[Option, ...]] = (
         Option(
             "fields",
-            "LIST",
+            LIST,
             "The fields, paths where the syntax version is V2.",
             check=names,
             distinct=True,
             valid="not empty",
         ),
-        Option("replacement", "STRING", "What to put there.", default=None, check=non_empty, valid="not empty"),
+        Option("replacement", STRING, "What to put there.", default=None, check=non_empty, valid="not empty"),
         FIELD_SYNTAX,
         REPLACE_NULL,
     )

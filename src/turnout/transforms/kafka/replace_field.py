@@ -36,7 +36,7 @@ from turnout.transforms.fields import (
     store,
 )
 from turnout.transforms.java.values import in_hash_order
-from turnout.transforms.options import Option, Options, names_or_none
+from turnout.transforms.options import LIST, Option, Options, names_or_none
 
 _PURPOSE = "field replacement"
 _BUILDER = "org.apache.kafka.connect.errors.SchemaBuilderException"
@@ -74,14 +74,14 @@ class ReplaceField(Transform):
     options: ClassVar[tuple[Option, ...]] = (
         Option(
             "exclude",
-            "LIST",
+            LIST,
             "Fields to remove; stronger than include. Paths where the syntax version is V2, as in the others.",
             default=(),
             check=names_or_none,
             distinct=True,
         ),
-        Option("include", "LIST", "Fields to keep; all if empty.", default=(), check=names_or_none, distinct=True),
-        Option("renames", "LIST", "Entries old:new.", default=(), check=_check_renames, valid="old:new"),
+        Option("include", LIST, "Fields to keep; all if empty.", default=(), check=names_or_none, distinct=True),
+        Option("renames", LIST, "Entries old:new.", default=(), check=_check_renames, valid="old:new"),
         FIELD_SYNTAX,
         REPLACE_NULL,
     )

@@ -14,7 +14,7 @@ from turnout.transforms.fields import NULL_POINTER
 from turnout.transforms.java.calendar import JavaTimeError, parse_java_time
 from turnout.transforms.java.regex import JavaRegex
 from turnout.transforms.java.times import time_printer, time_unit
-from turnout.transforms.options import Option, OptionError, java_regex, non_null
+from turnout.transforms.options import STRING, Option, OptionError, java_regex, non_null
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +27,10 @@ class RegexRouter(Transform):
     ignores_values: ClassVar[bool] = True
     keeps_paths: ClassVar[bool] = True
     options: ClassVar[tuple[Option, ...]] = (
-        Option("regex", "STRING", "The expression.", check=java_regex, valid="java.util.regex"),
+        Option("regex", STRING, "The expression.", check=java_regex, valid="java.util.regex"),
         Option(
             "replacement",
-            "STRING",
+            STRING,
             "The replacement, with $1 and ${name} for groups; may be empty.",
             check=non_null,
             groups_of="regex",
@@ -87,7 +87,7 @@ class TimestampRouter(Transform):
     options: ClassVar[tuple[Option, ...]] = (
         Option(
             "topic.format",
-            "STRING",
+            STRING,
             "The new topic.",
             default="${topic}-${timestamp}",
             check=non_null,
@@ -95,7 +95,7 @@ class TimestampRouter(Transform):
         ),
         Option(
             "timestamp.format",
-            "STRING",
+            STRING,
             "The pattern of the timestamp.",
             default="yyyyMMdd",
             check=non_null,

@@ -43,7 +43,7 @@ from turnout.transforms.fields import (
 from turnout.transforms.java.calendar import JavaTimeError, parse_java_time, wrapped
 from turnout.transforms.java.times import time_parser, time_printer
 from turnout.transforms.java.values import trim
-from turnout.transforms.options import Option, Options, one_of
+from turnout.transforms.options import STRING, Option, Options, one_of
 
 TARGETS: Mapping[str, Schema] = {
     "string": Schema("string"),
@@ -194,12 +194,12 @@ class TimestampConverter(Transform):
     keeps_topic: ClassVar[bool] = True
     keeps_paths: ClassVar[bool] = True
     options: ClassVar[tuple[Option, ...]] = (
-        Option("target.type", "STRING", "What to make.", check=one_of(*TARGET_TYPES), valid=", ".join(TARGET_TYPES)),
-        Option("field", "STRING", "The field, a path where the syntax version is V2; empty for the whole.", default=""),
-        Option("format", "STRING", "The pattern of the text.", default="", valid="java.text.SimpleDateFormat"),
+        Option("target.type", STRING, "What to make.", check=one_of(*TARGET_TYPES), valid=", ".join(TARGET_TYPES)),
+        Option("field", STRING, "The field, a path where the syntax version is V2; empty for the whole.", default=""),
+        Option("format", STRING, "The pattern of the text.", default="", valid="java.text.SimpleDateFormat"),
         Option(
             "unix.precision",
-            "STRING",
+            STRING,
             "The unit of unix time, in and out.",
             default="milliseconds",
             check=one_of(*PRECISIONS),

@@ -43,7 +43,7 @@ from turnout.transforms.fields import (
     schema_at,
     store,
 )
-from turnout.transforms.options import Option, Options, names
+from turnout.transforms.options import INT, LIST, STRING, Option, Options, names
 
 _EXTRACTION = "field extraction"
 
@@ -61,7 +61,7 @@ class ExtractField(Transform):
     kafka: ClassVar[bool] = True
     keeps_topic: ClassVar[bool] = True
     options: ClassVar[tuple[Option, ...]] = (
-        Option("field", "STRING", "The field's name, or its path where the syntax version is V2."),
+        Option("field", STRING, "The field's name, or its path where the syntax version is V2."),
         FIELD_SYNTAX,
         REPLACE_NULL,
     )
@@ -146,10 +146,10 @@ class HoistField(Transform):
     kafka: ClassVar[bool] = True
     keeps_topic: ClassVar[bool] = True
     options: ClassVar[tuple[Option, ...]] = (
-        Option("field", "STRING", "The name of the field that wraps."),
+        Option("field", STRING, "The name of the field that wraps."),
         Option(
             "hoisted",
-            "STRING",
+            STRING,
             "The field to wrap with its name, a path where the syntax version is V2; empty for the whole (KIP-821).",
             default="",
         ),
@@ -252,7 +252,7 @@ class ValueToKey(Transform):
     options: ClassVar[tuple[Option, ...]] = (
         Option(
             "fields",
-            "LIST",
+            LIST,
             "The fields, in their order in the key. Paths where the syntax version is V2; the last step is the name.",
             check=names,
             distinct=True,
@@ -350,8 +350,8 @@ class SetSchemaMetadata(Transform):
     keeps_topic: ClassVar[bool] = True
     keeps_paths: ClassVar[bool] = True
     options: ClassVar[tuple[Option, ...]] = (
-        Option("schema.name", "STRING", "The name.", default=None),
-        Option("schema.version", "INT", "The version.", default=None),
+        Option("schema.name", STRING, "The name.", default=None),
+        Option("schema.version", INT, "The version.", default=None),
         REPLACE_NULL,
     )
 
