@@ -44,8 +44,8 @@ class Kind(Generic[T_co]):
             may not name any.
     """
 
-    read: Callable[[object], T_co]
-    json_schema: JsonMapping = field(default_factory=dict)
+    read: Callable[[object], T_co] = field(repr=False)
+    json_schema: JsonMapping = field(default_factory=dict, repr=False)
     blank: bool = False
     file: bool = False
     name: str = ""

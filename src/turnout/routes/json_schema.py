@@ -297,7 +297,7 @@ def codec_definitions() -> JsonSchema:
     alike: dict[str, list[str]] = {}
     for kind in all_kinds.values():
         if kind.settings is not None:
-            alike.setdefault(repr(kind.settings), []).append(kind.name)
+            alike.setdefault(repr(_settings(kind)), []).append(kind.name)
     rules = [when("format", names, _settings(all_kinds[names[0]])) for names in alike.values()]
     formats = {"enum": list(format_names()), "default": "raw", "description": "format of the bytes"}
     return {"codec": {"type": "object", "properties": {"format": formats}, "allOf": [*rules, bare]}}

@@ -10,12 +10,13 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
-from typing import Any, ClassVar, Final, NamedTuple, Self, TypeAlias
+from typing import ClassVar, Final, NamedTuple, Self, TypeAlias
 
 import numpy as np
 
 from turnout.errors import RecordError
 from turnout.records import Batch, Moment, Positions, Shape, Struct
+from turnout.records.types import DynamicValue
 from turnout.transforms.base import Errors, NamedField, Side, Transform
 from turnout.transforms.java.regex import JavaRegex
 from turnout.transforms.java.regex_characters import JavaRegexError
@@ -394,7 +395,7 @@ def _same_type(left: object, right: object) -> bool:
     return kinds[0] == kinds[1] and _equal(left, right)
 
 
-def _ordered(holds: Callable[[Any, Any], bool]) -> Callable[[object, object], bool]:
+def _ordered(holds: Callable[[DynamicValue, DynamicValue], bool]) -> Callable[[object, object], bool]:
     def compare(left: object, right: object) -> bool:
         if isinstance(left, str) and isinstance(right, str):
             one, other = (text.encode("utf-16-be", "surrogatepass") for text in (left, right))

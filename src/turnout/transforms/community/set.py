@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import Any, ClassVar, Final, NamedTuple, Self, TypeAlias
+from typing import ClassVar, Final, NamedTuple, Self, TypeAlias
 
 import numpy as np
 import yaml
@@ -281,7 +281,7 @@ def _set_attribute(batch: Batch, path: ContentPath, values: _Values, errors: Err
         batch.headers.drop((name,), np.array(list(values), np.intp))
         batch.headers.append(rows, name, None, [values[row] for row in rows.tolist()])
         return
-    column: list[Any] = list(batch.topics if path[0] == _TOPIC else batch.timestamps)
+    column: NewColumn = list(batch.topics if path[0] == _TOPIC else batch.timestamps)
     for row, value in values.items():
         problem = _attribute_problem(path[0], value)
         if problem is None:

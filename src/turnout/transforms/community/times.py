@@ -6,12 +6,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 from turnout.errors import RecordError
 from turnout.records import Batch, Block, Field, Moment, Positions, Schema, Shape
 from turnout.records.schema import DATE, TIME, TIMESTAMP
-from turnout.records.types import Column, NewColumns
+from turnout.records.types import Column, NewColumn, NewColumns
 from turnout.transforms.base import Errors, NamedField, Step, Transform, flat_fields, unchanged
 from turnout.transforms.fields import copied, fields_on, read_map, read_struct, require_object
 from turnout.transforms.options import LIST, LONG, STRING, Option, non_empty, non_empty_list, one_of
@@ -78,7 +78,7 @@ class ExtractTimestamp(Transform):
         read = self._of_maps if shape.schema is None else self._of_structs(shape.schema)
 
         def run(block: Block, where: Sequence[bool] | None, batch: Batch, errors: Errors) -> Block:
-            times: list[Any] = list(batch.timestamps)
+            times: NewColumn = list(batch.timestamps)
             rows = block.rows.tolist()
             for index, value in enumerate(read(block, errors)):
                 if (where is None or where[index]) and index not in errors:
@@ -134,7 +134,7 @@ class TimestampNow(Transform):
 
     def apply(self, batch: Batch, rows: Positions) -> Errors:
         """Set the time of these records; those of a batch have one."""
-        times: list[Any] = list(batch.timestamps)
+        times: NewColumn = list(batch.timestamps)
         time_ms = now()
         for row in rows.tolist():
             times[row] = time_ms

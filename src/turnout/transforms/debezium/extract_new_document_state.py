@@ -8,14 +8,14 @@ from base64 import b64decode
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, ClassVar, Final, NamedTuple, Self, TypeAlias
+from typing import ClassVar, Final, NamedTuple, Self, TypeAlias
 
 import numpy as np
 
 from turnout.errors import RecordError
 from turnout.records import Batch, Block, Field, Int32, Moment, Positions, Schema, group
 from turnout.records.schema import TIMESTAMP
-from turnout.records.types import Value
+from turnout.records.types import DynamicValue, Value
 from turnout.transforms.base import HEADERS, KEY, VALUE, Errors, Move, NamedField, Side, Transform, split
 from turnout.transforms.debezium.extract_new_record_state import DELETED, MODES, FieldReference, is_envelope, references
 from turnout.transforms.fields import NULL_POINTER, SCHEMA_BUILDER
@@ -33,7 +33,7 @@ class Bson(NamedTuple):
     """Value of BSON: a document is a dict of them, an array a list of them."""
 
     type: str
-    value: Any
+    value: DynamicValue
 
 
 Document: TypeAlias = "dict[str, Bson]"
@@ -55,7 +55,7 @@ _SCHEMAS: Final[Mapping[str, Schema]] = {
 """Schemas by type; the others have none."""
 
 
-def _one(value: Any) -> Any:
+def _one(value: DynamicValue) -> DynamicValue:
     """Return the only value of a document such as ``{"$numberLong": "1"}``."""
     return value.value if isinstance(value, Bson) else value
 
@@ -150,7 +150,7 @@ def _float(text: str) -> Bson:
     return Bson("double", float(text))
 
 
-def _plain(value: Any) -> Bson:
+def _plain(value: DynamicValue) -> Bson:
     if isinstance(value, Bson):
         return value
     if isinstance(value, list):
@@ -158,7 +158,7 @@ def _plain(value: Any) -> Bson:
     return Bson("null" if value is None else "boolean" if isinstance(value, bool) else "string", value)
 
 
-def _object(pairs: list[tuple[str, Any]]) -> Bson:
+def _object(pairs: list[tuple[str, DynamicValue]]) -> Bson:
     document = {name: _plain(value) for name, value in pairs}
     names = [name for name in document if name not in _COMPANIONS]
     if "$regex" in document:
@@ -451,7 +451,7 @@ class _Work:
             if found is not None:
                 self.batch.headers.append(block.rows, one.target, *found)
 
-    def _documents_of(self, id_: object, event: Any) -> _Made | None:
+    def _documents_of(self, id_: object, event: DynamicValue) -> _Made | None:
         """Return the documents of an event; None if it is dropped."""
         mode = self.transform.mode
         if id_ is None:
@@ -476,7 +476,7 @@ class _Work:
                 document.setdefault("_id", key["id"])
         return _Made(key, document or None)
 
-    def _updated(self, described: Any, key: Document) -> Document:
+    def _updated(self, described: DynamicValue, key: Document) -> Document:
         """Return the changed fields of a partial update, with the document's id."""
         if not isinstance(described, dict):
             raise RecordError(f"expected an object as updateDescription, found {described!r:.60}")

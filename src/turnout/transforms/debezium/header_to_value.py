@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, NamedTuple, Self, TypeAlias
+from typing import ClassVar, Final, NamedTuple, Self, TypeAlias
 
 import numpy as np
 
@@ -184,7 +184,7 @@ _NEW: Final[JsonObject] = {}
 """Object in which a field is added that nothing was at."""
 
 
-def _with_values(value: Any, schema: Schema | None, found: dict[Path, Any]) -> Any:
+def _with_values(value: DynamicValue, schema: Schema | None, found: dict[Path, DynamicValue]) -> DynamicValue:
     """Return a value with those at the paths below it; a null that there is stays one, as in Debezium.
 
     Args:

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import reduce
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 from turnout.base.untrusted import JsonObject
 from turnout.errors import RecordError
 from turnout.records import Batch, BigInt, Block, Float32, Int8, Int16, Int32, Moment, Positions, Schema
-from turnout.records.types import Value
+from turnout.records.types import DynamicValue, NewColumn, Value
 from turnout.transforms.base import Errors, NamedField, Side, Transform, change_rows
 from turnout.transforms.debezium.extract_new_record_state import PACKAGE, is_envelope
 from turnout.transforms.fields import NULL_POINTER, default_value
@@ -78,7 +78,7 @@ class PartitionRouting(Transform):
     def apply(self, batch: Batch, rows: Positions) -> Errors:
         """Set the partitions of these rows."""
         errors: Errors = {}
-        partitions: list[Any] = list(batch.partitions)
+        partitions: NewColumn = list(batch.partitions)
         paths = self._paths()
         hash_of = java_hash if self.partition_hash_function.lower() == "java" else murmur_hash
 
@@ -114,7 +114,7 @@ class PartitionRouting(Transform):
         return (0 if total == 0x7FFFFFFF else total) % self.partition_topic_num
 
 
-def _at(event: Any, schema: Schema | None, path: Sequence[str]) -> tuple[Any, Schema | None]:
+def _at(event: DynamicValue, schema: Schema | None, path: Sequence[str]) -> tuple[DynamicValue, Schema | None]:
     """Return the value at a path with its schema.
 
     Raises:

@@ -11,13 +11,13 @@ from datetime import time as time_of_day
 from datetime import timezone as fixed_zone
 from datetime import tzinfo as time_zone
 from functools import lru_cache
-from typing import Any, ClassVar, Final, NamedTuple, Self, TypeAlias
+from typing import ClassVar, Final, NamedTuple, Self, TypeAlias
 from zoneinfo import ZoneInfo, available_timezones
 
 from turnout.errors import RecordError
 from turnout.records import Batch, Block, Moment, Positions, Schema
 from turnout.records.schema import TIMESTAMP
-from turnout.records.types import NewColumns
+from turnout.records.types import DynamicValue, NewColumns
 from turnout.transforms.base import Errors, Side, Transform, change_rows
 from turnout.transforms.debezium.extract_new_record_state import PACKAGE, is_envelope
 from turnout.transforms.fields import default_value
@@ -156,7 +156,7 @@ class TimezoneConverter(Transform):
             return None if fields is None else _Choice(fields, excluded=False) if fields else _ALL
         return _ALL if table is not None or topic is not None else None
 
-    def _converted(self, part: str, value: Any, schema: Schema | None, choice: _Choice) -> Any:
+    def _converted(self, part: str, value: DynamicValue, schema: Schema | None, choice: _Choice) -> DynamicValue:
         """Return a row or the source with its times converted."""
         if not isinstance(value, dict) or schema is None or schema.type != "struct" or not choice.reaches(part):
             return value
@@ -195,7 +195,7 @@ class _Choice(NamedTuple):
 _ALL: Final = _Choice(frozenset(), excluded=False)
 
 
-def _table_of(source: Any) -> str | None:
+def _table_of(source: DynamicValue) -> str | None:
     table = source.get("table") if isinstance(source, dict) else None
     return table if isinstance(table, str) else None
 
@@ -223,7 +223,7 @@ def _known_zone(name: str) -> time_zone:
     return zone
 
 
-_Conversion: TypeAlias = Callable[[Any, time_zone], Any]
+_Conversion: TypeAlias = Callable[[DynamicValue, time_zone], DynamicValue]
 
 
 def _offset_seconds(local: datetime, zone: time_zone) -> int:
