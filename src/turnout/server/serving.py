@@ -323,7 +323,7 @@ class RouteServer:
         """Start the routes and all that shows and controls them; return the HTTP application."""
         jwt = self.config.jwt_settings()
         tokens = TokenFile(self.config.tokens, jwt) if self.config.tokens or jwt else None
-        self.authenticator = with_sessions(tokens, self.config.oidc.settings() if self.config.oidc else None)
+        self.authenticator = with_sessions(tokens, self.config.oidc)
         pushed_to = endpoint_of(self._environment)
         state = self._resources.enter_context(State(self._state_folder, self.config.retention))
         metrics = self._metrics

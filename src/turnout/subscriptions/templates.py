@@ -318,7 +318,7 @@ class _Template:
 
     def condition(self, argument: object, path: str) -> object:
         conditions = self._mapping("Conditions")
-        if argument not in conditions:
+        if not isinstance(argument, str) or argument not in conditions:
             raise PatternError(path, f"there is no condition {argument!r:.40}")
         return self.resolved(conditions[argument], path)
 

@@ -267,7 +267,7 @@ def test_settings_that_cannot_be_safe_are_refused(tmp_path: Path) -> None:
     assert loaded.oidc is not None
     assert "hunter2" not in repr(loaded)
     assert (loaded.oidc.client_secret.get_secret_value(), loaded.oidc.session) == ("hunter2", 1800.0)
-    assert loaded.oidc.settings().roles["viewers"] == frozenset({Right.READ})
+    assert loaded.oidc.roles["viewers"] == (Right.READ,)
     for more, problem in (
         ({"issuer": "http://login.example"}, "expected an https:// URL"),
         ({"url": "http://t.example"}, "expected an https:// URL"),
