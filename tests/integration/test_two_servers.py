@@ -41,7 +41,10 @@ FAULTS = int(os.environ.get("TURNOUT_HA_FAULTS", "1"))
 WANTED = os.environ.get("TURNOUT_HA_KINDS", "")
 RATE = int(os.environ.get("TURNOUT_HA_RATE", "500"))
 SECONDS = 5.0
-IN_TERM: Final = re.compile(r"nothing more is written(?: in term (\d+))?: the server of this run")
+REFUSED: Final = re.compile(
+    r"nothing more is written(?: in term (\d+))?: the server of this run|is to be done, and '[\w.]+' says that"
+)
+"""A refusal by the server's fence, or by the note of a transaction of the next leader."""
 
 
 class Traffic(Protocol):
@@ -215,9 +218,9 @@ class Host:
     def refused(self) -> list[int]:
         """Return the terms of what its tasks wanted to write when they were not allowed to any more.
 
-        A task that begins when nobody answers knows none: 0.
+        A task that begins when nobody answers knows none, and neither does the broker: 0.
         """
-        return [int(term or 0) for name in ("log", "spark.log") for term in IN_TERM.findall(self.text(name))]
+        return [int(term or 0) for name in ("log", "spark.log") for term in REFUSED.findall(self.text(name))]
 
     def end(self) -> None:
         if self.process.poll() is None:
