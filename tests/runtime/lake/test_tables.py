@@ -194,6 +194,26 @@ def test_a_commit_has_its_mark(tables: Lake) -> None:
     assert existing_table(sink(tables)).done("o") is None
 
 
+def test_rules_of_a_table(tmp_path: Path) -> None:
+    """A writer has to keep them: what is not done here is refused, and a null where none may be stops the commit."""
+    from deltalake import DeltaTable, Schema
+
+    tables = Lake("delta", tmp_path)
+    columns = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("carrier", pa.string())])
+    table = DeltaTable.create(f"{tmp_path}/out", Schema.from_arrow(columns))
+    rows = pa.table({"id": pa.array([1, None], pa.int64()), "carrier": ["AA", "UA"]})
+
+    with pytest.raises(StreamError, match="has no nulls in id, and the rows of the micro-batch have: filter such"):
+        existing_table(sink(tables)).append([written(tables, "a", rows)], (), BatchMark("o", 1))
+    existing_table(sink(tables)).append([written(tables, "b", rows.slice(0, 1))], (), BatchMark("o", 1))
+    assert [row["id"] for row in tables.rows("out")] == [1]
+    with pytest.raises(StreamError, match="no nulls in the column id, which is none of the sink's"):
+        adapter_of(sink(tables, columns={"carrier": "value.carrier STRING"})).probe(1).reach()
+    table.alter.add_constraint({"positive": "id > 0"})
+    with pytest.raises(StreamError, match=r"rules that its writer has to keep \(delta.constraints.positive\)"):
+        existing_table(sink(tables))
+
+
 def test_the_log_is_a_history(tables: Lake) -> None:
     """Versions have bounds, and their records are read as a run reads them."""
     tables.add("flights", flights(1, 2))

@@ -233,7 +233,8 @@ class _TableProbe(EndpointProbe):
             table = LakeVersions(endpoint).open()
         else:
             found = open_table(endpoint)
-            if problem := problem_of_sink(endpoint, found, [spec.name for spec in endpoint.specs or ()]):
+            names = [spec.name for spec in endpoint.specs or ()] or (found.schema.names if found is not None else [])
+            if problem := problem_of_sink(endpoint, found, names):
                 raise StreamError(problem, code=409)
             if found is None:
                 return f"there is no table {endpoint.table_name!r}: a run makes it"

@@ -30,6 +30,9 @@ _UNDERSTOOD: Final = frozenset(
 )
 """Features of a reader; of the last two a table may have the feature, and no use of it."""
 
+_RULES: Final = frozenset({"delta.generationExpression", "delta.identity.start", "delta.invariants"})
+"""Names in a column's metadata that leave its values to the writer."""
+
 _MAX_STAT_CHARACTERS: Final = 32
 _NULL_PARTITION: Final = "__HIVE_DEFAULT_PARTITION__"
 
@@ -43,9 +46,12 @@ def open_table(endpoint: DeltaSource | DeltaSink | DeltaLookup) -> Table | None:
     """
     options = endpoint.settings
     try:
-        return Table(DeltaTable(endpoint.path, storage_options=options), endpoint.path, options)
+        table = Table(DeltaTable(endpoint.path, storage_options=options), endpoint.path, options)
     except TableNotFoundError:
         return None
+    if isinstance(endpoint, DeltaSink):
+        table.check_writable()
+    return table
 
 
 def create_table(sink: DeltaSink, schema: pa.Schema) -> None:
@@ -154,6 +160,20 @@ class Table:
 
     # As a sink
 
+    def check_writable(self) -> None:
+        """Check that the table leaves nothing to its writer but the rows.
+
+        Raises:
+            StreamError: it has constraints, or columns that a writer computes.
+        """
+        rules = [name for name in self._table.metadata().configuration or {} if name.startswith("delta.constraints.")]
+        rules += [field.name for field in self._table.schema().fields if _RULES & {*(field.metadata or {})}]
+        if rules:
+            problem = f"the table {self._path} has rules that its writer has to keep ({', '.join(rules)})"
+            raise StreamError(
+                f"{problem}, which is not done here: drop them, or check the values by a Filter", code=501
+            )
+
     def done(self, application: str) -> int | None:
         """Return the number of the last micro-batch of an application."""
         return self._table.transaction_version(application)
@@ -178,9 +198,12 @@ class Table:
         path = _relative(url, self.location)
         named = dict(part.split("=", 1) for part in path.split("/")[:-1] if "=" in part)
         partition = {name: None if named[name] == _NULL_PARTITION else unquote(named[name]) for name in partition_by}
-        return AddAction(
-            path, size, partition, int(time.time() * 1000), True, json.dumps(_statistics(self._footer(path)))
-        )
+        stats = _statistics(self._footer(path))
+        nulls = [field.name for field in self.schema if not field.nullable and stats["nullCount"].get(field.name)]
+        if nulls:
+            problem = f"the table {self._path} has no nulls in {', '.join(nulls)}, and the rows of the micro-batch have"
+            raise StreamError(f"{problem}: filter such records", code=409)
+        return AddAction(path, size, partition, int(time.time() * 1000), True, json.dumps(stats))
 
 
 @dataclass(frozen=True)

@@ -197,6 +197,8 @@ def problem_of_sink(sink: LakeSink, table: LakeTable | None, columns: Iterable[s
     """Return why some columns cannot be written to a table; "" if they can."""
     if table is None:
         return "" if sink.create else f"there is no table {address_of(sink)}, and create: false"
+    if required := ", ".join(sorted({field.name for field in table.schema if not field.nullable} - {*columns})):
+        return f"the table has no nulls in the column {required}, which is none of the sink's: add it under columns"
     missing = ", ".join(sorted({*columns} - {*table.schema.names}))
     is_refused = bool(missing) and not sink.schema_evolution
     return f"the table has no column {missing}: schemaEvolution: true adds it" if is_refused else ""
