@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
+import uuid
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
-from datetime import datetime
+from functools import cached_property
 from typing import TYPE_CHECKING, Final, cast
 
 import pyarrow as pa
@@ -23,6 +24,7 @@ from turnout.routes.rows import RowPlan, plan_rows
 from turnout.routes.values import listed
 from turnout.runtime.endpoints.adapter import EndpointProbe
 from turnout.spark.endpoints import RECORD_COLUMNS, BatchId, ReadOptions, SparkEndpoint
+from turnout.spark.formats.files import within
 from turnout.spark.frames.columns import as_texts, foreign, schema_of
 
 if TYPE_CHECKING:
@@ -78,15 +80,7 @@ class SparkProvider(SparkEndpoint):
     def recorded(self, spark: SparkSession, span: RecordSpan) -> DataFrame:
         """Return the rows in a span of offsets or times; a bound excludes rows without its offset or timestamp."""
         once = self.endpoint.model_copy(update={"stream": False})
-        rows = SparkProvider(once).read(spark, ReadOptions())
-        for bound, name in ((span.start, "from"), (span.end, "to")):
-            if isinstance(bound, str):
-                continue
-            if isinstance(bound, Mapping):
-                raise ConfigError([Mistake(name, "a table has no streams: give an offset or a time")], what="bad range")
-            column = F.col("timestamp") if isinstance(bound, datetime) else F.col("offset")
-            rows = rows.where(column >= F.lit(bound) if name == "from" else column < F.lit(bound))
-        return rows
+        return within(SparkProvider(once).read(spark, ReadOptions()), span)
 
     def value_schema(self, rows: DataFrame) -> Schema | None:
         """Return the schema of the values; None for bytes and texts, which a format reads."""
@@ -125,7 +119,7 @@ class SparkProvider(SparkEndpoint):
         if sink.upsert_by is None:
             self._save(rows)
         else:
-            self._upsert(rows, listed(sink.upsert_by))
+            self._upsert(rows, listed(sink.upsert_by), uuid.uuid4().hex if batch is None else batch.application)
         return True
 
     def _save(self, rows: DataFrame) -> None:
@@ -134,10 +128,11 @@ class SparkProvider(SparkEndpoint):
         writer = writer.partitionBy(*sink.partition_columns) if sink.partition_columns else writer
         writer.save()
 
-    def _upsert(self, rows: DataFrame, keys: tuple[str, ...]) -> None:
+    def _upsert(self, rows: DataFrame, keys: tuple[str, ...], writer: str) -> None:
         """Write the rows to a table beside, and from there in one statement: all of them, or none.
 
-        Of several rows of a micro-batch with one key the last one counts, by the order of their records.
+        Of several rows of a micro-batch with one key the last one counts, by the order of their records. Each query has
+        a table beside of its own, which it finds again after a kill.
         """
         options = self.endpoint.texts
         table = options["dbtable"]
@@ -145,7 +140,8 @@ class SparkProvider(SparkEndpoint):
         if unknown or not _NAME.fullmatch(table):
             problem = f"found {unknown or table!r}, expected names of columns, and of a table with its schema"
             raise ConfigError([Mistake("sink.upsertBy", problem)], what="bad sink")
-        beside = f"{table.rpartition('.')[2].strip(chr(34))[:40]}_turnout"
+        digest = hashlib.sha256(f"{writer} {table}".encode()).hexdigest()[:12]
+        beside = f"{table.rpartition('.')[2].strip(chr(34))[:40]}_turnout_{digest}"
         own = {**options, "dbtable": f'"{beside}"', "truncate": "false"}
         order = "_turnout_order"
         rows.withColumn(order, F.monotonically_increasing_id()).write.format("jdbc").options(**own).mode(
@@ -169,18 +165,12 @@ class ProviderProbe(EndpointProbe):
 
     def __init__(self, endpoint: SparkSource | SparkSink) -> None:
         self._provider = SparkProvider(endpoint)
-        self._resources = ExitStack()
-        self._session: SparkSession | None = None
 
-    @property
+    @cached_property
     def _spark(self) -> SparkSession:
-        if self._session is None:
-            from turnout.spark.session.build import build_session
+        from turnout.spark.session.build import build_session
 
-            session = build_session("turnout check", master="local[1]", conf=self._provider.needs({}))
-            self._resources.callback(session.stop)
-            self._session = session
-        return self._session
+        return build_session("turnout check", master="local[1]", conf=self._provider.needs({}))
 
     def reach(self) -> str:
         """Read the columns of a source, or of a sink's table if Spark can tell."""
@@ -208,11 +198,12 @@ class ProviderProbe(EndpointProbe):
 
     def close(self) -> None:
         """Stop the session."""
-        self._resources.close()
+        if "_spark" in self.__dict__:
+            self._spark.stop()
 
 
 def _execute(spark: SparkSession, options: Mapping[str, str], statements: tuple[str, ...]) -> None:
-    """Run statements in one transaction, over the driver that Spark's writer uses.
+    """Run statements in one transaction, over a connection as Spark's writer has it.
 
     Raises:
         StreamError: the database refuses one; none has an effect then.
@@ -220,15 +211,12 @@ def _execute(spark: SparkSession, options: Mapping[str, str], statements: tuple[
     jvm = spark._jvm  # noqa: SLF001 - PySpark has no other way to a JDBC driver
     if jvm is None:
         raise RunError("upsertBy needs a classic session, with a driver of its own")
-    properties = jvm.java.util.Properties()
-    for name in ("user", "password"):
-        if name in options:
-            properties.setProperty(name, options[name])
-    registry = jvm.org.apache.spark.sql.execution.datasources.jdbc.DriverRegistry
-    driver = options["driver"]
-    registry.register(driver)
+    settings = jvm.org.apache.spark.sql.execution.datasources.jdbc.JDBCOptions(
+        jvm.PythonUtils.toScalaMap(dict(options))
+    )
     try:
-        connection = registry.get(driver).connect(options["url"], properties)
+        dialect = jvm.org.apache.spark.sql.jdbc.JdbcDialects.get(options["url"])
+        connection = dialect.createConnectionFactory(settings).apply(-1)
         try:
             connection.setAutoCommit(False)
             for statement in statements:
