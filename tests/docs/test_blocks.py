@@ -84,6 +84,7 @@ NOT_RUN = {
     ("receiving.md", "java"): "a part of a program; the client is Kafka's",
     ("receiving.md", "js"): "needs packages of its own; the client is NATS's",
     ("receiving.md", "sh"): "programs of NATS and Kafka",
+    ("reliability-tests.md", "sh"): "takes hours: these are the tests themselves",
     ("routes.md", "console"): "the state of somebody's server; tests/cli/test_check.py has each of its lines",
     (
         "scheduled.md",
