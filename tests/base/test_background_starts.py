@@ -57,7 +57,7 @@ ALLOWED = {
     "nats/jetstream/_client.py:Watchdog._judge": TIMER,
     "nats/jetstream/_client.py:Watchdog.start": TIMER,
     "nats/jetstream/_client.py:within": AWAITED,
-    "nats/jetstream/api.py:Api.spawn": "awaited by settle, or by its caller; else the loop logs it",
+    "nats/jetstream/connection.py:Api.spawn": "awaited by settle, or by its caller; else the loop logs it",
     "nats/jetstream/connection.py:NatsConnection.report": "its exception is logged when it ends",
     "nats/jetstream/consumer.py:Consumer.consume": "every exception goes to the error callback",
     "nats/jetstream/objects.py:_pieces": AWAITED,

@@ -23,7 +23,7 @@ from turnout.nats.jetstream.publish import read_ack
 from turnout.nats.protocol.errors import NotJetStreamMessageError
 from turnout.nats.protocol.options import ConnectionOptions
 from turnout.nats.protocol.positions import JSAck, sequences
-from turnout.nats.wire.positions import parse_position
+from turnout.nats.wire.streams import parse_position
 from turnout.routes.endpoints import KafkaSink
 from turnout.runtime.kafka.publisher import KafkaLimits
 from turnout.runtime.nats.sink import SinkOptions

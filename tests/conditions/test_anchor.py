@@ -7,8 +7,7 @@ from hypothesis import given
 
 from tests.conditions.strategies import one_key_leaves, values
 from turnout.conditions import Leaf, cidr, exists, kiwi, regex
-from turnout.conditions.anchor import prober
-from turnout.conditions.values import address_prefix
+from turnout.conditions.anchor import address_prefix, prober
 
 
 @pytest.mark.parametrize(

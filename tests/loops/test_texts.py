@@ -9,8 +9,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.loops.conftest import padded
+from turnout.conditions.anchor import parsed_number
 from turnout.conditions.pattern import pattern_matcher
-from turnout.conditions.values import parsed_number
 from turnout.loops import texts
 
 _MOST_STEPS = 1 << 20

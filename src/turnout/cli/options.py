@@ -198,7 +198,7 @@ def check_places(start: str | None, end: str | None) -> None:
     Raises:
         ConfigError: one is no place.
     """
-    from turnout.nats.wire.positions import position_of
+    from turnout.nats.wire.streams import position_of
 
     for option, text in (("--from", start), ("--to", end)):
         if text is not None:

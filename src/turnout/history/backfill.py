@@ -19,7 +19,7 @@ from turnout.engine.subject_filters import subject_filters
 from turnout.errors import ConfigError, SubscriptionNotFoundError
 from turnout.history.replay import ReplayPlan, StreamRange
 from turnout.nats.protocol.positions import StreamIdentity
-from turnout.nats.wire.positions import StreamPosition, position_of
+from turnout.nats.wire.streams import StreamPosition, position_of
 from turnout.routes import Route
 from turnout.runtime.backfill import BackfillLedger, MissedRange, Positions, matched_before, seam_of
 from turnout.runtime.endpoints import SourceHistory, adapter_of

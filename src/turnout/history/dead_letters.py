@@ -25,7 +25,7 @@ from turnout.engine.sample_records import Header, SampleRecord, record_batch
 from turnout.errors import ConfigError, Mistake, StreamError
 from turnout.history.masking import Hidden, check_condition
 from turnout.nats.protocol.positions import Origin
-from turnout.nats.wire.positions import StreamPosition, position_of
+from turnout.nats.wire.streams import StreamPosition, position_of
 from turnout.records import ALIVE
 from turnout.records.types import Fields, RowIds
 from turnout.routes import Route

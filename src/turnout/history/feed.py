@@ -31,7 +31,7 @@ from turnout.base.untrusted import LARGEST_SEQUENCE, JsonObject
 from turnout.conditions import any_of, exists, not_
 from turnout.engine import Program, Result
 from turnout.errors import ConfigError, Mistake, SubscriptionNotFoundError
-from turnout.nats.wire.positions import StreamPosition
+from turnout.nats.wire.streams import StreamPosition
 from turnout.routes import Route
 from turnout.runtime.backfill import pending_positions
 from turnout.runtime.checkpoint import checkpoint_of, local_folder

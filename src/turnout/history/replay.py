@@ -25,7 +25,7 @@ from turnout.engine.replay import Replay, Where
 from turnout.engine.subject_filters import subject_filters
 from turnout.errors import ConfigError, Mistake
 from turnout.nats.protocol.positions import StreamIdentity
-from turnout.nats.wire.positions import StreamPosition, position_of
+from turnout.nats.wire.streams import StreamPosition, position_of
 from turnout.records.types import Fields
 from turnout.routes.endpoints import AnySink, Part, Sink
 from turnout.routes.endpoints.tables import MATCHES

@@ -25,7 +25,7 @@ from turnout.errors import ConfigError, Mistake
 from turnout.history.masking import Hidden, check_condition, hidden_anywhere, hidden_by_stage
 from turnout.history.replay import StreamRange
 from turnout.nats.protocol.errors import StreamReplacedError
-from turnout.nats.wire.positions import StreamPosition, position_of
+from turnout.nats.wire.streams import StreamPosition, position_of
 from turnout.records import ALIVE, FAILED, Batch
 from turnout.records.types import ArrowBatch, RowIds
 from turnout.routes import Route

@@ -21,8 +21,7 @@ from tests.nats.jetstream.support import (
 from turnout.embedded import NatsServer
 from turnout.nats.jetstream import AckPolicy, ConsumerConfig, Delivery, Message, PushSubscription, connect
 from turnout.nats.jetstream._client import Frame
-from turnout.nats.jetstream.api import Api
-from turnout.nats.jetstream.connection import NatsConnection
+from turnout.nats.jetstream.connection import Api, NatsConnection
 from turnout.nats.jetstream.errors import HeartbeatMissedError, SequenceGapError
 from turnout.nats.jetstream.subscribe import create_consumer
 from turnout.nats.protocol.options import Prefix

@@ -39,8 +39,8 @@ from turnout.nats.wire.direct import (
     cover,
     reader_of,
 )
-from turnout.nats.wire.positions import count_exactly, resolve, state_of
 from turnout.nats.wire.pull import hole
+from turnout.nats.wire.streams import count_exactly, resolve, state_of
 from turnout.subjects.pattern import is_subset, matches
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from turnout.errors import ConfigError, StreamError
 from turnout.nats.wire import Connection, create_stream, delete_stream, stored_message
-from turnout.nats.wire.positions import count_exactly, parse_place, parse_position, position_of, resolve, state_of
+from turnout.nats.wire.streams import count_exactly, parse_place, parse_position, position_of, resolve, state_of
 
 
 @pytest.fixture

@@ -118,7 +118,7 @@ def test_a_subject_that_no_stream_takes_is_given_up_at_once(nats_server: NatsSer
 
 def test_a_subject_that_was_given_up_is_tried_again(nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """After a while: a publisher of an open split lives for days, and the stream may be made meanwhile."""
-    monkeypatch.setattr("turnout.nats.wire._refusals._GIVEN_UP_SECONDS", -1.0)
+    monkeypatch.setattr("turnout.nats.wire._window._GIVEN_UP_SECONDS", -1.0)
     refused: list[int] = []
     with Connection.open(nats_server.url) as opened, Connection.open(nats_server.url) as other:
         publisher = Publisher(opened)
@@ -146,7 +146,7 @@ def test_a_stream_without_a_leader_is_waited_for(
         questions.append(subject)
         return ["LEADERLESS"]
 
-    monkeypatch.setattr("turnout.nats.wire._refusals.streams_of", two_streams)
+    monkeypatch.setattr("turnout.nats.wire._window.streams_of", two_streams)
     refused: list[int] = []
     name = f"LATE{secrets.token_hex(4)}"
     with Connection.open(nats_server.url) as opened:
@@ -166,7 +166,7 @@ def test_a_stream_without_a_leader_is_waited_for(
 
 def test_a_stream_without_a_leader_for_too_long(nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is as if the server were away: the publisher fails, and takes no message for undeliverable."""
-    monkeypatch.setattr("turnout.nats.wire._refusals.streams_of", lambda *_: ["LEADERLESS"])
+    monkeypatch.setattr("turnout.nats.wire._window.streams_of", lambda *_: ["LEADERLESS"])
     refused: list[int] = []
     with Connection.open(nats_server.url, reconnect_timeout=0.6) as opened:
         publisher = Publisher(opened)

@@ -277,7 +277,7 @@ def records_between(route: Route, begin: str, end: str | None, option: str = "--
         ConfigError: for a place that is none, and for a source that keeps no history.
         StreamError: a stream is not there, or may not be read.
     """
-    from turnout.nats.wire.positions import position_of
+    from turnout.nats.wire.streams import position_of
     from turnout.runtime.endpoints import adapter_of
 
     source = route.source_with_history(option)

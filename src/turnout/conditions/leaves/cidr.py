@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from ipaddress import ip_network
 from typing import TYPE_CHECKING, Final
 
-from turnout.conditions.anchor import Anchor, Kind, Lookups
+from turnout.conditions.anchor import Anchor, Kind, Lookups, address_text, network_span, span_prefix
 from turnout.conditions.leaf import (
     TEXT,
     VALUE,
@@ -25,7 +25,6 @@ from turnout.conditions.leaf import (
     key_text,
     need_key,
 )
-from turnout.conditions.values import address_text, network_span, span_prefix
 from turnout.errors import ConditionError
 
 if TYPE_CHECKING:

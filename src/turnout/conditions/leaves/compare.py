@@ -12,7 +12,7 @@ from operator import eq, ge, gt, le, lt
 from typing import TYPE_CHECKING, Final
 
 from turnout.base.multivalued import ANY_KEY
-from turnout.conditions.anchor import PRESENCE, Anchor
+from turnout.conditions.anchor import PRESENCE, Anchor, known_number, parsed_number
 from turnout.conditions.leaf import NUMBER as NUMBER_TYPES
 from turnout.conditions.leaf import (
     TEXT,
@@ -32,7 +32,6 @@ from turnout.conditions.leaf import (
     need_key,
 )
 from turnout.conditions.model import Group, Logic, inverse
-from turnout.conditions.values import known_number, parsed_number
 from turnout.errors import ConditionError
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from operator import eq, ge, gt, le, lt, ne
 from typing import TYPE_CHECKING, Final, Self
 
 from turnout.base.multivalued import ANY_KEY, Metadata, values_at
-from turnout.conditions.anchor import PRESENCE, Anchor
+from turnout.conditions.anchor import PRESENCE, Anchor, known_number
 from turnout.conditions.leaf import (
     FIELD,
     FLAG,
@@ -30,7 +30,6 @@ from turnout.conditions.leaf import (
     need_key,
 )
 from turnout.conditions.pattern import fold
-from turnout.conditions.values import known_number
 from turnout.errors import ConditionError
 
 if TYPE_CHECKING:

@@ -9,7 +9,6 @@ except ModuleNotFoundError as missing:
 
     raise _MissingExtraError("jetstream", "nats") from None
 
-from turnout.nats.jetstream.batches import AtomicBatch, FastBatch
 from turnout.nats.jetstream.config import (
     AccountInfo,
     AccountLimits,
@@ -43,13 +42,12 @@ from turnout.nats.jetstream.config import (
 )
 from turnout.nats.jetstream.consumer import Consumer, Consuming, PullSubscription
 from turnout.nats.jetstream.context import JetStream, connect
-from turnout.nats.jetstream.fetch import Batch, PriorityGroup
 from turnout.nats.jetstream.kv import Entry, KeyValue, KeyValueConfig, Operation, Watcher, WatchOptions
 from turnout.nats.jetstream.message import Message
 from turnout.nats.jetstream.objects import ObjectInfo, ObjectLink, ObjectMeta, ObjectStore, ObjectStoreConfig
 from turnout.nats.jetstream.ordered import OrderedSubscription
-from turnout.nats.jetstream.publish import Expect, PubAck, PublishOptions, Schedule
-from turnout.nats.jetstream.pull import PullMessages, PullOptions
+from turnout.nats.jetstream.publish import AtomicBatch, Expect, FastBatch, PubAck, PublishOptions, Schedule
+from turnout.nats.jetstream.pull import Batch, PriorityGroup, PullMessages, PullOptions
 from turnout.nats.jetstream.stream import Stream
 from turnout.nats.jetstream.subscription import Delivery, PushSubscription
 from turnout.nats.protocol.headers import Status

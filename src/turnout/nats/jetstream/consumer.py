@@ -10,13 +10,11 @@ from typing import Self
 
 from turnout.errors import TurnoutError
 from turnout.nats.jetstream._client import Frame
-from turnout.nats.jetstream.api import Api
 from turnout.nats.jetstream.config import AckPolicy, ConsumerInfo, PriorityPolicy
-from turnout.nats.jetstream.connection import Interest
+from turnout.nats.jetstream.connection import Api, Interest
 from turnout.nats.jetstream.errors import NoRespondersError, PermissionDeniedError, RequestTimeoutError, StreamError
-from turnout.nats.jetstream.fetch import Batch, Pin, PriorityGroup, fetch
 from turnout.nats.jetstream.message import Callback, Message
-from turnout.nats.jetstream.pull import PullMessages, PullOptions
+from turnout.nats.jetstream.pull import Batch, Pin, PriorityGroup, PullMessages, PullOptions, fetch
 
 
 class Consuming:

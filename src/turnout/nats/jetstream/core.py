@@ -11,15 +11,13 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from turnout.errors import ConnectionLostError
-from turnout.nats.jetstream.api import Api, check_name
-from turnout.nats.jetstream.batches import AtomicBatch, FastBatch
 from turnout.nats.jetstream.config import AccountInfo, ConsumerConfig, StreamConfig, StreamInfo, decode
-from turnout.nats.jetstream.connection import NatsConnection
+from turnout.nats.jetstream.connection import Api, NatsConnection, check_name
 from turnout.nats.jetstream.consumer import PullSubscription
 from turnout.nats.jetstream.errors import StreamError, StreamNameInUseError
 from turnout.nats.jetstream.message import Callback
 from turnout.nats.jetstream.ordered import OrderedSubscription, subscribe_ordered
-from turnout.nats.jetstream.publish import AsyncPublisher, PubAck, PublishOptions
+from turnout.nats.jetstream.publish import AsyncPublisher, AtomicBatch, FastBatch, PubAck, PublishOptions
 from turnout.nats.jetstream.stream import Stream, in_order_of, open_stream, stream_body
 from turnout.nats.jetstream.subscribe import SubscriptionRequest, establish_pull, establish_push, stream_of
 from turnout.nats.jetstream.subscription import Delivery, PushSubscription

@@ -10,7 +10,6 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
 from turnout.errors import ConfigError, Mistake
-from turnout.nats.jetstream.api import BUCKET, check_bucket
 from turnout.nats.jetstream.config import (
     ConsumerConfig,
     DeliverPolicy,
@@ -24,6 +23,7 @@ from turnout.nats.jetstream.config import (
     StreamInfo,
     StreamSource,
 )
+from turnout.nats.jetstream.connection import BUCKET, check_bucket
 from turnout.nats.jetstream.core import JetStreamCore
 from turnout.nats.jetstream.errors import MessageNotFoundError, WrongLastSequenceError
 from turnout.nats.jetstream.message import Message

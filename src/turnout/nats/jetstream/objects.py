@@ -17,7 +17,6 @@ from typing import BinaryIO, Self
 from turnout.base.files import new_file
 from turnout.base.untrusted import JsonMapping, JsonObject
 from turnout.errors import ConfigError, Mistake, TurnoutError
-from turnout.nats.jetstream.api import check_bucket
 from turnout.nats.jetstream.config import (
     ConsumerConfig,
     DeliverPolicy,
@@ -33,6 +32,7 @@ from turnout.nats.jetstream.config import (
     moment,
     nested,
 )
+from turnout.nats.jetstream.connection import check_bucket
 from turnout.nats.jetstream.core import JetStreamCore
 from turnout.nats.jetstream.errors import MessageNotFoundError, StreamError
 from turnout.nats.jetstream.ordered import OrderedSubscription, Watching

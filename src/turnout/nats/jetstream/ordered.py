@@ -10,8 +10,8 @@ from datetime import datetime
 from typing import Generic, Self, TypeVar
 
 from turnout.errors import ConfigError, Mistake, TurnoutError
-from turnout.nats.jetstream.api import Api, name_mistake
 from turnout.nats.jetstream.config import AckPolicy, ConsumerConfig, ConsumerInfo, DeliverPolicy, StreamInfo, decode
+from turnout.nats.jetstream.connection import Api, name_mistake
 from turnout.nats.jetstream.errors import (
     ConsumerNotFoundError,
     HeartbeatMissedError,

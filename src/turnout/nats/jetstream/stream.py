@@ -10,7 +10,6 @@ from datetime import datetime
 from typing import Any, Final
 
 from turnout.base.untrusted import JsonMapping, JsonObject, decimal
-from turnout.nats.jetstream.api import Api, check_name
 from turnout.nats.jetstream.config import (
     AckPolicy,
     ConsumerConfig,
@@ -23,6 +22,7 @@ from turnout.nats.jetstream.config import (
     decode,
     encode,
 )
+from turnout.nats.jetstream.connection import Api, check_name
 from turnout.nats.jetstream.consumer import Consumer
 from turnout.nats.jetstream.errors import ConsumerExistsError, MessageNotFoundError, PushConsumerError, StreamError
 from turnout.nats.jetstream.subscribe import create_consumer

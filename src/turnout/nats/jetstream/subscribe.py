@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from turnout.errors import ConfigError, Mistake
-from turnout.nats.jetstream.api import Api, name_mistake
 from turnout.nats.jetstream.config import AckPolicy, ConsumerConfig, ConsumerInfo, decode, encode
+from turnout.nats.jetstream.connection import Api, name_mistake
 from turnout.nats.jetstream.consumer import PullSubscription
 from turnout.nats.jetstream.errors import (
     ConfigDriftError,

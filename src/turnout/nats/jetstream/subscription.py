@@ -12,9 +12,8 @@ from typing import Self
 
 from turnout.errors import StreamError, TurnoutError
 from turnout.nats.jetstream._client import Frame, Watchdog, replies_of_messages
-from turnout.nats.jetstream.api import Api
 from turnout.nats.jetstream.config import AckPolicy, ConsumerInfo
-from turnout.nats.jetstream.connection import Interest, NatsConnection
+from turnout.nats.jetstream.connection import Api, Interest, NatsConnection
 from turnout.nats.jetstream.errors import (
     ConsumerDeletedError,
     FlowControlLostError,

@@ -26,9 +26,9 @@ from turnout.base.untrusted import LARGEST_SEQUENCE, JsonObject, decimal
 from turnout.errors import ConnectionLostError, StreamError
 from turnout.nats.protocol.headers import ADDED_BY_DIRECT_GETS, END_OF_BATCH, NO_MESSAGES, NO_RESPONDERS, parse
 from turnout.nats.wire.connection import Connection, Message
-from turnout.nats.wire.positions import StoredSequences, count_about, state_of
 from turnout.nats.wire.pull import PullReader, Range, hole
 from turnout.nats.wire.records import SCHEMA, Row, record_batch, row
+from turnout.nats.wire.streams import StoredSequences, count_about, state_of
 from turnout.records.types import ArrowBatch
 from turnout.subjects.pattern import FULL, PARTIAL, SourceIndex, matches
 

@@ -23,8 +23,15 @@ from turnout.errors import ConnectionLostError, StreamError
 from turnout.loops.frames import BODY, END, PAYLOAD, SUBJECT, SUBJECT_END
 from turnout.nats.protocol import headers as _headers
 from turnout.nats.protocol.options import DEFAULT_WINDOW
-from turnout.nats.wire._refusals import Refusals, answer_of, concerns_all, forbidden_subject
-from turnout.nats.wire._window import Answers, TrackedChunk, Window
+from turnout.nats.wire._window import (
+    Answers,
+    Refusals,
+    TrackedChunk,
+    Window,
+    answer_of,
+    concerns_all,
+    forbidden_subject,
+)
 from turnout.nats.wire.connection import Connection
 from turnout.nats.wire.packing import PublishedColumns, PublishedLists, PublishedMessages, small_enough
 from turnout.nats.wire.records import Frames, locate, shift, with_room

@@ -25,9 +25,8 @@ from turnout.nats.protocol.frames import PullStatus, ephemeral_config, frame, ne
 from turnout.nats.protocol.headers import NO_RESPONDERS, REQUEST_TIMEOUT, read_status
 from turnout.nats.protocol.positions import Position, StreamIdentity, older_data_error
 from turnout.nats.wire.connection import Connection
-from turnout.nats.wire.positions import position_problem, state_of
 from turnout.nats.wire.records import SCHEMA, Integers, Received, decode, locate, shift, with_room, with_stream
-from turnout.nats.wire.streams import create_consumer, delete_consumer
+from turnout.nats.wire.streams import create_consumer, delete_consumer, position_problem, state_of
 from turnout.records.listed import ListedRecords
 from turnout.records.types import ArrowBatch
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from turnout.engine import Messages
     from turnout.engine.sample_records import SampleRecord
-    from turnout.nats.wire.positions import StreamPosition
+    from turnout.nats.wire.streams import StreamPosition
     from turnout.records.published import Published, Refuse
     from turnout.records.types import ArrowBatch, Fields
     from turnout.routes.endpoints import Endpoint, Source

@@ -20,7 +20,7 @@ from turnout.subjects.pattern import common
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from turnout.nats.wire.positions import StreamPosition
+    from turnout.nats.wire.streams import StreamPosition
     from turnout.records.types import ArrowBatch
     from turnout.runtime.cursors import FeedCursor
     from turnout.runtime.offsets import Offsets

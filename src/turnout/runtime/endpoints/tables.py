@@ -26,7 +26,7 @@ from turnout.runtime.lake.source import SNAPSHOT, LakeVersions
 from turnout.runtime.lake.table import address_of, existing_table, identity_of, open_table, problem_of_sink
 
 if TYPE_CHECKING:
-    from turnout.nats.wire.positions import StreamPosition
+    from turnout.nats.wire.streams import StreamPosition
     from turnout.records.types import ArrowBatch
     from turnout.runtime.endpoints.streams import SourceStreams
 

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from turnout.base.untrusted import LARGEST_SEQUENCE
 from turnout.nats.protocol.positions import StreamIdentity
 from turnout.nats.wire import Connection
-from turnout.nats.wire.positions import state_of
 from turnout.nats.wire.pull import OpenReader
+from turnout.nats.wire.streams import state_of
 from turnout.records.listed import ListedRecords
 from turnout.records.types import ArrowBatch
 from turnout.runtime.nats.source import SourceOptions

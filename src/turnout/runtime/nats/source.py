@@ -15,7 +15,7 @@ from turnout.errors import ConfigError, Mistake
 from turnout.nats.protocol.options import CONNECTION_OPTIONS, FLAG, TEXT
 from turnout.nats.protocol.positions import StreamIdentity
 from turnout.nats.wire import ConnectionOptions
-from turnout.nats.wire.positions import StreamPosition, parse_position
+from turnout.nats.wire.streams import StreamPosition, parse_position
 
 _PLACE = "{partition}"
 _NAME = re.compile(r"[A-Za-z0-9_-]+")

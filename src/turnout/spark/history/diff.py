@@ -27,7 +27,7 @@ from turnout.errors import ConfigError, ConnectionLostError, Mistake, StreamErro
 from turnout.history.diff.differences import Differences
 from turnout.history.diff.report import DiffReport
 from turnout.nats.protocol.options import ConnectionSettings
-from turnout.nats.wire.positions import PLACES, StreamPosition, parse_place
+from turnout.nats.wire.streams import PLACES, StreamPosition, parse_place
 from turnout.routes import Route
 from turnout.routes.endpoints import Endpoint, Source
 from turnout.routes.values import listed

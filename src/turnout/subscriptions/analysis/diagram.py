@@ -16,12 +16,12 @@ from typing import Final, NamedTuple, TypeAlias
 
 from turnout.base.multivalued import ANY_KEY
 from turnout.conditions import Condition, Group, Leaf, Logic, evaluate
+from turnout.conditions.anchor import parsed_number
 from turnout.conditions.leaf import Atom, AtomKind, Literal
 from turnout.conditions.leaves import LEAVES
 from turnout.conditions.leaves.compare_fields import FIELDS, leaf_of
 from turnout.conditions.leaves.exists import PRESENT
 from turnout.conditions.leaves.kiwi import only_text
-from turnout.conditions.values import parsed_number
 
 ATOM_KINDS: Final[dict[int, AtomKind]] = {kind.rank: kind for spec in LEAVES for kind in spec.atoms}
 """Kinds of atoms by rank."""

@@ -21,11 +21,10 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from turnout.conditions.anchor import Anchor, Kind, prober
+from turnout.conditions.anchor import Anchor, Kind, prober, span_prefix
 from turnout.conditions.leaf import Check
 from turnout.conditions.pattern import Piece, fold, parse_pattern
 from turnout.conditions.regex import required_texts
-from turnout.conditions.values import span_prefix
 from turnout.subscriptions.index.arrays import Indices, Ints, expanded
 
 Fact: TypeAlias = tuple[str, Kind]

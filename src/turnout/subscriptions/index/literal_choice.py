@@ -12,9 +12,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from turnout.conditions.anchor import Anchor, Kind, weight
+from turnout.conditions.anchor import Anchor, Kind, parsed_number, weight
 from turnout.conditions.pattern import fold
-from turnout.conditions.values import parsed_number
 from turnout.subscriptions.index.arrays import EQUAL, HOLDS, JUST_ONE, MANY, Indices, expanded
 from turnout.subscriptions.index.clauses import Clauses
 from turnout.subscriptions.index.facts import (

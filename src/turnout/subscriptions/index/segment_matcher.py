@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnout.base.multivalued import ANY_KEY
+from turnout.conditions.anchor import address_prefix, parsed_number
 from turnout.conditions.pattern import fold
 from turnout.conditions.terms import holds_between
-from turnout.conditions.values import address_prefix, parsed_number
 from turnout.loops import compile_in_background, compile_loops, loops_are_compiled
 from turnout.loops import match as loop
 from turnout.loops import segment_arrays as layout

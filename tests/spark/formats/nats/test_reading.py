@@ -22,8 +22,8 @@ from turnout.engine.subject_filters import SubjectFilters
 from turnout.errors import ConfigError, StreamError
 from turnout.nats.wire import Connection, Publisher, purge_stream
 from turnout.nats.wire.direct import ONE_CONSUMER, WHOLE_STREAM, ReadStrategy
-from turnout.nats.wire.positions import count_exactly
 from turnout.nats.wire.records import SCHEMA
+from turnout.nats.wire.streams import count_exactly
 from turnout.routes import Route
 from turnout.runtime.driver import IndexServer
 from turnout.runtime.nats.source import SourceOptions

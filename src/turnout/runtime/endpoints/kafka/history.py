@@ -21,7 +21,7 @@ from turnout.kafka.group import OffsetReader
 from turnout.kafka.options import KafkaOptions
 from turnout.kafka.producer import KafkaMessages, KafkaProducer
 from turnout.kafka.reader import PartitionRange, RangeReader, record_batch
-from turnout.nats.wire.positions import position_of
+from turnout.nats.wire.streams import position_of
 from turnout.records.types import Fields
 from turnout.routes.endpoints import KafkaSource
 from turnout.routes.values import listed
@@ -33,7 +33,7 @@ from turnout.runtime.kafka.source import partitions_of
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from turnout.nats.wire.positions import StreamPosition
+    from turnout.nats.wire.streams import StreamPosition
     from turnout.records.types import ArrowBatch
     from turnout.routes.endpoints import KafkaSource
     from turnout.runtime.cursors import FeedCursor

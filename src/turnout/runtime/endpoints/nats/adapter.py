@@ -149,7 +149,7 @@ class NatsAdapter(EndpointAdapter):
 
     def sequences(self, start: Start | None = None) -> dict[str, int]:
         """Return the sequence of each stream that a start means now."""
-        from turnout.nats.wire.positions import resolve
+        from turnout.nats.wire.streams import resolve
 
         position: Any = self._source.start if start is None else start
         if isinstance(position, str) and position not in ("earliest", "latest"):
@@ -209,9 +209,8 @@ class NatsAdapter(EndpointAdapter):
             StreamReplacedError: the identity is that of another stream.
         """
         from turnout.nats.protocol.positions import Origin, StreamIdentity, replaced_origin_error
-        from turnout.nats.wire.positions import state_of
         from turnout.nats.wire.records import with_stream
-        from turnout.nats.wire.streams import stored_message
+        from turnout.nats.wire.streams import state_of, stored_message
 
         origin = Origin.of(stream, sequence)
         with self._opened() as connection:
@@ -359,7 +358,7 @@ class NatsSession:
 
     def ends(self, source: NatsSource) -> dict[str, StreamEnd]:
         """Return the bounds of each stream."""
-        from turnout.nats.wire.positions import state_of
+        from turnout.nats.wire.streams import state_of
 
         states = {stream: state_of(self.connection, stream) for stream in source.streams}
         return {name: StreamEnd(state.first, state.next, state.created) for name, state in states.items()}

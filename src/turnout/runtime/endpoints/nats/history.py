@@ -19,9 +19,16 @@ from turnout.nats.protocol.headers import NAME_RULE, UNFIT_NAME, instructs_serve
 from turnout.nats.protocol.positions import Origin, StreamIdentity, microseconds
 from turnout.nats.wire import Connection, ConnectionOptions, Publisher, PullReader, Range, stored_message, streams_of
 from turnout.nats.wire.direct import BY_SEQUENCE, observer_strategy, reader_of
-from turnout.nats.wire.positions import StreamPosition, count_about, count_exactly, position_of, resolve, state_of
 from turnout.nats.wire.records import with_stream
-from turnout.nats.wire.streams import stored_messages
+from turnout.nats.wire.streams import (
+    StreamPosition,
+    count_about,
+    count_exactly,
+    position_of,
+    resolve,
+    state_of,
+    stored_messages,
+)
 from turnout.records.types import Fields
 from turnout.runtime.cursors import cursor_among, offsets_in
 from turnout.runtime.endpoints.adapter import NewLetter, StreamEnd
@@ -31,7 +38,7 @@ from turnout.runtime.nats.stream import wait_for_more
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from turnout.nats.wire.positions import StreamPosition
+    from turnout.nats.wire.streams import StreamPosition
     from turnout.records.types import ArrowBatch
     from turnout.routes.endpoints import NatsSource
     from turnout.runtime.cursors import FeedCursor

@@ -24,7 +24,7 @@ from turnout.spark.formats.kafka.source import FORMAT, OPTIONS, KafkaDataSource
 
 if TYPE_CHECKING:
     from turnout.history.replay import StreamRange
-    from turnout.nats.wire.positions import StreamPosition
+    from turnout.nats.wire.streams import StreamPosition
     from turnout.spark.history.diff import RecordSpan
 
 _log = logging.getLogger(__name__)

@@ -27,8 +27,8 @@ from turnout.nats.wire.direct import (
     choose_strategy,
     reader_of,
 )
-from turnout.nats.wire.positions import count_exactly
 from turnout.nats.wire.records import SCHEMA, with_stream
+from turnout.nats.wire.streams import count_exactly
 from turnout.records.listed import STREAM_ID
 from turnout.runtime.nats.open_reader import opened
 from turnout.runtime.nats.source import SourceOptions

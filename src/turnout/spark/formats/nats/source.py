@@ -51,7 +51,7 @@ from turnout.errors import ConfigError, Mistake, StreamError
 from turnout.nats.protocol.positions import Position, StreamIdentity, replaced_error
 from turnout.nats.wire import Connection, Publisher
 from turnout.nats.wire.packing import header_lines, id_lines
-from turnout.nats.wire.positions import StoredSequences, resolve, state_of
+from turnout.nats.wire.streams import StoredSequences, resolve, state_of
 from turnout.records.listed import STREAM_ID
 from turnout.records.published import Published
 from turnout.runtime.nats.sink import IdSample, SinkOptions, TaskIds

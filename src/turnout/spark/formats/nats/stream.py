@@ -25,7 +25,7 @@ from turnout.errors import ConnectionLostError, StreamError
 from turnout.nats.protocol.errors import StreamNotFoundError
 from turnout.nats.protocol.positions import Position, StreamIdentity
 from turnout.nats.wire import Acknowledger, Connection
-from turnout.nats.wire.positions import StoredSequences, position_problem, resolve, state_of, time_before
+from turnout.nats.wire.streams import StoredSequences, position_problem, resolve, state_of, time_before
 from turnout.runtime.driver import AskedRevisions, ask_plan
 from turnout.runtime.nats.source import SourceOptions
 from turnout.runtime.nats.stream import HoleCounter, lost_error, report_loss, wait_for_more
