@@ -15,7 +15,7 @@ from typing import Self
 import psutil
 import pyspark
 
-from turnout.embedded.nats_server import free_port
+from turnout.embedded import free_port
 from turnout.runtime.java import find_java
 
 __all__ = ["SPARK", "StandaloneCluster"]

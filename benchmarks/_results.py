@@ -66,7 +66,7 @@ def versions() -> dict[str, str | None]:
 
 
 def _nats_server() -> str | None:
-    from turnout.embedded.nats_server import find_nats_server
+    from turnout.embedded import find_nats_server
     from turnout.errors import TurnoutError
 
     try:

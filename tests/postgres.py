@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
-from turnout.embedded.nats_server import free_port
+from turnout.embedded import free_port
 
 
 class NotAvailable(Exception):

@@ -14,7 +14,7 @@ import pytest
 from tests.certificates import make_certificates
 from tests.http_servers import server_of
 from turnout.base.http_exchange import AnswerTooLargeError, exchange
-from turnout.embedded.nats_server import free_port
+from turnout.embedded import free_port
 
 
 def answer_to(content: bytes | str, **limits: Any) -> Any:

@@ -13,8 +13,7 @@ import pytest
 
 from tests.nats.jetstream.support import fresh
 from turnout.conditions import kiwi
-from turnout.embedded import NatsServer
-from turnout.embedded.nats_server import free_port
+from turnout.embedded import NatsServer, free_port
 from turnout.nats.wire import Connection, ConnectionOptions, create_stream, stream_info
 from turnout.subscriptions import Subscription, open_store
 from turnout.subscriptions.delivery_settings import DeliverySettings

@@ -12,7 +12,7 @@ import pytest
 from pymongo import MongoClient
 
 from turnout.cli.options import loaded_route
-from turnout.embedded.nats_server import free_port
+from turnout.embedded import free_port
 from turnout.errors import StoreUnavailableError
 from turnout.history import lineage
 from turnout.routes import Route

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turnout.conditions import evaluate, parse
-from turnout.console.conditions import TESTS, extended, trial_of
-from turnout.console.pages.subscriptions import _over_time
+from turnout.console.pages.subscriptions import TESTS, _over_time, extended, trial_of
 from turnout.embedded import NatsServer
 from turnout.errors import ConditionError
 from turnout.nats.wire import Connection, create_stream, delete_stream

@@ -17,7 +17,7 @@ from tests.server.conftest import wait_for
 from tests.server.fakes import FakeRunner
 from turnout.demo.console import showing, with_values
 from turnout.demo.year import route_file
-from turnout.embedded.nats_server import free_port
+from turnout.embedded import free_port
 from turnout.errors import RunError
 from turnout.routes import Route
 from turnout.runtime.offsets import Progress

@@ -24,7 +24,7 @@ from jsonschema import Draft202012Validator
 
 from tests.certificates import make_certificates
 from tests.server.conftest import wait_for
-from turnout.embedded.nats_server import free_port
+from turnout.embedded import free_port
 from turnout.routes.drafts import Starter, sink_of, source_of
 from turnout.server.config import ServerConfig
 from turnout.traces.spans import TraceSettings

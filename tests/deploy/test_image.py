@@ -19,8 +19,7 @@ import pytest
 
 from tests.integration.nats_socket import NatsSocket
 from tests.server.conftest import wait_for
-from turnout.embedded import NatsServer
-from turnout.embedded.nats_server import free_port
+from turnout.embedded import NatsServer, free_port
 
 ROOT = Path(__file__).parents[2]
 IMAGES = ROOT / "deploy" / "image"

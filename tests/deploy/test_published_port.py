@@ -13,7 +13,7 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from turnout.embedded.nats_server import free_port
+from turnout.embedded import free_port
 
 ROOT = Path(__file__).parents[2]
 RUN = ROOT / "deploy" / "image" / "run.sh"

@@ -25,8 +25,7 @@ import pytest
 import yaml
 
 from tests.integration.routes import wait_for
-from turnout.embedded import NatsServer
-from turnout.embedded.nats_server import free_port
+from turnout.embedded import NatsServer, free_port
 from turnout.nats.wire import Connection, Publisher, create_stream, stream_info
 
 pytestmark = [pytest.mark.heavy, pytest.mark.spark, pytest.mark.integration, pytest.mark.jetstream]

@@ -15,8 +15,7 @@ from tests.docs.terminal import Terminal, same
 from tests.documentation import DOCS, blocks
 from tests.integration.kafka_broker import KafkaBroker
 from turnout.demo.kafka_broker import demo_registry
-from turnout.embedded import NatsServer
-from turnout.embedded.nats_server import free_port
+from turnout.embedded import NatsServer, free_port
 
 DOES_NOT_END = ("nats-server ", "turnout serve ", "python receiver.py", "TURNOUT_SECRET_KEY_FILE=key turnout serve ")
 OWN_PROCESS = {"many-streams", "webhooks-for-tenants"}

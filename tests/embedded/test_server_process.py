@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from turnout.embedded.nats_server import start_server
+from turnout.embedded import start_server
 
 
 def test_a_session_of_its_own(tmp_path: Path) -> None:
@@ -33,7 +33,7 @@ def test_a_session_of_its_own(tmp_path: Path) -> None:
 def test_it_ends_with_its_parent(tmp_path: Path) -> None:
     """Also after kill -9."""
     code = (
-        "import sys, time; from turnout.embedded.nats_server import start_server\n"
+        "import sys, time; from turnout.embedded import start_server\n"
         "print(start_server(['sleep', '600'], open(sys.argv[1], 'wb')).pid, flush=True); time.sleep(600)"
     )
     with subprocess.Popen([sys.executable, "-c", code, tmp_path / "log"], stdout=subprocess.PIPE, text=True) as parent:

@@ -13,7 +13,7 @@ from typing import Final
 import pytest
 from tests.integration.routes import wait_for
 
-from turnout.embedded.nats_server import start_server
+from turnout.embedded import start_server
 
 ADDRESSES: Final = {"brokers": "10.213.0.1", "lease": "10.213.1.1"}
 """Addresses of the network's services, each of which hosts reach by a link of its own."""

@@ -16,8 +16,7 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 from tests.integration.routes import Streams, command, wait_for
 
-from turnout.embedded import NatsServer
-from turnout.embedded.nats_server import free_port
+from turnout.embedded import NatsServer, free_port
 
 __all__ = ["ROUTE", "SECONDS", "Served"]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pyspark
 
 import turnout
-from turnout.embedded.nats_server import free_port
+from turnout.embedded import free_port
 from turnout.runtime.java import find_java
 
 __all__ = ["ConnectServer"]

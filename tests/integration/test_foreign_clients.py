@@ -17,7 +17,7 @@ from tests.integration.routes import command
 from tests.server.test_serving import serving
 
 from turnout.conditions import kiwi
-from turnout.embedded.nats_server import free_port
+from turnout.embedded import free_port
 from turnout.rpc.server import RpcServer, subscriptions_server
 from turnout.rpc.settings import ServerSettings
 from turnout.server.serving import RouteServer

@@ -19,8 +19,7 @@ from tests.subjects import strategies
 from tests.vectors.mappings import config_of
 from tests.vectors.subject_transform import name_of
 
-from turnout.embedded import NatsServer
-from turnout.embedded.nats_server import _version, find_nats_server
+from turnout.embedded import NatsServer, _version, find_nats_server
 from turnout.errors import SubjectError
 from turnout.subjects import MappingTable, SubjectTransform, is_publishable, mappings_in, parse_config
 from turnout.subjects.functions import account_hash

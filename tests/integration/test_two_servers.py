@@ -29,8 +29,7 @@ from tests.integration.kafka_broker import started_broker
 from tests.integration.network import ADDRESSES, HostNetwork, own_network
 from tests.integration.routes import Streams, command, wait_for
 
-from turnout.embedded import NatsServer
-from turnout.embedded.nats_server import free_port
+from turnout.embedded import NatsServer, free_port
 from turnout.kafka.admin import KafkaAdmin
 from turnout.kafka.options import KafkaOptions
 from turnout.kafka.producer import KafkaMessages, KafkaProducer

@@ -15,7 +15,7 @@ from confluent_kafka.admin import (
 )
 from tests.integration.kafka_broker import started_broker
 
-from turnout.embedded.nats_server import free_port
+from turnout.embedded import free_port
 from turnout.errors import StreamError
 from turnout.kafka.admin import KafkaAdmin, RecordLimits
 from turnout.kafka.options import KafkaOptions

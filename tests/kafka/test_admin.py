@@ -10,7 +10,7 @@ from tests.kafka.test_producer import refusing
 from tests.kafka.test_reader import topic
 from tests.server.conftest import wait_for
 
-from turnout.embedded.nats_server import free_port
+from turnout.embedded import free_port
 from turnout.errors import ConnectionLostError, StreamError
 from turnout.kafka.admin import KafkaAdmin, PartitionEnds, count_records
 from turnout.kafka.clients import ErrorWatch, producer_of

@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import KafkaError
 from tests.kafka.test_reader import rows, topic
 
-from turnout.embedded.nats_server import free_port
+from turnout.embedded import free_port
 from turnout.errors import ConnectionLostError, StreamError
 from turnout.kafka.admin import KafkaAdmin
 from turnout.kafka.options import REPORTS, KafkaOptions

@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnout.embedded.nats_server import free_port
+from turnout.embedded import free_port
 from turnout.engine.messages import record_ids
 from turnout.errors import ConnectionLostError, StreamError
 from turnout.kafka.admin import KafkaAdmin

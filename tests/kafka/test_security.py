@@ -18,7 +18,7 @@ from tests.integration.kafka_broker import started_broker
 from tests.integration.routes import turnout, write_route
 from tests.kafka.test_options import token
 
-from turnout.embedded.nats_server import free_port
+from turnout.embedded import free_port
 from turnout.errors import StreamError, TurnoutError
 from turnout.kafka.admin import KafkaAdmin
 from turnout.kafka.group import GroupReader, OffsetReader

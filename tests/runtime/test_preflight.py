@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 from tests.runtime.test_offsets import checkpoint
 
-from turnout.embedded import NatsServer
-from turnout.embedded.nats_server import free_port
+from turnout.embedded import NatsServer, free_port
 from turnout.errors import ConnectionLostError, StreamError
 from turnout.nats.wire import Connection, create_stream, delete_stream, stream_info
 from turnout.routes import Route

@@ -11,13 +11,13 @@ from pathlib import Path
 from fastapi import FastAPI
 from starlette.staticfiles import StaticFiles
 
-from turnout.console.pages import dead_letters, new_route, route, route_list, sandbox, sign_in, subscriptions, webhooks
+from turnout.console.pages import dead_letters, route, sandbox, sign_in, subscriptions, webhooks
 from turnout.console.render import answer_people_with_pages
 from turnout.server.config import ServerConfig
 from turnout.server.security import Authenticator, Entrance
 
 _STATIC = Path(str(files("turnout.console"))) / "static"
-_PAGES = (route_list, route, new_route, sandbox, subscriptions, dead_letters, webhooks)
+_PAGES = (route, sandbox, subscriptions, dead_letters, webhooks)
 
 
 def add_console(

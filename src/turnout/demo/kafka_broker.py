@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 
 from turnout.base.background import Background
 from turnout.base.files import replace_file, scratch_folder
-from turnout.embedded.nats_server import free_port, start_server
+from turnout.embedded import free_port, start_server
 from turnout.errors import TurnoutError
 from turnout.runtime.java import find_java
 

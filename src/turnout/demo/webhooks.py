@@ -6,15 +6,17 @@ The same subscriptions are read as feeds afterwards, which have to give the same
 from __future__ import annotations
 
 import asyncio
+import hmac
 import threading
-from collections.abc import Mapping
-from contextlib import closing
-from dataclasses import asdict, dataclass, replace
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, closing
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
+
+from aiohttp import web
 
 from turnout.conditions import parse
 from turnout.delivery.failures import DeliveryCounts
-from turnout.delivery.receiver import Receiver
 from turnout.delivery.requests import Signer, message_id
 from turnout.delivery.service import deliver
 from turnout.demo.year import Demo
@@ -25,6 +27,67 @@ from turnout.routes.webhooks import WebhookEndpoint, WebhooksPart
 from turnout.subscriptions import Subscription, open_store
 from turnout.subscriptions.credentials import new_secret
 from turnout.subscriptions.delivery_settings import DeliverySettings
+
+
+@dataclass(slots=True)
+class Receiver:
+    """Endpoint on a loopback address, which takes a message of each id once.
+
+    Attributes:
+        signer: has the secret that requests are signed with.
+        fails_each: every so many requests fail with 503; 0 for none.
+        url: its URL, while it is `serving`.
+        ids: ids of the messages that it has taken.
+        requests: how many it had.
+        refused: how many of them it has failed on purpose.
+        unverified: how many of them had a wrong signature.
+        repeated: how many of them had the id of a message that it had taken.
+    """
+
+    signer: Signer
+    fails_each: int = 0
+    url: str = ""
+    ids: set[str] = field(default_factory=set)
+    requests: int = 0
+    refused: int = 0
+    unverified: int = 0
+    repeated: int = 0
+
+    @asynccontextmanager
+    async def serving(self) -> AsyncIterator[None]:
+        """Serve on a free port for as long as the block lasts."""
+        runner = web.ServerRunner(web.Server(self._answer, access_log=None), shutdown_timeout=0.5)
+        await runner.setup()
+        try:
+            await web.TCPSite(runner, "127.0.0.1", 0).start()
+            self.url = f"http://127.0.0.1:{runner.addresses[0][1]}/"
+            yield
+        finally:
+            await runner.cleanup()
+
+    async def _answer(self, request: web.BaseRequest) -> web.Response:
+        body = await request.read()
+        self.requests += 1
+        if not self._is_signed(request, body):
+            self.unverified += 1
+            return web.Response(status=401)
+        if self.fails_each and self.requests % self.fails_each == 0:
+            self.refused += 1
+            return web.Response(status=503)
+        identity = request.headers["webhook-id"]
+        self.repeated += identity in self.ids
+        self.ids.add(identity)
+        return web.Response(status=204)
+
+    def _is_signed(self, request: web.BaseRequest, body: bytes) -> bool:
+        identity, seconds, signature = (request.headers.get(f"webhook-{name}", "") for name in _SIGNED)
+        if not identity or not seconds.isdecimal():
+            return False
+        return hmac.compare_digest(self.signer.signature(identity, int(seconds), body).encode(), signature.encode())
+
+
+_SIGNED = ("id", "timestamp", "signature")
+
 
 FAILS_EACH = 10
 _DESTINATION = "webhook:receiver"

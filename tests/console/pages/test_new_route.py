@@ -9,7 +9,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from tests.server.conftest import Bench, route_text
-from turnout.console.pages.new_route import TEMPLATES
+from turnout.console.pages.route import TEMPLATES
 from turnout.routes import Route
 
 

@@ -10,8 +10,7 @@ from starlette.testclient import TestClient
 
 from tests.console.scene import ORDERS, orders_text
 from tests.server.conftest import Bench, route_text
-from turnout.console.charts import RecentTraffic, steps_of
-from turnout.console.figures import difference
+from turnout.console.charts import RecentTraffic, difference, steps_of
 from turnout.embedded import NatsServer
 from turnout.engine.counts import Counts, Flow
 from turnout.history.diff.report import report_lines

@@ -9,8 +9,7 @@ from contextlib import AbstractAsyncContextManager, ExitStack
 import pytest
 from tests.nats.jetstream.support import Errors, asynchronous, eventually, fresh
 
-from turnout.embedded import NatsServer
-from turnout.embedded.nats_server import free_port
+from turnout.embedded import NatsServer, free_port
 from turnout.errors import ConnectionLostError, StreamError
 from turnout.nats.jetstream import (
     ConsumerConfig,

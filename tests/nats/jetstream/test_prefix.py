@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 from tests.nats.jetstream.support import CONF, Errors, asynchronous, eventually, stream_of_messages
 
-from turnout.embedded import NatsServer
-from turnout.embedded.nats_server import free_port
+from turnout.embedded import NatsServer, free_port
 from turnout.errors import ConfigError, ConnectionLostError
 from turnout.nats.jetstream import ConsumerConfig, JetStream, PullOptions, StorageType, StreamConfig, connect
 from turnout.nats.jetstream.config import StreamSource

@@ -19,8 +19,7 @@ import nkeys
 import pytest
 from tests.nats.wire.proxy import CuttingProxy
 
-from turnout.embedded import NatsServer
-from turnout.embedded.nats_server import free_port
+from turnout.embedded import NatsServer, free_port
 from turnout.errors import ConfigError, ConnectionLostError, StreamError
 from turnout.nats.protocol.errors import PermissionDeniedError
 from turnout.nats.protocol.options import Server

@@ -16,11 +16,9 @@ from markupsafe import Markup
 from pydantic import StrictBool
 
 from turnout.base.terminal import plural
-from turnout.console.charts import HOUR
-from turnout.console.figures import bars, counted, moment, pretty
+from turnout.console.charts import HOUR, bars, counted, moment, pretty
 from turnout.console.pages.route import tabs_of
-from turnout.console.render import page, page_router
-from turnout.console.shown_store import store_name
+from turnout.console.render import page, page_router, store_name
 from turnout.engine.sample_records import SampleRecord
 from turnout.history.dead_letters import DeadLetter
 from turnout.history.masking import hidden_anywhere

@@ -1,36 +1,359 @@
-"""``/routes/{name}``: the tabs of one route: its flow and charts over a period, its file, and its versions."""
+"""Pages of routes: ``/`` lists them, ``/new-route`` makes one, ``/routes/{name}`` has the tabs of one."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import cache
+from typing import Annotated, Final, Literal, NamedTuple
+from urllib.parse import urlencode
 
-from fastapi import Request
+from fastapi import Depends, Query, Request, Response
 from fastapi.responses import HTMLResponse
+from markupsafe import Markup
 from pydantic import Field
 
-from turnout.console.charts import LENGTHS, Period, PeriodDep, activity_of, picture_of, traffic_of
-from turnout.console.figures import difference, segment
-from turnout.console.pages.route_list import needs
-from turnout.console.previews import effect_of, meaning_of, replay_of
+from turnout.base.background import statuses
+from turnout.base.terminal import plural
+from turnout.console.charts import (
+    HOUR,
+    LENGTHS,
+    Period,
+    PeriodDep,
+    activity_of,
+    difference,
+    picture_of,
+    rate,
+    segment,
+    span,
+    sparkline,
+    traffic_of,
+)
+from turnout.console.previews import effect_of, meaning_of, names_in, replay_of
 from turnout.console.render import page, page_router
+from turnout.engine.counts import Counts
 from turnout.errors import Mistake, RouteError
 from turnout.history.diff.report import report_lines
-from turnout.routes import Route
+from turnout.routes import Route, json_schema
 from turnout.runtime.endpoints import adapter_of
+from turnout.runtime.preflight import Lag
 from turnout.secrets import masked_url
 from turnout.server.rest.dependencies import Parts, PartsDep, Reads, Writes, asks_servers, is_masked, matches_store
 from turnout.server.rest.models import RequestForm
 from turnout.server.rest.routes import as_seen
 from turnout.server.routes.compatibility import is_safe
-from turnout.server.routes.state import Pause
+from turnout.server.routes.state import Losses, Pause, StoredEvent
 from turnout.server.routes.supervisor import Phase
-from turnout.server.routes.table import RouteEntry
+from turnout.server.routes.table import Author, RouteEntry
 from turnout.server.sandbox import route_of
 from turnout.server.security import Principal
 
 router = page_router()
+
+_ON_PAGE = 50
+_COLUMNS = (
+    ("Route", "name", ""),
+    ("State", "state", ""),
+    ("Behind", "behind", "n"),
+    ("In", "in", "n"),
+    ("Out", "out", "n"),
+    ("Last hour", "", ""),
+    ("Failures", "failures", "n"),
+    ("Dead-lettered", "dead-lettered", "n"),
+    ("Undeliverable", "undeliverable", "n"),
+    ("Last error", "", ""),
+)
+"""Columns of the table: title, name in the order of an address ("" where there is none), and class."""
+
+
+@dataclass(frozen=True, slots=True)
+class RouteRow:
+    """A route in the table.
+
+    Attributes:
+        needs: why it needs attention; "" if it does not.
+        traffic: traffic of the last hour.
+        keeps_letters: it writes dead letters; without, a record that fails is discarded.
+        error: the last failure, and when that was.
+    """
+
+    name: str
+    state: str
+    reason: str
+    needs: str
+    lag: Lag | None
+    read: float
+    sent: float
+    hour: Markup
+    failures: int
+    traffic: Counts
+    keeps_letters: bool
+    error: str
+    error_at: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Selection of routes for the table: part of a name, state, the attention filter, the order, and the page.
+
+    Attributes:
+        sort: a column of `_COLUMNS`; with ``-`` before it in the opposite order, "" for those in need first.
+    """
+
+    q: str
+    show: str
+    state: str
+    sort: str
+    number: int
+
+    def link(self, **changes: object) -> str:
+        """Return the URL query of the selection with some changes, from its first page."""
+        values = {"q": self.q, "show": self.show, "state": self.state, "sort": self.sort, **changes}
+        return urlencode({name: value for name, value in values.items() if value and (name, value) != ("show", "all")})
+
+    def accepts(self, entry: RouteEntry) -> bool:
+        """Return True if a route has the name and the state."""
+        return self.q.lower() in entry.name.lower() and self.state in ("", str(entry.status.phase))
+
+    def sort_link(self, column: str) -> str:
+        """Return the query of the table by a column; again in the opposite order."""
+        return self.link(sort=f"-{column}" if self.sort == column else column)
+
+    def direction(self, column: str) -> str:
+        """Return the direction by a column, as ARIA names it."""
+        if self.sort.removeprefix("-") != column:
+            return "none"
+        falls = column not in ("name", "state")
+        return "descending" if falls != self.sort.startswith("-") else "ascending"
+
+
+def _selection(
+    q: str = "",
+    show: str = "all",
+    state: Phase | Literal[""] = "",
+    sort: Annotated[str, Query(pattern="^(-?(name|state|behind|in|out|failures|dead-lettered|undeliverable))?$")] = "",
+    number: Annotated[int, Query(alias="page", ge=1)] = 1,
+) -> Selection:
+    return Selection(q, show, str(state), sort, number)
+
+
+Selected = Annotated[Selection, Depends(_selection)]
+
+
+@router.get("/")
+def routes(request: Request, parts: PartsDep, _: Reads, selected: Selected) -> HTMLResponse:
+    return page(request, "routes.html", _table(parts, selected))
+
+
+@router.get("/fragments/routes")
+def table(request: Request, parts: PartsDep, _: Reads, selected: Selected) -> HTMLResponse:
+    return page(request, "_routes.html", _table(parts, selected))
+
+
+def _table(parts: Parts, selected: Selection) -> dict[str, object]:
+    reasons = {entry.name: needs(entry, parts) for entry in parts.routes.entries()}
+    named = [entry for entry in _sorted(parts, selected.sort) if selected.accepts(entry)]
+    troubled = [entry for entry in named if reasons.get(entry.name)]
+    fine = [entry for entry in named if not reasons.get(entry.name)]
+    all_named = named if selected.sort else troubled + fine
+    chosen = troubled if selected.show == "attention" else all_named
+    pages = max(1, -(-len(chosen) // _ON_PAGE))
+    number = min(selected.number, pages)
+    failures = parts.state.last_failures()
+    entries = chosen[(number - 1) * _ON_PAGE : number * _ON_PAGE]
+    return {
+        "rows": [_row(entry, parts, reasons.get(entry.name, ""), failures.get(entry.name)) for entry in entries],
+        "selected": selected,
+        "phases": list(Phase),
+        "columns": _COLUMNS,
+        "number": number,
+        "pages": pages,
+        "total": len(named),
+        "troubled": len(troubled),
+        "failing": [masked_url(status.problem) for status in statuses() if status.problem],
+        "query": selected.link(page=number),
+    }
+
+
+def _sorted(parts: Parts, sort: str) -> list[RouteEntry]:
+    """Return all routes by a column, numbers from the largest on; by name where they are equal."""
+    entries = sorted(parts.routes.entries(), key=lambda entry: entry.name)
+    column = sort.removeprefix("-")
+    if not column:
+        return entries
+    now = time.time()
+    recent, hour = (parts.state.losses(now - seconds, now) for seconds in (2 * 60, HOUR))
+    keys: dict[str, Callable[[RouteEntry], float]] = {
+        "behind": lambda entry: _lag_records(parts.survey.lag(entry.name)),
+        "in": lambda entry: recent.get(entry.name, Losses()).read,
+        "out": lambda entry: recent.get(entry.name, Losses()).messages,
+        "failures": lambda entry: entry.status.failures,
+        "dead-lettered": lambda entry: hour.get(entry.name, Losses()).dead_lettered,
+        "undeliverable": lambda entry: hour.get(entry.name, Losses()).undeliverable,
+    }
+    if column in keys:
+        return sorted(entries, key=keys[column], reverse=not sort.startswith("-"))
+    texts = (lambda entry: str(entry.status.phase)) if column == "state" else (lambda entry: entry.name)
+    return sorted(entries, key=texts, reverse=sort.startswith("-"))
+
+
+def _lag_records(lag: Lag | None) -> int:
+    return -1 if lag is None else sum(lag.records.values())
+
+
+def _row(entry: RouteEntry, parts: Parts, reason: str, failure: StoredEvent | None) -> RouteRow:
+    status = entry.status
+    traffic = traffic_of(parts.state, entry.name)
+    read, sent = traffic.rate("read"), traffic.rate("messages")
+    error = str(failure.detail.get("reason", "")) if failure else ""
+    return RouteRow(
+        name=entry.name,
+        state=str(status.phase),
+        reason=masked_url(status.reason),
+        needs=masked_url(reason),
+        lag=parts.survey.lag(entry.name),
+        read=read,
+        sent=sent,
+        hour=sparkline([traffic.read, traffic.sent], f"the last hour, now {rate(read)} in and {rate(sent)} out"),
+        failures=status.failures,
+        traffic=traffic.total,
+        keeps_letters=entry.version is not None and entry.version.route.dead_letter is not None,
+        error=masked_url(error),
+        error_at=failure.at if failure else None,
+    )
+
+
+_LATE_SECONDS = 300.0
+"""A route that is so far behind is not keeping up."""
+
+
+def needs(entry: RouteEntry, parts: Parts) -> str:
+    """Return the reason why a route needs attention, as a sentence; "" if it needs none."""
+    status = entry.status
+    if status.phase is Phase.INVALID and entry.mistakes:
+        return _mistake(entry)
+    if status.phase in (Phase.FAILED, Phase.INVALID, Phase.WAITING):
+        return status.reason or str(status.phase)
+    if (problem := parts.survey.problems.get(entry.name)) is not None:
+        return problem
+    if (problem := parts.webhooks.problem(entry.name)) != "":
+        return problem
+    if entry.mistakes:
+        return _mistake(entry)
+    if entry.pending is not None:
+        return "its file needs a new checkpoint: confirm it on its page"
+    if (problems := parts.losses.report(entry.name).problems) and status.phase is not Phase.PAUSED:
+        return problems[0]
+    lag = parts.survey.lag(entry.name)
+    if status.phase is Phase.RUNNING and lag is not None and (lag.seconds or 0.0) > _LATE_SECONDS:
+        return f"it is {span(lag.seconds)} behind"
+    return ""
+
+
+def _mistake(entry: RouteEntry) -> str:
+    """Return the first mistake of a file, its place first, and the number of further ones."""
+    first, *more = entry.mistakes
+    line = f"line {first.line}: " if first.line else ""
+    rest = f"; and {plural(len(more), 'more mistake')}" if more else ""
+    return f"{line}{first.path or '(the whole)'}: {first.problem}{rest}"
+
+
+_SAMPLED = 100
+"""Records of each stream in which the names of a new route are looked up."""
+
+
+@cache
+def _schema() -> bytes:
+    return json.dumps(json_schema.route_schema(), separators=(",", ":")).encode()
+
+
+class NewRouteForm(RequestForm):
+    """Text of a new route."""
+
+    text: str = Field(max_length=1 << 20)
+
+
+@router.get("/new-route")
+def new_route(request: Request, parts: PartsDep, _: Writes, template: str = "subjects", like: str = "") -> HTMLResponse:
+    text = parts.routes.entry(like).file.text if like else TEMPLATES.get(template, ("", ""))[1]
+    return page(
+        request,
+        "new_route.html",
+        templates=TEMPLATES,
+        chosen="" if like else template,
+        like=like,
+        names=[entry.name for entry in parts.routes.entries()],
+        text=text,
+    )
+
+
+@router.get("/fragments/route-schema")
+def route_schema(_: Writes) -> Response:
+    """Return the JSON Schema of route files, with installed plug-ins, for the editor's completion."""
+    return Response(_schema(), media_type="application/schema+json")
+
+
+@router.post("/fragments/new-route/check")
+@asks_servers
+def check_new(form: NewRouteForm, request: Request, parts: PartsDep, _: Writes) -> HTMLResponse:
+    """Check the text of a new route and render its mistakes or its meaning; nothing is written."""
+    context: dict[str, object] = {"text": form.text, "digest": "", "lines": [], "compared": False}
+    try:
+        route = parts.routes.check(form.text, author=Author.WRITER)
+    except RouteError as wrong:
+        return page(request, "_checked.html", context, mistakes=mistakes_of(wrong), name="")
+    exists = any(entry.name == route.name for entry in parts.routes.entries())
+    if exists:
+        problem = {"line": None, "text": f"name: there is a route {route.name} already: change it on its page"}
+        return page(request, "_checked.html", context, mistakes=[problem], name=route.name)
+    sampled = route.source.keeps_history
+    return page(request, "_checked.html", accepted(route, parts), context, name=route.name, sampled=sampled)
+
+
+@router.post("/fragments/new-route/names")
+@asks_servers
+def names(form: NewRouteForm, request: Request, parts: PartsDep, _: Writes) -> HTMLResponse:
+    """Render how many of the latest records have what the text of a new route names; nothing is delivered."""
+    route = parts.routes.check(form.text, author=Author.WRITER)
+    return page(request, "_names.html", names=names_in(route, _SAMPLED))
+
+
+_NATS: Final = 'source: {{format: nats, servers: "nats://127.0.0.1:4222", stream: {stream}}}'
+_HEAD: Final = f"name: orders\n{_NATS.format(stream='ORDERS')}\nvalue: {{format: json}}\n"
+_TAIL: Final = """sink: {format: nats, servers: "nats://127.0.0.1:4222"}
+# Failed records go here, with the reason in headers; a stream has to accept this subject.
+deadLetter: {topic: dead.orders}
+errors: {tolerance: all}
+"""
+
+TEMPLATES: Final = {
+    "subjects": (
+        "New subjects for the records of a stream",
+        _HEAD + 'mappings:\n  "orders.*": "shop.{{wildcard(1)}}"\n' + _TAIL,
+    ),
+    "transforms": (
+        "Records changed and filtered",
+        _HEAD + "transforms:\n"
+        "  - name: no-tests\n    type: Filter\n    predicate: {type: HasHeaderKey, name: Test}\n"
+        '  - {name: renamed, type: "ReplaceField$Value", renames: "city:town"}\n' + _TAIL,
+    ),
+    "subscriptions": (
+        "Delivery to stored subscriptions",
+        _HEAD
+        + "subscriptions:\n  store: sqlite:///subscriptions.db\n  metadata: {town: value.town, amount: value.amount}\n"
+        + _TAIL,
+    ),
+    "kafka": (
+        "Kafka to NATS",
+        "name: orders\n"
+        "source: {format: kafka, servers: 127.0.0.1:9092, topics: orders}\n"
+        "value: {format: json}\n" + _TAIL,
+    ),
+}
+"""Title and text by name."""
+
 
 _EVENTS = 15
 _REVISIONS = 10

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from fastapi import Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
 
-from turnout.console.figures import Pair, pretty, segment, side_by_side
+from turnout.console.charts import Pair, pretty, segment, side_by_side
 from turnout.console.pages.route import tabs_of
-from turnout.console.render import page, page_router, text_of_error
-from turnout.console.shown_store import store_name
+from turnout.console.render import page, page_router, store_name, text_of_error
 from turnout.engine.explain import RecordExplanation
 from turnout.engine.trace import StageReport
 from turnout.errors import ConfigError, Mistake, TurnoutError

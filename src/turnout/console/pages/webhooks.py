@@ -10,8 +10,7 @@ from pydantic import Field, StrictStr
 
 from turnout.console.pages.dead_letters import Piece, grouped
 from turnout.console.pages.route import tabs_of
-from turnout.console.render import page, page_router
-from turnout.console.shown_store import store_name
+from turnout.console.render import page, page_router, store_name
 from turnout.secrets import masked_url
 from turnout.server.deliveries import dead_letters, enable, redrive
 from turnout.server.rest.dependencies import PartsDep, Reads, Writes, asks_servers, redrives

@@ -12,7 +12,7 @@ from tests.integration.kafka_broker import KafkaBroker
 from tests.kafka.conftest import broker, options  # noqa: F401 - fixtures
 from tests.kafka.test_producer import refusing, values
 
-from turnout.embedded.nats_server import free_port
+from turnout.embedded import free_port
 from turnout.engine import Messages
 from turnout.engine.messages import RECORDS
 from turnout.errors import ConnectionLostError, StreamError

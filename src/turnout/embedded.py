@@ -1,4 +1,4 @@
-"""Local nats-server process: started on a free loopback port, stopped in every case."""
+"""Real servers for the demo, the tests and the benchmarks, started on free loopback ports."""
 
 from __future__ import annotations
 

@@ -8,8 +8,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnout.console.charts import Chart, Series
-from turnout.console.figures import ago, bars, counted, difference, number, pretty, rate, segment, span, sparkline
+from turnout.console.charts import (
+    Chart,
+    Series,
+    ago,
+    bars,
+    counted,
+    difference,
+    number,
+    pretty,
+    rate,
+    segment,
+    span,
+    sparkline,
+)
 
 
 @pytest.mark.parametrize(
