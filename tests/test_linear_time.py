@@ -145,7 +145,7 @@ AT_RUN_TIME: Final = {
     # A pattern with stars as `fnmatch` writes it: each star is an atomic group.
     "subscriptions/search.py": {"_destinations"},
     # Colours of a command's own lines.
-    "cli/output.py": {"echo_lines"},
+    "cli/exits.py": {"echo_lines"},
     # Parts of the grammar: a leaf's own text, and its operators.
     "conditions/text.py": {"inner_key"},
     "conditions/leaves/compare_fields.py": {"_ahead"},

@@ -15,7 +15,7 @@ import pytest
 
 import turnout as package
 from turnout.cli import app
-from turnout.cli.output import BAD, echo_lines
+from turnout.cli.exits import BAD, echo_lines
 
 ROUTE = """
 name: small

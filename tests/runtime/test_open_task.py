@@ -24,8 +24,7 @@ from turnout.records.listed import as_batch
 from turnout.runtime import open_task
 from turnout.runtime.driver import OpenSplitServer
 from turnout.runtime.nats.open_reader import opened
-from turnout.runtime.nats.source import SourceOptions
-from turnout.runtime.nats.stream import report_loss
+from turnout.runtime.nats.source import SourceOptions, report_loss
 from turnout.runtime.open_splits import OpenProgress, OpenSplits, ProgressFolder
 from turnout.runtime.open_task import OpenTask
 from turnout.runtime.publishing import TaskTally

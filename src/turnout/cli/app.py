@@ -18,8 +18,15 @@ from typing import Annotated, Any, Final, NamedTuple
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from turnout.cli.exits import INTERRUPTED, OUTPUT_CLOSED, WRONG_REQUEST, exit_code_of
-from turnout.cli.output import prepare_streams, similar_file, tell
+from turnout.cli.exits import (
+    INTERRUPTED,
+    OUTPUT_CLOSED,
+    WRONG_REQUEST,
+    exit_code_of,
+    prepare_streams,
+    similar_file,
+    tell,
+)
 from turnout.errors import TurnoutError, chain_of, message_of
 
 

@@ -17,9 +17,8 @@ import typer
 from turnout.base.startup import paused_gc
 from turnout.base.terminal import did_you_mean, json_text, plural
 from turnout.base.untrusted import JsonObject
-from turnout.cli.exits import DONE, FAILED, WRONG_REQUEST
+from turnout.cli.exits import BAD, DONE, DOUBTFUL, FAILED, GOOD, WRONG_REQUEST, echo_lines
 from turnout.cli.options import AsJson, RouteFiles, StoreTimeout, loaded_route, route_files
-from turnout.cli.output import BAD, DOUBTFUL, GOOD, echo_lines
 from turnout.errors import RouteError, TurnoutError
 from turnout.secrets import masked_url
 

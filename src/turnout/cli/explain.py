@@ -12,8 +12,8 @@ import typer
 
 from turnout.base.startup import paused_gc
 from turnout.base.terminal import did_you_mean, json_text
+from turnout.cli.exits import BAD, DOUBTFUL, GOOD, echo_lines
 from turnout.cli.options import AsJson, AsOf, RouteFile, StoreTimeout, loaded_route
-from turnout.cli.output import BAD, DOUBTFUL, GOOD, echo_lines
 from turnout.errors import ConfigError, Mistake, SubscriptionNotFoundError
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from rich.table import Table
 
 from turnout.base.background import Background
 from turnout.base.terminal import json_text, plural
-from turnout.cli.exits import FAILED, INTERRUPTED, stop_on_signals
+from turnout.cli.exits import FAILED, INTERRUPTED, stop_on_signals, tell
 from turnout.cli.options import (
     AsJson,
     LogFormat,
@@ -37,7 +37,6 @@ from turnout.cli.options import (
     log_as,
     needs_spark,
 )
-from turnout.cli.output import tell
 
 if TYPE_CHECKING:
     from turnout.engine.counts import Counts

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from turnout.base.terminal import json_text, printable_lines
-from turnout.cli.exits import FAILED, INTERRUPTED, read_again, stop_on_signals
+from turnout.cli.exits import FAILED, INTERRUPTED, read_again, stop_on_signals, tell
 from turnout.cli.options import (
     AsJson,
     LogFormat,
@@ -28,7 +28,6 @@ from turnout.cli.options import (
     opened_store,
     store_url_of,
 )
-from turnout.cli.output import tell
 from turnout.errors import ConfigError, MissingExtraError, Mistake
 
 if TYPE_CHECKING:

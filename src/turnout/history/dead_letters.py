@@ -30,8 +30,7 @@ from turnout.records import ALIVE
 from turnout.records.types import Fields, RowIds
 from turnout.routes import Route
 from turnout.runtime.endpoints import adapter_of
-from turnout.runtime.endpoints.adapter import NewLetter, SinkLetters
-from turnout.runtime.endpoints.streams import rows_of
+from turnout.runtime.endpoints.adapter import NewLetter, SinkLetters, rows_of
 from turnout.transforms.base import KEY, VALUE
 
 REDRIVEN: Final = "Turnout-Redriven"

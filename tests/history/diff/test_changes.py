@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnout.history.diff.changes import ENCODING, value_changes
+from turnout.history.diff.diff import ENCODING, value_changes
 from turnout.history.suite.outcomes import ABSENT
 
 scalars = st.one_of(st.none(), st.booleans(), st.integers(-3, 3), st.sampled_from([0.5, 1.0, "a", "ä", ""]))

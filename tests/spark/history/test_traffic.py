@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.streams import own_stream
 
-from turnout.cli.subscriptions.analysis import records_between
+from turnout.cli.subscriptions.queries import records_between
 from turnout.conditions import parse
 from turnout.embedded import NatsServer
 from turnout.engine import Program

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
-from turnout.cli.exits import FAILED
+from turnout.cli.exits import BAD, DOUBTFUL, FAILED, GOOD, echo_lines
 from turnout.cli.options import (
     AsJson,
     Master,
@@ -23,7 +23,6 @@ from turnout.cli.options import (
     moments_of,
     needs_spark,
 )
-from turnout.cli.output import BAD, DOUBTFUL, GOOD, echo_lines
 from turnout.errors import ConfigError, Mistake
 
 if TYPE_CHECKING:

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from turnout.cli.exits import FAILED
+from turnout.cli.exits import BAD, DOUBTFUL, FAILED, GOOD, echo_lines, tell
 from turnout.cli.options import AsJson, StoreTimeout, loaded_route, route_files
-from turnout.cli.output import BAD, DOUBTFUL, GOOD, echo_lines, tell
 from turnout.errors import ConfigError, Mistake, RouteError
 
 if TYPE_CHECKING:

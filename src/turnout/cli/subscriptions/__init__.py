@@ -5,7 +5,6 @@ from collections.abc import Callable
 import typer
 
 from turnout.cli.serve import serve_subscriptions
-from turnout.cli.subscriptions.analysis import analyze
 from turnout.cli.subscriptions.changes import (
     create,
     delete,
@@ -19,7 +18,7 @@ from turnout.cli.subscriptions.changes import (
     token,
     update,
 )
-from turnout.cli.subscriptions.queries import explain, export, match, read, search, stats
+from turnout.cli.subscriptions.queries import analyze, explain, export, match, read, search, stats
 
 __all__ = ["subscriptions"]
 

@@ -1,19 +1,24 @@
-"""``turnout subscriptions read``, ``search``, ``match``, ``explain``, ``stats`` and ``export``: queries of a store."""
+"""Queries of a store: commands such as ``turnout subscriptions read``, ``search``, ``match`` and ``analyze``."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated
 
 import typer
 
-from turnout.base.terminal import escaped_json, json_text, printable_lines
+from turnout.base.terminal import escaped_json, first_names, json_text, plural, printable_lines
 from turnout.base.untrusted import JsonObject
-from turnout.cli.options import AsJson, StoreTimeout, StoreUrl, opened_store, store_url_of
+from turnout.cli.options import AsJson, Master, StoreTimeout, StoreUrl, needs_spark, opened_store, store_url_of
+from turnout.cli.run import log_beside, working
 from turnout.cli.subscriptions.changes import (
     Destination,
     Enabled,
@@ -28,12 +33,14 @@ from turnout.cli.subscriptions.changes import (
     pairs_of,
     search_of,
 )
-from turnout.errors import SubscriptionInvalidError
+from turnout.errors import ConfigError, Mistake, SubscriptionInvalidError
 
 if TYPE_CHECKING:
     from turnout.conditions import Explanation
+    from turnout.routes import Route
     from turnout.rpc.client import MatchingClient
-    from turnout.subscriptions import Match, Subscription
+    from turnout.subscriptions import Match, Snapshot, Subscription
+    from turnout.subscriptions.analysis import Access, Analysis, AnchorTraffic, Equal, Traffic
 
 Pairs = Annotated[list[str] | None, typer.Argument(help="The message's metadata: key=value …")]
 _SHOWN_CHARACTERS = 80
@@ -288,3 +295,271 @@ def _message(pairs: list[str] | None, body: str | None) -> Mapping[str, object]:
                 raise SubscriptionInvalidError(f"--message: {key}: {expected}, found {_shortened(value)}")
         message = data
     return message | pairs_of(pairs or [], "metadata")
+
+
+def analyze(
+    against: Annotated[
+        Path | None, typer.Option(help="A route whose source's records are matched: NATS or Kafka.", dir_okay=False)
+    ] = None,
+    begin: Annotated[str, typer.Option("--from", help="Where to begin: a sequence or a time.")] = "earliest",
+    end: Annotated[str | None, typer.Option("--to", help="Where to end, not included; default: the end.")] = None,
+    server: Annotated[
+        str | None, typer.Option(metavar="URL", help="A nats-server, to list destinations that no stream accepts.")
+    ] = None,
+    spark: Annotated[
+        bool, typer.Option("--spark", help="Match the records in Spark's tasks, not in this process.")
+    ] = False,
+    master: Master = "local[*]",
+    hottest: Annotated[int, typer.Option(min=0, help="How many anchors to name.")] = 10,
+    store: StoreUrl = None,
+    timeout: StoreTimeout = None,
+    as_json: AsJson = False,
+) -> None:
+    """Find duplicate, subsumed and impossible subscriptions, and with --against ineffective ones."""
+    from turnout.routes import Route
+
+    route = None if against is None else Route.load(against)
+    snapshot = _snapshot(store, route, timeout)
+    if spark and route is None:
+        raise ConfigError([Mistake("--spark", "expected --against: without records there is nothing to match")])
+    count = _local_traffic if not spark else partial(_in_tasks, master)
+    with working("analysing", quiet=as_json):
+        analysis = _analysis(snapshot, route, partial(count, begin=begin, end=end), server, hottest)
+    if route is not None:
+        from turnout.engine.metadata import doubtful_leaves
+
+        paths = route.subscriptions.metadata if route.subscriptions else {}
+        lines = [f"warning: {problem}" for problem in doubtful_leaves(snapshot, paths)]
+        typer.echo(printable_lines(lines), err=True, nl=bool(lines))
+    if as_json:
+        typer.echo(json_text(analysis.as_dict(), indent=1))
+    else:
+        typer.echo(printable_lines(analysis_lines(analysis)))
+
+
+def _snapshot(store: str | None, route: Route | None, timeout: float | None) -> Snapshot:
+    """Return the content of the named store, or of the route's."""
+    if store is None and route is not None:
+        if route.subscriptions is None:
+            raise ConfigError([Mistake("--against", "the route has no subscriptions")])
+        store = route.subscriptions.store
+    with opened_store(store, timeout) as opened:
+        return opened.snapshot()
+
+
+def _analysis(
+    snapshot: Snapshot,
+    route: Route | None,
+    count: Callable[[Snapshot, Route, AnchorTraffic], Traffic],
+    server: str | None,
+    hottest: int,
+) -> Analysis:
+    from turnout.subscriptions.analysis import AnchorTraffic, Catalogue, analysis_of
+
+    catalogue = Catalogue(snapshot)
+    if route is None:
+        unread = _unread(snapshot, None, server)
+        return analysis_of(catalogue, revision=snapshot.revision, hottest=hottest, unread=unread)
+    anchors = AnchorTraffic(catalogue.terms())
+    traffic = count(snapshot, route, anchors)
+    unread = _unread(snapshot, route, server)
+    return analysis_of(
+        catalogue, revision=snapshot.revision, hottest=hottest, anchors=anchors, traffic=traffic, unread=unread
+    )
+
+
+def _local_traffic(snapshot: Snapshot, route: Route, anchors: AnchorTraffic, *, begin: str, end: str | None) -> Traffic:
+    """Count the subscriptions' traffic in this process."""
+    from turnout.engine import Program
+    from turnout.history.traffic import traffic_of
+    from turnout.subscriptions.index import Index
+
+    batches = records_between(route, begin, end)
+    return traffic_of(
+        Program.of(route), batches, Index.of(snapshot), [subscription.id for subscription in snapshot], anchors
+    )
+
+
+def _in_tasks(
+    master: str, snapshot: Snapshot, route: Route, anchors: AnchorTraffic, *, begin: str, end: str | None
+) -> Traffic:
+    """Count the subscriptions' traffic in Spark's tasks."""
+    with needs_spark():
+        from turnout.base.startup import block_pandas_import
+        from turnout.spark.history.traffic import traffic_in_tasks
+        from turnout.spark.session.build import route_session
+
+    block_pandas_import()
+    with route_session(route, master=master, log=log_beside(route, None)) as session:
+        return traffic_in_tasks(route, session, snapshot, anchors, start=begin, end=end)
+
+
+def _unread(snapshot: Snapshot, route: Route | None, server: str | None) -> Mapping[str, Sequence[str]] | None:
+    """Return the destinations that no stream captures; None without a server and a route to check."""
+    if server is not None:
+        return unread_at(server, snapshot)
+    return None if route is None else unread_of(route, snapshot)
+
+
+_SHOWN_FINDINGS = 20
+"""Maximum number of findings shown of one kind, and of ids shown of one finding."""
+
+
+def analysis_lines(analysis: Analysis) -> Iterator[str]:
+    """Yield the whole analysis as text lines."""
+    counted = plural(analysis.subscriptions, "subscription")
+    yield f"{counted} at revision {analysis.revision}, in {analysis.forms:,} forms"
+    yield from _part("equivalent", map(_equal, analysis.equal), len(analysis.equal))
+    yield from _part(
+        "subsumed",
+        (
+            f"{pair.id} by {pair.by}{', which has its destinations' if pair.covered else ''}: "
+            f"{pair.condition} is within {pair.by_condition}"
+            for pair in analysis.subsumed
+        ),
+        len(analysis.subsumed),
+    )
+    impossible = analysis.impossible
+    yield from _part(
+        "never true",
+        (f"{first_names(subscription.ids, _SHOWN_FINDINGS)}: {subscription.clash}" for subscription in impossible),
+        len(impossible),
+    )
+    yield from _part("always true", analysis.always_true, len(analysis.always_true))
+    yield from _access(analysis.access)
+    if analysis.traffic is not None:
+        yield from _traffic(analysis.traffic)
+    if analysis.unread is not None:
+        lines = (
+            f"{destination.destination}, of {first_names(destination.ids, _SHOWN_FINDINGS)}"
+            for destination in analysis.unread
+        )
+        yield from _part("no stream takes", lines, len(analysis.unread))
+    yield from _bounds(analysis)
+
+
+def _part(title: str, lines: Iterable[str], count: int) -> Iterator[str]:
+    """Yield a title with a count, and the first lines below it; nothing if the count is 0."""
+    if not count:
+        return
+    yield f"{title}  {count:,}"
+    yield from (f"    {line}" for line in islice(lines, _SHOWN_FINDINGS))
+    if count > _SHOWN_FINDINGS:
+        yield f"    … {count - _SHOWN_FINDINGS:,} more; --json has all of them"
+
+
+def _equal(equal: Equal) -> str:
+    kind = "duplicates" if equal.duplicates else "other destinations"
+    return f"{first_names(equal.ids, _SHOWN_FINDINGS)} ({kind}): {equal.condition}"
+
+
+def _access(access: Access) -> Iterator[str]:
+    yield f"looked up by {plural(access.anchors, 'anchor')} for {plural(access.terms, 'term')}; the hottest:"
+    for anchor in access.hottest:
+        traffic = (
+            ""
+            if anchor.messages is None
+            else f"; {anchor.messages:,} records had it, {anchor.in_vain:,} verified without a match"
+        )
+        yield f"    {anchor.anchor}: {plural(anchor.terms, 'term')}{traffic}"
+    yield from _part("verified for every record", access.always, len(access.always))
+    yield from _part("verified for every record with a key", access.by_presence, len(access.by_presence))
+    yield from _part("expensive: 20 ms and more for one record", access.expensive, len(access.expensive))
+
+
+def _traffic(traffic: Traffic) -> Iterator[str]:
+    yield f"{plural(traffic.records, 'record')} made {traffic.matches:,} matches"
+    yield from _part("never matched", traffic.never, len(traffic.never))
+    lines = (
+        f"{loss.destination} loses {loss.only:,} of {loss.deliveries:,} without {loss.id}" for loss in traffic.losses
+    )
+    yield from _part("delivered by one alone", lines, len(traffic.losses))
+
+
+def _bounds(analysis: Analysis) -> Iterator[str]:
+    """Yield the parts that were not analysed, and those left undecided."""
+    undecided = analysis.undecided
+    yield from _part("unknown whether subsumed", (f"{id_} by {by}" for id_, by in undecided), len(undecided))
+    if analysis.too_large:
+        yield f"{plural(len(analysis.too_large), 'condition')} too large, compared by their words alone"
+    for anchor, count in list(analysis.crowded.items())[:_SHOWN_FINDINGS]:
+        yield f"not compared for subsumption: {count:,} under {anchor}"
+    if analysis.cut:
+        yield f"{plural(analysis.cut, 'subscription')} compared with some candidates only"
+
+
+Subscribers = dict[str, list[str]]
+"""Destination → the subscriptions that have it."""
+
+
+def unread_at(server: str, subscriptions: Iterable[Subscription]) -> Subscribers:
+    """Return the destinations that no stream of this server captures; a sink's name before a subject is ignored.
+
+    Raises:
+        TurnoutError: the server cannot be queried.
+    """
+    from turnout.nats.wire import Connection
+    from turnout.runtime.endpoints.nats.adapter import stored_subjects
+    from turnout.subjects.pattern import matches
+
+    with Connection.open(server) as connection:
+        stored = stored_subjects(connection)
+    wild = [subject for subject in stored if "*" in subject or ">" in subject]
+    exact = stored.difference(wild)
+
+    def is_read(subject: str) -> bool:
+        return subject in exact or any(matches(pattern, subject) for pattern in wild)
+
+    subscribers = sorted(_subscribers(subscriptions).items())
+    return {name: ids for name, ids in subscribers if not is_read(name.rpartition(":")[2])}
+
+
+def unread_of(route: Route, subscriptions: Iterable[Subscription]) -> Subscribers:
+    """Return the destinations that no stream captures at the route's NATS sinks; other sinks are not checked.
+
+    Raises:
+        TurnoutError: a server cannot be queried.
+    """
+    from turnout.engine.deliveries import Addresses
+    from turnout.runtime.endpoints import adapter_of
+
+    stored = {name: adapter_of(sink).stored_topics() for name, sink in route.sinks.items()}
+    known = {name: tuple(sorted(names)) for name, names in stored.items() if names is not None}
+    addresses = Addresses(replace(route, stored=known))
+    subscribers = sorted(_subscribers(subscriptions).items())
+    return {name: ids for name, ids in subscribers if addresses.of(name).problem is not None}
+
+
+def _subscribers(subscriptions: Iterable[Subscription]) -> Subscribers:
+    subscribers: defaultdict[str, list[str]] = defaultdict(list)
+    for subscription in subscriptions:
+        for destination in dict.fromkeys(subscription.destinations):
+            subscribers[destination].append(subscription.id)
+    return subscribers
+
+
+def records_between(route: Route, begin: str, end: str | None, option: str = "--against") -> Iterator[object]:
+    """The record batches from one place up to, not including, another, of each of the source's streams or partitions.
+
+    Args:
+        route: route with the source.
+        begin: a sequence, an ISO time, or ``earliest``.
+        end: likewise; None for the current end of the stream.
+        option: option to name in the error if the route has no such source.
+
+    Raises:
+        ConfigError: for a place that is none, and for a source that keeps no history.
+        StreamError: a stream is not there, or may not be read.
+    """
+    from turnout.nats.wire.streams import position_of
+    from turnout.runtime.endpoints import adapter_of
+
+    source = route.source_with_history(option)
+    first, last = position_of("--from", begin), position_of("--to", "latest" if end is None else end)
+    with adapter_of(source).history() as history:
+        for stream in history.streams:
+            bounds = history.bounds(stream)
+            start, stop = (min(history.resolve(stream, bound), bounds.next) for bound in (first, last))
+            start = max(start, bounds.first)
+            if stop > start:
+                yield from history.read(stream, start, stop)

@@ -267,7 +267,7 @@ def _numbers(batch: ArrowBatch, name: str, unknown: int) -> RowIds:
     return numbers
 
 
-def text_of(value: object) -> str | None:
+def text_of_value(value: object) -> str | None:
     """Return a value as JSON, truncated if it is long; None if the value is absent."""
     if value is ABSENT:
         return None

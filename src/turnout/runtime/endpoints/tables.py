@@ -28,7 +28,7 @@ from turnout.runtime.lake.table import address_of, existing_table, identity_of, 
 if TYPE_CHECKING:
     from turnout.nats.wire.streams import StreamPosition
     from turnout.records.types import ArrowBatch
-    from turnout.runtime.endpoints.streams import SourceStreams
+    from turnout.runtime.endpoints.adapter import SourceStreams
 
 
 _PROBE: Final = "turnout.spark.formats.tables:ProviderProbe"

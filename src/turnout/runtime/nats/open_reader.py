@@ -13,8 +13,7 @@ from turnout.nats.wire.pull import OpenReader
 from turnout.nats.wire.streams import state_of
 from turnout.records.listed import ListedRecords
 from turnout.records.types import ArrowBatch
-from turnout.runtime.nats.source import SourceOptions
-from turnout.runtime.nats.stream import LossWatch, until_replaced
+from turnout.runtime.nats.source import LossWatch, SourceOptions, until_replaced
 
 
 class NatsOpenReader:

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from turnout.engine.sample_records import SampleRecord
     from turnout.records.published import Published, Refuse
     from turnout.routes.webhooks import WebhooksPart
-    from turnout.runtime.endpoints.streams import SourceStreams
+    from turnout.runtime.endpoints.adapter import SourceStreams
 
 
 _DENIED: Final = 403

@@ -26,8 +26,16 @@ from turnout.records.types import Fields
 from turnout.routes.endpoints import KafkaSource
 from turnout.routes.values import listed
 from turnout.runtime.cursors import cursor_among, offsets_in
-from turnout.runtime.endpoints.adapter import NewLetter, StreamEnd
-from turnout.runtime.endpoints.streams import RecordKey, by_stream, in_order, record_of, rows_of, wrong_cursor
+from turnout.runtime.endpoints.adapter import (
+    NewLetter,
+    RecordKey,
+    StreamEnd,
+    by_stream,
+    in_order,
+    record_of,
+    rows_of,
+    wrong_cursor,
+)
 from turnout.runtime.kafka.source import partitions_of
 
 if TYPE_CHECKING:

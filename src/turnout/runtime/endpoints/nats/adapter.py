@@ -19,6 +19,7 @@ from turnout.runtime.endpoints.adapter import (
     Change,
     EndpointAdapter,
     EndpointProbe,
+    SourceStreams,
     Start,
     StreamEnd,
     other_changes,
@@ -27,7 +28,6 @@ from turnout.runtime.endpoints.adapter import (
     time_of,
     unsafe_change,
 )
-from turnout.runtime.endpoints.streams import SourceStreams
 from turnout.subjects import is_subset
 
 if TYPE_CHECKING:

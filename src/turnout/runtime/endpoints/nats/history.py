@@ -31,9 +31,17 @@ from turnout.nats.wire.streams import (
 )
 from turnout.records.types import Fields
 from turnout.runtime.cursors import cursor_among, offsets_in
-from turnout.runtime.endpoints.adapter import NewLetter, StreamEnd
-from turnout.runtime.endpoints.streams import RecordKey, by_stream, in_order, record_of, rows_of, wrong_cursor
-from turnout.runtime.nats.stream import wait_for_more
+from turnout.runtime.endpoints.adapter import (
+    NewLetter,
+    RecordKey,
+    StreamEnd,
+    by_stream,
+    in_order,
+    record_of,
+    rows_of,
+    wrong_cursor,
+)
+from turnout.runtime.nats.source import wait_for_more
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -55,8 +55,7 @@ from turnout.nats.wire.streams import StoredSequences, resolve, state_of
 from turnout.records.listed import STREAM_ID
 from turnout.records.published import Published
 from turnout.runtime.nats.sink import IdSample, SinkOptions, TaskIds
-from turnout.runtime.nats.source import SourceOptions
-from turnout.runtime.nats.stream import HoleCounter
+from turnout.runtime.nats.source import HoleCounter, SourceOptions
 from turnout.runtime.offsets import SPLIT_COLUMNS, shares
 from turnout.spark.formats.nats.reading import Rows, Split, by_sequence, planned, split
 from turnout.spark.formats.nats.stream import NatsStreamReader

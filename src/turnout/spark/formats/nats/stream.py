@@ -27,8 +27,7 @@ from turnout.nats.protocol.positions import Position, StreamIdentity
 from turnout.nats.wire import Acknowledger, Connection
 from turnout.nats.wire.streams import StoredSequences, position_problem, resolve, state_of, time_before
 from turnout.runtime.driver import AskedRevisions, ask_plan
-from turnout.runtime.nats.source import SourceOptions
-from turnout.runtime.nats.stream import HoleCounter, lost_error, report_loss, wait_for_more
+from turnout.runtime.nats.source import HoleCounter, SourceOptions, lost_error, report_loss, wait_for_more
 from turnout.runtime.offsets import (
     REVISION,
     WARNING,

@@ -10,7 +10,7 @@ import pytest
 
 from turnout.embedded import NatsServer
 from turnout.nats.wire import Connection, create_consumer, create_stream, delete_stream, stream_info
-from turnout.runtime.nats.stream import wait_for_more
+from turnout.runtime.nats.source import wait_for_more
 
 pytestmark = pytest.mark.jetstream
 
