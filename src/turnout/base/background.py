@@ -268,7 +268,7 @@ class Tasks:
         task.add_done_callback(self._ended)
         return task
 
-    def _ended(self, task: asyncio.Task[Any]) -> None:
+    def _ended(self, task: asyncio.Task[object]) -> None:
         self._tasks.discard(task)
         failure = None if task.cancelled() else task.exception()
         if failure is not None:

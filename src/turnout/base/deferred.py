@@ -22,7 +22,7 @@ class DeferredModule:
     def __init__(self, name: str) -> None:
         self.__name__ = name
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         value = getattr(import_module(self.__name__), name)
         setattr(self, name, value)
         return value
@@ -70,7 +70,7 @@ class DeferredClasses(Mapping[str, type[_Class]]):
         return len(self._homes)
 
 
-def names_at_first_use(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
+def names_at_first_use(package: str, homes: Mapping[str, str]) -> Callable[[str], object]:
     """Return the ``__getattr__`` of a package, which imports the module of a public name when the name is used.
 
     A name that needs Spark raises `turnout.errors.MissingExtraError` where Spark is not installed.

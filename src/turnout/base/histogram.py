@@ -85,7 +85,7 @@ class Histogram:
             buckets.append(("+Inf" if bound == "inf" else bound, total))
         return buckets
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         """Return JSON values: the count of each non-empty bucket by its bound (``inf`` for the last)."""
         buckets = {bound: count for bound, count in zip(_BUCKETS, self.counts, strict=True) if count}
         return {"count": self.count, "seconds": round(self.seconds, 6), "buckets": buckets}

@@ -206,7 +206,7 @@ class _CommandGroup(TyperGroup):
         }
         super().__init__(**{**attributes, "commands": placeholders})
 
-    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - click's signature
+    def list_commands(self, ctx: object) -> list[str]:  # noqa: ARG002 - click's signature
         """Return the names by group."""
         return sorted(COMMANDS, key=lambda name: GROUPS.index(COMMANDS[name].group))
 

@@ -431,7 +431,7 @@ def _print_draft(draft: Draft, mistakes: tuple[Mistake, ...]) -> None:
     typer.echo(", ".join(f"{counts[word]:,} {word}" for word in words), err=True)
 
 
-def _json(draft: Draft, text: str, mistakes: tuple[Mistake, ...]) -> dict[str, Any]:
+def _json(draft: Draft, text: str, mistakes: tuple[Mistake, ...]) -> dict[str, object]:
     return {
         "route": text,
         "document": draft.document,

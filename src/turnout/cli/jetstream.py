@@ -140,7 +140,7 @@ def show(text: str) -> None:
     sys.stderr.write(f"turnout: {text}\n")
 
 
-def follow(work: Coroutine[Any, Any, None], *, has_end: bool = False) -> None:
+def follow(work: Coroutine[object, object, None], *, has_end: bool = False) -> None:
     """Run work; Ctrl-C ends it, without an error if it has no end of its own."""
     try:
         asyncio.run(work)
@@ -470,7 +470,7 @@ def _with_json(command: Callable[..., None]) -> Callable[..., None]:
     """Return a *command* of the group with the group's ``--json``, which is then understood in both places."""
 
     @functools.wraps(command)
-    def with_option(*, context: typer.Context, as_json: bool, **options: Any) -> None:
+    def with_option(*, context: typer.Context, as_json: bool, **options: object) -> None:
         if as_json:
             context.obj = replace(context.obj, as_json=True)
         command(context=context, **options)

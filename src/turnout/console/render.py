@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any
 
 from fastapi import APIRouter, FastAPI, HTTPException, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -87,7 +86,7 @@ def answer_people_with_pages(app: FastAPI) -> None:
 class _PageRoute(APIRoute):
     """Route that answers errors with a page, or within a fragment with a part of one."""
 
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+    def get_route_handler(self) -> Callable[[Request], Coroutine[object, object, Response]]:
         """Return the handler, with errors rendered as pages."""
         handle = super().get_route_handler()
 

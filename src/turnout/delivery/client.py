@@ -175,7 +175,7 @@ class Client:
 
     # -- new connections
 
-    def _spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    def _spawn(self, work: Coroutine[object, object, T]) -> asyncio.Task[T]:
         return self._tasks.start(work)
 
     async def _sent_anew(self, exchange: Exchange) -> None:

@@ -16,7 +16,7 @@ Slices: TypeAlias = "tuple[bytes, Bounds]"
 """Content with the bounds of a column's values."""
 
 
-class EncodedColumn(Sequence[Any]):
+class EncodedColumn(Sequence[object]):
     """Column of well-formed encoded values, which are decoded at the first access.
 
     Most fields of a record are only passed on: their bytes are copied from the input to the output, and no value is
@@ -354,7 +354,7 @@ class MixedObjects:
         added = [take(column) for column in self.added]
         return MixedObjects(self.spans.taken(indices), self.layouts, self.layout_ids[indices], self.value_kind, added)
 
-    def whole(self, count: int) -> list[Any]:
+    def whole(self, count: int) -> list[object]:
         """Return each object as a dict."""
         objects: NewColumn = [None] * count
         for indices, names, columns in self.parts():

@@ -116,7 +116,7 @@ class DeadLetterPart(Part):
 
     @model_validator(mode="before")
     @classmethod
-    def _as_read(cls, block: Any) -> Any:
+    def _as_read(cls, block: object) -> object:
         if isinstance(block, dict) and {"key", "value"} & block.keys():
             problem = "dead letters are the bytes that were read, so that redrive reads them again"
             raise ValueError(f"{problem}: leave out key and value")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path as FilePath
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from turnout.base.options import camel_case
 from turnout.codecs import named_files
@@ -29,7 +29,7 @@ class FileNames:
     def mistakes(self, document: Mapping[str, object]) -> Iterator[tuple[Path, str]]:
         """Path and problem of each file that a source or a sink names and that cannot be read."""
         sinks = document.get("sinks")
-        ends: list[tuple[Path, Any]] = [(("source",), document.get("source")), (("sink",), document.get("sink"))]
+        ends: list[tuple[Path, object]] = [(("source",), document.get("source")), (("sink",), document.get("sink"))]
         if isinstance(sinks, dict):
             ends += [(("sinks", str(name)), sink) for name, sink in sinks.items()]
         for path, end in ends:

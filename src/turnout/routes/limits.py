@@ -175,7 +175,7 @@ class CallerLimits:
         else:
             yield from self._file(path, name, folder)
 
-    def _endpoint(self, path: Path, endpoint: dict[Any, Any], folder: FilePath) -> Iterator[tuple[Path, str]]:
+    def _endpoint(self, path: Path, endpoint: dict[object, object], folder: FilePath) -> Iterator[tuple[Path, str]]:
         for option in map(camel_case, FILE_OPTIONS):
             if isinstance(name := endpoint.get(option), str):
                 yield from self._file((*path, option), name, folder)

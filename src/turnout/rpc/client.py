@@ -165,7 +165,7 @@ class _FollowedChannel:
     def close(self) -> None:
         self._channel.close()
 
-    def __getattr__(self, kind: str) -> Callable[..., Callable[..., Any]]:
+    def __getattr__(self, kind: str) -> Callable[..., Callable[..., object]]:
         """Return a maker of calls: ``unary_unary`` and its like."""
         return lambda *method, **form: (
             lambda *call, **more: getattr(self._present(), kind)(*method, **form)(*call, **more)

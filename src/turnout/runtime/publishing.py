@@ -113,7 +113,7 @@ def log_failures(metrics: Mapping[str, Any], *, route: str) -> None:
         _log.error("route %s: %d more records failed in this micro-batch", route, count - len(failures))
 
 
-def _sentence(failure: Mapping[str, Any]) -> str:
+def _sentence(failure: Mapping[str, object]) -> str:
     """Return the sentence of Connect's log reporter for one failure."""
     position = ", ".join(f"{name}={failure[name]!r}" for name in _POSITION if failure.get(name) is not None)
     sentence = (
@@ -212,7 +212,7 @@ class Publishers:
             if options is not None:
                 self._publisher(sink)
 
-    def begin(self, split: str) -> Mapping[str, Any] | None:
+    def begin(self, split: str) -> Mapping[str, object] | None:
         """Begin the transactions of a split.
 
         Args:
@@ -249,7 +249,7 @@ class Publishers:
         """Publish without delay from now on, for an open split; called before anything is published."""
         self._sinks = tuple(sink.undelayed() if isinstance(sink, KafkaSinkOptions) else sink for sink in self._sinks)
 
-    def resume(self, split: str) -> Mapping[str, Any] | None:
+    def resume(self, split: str) -> Mapping[str, object] | None:
         """Begin a transaction of an open split, after the end of all earlier ones of its slot.
 
         Args:
@@ -268,7 +268,7 @@ class Publishers:
         (publisher,) = self._transactional()
         return publisher.resume(split)
 
-    def commit(self, split: str, counts: Mapping[str, Any], *, follows: bool = False) -> bool:
+    def commit(self, split: str, counts: Mapping[str, object], *, follows: bool = False) -> bool:
         """Commit the transactions of a split with its counts.
 
         Args:

@@ -5,7 +5,7 @@ Spark's tasks. The names are loaded when they are first used: executors import t
 alone, and need not have the rest.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from turnout.base.deferred import names_at_first_use
 
@@ -63,7 +63,7 @@ _REMOVED = {
 _get = names_at_first_use(__name__, {name: home for home, names in _HOMES.items() for name in names})
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name in _REMOVED:
         from turnout.errors import TurnoutError
 

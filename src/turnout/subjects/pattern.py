@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
-from typing import Any, Final
+from typing import Final
 
 from turnout.errors import ConfigError, Mistake
 from turnout.subjects.errors import InvalidSubjectError
@@ -324,7 +324,7 @@ def shape_of(source: str) -> SourceShape:
     return SourceShape(tuple(kinds), full)
 
 
-_Probe = tuple[int, Callable[[Sequence[str]], Any], dict[Any, int]]
+_Probe = tuple[int, Callable[[Sequence[str]], object], dict[object, int]]
 """The smallest number in a shape's dictionary, what picks its key from a subject's tokens, and the dictionary."""
 
 

@@ -12,11 +12,11 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from turnout.subjects.errors import ConfigSyntaxError
 
-ConfigBlock: TypeAlias = dict[str, Any]
+ConfigBlock: TypeAlias = dict[str, object]
 """A block of a configuration, by its keys; its values are blocks, lists, texts, numbers and flags."""
 
 _SPACE = " \t"

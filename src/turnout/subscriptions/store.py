@@ -143,7 +143,9 @@ class BoundedPool(ThreadPoolExecutor):
         future.add_done_callback(lambda _: self._count(-1))
         return future
 
-    def _run(self, since: float, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _run(
+        self, since: float, fn: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> object:
         with within(self._seconds, since=since):
             return fn(*args, **kwargs)
 

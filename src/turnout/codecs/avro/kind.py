@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from turnout.codecs.codec import Codec
 from turnout.codecs.kind import CodecKind, SchemaNotation
@@ -22,7 +22,7 @@ from turnout.codecs.schema_registry import (
 AVRO_CONVERTER: Final = "io.confluent.connect.avro.AvroConverter"
 
 
-def _codec(*, registry: RegistryOptions | None, schema: str | Mapping[str, object] | None, **others: Any) -> Codec:
+def _codec(*, registry: RegistryOptions | None, schema: str | Mapping[str, object] | None, **others: object) -> Codec:
     from turnout.codecs.avro.codec import AvroFile, AvroRegistry
 
     if registry is None and schema is None:

@@ -61,7 +61,7 @@ def _read_decimal(message: Any) -> Decimal:
     return number
 
 
-READERS: Final[Mapping[str, Callable[[Any], Moment | Decimal]]] = {
+READERS: Final[Mapping[str, Callable[[object], Moment | Decimal]]] = {
     TIMESTAMP: _read_timestamp,
     DATE: _read_date,
     TIME_OF_DAY: _read_time,
@@ -70,7 +70,7 @@ READERS: Final[Mapping[str, Callable[[Any], Moment | Decimal]]] = {
 """Full name of the message → its value."""
 
 
-def timestamp_writer(prefix: bytes) -> Callable[[Sequence[Any]], list[bytes]]:
+def timestamp_writer(prefix: bytes) -> Callable[[Sequence[object]], list[bytes]]:
     """Return the writer of a column of Timestamps, each with *prefix* before its length."""
     heads = [prefix + bytes((size,)) for size in range(32)]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 from google.protobuf.descriptor import FieldDescriptor
@@ -35,7 +35,7 @@ _LOW: Final = {
 }  # fmt: skip
 """Kinds of varints → the part of the 64 bits that counts."""
 
-_DEFAULTS: Final[dict[int, Any]] = {
+_DEFAULTS: Final[dict[int, object]] = {
     **dict.fromkeys(_FLOATS, 0.0), _KINDS.TYPE_STRING: "", _KINDS.TYPE_BYTES: b"", _KINDS.TYPE_BOOL: False,
 }  # fmt: skip
 

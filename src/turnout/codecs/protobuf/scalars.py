@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Hashable, Iterable
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 from google.protobuf.descriptor import EnumDescriptor, FieldDescriptor
@@ -96,7 +96,7 @@ def scalar_writer(kind: int, prefix: bytes, *, omit_default: bool) -> WriteColum
     return _texts(_utf8 if kind == _KINDS.TYPE_STRING else _bytes, prefix, omit_default=omit_default)
 
 
-def by_distinct(write: Callable[[Any], bytes]) -> WriteColumn:
+def by_distinct(write: Callable[[object], bytes]) -> WriteColumn:
     """Return the writer of a column that writes each distinct value once."""
 
     def column(values: Column) -> Pieces:

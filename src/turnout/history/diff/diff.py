@@ -7,7 +7,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 import numpy as np
@@ -560,7 +560,7 @@ class _BatchDiff:
         self, kind: str, rows: RowIds, record_changes: Iterable[tuple[int, list[Change]]]
     ) -> tuple[int, Tally]:
         """Note changes by name; return the number of changed records, and the changes by name."""
-        by_name: dict[str, list[tuple[int, Any, Any]]] = defaultdict(list)
+        by_name: dict[str, list[tuple[int, object, object]]] = defaultdict(list)
         counts: dict[str, int] = defaultdict(int)
         number = 0
         for at, changes in record_changes:

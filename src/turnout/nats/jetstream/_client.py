@@ -46,7 +46,7 @@ T = TypeVar("T")
 _CANCELLATION_SECONDS = 0.02
 
 
-async def within(work: Coroutine[Any, Any, T], seconds: float) -> T:
+async def within(work: Coroutine[object, object, T], seconds: float) -> T:
     """Run *work* as a task and return its result, or raise its exception.
 
     Raises:

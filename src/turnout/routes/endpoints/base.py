@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Final, Literal, Self
+from typing import Annotated, ClassVar, Final, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema, model_validator
 from pydantic.alias_generators import to_camel
@@ -63,7 +63,7 @@ class Endpoint(Part):
     renamed: ClassVar[dict[str, str]] = {}
     """Keys that Spark knows by another name."""
 
-    def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
+    def __repr_args__(self) -> Iterable[tuple[str | None, object]]:
         """Return the fields that a printed endpoint shows, without secrets."""
         for name, value in super().__repr_args__():
             secret = name is not None and is_secret(name) and value is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias
+from typing import Annotated, ClassVar, Final, Literal, TypeAlias
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
@@ -423,7 +423,7 @@ def _texts(options: Mapping[str, object]) -> dict[str, str]:
     return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()}
 
 
-def _columns(value: Any) -> Any:
+def _columns(value: object) -> object:
     if isinstance(value, Mapping):
         for name, text in value.items():
             if not isinstance(text, str):

@@ -387,7 +387,7 @@ class KafkaPublisher:
         """True if a broker has refused a message of the transaction: it has to be made again, without that one."""
         return self._producer.is_incomplete
 
-    def begin(self, split: str) -> Mapping[str, Any] | None:
+    def begin(self, split: str) -> Mapping[str, object] | None:
         """Begin the split's transaction; return the counts of the split if an earlier attempt has committed it.
 
         Raises:
@@ -398,7 +398,7 @@ class KafkaPublisher:
         self._is_done = counts is not None
         return counts
 
-    def resume(self, split: str) -> Mapping[str, Any] | None:
+    def resume(self, split: str) -> Mapping[str, object] | None:
         """Begin a transaction, and return what the last one was committed with; of an open split others follow.
 
         Raises:
@@ -420,7 +420,7 @@ class KafkaPublisher:
             else:
                 return None if note is None else note.counts
 
-    def commit(self, split: str, counts: Mapping[str, Any], *, follows: bool = False) -> None:
+    def commit(self, split: str, counts: Mapping[str, object], *, follows: bool = False) -> None:
         """Commit the split's messages together with the note that it is done; begin another transaction if it follows.
 
         Raises:

@@ -118,7 +118,7 @@ class _WorkerState:
     """State of an analysis that a worker keeps for its next task."""
 
     program: Program
-    indexes: Mapping[Any, int]
+    indexes: Mapping[object, int]
     counter: AnchorCounter
 
     @classmethod

@@ -58,7 +58,7 @@ class _NoAnswerError(psycopg.OperationalError):
     """Raised when the server keeps the connection and does not answer in time, like one that is frozen."""
 
 
-class _BoundedConnection(psycopg.Connection[tuple[Any, ...]]):
+class _BoundedConnection(psycopg.Connection[tuple[object, ...]]):
     """Connection that waits for each statement only as long as the server may take for it.
 
     The server's own limit does nothing if the server itself is frozen.
