@@ -21,6 +21,8 @@ from typing import BinaryIO, Self
 from turnout.base.files import append_privately, lasting_folder, private_file, private_folder, remove
 from turnout.errors import ConnectionLostError, TurnoutError
 
+__all__ = ["NatsServer", "find_nats_server"]
+
 _PR_SET_PDEATHSIG = 1
 
 
