@@ -32,6 +32,15 @@ def test_what_can_be_added_has_a_section() -> None:
     """Each kind of addition has one, with files to touch."""
     sections = dict(re.findall(r"^## Adding an? ([^\n]+)\n(.*?)(?=^## |\Z)", TEXT, re.MULTILINE | re.DOTALL))
 
-    added = {"transform", "leaf to conditions", "codec", "count", "endpoint format", "page", "benchmark"}
+    added = {
+        "transform",
+        "leaf to conditions",
+        "codec",
+        "count",
+        "endpoint format",
+        "option to sinks",
+        "page",
+        "benchmark",
+    }
     assert set(sections) == added
     assert all(_PATH.search(body) for body in sections.values())
