@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -181,6 +182,21 @@ def test_shapes_beyond_the_limit_begin_anew(monkeypatch: pytest.MonkeyPatch) -> 
         }
 
         assert (found, errors) == (dict(enumerate(texts)), {})
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_values_of_any_size_are_copied(form: str) -> None:
+    """Short ones by words, long ones by vectors, and what is next to them stays."""
+    use(form)
+    data = np.arange(1, 256, dtype=np.uint8)
+    begins = np.repeat(np.array([0, 3, 100], np.int64), 155)
+    ends = begins + np.tile(np.arange(155), 3)
+    out = np.full(int((ends - begins).sum()) + len(begins) + 1, 255, np.uint8)
+
+    size = loops.join(data, begins, ends, out)
+
+    pieces = [data[begin:end].tobytes() for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)]
+    assert out[:size].tobytes() == b"[" + b",".join(pieces) + b"]"
 
 
 def test_many_fields_of_few_objects_are_read() -> None:

@@ -29,6 +29,7 @@ from turnout.codecs.nodes import (
 )
 from turnout.errors import RecordError
 from turnout.loops import json as loops
+from turnout.loops.texts import hash_of_text
 from turnout.records import Block, Positions, Schema, group
 from turnout.records.block import rows_of
 from turnout.records.schema import DIGITS
@@ -259,11 +260,11 @@ def _field_tables(nodes: Mapping[str, Node]) -> tuple[Codes, Octets]:
         numbers += [at, len(name), loops.KINDS.get(node.kind, loops.ANY), may_miss, node.nullable]
         numbers[2] += not may_miss
         at += len(name)
-        slot = loops.hash_of_name(np.frombuffer(name + b'"', np.uint8), 0) & (len(slots) - 1)
+        slot = hash_of_text(np.frombuffer(name, np.uint8), 0, len(name), 0) & (len(slots) - 1)
         while slots[slot]:
             slot = (slot + 1) & (len(slots) - 1)
         slots[slot] = number + 1
-    return np.array(numbers + slots, np.int32), np.frombuffer(b"".join(names), np.uint8)
+    return np.array(numbers + slots, np.int32), np.frombuffer(b"".join([*names, bytes(loops.PADDING)]), np.uint8)
 
 
 def _bytes_of(name: str) -> bytes:

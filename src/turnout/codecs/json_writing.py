@@ -93,17 +93,16 @@ def _mixed_texts(objects: MixedObjects, form: Form, errors: dict[int, RecordErro
     occurs = np.zeros(len(objects.layouts), np.bool_)
     occurs[objects.layout_ids] = True
     used = np.zeros((len(objects.added), len(objects.layouts)), np.bool_)
-    plans = []
-    for number, layout in enumerate(objects.layouts):
-        plan, added = layout.kept.get(_plan_of) or _plan_of_layout(layout)
-        used[added, number] = True
-        plans.append(plan)
+    pairs = [layout.kept.get(_plan_of) or _plan_of_layout(layout) for layout in objects.layouts]
+    used[
+        list(chain.from_iterable(own for _, own in pairs)), np.repeat(range(len(pairs)), [len(own) for _, own in pairs])
+    ] = 1
     used &= occurs
     computed: list[_Computed] = [
         (column, form, None if (own == occurs).all() else own[objects.layout_ids])
         for column, own in zip(objects.added, used, strict=True)
     ]
-    return _written(objects.spans, objects.layout_ids, plans, computed, errors)
+    return _written(objects.spans, objects.layout_ids, [plan for plan, _ in pairs], computed, errors)
 
 
 def _plan_of_layout(layout: Layout) -> tuple[_Plan, list[int]]:
@@ -145,25 +144,23 @@ class _Plan(NamedTuple):
         numbers = np.zeros((len(steps), loops.STEP_SIZE), np.int64)
         for number, (step, offset) in enumerate(zip(steps, offsets, strict=False)):
             numbers[number] = *step, offset
-        return cls._with([numbers], np.frombuffer(b"".join(prefixes), np.uint8), is_whole)
+        return cls._with([numbers], numbers, np.frombuffer(b"".join(prefixes), np.uint8), is_whole)
 
     @classmethod
     def joined(cls, plans: Sequence[_Plan]) -> _Plan:
         """Return the plan of several layouts."""
         if len(plans) == 1:
             return plans[0]
-        steps: list[Offsets] = []
-        at = 0
-        for plan in plans:
-            steps.append(plan.steps[0] + np.array([0, 0, 0, at], np.int64))
-            at += len(plan.prefixes)
-        return cls._with(steps, np.concatenate([plan.prefixes for plan in plans]))
+        steps = [plan.steps[0] for plan in plans]
+        sizes = [len(plan.prefixes) for plan in plans]
+        joined = np.concatenate(steps)
+        joined[:, -1] += np.repeat(np.add.accumulate([0, *sizes[:-1]]), list(map(len, steps)))
+        return cls._with(steps, joined, np.concatenate([plan.prefixes for plan in plans]))
 
     @classmethod
-    def _with(cls, steps: Sequence[Offsets], prefixes: Octets, is_whole: bool = False) -> _Plan:
-        first = len(steps) + 1
-        starts = np.add.accumulate([first, *map(np.size, steps)])
-        numbers = np.concatenate([starts, *[one.reshape(-1) for one in steps], [0, 0, 0, len(prefixes)]])
+    def _with(cls, steps: Sequence[Offsets], joined: Offsets, prefixes: Octets, is_whole: bool = False) -> _Plan:
+        starts = np.add.accumulate([len(steps) + 1, *map(np.size, steps)])
+        numbers = np.concatenate([starts, joined.reshape(-1), [0, 0, 0, len(prefixes)]])
         return cls(steps, numbers, prefixes, is_whole)
 
 

@@ -119,7 +119,7 @@ class _Shapes:
         self.counters = np.zeros(6, np.int64)
         self.counters[loops.NODES] = 1
         self._tables = np.zeros(loops.TABLES_SIZE, np.int32)
-        self._name_bytes = np.zeros(loops.MAX_NAME_BYTES, np.uint8)
+        self._name_bytes = np.zeros(loops.MAX_NAME_BYTES + loops.PADDING, np.uint8)
         self.buffers = self._tables, self._name_bytes, self.counters
         self._layouts: dict[int, Layout] = {}
         self._names: dict[int, str] = {}
@@ -164,8 +164,6 @@ def _blocks(rows: Positions, scanned: _Scanned) -> list[Block]:
         if left:
             return []
         return [_of_shape(rows, Spans(source, rows_of(len(rows)), shapes.layout(int(ids[0])).names))]
-    if len(rows) < SMALL:
-        return _few_blocks(rows, scanned)
     order = np.argsort(ids, kind="stable")
     order = order[np.searchsorted(ids[order], 0) :]
     found, starts, counts = np.unique(ids[order], return_index=True, return_counts=True)
@@ -184,19 +182,6 @@ def _blocks(rows: Positions, scanned: _Scanned) -> list[Block]:
         layout_ids = np.searchsorted(found[is_rare], ids[own]).astype(np.int32)
         blocks.append(Block.mixed(rows[own], MixedObjects(Spans(source, own), layouts, layout_ids, ANY_VALUE)))
     return blocks
-
-
-def _few_blocks(rows: Positions, scanned: _Scanned) -> list[Block]:
-    """Return the objects that were decided, of which no shape has many."""
-    source, ids, shapes, _, left = scanned
-    numbers: dict[int, int] = {}
-    all_ids = [numbers.setdefault(shape, len(numbers)) for shape in ids.tolist() if shape != loops.UNDECIDED]
-    own = np.flatnonzero(ids != loops.UNDECIDED) if left else rows_of(len(rows))
-    layouts = [shapes.layout(shape) for shape in numbers]
-    if len(layouts) == 1:
-        return [_of_shape(rows[own], Spans(source, own, layouts[0].names))]
-    objects = MixedObjects(Spans(source, own), layouts, np.array(all_ids, np.int32), ANY_VALUE)
-    return [Block.mixed(rows[own] if left else rows, objects)]
 
 
 def _of_shape(rows: Positions, spans: Spans) -> Block:

@@ -90,11 +90,28 @@ def wrapped(value: int) -> int:
 
 
 @cache
-def _declare_wrapped() -> None:
-    """Tell Numba that there is nothing to do."""
-    from numba.extending import overload
+def _declare_primitives() -> None:
+    """Tell Numba what functions of integers and bytes are in machine code."""
+    from numba import types
+    from numba.core import cgutils
+    from numba.extending import intrinsic, overload
 
+    from turnout.loops.texts import lowest_byte, word_at
+
+    word = cgutils.ir.IntType(64).as_pointer()
+
+    def load(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        array = context.make_array(signature.args[0])(context, builder, values[0])
+        return builder.load(builder.bitcast(builder.gep(array.data, [values[1]]), word), align=1)
+
+    def count(_context: object, builder: Any, _signature: object, values: Any) -> Any:
+        return builder.cttz(values[0], cgutils.true_bit)
+
+    loaded = intrinsic(lambda _, data, at: (types.int64(data, types.int64), load))  # noqa: ARG005 - their types
+    zeros = intrinsic(lambda _, number: (types.int64(types.int64), count))  # noqa: ARG005
     overload(wrapped)(lambda value: lambda value: value)  # noqa: ARG005 - the outer one takes its type
+    overload(word_at)(lambda data, at: lambda data, at: loaded(data, at))  # noqa: ARG005
+    overload(lowest_byte)(lambda word: lambda word: zeros(word) >> 3)  # noqa: ARG005
 
 
 class Loop(Generic[P, R]):
@@ -333,7 +350,7 @@ def _dispatcher_of(function: Callable[..., Any], *, is_entry: bool, is_inlined: 
     import numba
     from numba.core.registry import cpu_target
 
-    _declare_wrapped()
+    _declare_primitives()
     # The code generator reads it when it is made: what the cache has then runs on each CPU of the architecture.
     before, numba.config.CPU_NAME = numba.config.CPU_NAME, "generic"
     generator = cpu_target.target_context.codegen()

@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import Final
 
 from turnout.loops.compiled import ByteBuffer, Bytes, Int32Buffer, Int32s, Int64Buffer, Int64s, compiled
-from turnout.loops.texts import _copy, are_equal
+from turnout.loops.texts import _copy, _digits_end, _is_name, _plain_end, are_equal, hash_of_text
 
 MAX_FIELDS: Final = 1024
 """Number of fields of an object that is decided."""
@@ -96,7 +96,7 @@ def scan(
         heads: for each text the index of its first value; then for each the node of its shape, or `UNDECIDED`.
         spans: begin of each value, those of an object adjacent; in the other half the end of each.
         tables: nodes and names that are known, see `TABLES_SIZE`.
-        name_bytes: names.
+        name_bytes: names, and `PADDING` bytes more than their room.
         counters: how much of all this is used.
 
     Returns:
@@ -109,7 +109,7 @@ def scan(
         if (
             used + MAX_FIELDS > ends
             or counters[NODES] + MAX_FIELDS > MAX_NODES
-            or tables[NAME_OFFSETS + counters[NAMES]] + MAX_FIELDS * MAX_NAME > len(name_bytes)
+            or tables[NAME_OFFSETS + counters[NAMES]] + MAX_FIELDS * MAX_NAME + PADDING > len(name_bytes)
         ):
             return record
         heads[record] = used
@@ -136,12 +136,10 @@ def scan(
                 name = tables[child * NODE_SIZE + 1]
                 begin = tables[NAME_OFFSETS + name]
                 size = tables[NAME_OFFSETS + name + 1] - begin
-                if child > 0 and data[at + size] == 34 and are_equal(data, at, name_bytes, begin, size):
+                if child > 0 and data[at + size] == 34 and _is_name(data, at, name_bytes, begin, size):
                     at += size + 1
                 else:
-                    end = at
-                    while data[end] >= 32 and data[end] != 34 and data[end] != 92:
-                        end += 1
+                    end = _plain_end(data, at)
                     name = UNDECIDED
                     if data[end] == 34 and end - at <= MAX_NAME:
                         name = _name_of(data, at, end, tables, name_bytes, counters)
@@ -180,9 +178,7 @@ def scan(
                 spans[field] = at
                 byte = data[at]
                 if byte == 34:
-                    at += 1
-                    while data[at] >= 32 and data[at] != 34 and data[at] != 92:
-                        at += 1
+                    at = _plain_end(data, at + 1)
                     at = at + 1 if data[at] == 34 else _string_end(data, at)
                 elif byte == 123 or byte == 91:
                     at = _nested_end(data, at)
@@ -230,10 +226,7 @@ def _name_of(
     counters: Int64Buffer,
 ) -> int:
     """Return the number of a name, which is new if it is not among those that are known."""
-    hashed = 2166136261
-    for index in range(begin, end):
-        hashed = ((hashed ^ data[index]) * 16777619) & 0xFFFFFFFF
-    slot = (hashed ^ (hashed >> 15)) & (_SLOTS - 1)
+    slot = hash_of_text(data, begin, end, 0) & (_SLOTS - 1)
     for _ in range(_MAX_PROBES):
         name = int(tables[_NAME_SLOTS + slot]) - 1
         if name < 0:
@@ -340,16 +333,14 @@ def _word_end(data: Bytes, at: int) -> int:
         if data[at] == 48:
             at += 1
         elif 49 <= data[at] <= 57:
-            while 48 <= data[at] <= 57:
-                at += 1
+            at = _digits_end(data, at)
         else:
             return -1
         if data[at] == 46:
             at += 1
             if not 48 <= data[at] <= 57:
                 return -1
-            while 48 <= data[at] <= 57:
-                at += 1
+            at = _digits_end(data, at)
         if data[at] == 101 or data[at] == 69:
             at += 1
             if data[at] == 43 or data[at] == 45:
@@ -444,7 +435,7 @@ def scan_fields(
         fields: number of the fields, size of the table of names less 1, and number of the fields that may not miss.
             Then for each field the offset and size of its name, its kind, and whether it may miss, and be null. Then
             the table: for each name the number of its field and 1, in open addressing.
-        names: names of the fields.
+        names: names of the fields, with `PADDING` bytes behind them.
         spans: begin of the value of each field of the first text, of the second, and so on; that word where the field
             is missing. In the other half the end of each.
         undecided: for each text 0 if it was decided.
@@ -483,17 +474,15 @@ def scan_fields(
             if expected < width:
                 own = _HEAD + expected * _FIELD_SIZE
                 size = fields[own + 1]
-                if data[at + size] == 34 and are_equal(data, at, names, fields[own], size):
+                if data[at + size] == 34 and _is_name(data, at, names, fields[own], size):
                     field = expected
                     at += size + 1
             if field < 0:
-                end = at
-                while data[end] >= 32 and data[end] != 34 and data[end] != 92:
-                    end += 1
+                end = _plain_end(data, at)
                 if data[end] != 34:
                     at = -1
                     break
-                slot = hash_of_name(data, at) & mask
+                slot = hash_of_text(data, at, end, 0) & mask
                 while fields[table + slot] > 0:
                     own = _HEAD + (fields[table + slot] - 1) * _FIELD_SIZE
                     size = fields[own + 1]
@@ -517,9 +506,7 @@ def scan_fields(
             if byte == 110:
                 at = _word_end(data, at) if field < 0 or fields[own + 4] != 0 else -1
             elif byte == 34:
-                at += 1
-                while data[at] >= 32 and data[at] != 34 and data[at] != 92:
-                    at += 1
+                at = _plain_end(data, at + 1)
                 at = -1 if kind > STRING else at + 1 if data[at] == 34 else _string_end(data, at)
             elif kind >= 8:
                 at = _integer_end(data, at, kind)
@@ -563,30 +550,22 @@ def scan_fields(
 
 
 @compiled
-def hash_of_name(data: Bytes, at: int) -> int:
-    """Return a hash of the bytes in front of a quote."""
-    hashed = 2166136261
-    while data[at] != 34:
-        hashed = ((hashed ^ data[at]) * 16777619) & 0xFFFFFFFF
-        at += 1
-    return hashed ^ (hashed >> 15)
-
-
-@compiled
 def _integer_end(data: Bytes, at: int, bits: int) -> int:
     """Return the end of an integer of so many bits; -1 if it is none, or undecided."""
     is_negative = data[at] == 45
     if is_negative:
         at += 1
     begin = at
-    value = 0
-    while 48 <= data[at] <= 57 and at - begin < _MAX_DIGITS:
-        value = value * 10 + data[at] - 48
-        at += 1
-    if at == begin or (data[begin] == 48 and (is_negative or at - begin > 1)):
+    at = _digits_end(data, at)
+    size = at - begin
+    if size == 0 or size > _MAX_DIGITS or (data[begin] == 48 and (is_negative or size > 1)):
         return -1
-    if bits < 64 and value - (1 if is_negative else 0) >= 1 << (bits - 1):
-        return -1
+    if size > bits * 3 // 10:
+        value = 0
+        for index in range(begin, at):
+            value = value * 10 + data[index] - 48
+        if bits < 64 and value - (1 if is_negative else 0) >= 1 << (bits - 1):
+            return -1
     return at
 
 

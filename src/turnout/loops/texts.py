@@ -8,7 +8,7 @@ from __future__ import annotations
 from math import inf, nan
 from typing import Final
 
-from turnout.loops.compiled import ByteBuffer, Bytes, compiled, inlined
+from turnout.loops.compiled import ByteBuffer, Bytes, compiled, inlined, wrapped
 
 _FACTOR: Final = 0x5BD1E995
 _31_BITS: Final = 0x7FFFFFFF
@@ -21,7 +21,21 @@ _MOST_POWER: Final = 10_000
 _MAX_VARINT: Final = 10
 _SMALLEST: Final = -(2**63)
 
+_ONES: Final = 0x0101010101010101
+_HIGH_BITS: Final = -0x7F7F7F7F7F7F7F80
+"""The highest bit of each byte, as a number with a sign."""
+
 ASTERISK, QUESTION_MARK, BACKSLASH = 42, 63, 92
+
+
+def word_at(data: Bytes, at: int) -> int:
+    """Return the eight bytes at an offset, the first of them lowest."""
+    return int.from_bytes(data[at : at + 8], "little", signed=True)
+
+
+def lowest_byte(word: int) -> int:
+    """Return the number of the lowest byte that is not zero, of a word that is not."""
+    return ((word & -word).bit_length() - 1) // 8
 
 
 @inlined
@@ -72,10 +86,53 @@ _copy.plain = _copy_slice
 @inlined
 def are_equal(data: Bytes, begin: int, other: Bytes, first: int, size: int) -> bool:
     """Return True if so many bytes at two offsets are the same."""
-    for index in range(size):  # noqa: SIM110 - a loop has no generators
+    index = 0
+    while index + 8 <= size:
+        if word_at(data, begin + index) != word_at(other, first + index):
+            return False
+        index += 8
+    while index < size:
         if data[begin + index] != other[first + index]:
             return False
+        index += 1
     return True
+
+
+@inlined
+def _is_name(data: Bytes, at: int, names: Bytes, begin: int, size: int) -> bool:
+    """Return True if a name is at an offset; both arrays have eight bytes more."""
+    while size >= 8:
+        if word_at(data, at) != word_at(names, begin):
+            return False
+        at += 8
+        begin += 8
+        size -= 8
+    return (word_at(data, at) ^ word_at(names, begin)) & ((1 << (size * 8)) - 1) == 0
+
+
+@inlined
+def _plain_end(data: Bytes, at: int) -> int:
+    """Return the index of the first quote, backslash or control character."""
+    while True:
+        word = word_at(data, at)
+        quote, slash = word ^ 0x2222222222222222, word ^ 0x5C5C5C5C5C5C5C5C
+        # The lowest bit of these is that of the first such byte: a difference borrows from higher bytes alone.
+        found = (quote - _ONES) & ~quote | (slash - _ONES) & ~slash | (word - 32 * _ONES) & ~word
+        found = wrapped(found & _HIGH_BITS)
+        if found != 0:
+            return at + lowest_byte(found)
+        at += 8
+
+
+@inlined
+def _digits_end(data: Bytes, at: int) -> int:
+    """Return the index of the first byte that is no digit."""
+    while True:
+        word = word_at(data, at) ^ 0x3030303030303030
+        found = wrapped((word | word + 0x7676767676767676) & _HIGH_BITS)
+        if found != 0:
+            return at + lowest_byte(found)
+        at += 8
 
 
 @compiled
