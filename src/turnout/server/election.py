@@ -242,6 +242,7 @@ class Elector:
         """Ask the leader, which is cut off, for its lease: this standby reaches the servers that it does not."""
         with self._lock:
             if self._term is None and self.lease is not None and self.lease.cut_off and not self.lease.wanted:
+                _log.warning("asking the leader at %s, which is cut off, for the lease", self.lease.url)
                 # Of two writers at the same time one fails: the leader renews, and another standby asks too.
                 self._wrote(replace(self.lease, wanted=True))
 
@@ -293,7 +294,10 @@ class Leadership:
         """Note whether this leader is cut off; as a standby, ask one that is for its lease."""
         elector = self.elector
         if elector.term is not None:
-            elector.is_cut_off = not self._reaches()
+            before, elector.is_cut_off = elector.is_cut_off, not self._reaches()
+            if elector.is_cut_off != before:
+                state = "cannot be reached from here" if elector.is_cut_off else "answer again"
+                _log.warning("servers of the routes %s", state)
         elif elector.lease is not None and elector.lease.cut_off and self._reaches():
             elector.ask()
 
