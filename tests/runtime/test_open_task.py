@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -65,8 +66,10 @@ class Sink:
         self.published += result.rows
         return []
 
-    def mark(self) -> None:
-        """Only `flush` says what is stored."""
+    marks: bool | None = None
+
+    def mark(self) -> Callable[[], bool] | None:
+        return None if self.marks is None else lambda: bool(self.marks)
 
     def collect(self) -> list[Any]:
         self.collected.append(self.flushed)
@@ -171,6 +174,36 @@ def test_acknowledgements_are_waited_for_when_no_message_comes(scene: Scene, mon
     thread.join(30)
 
     assert sink.collected[0] == 0
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_a_position_is_recorded_when_its_messages_are_stored(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, stored: bool
+) -> None:
+    """The task waits for acknowledgements only if the sink does not say it until the next record is due."""
+    monkeypatch.setattr(open_task, "RECORD_SECONDS", 0.01)
+    monkeypatch.setattr(open_task, "_PAUSE_SECONDS", 60.0)
+    sink = Sink(marks=stored)
+    thread = threading.Thread(target=scene.task(sink, TaskTally()).run)
+    thread.start()
+    wait_for(lambda: scene.splits.ready)
+    numbers = count(1)
+
+    def recorded() -> bool:
+        # Without a further message the task reads on.
+        scene.publish(1)
+        number = next(numbers)
+        wait_for(lambda: len(sink.published) == number)
+        return scene.splits.counts()[1].read > 0
+
+    wait_for(recorded)
+    flushed, progress = sink.flushed, scene.recorded()
+    scene.splits.close()
+    thread.join(30)
+
+    assert progress.next == progress.counts.read + 1
+    assert (flushed == 0) == stored
+    assert scene.recorded().counts == read(len(sink.published))
 
 
 def test_the_next_attempt_goes_on_at_the_record(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:

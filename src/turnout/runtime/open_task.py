@@ -196,6 +196,7 @@ class OpenTask:
         self._tally = tally
         self._recorder = recorder
         self._collect_at: float | None = None
+        self._published_at = 0.0
         self._marked: tuple[Callable[[], bool], OpenProgress] | None = None
         self._transaction = None if sink.transaction_seconds is None else _Transaction(self, sink, repr(split))
 
@@ -235,7 +236,7 @@ class OpenTask:
                 self._publish(batch)
             session.listen()
             now = time.monotonic()
-            self._collect(session, now, waited=not batch.num_rows)
+            self._collect(session, now)
             # What an earlier attempt did after its last record is done again with the revision that it was done with.
             again = records.repeats and self._revision is not None
             turns = session.revision != self._revision and (not again or not records.pending)
@@ -262,8 +263,9 @@ class OpenTask:
             self._transaction.publish(batch, self._revision)
             return
         self.deliver(batch, self._revision, self._tally)
+        self._published_at = time.monotonic()
         if self._collect_at is None:
-            self._collect_at = time.monotonic() + _COLLECT_SECONDS
+            self._collect_at = self._published_at + _COLLECT_SECONDS
 
     def deliver(self, batch: ArrowBatch | ListedRecords, revision: int | None, tally: TaskTally) -> None:
         """Publish what becomes of a batch, matched with a revision, and count it."""
@@ -279,11 +281,12 @@ class OpenTask:
             tally.add(*corrections)
             self._marked = None
 
-    def _collect(self, session: OpenSession, now: float, *, waited: bool) -> None:
+    def _collect(self, session: OpenSession, now: float) -> None:
         """Take acknowledgements now and then, all of them when no record arrives; report what is stored by them."""
         if self._collect_at is None:
             return
-        if waited:
+        # A wait may also end with an answer of the driver.
+        if now >= self._published_at + _PAUSE_SECONDS:
             self._flush()
         elif self._marked is not None or now >= self._collect_at:
             self._correct(self._tally, self._sink.collect())
