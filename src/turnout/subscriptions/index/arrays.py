@@ -49,7 +49,7 @@ def arranged(hashes: NDArray[np.uint64]) -> tuple[Indices, NDArray[np.uint32]]:
     return order, starts
 
 
-def indices_of(mask: NDArray[Any]) -> Indices:
+def indices_of(mask: NDArray[np.generic]) -> Indices:
     """Return the indices of true elements, or of those that are not 0: faster than `numpy.flatnonzero`."""
     return mask.nonzero()[0]
 
@@ -327,7 +327,7 @@ def write_segment(path: Path, head: Head, arrays: Arrays) -> None:
     flat = {name: np.ascontiguousarray(array) for name, array in _flat(arrays)}
     offsets, at = {}, 0
     for name, array in flat.items():
-        offsets[name] = [at, array.dtype.str, len(array)]
+        offsets[name] = (at, array.dtype.str, len(array))
         at = _edge(at + array.nbytes)
     about = {"arrays": offsets, "size": at, "checksum": _checksum(flat)}
     text = json.dumps({**head.as_json(), **about}).encode()
@@ -340,21 +340,27 @@ def write_segment(path: Path, head: Head, arrays: Arrays) -> None:
         file.truncate(base + at)
 
 
-def _write_arrays(file: IO[bytes], base: int, flat: dict[str, NDArray[Any]], offsets: dict[str, list[Any]]) -> None:
+ArrayPlace: TypeAlias = tuple[int, str, int]
+"""Position of an array behind the head, its data type and its length."""
+
+
+def _write_arrays(
+    file: IO[bytes], base: int, flat: dict[str, NDArray[np.generic]], offsets: dict[str, ArrayPlace]
+) -> None:
     for name, array in flat.items():
         file.seek(base + offsets[name][0])
         file.write(array.data)
 
 
-def _checksum(flat: dict[str, NDArray[Any]]) -> str:
+def _checksum(flat: dict[str, NDArray[np.generic]]) -> str:
     digest = xxhash.xxh3_64()
     for array in flat.values():
         digest.update(array.data)
     return digest.hexdigest()
 
 
-def _flat(arrays: Arrays) -> list[tuple[str, NDArray[Any]]]:
-    flat: list[tuple[str, NDArray[Any]]] = []
+def _flat(arrays: Arrays) -> list[tuple[str, NDArray[np.generic]]]:
+    flat: list[tuple[str, NDArray[np.generic]]] = []
     for field in fields(Arrays):
         value = getattr(arrays, field.name)
         if isinstance(value, Texts):
@@ -370,11 +376,11 @@ def _edge(at: int) -> int:
 
 def in_one(arrays: Arrays) -> tuple[Arrays, NDArray[np.uint8]]:
     """Return a copy of the arrays within one array of bytes, as they are in a file, and that array."""
-    offsets: dict[str, list[Any]] = {}
+    offsets: dict[str, ArrayPlace] = {}
     at = 0
     flat = dict(_flat(arrays))
     for name, array in flat.items():
-        offsets[name] = [at, array.dtype.str, len(array)]
+        offsets[name] = (at, array.dtype.str, len(array))
         at = _edge(at + array.nbytes)
     image = np.zeros(at, np.uint8)
     for name, array in flat.items():
@@ -438,7 +444,7 @@ def _head(path: Path, mapped: NDArray[np.uint8]) -> tuple[JsonObject, int]:
     return json.loads(text), _edge(_PREFIX.size + length)
 
 
-def _arrays(mapped: NDArray[np.uint8], base: int, offsets: dict[str, list[Any]]) -> Arrays:
+def _arrays(mapped: NDArray[np.uint8], base: int, offsets: dict[str, ArrayPlace]) -> Arrays:
     def array(name: str) -> NDArray[Any]:
         at, dtype, count = offsets[name]
         kind = np.dtype(dtype)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import chain, repeat
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
@@ -274,7 +274,10 @@ class KeyNumbers:
 _VARIANTS: Final = (FOLDED, WORDS, FOLDED_WORDS)
 
 
-def fixed(numbers: NDArray[Any]) -> NDArray[Any]:
+_Array = TypeVar("_Array", bound=NDArray[np.generic])
+
+
+def fixed(numbers: _Array) -> _Array:
     """Return the numbers, which are not written any more: what a loop reads."""
     numbers.flags.writeable = False
     return numbers

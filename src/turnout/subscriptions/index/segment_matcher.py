@@ -20,7 +20,7 @@ from turnout.loops import compile_in_background, compile_loops, loops_are_compil
 from turnout.loops import match as loop
 from turnout.loops import segment_arrays as layout
 from turnout.loops.segment_arrays import Messages, Scratch, SegmentArrays
-from turnout.subscriptions.index.arrays import HOLDS, Indices, Ints, Longs, indices_of
+from turnout.subscriptions.index.arrays import HOLDS, Indices, Ints, Longs, Texts, indices_of
 from turnout.subscriptions.index.facts import BEGIN, CELL, END, PART, SPAN, encoded, marked, nodes_by_number
 from turnout.subscriptions.index.flat_messages import FlatMessages, fixed
 
@@ -404,7 +404,7 @@ def _arrays_of(segment: Segment) -> SegmentArrays:
     at = np.zeros(layout.SEGMENT_POSITIONS, np.int64)
     views: dict[str, NDArray[Any]] = {"ints": image.view(np.int32), "longs": image.view(np.int64), "bytes": image}
     views["floats"] = image.view(np.float64)
-    names: dict[str, Any] = {"literal_text": arrays.literal_text, "test_text": arrays.test_text}
+    names: dict[str, Texts] = {"literal_text": arrays.literal_text, "test_text": arrays.test_text}
     position = 0
     for field, view in views.items():
         for name in layout.SEGMENT_ARRAYS[field]:
@@ -413,7 +413,7 @@ def _arrays_of(segment: Segment) -> SegmentArrays:
             at[position] = _offset(array, view) if len(array) else 0
             position += 1
     joined: dict[str, NDArray[Any]] = {}
-    made: tuple[tuple[str, tuple[NDArray[Any], ...], type[np.generic]], ...] = (
+    made: tuple[tuple[str, tuple[NDArray[np.generic], ...], type[np.generic]], ...] = (
         ("own", own, np.int32),
         ("slots", slots, np.int64),
         ("own_bytes", (part_bits, part_data, form, test_data), np.uint8),
@@ -432,7 +432,7 @@ def _arrays_of(segment: Segment) -> SegmentArrays:
     return SegmentArrays(fixed(at), views["ints"], views["longs"], image, views["floats"], **joined)
 
 
-def _offset(array: NDArray[Any], view: NDArray[Any]) -> int:
+def _offset(array: NDArray[np.generic], view: NDArray[np.generic]) -> int:
     """Return the position of an array within a view of all of them."""
     first, base = (one.__array_interface__["data"][0] for one in (array, view))
     return int(first - base) // view.itemsize

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import TypeAlias
 
 from turnout.base.clocks import TrustedClock
 from turnout.base.untrusted import JsonMapping, JsonObject
@@ -37,6 +37,7 @@ from turnout.subscriptions.stores._record import subscription_of
 try:
     import pymongo
     from pymongo import MongoClient, ReplaceOne, errors
+    from pymongo.collection import Collection
     from pymongo.uri_parser import parse_uri
 except ModuleNotFoundError as missing:
     if missing.name != "pymongo":
@@ -44,6 +45,9 @@ except ModuleNotFoundError as missing:
     raise MissingExtraError("mongo", "pymongo") from missing
 
 __all__ = ["MongoClient", "ReplaceOne", "error_of", "errors", "in_time", "parse_uri", "soon", "translated"]
+
+Documents: TypeAlias = Collection[JsonObject]
+"""A collection of the database."""
 
 _FOREVER = float("inf")
 _SOON_SECONDS = 2.0
@@ -132,7 +136,7 @@ class Updates:
         subscriptions: the collection.
     """
 
-    def __init__(self, subscriptions: Any) -> None:
+    def __init__(self, subscriptions: Documents) -> None:
         self._subscriptions = subscriptions
 
     def replace(self, old: JsonMapping, new: JsonMapping) -> None:
@@ -197,7 +201,14 @@ class MongoPast:
         clock: the server's, as writers on many machines share the collections.
     """
 
-    def __init__(self, archive: Any, moments: Any, states: Any, retention: float, clock: ServerClock) -> None:
+    def __init__(
+        self,
+        archive: Documents,
+        moments: Documents,
+        states: Documents,
+        retention: float,
+        clock: ServerClock,
+    ) -> None:
         self._archive = archive
         self._moments = moments
         self._states = states
@@ -266,13 +277,19 @@ class MongoPast:
                 return int(old["_id"])
         return None
 
+    def _first(self) -> int:
+        """Return the first revision that is remembered, which is stored with the first of all."""
+        past = self._states.find_one({"_id": "past"})
+        assert past is not None
+        return int(past["remembered"])
+
     def revision_at(self, moment: Moment, present: int) -> int:
         """The revision of a moment.
 
         Raises:
             HistoryForgottenError: nothing is remembered of so far back.
         """
-        first = self._states.find_one({"_id": "past"})["remembered"]
+        first = self._first()
         began = self._moments.find_one({"_id": first}) if first else None
 
         def last_until(at: int) -> int | None:
@@ -304,7 +321,7 @@ class MongoPast:
             versions.append(Version(subscription_of(present), present["revision"], None))
         if not versions:
             raise SubscriptionNotFoundError(id_)
-        first = self._states.find_one({"_id": "past"})["remembered"]
+        first = self._first()
         return audit_entries(versions, first, self._recorded) if self._retention else ()
 
     def _recorded(self, revision: int) -> RecordedMoment | None:
@@ -333,7 +350,7 @@ class Tombstones:
         past: the history that the subscriptions themselves go to.
     """
 
-    def __init__(self, collection: Any, states: Any, past: MongoPast) -> None:
+    def __init__(self, collection: Documents, states: Documents, past: MongoPast) -> None:
         self._collection = collection
         self._states = states
         self._past = past
@@ -410,7 +427,13 @@ class Deletions:
         past: the history of the store.
     """
 
-    def __init__(self, subscriptions: Any, tombstones: Tombstones, states: Any, past: MongoPast) -> None:
+    def __init__(
+        self,
+        subscriptions: Documents,
+        tombstones: Tombstones,
+        states: Documents,
+        past: MongoPast,
+    ) -> None:
         self._subscriptions = subscriptions
         self._tombstones = tombstones
         self._states = states
@@ -489,7 +512,7 @@ class Turns:
         clock: the server's, so that no writer's own clock makes a lease longer or shorter.
     """
 
-    def __init__(self, states: Any, clock: ServerClock) -> None:
+    def __init__(self, states: Documents, clock: ServerClock) -> None:
         self._states = states
         self._clock = clock
 

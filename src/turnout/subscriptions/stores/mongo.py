@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from turnout.base.untrusted import JsonMapping
+from turnout.base.untrusted import JsonMapping, JsonObject
 from turnout.errors import (
     ConfigError,
     Mistake,
@@ -95,7 +95,7 @@ class MongoStore(StoreBase):
             if uri.startswith("mongodb://"):
                 # The driver only warns about unknown options, and continues without them.
                 parse_uri(uri, warn=False)
-            self._client: Any = MongoClient(uri, appname="turnout", **waits_of(uri))
+            self._client: MongoClient[JsonObject] = MongoClient(uri, appname="turnout", **waits_of(uri))
         except (errors.ConfigurationError, ValueError) as problem:
             raise ConfigError([Mistake("store", masked_url(f"{problem}"))]) from None
         database = self._client.get_default_database("subscriptions")
