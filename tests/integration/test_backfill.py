@@ -220,14 +220,14 @@ def test_records_that_are_published_during_the_switch(scene: Scene, more: str) -
         while not feeding.wait(0.02):
             scene.publish(10)
 
-    def follow(id_: str) -> list[int]:
+    read: dict[str, list[int]] = {"late0": [], "late1": []}
+
+    def follow(id_: str) -> None:
         """Read a feed from its beginning while the rest happens."""
-        numbers: list[int] = []
         with FeedReader(scene.route()) as reader:
             wait_for(lambda: is_stored(id_))
             for page in reader.follow(id_, 0, reading):
-                numbers += numbers_of(page)
-        return numbers
+                read[id_] += numbers_of(page)
 
     def is_stored(id_: str) -> bool:
         try:
@@ -239,7 +239,7 @@ def test_records_that_are_published_during_the_switch(scene: Scene, more: str) -
         ends.callback(reading.set)
         wait_for(lambda: sum(scene.got("old").values()) >= 200)
         feeder = threads.submit(feed)
-        followers = [threads.submit(follow, name) for name in ("late0", "late1")]
+        followers = [threads.submit(follow, name) for name in read]
         try:
             time.sleep(1)
             for number in range(3):
@@ -256,12 +256,13 @@ def test_records_that_are_published_during_the_switch(scene: Scene, more: str) -
         wait_for(lambda: all(sum(scene.got(name).values()) >= scene.published for name in names))
         scene.stop.set()
         counts = result.result(60).counts
-        followed = [scene.fed(name) for name in ("late0", "late1")]
-        time.sleep(1)
+        wait_for(lambda: all(len(numbers) >= scene.published for numbers in read.values()))
         reading.set()
-        read = [follower.result(60) for follower in followers]
+        for follower in followers:
+            follower.result(60)
 
-    assert followed == read == [list(range(1, scene.published + 1))] * 2
+    whole = list(range(1, scene.published + 1))
+    assert {name: scene.fed(name) for name in read} == read == dict.fromkeys(read, whole)
     for name in names:
         assert scene.got(name) == once(1, scene.published), name
     assert counts.conserved

@@ -17,7 +17,7 @@ import pytest
 from py4j.protocol import Py4JNetworkError
 
 from turnout.errors import RunError, StreamError, chain_of
-from turnout.spark.session.jvm import JvmOutput, ending_in_words, how_jvm_ended
+from turnout.spark.session.jvm import OUTPUT, JvmOutput, ending_in_words, how_jvm_ended
 
 PROGRAM = """
 import json, pathlib, sys
@@ -228,8 +228,10 @@ def message_of(spark: Any, failure: Exception, checkpoint: Path | None = None) -
         ("raise SystemExit(3)", "with exit code 3"),
     ],
 )
-def test_a_jvm_that_has_ended(code: str, ended: str) -> None:
+def test_a_jvm_that_has_ended(monkeypatch: pytest.MonkeyPatch, code: str, ended: str) -> None:
     """The connection breaks first: the process gets a moment to be gone."""
+    # Of the JVM that another test has started in this process.
+    monkeypatch.setattr(OUTPUT, "log", None)
     spark = session(code)
 
     words = message_of(spark, Py4JNetworkError("Answer from Java side is empty"))
