@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 import sys
 from collections.abc import Callable
+from itertools import cycle
 from pathlib import Path
 
 import pytest
@@ -79,7 +81,105 @@ def kill_and_deliver(hooks_of: Callable[[Receiver], Hooks], tmp_path: Path) -> N
     asyncio.run(work())
 
 
+FAULTS = int(os.environ.get("TURNOUT_DELIVERY_FAULTS", "3"))
+ENDPOINTS = 8
+
+
+@pytest.mark.heavy
+def test_two_dispatchers_share_the_endpoints(nats_server: NatsServer, tmp_path: Path) -> None:
+    """Dispatchers are killed, frozen and woken, and ended: nothing is lost, and each endpoint has its order.
+
+    A message comes again only where the answer was not seen, right behind its first request and with the same id:
+    one that wakes up sends nothing of what the other one has delivered meanwhile. ``TURNOUT_DELIVERY_FAULTS`` sets the
+    number of faults (3).
+    """
+    taken: dict[str, list[tuple[int, str]]] = {f"/{number}": [] for number in range(ENDPOINTS)}
+
+    async def answer(request: Request) -> web.Response:
+        taken[request.path].append((int(request.body), request.headers["webhook-id"]))
+        await asyncio.sleep(0.02)
+        return web.Response(status=204)
+
+    async def progress() -> None:
+        """Wait until each endpoint has had some more messages, or all."""
+        seen = {path: len(several) for path, several in taken.items()}
+        async with asyncio.timeout(60):
+            while any(len(taken[path]) < seen[path] + 20 and not is_done(path) for path in taken):
+                await asyncio.sleep(0.02)
+
+    def is_done(path: str) -> bool:
+        return bool(taken[path]) and taken[path][-1][0] == count - 1
+
+    count = 600 + 900 * FAULTS
+    delivered: list[int] = []
+
+    async def work() -> None:
+        receiver = Receiver(answer)
+        async with receiver.serving():
+            hooks = Hooks(nats_server.url, receiver)
+            hooks.store_url = f"sqlite:///{tmp_path}/store.db"
+            hooks.store = open_store(hooks.store_url)
+            root = receiver.url.removesuffix("/in")
+            for number in range(ENDPOINTS):
+                settings = {"ordered": True, "retry": [0.05] * 10, "maxWaiting": 1_000_000}
+                hooks.others[f"e{number}"] = {"url": f"{root}/{number}", "delivery": settings}
+            file = tmp_path / "route.json"
+            file.write_text(json.dumps(hooks.document))
+            for number in range(ENDPOINTS):
+                await hooks.publish(*(b"%d" % n for n in range(count)), to=f"webhook:e{number}")
+            processes = [await started(file, "--json") for _ in range(2)]
+            try:
+                await with_faults(processes, file)
+            finally:
+                for process in processes:
+                    if process.returncode is None:
+                        process.kill()
+            assert await hooks.dead() == []
+
+    async def with_faults(processes: list[asyncio.subprocess.Process], file: Path) -> None:
+        await progress()
+        for fault in [kind for kind, _ in zip(cycle(("kill", "freeze", "end")), range(FAULTS), strict=False)]:
+            # The other one has had its part for a while.
+            await progress()
+            first = processes.pop(0)
+            if fault == "kill":
+                first.kill()
+                await progress()
+            elif fault == "freeze":
+                first.send_signal(signal.SIGSTOP)
+                await progress()
+                first.send_signal(signal.SIGCONT)
+            else:
+                first.terminate()
+                out, _ = await first.communicate()
+                delivered.append(json.loads(out)["delivered"])
+                await progress()
+            processes.append(first if fault == "freeze" else await started(file, "--json"))
+        async with asyncio.timeout(600):
+            while not all(map(is_done, taken)):
+                await asyncio.sleep(0.1)
+        for process in processes:
+            process.terminate()
+            out, _ = await process.communicate()
+            delivered.append(json.loads(out)["delivered"])
+
+    asyncio.run(work())
+
+    again = 0
+    for path, several in taken.items():
+        numbers = [number for number, _ in several]
+        assert numbers == sorted(numbers), f"{path} has an order"
+        assert set(numbers) == set(range(count)), f"{path} has lost some"
+        assert len(set(several)) == count, "a message has one id"
+        again += len(several) - count
+    print(
+        f"\n{ENDPOINTS * count} messages, {FAULTS} faults, {again} came again; each process has delivered {delivered}"
+    )
+    assert again <= ENDPOINTS * sum(kind != "end" for kind, _ in zip(cycle(("kill", "freeze", "end")), range(FAULTS)))
+    assert min(delivered) > 0
+
+
 async def started(file: Path, *options: str) -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "turnout", "deliver", "--route", f"{file}", *options, stdout=asyncio.subprocess.DEVNULL
+        sys.executable, "-m", "turnout", "deliver", "--route", f"{file}", *options, stdout=asyncio.subprocess.PIPE
     )

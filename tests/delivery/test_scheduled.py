@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from turnout.delivery.scheduled import DelayLeader, Lease, cancel, opened_leader, pending
+from turnout.delivery.scheduled import DelayLeader, cancel, opened_leader, pending
 from turnout.embedded import NatsServer
 from turnout.engine import Program
 from turnout.errors import StreamError
-from turnout.nats.jetstream import KeyValueConfig, RawMessage, StreamConfig, connect
+from turnout.nats.jetstream import RawMessage, StreamConfig, connect
 from turnout.nats.jetstream.errors import MessageNotFoundError
 from turnout.nats.wire import Connection, PullReader, Range, create_stream, stream_info
 from turnout.nats.wire.records import with_stream
@@ -268,25 +268,6 @@ def test_commands(server: NatsServer, tmp_path: Path) -> None:
     assert [code for code, _ in outputs] == [0, 0, 1, 0]
     assert [text for _, text in outputs][::3] == ["3", "1"]
     assert '"1": 1' in outputs[1][1]
-
-
-def test_one_leader(server: NatsServer) -> None:
-    """Two processes share a lease; one that gives it up, or does not renew it, is followed by the other."""
-
-    async def check() -> None:
-        async with connect(server.url) as js:
-            bucket = await js.create_key_value(KeyValueConfig(bucket="L", ttl=2.0))
-            one, two = Lease(bucket, "one"), Lease(bucket, "two")
-            assert [await one.take(), await two.take(), await one.take()] == [True, False, True]
-            await one.give()
-            assert [await two.take(), await one.take()] == [True, False]
-            async with asyncio.timeout(20):
-                while not await one.take():
-                    await asyncio.sleep(0.1)
-            assert not await two.take()
-            assert not two.is_held
-
-    asyncio.run(check())
 
 
 def _serve(later: Later, folder: Path) -> subprocess.Popen[bytes]:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import threading
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
+from tests.delivery.receiver import Hooks, Receiver
 from tests.server.conftest import wait_for
 from tests.server.fakes import FakeRunner
 from turnout.base import background
@@ -20,9 +25,12 @@ from turnout.errors import StreamError
 from turnout.nats.wire import Connection, create_stream, stream_info
 from turnout.routes import Route
 from turnout.runtime.preflight import make_delay_stream
+from turnout.server.config import ServerConfig
 from turnout.server.deliveries import Ready, ScheduledDeliveries, WebhookDeliveries, WebhookState
 from turnout.server.health import Health, Survey
 from turnout.server.metrics import Metrics
+from turnout.server.serving import RouteServer
+from turnout.subscriptions import open_store
 
 
 @pytest.fixture(autouse=True)
@@ -273,6 +281,60 @@ def test_a_delay_stream_is_published(nats_server: NatsServer) -> None:
         assert list(deliveries.states()) == ["later"]
         assert b'turnout_route_scheduled_pending{route="later"}' not in metrics.text()
         assert stream_info(connection, "WAITING")["state"]["messages"] == 1
+
+
+def test_servers_that_stand_by_deliver_as_well(nats_server: NatsServer, tmp_path: Path) -> None:
+    """Two servers divide the endpoints of a route; when the leader ends, the other one has all of them."""
+
+    async def work() -> None:
+        sent = 0
+        receiver = Receiver()
+        async with receiver.serving():
+            hooks = Hooks(nats_server.url, receiver)
+            hooks.store_url = f"sqlite:///{tmp_path}/store.db"
+            open_store(hooks.store_url).close()
+            hooks.others = {f"e{number}": {"url": f"{receiver.url}/{number}"} for number in range(8)}
+            folder = tmp_path / "routes"
+            folder.mkdir()
+            (folder / "route.yaml").write_text(json.dumps(hooks.document))
+            ha = {"lease": nats_server.url, "name": hooks.name.lower(), "folder": tmp_path / "shared", "seconds": 2}
+            config = ServerConfig.model_validate({"listen": "127.0.0.1:0", "interval": "20ms", "ha": ha})
+            servers = [RouteServer(config, [folder], runner_of=lambda *_: FakeRunner()) for _ in range(2)]
+            stops = [threading.Event() for _ in servers]
+
+            def serve(server: RouteServer, stop: threading.Event) -> None:
+                with server:
+                    server.wait(stop)
+
+            async def publish() -> None:
+                nonlocal sent
+                for number in range(8):
+                    await hooks.publish(*(b"%d" % n for n in range(sent, sent + 5)), to=f"webhook:e{number}")
+                sent += 5
+
+            def delivered(server: RouteServer) -> int:
+                return sum(one["delivered"] for one in server._webhooks.totals().values())
+
+            tasks = [asyncio.create_task(asyncio.to_thread(serve, *pair)) for pair in zip(servers, stops, strict=True)]
+            try:
+                async with asyncio.timeout(90):
+                    while not all(map(delivered, servers)):
+                        await publish()
+                        await asyncio.sleep(0.2)
+                    leader = next(at for at, server in enumerate(servers) if hasattr(server, "parts"))
+                    stops[leader].set()
+                    await tasks[leader]
+                    await publish()
+                    while len(receiver.requests) < 8 * sent:
+                        await asyncio.sleep(0.05)
+            finally:
+                for stop in stops:
+                    stop.set()
+                await asyncio.gather(*tasks)
+            found = Counter((request.path, request.body) for request in receiver.requests)
+            assert (len(found), max(found.values())) == (8 * sent, 1)
+
+    asyncio.run(work())
 
 
 def test_a_bug_of_the_look_is_survived() -> None:

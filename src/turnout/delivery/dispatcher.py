@@ -13,7 +13,7 @@ import contextlib
 import logging
 import random
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -29,7 +29,8 @@ from turnout.delivery.lane import Delivery, EndpointStatus, Lane, LastResponse
 from turnout.delivery.queue import AttemptLog, Backlog, Consent, DeliveryQueue, QueuedMessage, endpoint_key
 from turnout.delivery.requests import merged_headers, order_key, request_of, signed, traced_post
 from turnout.delivery.settings import Capacity, Lanes
-from turnout.errors import StoreUnavailableError, TurnoutError, message_of
+from turnout.errors import ConnectionLostError, StoreUnavailableError, TurnoutError, message_of
+from turnout.runtime.fence import LeaseLostError
 from turnout.subscriptions.tenants import tenant_of
 from turnout.traces.spans import TraceSettings
 
@@ -50,6 +51,7 @@ _QUOTA_PARK_SECONDS: Final = (1.0, 600.0)
 _END_SECONDS: Final = 10.0
 """Seconds that requests under way have at the end; a server waits 20 for its dispatchers, Kubernetes kills after 30."""
 
+_CLAIM_SECONDS: Final = 0.5
 _LOOK_SECONDS: Final = 0.02
 _REFRESH_SECONDS: Final = 2.0
 _MEASURE_SECONDS: Final = 15.0
@@ -96,7 +98,7 @@ class Dispatcher:
         self._capacity = Capacity(lanes)
         self.report: Callable[[DeliveryEvent], None] = lambda _: None
         self._failures = Failures(queue, log, self.counts, lambda event: self.report(event))
-        self._ordered_from = 0.0
+        self._claimed: Hashable = None
         self._is_ending = False
         self._is_stopped = False
         self._unstored: dict[int, str] = {}
@@ -128,7 +130,6 @@ class Dispatcher:
         Raises:
             StreamError: the consumer was deleted, or the server does not answer.
         """
-        self._ordered_from = self._loop.time() + await self._queue.settling_seconds()
         name = self._queue.name
         keep = partial(keep_running, longest=_BEAT_SECONDS)
         background = [
@@ -136,6 +137,7 @@ class Dispatcher:
             asyncio.create_task(keep(f"endpoints of {name}", self._lanes.refresh, every=_REFRESH_SECONDS)),
             asyncio.create_task(keep(f"disabled endpoints of {name}", self._log.refresh, every=_REFRESH_SECONDS)),
             asyncio.create_task(keep(f"backlog of {name}", self._measure, every=_MEASURE_SECONDS)),
+            asyncio.create_task(keep(f"claim to deliver of {name}", self._check_claim, every=_CLAIM_SECONDS)),
         ]
         try:
             await self._pull()
@@ -167,18 +169,34 @@ class Dispatcher:
     # -- from the queue into lanes
 
     async def _pull(self) -> None:
-        async with self._queue.messages() as messages:
+        async with self._queue.messages(self._under_way) as messages:
             async for message in messages:
                 try:
                     await self._take(message)
                 except Exception as failure:  # noqa: BLE001 - one message keeps no other from its endpoint
                     await self._give_back(message, failure)
 
+    def _under_way(self) -> list[QueuedMessage]:
+        """Return the messages whose requests have no outcome yet, or one that is not stored."""
+        return [delivery.message for delivery in self._held.values() if delivery.is_sent]
+
+    async def _check_claim(self) -> None:
+        """Continue after a lease that was over, and drop what others deliver now."""
+        claimed = self._queue.claim()
+        if claimed == self._claimed:
+            return
+        self._claimed = claimed
+        self._failures.forget()
+        self._lanes.forget()
+        for lane in self._lanes.all():
+            self._pump(lane)
+
     async def _take(self, message: QueuedMessage) -> None:
+        is_repeated, wait = await self._queue.history_of(message)
         found = self._lanes.known(message.subject) or await self._opened(message.subject)
         if isinstance(found, str):
             await self._failures.give_up(Delivery(message, "", message.sequence), [], found, is_attempt=False)
-        elif (delivery := self._accept(*found, message)) is not None:
+        elif (delivery := self._accept(*found, message, is_repeated, wait)) is not None:
             await self._hold_or_park(found[0], delivery)
 
     async def _give_back(self, message: QueuedMessage, failure: Exception) -> None:
@@ -200,13 +218,15 @@ class Dispatcher:
     async def _open(self, subject: str) -> tuple[Lane, str] | str:
         while True:
             try:
-                return await self._lanes.open(subject, self._ordered_from)
+                return await self._lanes.open(subject)
             except StoreUnavailableError as failure:
                 # Deliveries wait for the store, as their settings are unknown.
                 _log.warning("%s: deliveries wait for the store: %s", self._queue.name, message_of(failure))
                 await asyncio.sleep(_SERVER_SECONDS)
 
-    def _accept(self, lane: Lane, subscription: str, message: QueuedMessage) -> Delivery | None:
+    def _accept(
+        self, lane: Lane, subscription: str, message: QueuedMessage, is_repeated: bool, wait: float
+    ) -> Delivery | None:
         """Put a message into its lane; return its delivery if the lane is full."""
         sequence = message.sequence
         known = self._held.get(sequence)
@@ -215,11 +235,11 @@ class Dispatcher:
             known.message = message
             known.has_failed = True
             return None
-        delivery = Delivery(message, subscription, sequence, _key(lane, message), message.is_redelivered)
+        delivery = Delivery(message, subscription, sequence, _key(lane, message), is_repeated)
         if self._is_over(lane, delivery):
             self._tasks.start(self._failures.discard(lane, delivery))
             return None
-        if delivery.key is None and (wait := self._queue.wait_of(message)):
+        if delivery.key is None and wait:
             lane.park(sequence, self._loop.time() + wait)
             self._tasks.start(self._nak(delivery, wait))
             return None
@@ -264,7 +284,7 @@ class Dispatcher:
 
     def _pump(self, lane: Lane) -> None:
         """Send a lane's permitted requests, and check again when its limits allow more."""
-        if self._is_ending:
+        if self._is_ending or self._queue.claim() is None:
             return
         now = self._loop.time()
         while (delivery := lane.take(now)) is not None:
@@ -285,6 +305,7 @@ class Dispatcher:
 
     def _send(self, lane: Lane, delivery: Delivery) -> None:
         """Send one request, whose outcome `_answered` gets with a later turn of the loop."""
+        delivery.is_sent = True
         self._make(lane, delivery, partial(self._send_request, lane, delivery))
 
     def _make(self, lane: Lane, delivery: Delivery, send: Callable[[], None]) -> None:
@@ -298,9 +319,6 @@ class Dispatcher:
 
     def _send_request(self, lane: Lane, delivery: Delivery) -> None:
         endpoint = lane.endpoint
-        if not self._queue.is_ours(delivery.message):
-            self._loop.call_soon(self._abandon, lane, delivery)
-            return
         done = partial(self._answered, lane, delivery)
         tenant = tenant_of(delivery.subscription)
         if self._log.disabled and self._log.is_disabled(endpoint.destination, tenant):
@@ -351,6 +369,14 @@ class Dispatcher:
         Raises:
             Exception: no request can be made of the record.
         """
+        if not self._queue.is_ours(delivery.message, begins=True):
+            self._loop.call_soon(self._abandon, lane, delivery)
+            return
+        if self._queue.claim() is None:
+            # The lease may have ended while a token or a consent was asked for.
+            post = partial(self._post, lane, delivery, target, secret)
+            self._loop.call_later(_CLAIM_SECONDS, self._make, lane, delivery, post)
+            return
         settings, message, names = lane.settings, delivery.message, lane.names
         identity = self._failures.identity(delivery)
         headers, body = request_of(
@@ -463,7 +489,12 @@ class Dispatcher:
         pause = _SERVER_SECONDS
         while True:
             try:
+                if self._queue.claim() is None:
+                    raise ConnectionLostError("the lease of this dispatcher is over, and not renewed yet")
                 stored = await store()
+            except LeaseLostError:
+                self._unstored.pop(delivery.sequence, None)
+                raise
             except (TurnoutError, OSError) as failure:
                 self.counts.unstored += pause == _SERVER_SECONDS
                 self._unstored[delivery.sequence] = message_of(failure)
@@ -497,6 +528,7 @@ class Dispatcher:
         if delay is None:
             self._settle(lane, delivery)
         elif delivery.key is not None:
+            delivery.is_sent = False
             self._loop.call_later(delay, self._send_again, lane, delivery)
         else:
             lane.park(delivery.sequence, self._loop.time() + delay)

@@ -31,6 +31,7 @@ from turnout.delivery.queue import (
 from turnout.delivery.requests import message_id
 from turnout.errors import StreamError, TurnoutError, message_of
 from turnout.nats.protocol.headers import MESSAGE_ID
+from turnout.runtime.fence import LeaseLostError
 from turnout.subscriptions.delivery_settings import DeliverySettings
 from turnout.subscriptions.tenants import tenant_of
 
@@ -82,6 +83,20 @@ class Failures:
             return known
         own = message.header(MESSAGE_ID)
         return message_id(own, "" if own else f"{self._queue.label}:{delivery.sequence}")
+
+    def _check(self, delivery: Delivery) -> None:
+        """Refuse to write for a delivery that is another dispatcher's.
+
+        Raises:
+            LeaseLostError: it is.
+        """
+        if not self._queue.is_ours(delivery.message):
+            raise LeaseLostError("another dispatcher has its endpoint now")
+
+    def forget(self) -> None:
+        """Read the failures of endpoints again, which other dispatchers may have had meanwhile."""
+        self._known.clear()
+        self.failing.clear()
 
     async def know(self, destination: str, tenant: str) -> None:
         """Read the stored failures of an endpoint before its first request.
@@ -167,6 +182,7 @@ class Failures:
         Raises:
             TurnoutError: the server of the queue does not answer.
         """
+        self._check(delivery)
         attempts = await self._log.of(delivery.sequence) if delivery.has_failed else []
         now = datetime.now(UTC)
         attempts.append(Attempt(now, response.status, response.error))
@@ -213,6 +229,7 @@ class Failures:
             reason: why it is given up.
             is_attempt: whether an attempt that failed just now is the cause.
         """
+        self._check(delivery)
         message = delivery.message
         headers = {name: values for name, values in message.headers.items() if not name.lower().startswith("nats-")}
         headers[REASON] = [reason]

@@ -10,7 +10,7 @@ import asyncio
 import heapq
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, closing
 from datetime import UTC, datetime
@@ -27,17 +27,19 @@ from turnout.delivery.queue import (
     attempts_key,
     attempts_of,
     kafka_letters,
+    wait_after,
 )
 from turnout.errors import ConnectionLostError, StreamError, TurnoutError
 from turnout.kafka.admin import KafkaAdmin
 from turnout.kafka.clients import PartitionProgress
-from turnout.kafka.group import GroupReader, GroupRecord, OffsetReader
+from turnout.kafka.group import SESSION_MILLISECONDS, GroupReader, GroupRecord, OffsetReader
 from turnout.kafka.options import KafkaOptions
 from turnout.kafka.producer import KafkaHeaders, KafkaMessages, KafkaProducer
 from turnout.kafka.reader import TopicTable, committed_progress
 from turnout.nats.protocol.headers import MESSAGE_ID, HeaderInput, Headers
 from turnout.routes.endpoints import KafkaSink
 from turnout.routes.webhooks import WebhooksPart
+from turnout.runtime.fence import leased_seconds
 from turnout.runtime.kafka.source import partitions_of
 
 
@@ -119,7 +121,7 @@ _POLL_SECONDS: Final = 0.1
 _AGAIN_SECONDS: Final = 1.0
 _MAX_DUE: Final = 500
 _FRESH_SECONDS: Final = 1.0
-_EARLY_SECONDS: Final = 0.05
+_BLOCKED_SECONDS: Final = 3.0
 
 
 class KafkaDelivery:
@@ -203,6 +205,8 @@ class KafkaQueue:
         self._lookup: OffsetReader
         self._clients = ExitStack()
         self._is_reading = False
+        self._session_seconds = float(options.properties.get("session.timeout.ms", SESSION_MILLISECONDS)) / 1000
+        self._claimed_at, self._blocked_until = leased_seconds(), 0.0
 
     @classmethod
     @asynccontextmanager
@@ -248,7 +252,10 @@ class KafkaQueue:
     # -- deliveries
 
     @asynccontextmanager
-    async def messages(self) -> AsyncIterator[AsyncIterator[QueuedMessage]]:
+    async def messages(
+        self,
+        under_way: Callable[[], Iterable[QueuedMessage]],  # noqa: ARG002 - brokers divide the partitions
+    ) -> AsyncIterator[AsyncIterator[QueuedMessage]]:
         """Join the group, and fetch deliveries without an end."""
         await self._run(self._join)
         yield self._fetched()
@@ -314,21 +321,24 @@ class KafkaQueue:
         _log.warning("the delivery %s cannot be read again; next try in %g s", where, _AGAIN_SECONDS)
         self.wait(record, _AGAIN_SECONDS)
 
-    async def settling_seconds(self) -> float:
-        """Return 0: a partition is read from its lowest unfinished delivery on, in order."""
-        return 0.0
-
-    def wait_of(self, message: QueuedMessage) -> float:
-        """Return the seconds until the next attempt of a delivery that a restart, or another member, brought here."""
+    async def history_of(self, message: QueuedMessage) -> tuple[bool, float]:
+        """Return whether an attempt has failed, and the seconds until the next: a restart may bring it too early."""
         if not message.is_redelivered:
-            return 0.0
-        attempts = attempts_of(self.table.values.get(attempts_key(self.label, message.sequence)))
-        if not attempts or attempts[-1].next is None:
-            return 0.0
-        seconds = (attempts[-1].next - datetime.now(UTC)).total_seconds()
-        return seconds if seconds > _EARLY_SECONDS else 0.0
+            return False, 0.0
+        return True, wait_after(attempts_of(self.table.values.get(attempts_key(self.label, message.sequence))))
 
-    def is_ours(self, message: QueuedMessage) -> bool:
+    def claim(self) -> Hashable:
+        """Return None just after a pause of this process so long that other members may have its partitions.
+
+        The dispatcher asks twice a second; the client needs a moment to find its session ended.
+        """
+        now, before = leased_seconds(), self._claimed_at
+        self._claimed_at = now
+        if now - before > self._session_seconds / 2:
+            self._blocked_until = now + _BLOCKED_SECONDS
+        return None if now < self._blocked_until else ()
+
+    def is_ours(self, message: QueuedMessage, *, begins: bool = False) -> bool:  # noqa: ARG002 - others wait for none
         """Return False if the partition of a delivery went to another member."""
         return not isinstance(message, KafkaDelivery) or message.record.is_ours
 

@@ -205,6 +205,7 @@ class Delivery:
         sequence: in the queue.
         key: deliveries with the same are sent one after the other; None for no order.
         has_failed: True if there may be failed attempts of it.
+        is_sent: True from its request until the outcome is stored.
     """
 
     message: QueuedMessage
@@ -212,6 +213,7 @@ class Delivery:
     sequence: int
     key: str | None = None
     has_failed: bool = False
+    is_sent: bool = False
 
 
 class LastResponse(NamedTuple):
@@ -258,7 +260,6 @@ class Lane:
     Attributes:
         endpoint: endpoint of the requests.
         settings: settings of the requests.
-        not_before: time until which nothing with an order is sent, as earlier messages may still be redelivered.
         parked: sequence → time until which the queue holds a message back.
         under_way: number of requests.
         held: number of deliveries in memory, those under way and in chains included.
@@ -274,7 +275,6 @@ class Lane:
 
     endpoint: Endpoint
     settings: DeliverySettings
-    not_before: float = 0.0
     parked: dict[int, float] = field(default_factory=dict)
     under_way: int = 0
     held: int = 0
@@ -298,12 +298,7 @@ class Lane:
         settings = self.settings
         self.names = HeaderNames.of(settings.header_names)
         self.breaker = Breaker(settings.breaker_failures, settings.breaker_pause, 2 * settings.timeout + _GRACE_SECONDS)
-        self._is_timed = bool(self.settings.rate) or self.is_ordered or self.quota is not None
-
-    @property
-    def is_ordered(self) -> bool:
-        """True if a failed delivery blocks others."""
-        return self.settings.ordered or self.settings.order_by is not None
+        self._is_timed = bool(self.settings.rate) or self.quota is not None
 
     @property
     def rate(self) -> float | None:
@@ -355,8 +350,7 @@ class Lane:
         """
         if not self._ready or self.under_way >= self.settings.concurrency:
             return None
-        start = self.not_before if self.is_ordered else 0.0
-        own = max(0.0, self._next - now if self.settings.rate else 0.0, self.held_back(now), start - now)
+        own = max(0.0, self._next - now if self.settings.rate else 0.0, self.held_back(now))
         if own or (self.quota is None and self.limits.rate is None):
             return own
         if self._slot is None:

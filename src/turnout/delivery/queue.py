@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import AsyncIterator, Collection, Iterator
+from collections.abc import AsyncIterator, Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -26,6 +26,7 @@ from turnout.subscriptions.destinations import delivery_address
 _log = logging.getLogger(__name__)
 _KEPT_SECONDS = 45 * 86_400.0
 _MARKER_SECONDS = 60.0
+_EARLY_SECONDS: Final = 0.05
 _T = TypeVar("_T")
 
 _DISABLED = "disabled"
@@ -71,7 +72,7 @@ class JetStreamBucket:
     """
 
     def __init__(self, bucket: KeyValue) -> None:
-        self._bucket = bucket
+        self.bucket = bucket
 
     @classmethod
     async def open(cls, js: JetStream, name: str) -> Self:
@@ -85,23 +86,23 @@ class JetStreamBucket:
     async def _keep(self, key: str) -> None:
         """Take an age off a key that an earlier release has stored, unless it is changed at the same time."""
         with suppress(MessageNotFoundError, WrongLastSequenceError):
-            entry = await self._bucket.get(key)
-            await self._bucket.update(key, entry.value, entry.revision, ttl="never")
+            entry = await self.bucket.get(key)
+            await self.bucket.update(key, entry.value, entry.revision, ttl="never")
 
     async def get(self, key: str) -> bytes | None:
         """Return the value of a key; None for a key without one."""
         try:
-            return (await self._bucket.get(key)).value
+            return (await self.bucket.get(key)).value
         except MessageNotFoundError:
             return None
 
     async def put(self, key: str, value: bytes) -> None:
         """Store a value."""
-        await self._bucket.put(key, value, ttl="never" if key in _LASTING else None)
+        await self.bucket.put(key, value, ttl="never" if key in _LASTING else None)
 
     async def purge(self, key: str) -> None:
         """Remove a key; the mark of it stays for a minute."""
-        await self._bucket.purge(key, ttl=_MARKER_SECONDS)
+        await self.bucket.purge(key, ttl=_MARKER_SECONDS)
 
 
 class Failing(msgspec.Struct, omit_defaults=True):
@@ -291,6 +292,14 @@ def attempts_of(value: bytes | None) -> list[Attempt]:
         return []
 
 
+def wait_after(attempts: Sequence[Attempt]) -> float:
+    """Return the seconds until the next attempt after those that failed; 0 if it is due."""
+    if not attempts or attempts[-1].next is None:
+        return 0.0
+    seconds = (attempts[-1].next - datetime.now(UTC)).total_seconds()
+    return seconds if seconds > _EARLY_SECONDS else 0.0
+
+
 ATTEMPTS: Final = "Turnout-Attempts"
 """Header of a dead letter: its failed attempts as JSON, each with time, status and error."""
 
@@ -401,7 +410,7 @@ class QueuedMessage(Protocol):
 
     @property
     def is_redelivered(self) -> bool:
-        """True if there may be failed attempts of it."""
+        """True if this queue has delivered it before."""
 
     @property
     def timestamp(self) -> datetime:
@@ -450,17 +459,27 @@ class DeliveryQueue(Protocol):
     def label(self) -> str:
         """The stream with its identity, or the topic: ids of its messages begin with it."""
 
-    def messages(self) -> AbstractAsyncContextManager[AsyncIterator[QueuedMessage]]:
-        """Fetch deliveries without an end."""
+    def messages(
+        self, under_way: Callable[[], Iterable[QueuedMessage]]
+    ) -> AbstractAsyncContextManager[AsyncIterator[QueuedMessage]]:
+        """Fetch deliveries without an end.
 
-    async def settling_seconds(self) -> float:
-        """Return the seconds for which messages that a killed dispatcher had may come behind later ones."""
+        Args:
+            under_way: returns the messages whose outcome is not known or not stored; another dispatcher does not get
+                others for their endpoints before.
+        """
 
-    def wait_of(self, message: QueuedMessage) -> float:
-        """Return the seconds until the next attempt of a message that came too early; 0 if the queue held it back."""
+    def claim(self) -> Hashable:
+        """Return what this dispatcher may deliver now, which equals only itself; None for nothing."""
 
-    def is_ours(self, message: QueuedMessage) -> bool:
-        """Return False if the message went to another dispatcher meanwhile."""
+    async def history_of(self, message: QueuedMessage) -> tuple[bool, float]:
+        """Return whether there may be failed attempts of a message, and the seconds until the next one.
+
+        They are 0 if the queue has held the message back itself.
+        """
+
+    def is_ours(self, message: QueuedMessage, *, begins: bool = False) -> bool:
+        """Return False if the message went to another dispatcher meanwhile; also if it will, when a request begins."""
 
     async def attempts(self) -> AttemptLog:
         """Open the log of failed attempts."""

@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from turnout.base.histogram import Histogram
 from turnout.base.untrusted import decimal
+from turnout.delivery.shares import Shares
 from turnout.engine.deliveries import Addresses
 from turnout.engine.messages import CONNECT_PREFIX, RECORDS, Messages
 from turnout.engine.scheduling import AT, IDENTITY, KEY, NO_VALUE, SINK, TIME, TO, WAITING, token_of
@@ -27,7 +28,6 @@ from turnout.loops import compile_loops
 from turnout.nats.jetstream import (
     ConsumerConfig,
     JetStream,
-    KeyValue,
     KeyValueConfig,
     Message,
     OrderedSubscription,
@@ -35,11 +35,7 @@ from turnout.nats.jetstream import (
     connect,
 )
 from turnout.nats.jetstream.config import RawMessage
-from turnout.nats.jetstream.errors import (
-    SubscriptionClosedError,
-    WrongLastSequenceError,
-)
-from turnout.nats.jetstream.kv import KeyNotFoundError
+from turnout.nats.jetstream.errors import SubscriptionClosedError
 from turnout.nats.protocol.headers import Headers
 from turnout.nats.protocol.options import ConnectionOptions
 from turnout.nats.wire.packing import pack
@@ -54,9 +50,8 @@ from turnout.runtime.publishing import SinkPublisher
 _log = logging.getLogger(__name__)
 
 LEASE_SECONDS: Final = 6.0
-"""Time to live of the leader's key: another process leads so long after the end of this one at the latest."""
+"""Length of the lease, and time to live of its key: so long after the end of a leader another one leads."""
 
-_RENEW_SECONDS: Final = 1.5
 _RETRY_SECONDS: Final = 0.5
 _REFUSED_SECONDS: Final = 60.0
 """Pause before a message is published again that its server has refused, and that has no dead letter topic."""
@@ -82,62 +77,6 @@ class ScheduledCounts:
     late: Histogram = field(default_factory=Histogram)
 
 
-class Lease:
-    """Key of a bucket that one process holds for a while, and renews.
-
-    Args:
-        bucket: the bucket; its entries expire after `LEASE_SECONDS`.
-        owner: name of this process, unlike that of any other.
-    """
-
-    _KEY: Final = "leader"
-
-    def __init__(self, bucket: KeyValue, owner: str) -> None:
-        self._bucket = bucket
-        self._owner = owner.encode()
-        self._revision = 0
-        self._until = 0.0
-
-    @property
-    def is_held(self) -> bool:
-        """True while no other process can hold it."""
-        return time.monotonic() < self._until
-
-    async def take(self) -> bool:
-        """Take or renew the lease; return whether it is held."""
-        begun = time.monotonic()
-        try:
-            if self._revision:
-                self._revision = await self._bucket.update(self._KEY, self._owner, self._revision)
-            else:
-                self._revision = await self._bucket.create(self._KEY, self._owner)
-        except WrongLastSequenceError:
-            if not await self._is_ours():
-                self._revision, self._until = 0, 0.0
-                return False
-        except (StreamError, ConnectionError):
-            return self.is_held
-        # The server counts from later on, and another one's clock may differ.
-        self._until = begun + LEASE_SECONDS - 1.0
-        return True
-
-    async def _is_ours(self) -> bool:
-        """Return True if an answer to an earlier request was lost, and the key is this process's own."""
-        try:
-            entry = await self._bucket.get(self._KEY)
-        except (KeyNotFoundError, StreamError, ConnectionError):
-            return False
-        self._revision = entry.revision
-        return entry.value == self._owner
-
-    async def give(self) -> None:
-        """Let another process lead at once."""
-        revision, self._revision, self._until = self._revision, 0, 0.0
-        if revision:
-            with suppress(StreamError, ConnectionError):
-                await self._bucket.delete(self._KEY, revision=revision)
-
-
 @dataclass(order=True, frozen=True, slots=True)
 class _Waiting:
     """Message that waits: when it is due, in microseconds since 1970, and where it is."""
@@ -154,14 +93,14 @@ class DelayLeader:
         route: the route, with a delay stream.
         js: server of the delay stream.
         stream: the delay stream.
-        lease: the right to publish.
+        lease: the right to publish, as the one share of this work.
     """
 
-    def __init__(self, route: Route, js: JetStream, stream: Stream, lease: Lease) -> None:
+    def __init__(self, route: Route, js: JetStream, stream: Stream, lease: Shares) -> None:
         assert route.scheduled is not None
         self.route = route
         self.counts = ScheduledCounts()
-        self.lease = lease
+        self._lease = lease
         self._part = route.scheduled
         self._js, self._stream = js, stream
         self._addresses = Addresses(route)
@@ -171,6 +110,17 @@ class DelayLeader:
         """Sequences of published messages whose deletion is not confirmed."""
         self._deleting: set[asyncio.Task[None]] = set()
         self._publishers: dict[int, SinkPublisher] = {}
+
+    @property
+    def leads(self) -> bool:
+        """True while no other process can publish."""
+        return self._lease.is_valid and 0 in self._lease.owned
+
+    async def _takes(self) -> bool:
+        """Take or renew the lease; return whether it is held."""
+        with suppress(StreamError, ConnectionError):
+            await self._lease.step()
+        return self.leads
 
     @property
     def pending(self) -> int:
@@ -190,12 +140,12 @@ class DelayLeader:
         """
         try:
             while not stop.is_set():
-                if await self.lease.take():
+                if await self._takes():
                     await self._lead(stop)
                 else:
                     await asyncio.sleep(_RETRY_SECONDS)
         finally:
-            await self.lease.give()
+            await self._lease.leave()
             await self._close()
 
     async def _lead(self, stop: threading.Event) -> None:
@@ -206,7 +156,7 @@ class DelayLeader:
         reading = await self._js.ordered(f"{self._part.subject}.>", stream=self._stream.name, config=config)
         tasks = [asyncio.create_task(self._read(reading)), asyncio.create_task(self._renew())]
         try:
-            while not stop.is_set() and self.lease.is_held:
+            while not stop.is_set() and self.leads:
                 for task in tasks:
                     if task.done():
                         task.result()
@@ -219,8 +169,8 @@ class DelayLeader:
             await reading.unsubscribe()
 
     async def _renew(self) -> None:
-        while await self.lease.take():
-            await asyncio.sleep(_RENEW_SECONDS)
+        while await self._takes():
+            await asyncio.sleep(self._lease.pause)
 
     async def _read(self, reading: OrderedSubscription) -> None:
         with suppress(SubscriptionClosedError):
@@ -275,7 +225,7 @@ class DelayLeader:
                     continue
                 by_sink.setdefault(self._sink_of(message), []).append((waiting, message))
             # The lease may have ended while messages were read, as after SIGSTOP.
-            if not self.lease.is_held:
+            if not self.leads:
                 return
             refused = await asyncio.gather(*(self._send(sink, some) for sink, some in by_sink.items()))
             now = time.time()
@@ -478,7 +428,8 @@ async def opened_leader(route: Route) -> AsyncIterator[DelayLeader]:
     async with connect(_holder(route).connection) as js:
         stream = await js.stream(part.stream)
         bucket = await js.create_key_value(KeyValueConfig(bucket=f"{part.stream}-leader", ttl=LEASE_SECONDS))
-        yield DelayLeader(route, js, stream, Lease(bucket, js.connection.unique()))
+        lease = Shares(bucket, "leader", js.connection.unique(), 1, LEASE_SECONDS)
+        yield DelayLeader(route, js, stream, lease)
 
 
 async def _streams(js: JetStream, part: ScheduledPart) -> list[Stream]:

@@ -62,7 +62,7 @@ class Lanes:
         """Return the lane and the subscription of a subject; None if the store has to be queried."""
         return self._by_subject.get(subject)
 
-    async def open(self, subject: str, not_before: float) -> tuple[Lane, str] | str:
+    async def open(self, subject: str) -> tuple[Lane, str] | str:
         """Return the lane and the subscription of a subject after asking the store; the reason if it has none.
 
         Raises:
@@ -80,7 +80,7 @@ class Lanes:
             raise
         except Exception as failure:  # noqa: BLE001 - one damaged subscription is a failure of its own deliveries
             problem = f"the subscription {subscription!r} cannot be read: {type(failure).__name__}: {failure}"
-            return Lane(Endpoint(destination, None, Signer(()), problem), _DEFAULTS, not_before), subscription
+            return Lane(Endpoint(destination, None, Signer(()), problem), _DEFAULTS), subscription
         endpoint = self._webhooks.endpoint_of(destination)
         settings = own or (endpoint.settings if endpoint is not None else _DEFAULTS)
         tenant = "" if quota is None else tenant_of(subscription)
@@ -91,7 +91,6 @@ class Lanes:
             lane = self._lanes[key] = Lane(
                 await self._endpoints.of(destination, endpoint, subscription, own),
                 settings,
-                not_before,
                 subscription=key[1],
                 tenant=tenant,
                 quota=quota,
@@ -103,8 +102,7 @@ class Lanes:
         if endpoint is not None and lane.endpoint.problem:
             return lane, subscription
         if len(self._by_subject) >= _MAX_SUBJECTS:
-            self._by_subject.clear()
-            self._subjects_of.clear()
+            self.forget()
         self._by_subject[subject] = lane, subscription
         self._subjects_of.setdefault(subscription, []).append(subject)
         return lane, subscription
@@ -123,6 +121,10 @@ class Lanes:
             return
         idle = {key for key, lane in self._lanes.items() if not lane.held and not lane.breaker.is_open}
         self._lanes = {key: lane for key, lane in self._lanes.items() if key not in idle}
+        self.forget()
+
+    def forget(self) -> None:
+        """Look the settings of all deliveries up again."""
         self._by_subject.clear()
         self._subjects_of.clear()
 
@@ -139,12 +141,10 @@ class Lanes:
         self._revision = revision
         if changes is None or changes.reset:
             self._rates.reset()
-            self._by_subject.clear()
-            self._subjects_of.clear()
+            self.forget()
             return
         if self._rates.follow(changes.created):
-            self._by_subject.clear()
-            self._subjects_of.clear()
+            self.forget()
         for id_ in (*changes.deleted_ids, *(one.id for one in changes.created)):
             for subject in self._subjects_of.pop(id_, ()):
                 self._by_subject.pop(subject, None)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Collection
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Collection, Hashable, Iterable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, replace
 from datetime import UTC
+from functools import partial
+from itertools import compress
 from typing import Final, Self
 
+from turnout.base.background import keep_running
 from turnout.base.untrusted import LARGEST_SEQUENCE, decimal
 from turnout.delivery.queue import (
     OF_LETTERS,
@@ -19,63 +22,113 @@ from turnout.delivery.queue import (
     DeliveryQueue,
     JetStreamBucket,
     QueuedMessage,
+    wait_after,
 )
-from turnout.errors import StreamError
-from turnout.nats.jetstream import AckPolicy, Consumer, ConsumerConfig, Expect, JetStream, PullOptions, Stream, connect
-from turnout.nats.jetstream.errors import MessageNotFoundError
-from turnout.nats.protocol.headers import NAME_RULE, HeaderInput, Headers, fitting
+from turnout.delivery.shares import Shares
+from turnout.errors import RunError, StreamError, message_of
+from turnout.nats.jetstream import (
+    AckPolicy,
+    ConsumerConfig,
+    Expect,
+    JetStream,
+    PullOptions,
+    RawMessage,
+    Stream,
+    connect,
+)
+from turnout.nats.jetstream.config import SubjectTransformConfig
+from turnout.nats.jetstream.errors import ConsumerNotFoundError, MessageNotFoundError, NoRespondersError
+from turnout.nats.jetstream.message import Message
+from turnout.nats.protocol.headers import NAME_RULE, HeaderInput, fitting
 from turnout.nats.protocol.positions import StreamIdentity
 from turnout.routes.endpoints import NatsSink
-from turnout.routes.webhooks import WebhooksPart
+from turnout.routes.webhooks import SHARES, WebhooksPart
 from turnout.subscriptions.destinations import delivery_address
 
 CONSUMER: Final = "turnout-deliver"
-"""Name of the durable consumer: several dispatchers share it, and each message goes to one of them."""
+"""Beginning of the names of consumers: that of a share has its number and the term of its owner, so that what a former
+owner acknowledges, and what the server still sends to it, is of no effect."""
 
 ACK_WAIT_SECONDS: Final = 30.0
-"""Seconds after which a message of a killed dispatcher goes to another."""
+"""Seconds after which a message without a sign of life is delivered again."""
 
-_REQUESTED: Final = 2_000
+_LEASE_SECONDS: Final = 10.0
+"""Length of a dispatcher's lease: another one has its endpoints so long after a kill."""
+
+_FLUSH_SECONDS: Final = 2.0
+_REQUESTED: Final = 500
 _ROOM: Final = 16 << 10
 """Bytes below `max_payload` from which on the headers of a letter may be what is too much."""
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class DeliveryStreams:
-    """Stream of deliveries with its consumer, and the stream of dead letters.
+@dataclass(slots=True)
+class _Pulling:
+    """Share whose messages are pulled, since a term.
 
     Attributes:
-        js: has them.
-        webhooks: names them.
-        consumer: consumer of the deliveries.
-        dead: stream of the dead letters.
-        labels: both streams with their identities, for ids: one that is made anew has the same sequences again.
+        number: number of the share.
+        term: term of this owner.
+        before: sequence up to which messages may have been delivered before.
+        work: pulls.
+        last: the message that came last.
     """
 
-    js: JetStream
-    webhooks: WebhooksPart
-    consumer: Consumer
-    dead: Stream
-    labels: tuple[str, str]
+    number: int
+    term: int
+    before: int = 0
+    work: asyncio.Task[None] | None = None
+    last: Message | None = None
+
+
+class DeliveryStreams:
+    """Stream of deliveries with the consumers of its shares, and the stream of dead letters.
+
+    Args:
+        js: has them.
+        webhooks: names them.
+        streams: the one of the deliveries, and that of the dead letters.
+        labels: both with their identities, for ids: one that is made anew has the same sequences again.
+        bucket: of the attempts.
+    """
+
+    def __init__(
+        self, js: JetStream, webhooks: WebhooksPart, streams: list[Stream], labels: list[str], bucket: JetStreamBucket
+    ) -> None:
+        self.js, self.webhooks, self.labels = js, webhooks, labels
+        self._waiting, self.dead = streams
+        config, (source, target) = self._waiting.cached_info.config, webhooks.division
+        self._is_queue = config.retention == "workqueue"
+        divided = [source], SubjectTransformConfig(src=source, dest=target), True
+        found = list(config.subjects or ()), config.subject_transform, self._is_queue
+        self._count = SHARES if found == divided else 1
+        self._log = AttemptLog(bucket, labels[0], set())
+        name = js.connection.unique()
+        self._shares = Shares(bucket.bucket, "shares", name, self._count, _LEASE_SECONDS, is_lasting=True)
+        self._pulling: dict[str, _Pulling] = {}
+        self._merged: asyncio.Queue[Message | Exception] = asyncio.Queue(_REQUESTED)
+        self._under_way: Callable[[], Iterable[QueuedMessage]] = tuple
+        self._renewing: asyncio.Task[None] | None = None
+        self._is_ending = False
 
     @classmethod
     async def open(cls, js: JetStream, webhooks: WebhooksPart) -> Self:
-        """Open the streams, which exist, and make the consumer.
+        """Open the streams, which exist, and the bucket of attempts.
 
         Raises:
             StreamError: the server refuses one.
         """
-        waiting, dead = [await js.stream(name) for name in webhooks.streams]
-        config = ConsumerConfig(
-            durable_name=CONSUMER,
-            ack_policy=AckPolicy.EXPLICIT,
-            ack_wait=ACK_WAIT_SECONDS,
-            max_ack_pending=-1,
-            filter_subject=f"{webhooks.subject}.>",
-        )
-        labels = await _label(waiting), await _label(dead)
-        return cls(js, webhooks, await waiting.create_or_update_consumer(config), dead, labels)
+        streams = [await js.stream(name) for name in webhooks.streams]
+        bucket = await JetStreamBucket.open(js, f"{webhooks.streams[0]}-attempts")
+        return cls(js, webhooks, streams, [await _label(stream) for stream in streams], bucket)
+
+    async def close(self) -> None:
+        """Give up the shares: other dispatchers have their endpoints at once."""
+        if self._renewing is not None:
+            self._renewing.cancel()
+            await asyncio.gather(self._renewing, return_exceptions=True)
+            await self._unanswered(self._pulling.values())
+            await self._shares.leave()
 
     @property
     def name(self) -> str:
@@ -89,25 +142,131 @@ class DeliveryStreams:
 
     async def attempts(self) -> AttemptLog:
         """Open the log of failed attempts."""
-        return await AttemptLog.open(await JetStreamBucket.open(self.js, f"{self.name}-attempts"), self.label)
+        await self._log.refresh()
+        return self._log
+
+    # -- shares
 
     @asynccontextmanager
-    async def messages(self) -> AsyncIterator[AsyncIterator[QueuedMessage]]:
-        """Pull deliveries without a pause."""
-        async with await self.consumer.messages(PullOptions(max_messages=_REQUESTED)) as pulled:
-            yield pulled
+    async def messages(
+        self, under_way: Callable[[], Iterable[QueuedMessage]]
+    ) -> AsyncIterator[AsyncIterator[QueuedMessage]]:
+        """Pull the deliveries of this dispatcher's shares without a pause; `close` gives the shares up."""
+        self._under_way = under_way
+        if self._count == 1:
+            _log.info("%s: one dispatcher at a time delivers, as the stream does not divide its subjects", self.name)
+        await self._renew()
+        renew = keep_running(f"shares of {self.name}", self._renew, every=self._shares.pause, longest=1.0)
+        self._renewing = asyncio.create_task(renew)
+        try:
+            yield self._received()
+        finally:
+            self._is_ending = True
+            await self._stop(self._pulling.values())
 
-    async def settling_seconds(self) -> float:
-        """Return how long messages of a killed dispatcher may take to come again: their time for an acknowledgement."""
-        return ACK_WAIT_SECONDS + 2.0 if (await self.consumer.info()).num_ack_pending else 0.0
+    async def _received(self) -> AsyncIterator[QueuedMessage]:
+        while True:
+            message = await self._merged.get()
+            if isinstance(message, Exception):
+                raise message
+            if self.is_ours(message, begins=True):
+                yield message
 
-    def wait_of(self, message: QueuedMessage) -> float:  # noqa: ARG002 - for queues that hold nothing back
-        """Return 0: the server has held a message back until its time."""
-        return 0.0
+    async def _stop(self, several: Iterable[_Pulling]) -> None:
+        works = [pulling.work for pulling in several if pulling.work is not None]
+        for work in works:
+            work.cancel()
+        await asyncio.gather(*works, return_exceptions=True)
 
-    def is_ours(self, message: QueuedMessage) -> bool:  # noqa: ARG002 - for queues that give messages to others
-        """Return True: a message goes to another dispatcher only after no sign of life from this one."""
-        return True
+    async def _renew(self) -> None:
+        """Renew the lease; pull new shares, and nothing more of those that other dispatchers have or are to have."""
+        shares = self._shares
+        busy = {pulling.number for message in self._under_way() if (pulling := self._of(message)) is not None}
+        leaving = shares.leaving - busy
+        busy |= await self._unanswered(one for one in self._pulling.values() if one.number in leaving)
+        await shares.step(busy)
+        lost = {name: one for name, one in self._pulling.items() if not shares.owns(one.number, one.term)}
+        await self._stop([*lost.values(), *(one for one in self._pulling.values() if one.number in shares.leaving)])
+        for name in lost:
+            del self._pulling[name]
+            if name == CONSUMER:
+                # Messages of its earlier term could not be told from new ones.
+                await self._merged.put(RunError(f"{self.name}: another dispatcher has the deliveries now"))
+        known = {one.number for one in self._pulling.values()}
+        for number, term in shares.owned.items():
+            if number not in known and not self._is_ending:
+                pulling = _Pulling(number, term)
+                name = f"{CONSUMER}-{number}-{term}" if self._is_queue else CONSUMER
+                self._pulling[name] = pulling
+                pulling.work = asyncio.create_task(self._pull(name, pulling))
+
+    async def _unanswered(self, several: Iterable[_Pulling]) -> set[int]:
+        """Return the shares of which the server may not have all acknowledgements: consumers take them in order."""
+        lasts = {one.number: one.last.reply for one in several if one.last is not None}
+        ask = partial(self.js.connection.ask_and_wait, payload=b"+WPI", timeout=_FLUSH_SECONDS)
+        answers = await asyncio.gather(*map(ask, lasts.values()), return_exceptions=True)
+        failed = (isinstance(one, Exception) and not isinstance(one, NoRespondersError) for one in answers)
+        return set(compress(lasts, failed))
+
+    async def _pull(self, name: str, pulling: _Pulling) -> None:
+        try:
+            subject = self.webhooks.subject
+            filters = [f"{subject}.>"] if self._count == 1 else [f"{subject}.{pulling.number}.*.*"]
+            if self._count > 1 and not pulling.number:
+                # What waits since before the stream divided its subjects.
+                filters.append(f"{subject}.*.*")
+            await self._replace(name, pulling)
+            config = ConsumerConfig(durable_name=name, ack_policy=AckPolicy.EXPLICIT, max_ack_pending=-1)
+            config = replace(config, ack_wait=ACK_WAIT_SECONDS, filter_subjects=filters)
+            consumer = await self._waiting.create_or_update_consumer(config)
+            if not self._is_queue and (await consumer.info()).num_ack_pending:
+                _log.info("%s: deliveries wait for those that a former dispatcher had", self.name)
+                await asyncio.sleep(ACK_WAIT_SECONDS + 2.0)
+            async with await consumer.messages(PullOptions(max_messages=_REQUESTED)) as pulled:
+                async for message in pulled:
+                    pulling.last = message
+                    await self._merged.put(message)
+        except Exception as failure:  # noqa: BLE001 - the dispatcher raises it
+            if self._shares.owns(pulling.number, pulling.term):
+                await self._merged.put(failure)
+            else:
+                _log.debug("%s: a share has gone: %s", self.name, message_of(failure))
+
+    async def _replace(self, name: str, pulling: _Pulling) -> None:
+        """Delete the consumers of former owners: what they have not acknowledged comes again, in order."""
+        if not self._is_queue:
+            return
+        former = f"{CONSUMER}-" if self._count == 1 else f"{CONSUMER}-{pulling.number}-"
+        found = [one async for one in self._waiting.consumers() if one.name.startswith(former) or one.name == CONSUMER]
+        pulling.before = max((one.delivered.stream_seq for one in found), default=0)
+        if not found and pulling.term > 1:
+            # The owner before has deleted one, and ended before it made its own.
+            pulling.before = (await self._waiting.info()).state.last_seq
+        for one in found:
+            if one.name != name:
+                with suppress(ConsumerNotFoundError):
+                    await self._waiting.delete_consumer(one.name)
+
+    def _of(self, message: QueuedMessage) -> _Pulling | None:
+        """Return the share that a message belongs to; None if it is not this dispatcher's any more."""
+        pulling = self._pulling.get(message.metadata.consumer) if isinstance(message, Message) else None
+        return pulling if pulling is not None and self._shares.owns(pulling.number, pulling.term) else None
+
+    def claim(self) -> Hashable:
+        """Return what this dispatcher may deliver now; None for nothing, as its lease is over."""
+        return tuple(self._shares.owned.items()) if self._shares.is_valid else None
+
+    def is_ours(self, message: QueuedMessage, *, begins: bool = False) -> bool:
+        """Return False if another dispatcher has the endpoint of a message, or is to have it and a request begins."""
+        pulling = self._of(message)
+        return pulling is not None and not (begins and pulling.number in self._shares.leaving)
+
+    async def history_of(self, message: QueuedMessage) -> tuple[bool, float]:
+        """Return whether an attempt may have failed, also of a former owner; the seconds are for the latter's."""
+        pulling = self._of(message)
+        if message.is_redelivered or pulling is None or message.sequence > pulling.before:
+            return message.is_redelivered, 0.0
+        return True, wait_after(await self._log.of(message.sequence))
 
     async def store_dead(self, subject: str, body: bytes, headers: HeaderInput, identity: str) -> None:
         """Store a delivery that is given up, once.
@@ -115,7 +274,9 @@ class DeliveryStreams:
         Raises:
             StreamError: the server does not store it.
         """
-        where = f"{self.webhooks.dead_subject}.{subject.removeprefix(f'{self.webhooks.subject}.')}"
+        # Without the number of its share, which the stream gives it anew.
+        address = ".".join(subject.removeprefix(f"{self.webhooks.subject}.").split(".")[-2:])
+        where = f"{self.webhooks.dead_subject}.{address}"
         kept = _fitting(headers, subject)
         if identity:
             expect = Expect(stream=f"{self.name}-dead")
@@ -134,25 +295,22 @@ class DeliveryStreams:
 
     async def is_drained(self) -> bool:
         """Return True if no delivery waits."""
-        info = await self.consumer.info()
-        return not info.num_pending and not info.num_ack_pending
+        return not (await self.backlog()).waiting
 
     async def backlog(self) -> Backlog:
-        """Return the deliveries that wait, and the age of the oldest.
-
-        The first message behind the acknowledged ones is the oldest that waits: also in a stream that keeps messages.
-        """
-        info = await self.consumer.info()
-        waiting = info.num_pending + info.num_ack_pending
-        if not waiting:
-            return Backlog(0, None)
-        stream = await self.js.stream(self.name)
-        state = (await stream.info()).state
-        floor = info.ack_floor.stream_seq
-        if state.first_seq > floor:
-            return Backlog(waiting, state.first_ts)
+        """Return the deliveries that wait, and the age of the oldest."""
+        state = (await self._waiting.info()).state
+        if self._is_queue:
+            return Backlog(state.messages, state.first_ts if state.messages else None)
+        # In a stream that keeps messages, the first one behind the acknowledged ones is the oldest.
         try:
-            return Backlog(waiting, (await stream.get_message(floor + 1)).time)
+            info = await self._waiting.consumer_info(CONSUMER)
+        except ConsumerNotFoundError:
+            return Backlog(state.messages, state.first_ts if state.messages else None)
+        waiting = info.num_pending + info.num_ack_pending
+        try:
+            floor = max(state.first_seq, info.ack_floor.stream_seq + 1)
+            return Backlog(waiting, (await self._waiting.get_message(floor)).time if waiting else None)
         except MessageNotFoundError:
             return Backlog(waiting, None)
 
@@ -171,19 +329,20 @@ class DeliveryStreams:
         address = delivery_address(self.webhooks.dead_subject, stored.subject)
         return DeadDelivery.of(f"{sequence}", address, stored.time, stored.headers, len(stored.data))
 
-    async def _move(self, subject: str, headers: Headers, data: bytes, sequence: int) -> None:
-        tokens = subject.removeprefix(f"{self.webhooks.dead_subject}.")
-        kept = {name: values for name, values in headers.items() if not name.lower().startswith(OF_LETTERS)}
-        identity = f"redriven:{self.labels[1]}:{sequence}"
+    async def _move(self, letter: RawMessage) -> None:
+        tokens = letter.subject.removeprefix(f"{self.webhooks.dead_subject}.")
+        kept = {name: values for name, values in letter.headers.items() if not name.lower().startswith(OF_LETTERS)}
+        identity = f"redriven:{self.labels[1]}:{letter.sequence}"
         where = f"{self.webhooks.subject}.{tokens}"
-        fitting_headers = _fitting(kept, subject)
+        fitting_headers = _fitting(kept, letter.subject)
         try:
-            await self.js.publish(where, data, headers=fitting_headers, msg_id=identity)
+            await self.js.publish(where, letter.data, headers=fitting_headers, msg_id=identity)
         except StreamError:
-            if len(data) < self.js.connection.max_payload - _ROOM:
+            if len(letter.data) < self.js.connection.max_payload - _ROOM:
                 raise
             # A letter as large as the server takes has no room for an identity.
-            await self.js.publish(where, data, headers=fitting_headers or None)
+            await self.js.publish(where, letter.data, headers=fitting_headers or None)
+        await self.dead.delete_message(letter.sequence)
 
     async def redrive(self, positions: Collection[str] | None = None) -> int:
         """Move dead letters back into the delivery stream; return their number.
@@ -191,7 +350,16 @@ class DeliveryStreams:
         Args:
             positions: sequences of the letters; None for all.
         """
-        return await self._redrive_all() if positions is None else sum([await self._redrive_one(p) for p in positions])
+        if positions is not None:
+            return sum([await self._redrive_one(position) for position in positions])
+        moved, sequence, last = 0, 0, (await self.dead.info()).state.last_seq
+        with suppress(MessageNotFoundError):
+            while sequence < last:
+                letter = await self.dead.get_message(sequence + 1, next_by_subject=">")
+                moved, sequence = moved + (letter.sequence <= last), letter.sequence
+                if sequence <= last:
+                    await self._move(letter)
+        return moved
 
     async def _redrive_one(self, position: str) -> int:
         """Move the letter at a sequence; return 0 if there is none."""
@@ -202,23 +370,8 @@ class DeliveryStreams:
             letter = None
         if letter is None:
             return 0
-        await self._move(letter.subject, letter.headers, letter.data, letter.sequence)
-        await self.dead.delete_message(letter.sequence)
+        await self._move(letter)
         return 1
-
-    async def _redrive_all(self) -> int:
-        moved = 0
-        last = (await self.dead.info()).state.last_seq
-        config = ConsumerConfig(ack_policy=AckPolicy.EXPLICIT, inactive_threshold=60.0)
-        consumer = await self.dead.create_consumer(config)
-        while letters := await consumer.fetch(500, no_wait=True, timeout=5.0):
-            for letter in letters:
-                if letter.sequence > last:
-                    return moved
-                await self._move(letter.subject, letter.headers, letter.data, letter.sequence)
-                await self.dead.delete_message(letter.sequence)
-                moved += 1
-        return moved
 
 
 async def _label(stream: Stream) -> str:
@@ -245,4 +398,8 @@ async def opened_streams(sink: NatsSink, webhooks: WebhooksPart) -> AsyncIterato
         ConnectionLostError: it cannot be reached.
     """
     async with connect(sink.connection) as js:
-        yield await DeliveryStreams.open(js, webhooks)
+        queue = await DeliveryStreams.open(js, webhooks)
+        try:
+            yield queue
+        finally:
+            await queue.close()

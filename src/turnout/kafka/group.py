@@ -28,10 +28,12 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+SESSION_MILLISECONDS: Final = 10_000
+"""A killed member's partitions go to another after so long."""
+
 _MEMBER: Final[Mapping[str, str]] = {
     "partition.assignment.strategy": "cooperative-sticky",
-    # A killed member's partitions go to another after so long.
-    "session.timeout.ms": "10000",
+    "session.timeout.ms": f"{SESSION_MILLISECONDS}",
     "heartbeat.interval.ms": "2000",
 }
 _LOOKUP: Final[Mapping[str, str]] = {"fetch.message.max.bytes": str(256 << 10), "queued.max.messages.kbytes": "1024"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from ipaddress import IPv4Network, IPv6Network, ip_network
-from typing import Annotated, Literal, Self
+from typing import Annotated, Final, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
@@ -27,6 +27,9 @@ def _secret(secret: str) -> str:
 
 Secrets = Annotated[list[Annotated[str, AfterValidator(_secret)]], Field(max_length=MAX_SECRETS, repr=False)]
 
+
+SHARES: Final = 8
+"""Parts of the endpoints of a stream, which dispatchers divide among themselves."""
 
 ConsentKind = Literal["none", "cloudevents", "challenge"]
 
@@ -188,6 +191,12 @@ class WebhooksPart(Part):
     def streams(self) -> tuple[str, str]:
         """Names of the stream of waiting deliveries, and of that of dead letters."""
         return str(self.stream), f"{self.stream}-dead"
+
+    @property
+    def division(self) -> tuple[str, str]:
+        """Transform of the stream's subjects that gives those of an endpoint the number of its share."""
+        target = f"{self.subject}.{{{{partition({SHARES},1)}}}}.{{{{wildcard(1)}}}}.{{{{wildcard(2)}}}}"
+        return f"{self.subject}.*.*", target
 
     @property
     def topics(self) -> tuple[str, str, str]:

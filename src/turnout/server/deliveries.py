@@ -269,17 +269,6 @@ class WebhookDeliveries(RouteWork):
         return running
 
 
-def publish_route(route: Route, stop: threading.Event, ready: Callable[[DelayLeader], None]) -> None:
-    """Publish the messages of a route's delay stream until *stop* is set.
-
-    Raises:
-        TurnoutError: its failure.
-    """
-    from turnout.delivery.scheduled import publish_scheduled
-
-    asyncio.run(publish_scheduled(route, stop, ready))
-
-
 @dataclass(frozen=True, slots=True)
 class ScheduledState:
     """State of a route's delay stream.
@@ -320,7 +309,7 @@ class ScheduledDeliveries(RouteWork):
         found = {}
         for name, several in tuple(self._counts.items()):
             leader, counts = self._latest[name], list(several)
-            leads = leader.lease.is_held
+            leads = leader.leads
             found[name] = ScheduledState(
                 {key: sum(getattr(one, key) for one in counts) for key in ("published", "cancelled", "refused")},
                 sum((one.late for one in counts), Histogram()),
@@ -337,7 +326,9 @@ class ScheduledDeliveries(RouteWork):
             self._counts.setdefault(route.name, []).append(leader.counts)
 
         def publish() -> None:
-            publish_route(route, running.work.stopped, ready)
+            from turnout.delivery.scheduled import publish_scheduled
+
+            asyncio.run(publish_scheduled(route, running.work.stopped, ready))
 
         running = _Running(route, Background(f"scheduled messages of {route.name}", publish, longest=_LONGEST_PAUSE))
         return running

@@ -251,6 +251,8 @@ class RouteServer:
         self._events: Events | None = None
         self._standby: StandbyApp | None = None
         self._leadership: Leadership | None = None
+        self._current_routes: Callable[[], dict[str, Route]] = dict
+        self._webhooks = WebhookDeliveries(lambda: self._current_routes(), publish=self._publish)
         self._resources.callback(self._threads.close)
 
     @property
@@ -296,12 +298,14 @@ class RouteServer:
         self._standby = StandbyApp(elector, url, tls)
         self._serve_http(self._standby, listening)
         self._serve_subscriptions()
-        with State(self._state_folder, self.config.retention) as state:
-            self.runner = self._runner_of(self.config, self._state_folder, self._known_routes(state))
+        state = self._resources.enter_context(State(self._state_folder, self.config.retention))
+        self.runner = self._runner_of(self.config, self._state_folder, self._known_routes(state))
         self._resources.callback(self.runner.close)
+        self._current_routes = self._routes_of_files(state)
+        self._resources.callback(self._webhooks.close)
+        self._webhooks.start()
         self._standby.is_warm = self.runner.guard(elector.permit)
-        folder = self._state_folder
-        self._leadership = Leadership(elector, store, lambda: self._reaches_all(folder))
+        self._leadership = Leadership(elector, store, self._reaches_all)
         self._resources.callback(self._leadership.close)
         self._leadership.start()
         _log.info("standing by for the lease %r, as %s", ha.name, url)
@@ -353,9 +357,7 @@ class RouteServer:
         self._resources.callback(self.routes.close)
         survey = Survey(self.routes.entries, observer=recorder.lagged)
         self._resources.callback(survey.close)
-        webhooks = WebhookDeliveries(self._known_versions, publish=events.publish)
-        self._resources.callback(webhooks.close)
-        metrics.watch_webhooks(webhooks.totals, webhooks.states)
+        metrics.watch_webhooks(self._webhooks.totals, self._webhooks.states)
         scheduled = ScheduledDeliveries(self._known_versions)
         self._resources.callback(scheduled.close)
         metrics.watch_scheduled(scheduled.states)
@@ -385,7 +387,7 @@ class RouteServer:
             matchers,
             self._threads,
             intake=intake,
-            webhooks=webhooks,
+            webhooks=self._webhooks,
             elector=None if self._leadership is None else self._leadership.elector,
         )
         self._feed_calls.parts = self.parts
@@ -394,7 +396,10 @@ class RouteServer:
         app = self._guarded_app(self.parts, self.authenticator)
         self.routes.scan()
         survey.start()
-        webhooks.start()
+        self._current_routes = self._known_versions
+        if self._leadership is None:
+            self._resources.callback(self._webhooks.close)
+            self._webhooks.start()
         scheduled.start()
         seconds = self.config.interval
         # Each on its own: what fails keeps nothing else from its work.
@@ -425,6 +430,24 @@ class RouteServer:
         """Return the names of the server; standbys reach it by that of its URL, where there are names at all."""
         hosts, ha = self.config.hosts, self.config.ha
         return (*hosts, urlsplit(ha.url).hostname or "") if hosts and ha is not None and ha.url else hosts
+
+    def _routes_of_files(self, state: State) -> Callable[[], dict[str, Route]]:
+        """Return what gives the routes of a server that does not lead: it delivers their webhooks, too."""
+        known: tuple[dict[Path, str], dict[str, Route]] = {}, {}
+
+        def routes() -> dict[str, Route]:
+            nonlocal known
+            texts = {name: file.text for name, file in self._files.scan().items()}
+            if texts != known[0]:
+                known = texts, {route.name: route for route in self._known_routes(state)}
+            return known[1]
+
+        return routes
+
+    def _publish(self, kind: str, route: str, detail: Mapping[str, object]) -> None:
+        """Publish an event of the webhooks; of a server that does not lead, the log has it."""
+        if self._events is not None:
+            self._events.publish(kind, route, detail)
 
     def _known_versions(self) -> dict[str, Route]:
         """Return the routes that run, or would run, by name."""
@@ -479,14 +502,11 @@ class RouteServer:
                 routes.append(texts.read(file.text, file.path, texts.author_of(file.text, file.path)))
         return routes
 
-    def _reaches_all(self, folder: Path) -> bool:
-        """Return True if all servers of the routes answer: on a standby, with its own folder, those of the files."""
-        if self._feed_calls.parts is not None:
-            routes = list(self._known_versions().values())
-        else:
-            with State(folder, self.config.retention) as state:
-                routes = self._known_routes(state)
-        return reach_all([end for route in routes for end in (route.source, *route.sinks.values())])
+    def _reaches_all(self) -> bool:
+        """Return True if all servers of the routes answer; a standby knows the routes by their files."""
+        return reach_all(
+            [end for route in self._current_routes().values() for end in (route.source, *route.sinks.values())]
+        )
 
     def _serve_http(self, app: ASGIApp, listening: socket.socket) -> None:
         tls = self.config.tls

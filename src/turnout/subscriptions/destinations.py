@@ -265,10 +265,14 @@ def delivery_subject(prefix: str, destination: str, subscription: str) -> str:
 def delivery_address(prefix: str, subject: str) -> tuple[str, str] | None:
     """Return the destination and the subscription of a delivery's subject; None for another subject.
 
-    >>> delivery_address("deliver", "deliver.d2ViaG9vazph.czE")
-    ('webhook:a', 's1')
+    In a stream the number of the endpoint's share may precede them.
+
+    >>> [delivery_address("deliver", f"deliver.{rest}") for rest in ("d2ViaG9vazph.czE", "3.d2ViaG9vazph.czE", "3.3")]
+    [('webhook:a', 's1'), ('webhook:a', 's1'), None]
     """
     tokens = subject.removeprefix(f"{prefix}.").split(".")
+    if len(tokens) == 3 and tokens[0].isdecimal():
+        del tokens[0]
     if not subject.startswith(f"{prefix}.") or len(tokens) != 2 or not all(map(_TOKEN.fullmatch, tokens)):
         return None
     try:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 
-from turnout.base.untrusted import JsonMapping, is_whole
+from turnout.base.untrusted import JsonMapping, JsonObject, is_whole
 from turnout.errors import ConfigError, ConnectionLostError, Mistake, StreamError
 from turnout.nats import wire
 from turnout.nats.protocol.errors import StreamNotFoundError
@@ -263,9 +263,11 @@ class NatsAdapter(EndpointAdapter):
 
         missing = []
         with Connection.open(self.endpoint.connection) as connection:
-            subjects, retentions = (webhooks.subject, webhooks.dead_subject), ("workqueue", "limits")
-            for name, subject, retention in zip(webhooks.streams, subjects, retentions, strict=True):
-                wanted = f"{subject}.>"
+            source, target = webhooks.division
+            queue: JsonObject = {"retention": "workqueue", "subject_transform": {"src": source, "dest": target}}
+            subjects, settings = (webhooks.subject, webhooks.dead_subject), (queue, {"retention": "limits"})
+            for name, subject, own in zip(webhooks.streams, subjects, settings, strict=True):
+                wanted = source if own is queue else f"{subject}.>"
                 try:
                     config = wire.stream_info(connection, name)["config"]
                 except StreamNotFoundError:
@@ -273,9 +275,9 @@ class NatsAdapter(EndpointAdapter):
                     config = {
                         "name": name,
                         "subjects": [wanted],
-                        "retention": retention,
                         "duplicate_window": _DUPLICATE_WINDOW_NANOSECONDS,
                         "allow_direct": True,
+                        **own,
                     }
                     if create:
                         wire.create_stream(connection, config)
