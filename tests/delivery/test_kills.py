@@ -152,7 +152,7 @@ def test_two_dispatchers_share_the_endpoints(nats_server: NatsServer, tmp_path: 
             else:
                 first.terminate()
                 out, _ = await first.communicate()
-                delivered.append(json.loads(out)["delivered"])
+                delivered.append(json.loads(out)["counts"]["delivered"])
                 await progress()
             processes.append(first if fault == "freeze" else await started(file, "--json"))
         async with asyncio.timeout(600):
@@ -161,7 +161,7 @@ def test_two_dispatchers_share_the_endpoints(nats_server: NatsServer, tmp_path: 
         for process in processes:
             process.terminate()
             out, _ = await process.communicate()
-            delivered.append(json.loads(out)["delivered"])
+            delivered.append(json.loads(out)["counts"]["delivered"])
 
     asyncio.run(work())
 
