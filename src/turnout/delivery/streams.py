@@ -37,7 +37,12 @@ from turnout.nats.jetstream import (
     connect,
 )
 from turnout.nats.jetstream.config import SubjectTransformConfig
-from turnout.nats.jetstream.errors import ConsumerNotFoundError, MessageNotFoundError, NoRespondersError
+from turnout.nats.jetstream.errors import (
+    ConsumerDeletedError,
+    ConsumerNotFoundError,
+    MessageNotFoundError,
+    NoRespondersError,
+)
 from turnout.nats.jetstream.message import Message
 from turnout.nats.protocol.headers import NAME_RULE, HeaderInput, fitting
 from turnout.nats.protocol.positions import StreamIdentity
@@ -109,6 +114,7 @@ class DeliveryStreams:
         self._merged: asyncio.Queue[Message | Exception] = asyncio.Queue(_REQUESTED)
         self._under_way: Callable[[], Iterable[QueuedMessage]] = tuple
         self._renewing: asyncio.Task[None] | None = None
+        self._deleted: set[int] = set()
         self._is_ending = False
 
     @classmethod
@@ -188,7 +194,7 @@ class DeliveryStreams:
         lost = {name: one for name, one in self._pulling.items() if not shares.owns(one.number, one.term)}
         await self._stop([*lost.values(), *(one for one in self._pulling.values() if one.number in shares.leaving)])
         for name in lost:
-            del self._pulling[name]
+            self._pulling.pop(name, None)
             if name == CONSUMER:
                 # Messages of its earlier term could not be told from new ones.
                 await self._merged.put(RunError(f"{self.name}: another dispatcher has the deliveries now"))
@@ -227,7 +233,12 @@ class DeliveryStreams:
                     pulling.last = message
                     await self._merged.put(message)
         except Exception as failure:  # noqa: BLE001 - the dispatcher raises it
-            if self._shares.owns(pulling.number, pulling.term):
+            if self._is_queue and isinstance(failure, ConsumerDeletedError | ConsumerNotFoundError):
+                # By the next owner, before this process has seen that it has lost the share; or by hand.
+                self._deleted.add(pulling.number)
+                if self._pulling.get(name) is pulling:
+                    del self._pulling[name]
+            elif self._shares.owns(pulling.number, pulling.term):
                 await self._merged.put(failure)
             else:
                 _log.debug("%s: a share has gone: %s", self.name, message_of(failure))
@@ -239,7 +250,7 @@ class DeliveryStreams:
         former = f"{CONSUMER}-" if self._count == 1 else f"{CONSUMER}-{pulling.number}-"
         found = [one async for one in self._waiting.consumers() if one.name.startswith(former) or one.name == CONSUMER]
         pulling.before = max((one.delivered.stream_seq for one in found), default=0)
-        if not found and pulling.term > 1:
+        if not found and (pulling.term > 1 or pulling.number in self._deleted):
             # The owner before has deleted one, and ended before it made its own.
             pulling.before = (await self._waiting.info()).state.last_seq
         for one in found:
