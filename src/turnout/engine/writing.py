@@ -23,7 +23,8 @@ from turnout.errors import RecordError
 from turnout.records import Batch, Block, Failure, Headers, Positions, Schema, Struct
 from turnout.records.block import rows_of
 from turnout.records.header_column import ARROW
-from turnout.records.types import ArrowArray, Binaries, NewColumns, RowIds, Structs
+from turnout.records.text import text_of
+from turnout.records.types import ArrowArray, Binaries, NewColumns, RowIds, Structs, Value
 from turnout.routes import Route
 from turnout.routes.endpoints import KafkaSink
 from turnout.routes.rows import RowPlan
@@ -338,7 +339,7 @@ class Writer:
         if has_schema_ids:
             headers, bad = self._headers(records, rows)
         if encoder.texts:
-            records.fail(_no_texts(rows, keys, headers, encoder.texts))
+            records.fail(_no_texts(Outgoing(rows, values, keys, headers), encoder.texts))
         if records.failures:
             written = np.flatnonzero(~np.isin(rows, list(records.failures)))
             rows, headers = rows[written], _taken(headers, written)
@@ -399,26 +400,22 @@ class MessageNotations:
         return known
 
 
-def _no_texts(
-    rows: RowIds, keys: Bodies, headers: ArrowArray | Sequence[HeaderPairs], texts: Sequence[tuple[str, str]]
-) -> dict[int, Failure]:
+def _no_texts(outgoing: Outgoing, texts: Sequence[tuple[str, str]]) -> dict[int, Failure]:
     """Return the failures of records whose keys or headers have to be texts in a table, and are no UTF-8."""
+    found: list[tuple[int, str, Value]] = []
+    if names := {name for part, name in texts if part == "headers"}:
+        for index, several in Headers.of_arrow(outgoing.headers).named(names, rows_of(len(outgoing.rows))).items():
+            # A column has the last header of its name.
+            last = {one.name: one.value for one in several}
+            found += [(int(outgoing.rows[index]), f"header {name}", value) for name, value in last.items()]
+    if ("key", "") in texts:
+        found += [(row, "key", outgoing.keys.get(row)) for row in outgoing.rows.tolist()]
     failures: dict[int, Failure] = {}
-    names = {name for part, name in texts if part == "headers"}
-    listed = headers.to_pylist() if isinstance(headers, pa.Array) else headers
-    for row, pairs in zip(rows.tolist(), listed if names else [()] * len(rows), strict=True):
-        # Spark has a struct for each header, and lists have pairs.
-        own = (tuple(pair.values()) if isinstance(pair, dict) else pair for pair in pairs or ())
-        parts = {f"header {name}": raw for name, raw in own if name in names}
-        if ("key", "") in texts:
-            parts["key"] = keys.get(row)
-        for name, raw in parts.items():
-            try:
-                (raw or b"").decode()
-            except UnicodeDecodeError:
-                error = RecordError(f"the {name} is no UTF-8, and its column has texts: declare it as BINARY")
-                stage = "KEY_CONVERTER" if name == "key" else "HEADER_CONVERTER"
-                failures[row] = Failure.of(error, stage, Rows.class_name)
+    for row, name, value in found:
+        if value is not None and text_of(value) is None:
+            error = RecordError(f"the {name} is no UTF-8, and its column has texts: declare it as BINARY")
+            stage = "KEY_CONVERTER" if name == "key" else "HEADER_CONVERTER"
+            failures[row] = Failure.of(error, stage, Rows.class_name)
     return failures
 
 
