@@ -368,19 +368,17 @@ class ColumnSpec:
             if not steps or any(not step or step.endswith("[]") for step in steps):
                 raise ValueError(f"{name}: found {path!r}, expected a field, as in value.arrival.delay")
             return cls(name, part, steps, type_)
-        spec = None
         if part == "headers" and rest:
             spec = cls(name, part, (rest,), type_ or "STRING")
         elif path in MATCH_COLUMNS.values() and part == "match":
             spec = cls(name, path, (), type_ or ("BIGINT" if rest == "revision" else "STRING"))
         elif not rest and part in _PARTS:
             spec = cls(name, part, (), type_ or _PARTS[part])
-        if spec is None:
+        else:
             raise ValueError(
                 f"{name}: found {path!r}, expected value.FIELD, headers.NAME or one of {', '.join(_PARTS)}"
             )
-        problem = None if spec.schema is None else spec.problem(spec.schema)
-        if problem is not None:
+        if (problem := spec.problem(_precise(f"c {spec.type}"))) is not None:
             raise ValueError(f"{name}: {problem}")
         return spec
 

@@ -21,7 +21,7 @@ from turnout.records import Schema, group
 from turnout.records.types import NewColumn
 from turnout.routes.endpoints import FileSink, FileSource
 from turnout.spark.endpoints import RECORD_COLUMNS, ReadOptions, SparkEndpoint
-from turnout.spark.frames.columns import as_texts, from_texts, with_record_names
+from turnout.spark.frames.columns import HEADERS, as_texts, from_texts, with_record_names
 from turnout.spark.map_in_arrow import map_in_arrow
 
 if TYPE_CHECKING:
@@ -120,14 +120,13 @@ def _rows(topic: str, texts: list[bytes | None], problems: list[str | None]) -> 
     return pa.RecordBatch.from_arrays(columns, schema=_ROWS)
 
 
-_HEADERS: Final = "array<struct<key:string,value:binary>>"
 _TYPES: Final = {
     "topic": "string",
     "partition": "int",
     "offset": "bigint",
     "key": "string",
     "value": "string",
-    "headers": _HEADERS,
+    "headers": HEADERS.simpleString(),
     "timestamp": "timestamp",
 }
 
@@ -223,7 +222,7 @@ def _with_problems(loaded: DataFrame, *, has_json_headers: bool) -> DataFrame:
     )
     headers = F.col("headers")
     if has_json_headers:
-        headers = F.from_json("headers", _HEADERS)
+        headers = F.from_json("headers", HEADERS)
         wrong = F.col("headers").isNotNull() & headers.isNull()
         reason = reason.when(wrong, "the headers are no JSON of a list of names and values")
     read = loaded.withColumns({"problem": reason, "value": F.coalesce(line, "value"), "headers": headers})
