@@ -235,6 +235,7 @@ class DeliveryStreams:
         except Exception as failure:  # noqa: BLE001 - the dispatcher raises it
             if self._is_queue and isinstance(failure, ConsumerDeletedError | ConsumerNotFoundError):
                 # By the next owner, before this process has seen that it has lost the share; or by hand.
+                _log.warning("%s: the consumer of share %d is gone: %s", self.name, pulling.number, message_of(failure))
                 self._deleted.add(pulling.number)
                 if self._pulling.get(name) is pulling:
                     del self._pulling[name]
