@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 import threading
 from collections.abc import Callable
 
@@ -96,7 +95,7 @@ def test_lasting_work_that_recovers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_pauses_grow(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each pause is twice the one before, up to the longest; an unknown failure is logged with its traceback."""
-    monkeypatch.setattr(random, "uniform", lambda _low, high: high)
+    monkeypatch.setattr(background._random, "uniform", lambda _low, high: high)
     record = background._Record("x", lambda: True)
 
     assert [record.failed(ValueError("v"), 0.05) for _ in range(5)] == [0.01, 0.02, 0.04, 0.05, 0.05]

@@ -162,7 +162,7 @@ def test_streams_that_are_missing_are_made(nats_server: NatsServer) -> None:
 
     with Connection.open(nats_server.url) as connection:
         waiting, dead = (stream_info(connection, name)["config"] for name in ("MADE", "MADE-dead"))
-    assert (waiting["subjects"], waiting["retention"]) == (["made.>"], "workqueue")
+    assert (waiting["subjects"], waiting["retention"]) == (["made.*.*"], "workqueue")
     assert (dead["subjects"], dead["retention"]) == (["made-dead.>"], "limits")
 
 

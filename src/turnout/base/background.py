@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import random
 import threading
 import time
@@ -22,10 +23,19 @@ from turnout.errors import RunError, TurnoutError, message_of
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
+# Its own, as the process's stays as its user has seeded it.
+_random = random.Random()  # noqa: S311 - spreads load, no secret
+os.register_at_fork(after_in_child=_random.seed)
+
 _FIRST_SECONDS: Final = 1.0
 _LONGEST_SECONDS: Final = 60.0
 _STEADY_SECONDS: Final = 10.0
 """Work that has run for so long since its last start has recovered."""
+
+
+def spread(seconds: float, least: float = 0.75, most: float = 1.0) -> float:
+    """Return a random part of *seconds*, so that those who failed together do not try again together."""
+    return seconds * _random.uniform(least, most)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +82,7 @@ class _Record:
         self._failures += 1
         self._in_a_row += 1
         pause = min(longest, _FIRST_SECONDS * 2.0 ** min(self._in_a_row - 1, 20))
-        pause *= random.uniform(0.75, 1.0)  # noqa: S311 - spreads load
+        pause = spread(pause)
         is_known = isinstance(failure, TurnoutError | OSError)
         sentence = message_of(failure) if is_known else f"{type(failure).__name__}: {message_of(failure)}"
         self._problem = f"{self.name}: {sentence}"

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import random
 import time
 from collections.abc import Awaitable, Callable, Hashable, Mapping
 from dataclasses import replace
@@ -19,7 +18,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Final, TypeVar
 
-from turnout.base.background import Tasks, keep_running
+from turnout.base.background import Tasks, keep_running, spread
 from turnout.base.terminal import plural
 from turnout.delivery.access import NO_HEADERS
 from turnout.delivery.client import GONE, Client, Response, Target
@@ -206,7 +205,7 @@ class Dispatcher:
         _log.warning("%s: %s", what, message_of(failure), exc_info=None if is_known else failure)
         # Without an answer of the server it comes back by itself.
         with contextlib.suppress(TurnoutError, OSError):
-            await message.nak(_PARK_SECONDS[1] * random.uniform(0.75, 1.0))  # noqa: S311 - spreads load
+            await message.nak(spread(_PARK_SECONDS[1]))
 
     async def _opened(self, subject: str) -> tuple[Lane, str] | str:
         """Return the lane of a subject with the failures of its endpoint known, or why it has none."""
@@ -270,7 +269,7 @@ class Dispatcher:
         rate, now = lane.rate, self._loop.time()
         waiting = lane.waiting(now) / rate if rate else lane.held_back(now)
         least, most = _PARK_SECONDS if lane.quota is None else _QUOTA_PARK_SECONDS
-        delay = min(max(waiting, least), most) * random.uniform(0.75, 1.25)  # noqa: S311 - spreads load, hides nothing
+        delay = spread(min(max(waiting, least), most), 0.75, 1.25)
         lane.park(delivery.sequence, now + delay)
         self.counts.parked += 1
         await self._nak(delivery, delay)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import random
 import re
 import time
 from collections.abc import Callable
@@ -15,6 +14,7 @@ from typing import Final
 
 import msgspec
 
+from turnout.base.background import spread
 from turnout.delivery.client import GONE, Response
 from turnout.delivery.lane import Delivery, Lane
 from turnout.delivery.queue import (
@@ -199,7 +199,7 @@ class Failures:
             await self.give_up(delivery, attempts, f"the endpoint is disabled by {reason}")
             return None
         asked = seconds_of(response.retry_after, now) if response.retry_after else None
-        delay = delay_of(lane.settings, len(attempts), asked, random.random())  # noqa: S311 - spreads load
+        delay = delay_of(lane.settings, len(attempts), asked, spread(1.0, 0.0))
         if delay is None:
             await self.give_up(delivery, attempts, f"the last of {len(attempts):,} attempts failed")
             return None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -12,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self, runtime_checkable
 
+from turnout.base.background import spread
 from turnout.base.startup import entry_points
 from turnout.errors import (
     ConfigError,
@@ -465,7 +465,7 @@ def edit(
         except SubscriptionConflictError:
             if expected_revision is not None or attempt == _EDITS:
                 raise
-            time.sleep(random.uniform(0, attempt * remaining(_EDIT_PAUSE)))  # noqa: S311 - no secret
+            time.sleep(spread(attempt * remaining(_EDIT_PAUSE), 0.0))
     raise AssertionError("the last attempt raises")
 
 

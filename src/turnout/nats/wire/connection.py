@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import random
 import secrets
 import select
 import socket
@@ -20,6 +19,7 @@ from types import TracebackType
 from typing import Self
 
 from turnout._built import version as __version__
+from turnout.base.background import spread
 from turnout.base.untrusted import JsonMapping, JsonObject
 from turnout.errors import ConnectionLostError, StreamError
 from turnout.nats.protocol.errors import (
@@ -429,7 +429,7 @@ class Connection(Link):
             except ConnectionLostError:
                 if time.monotonic() + pause >= until:
                     raise
-                time.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - spreads reconnecting tasks, no secret
+                time.sleep(spread(pause, 0.5))
                 pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
             else:
                 return
