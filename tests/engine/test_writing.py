@@ -14,17 +14,18 @@ import pyarrow as pa
 import pytest
 
 from tests.engine.batches import SINK, batch, program, sent
-from tests.engine.routed import to
+from tests.engine.routed import dead, to
 from turnout.codecs import EncodeErrors
 from turnout.codecs.frames.columns import arrow_blocks
 from turnout.engine import Program
 from turnout.engine.writing import Rows
 from turnout.errors import ConfigError
 from turnout.records import Schema, group
+from turnout.records.header_column import ARROW
 from turnout.routes import Route
 from turnout.routes.endpoints import TableSink
 from turnout.routes.endpoints.tables import ColumnSpec, struct_of
-from turnout.routes.rows import RowPlan, plan_rows
+from turnout.routes.rows import ColumnRule, RowPlan, plan_rows
 from turnout.subscriptions.index import Index
 
 AT = datetime(2013, 1, 1, 5, 17, 0, 123_456, tzinfo=UTC)
@@ -148,6 +149,55 @@ errors: {tolerance: all}
     places = pa.array([messages.column("value")[0].as_py(), None], pa.binary())
     assert program.writer.rows[0].taken(places).to_pylist() == [{"id": 1}, None]
     assert (result.counts.delivered, result.counts.dead_lettered) == (2, 1)
+
+
+def test_rows_that_their_table_refuses() -> None:
+    """They are dead letters with the column and the reason, wherever the column's text comes from."""
+    columns = "{a: value.a.b STRING, k: key STRING, h: headers.x STRING}"
+    route = Route.parse(
+        f"""
+name: r
+source: {{format: spark, provider: rate, record: {{topic: t}}}}
+sinks:
+  rows: {{format: spark, provider: noop, columns: {columns}}}
+  letters: {{format: json, path: out}}
+mappings: {{t: "rows:t"}}
+deadLetter: {{topic: "letters:dead"}}
+errors: {{tolerance: all}}
+"""
+    )
+    sink = route.sinks["rows"]
+    assert isinstance(sink, TableSink)
+    rule = ColumnRule(required=True, longest=3, refuses_nul=True)
+    plan = plan_rows(sink, None, rules=dict.fromkeys("akh", rule))
+    good: list[dict[str, Any]] = [{"a": {"b": "abc"}}, {"k": "äöü"}, {"h": b"xyz"}]
+    bad: list[tuple[dict[str, Any], str]] = [
+        ({"a": {"b": None}}, "the column a has no nulls"),
+        ({"a": None}, "the column a has no nulls"),
+        ({"a": {"b": "abcd"}}, "the column a has at most 3 characters, found 4"),
+        ({"a": {"b": "a\0"}}, "the column a has no texts with the character U+0000"),
+        ({"k": None}, "the key in the column k, which has no nulls"),
+        ({"k": "a\0"}, "the key in the column k, which has no texts with the character U+0000"),
+        ({"h": None}, "the header x in the column h, which has no nulls"),
+        ({"h": "äöüß".encode()}, "the header x in the column h, which has at most 3 characters, found 4"),
+    ]
+    several = [{"a": {"b": "v"}, "k": "k", "h": b"h", **one} for one in (*good, *(changed for changed, _ in bad))]
+    rows = pa.RecordBatch.from_pydict(
+        {
+            "topic": ["t"] * len(several),
+            "partition": [0] * len(several),
+            "offset": list(range(len(several))),
+            "key": [one["k"] for one in several],
+            "value": pa.array([{"a": one["a"]} for one in several]),
+            "headers": pa.array([[("x", one["h"])] if one["h"] else [] for one in several], ARROW),
+        }
+    )
+
+    result = Program.of(route, None, {0: plan}).run(rows)
+
+    assert (result.counts.delivered, result.counts.dead_lettered) == (len(good), len(bad))
+    reasons = [letter["__connect.errors.exception.message"] for letter in dead(result.messages)]
+    assert reasons == [reason for _, reason in bad]
 
 
 def test_rows_of_matches() -> None:

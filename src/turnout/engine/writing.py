@@ -24,10 +24,11 @@ from turnout.records import Batch, Block, Failure, Headers, Positions, Schema, S
 from turnout.records.block import rows_of
 from turnout.records.header_column import ARROW
 from turnout.records.text import text_of
-from turnout.records.types import ArrowArray, Binaries, NewColumns, RowIds, Structs, Value
+from turnout.records.types import ArrowArray, Binaries, NewColumns, RowIds, Structs
 from turnout.routes import Route
 from turnout.routes.endpoints import KafkaSink
-from turnout.routes.rows import RowPlan
+from turnout.routes.endpoints.tables import ColumnSpec
+from turnout.routes.rows import ColumnRule, RowPlan
 from turnout.routes.written_formats import WrittenFormats
 from turnout.transforms.base import split
 
@@ -37,8 +38,9 @@ _REFERENCE_BYTES = 8
 class _Columns:
     """Values of one schema as Arrow columns; see `turnout.codecs.conversion.Target`."""
 
-    def __init__(self, schema: Schema) -> None:
+    def __init__(self, schema: Schema, rules: Sequence[tuple[ColumnSpec, ColumnRule]]) -> None:
         self.schemas = (schema,)
+        self._rules = rules
         self._fitting: dict[tuple[str, ...], Fitting] = {}
         self.parts: list[ArrowArray] = []
         self._count = 0
@@ -105,9 +107,24 @@ class _Columns:
         starts = range(0, len(references), _REFERENCE_BYTES)
         each = (references[at : at + _REFERENCE_BYTES] for at in starts)
         by_row = dict(zip(column.rows.tolist(), each, strict=True))
+        problems = {**column.problems, **self._refused(column)}
         listed = block.rows.tolist()
-        errors = {at: RecordError(column.problems[row]) for at, row in enumerate(listed) if row in column.problems}
-        return [by_row.get(row) for row in listed], errors
+        errors = {at: RecordError(problems[row]) for at, row in enumerate(listed) if row in problems}
+        return [None if row in problems else by_row.get(row) for row in listed], errors
+
+    def _refused(self, column: WrittenColumn) -> dict[int, str]:
+        """Return the rows that the table would refuse, and why."""
+        problems: dict[int, str] = {}
+        for spec, rule in self._rules:
+            values = pc.struct_field(column.values, list(spec.path))
+            refused = values.is_null() if rule.required else pa.repeat(False, len(values))
+            if pa.types.is_string(values.type) and rule.longest is not None:
+                refused = pc.or_kleene(refused, pc.greater(pc.utf8_length(values), rule.longest))
+            if pa.types.is_string(values.type) and rule.refuses_nul:
+                refused = pc.or_kleene(refused, pc.match_substring(values, "\0"))
+            for at in np.flatnonzero(pc.fill_null(refused, False).to_numpy(zero_copy_only=False)).tolist():
+                problems[int(column.rows[at])] = f"the column {spec.name} {rule.problem(values[at].as_py())}"
+        return problems
 
     def clear(self) -> None:
         self.parts, self._count = [], 0
@@ -125,6 +142,7 @@ class Rows:
 
     Args:
         schema: struct of the columns.
+        rules: columns in which the table refuses something.
 
     >>> from turnout.records import Field, group
     >>> rows = Rows(Schema("struct", True, fields=(Field("n", Schema("int32", True)),)))
@@ -136,9 +154,9 @@ class Rows:
     format = "columns"
     class_name = "turnout.sink.columns"
 
-    def __init__(self, schema: Schema) -> None:
+    def __init__(self, schema: Schema, rules: Sequence[tuple[ColumnSpec, ColumnRule]] = ()) -> None:
         self._schema = schema
-        self._columns = _Columns(schema)
+        self._columns = _Columns(schema, rules)
 
     def schema(self) -> Schema:
         """Return the struct of the columns."""
@@ -222,13 +240,13 @@ class _Encoder:
 
     Attributes:
         id_headers: headers with the ids of schemas that records were read with, and that are not written.
-        texts: the key and headers that are texts in a table; see `turnout.routes.rows.RowPlan.texts`.
+        texts: columns of texts for the key and headers; see `turnout.routes.rows.RowPlan.texts`.
     """
 
     key: Codec
     value: Codec
     id_headers: tuple[str, ...]
-    texts: tuple[tuple[str, str], ...] = ()
+    texts: tuple[tuple[ColumnSpec, ColumnRule], ...] = ()
 
     @property
     def has_schema_ids(self) -> bool:
@@ -269,7 +287,7 @@ class Writer:
             formats.append(stored._replace(value=route.webhook_format))
         # Sinks of tables have a form each, as each takes its rows out of its own codec.
         plans = plans or {}
-        self.rows = {number: Rows(plan.value) for number, plan in plans.items() if plan.value.fields}
+        self.rows = {number: Rows(plan.value, plan.field_rules) for number, plan in plans.items() if plan.value.fields}
         kinds: list[WrittenFormats | int] = [at if at in plans else one for at, one in enumerate(formats)]
         different = list(dict.fromkeys(map(kinds.index, kinds)))
         self._encoders = [
@@ -282,7 +300,12 @@ class Writer:
         self.lists_keys = not self.needs_keys or all(isinstance(sink, KafkaSink) for sink in route.sinks.values())
 
     def _encoder(
-        self, formats: WrittenFormats, key: Codec, value: Codec, rows: Rows | None, texts: tuple[tuple[str, str], ...]
+        self,
+        formats: WrittenFormats,
+        key: Codec,
+        value: Codec,
+        rows: Rows | None,
+        texts: tuple[tuple[ColumnSpec, ColumnRule], ...],
     ) -> _Encoder:
         own_key = writing_codec(formats.key, self._read.key, key)
         own_value = rows or writing_codec(formats.value, self._read.value, value)
@@ -400,22 +423,24 @@ class MessageNotations:
         return known
 
 
-def _no_texts(outgoing: Outgoing, texts: Sequence[tuple[str, str]]) -> dict[int, Failure]:
-    """Return the failures of records whose keys or headers have to be texts in a table, and are no UTF-8."""
-    found: list[tuple[int, str, Value]] = []
-    if names := {name for part, name in texts if part == "headers"}:
-        for index, several in Headers.of_arrow(outgoing.headers).named(names, rows_of(len(outgoing.rows))).items():
-            # A column has the last header of its name.
-            last = {one.name: one.value for one in several}
-            found += [(int(outgoing.rows[index]), f"header {name}", value) for name, value in last.items()]
-    if ("key", "") in texts:
-        found += [(row, "key", outgoing.keys.get(row)) for row in outgoing.rows.tolist()]
+def _no_texts(outgoing: Outgoing, texts: Sequence[tuple[ColumnSpec, ColumnRule]]) -> dict[int, Failure]:
+    """Return the failures of records whose keys or headers have to be texts that a table takes, and are not."""
+    names = {"".join(spec.path) for spec, _ in texts if spec.part == "headers"}
+    headers = Headers.of_arrow(outgoing.headers).named(names, rows_of(len(outgoing.rows))) if names else {}
     failures: dict[int, Failure] = {}
-    for row, name, value in found:
-        if value is not None and text_of(value) is None:
-            error = RecordError(f"the {name} is no UTF-8, and its column has texts: declare it as BINARY")
-            stage = "KEY_CONVERTER" if name == "key" else "HEADER_CONVERTER"
-            failures[row] = Failure.of(error, stage, Rows.class_name)
+    for index, row in enumerate(outgoing.rows.tolist()):
+        # A column has the last header of its name.
+        last = {one.name: one.value for one in headers.get(index, ())}
+        for spec, rule in texts:
+            name = "".join(spec.path)
+            value = outgoing.keys.get(row) if spec.part == "key" else last.get(name)
+            text = None if value is None else text_of(value)
+            problem = f"in the column {spec.name}, which {problem}" if (problem := rule.problem(text)) else ""
+            if value is not None and text is None:
+                problem = "is no UTF-8, and its column has texts: declare it as BINARY"
+            if problem:
+                stage, what = ("KEY_CONVERTER", "key") if spec.part == "key" else ("HEADER_CONVERTER", f"header {name}")
+                failures[row] = Failure.of(RecordError(f"the {what} {problem}"), stage, Rows.class_name)
     return failures
 
 

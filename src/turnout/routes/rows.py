@@ -15,22 +15,61 @@ from turnout.transforms.schemas import schemas_after
 
 
 @dataclass(frozen=True, slots=True)
+class ColumnRule:
+    """Rule of a table for the values of a column, beside their type.
+
+    Attributes:
+        required: whether nulls are refused.
+        longest: most characters of a text; None for any number.
+        refuses_nul: whether texts with the character U+0000 are refused.
+    """
+
+    required: bool = False
+    longest: int | None = None
+    refuses_nul: bool = False
+
+    def problem(self, value: object) -> str:
+        """Return why a value is refused, "" if it is not.
+
+        >>> ColumnRule(longest=3).problem("Oulu")
+        'has at most 3 characters, found 4'
+        """
+        if value is None:
+            return "has no nulls" if self.required else ""
+        if isinstance(value, str) and self.longest is not None and len(value) > self.longest:
+            return f"has at most {self.longest:,} characters, found {len(value):,}"
+        is_refused = self.refuses_nul and isinstance(value, str) and "\0" in value
+        return "has no texts with the character U+0000" if is_refused else ""
+
+
+@dataclass(frozen=True, slots=True)
 class RowPlan:
     """Columns of a table's rows.
 
     Attributes:
         value: struct of the fields of the value that are columns.
         columns: content and type of each column, in their order.
+        rules: names of columns, and what the table refuses in each.
     """
 
     value: Schema
     columns: tuple[tuple[ColumnSpec, Schema], ...]
+    rules: tuple[tuple[str, ColumnRule], ...] = ()
 
     @property
-    def texts(self) -> tuple[tuple[str, str], ...]:
-        """The columns of texts that are made of bytes: ``key`` and "", or ``headers`` and the name of a header."""
-        made = ((spec.part, "".join(spec.path)) for spec, schema in self.columns if schema.type == "string")
-        return tuple(one for one in made if one[0] == "key" or (one[0] == "headers" and one[1]))
+    def texts(self) -> tuple[tuple[ColumnSpec, ColumnRule], ...]:
+        """The columns of texts that are made of bytes: of the key, or of the last header of a name."""
+        made = (spec for spec, schema in self.columns if schema.type == "string")
+        of_bytes = (spec for spec in made if spec.part == "key" or (spec.part == "headers" and spec.path))
+        rules = dict(self.rules)
+        return tuple((spec, rules.get(spec.name, ColumnRule())) for spec in of_bytes)
+
+    @property
+    def field_rules(self) -> tuple[tuple[ColumnSpec, ColumnRule], ...]:
+        """The columns of fields of the value in which the table refuses something."""
+        fields = (spec for spec, _ in self.columns if spec.part == "value" and spec.path)
+        rules = dict(self.rules)
+        return tuple((spec, rules[spec.name]) for spec in fields if spec.name in rules)
 
     @property
     def types(self) -> dict[str, Schema]:
@@ -45,7 +84,11 @@ def value_after(chain: Chain, key: Schema | None, value: Schema | None) -> Schem
 
 
 def plan_rows(
-    sink: TableSink, value: Schema | None, existing: Mapping[str, Schema] | None = None, path: str = "sink"
+    sink: TableSink,
+    value: Schema | None,
+    existing: Mapping[str, Schema] | None = None,
+    path: str = "sink",
+    rules: Mapping[str, ColumnRule] | None = None,
 ) -> RowPlan:
     """Return the columns of a sink's rows.
 
@@ -56,6 +99,7 @@ def plan_rows(
         value: schema of the values after the chain; None for schemaless ones.
         existing: columns of the table, if it is there.
         path: place of the sink in the route.
+        rules: name of a column → what the table refuses in it.
 
     Raises:
         ConfigError: names each column without a type, and those that the table does not have.
@@ -88,7 +132,7 @@ def plan_rows(
     if mistakes:
         raise ConfigError(mistakes, what="bad columns")
     paths = ((spec.path, schema) for spec, schema in columns if spec.part == "value" and spec.path)
-    return RowPlan(struct_of(paths), tuple(columns))
+    return RowPlan(struct_of(paths), tuple(columns), tuple((rules or {}).items()))
 
 
 def _read_twice(columns: Sequence[tuple[ColumnSpec, Schema]]) -> Iterator[tuple[str, str]]:

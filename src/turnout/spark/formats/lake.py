@@ -21,7 +21,7 @@ from turnout.codecs.frames.columns import arrow_type, schema_of_arrow
 from turnout.errors import ConfigError, Mistake, RunError, StreamError
 from turnout.records import Schema
 from turnout.routes.endpoints import IcebergSink, LakeSink, LakeSource
-from turnout.routes.rows import RECORD_ROWS, RowPlan, plan_rows
+from turnout.routes.rows import RECORD_ROWS, ColumnRule, RowPlan, plan_rows
 from turnout.runtime.driver import AskedRevisions
 from turnout.runtime.endpoints.tables import LakeHistory
 from turnout.runtime.lake.source import LakeVersions
@@ -218,7 +218,9 @@ class LakeEndpoint(SparkEndpoint):
         """
         sink = cast("LakeSink", self.endpoint)
         table = open_table(sink)
-        plan = plan_rows(sink, value, columns_of(table), path) if sink.is_typed else RECORD_ROWS
+        required = [field.name for field in (table.schema if table else ()) if not field.nullable]
+        rules = dict.fromkeys(required, ColumnRule(required=True))
+        plan = plan_rows(sink, value, columns_of(table), path, rules) if sink.is_typed else RECORD_ROWS
         if problem := problem_of_sink(sink, table, plan.types):
             raise ConfigError([Mistake(f"{path}.columns" if table else path, problem)], what="bad sink")
         return plan

@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import re
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
@@ -20,15 +21,19 @@ from turnout.errors import ConfigError, Mistake, RunError, StreamError
 from turnout.records import Schema
 from turnout.routes.endpoints import SparkSink, SparkSource
 from turnout.routes.endpoints.tables import topic_pieces
-from turnout.routes.rows import RowPlan, plan_rows
+from turnout.routes.rows import ColumnRule, RowPlan, plan_rows
 from turnout.routes.values import listed
 from turnout.runtime.endpoints.adapter import EndpointProbe
 from turnout.spark.endpoints import RECORD_COLUMNS, BatchId, ReadOptions, SparkEndpoint
 from turnout.spark.formats.files import within
-from turnout.spark.frames.columns import as_texts, foreign, schema_of
+from turnout.spark.frames.columns import as_texts, foreign
 
 if TYPE_CHECKING:
     from turnout.spark.history.diff import RecordSpan
+
+_LIMITED_TEXTS: Final = frozenset({1, 12, -15, -9})
+"""The numbers of Java's types CHAR, VARCHAR, NCHAR and NVARCHAR."""
+_NO_LIMIT: Final = 2**31 - 1
 
 _PACKAGES: Final = "spark.jars.packages"
 _NAME: Final = re.compile(r'(?:"[^"]+"|[A-Za-z_]\w*)(?:\.(?:"[^"]+"|[A-Za-z_]\w*))*')
@@ -95,7 +100,10 @@ class SparkProvider(SparkEndpoint):
     def plan(self, spark: SparkSession, value: Schema | None, path: str) -> RowPlan | None:
         """Return the columns of the rows; an existing table of a database has its own types."""
         sink = cast("SparkSink", self.endpoint)
-        return plan_rows(sink, value, self._existing(spark), path) if sink.is_typed else None
+        if not sink.is_typed:
+            return None
+        existing = self._existing(spark)
+        return plan_rows(sink, value, existing, path, self._rules(spark) if existing else None)
 
     def _existing(self, spark: SparkSession) -> dict[str, Schema]:
         """Return the columns of a table in a database; empty where it is not there, or where Spark does not say."""
@@ -106,8 +114,25 @@ class SparkProvider(SparkEndpoint):
         except PySparkException:
             # Made by the first write, or refused there with the reason.
             return {}
-        fields = [(field.name, schema_of(field)) for field in schema if not list(foreign(field.name, field.dataType))]
-        return {name: one for name, one in fields if one is not None}
+        known = [field for field in schema if not list(foreign(field.name, field.dataType))]
+        # With the digits of decimals.
+        return {field.name: schema_of_arrow(to_arrow_type(field.dataType, timezone="UTC")) for field in known}
+
+    def _rules(self, spark: SparkSession) -> dict[str, ColumnRule]:
+        """Return what a table of a database refuses in its columns: one row that it refuses ends a run."""
+        options, rules = self.endpoint.texts, {}
+        refuses_nul = options["url"].startswith("jdbc:postgresql:")
+        with _connected(spark, options) as connection:
+            columns = connection.createStatement().executeQuery(f"SELECT * FROM {options['dbtable']} WHERE 1=0")  # noqa: S608
+            columns = columns.getMetaData()
+            for number in range(1, columns.getColumnCount() + 1):
+                longest = columns.getPrecision(number) if columns.getColumnType(number) in _LIMITED_TEXTS else _NO_LIMIT
+                rules[str(columns.getColumnLabel(number))] = ColumnRule(
+                    required=columns.isNullable(number) == 0,
+                    longest=longest if 0 < longest < _NO_LIMIT else None,
+                    refuses_nul=refuses_nul,
+                )
+        return rules
 
     def write(self, messages: DataFrame, message_id: str) -> None:  # noqa: ARG002 - tables have no ids
         """Write the columns of records, their values and keys as texts."""
@@ -208,9 +233,24 @@ def _execute(spark: SparkSession, options: Mapping[str, str], statements: tuple[
     Raises:
         StreamError: the database refuses one; none has an effect then.
     """
+    with _connected(spark, options) as connection:
+        connection.setAutoCommit(False)
+        for statement in statements:
+            connection.createStatement().execute(statement)
+        connection.commit()
+
+
+@contextmanager
+def _connected(spark: SparkSession, options: Mapping[str, str]) -> Iterator[Any]:
+    """Connect to a database as Spark's writer does, and return Java's connection.
+
+    Raises:
+        RunError: the session has no driver of its own.
+        StreamError: the database refuses something.
+    """
     jvm = spark._jvm  # noqa: SLF001 - PySpark has no other way to a JDBC driver
     if jvm is None:
-        raise RunError("upsertBy needs a classic session, with a driver of its own")
+        raise RunError("tables of a database need a classic session, with a driver of its own")
     settings = jvm.org.apache.spark.sql.execution.datasources.jdbc.JDBCOptions(
         jvm.PythonUtils.toScalaMap(dict(options))
     )
@@ -218,17 +258,14 @@ def _execute(spark: SparkSession, options: Mapping[str, str], statements: tuple[
         dialect = jvm.org.apache.spark.sql.jdbc.JdbcDialects.get(options["url"])
         connection = dialect.createConnectionFactory(settings).apply(-1)
         try:
-            connection.setAutoCommit(False)
-            for statement in statements:
-                connection.createStatement().execute(statement)
-            connection.commit()
+            yield connection
         finally:
             connection.close()
     except Exception as failure:
         java = getattr(failure, "java_exception", None)
         if java is None:
             raise
-        raise StreamError(f"the database refuses the rows: {java.getMessage()}", code=500) from failure
+        raise StreamError(f"the database refuses this: {java.getMessage()}", code=500) from failure
 
 
 def _records(rows: DataFrame, source: SparkSource) -> DataFrame:
