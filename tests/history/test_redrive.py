@@ -11,6 +11,7 @@ import pytest
 
 from turnout.conditions import parse
 from turnout.engine.messages import VALUE_DIGEST
+from turnout.engine.reading import UNREAD
 from turnout.errors import ConfigError, StreamError
 from turnout.history import dead_letters
 from turnout.history.dead_letters import REDRIVEN, TRIES, LetterBox
@@ -112,6 +113,19 @@ def test_what_fails_again_keeps_its_first_reason(scene) -> None:
     (letter,) = scene.letters()
     assert (letter.tries, letter.stage, letter.record.offset) == (2, "VALUE_CONVERTER", 2)
     assert letter.record.stream == f"IN_{scene.name}"
+
+
+def test_what_a_source_could_not_read_is_no_record(scene) -> None:
+    """A line of a file, in a letter of the stage of sources, is not delivered as a record's value."""
+    scene.publish({"n": "x"})
+    scene.run()
+    letters = [replace(letter, stage=UNREAD) for letter in scene.letters()]
+
+    report = redrive(Route.parse(scene.text.replace(*LENIENT), {}), letters)
+
+    assert report.outcomes == {"failed": 1}
+    assert "its source could not read it" in str(report.results[0].reason)
+    assert scene.rows("OUT") == []
 
 
 def test_a_delivery_goes_to_its_subscription_alone(scene) -> None:

@@ -28,6 +28,9 @@ AT_ONCE: Final = 5_000
 """At most so many records: with 10,000 and more the same steps find their values in no cache and take up to twice as
 long. The fixed work of a batch equals that of 200 records, so it matters for small batches (measured)."""
 
+UNREAD: Final = "TASK_POLL"
+"""Connect's name for the stage in which a source reads: what fails there is no record, but a line or a file."""
+
 Errors: TypeAlias = Mapping[int, RecordError]
 """Row → why it cannot be read."""
 
@@ -157,7 +160,8 @@ def batch_of(
         values,
         headers,
     )
-    _fail(records, key, wrong_keys, value, {**wrong_values, **dict(_unread(batch))})
+    _fail(records, key, wrong_keys, value, wrong_values)
+    records.fail(_unread(batch))
     return records, consumed
 
 
@@ -238,12 +242,12 @@ def _decoded(codec: Codec, rows: Positions, texts: Sequence[bytes | None], heade
     return own.decode_with(rows, texts, ids)
 
 
-def _unread(batch: ArrowBatch) -> Iterator[tuple[int, RecordError]]:
-    """Yield the rows that the source could not read, each with the reason."""
-    if "problem" in batch.schema.names and batch.column("problem").null_count < batch.num_rows:
-        for row, problem in enumerate(batch.column("problem").to_pylist()):
-            if problem is not None:
-                yield row, RecordError(problem)
+def _unread(batch: ArrowBatch) -> dict[int, Failure]:
+    """Return the rows that are no records, as their source could not read them, each with the reason."""
+    if "problem" not in batch.schema.names or batch.column("problem").null_count == batch.num_rows:
+        return {}
+    problems = enumerate(batch.column("problem").to_pylist())
+    return {row: Failure.of(RecordError(one), UNREAD, "turnout.source") for row, one in problems if one is not None}
 
 
 def _list(batch: ArrowBatch, name: str) -> NewColumn:

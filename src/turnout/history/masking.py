@@ -366,7 +366,7 @@ def _leaks(chain: Chain, path: ContentPath) -> set[_Leak]:
     return leaks
 
 
-_FAILURE: Final = re.compile(r"((?:(?:KEY|VALUE|HEADER)_CONVERTER|TRANSFORMATION|TASK_PUT): ).*", re.DOTALL)
+_FAILURE: Final = re.compile(r"((?:(?:KEY|VALUE|HEADER)_CONVERTER|TRANSFORMATION|TASK_PUT|TASK_POLL): ).*", re.DOTALL)
 """A record's failure in the error of a run, from the stage on."""
 
 

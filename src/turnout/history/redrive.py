@@ -20,6 +20,7 @@ from turnout.base.untrusted import JsonObject
 from turnout.engine import Messages, Program
 from turnout.engine.counts import Outcome
 from turnout.engine.messages import VALUE_DIGEST
+from turnout.engine.reading import UNREAD
 from turnout.engine.sample_records import Header, SampleRecord, record_batch
 from turnout.engine.trace import Trace
 from turnout.errors import ConfigError, Mistake, StreamError, SubscriptionNotFoundError
@@ -247,6 +248,8 @@ class _Redrive:
         return [_unless_another(letter, next(found)) if letter.verified else _claimed(letter) for letter in letters]
 
     def _action(self, trace: Trace, row: int, letter: DeadLetter, *, is_whole: bool) -> _Action:
+        if letter.stage == UNREAD:
+            return _UNREAD
         if not letter.verified and not self._unverified:
             return _Action(UNVERIFIED, (), "the letter lacks the seal of the route's secret")
         return _action(trace, row, letter) if is_whole else _INCOMPLETE
@@ -271,6 +274,7 @@ class _Action:
     reason: str | None = None
 
 
+_UNREAD = _Action(FAILED, (), "its source could not read it, so that it is no record: mend it there, to be read again")
 _INCOMPLETE = _Action(FAILED, (), "the letter lacks a part of the record, which its stream or topic no longer has")
 
 

@@ -34,12 +34,11 @@ class ColumnRule:
         >>> ColumnRule(longest=3).problem("Oulu")
         'has at most 3 characters, found 4'
         """
-        if value is None:
-            return "has no nulls" if self.required else ""
-        if isinstance(value, str) and self.longest is not None and len(value) > self.longest:
+        if not isinstance(value, str):
+            return "has no nulls" if self.required and value is None else ""
+        if self.longest is not None and len(value) > self.longest:
             return f"has at most {self.longest:,} characters, found {len(value):,}"
-        is_refused = self.refuses_nul and isinstance(value, str) and "\0" in value
-        return "has no texts with the character U+0000" if is_refused else ""
+        return "has no texts with the character U+0000" if self.refuses_nul and "\0" in value else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -123,8 +123,7 @@ class SparkProvider(SparkEndpoint):
         options, rules = self.endpoint.texts, {}
         refuses_nul = options["url"].startswith("jdbc:postgresql:")
         with _connected(spark, options) as connection:
-            columns = connection.createStatement().executeQuery(f"SELECT * FROM {options['dbtable']} WHERE 1=0")  # noqa: S608
-            columns = columns.getMetaData()
+            columns = connection.prepareStatement(f"SELECT * FROM {options['dbtable']} WHERE 1=0").getMetaData()  # noqa: S608
             for number in range(1, columns.getColumnCount() + 1):
                 longest = columns.getPrecision(number) if columns.getColumnType(number) in _LIMITED_TEXTS else _NO_LIMIT
                 rules[str(columns.getColumnLabel(number))] = ColumnRule(
