@@ -32,6 +32,7 @@ from typing import Any
 from unittest import mock
 
 import psutil
+import pyarrow as pa
 
 from benchmarks._clients import half_open
 from benchmarks._flights import publish, supply
@@ -63,7 +64,8 @@ _WINDOW_SECONDS = 4.0
 _COMING_PER_SECOND = 500
 _CLIENTS = 5_000
 _BATCHES_OF_A_TURN = 2
-_BATCHES_OF_A_TASK = 4
+_RECORDS_OF_A_TASK = 4 * AT_ONCE
+_TASKS_OF_A_TURN = 5
 
 
 def cases(options: Options) -> Iterator[Case]:
@@ -136,14 +138,10 @@ def _counted(route: Route, server: NatsServer, flights: Supply[FlightMessage], p
 
 
 def _traced(route: Route, server: NatsServer, flights: Supply[FlightMessage], pairs: int) -> Result:
-    """Tasks over successive batches, with and without spans, in alternation."""
-    taken = flights.take((2 * pairs + 2 * _BATCHES_OF_A_TURN) * _BATCHES_OF_A_TASK * AT_ONCE)
-    contexts = (new_trace()._replace(flags=not at % 100).traceparent for at in range(len(taken)))
-    sent = [
-        replace(flight, headers=(*flight.headers, ("traceparent", own)))
-        for flight, own in zip(taken, contexts, strict=True)
-    ]
-    batches = batches_of(server, sent)
+    """Tasks over successive batches, with and without spans, in alternation.
+
+    A turn is several tasks, of more than a second together: spans are exported once a second, as in a run.
+    """
     assert route.subscriptions is not None
     with (
         collecting() as url,
@@ -152,28 +150,45 @@ def _traced(route: Route, server: NatsServer, flights: Supply[FlightMessage], pa
         IndexFolder(Path(folder), store) as index,
     ):
         place = IndexLocation.at(Path(folder))
-        # Half of the default: spans may be made for the time of both turns, in one of them.
-        with mock.patch.dict(os.environ, {"OTEL_EXPORTER_OTLP_ENDPOINT": url, "TURNOUT_SPANS_PER_SECOND": "50"}):
+        with mock.patch.dict(os.environ, {"OTEL_EXPORTER_OTLP_ENDPOINT": url}):
             on = SparkStage.of(route, splits=False).with_index(place).at(index.revision)
             stages = {True: on, False: replace(on, traces=None)}
             spent: dict[bool, list[float]] = {False: [], True: []}
-            turns = [batches[at : at + _BATCHES_OF_A_TASK] for at in range(0, len(batches), _BATCHES_OF_A_TASK)]
-            for number, (task, traced) in enumerate(zip(turns, cycle((False, True, True, False)), strict=False)):
+            for number, traced in zip(range(2 * pairs + 2), cycle((False, True, True, False)), strict=False):
+                # The first task is not measured: a pause has saved spans, of which a run has a part each second.
+                first, *tasks = [_traceable(server, flights) for _ in range(1 + _TASKS_OF_A_TURN)]
+                _publish(stages[traced], first)
                 begun = time.process_time()
-                for _ in stages[traced].publish(task):
-                    pass
+                for task in tasks:
+                    _publish(stages[traced], task)
                 if traced and on.traces is not None:
-                    # What the exporter's thread has not sent yet belongs to the task as well.
+                    # What the exporter's thread has not sent yet belongs to the turn as well.
                     on.traces.exporter.flush(_PATIENCE)
                 # The first turns warm up.
-                if number >= 2 * _BATCHES_OF_A_TURN:
-                    spent[traced].append((time.process_time() - begun) / sum(batch.num_rows for batch in task))
+                if number >= 2:
+                    spent[traced].append((time.process_time() - begun) / (_TASKS_OF_A_TURN * _RECORDS_OF_A_TASK))
     ratios = [alone / traced for alone, traced in zip(spent[False], spent[True], strict=False)]
     more = statistics.median(100 * (1 / ratio - 1) for ratio in ratios)
     speeds = tuple(1 / seconds for seconds in spent[True])
-    case, extra = "traced: 1 % of the records, a whole task", {"pairs": len(ratios), "more_percent": more}
+    case, extra = "traced: 1 % of the records, whole tasks", {"pairs": len(ratios), "more_percent": more}
+    size = (2 * pairs + 2) * _TASKS_OF_A_TURN * _RECORDS_OF_A_TASK
     setup = Setup("new", AT_ONCE, 1)
-    return Result(case, len(sent), speeds, setup, "the same, without spans", statistics.median(ratios), extra)
+    return Result(case, size, speeds, setup, "the same, without spans", statistics.median(ratios), extra)
+
+
+def _publish(stage: SparkStage, task: list[pa.RecordBatch]) -> None:
+    for _ in stage.publish(task):
+        pass
+
+
+def _traceable(server: NatsServer, flights: Supply[FlightMessage]) -> list[pa.RecordBatch]:
+    """Return the batches of a task, with trace contexts of which 1 % are sampled."""
+    contexts = (new_trace()._replace(flags=not at % 100).traceparent for at in range(_RECORDS_OF_A_TASK))
+    sent = [
+        replace(flight, headers=(*flight.headers, ("traceparent", own)))
+        for flight, own in zip(flights.take(_RECORDS_OF_A_TASK), contexts, strict=True)
+    ]
+    return batches_of(server, sent)
 
 
 @contextmanager

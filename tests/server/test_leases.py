@@ -18,11 +18,12 @@ from tests.certificates import make_certificates
 from tests.postgres import NotAvailable, Postgres
 from turnout.embedded import NatsServer
 from turnout.errors import ConfigError, ConnectionLostError, RunError
-from turnout.server.election import Elector, Lease, LeaseConflictError, LeaseStore
+from turnout.runtime.shares import Member, Table
+from turnout.server.election import Elector, LeaseConflictError, LeaseStore
 from turnout.server.leases import KubernetesLease, lease_store
 
-TEXT = Lease(1, "a", "http://a", 5.0).text()
-OTHER = Lease(2, "b", "http://b", 5.0).text()
+TEXT = Table({"a": Member(1, 5.0, "http://a")}, [("a", 1)]).text().decode()
+OTHER = Table({"b": Member(1, 5.0, "http://b")}, [("b", 2)]).text().decode()
 
 
 class ApiServer(ThreadingHTTPServer):

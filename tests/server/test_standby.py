@@ -26,6 +26,7 @@ from tests.server.fakes import FakeRunner
 from turnout.embedded import NatsServer
 from turnout.errors import ConfigError, RunError
 from turnout.runtime.fence import PERMIT_SECONDS, Fence, FenceServer, LeaseLostError
+from turnout.runtime.shares import Member
 from turnout.server.config import ServerConfig
 from turnout.server.election import Elector, Lease
 from turnout.server.serving import RouteServer
@@ -185,14 +186,13 @@ def test_a_leader_without_its_lease_ends(pair: Pair) -> None:
     wait_for(lambda: first.leads and first.runner.runs["a"])
     second = pair.start("two")
     elector = first.server._leadership.elector  # type: ignore[union-attr]
-    elector._store.write = elector._store.read  # type: ignore[method-assign]
-    real, elector._renew = elector._renew, lambda _: None  # type: ignore[method-assign]
+    real, elector._step = elector._step, lambda **_: True  # type: ignore[method-assign]
     wait_for(lambda: first.failure is not None)
     assert isinstance(first.failure, RunError)
     assert "lease of term 1 is lost" in str(first.failure)
     assert first.runner.permit()[0] <= 0
     wait_for(lambda: second.leads and second.runner.runs["a"])
-    elector._renew = real  # type: ignore[method-assign]
+    elector._step = real  # type: ignore[method-assign]
 
 
 def test_a_leader_that_is_cut_off_from_its_brokers_gives_way(pair: Pair) -> None:
@@ -267,7 +267,7 @@ async def leader() -> AsyncIterator[tuple[StandbyApp, str]]:
     async with TestServer(application) as server:
         url = f"http://127.0.0.1:{server.port}"
         elector = Elector(Silent(), "me", "http://me", 5)
-        elector.lease = Lease(1, "other", url, 5)
+        elector.lease = Lease(1, "other", Member(1, 5.0, url))
         app = StandbyApp(elector, "http://me:1")
         yield app, url
         await app.close()

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from turnout.base.histogram import Histogram
 from turnout.base.untrusted import decimal
-from turnout.delivery.shares import Shares
+from turnout.delivery.streams import Shares
 from turnout.engine.deliveries import Addresses
 from turnout.engine.messages import CONNECT_PREFIX, RECORDS, Messages
 from turnout.engine.scheduling import AT, IDENTITY, KEY, NO_VALUE, SINK, TIME, TO, WAITING, token_of

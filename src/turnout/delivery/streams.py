@@ -24,13 +24,13 @@ from turnout.delivery.queue import (
     QueuedMessage,
     wait_after,
 )
-from turnout.delivery.shares import Shares
 from turnout.errors import RunError, StreamError, message_of
 from turnout.nats.jetstream import (
     AckPolicy,
     ConsumerConfig,
     Expect,
     JetStream,
+    KeyValue,
     PullOptions,
     RawMessage,
     Stream,
@@ -42,12 +42,17 @@ from turnout.nats.jetstream.errors import (
     ConsumerNotFoundError,
     MessageNotFoundError,
     NoRespondersError,
+    WrongLastSequenceError,
 )
+from turnout.nats.jetstream.kv import Entry, KeyNotFoundError
 from turnout.nats.jetstream.message import Message
+from turnout.nats.jetstream.publish import Ttl
 from turnout.nats.protocol.headers import NAME_RULE, HeaderInput, fitting
 from turnout.nats.protocol.positions import StreamIdentity
 from turnout.routes.endpoints import NatsSink
 from turnout.routes.webhooks import SHARES, WebhooksPart
+from turnout.runtime.fence import leased_seconds
+from turnout.runtime.shares import TRIES, Membership
 from turnout.subscriptions.destinations import delivery_address
 
 CONSUMER: Final = "turnout-deliver"
@@ -65,6 +70,75 @@ _REQUESTED: Final = 500
 _ROOM: Final = 16 << 10
 """Bytes below `max_payload` from which on the headers of a letter may be what is too much."""
 _log = logging.getLogger(__name__)
+
+
+class Shares(Membership):
+    """Shares of one member, whose table is in a bucket of JetStream.
+
+    Args:
+        bucket: keeps the table.
+        key: its key there.
+        name: name of this member, which no other has.
+        count: number of shares.
+        seconds: length of its lease.
+        is_lasting: whether the table stays although others of the bucket expire.
+        clock: seconds that only grow.
+    """
+
+    def __init__(
+        self,
+        bucket: KeyValue,
+        key: str,
+        name: str,
+        count: int,
+        seconds: float,
+        *,
+        is_lasting: bool = False,
+        clock: Callable[[], float] = leased_seconds,
+    ) -> None:
+        super().__init__(name, count, seconds, clock)
+        self._bucket = bucket
+        self._key = key
+        self._ttl: Ttl | None = "never" if is_lasting else None
+
+    async def step(self, busy: Collection[int] = (), *, ends: bool = False) -> bool:
+        """Renew the lease, take free shares, and give up those that others are to have; return whether it is valid.
+
+        Args:
+            busy: leaving shares with work that is not done yet.
+            ends: whether this member leaves.
+
+        Raises:
+            RunError: something else writes there, or other members divide the work otherwise.
+            StreamError: the store refuses the table.
+            ConnectionLostError: the store does not answer; the lease runs on until its end.
+        """
+        # Work may have begun meanwhile for those that this step finds to leave.
+        done = self.leaving.difference(busy)
+        for _ in range(TRIES):
+            entry: Entry | None = None
+            with suppress(KeyNotFoundError):
+                entry = await self._bucket.get(self._key)
+            table = self.read(None if entry is None else entry.value)
+            begun = self.enter(table, done, ends=ends)
+            try:
+                if entry is None:
+                    await self._bucket.create(self._key, table.text(), ttl=self._ttl)
+                else:
+                    await self._bucket.update(self._key, table.text(), entry.revision, ttl=self._ttl)
+            except WrongLastSequenceError:
+                continue
+            self.written(table, begun)
+            break
+        return self.is_valid
+
+    async def leave(self) -> None:
+        """Give up all shares, when nothing more is done for them: others take them with their next steps."""
+        # Whether the answer comes or not, others may have them from now on.
+        self.owned, self.until = {}, self.clock()
+        if self.has_read:
+            with suppress(StreamError, ConnectionError, RunError, asyncio.TimeoutError):
+                await self.step(ends=True)
 
 
 @dataclass(slots=True)

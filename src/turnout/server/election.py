@@ -1,41 +1,24 @@
-"""Election of the one server that runs the routes, by a lease in a store of compare-and-set.
+"""Election of the one server that runs the routes: it is the owner of the one share of a table of leases.
 
-The store keeps one text. The leader writes it anew before a third of the lease is over; each write needs the version
-that the writer has read, so that of two writers one fails. A standby takes over when it has seen the same version for
-the whole lease on its own clock. A leader counts its lease from before the write that renewed it: with clocks that run
-equally fast, within `DRIFT`, its lease ends before another one can begin. The wall clocks do not matter.
+`turnout.runtime.shares` has the rule. Standbys read the table, and write it only to take the share, when it is free,
+or to ask for it: a leader that does not reach the servers of its routes gives way to one that does.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
-from typing import Final, Protocol
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final, Protocol, Self
 
 from turnout.base.background import Background
-from turnout.base.untrusted import is_whole
-from turnout.errors import ConnectionLostError, RunError
+from turnout.errors import ConnectionLostError
 from turnout.runtime.fence import PERMIT_SECONDS, Permit, leased_seconds
+from turnout.runtime.shares import DRIFT, TRIES, Member, Membership, Table
 
 _log = logging.getLogger("turnout.server")
-
-DRIFT: Final = 0.05
-"""Part by which the clock of a standby may run faster than that of the leader."""
-
-MARGIN: Final = 0.1
-"""Part of the lease that its holder leaves at the end, for what is under way."""
-
-_RENEWALS: Final = 6
-"""Renewals within one lease."""
-
-RETIRED_SECONDS: Final = PERMIT_SECONDS * (1 + DRIFT)
-"""Seconds after which no task of a retired leader may write, whatever clock it has."""
-
-_TRIES: Final = 4
-"""Writes of one renewal; each but the last was overtaken by a standby that asks for the lease."""
 
 _LOOK_SECONDS: Final = 0.25
 """Seconds between two looks of a standby: a released lease is taken as soon."""
@@ -75,46 +58,23 @@ class LeaseStore(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """Lease of a leader.
+    """Lease of a leader, as a table has it.
 
     Attributes:
         term: number of the leadership: each leader has a higher one than all before.
-        holder: name of the leader, which no other process has.
-        url: where the leader answers.
-        seconds: length of the lease.
-        released: whether the leader has ended, so that another one may begin at once.
-        cut_off: whether the leader does not reach a server of its routes.
-        wanted: whether a standby that reaches all of them asks for the lease.
+        holder: name of the leader, which no other process has; "" if none leads, so that another one may begin at once.
+        member: the rest that is known of it.
     """
 
     term: int
     holder: str
-    url: str
-    seconds: float
-    released: bool = False
-    cut_off: bool = False
-    wanted: bool = False
-
-    def text(self) -> str:
-        """Return the lease as a store keeps it."""
-        return json.dumps(asdict(self))
+    member: Member
 
     @classmethod
-    def of(cls, text: str) -> Lease:
-        """Return the lease that a store has kept.
-
-        Raises:
-            RunError: the text is none: something else writes there.
-        """
-        try:
-            fields = json.loads(text)
-            lease = cls(**fields)
-            valid = is_whole(lease.term) and lease.term > 0 and 0 < float(lease.seconds) < 86_400
-        except (ValueError, TypeError) as failure:
-            raise RunError(f"the lease in the store is none of turnout: {failure}") from None
-        if not valid:
-            raise RunError(f"the lease in the store is none of turnout: {text!r:.200}")
-        return lease
+    def of(cls, table: Table) -> Self:
+        """Return the lease of a table with one share."""
+        holder, term = table.owners[0]
+        return cls(term, holder, table.members.get(holder, Member(0, 0.0)))
 
 
 class Elector:
@@ -148,16 +108,13 @@ class Elector:
         self.is_cut_off = False
         self.is_wanted = False
         self._store = store
-        self._holder = holder
-        self._url = url
-        self._seconds = seconds
-        self._clock = clock
+        self._membership = Membership(holder, 1, seconds, clock, url)
         self._lock = threading.Lock()
         self._term: int | None = None
-        self._version: str | None = None
-        self._seen_at = 0.0
-        self._until = clock()
         self._ended = False
+        # Apart from the other lock, as tasks do not wait for the store.
+        self._permits = threading.Lock()
+        self._permitted_until = clock()
 
     @property
     def term(self) -> int | None:
@@ -167,15 +124,18 @@ class Elector:
     @property
     def pause(self) -> float:
         """Seconds until the next step is due."""
-        return _LOOK_SECONDS if self._term is None or self.is_cut_off else self._seconds / _RENEWALS
+        return _LOOK_SECONDS if self._term is None or self.is_cut_off else self._membership.pause
 
     def remaining(self) -> float:
         """Return the seconds for which this process leads without another renewal; 0 or less if it does not."""
-        return 0.0 if self._term is None or self._ended else self._until - self._clock()
+        return 0.0 if self._term is None or self._ended else self._membership.until - self._membership.clock()
 
     def permit(self) -> Permit:
-        """Return the seconds for which this process leads, and its term."""
-        return self.remaining(), self._term or 0
+        """Return the seconds for which a task may write, and the term of this process."""
+        with self._permits:
+            seconds = min(self.remaining(), PERMIT_SECONDS)
+            self._permitted_until = max(self._permitted_until, self._membership.clock() + seconds)
+        return seconds, self._term or 0
 
     def has_lost(self) -> bool:
         """Return True if this process led, and must not any more."""
@@ -189,78 +149,73 @@ class Elector:
             RunError: the store holds something else.
         """
         with self._lock:
-            if self.has_lost() or self._ended:
-                return
-            if self._term is not None:
-                self._renew(self._term)
-                return
-            begun = self._clock()
-            found = self._store.read()
-            now = self._clock()
-            before = None if found is None else Lease.of(found[0])
-            version = None if found is None else found[1]
-            if before != self.lease or version != self._version or before is None:
-                self.lease, self._version, self._seen_at = before, version, now
-            if before is None or before.released or now - self._seen_at > before.seconds * (1 + DRIFT):
-                self._take(1 if before is None else before.term + 1, begun)
+            if not self.has_lost() and not self._ended:
+                self._ended = not self._step() and self._term is not None
 
-    def _take(self, term: int, begun: float) -> None:
-        lease = Lease(term, self._holder, self._url, self._seconds)
-        # A write that seemed to be lost may have arrived before.
-        if self._wrote(lease) or self._found_own(term):
-            self.lease, self._term, self._until = lease, term, begun + self._seconds * (1 - MARGIN)
+    def _step(self, *, ends: bool = False) -> bool:
+        """Renew, take or release the lease; return False if another process has it."""
+        own = self._membership
+        for _ in range(TRIES):
+            table, version = self._read()
+            assert self.lease is not None
+            # A write that seemed to be lost may have arrived before.
+            if self.lease.holder != own.name and (self.lease.holder or self._term is not None):
+                return False
+            self.is_wanted = (self.is_wanted or self.lease.member.wanted) and self.is_cut_off
+            begun = own.enter(table, ends=ends, cut_off=self.is_cut_off)
+            if self._write(table, version):
+                own.written(table, begun)
+                self.lease, self._term = Lease.of(table), own.owned.get(0, self._term)
+                return True
+        raise ConnectionLostError("the lease cannot be written: other servers write it all the time")
 
-    def _renew(self, term: int) -> None:
-        """Write the lease anew: also over an earlier renewal that seemed to be lost, and over a request for it."""
-        lease = Lease(term, self._holder, self._url, self._seconds, cut_off=self.is_cut_off)
-        for _ in range(_TRIES):
-            begun = self._clock()
-            if self._wrote(lease):
-                self.lease, self._until = lease, begun + self._seconds * (1 - MARGIN)
-                return
-            if not self._found_own(term):
-                break
-        self._ended, self._until = True, self._clock()
+    def _read(self) -> tuple[Table, str | None]:
+        text, version = self._store.read() or (None, None)
+        table = self._membership.read(text)
+        self.lease = Lease.of(table)
+        return table, version
 
-    def _wrote(self, lease: Lease) -> bool:
+    def _write(self, table: Table, version: str | None) -> bool:
         try:
-            self._version = self._store.write(lease.text(), self._version)
+            self._store.write(table.text().decode(), version)
         except LeaseConflictError:
             return False
         return True
 
-    def _found_own(self, term: int) -> bool:
-        """Read the lease, and return True if it is still that of this process."""
-        text, version = self._store.read() or ("", None)
-        lease = Lease.of(text) if text else None
-        if lease is None or (lease.term, lease.holder, lease.released) != (term, self._holder, False):
-            return False
-        self._version, self.is_wanted = version, lease.wanted and lease.cut_off and self.is_cut_off
-        return True
-
     def ask(self) -> None:
-        """Ask the leader, which is cut off, for its lease: this standby reaches the servers that it does not."""
-        with self._lock:
-            if self._term is None and self.lease is not None and self.lease.cut_off and not self.lease.wanted:
-                _log.warning("asking the leader at %s, which is cut off, for the lease", self.lease.url)
-                # Of two writers at the same time one fails: the leader renews, and another standby asks too.
-                self._wrote(replace(self.lease, wanted=True))
+        """Ask the leader, which is cut off, for its lease: this standby reaches the servers that it does not.
 
-    def retire(self) -> None:
-        """Lead no more, although tasks have permission to write for the next `PERMIT_SECONDS`."""
+        Raises:
+            ConnectionLostError: the store does not answer.
+            RunError: the store holds something else.
+        """
         with self._lock:
+            table, version = self._read()
+            assert self.lease is not None
+            if self._term is None and self.lease.member.cut_off and not self.lease.member.wanted:
+                _log.warning("asking the leader at %s, which is cut off, for the lease", self.lease.member.url)
+                self.lease.member.wanted = True
+                # Of two writers at the same time one fails: the leader renews, and another standby asks too.
+                self._write(table, version)
+
+    def retire(self) -> float:
+        """Lead no more; return the seconds after which no task may write any more, whatever clock it has."""
+        with self._lock, self._permits:
             self._ended = True
+            return self._permitted_until + PERMIT_SECONDS * DRIFT - self._membership.clock()
 
     def release(self) -> None:
         """Give the lease back, when nothing more is written: another server takes it at once."""
         with self._lock:
             self._ended = True
-            if self._term is None or self.lease is None or self._clock() >= self._until:
+            if self._term is None or not self._membership.is_valid:
                 return
-            self._until = self._clock()
+            # Whether the answer comes or not, another one may have it from now on.
+            self._membership.until = self._membership.clock()
             try:
-                self._store.write(replace(self.lease, released=True).text(), self._version)
-            except (LeaseConflictError, ConnectionLostError) as failure:
+                if not self._step(ends=True):
+                    _log.warning("the lease of term %d is another server's", self._term)
+            except ConnectionLostError as failure:
                 _log.warning("the lease of term %d ends by itself: %s", self._term, failure)
 
 
@@ -298,13 +253,16 @@ class Leadership:
             if elector.is_cut_off != before:
                 state = "cannot be reached from here" if elector.is_cut_off else "answer again"
                 _log.warning("servers of the routes %s", state)
-        elif elector.lease is not None and elector.lease.cut_off and self._reaches():
+                # Standbys read it at once; an election that fails is repeated by its own thread.
+                with suppress(ConnectionLostError):
+                    elector.step()
+        elif elector.lease is not None and elector.lease.member.cut_off and self._reaches():
             elector.ask()
 
     def resign(self) -> None:
         """Release the lease as soon as no task may write any more, whatever still runs."""
-        self.elector.retire()
-        self._background.stopped.wait(RETIRED_SECONDS)
+        # Tasks that hang on a server have not asked for long.
+        self._background.stopped.wait(max(0.0, self.elector.retire()))
         self.elector.release()
 
     def close(self) -> None:

@@ -23,6 +23,7 @@ from turnout.errors import ConfigError, ConnectionLostError, Mistake, RunError, 
 from turnout.nats.protocol.errors import MessageNotFoundError, StreamNotFoundError
 from turnout.nats.wire import Connection, ConnectionOptions, create_stream
 from turnout.nats.wire.connection import Message
+from turnout.runtime.shares import Table
 from turnout.secrets import masked_url
 from turnout.server.election import Lease, LeaseConflictError, LeaseStore
 
@@ -223,13 +224,13 @@ class KubernetesLease:
 
     def write(self, text: str, version: str | None) -> str:
         """Replace or create the Lease; the API server compares the version."""
-        lease = Lease.of(text)
+        lease = Lease.of(Table.of(text, 1))
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         before = self._found.get("spec", {})
         same = before.get("holderIdentity") == lease.holder
         spec = {
-            "holderIdentity": "" if lease.released else lease.holder,
-            "leaseDurationSeconds": max(1, round(lease.seconds)),
+            "holderIdentity": lease.holder,
+            "leaseDurationSeconds": max(1, round(lease.member.seconds)),
             "acquireTime": before.get("acquireTime", now) if same else now,
             "renewTime": now,
             "leaseTransitions": lease.term - 1,

@@ -184,9 +184,8 @@ class StandbyApp:
     def _leader(self, headers: Iterable[tuple[bytes, bytes]]) -> str | None:
         """Return the URL of the leader; None if there is none that this request has not come from."""
         lease = self._elector.lease
-        if lease is None or lease.released or lease.url.rstrip("/") == self._url:
-            return None
-        return None if any(name.lower() == _FORWARDED for name, _ in headers) else lease.url.rstrip("/")
+        url = "" if lease is None else lease.member.url.rstrip("/")
+        return None if url in ("", self._url) or any(name.lower() == _FORWARDED for name, _ in headers) else url
 
     def _client(self) -> aiohttp.ClientSession:
         if self._session is None:

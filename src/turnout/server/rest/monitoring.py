@@ -97,8 +97,8 @@ def read_leader(parts: PartsDep, _: Reads) -> LeaderModel:
     return LeaderModel(
         holder=lease.holder,
         term=lease.term,
-        url=lease.url,
-        lease_seconds=lease.seconds,
+        url=lease.member.url,
+        lease_seconds=lease.member.seconds,
         remaining_seconds=round(max(0.0, elector.remaining()), 3),
     )
 
