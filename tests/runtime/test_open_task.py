@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -176,34 +175,28 @@ def test_acknowledgements_are_waited_for_when_no_message_comes(scene: Scene, mon
     assert sink.collected[0] == 0
 
 
-@pytest.mark.parametrize("stored", [True, False])
-def test_a_position_is_recorded_when_its_messages_are_stored(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch, stored: bool
-) -> None:
-    """The task waits for acknowledgements only if the sink does not say it until the next record is due."""
+def test_a_position_is_recorded_when_its_messages_are_stored(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The task reads on until the sink says that they are, and waits for nothing."""
     monkeypatch.setattr(open_task, "RECORD_SECONDS", 0.01)
-    monkeypatch.setattr(open_task, "_PAUSE_SECONDS", 60.0)
-    sink = Sink(marks=stored)
+    monkeypatch.setattr(open_task, "_PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(open_task, "_COLLECT_SECONDS", 0.0)
+    sink = Sink(marks=False)
     thread = threading.Thread(target=scene.task(sink, TaskTally()).run)
     thread.start()
     wait_for(lambda: scene.splits.ready)
-    numbers = count(1)
-
-    def recorded() -> bool:
-        # Without a further message the task reads on.
+    for number in range(1, 31):
         scene.publish(1)
-        number = next(numbers)
-        wait_for(lambda: len(sink.published) == number)
-        return scene.splits.counts()[1].read > 0
-
-    wait_for(recorded)
-    flushed, progress = sink.flushed, scene.recorded()
+        wait_for(lambda: len(sink.published) >= number)  # noqa: B023 - called at once
+    before, flushed = scene.splits.counts()[1], sink.flushed
+    sink.marks = True
+    wait_for(lambda: scene.splits.counts()[1] == read(30))
+    progress = scene.recorded()
     scene.splits.close()
     thread.join(30)
 
-    assert progress.next == progress.counts.read + 1
-    assert (flushed == 0) == stored
-    assert scene.recorded().counts == read(len(sink.published))
+    assert (before, flushed) == (Counts(), 0)
+    assert progress.next == 31
+    assert scene.recorded().counts == read(30)
 
 
 def test_the_next_attempt_goes_on_at_the_record(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -276,13 +276,14 @@ class KafkaProducer:
         return count
 
     def collect(self) -> Histogram:
-        """Process the acknowledgements that have arrived, without a wait for others; return their delivery times.
+        """Process the acknowledgements that have arrived, and return their delivery times; wait only after a refusal.
 
         Raises:
             StreamError: as `publish`.
             ConnectionLostError: as `publish`.
         """
         self._poll(0)
+        self._divide_suspects()
         delivery, self._delivery = self._delivery, Histogram()
         return delivery
 

@@ -32,8 +32,7 @@ RECORD_SECONDS: Final = 1.0
 """Seconds of work that are repeated, at most, after a task has been killed."""
 
 _PAUSE_SECONDS: Final = 0.01
-"""Seconds without a message after which the task waits for acknowledgements, which Kafka gives after some
-milliseconds: until then messages come first."""
+"""Seconds without a message after which the task asks for all acknowledgements: until then messages come first."""
 
 _COLLECT_SECONDS: Final = 0.02
 """Seconds between two checks of acknowledgements while messages arrive."""
@@ -282,15 +281,23 @@ class OpenTask:
             self._marked = None
 
     def _collect(self, session: OpenSession, now: float) -> None:
-        """Take acknowledgements now and then, all of them when no record arrives; report what is stored by them."""
+        """Take acknowledgements now and then, all of them when no record arrives; report what is stored by them.
+
+        Only a sink that does not say what is stored is waited for.
+        """
         if self._collect_at is None:
             return
         # A wait may also end with an answer of the driver.
-        if now >= self._published_at + _PAUSE_SECONDS:
-            self._flush()
-        elif self._marked is not None or now >= self._collect_at:
+        is_idle = now >= self._published_at + _PAUSE_SECONDS
+        if is_idle or self._marked is not None or now >= self._collect_at:
             self._correct(self._tally, self._sink.collect())
             self._collect_at = now + _COLLECT_SECONDS
+        if is_idle:
+            is_stored = self._sink.mark()
+            if is_stored is None:
+                self._flush()
+            elif is_stored():
+                self._collect_at = None
         if self._marked is not None and self._marked[0]():
             self._recorded, self._marked = self._marked[1], None
             session.record(self._recorded)
@@ -312,14 +319,13 @@ class OpenTask:
         return True
 
     def _record_changes(self, session: OpenSession) -> None:
-        """Report the progress unless nothing has happened since the last report.
+        """Report the progress unless nothing has happened since the last report, or that waits for its messages.
 
-        Records do not wait for that if the sink says later what is stored, unless it has not within a second.
+        Records do not wait for messages if the sink says later that these are stored.
         """
-        if self._next == self._recorded.next:
+        if self._next == self._recorded.next or self._marked is not None:
             return
-        can_wait = self._marked is None and self._collect_at is not None and self._recorder is None
-        is_stored = self._sink.mark() if can_wait else None
+        is_stored = self._sink.mark() if self._collect_at is not None and self._recorder is None else None
         if is_stored is not None:
             self._marked = is_stored, self.progress_at(self._next, self._tally.counts)
             return
