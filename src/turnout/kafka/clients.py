@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import logging
 import re
+import time
 import zlib
 from base64 import b64decode, b64encode
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import islice, pairwise
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 from turnout.base.files import FileChanges
 from turnout.base.varint import varint
@@ -41,6 +42,11 @@ _NO_RENEWAL: Final = "Request not valid in current SASL state"
 _MISSING: Final = ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION", "UNKNOWN_TOPIC_ID", "_NOENT")
 _PREFETCHED_KBYTES: Final = 32 << 10
 """Most kilobytes of records that a consumer holds in advance; plus the last response to a fetch."""
+
+RETRY_SECONDS: Final = 0.5
+"""Seconds until brokers that did not answer are asked again."""
+
+_Result = TypeVar("_Result")
 
 _STATE: Final = re.compile(r" \(after \d+ms in state \w+\)")
 """Part of librdkafka's texts that says nothing to a user."""
@@ -76,6 +82,22 @@ _PRODUCER: Final[Mapping[str, object]] = {
     # A topic that is not there is waited for as long as its creation may take.
     "topic.metadata.propagation.max.ms": 10_000,
 }
+
+
+def patiently(options: KafkaOptions, step: Callable[[], _Result]) -> _Result:
+    """Return the result of a step, which is repeated for ``patience`` seconds while no broker answers.
+
+    Raises:
+        ConnectionLostError: no broker answers in that time.
+    """
+    deadline = time.monotonic() + options.patience
+    while True:
+        try:
+            return step()
+        except ConnectionLostError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(RETRY_SECONDS)
 
 
 def polled(consumer: Consumer, seconds: float, most: int) -> list[Message]:

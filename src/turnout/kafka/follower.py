@@ -12,9 +12,18 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import pyarrow as pa
 
 from turnout.base.files import FileChanges
-from turnout.errors import ConnectionLostError, StreamError
+from turnout.errors import StreamError
 from turnout.kafka.admin import KafkaAdmin, TopicPartition
-from turnout.kafka.clients import NOT_FOUND, ErrorWatch, consumer_of, kafka_errors, polled, raise_error
+from turnout.kafka.clients import (
+    NOT_FOUND,
+    RETRY_SECONDS,
+    ErrorWatch,
+    consumer_of,
+    kafka_errors,
+    patiently,
+    polled,
+    raise_error,
+)
 from turnout.kafka.options import KafkaOptions
 from turnout.kafka.reader import PASSING, SCHEMA, LastRecord, LastRecords, record_batch
 from turnout.records.listed import ListedRecords
@@ -28,7 +37,6 @@ _CALL_SECONDS: Final = 0.05
 
 _MOST_RECORDS: Final = 1_000
 _MOST_BYTES: Final = 8 << 20
-RETRY_SECONDS: Final = 0.5
 _WHAT: Final = "the topics cannot be read"
 _NOTHING: Final = pa.RecordBatch.from_pylist([], schema=SCHEMA)
 
@@ -165,23 +173,19 @@ class PartitionFollower(ABC):
 
     def _is_same(self) -> bool:
         """Return True if the partitions have, after a lost connection, the records still that were read."""
-        deadline = time.monotonic() + self._client.patience
-        while True:
+        read = self.last
+
+        def compared() -> bool:
             if self._watch.denied and self._watch.last is not None:
                 raise_error(_WHAT, self._watch.last, self._client)
-            try:
-                if not self.check():
-                    return False
-                read = self.last
-                with closing(LastRecords(replace(self._client, timeout=RETRY_SECONDS * 4))) as records:
-                    found = records.now_before(self.offsets, read)
-            except ConnectionLostError:
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(RETRY_SECONDS)
-            else:
-                self._watch.heard()
-                return all(read[name].is_same(record) for name, record in found.items())
+            if not self.check():
+                return False
+            with closing(LastRecords(replace(self._client, timeout=RETRY_SECONDS * 4))) as records:
+                found = records.now_before(self.offsets, read)
+            self._watch.heard()
+            return all(read[name].is_same(record) for name, record in found.items())
+
+        return patiently(self._client, compared)
 
     def _waiting(self) -> int:
         """Return the number of offsets behind the last batch, as the client knows the partitions' ends."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
@@ -14,7 +13,8 @@ import pyarrow as pa
 from turnout.base.background import Background
 from turnout.errors import ConnectionLostError, StreamError
 from turnout.kafka.admin import KafkaAdmin
-from turnout.kafka.follower import RETRY_SECONDS, PartitionFollower
+from turnout.kafka.clients import patiently
+from turnout.kafka.follower import PartitionFollower
 from turnout.kafka.reader import listed_records, record_batch
 from turnout.records.listed import TOPIC_ID, ListedRecords
 from turnout.records.types import ArrowBatch
@@ -75,14 +75,7 @@ class KafkaOpenReader(PartitionFollower):
             StreamError: the topics may not be described.
             ConnectionLostError: no broker answers for ``patience`` seconds.
         """
-        deadline = time.monotonic() + self._options.client.patience
-        while True:
-            try:
-                return self._check()
-            except ConnectionLostError:
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(RETRY_SECONDS)
+        return patiently(self._options.client, self._check)
 
     def _check(self) -> bool:
         infos = self._options.found_topics(self._admin)

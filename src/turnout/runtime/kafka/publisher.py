@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -16,7 +15,8 @@ from turnout.base.deferred import pc
 from turnout.base.untrusted import decimal
 from turnout.engine import Counts, Messages, Result
 from turnout.engine.messages import ListedMessages
-from turnout.errors import ConfigError, ConnectionLostError, Mistake, StreamError
+from turnout.errors import ConfigError, Mistake, StreamError
+from turnout.kafka.clients import patiently
 from turnout.kafka.control import Note, Slot, find_note
 from turnout.kafka.options import REPORTS, KafkaOptions
 from turnout.kafka.producer import KafkaHeaders, KafkaMessages, KafkaProducer, partition_of
@@ -173,7 +173,6 @@ def _varint_sizes(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
     return 1 + np.searchsorted(_VARINT_STEPS, numbers, side="right")
 
 
-_RETRY_SECONDS: Final = 0.5
 _OPEN_MS: Final = "30000"
 """Milliseconds after which brokers abort a transaction of an open split: one takes less than a second."""
 
@@ -407,18 +406,11 @@ class KafkaPublisher:
         """
         assert self._slot is not None
         assert self._options.control_topic is not None
+        client, topic, slot = self._options.client, self._options.control_topic, self._slot
         self._producer.begin()
-        deadline = time.monotonic() + self._options.client.patience
-        while True:
-            try:
-                note = find_note(self._options.client, self._options.control_topic, self._slot, split)
-            except ConnectionLostError:
-                # A broker that starts again is waited for, as for messages.
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(_RETRY_SECONDS)
-            else:
-                return None if note is None else note.counts
+        # A broker that starts again is waited for, as for messages.
+        note = patiently(client, lambda: find_note(client, topic, slot, split))
+        return None if note is None else note.counts
 
     def commit(self, split: str, counts: Mapping[str, object], *, follows: bool = False) -> None:
         """Commit the split's messages together with the note that it is done; begin another transaction if it follows.

@@ -21,9 +21,9 @@ from pyspark.sql.types import StructType
 from turnout.base.untrusted import JsonObject
 from turnout.engine import Messages
 from turnout.engine.messages import RECORDS
-from turnout.errors import ConnectionLostError, RunError, StreamError
+from turnout.errors import RunError, StreamError
 from turnout.kafka.admin import KafkaAdmin, PartitionEnds, TopicInfo, TopicPartition
-from turnout.kafka.clients import NOT_FOUND
+from turnout.kafka.clients import NOT_FOUND, patiently
 from turnout.kafka.reader import LastRecord, LastRecords, PartitionRange, RangeReader, check_topic, other_record
 from turnout.records.headers import as_type
 from turnout.records.listed import TOPIC_ID
@@ -189,8 +189,6 @@ class KafkaSplitReader:
 _PAUSE_SECONDS: Final = 0.05
 """Poll interval of idle partitions, in seconds."""
 
-_RETRY_SECONDS: Final = 0.5
-
 _Answer = TypeVar("_Answer")
 
 
@@ -321,16 +319,9 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _query(self, question: Callable[[KafkaAdmin], _Answer]) -> _Answer:
         """Return the answer of the cluster; the request is repeated while no broker answers."""
-        deadline = time.monotonic() + self._options.client.patience
-        while True:
-            try:
-                if self._admin is None:
-                    self._admin = KafkaAdmin(self._options.client)
-                return question(self._admin)
-            except ConnectionLostError:
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(_RETRY_SECONDS)
+        if self._admin is None:
+            self._admin = KafkaAdmin(self._options.client)
+        return patiently(self._options.client, partial(question, self._admin))
 
     def _topics(self, admin: KafkaAdmin) -> dict[str, TopicInfo]:
         return self._options.found_topics(admin)
