@@ -1,8 +1,10 @@
 """How long a message takes from publish to delivered, from and into Kafka, beside programs that do the same there.
 
 Publisher and listener are processes of their own: ``python -m benchmarks._kafka_latency send kafka|nats URL PLACE RATE
-COUNT`` and ``… listen kafka|nats URL PLACE COUNT``. Values are the times at which messages were sent. A fifth of the
-messages, the first, is for warming up.
+COUNT`` and ``… listen kafka|nats URL PLACE COUNT``; ``… copy URL FROM TO`` is a bare loop of consumer and producer, the
+least that a program in Python takes. Values are the times at which messages were sent. Each program copies some seconds
+of messages before, also at the highest rate, so that compilers of the broker and of the programs have done most of
+their work; and a fifth of the measured messages, the first, is left out.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from benchmarks.peers.programs import bento, java_program
 from turnout.embedded import NatsServer
 from turnout.errors import RunError, StreamError
 from turnout.kafka.admin import KafkaAdmin
-from turnout.kafka.clients import ErrorWatch, consumer_of, polled
+from turnout.kafka.clients import ErrorWatch, consumer_of, polled, producer_of
 from turnout.kafka.options import KafkaOptions
 from turnout.kafka.producer import KafkaMessages, KafkaProducer
 from turnout.nats.wire import Connection, Publisher, create_stream
@@ -37,6 +39,7 @@ STREAMS = ("org.apache.kafka:kafka-streams:3.9.1",)
 _TICK_SECONDS = 0.002
 _QUIET_SECONDS = 10.0
 _PATIENCE_SECONDS = 90.0
+_WARM_UP_SECONDS = 5
 _PARTITIONS = 4
 _ROUTE = """
 name: {name}
@@ -60,6 +63,7 @@ def latencies(started: Callable[[], tuple[Any, Any]], *, seconds: int) -> Iterat
     def case(name: str, source: str, sink: str, run: Callable[..., Any], **more: Any) -> Case:
         return Case(name, lambda: _measured(name, started, seconds, next(numbers), source, sink, run, **more))
 
+    yield case("latency Kafka to Kafka, a bare loop", "kafka", "kafka", _copying)
     yield case("latency Kafka to Kafka, at least once", "kafka", "kafka", _route)
     linger = ', options: {kafka.linger.ms: "0.2"}'
     yield case("latency Kafka to Kafka, at least once, linger.ms 0.2", "kafka", "kafka", _route, more=linger)
@@ -101,7 +105,8 @@ def _measured(
             _create(kind, urls[kind], place)
         ends = tuple((kind, urls[kind], place) for kind, place in ((source, places[0]), (sink, places[1])))
         stack.enter_context(run(spark, ends, folder, **more))
-        _traffic(ends, RATES[0], 3 * RATES[0])
+        for rate in RATES:
+            _traffic(ends, rate, _WARM_UP_SECONDS * rate)
         for rate in RATES:
             ages = _traffic(ends, rate, rate * seconds)
             delivered = ages.pop("count")
@@ -155,6 +160,17 @@ def _route(spark: Any, ends: Any, folder: Path, *, more: str = "") -> Iterator[N
     finally:
         stop.set()
         thread.join(60)
+
+
+@contextmanager
+def _copying(_spark: Any, ends: Any, _folder: Path) -> Iterator[None]:
+    """Run a loop of the client's calls."""
+    (_, servers, source), (_, _, sink) = ends
+    process = _program("copy", servers, source, sink)
+    try:
+        yield
+    finally:
+        _end(process)
 
 
 @contextmanager
@@ -239,12 +255,7 @@ def _traffic(ends: Any, rate: int, messages: int) -> dict[str, float]:
     programs = []
     try:
         for work, end, more in (("listen", ends[1], [str(messages)]), ("send", ends[0], [str(rate), str(messages)])):
-            command = [sys.executable, "-m", "benchmarks._kafka_latency", work, *end, *more]
-            process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-            programs.append(process)
-            assert process.stdout is not None
-            if process.stdout.readline().strip() != "ready":
-                raise RunError(f"{work} does not start")
+            programs.append(_program(work, *end, *more))
         listener, publisher = programs
         publisher.communicate("go\n", timeout=messages / rate + _PATIENCE_SECONDS)
         found, _ = listener.communicate(timeout=2 * _PATIENCE_SECONDS)
@@ -256,6 +267,27 @@ def _traffic(ends: Any, rate: int, messages: int) -> dict[str, float]:
     if not ages["count"]:
         raise RunError("no message was delivered")
     return ages
+
+
+def _program(*arguments: str) -> subprocess.Popen[str]:
+    """Start a program of this module, and wait until it is ready."""
+    command = [sys.executable, "-m", "benchmarks._kafka_latency", *arguments]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    if process.stdout.readline().strip() != "ready":
+        _end(process)
+        raise RunError(f"{arguments[0]} does not start")
+    return process
+
+
+def _copy(url: str, source: str, sink: str) -> None:
+    options = KafkaOptions.of(url)
+    quick = replace(options, properties={"linger.ms": "1", "socket.nagle.disable": "true"})
+    producer = producer_of(quick, ErrorWatch())
+    for messages in _kafka_messages(options, source):
+        for message in messages:
+            producer.produce(sink, value=message.value(), key=message.key())
+        producer.poll(0)
 
 
 def _send(kind: str, url: str, place: str, rate: int, messages: int) -> None:
@@ -307,16 +339,20 @@ def _listen(kind: str, url: str, place: str, messages: int) -> None:
 
 
 def _kafka_values(url: str, place: str) -> Iterator[list[bytes]]:
+    for messages in _kafka_messages(KafkaOptions.of(url), place):
+        yield [message.value() or b"" for message in messages]
+
+
+def _kafka_messages(options: KafkaOptions, topic: str) -> Iterator[list[Any]]:
+    """Yield the records of a topic from now on, and an empty list when none comes for a while."""
     from confluent_kafka import TopicPartition
 
-    options = KafkaOptions.of(url)
     with KafkaAdmin(options) as admin, closing(consumer_of(options, ErrorWatch())) as consumer:
-        ends = admin.ends([(place, number) for number in range(_PARTITIONS)])
+        ends = admin.ends([(topic, number) for number in range(_PARTITIONS)])
         consumer.assign([TopicPartition(*name, end.next) for name, end in ends.items()])
         print("ready", flush=True)
         while True:
-            messages = polled(consumer, 0.5, 1000)
-            yield [message.value() or b"" for message in messages if message.error() is None]
+            yield [message for message in polled(consumer, 0.05, 1000) if message.error() is None]
 
 
 def _nats_values(url: str, place: str) -> Iterator[list[bytes]]:
@@ -330,6 +366,8 @@ def _nats_values(url: str, place: str) -> Iterator[list[bytes]]:
 
 
 if __name__ == "__main__":
-    work, *end = sys.argv[1:]
-    numbers = [int(text) for text in end[3:]]
-    (_send if work == "send" else _listen)(*end[:3], *numbers)
+    work, first, second, third, *numbers = sys.argv[1:]
+    if work == "copy":
+        _copy(first, second, third)
+    else:
+        (_send if work == "send" else _listen)(first, second, third, *map(int, numbers))
