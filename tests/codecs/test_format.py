@@ -42,6 +42,11 @@ def test_decimals_are_bytes_or_numbers() -> None:
     ("config", "place", "about"),
     [
         ({"format": "connect-json", "decimal.format": "text"}, "decimal.format", "expected BASE64 or NUMERIC"),
+        (
+            {"format": "connect-json", "decimal.format": "NUMERIC", "decimalFormat": "BASE64"},
+            "decimalFormat",
+            "given as",
+        ),
         ({"format": "thrift"}, "format", "expected one of raw, json"),
         ({"format": "jsn"}, "format", 'did you mean "json"?'),
         ({"format": "json", "schema": {"type": "struct"}}, "schema", "a DDL string"),

@@ -246,7 +246,11 @@ class CodecKind:
         """
         if self.settings is None:
             return {str(name): value for name, value in settings.items()}
-        mistakes: list[Mistake] = []
+        mistakes = [
+            Mistake(camel_name(one), f"is given as {one.name} too: the same setting in another spelling, keep one")
+            for one in self.settings
+            if camel_name(one) != one.name and {one.name, camel_name(one)} <= settings.keys()
+        ]
         given = {
             one.name: settings[name]
             for one in self.settings
