@@ -6,11 +6,17 @@ time, and more before there is bytecode. A forked process has them already, wher
 A module is executed by one process, and so are all modules that share a fixture of their package. The processes take
 modules in the order of the collection. Those with a test marked ``session`` are executed by half of the processes only,
 as each of these has to start a session, of some 20 s of processor time.
+
+At the end the modules are printed that took longest; with ``--processor-time`` those that used most of it, with all
+that they started. Orphans of a process that a test starts then come to the test's process and are counted, so a test
+that asks whether such a one is gone may find it.
 """
 
 from __future__ import annotations
 
 import atexit
+import contextlib
+import ctypes
 import gc
 import itertools
 import os
@@ -19,12 +25,14 @@ import sys
 import time
 import traceback
 import warnings
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, Pipe, wait
 from pathlib import Path
 from typing import Any, Final
 
+import psutil
 import pytest
 from _pytest.runner import runtestprotocol
 
@@ -38,13 +46,15 @@ _LONGEST: Final = 40
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--processes", type=int, default=1, help="number of processes that execute the tests")
+    parser.addoption("--processor-time", action="store_true", help="print the processor time of modules")
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop(session: pytest.Session) -> bool | None:
     """Execute the tests in several processes; leave it to pytest where one is enough."""
     count = session.config.getoption("--processes")
-    if count < 2 or session.testsfailed or session.config.getoption("--collect-only"):
+    is_enough = count < 2 and not session.config.getoption("--processor-time")
+    if is_enough or session.testsfailed or session.config.getoption("--collect-only"):
         return None
     _Run(session, _parts(session.items)).execute(count)
     return True
@@ -62,6 +72,20 @@ def _parts(items: Sequence[pytest.Item]) -> list[list[pytest.Item]]:
     for item in items:
         parts.setdefault(packages.get(item.path, item.path), []).append(item)
     return list(parts.values())
+
+
+_ADOPT_ORPHANS: Final = 36
+"""PR_SET_CHILD_SUBREAPER of Linux's prctl."""
+
+
+def _processor_seconds() -> float:
+    """Return the processor time of this process and of all that it has started, of those that have ended too."""
+    process = psutil.Process()
+    used = 0.0
+    for one in (process, *process.children(recursive=True)):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            used += sum(one.cpu_times()[:4])
+    return used
 
 
 def _pipe_of(numbers: Iterable[int]) -> int:
@@ -101,6 +125,7 @@ class _Run:
         self._session = session
         self._hook = session.config.hook
         self._parts = parts
+        self._used: Counter[str] = Counter()
         with_session = [any(item.get_closest_marker("session") for item in part) for part in parts]
         self._session_tickets = _pipe_of(number for number, has in enumerate(with_session) if has)
         self._tickets = _pipe_of(number for number, has in enumerate(with_session) if not has)
@@ -183,6 +208,8 @@ class _Run:
         if "part" in message:
             process.taken.append((message["part"], time.monotonic()))
             process.open_items |= {item.nodeid: item for item in self._parts[message["part"]]}
+        elif "used" in message:
+            self._used[message["module"]] += message["used"]
         elif "warning" in message:
             warning = warnings.WarningMessage(UserWarning(message["warning"]), UserWarning, *message["line"])
             recorded = {"warning_message": warning, "when": "runtest", "nodeid": message["nodeid"], "location": None}
@@ -214,6 +241,10 @@ class _Run:
         ]
         for taken, at, module in sorted(times, reverse=True)[:_LONGEST]:
             yield f"{taken:7.1f} s from {at:5.0f} s: {module}"
+        if self._used:
+            yield f"{self._used.total():7.1f} s of processor time in the tests"
+        for module, used in self._used.most_common(_LONGEST):
+            yield f"{used:7.1f} s of processor time: {module}"
 
     def _fail_open_items(self, process: _Process) -> None:
         """Report items as failed that a process had taken when it ended."""
@@ -250,10 +281,17 @@ class _Executor:
         capture.start_global_capturing()
         capture.suspend_global_capture()
         self._session.config.pluginmanager.register(self)
+        measures = self._session.config.getoption("--processor-time")
+        if measures:
+            ctypes.CDLL(None).prctl(_ADOPT_ORPHANS, 1, 0, 0, 0)
+        used = _processor_seconds()
         try:
             # The next part is taken before the last test of the one before, which then keeps what both of them share.
             for item, following in itertools.pairwise(itertools.chain(self._items(), [None])):
                 self._session.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+                if measures and item and (following is None or following.path != item.path):
+                    before, used = used, _processor_seconds()
+                    self._output.send({"module": item.nodeid.partition("::")[0], "used": used - before})
         finally:
             self._session._setupstate.teardown_exact(None)  # noqa: SLF001 - after Ctrl-C nothing has called it
             capture.stop_global_capturing()

@@ -69,7 +69,7 @@ def run(folder: Path, *arguments: str) -> tuple[str, dict[str, str]]:
     report = folder / "report.xml"
     done = subprocess.run(
         [*command, "--rootdir", str(folder), "--junit-xml", str(report), *arguments, str(folder)],
-        cwd=REPOSITORY, env={**os.environ, "ENDED": str(folder / "ended")},
+        cwd=REPOSITORY, env={**os.environ, "ENDED": str(folder / "ended"), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         capture_output=True, text=True, check=False, timeout=120,
     )  # fmt: skip
     cases = ET.parse(report).getroot().iter("testcase")
@@ -142,3 +142,25 @@ def test_the_first_failure_ends_the_run(modules: Path) -> None:
 
     assert "stopping after 1 failures" in output
     assert len(outcomes) < 200
+
+
+def test_processor_time(modules: Path) -> None:
+    """What a process uses that a test's own process leaves behind counts for the test's module."""
+    (modules / "test_b.py").unlink()
+    burn = "import sys, time, pathlib\nwhile time.process_time() < 0.5: pass\npathlib.Path(sys.argv[1]).touch()"
+    (modules / "test_d.py").write_text(f"""
+import subprocess, sys, time
+
+def test_burns(tmp_path):
+    leave = "import subprocess, sys; subprocess.Popen([sys.executable, '-c', *sys.argv[1:]])"
+    subprocess.run([sys.executable, "-c", leave, {burn!r}, str(tmp_path / "ended")], check=True)
+    while not (tmp_path / "ended").exists():
+        time.sleep(0.01)
+""")
+
+    output, outcomes = run(modules, "--processor-time")
+
+    used = {line.split()[-1]: float(line.split()[0]) for line in output.splitlines() if "of processor time: " in line}
+    assert outcomes["test_burns"] == "passed"
+    assert used["test_d.py"] >= 0.5
+    assert used["test_a.py"] < used["test_d.py"]
