@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.engine.test_subject_filters_property import _covered, filters, patterns, regexes, topics
+from tests.examples import examples
 from turnout.conditions.pattern import parse_pattern, pattern_matcher
 from turnout.engine.subject_form import SubjectForm, glob_of, minimal_filters, narrowed, regex_globs
 from turnout.subjects import matches
@@ -13,7 +14,7 @@ from turnout.subjects.pattern import collide, is_subset
 from turnout.transforms.java.regex import JavaRegex
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(patterns, filters, topics)
 def test_narrowing_keeps_what_matches(pattern: str, source: str, topic: str) -> None:
     """A subject of a filter that a pattern matches stays; what stays is within the filter."""
@@ -24,7 +25,7 @@ def test_narrowing_keeps_what_matches(pattern: str, source: str, topic: str) -> 
         assert any(matches(form.filter, topic) for form in forms)
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(regexes, topics)
 def test_a_regex_is_within_its_bound(regex: str, topic: str) -> None:
     """Every text that a Java expression matches as a whole matches one of its patterns."""

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from turnout.base.clocks import Microseconds
 from turnout.conditions import evaluate, parse
 from turnout.engine import Program
@@ -254,7 +255,7 @@ def told(letter: DeadLetter) -> tuple[Any, ...]:
             letter.subscription, letter.destination, letter.verified, letter.whole)  # fmt: skip
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=examples(150))
 @given(forged, st.permutations(range(3)), st.booleans())
 @pytest.mark.parametrize("route", [PLAIN, SEALING], ids=["by topic", "by seal"])
 def test_records_change_nothing_of_other_letters(
@@ -276,7 +277,7 @@ def test_records_change_nothing_of_other_letters(
         assert letter.stage in ("TRANSFORMATION", "VALUE_CONVERTER")
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=examples(150))
 @given(forged, st.booleans(), st.booleans())
 def test_messages_on_the_topic_change_nothing_of_sealed_letters(
     records: list[SampleRecord], first: bool, copies: bool

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from turnout.errors import RouteError
 from turnout.routes import Route
@@ -109,7 +110,7 @@ def test_a_value_of_another_type_is_a_route_error(value: Any, tmp_path: Path) ->
         problems_of(with_value(route, path, value), tmp_path)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(place=st.sampled_from(PLACES), value=st.sampled_from(WRONG))
 def test_a_value_beyond_all_sizes_is_a_route_error(place: tuple[dict[str, Any], tuple[Any, ...]], value: Any) -> None:
     """Endless brackets, invalid file names, numbers of thousands of digits: each has a short error."""

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from turnout.codecs.json_schema.branches import UNION, Documents, union_field
 from turnout.codecs.json_schema.codec import definition_of
@@ -188,7 +189,7 @@ _DOCUMENTS = st.recursive(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(_DOCUMENTS)
 def test_any_document_is_a_schema_or_a_mistake(document: Any) -> None:
     """A schema of a registry comes from outside: nothing but a `ValueError` comes of a bad one."""

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.codecs.blocks import ERROR, blocks_of, decoded, encoded
 from tests.codecs.protobuf.schemas import OLD, WIDE, class_of, codec_of_text
+from tests.examples import examples
 
 from turnout.codecs import EncodeErrors, Format, codec_of, notation_of
 from turnout.codecs.protobuf.codec import Protobuf
@@ -253,7 +254,7 @@ ORDERS = st.fixed_dictionaries({}, optional={field.name: _values(field) for fiel
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(orders=st.lists(ORDERS, max_size=4))
 def test_what_the_library_has_written_comes_back(orders: list[Any]) -> None:
     """Each message means the same after it was read and written, to the library."""
@@ -267,7 +268,7 @@ def test_what_the_library_has_written_comes_back(orders: list[Any]) -> None:
     ]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(order=ORDERS, at=st.integers(0, 10_000), noise=st.binary(max_size=4), cut=st.booleans())
 def test_damaged_bytes_are_read_as_the_library_reads_them(order: Any, at: int, noise: bytes, cut: bool) -> None:
     """Truncated varints, lengths beyond the end, wrong types: an error, or what the library finds in them."""

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from nats.aio.transport import TcpTransport
 from nats.errors import ProtocolError
 from nats.protocol.parser import Parser
+from tests.examples import examples
 from tests.nats.jetstream.support import Errors, asynchronous, eventually
 
 import nats
@@ -267,7 +268,7 @@ class Recorder:
         self.calls.append(("info", info))
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(
     st.lists(frames(), max_size=20) | st.lists(runs(), max_size=4),
     st.lists(st.integers(1, 400) | st.just(65536), min_size=1, max_size=30),

@@ -7,6 +7,7 @@ import re
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.nats.jetstream.support import (
     Errors,
     Proxy,
@@ -49,7 +50,7 @@ _ODD: tuple[Frame, ...] = (
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.lists(st.integers(1, 30) | st.sampled_from(_ODD), max_size=8))
 def test_together_or_one_by_one(parts: list[int | Frame]) -> None:
     """Messages that are received together are taken, counted and reported like each by itself."""

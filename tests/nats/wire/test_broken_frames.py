@@ -10,6 +10,7 @@ from collections.abc import Callable
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.nats.wire.false_server import GREETING, Answer, Asked, FalseServer
 
 from turnout.errors import TurnoutError
@@ -236,7 +237,7 @@ def test_what_is_not_broken(way: str) -> None:
 
 
 @given(st.lists(_changes, max_size=3))
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @example([("number", 7, b"-1"), ("bytes", 4, b"\x80")])
 def test_broken_buffers(changes: list[tuple[str, int, bytes]]) -> None:
     """Bytes that are no protocol are an error of ours, or valid columns."""

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.conditions.strategies import conditions, messages
+from tests.examples import examples
 from tests.subscriptions.index.asking import expected, pairs, wanting
 from turnout.conditions import all_of, any_of, kiwi
 from turnout.errors import StoreUnavailableError
@@ -65,7 +66,7 @@ def test_what_came_and_went(store, index_folder):
     assert matching_ids(opened(index_folder), "a") == []
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(60))
 @given(st.data())
 def test_any_history_ends_in_the_same_index(tmp_path_factory, data):
     """After any changes, refreshes and merges, the folder's index finds what the interpreter says of the store."""
