@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from turnout.conditions import evaluate, kiwi
 from turnout.conditions.pattern import ANY, ONE, escape, fold, lexemes, parse_pattern, pattern_matcher
 from turnout.errors import ConditionError
@@ -31,7 +32,7 @@ def regex(pattern, *, ignore_case):
     return re.compile("".join(parts), re.DOTALL)
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 @given(_patterns, _values, st.booleans())
 def test_means_its_regular_expression(pattern, value, ignore_case):
     """A matcher agrees with the regular expression on every pattern and value."""
@@ -43,12 +44,12 @@ def test_means_its_regular_expression(pattern, value, ignore_case):
 
 def test_many_stars_end_at_once():
     """A pattern of twenty stars over 200,000 letters that nearly match takes time linear in the text."""
-    begun = time.monotonic()
+    begun = time.thread_time()
 
     assert not pattern_matcher("*a" * 20 + "*b")("a" * 200_000)
     assert not pattern_matcher("*a?" * 20 + "*b")("a" * 200_000)
     assert pattern_matcher("*a" * 20 + "*")("a" * 200_000)
-    assert time.monotonic() - begun < 2
+    assert time.thread_time() - begun < 2
 
 
 @given(st.text("ab", min_size=30, max_size=90), st.sampled_from(["*a?b*", "a*b??a?b*", "*?aab?b*b?"]))
@@ -97,6 +98,8 @@ def test_tree_dialect(pattern, position):
 def test_words_of_all_of_unicode():
     """Letters, marks and decimal digits are parts of words, wherever in Unicode they are; nothing else is."""
     kinds = ("L", "M", "Nd")
-    expected = [code for code in range(128, sys.maxunicode + 1) if unicodedata.category(chr(code)).startswith(kinds)]
+    characters = list(map(chr, range(128, sys.maxunicode + 1)))
+    expected = [character for character in characters if unicodedata.category(character).startswith(kinds)]
 
-    assert [code for code in range(128, sys.maxunicode + 1) if lexemes(chr(code))] == expected
+    # One text is a tenth of the time of a million.
+    assert lexemes(" ".join(characters)) == expected

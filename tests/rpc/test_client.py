@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Generator
+from dataclasses import replace
 
 import pytest
 
@@ -58,17 +58,16 @@ def test_a_tenant_in_the_url(backing, settings):
 
 def test_shutdown_ends_watching(backing, settings):
     """A watcher is told that the server stops, and from which revision to continue."""
-    server = subscriptions_server(backing, settings).start()
+    server = subscriptions_server(backing, replace(settings, grace_seconds=3600.0)).start()
     client = MatchingClient(Channel(f"127.0.0.1:{server.port}"))
     backing.create(subscription())
     watching = client.watch()
     next(watching)
-    begun = time.monotonic()
+    # It does not wait for the watcher to leave.
     server.stop()
 
     with pytest.raises(StoreUnavailableError):
         next(watching)
-    assert time.monotonic() - begun < settings.grace_seconds
     client.close()
 
 

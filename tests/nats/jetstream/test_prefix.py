@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import time
 from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager
 from typing import Any
@@ -342,11 +341,9 @@ def test_domain_objects_with_the_mapping() -> None:
 @asynchronous
 async def test_unknown_domain(leaf_and_hub: tuple[NatsServer, NatsServer]) -> None:
     """An unknown domain is told at once."""
-    async with connect(leaf_and_hub[0].url, domain="NOWHERE") as js:
-        begun = time.monotonic()
+    async with connect(leaf_and_hub[0].url, domain="NOWHERE", timeout=3600) as js:
         with pytest.raises(NoRespondersError):
             await js.account_info()
-        assert time.monotonic() - begun < 1
 
 
 @asynchronous
@@ -392,9 +389,9 @@ def test_permissions() -> None:
     errors = Errors()
 
     async def check(url: str) -> None:
-        async with connect(url, user="u", password="u", error_callback=errors) as js:
+        # An error that came with the end of a request's time would not come here.
+        async with connect(url, user="u", password="u", error_callback=errors, timeout=3600) as js:
             await js.create_stream(StreamConfig(name="S", subjects=["s", "no.>"], storage=StorageType.MEMORY))
-            begun = time.monotonic()
             with pytest.raises(PermissionDeniedError) as failure:
                 await js.delete_stream("S")
             assert failure.value.operation == "publish"
@@ -404,7 +401,6 @@ def test_permissions() -> None:
                 await kv.put("a", "1")
             with pytest.raises(PermissionDeniedError):
                 await (await js.publish_async("no.way"))
-            assert time.monotonic() - begun < 2
             await js.connection.listen("forbidden.x", lambda frames: None)
             await eventually(lambda: any(e.operation == "subscription" for e in errors.of(PermissionDeniedError)))
             await js.publish("s")

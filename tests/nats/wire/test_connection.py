@@ -159,12 +159,10 @@ def test_a_request_that_is_not_answered(nats_server: NatsServer) -> None:
     with Connection.open(nats_server.url) as silent, Connection.open(nats_server.url, timeout=0.3) as connection:
         silent.subscribe("silent")
         assert silent.ping()
-        begun = time.monotonic()
         with pytest.raises(StreamError, match="no answer on") as failure:
             connection.request("silent")
 
     assert failure.value.code == 408
-    assert time.monotonic() - begun < 2
 
 
 def test_the_second_server_is_tried(nats_server: NatsServer) -> None:

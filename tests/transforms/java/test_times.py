@@ -34,11 +34,11 @@ def test_texts_are_read_as_in_java() -> None:
 )
 def test_hostile_texts_take_no_time(pattern: str, text: str) -> None:
     """A megabyte is read, or refused, in one pass."""
-    began = time.monotonic()
+    began = time.thread_time()
 
     time_parser(pattern)(text)
 
-    assert time.monotonic() - began < 1
+    assert time.thread_time() - began < 1
 
 
 def test_times_print_as_in_java() -> None:
